@@ -1,0 +1,72 @@
+/**
+ * node dist/shim-src/api/generate.js API-DIRECTORY OUTPUT-DIRECTORY [COVERAGE-FILE]
+ *
+ * Writes the generated C, the version scripts and, if asked, the coverage table; that one is left alone when
+ * it would not change, because it is committed. Exit 0; 1 with a message on stderr.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { argv, exit, stderr } from 'node:process';
+import { emitCoverage } from './emit-coverage.js';
+import {
+  checkLibrary,
+  emitApi,
+  emitErrors,
+  emitProcTable,
+  emitStreamFields,
+  emitStubs,
+  emitVersionScript,
+} from './emit-guest.js';
+import { emitCalls, emitDispatch, emitHandlers } from './emit-wire.js';
+import type { Library } from './model.js';
+import { parseDescription, parseErrors } from './parse.js';
+
+function writeIfChanged(path: string, text: string): void {
+  try {
+    if (readFileSync(path, 'utf8') === text) return;
+  } catch {
+    // Not there yet.
+  }
+  writeFileSync(path, text);
+}
+
+function readLibrary(directory: string, name: 'cuda' | 'nvml', soname: string, refusal: number): Library {
+  const file = join(directory, `${name}.api`);
+  return { name, soname, refusal, entries: parseDescription(file, readFileSync(file, 'utf8')) };
+}
+
+function generate(source: string, output: string, coverage: string | undefined): void {
+  const cuda = readLibrary(source, 'cuda', 'libcuda.so.1', 801);
+  const nvml = readLibrary(source, 'nvml', 'libnvidia-ml.so.1', 3);
+  const problems = [cuda, nvml].flatMap(checkLibrary);
+  if (problems.length > 0) throw new Error(problems.join('\n'));
+  const errorsFile = join(source, 'errors.list');
+  mkdirSync(output, { recursive: true });
+  for (const library of [cuda, nvml]) {
+    writeFileSync(join(output, `${library.name}_calls.h`), emitCalls(library));
+    writeFileSync(join(output, `${library.name}_handlers.h`), emitHandlers(library));
+    writeFileSync(join(output, `${library.name}_dispatch.c`), emitDispatch(library));
+    writeFileSync(join(output, `${library.name}_api.h`), emitApi(library));
+    writeFileSync(join(output, `${library.name}_stubs.c`), emitStubs(library));
+    writeFileSync(join(output, `${library.name}.map`), emitVersionScript(library));
+  }
+  writeFileSync(join(output, 'cuda_proc.c'), emitProcTable(cuda));
+  writeFileSync(join(output, 'cuda_streams.c'), emitStreamFields(cuda));
+  writeIfChanged(
+    join(output, 'cuda_errors.c'),
+    emitErrors(parseErrors(errorsFile, readFileSync(errorsFile, 'utf8'))),
+  );
+  if (coverage !== undefined) writeIfChanged(coverage, emitCoverage([cuda, nvml]));
+}
+
+const [source, output, coverage] = argv.slice(2);
+if (source === undefined || output === undefined) {
+  stderr.write('usage: generate.js API-DIRECTORY OUTPUT-DIRECTORY [COVERAGE-FILE]\n');
+  exit(2);
+}
+try {
+  generate(source, output, coverage);
+} catch (error) {
+  stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
+  exit(1);
+}

@@ -1,0 +1,72 @@
+/**
+ * The description of entry points: what a line means. See the head of cuda.api for the notation.
+ */
+
+/** A scalar or pointer as it stands in a signature. */
+export interface Parameter {
+  readonly name: string;
+  readonly type: string;
+}
+
+/** A fixed-size field of a frame's body. */
+export interface WireField {
+  readonly name: string;
+  readonly type: WireType;
+}
+
+export type WireType = 'u64' | 'i64' | 'u32' | 'i32' | 'f32' | 'f64';
+
+export interface WireBody {
+  readonly fields: readonly WireField[];
+  /** Bytes of any length follow the body. */
+  readonly bulk: boolean;
+}
+
+export type Carriage =
+  | { readonly kind: 'refused' }
+  | { readonly kind: 'void' }
+  | { readonly kind: 'data'; readonly bytes: number }
+  | { readonly kind: 'local' }
+  | { readonly kind: 'forward'; readonly target: string }
+  | { readonly kind: 'oneway'; readonly send: WireBody }
+  | { readonly kind: 'waiting'; readonly send: WireBody; readonly reply: WireBody; readonly auto: boolean };
+
+/** How cuGetProcAddress finds the symbol. */
+export interface ProcName {
+  readonly base: string;
+  /** CUDA version as the API counts: 12050 is 12.5. */
+  readonly version: number;
+  readonly perThread: boolean;
+}
+
+export interface EntryPoint {
+  /** Low 16 bits of its opcode; permanent. */
+  readonly number: number;
+  readonly symbol: string;
+  readonly proc: ProcName | undefined;
+  /** A call of our own between guest and host: nothing of that name is exported. */
+  readonly own?: true;
+  readonly carriage: Carriage;
+  /** Undefined: the public headers do not declare it. */
+  readonly parameters: readonly Parameter[] | undefined;
+}
+
+export interface Library {
+  /** "cuda" or "nvml"; stands in generated names. */
+  readonly name: 'cuda' | 'nvml';
+  readonly soname: string;
+  /** What a refused entry point returns. */
+  readonly refusal: number;
+  readonly entries: readonly EntryPoint[];
+}
+
+/** Those that a real library exports too. */
+export function exported(library: Library): readonly EntryPoint[] {
+  return library.entries.filter(({ own }) => own === undefined);
+}
+
+export interface ErrorName {
+  readonly value: number;
+  readonly name: string;
+  readonly text: string;
+}

@@ -1,0 +1,30 @@
+/*
+ * Where a host listens, as people write it:
+ *   unix:/run/vgpu/hostd.sock   unix:@name (abstract)   vsock:CID:PORT   tcp:ADDRESS:PORT
+ */
+#ifndef VGPU_WIRE_ADDRESS_H
+#define VGPU_WIRE_ADDRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum vgpu_address_kind { VGPU_ADDRESS_UNIX = 1, VGPU_ADDRESS_VSOCK = 2, VGPU_ADDRESS_TCP = 3 };
+
+struct vgpu_address {
+  enum vgpu_address_kind kind;
+  struct sockaddr_storage storage;
+  socklen_t length;
+};
+
+/* A guest's address to connect to. False if it is none; `address` is then undefined. */
+bool vgpu_address_parse(const char *text, struct vgpu_address *address);
+
+/* A host's address to listen on: as above, but `vsock:PORT` means any CID. */
+bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address);
+
+/* True for unix and vsock addresses and for TCP addresses of the loopback interface. */
+bool vgpu_address_is_local(const struct vgpu_address *address);
+
+#endif

@@ -1,0 +1,210 @@
+/*
+ * The frames that travel between a guest library and vgpu-hostd.
+ *
+ * A session is one ordered byte stream each way (unix, vsock or tcp). The guest speaks first: a HELLO
+ * frame, answered by a WELCOME. After that the guest sends requests and the host answers the waiting
+ * ones; the host never speaks unasked.
+ *
+ *   frame = header (40 bytes) | body (fixed size for each opcode) | bulk (0..n bytes) | padding to 8
+ *
+ * Every integer is little-endian, every structure here has no implicit padding, so a frame can be read
+ * in place on a little-endian machine; the build refuses any other.
+ *
+ * What may change without a new major version: new opcodes, new feature bits, bytes added at the end of
+ * HELLO, WELCOME and of array elements that carry their own size. Nothing else.
+ *
+ * Order: `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in
+ * order; no frame starts before every one-way frame with a lower sequence has finished, whatever its
+ * lane. A host with one thread keeps that by itself; a host with a thread for each lane must see to it.
+ *
+ * Failures of one-way frames are kept by the host and told in `deferred` of the next reply, first
+ * failure first and each once.
+ *
+ * A ring in shared memory (feature VGPU_FEATURE_RING) carries these same frames; bulk data in a shared
+ * area (feature VGPU_FEATURE_AREA) is announced by VGPU_FLAG_AREA, and then the bulk bytes are one
+ * struct vgpu_span instead of the data.
+ */
+#ifndef VGPU_WIRE_FRAME_H
+#define VGPU_WIRE_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the wire is little-endian; this machine needs conversions that are not written yet"
+#endif
+
+#define VGPU_WIRE_MAJOR 1
+#define VGPU_WIRE_MINOR 0
+#define VGPU_WIRE_MAGIC "VGPUWIRE" /* 8 bytes, no terminating zero on the wire */
+
+/* Frames longer than this are refused by both ends unread. Longer copies travel in several frames. */
+#define VGPU_FRAME_MAX (1024u * 1024u + 4096u)
+#define VGPU_BULK_MAX (1024u * 1024u)
+#define VGPU_BODY_MAX 512u
+
+/* Time limits in milliseconds. */
+#define VGPU_CONNECT_LIMIT_MS 2000   /* connect and WELCOME together */
+#define VGPU_CALL_LIMIT_MS 10000     /* an answer to any call that is not marked slow */
+#define VGPU_HANDSHAKE_LIMIT_MS 5000 /* the host waits this long for HELLO */
+
+/* Opcodes. The low 16 bits number an entry of the description (shim-src/api), which never changes. */
+#define VGPU_OP_RANGE_MASK 0xffff0000u
+#define VGPU_OP_CONTROL 0x00000000u
+#define VGPU_OP_CUDA 0x00010000u
+#define VGPU_OP_NVML 0x00020000u
+
+enum vgpu_control_opcode {
+  VGPU_OP_HELLO = 1,
+  VGPU_OP_PING = 2,             /* no body; answered with no body */
+  VGPU_OP_DEVICE_FACTS = 3,     /* vgpu_facts_request -> vgpu_facts_reply + bulk: vgpu_device_facts[] */
+  VGPU_OP_DEVICE_USAGE = 4,     /* vgpu_usage_request -> vgpu_usage_reply */
+  VGPU_OP_DEVICE_PROCESSES = 5, /* vgpu_usage_request -> vgpu_facts_reply + bulk: vgpu_process_facts[] */
+};
+
+/* Frame flags. */
+#define VGPU_FLAG_REPLY 0x1u
+#define VGPU_FLAG_ONEWAY 0x2u /* no reply will be sent */
+#define VGPU_FLAG_AREA 0x4u   /* the bulk bytes are a vgpu_span into a shared area */
+#define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_AREA)
+
+/* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
+#define VGPU_FEATURE_RING 0x1u
+#define VGPU_FEATURE_AREA 0x2u
+#define VGPU_FEATURE_JOIN 0x4u /* further streams of one session, by session number and secret */
+
+struct vgpu_frame {
+  uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
+  uint32_t opcode;
+  uint32_t flags;
+  uint32_t lane;     /* guest thread; 0 when it does not matter */
+  uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
+  uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
+  uint64_t sequence; /* a reply has that of its request */
+  int32_t status;    /* reply: CUresult, nvmlReturn_t or vgpu_status by the opcode's range; else 0 */
+  int32_t deferred;  /* reply: first failure of an earlier one-way frame, else 0 */
+};
+_Static_assert(sizeof(struct vgpu_frame) == 40, "frame header");
+
+/* Bulk data that lies in a shared area instead of in the frame. */
+struct vgpu_span {
+  uint32_t area;
+  uint32_t reserved;
+  uint64_t offset;
+  uint64_t length;
+};
+_Static_assert(sizeof(struct vgpu_span) == 24, "span");
+
+/* Status of frames in the control range. */
+enum vgpu_status {
+  VGPU_STATUS_OK = 0,
+  VGPU_STATUS_VERSION = 1,  /* the other end speaks another major version */
+  VGPU_STATUS_REFUSED = 2,  /* not allowed, or too many sessions */
+  VGPU_STATUS_INVALID = 3,  /* a value in the body makes no sense (device index, ...) */
+  VGPU_STATUS_UNKNOWN = 4,  /* no such opcode */
+  VGPU_STATUS_NO_DEVICE = 5 /* the host has no device it could use */
+};
+
+enum vgpu_library { VGPU_LIBRARY_CUDA = 1, VGPU_LIBRARY_NVML = 2 };
+
+struct vgpu_hello {
+  char magic[8];
+  uint16_t major;
+  uint16_t minor;
+  uint32_t features;
+  uint32_t frame_max; /* longest frame the guest will read */
+  uint32_t library;   /* enum vgpu_library */
+  uint32_t pid;       /* the guest's own number of its process; told, never trusted */
+  uint32_t reserved;
+  uint64_t join;        /* session to join (VGPU_FEATURE_JOIN), else 0 */
+  uint64_t join_secret; /* as told in its WELCOME */
+  char program[64];     /* for the host's log; zero-padded */
+};
+_Static_assert(sizeof(struct vgpu_hello) == 112, "hello");
+
+struct vgpu_welcome {
+  char magic[8];
+  uint16_t major;
+  uint16_t minor;
+  uint32_t features;  /* those of HELLO that hold in this session */
+  uint32_t frame_max; /* longest frame the host will read */
+  uint32_t device_count;
+  int32_t cuda_version; /* 13000 is 13.0 */
+  uint32_t simulated;   /* 1: no GPU stands behind this host */
+  uint64_t session;
+  uint64_t secret;
+  uint64_t memory_limit; /* bytes of device memory for this session; 0: no limit but the device's */
+  uint32_t handle_limit;
+  uint32_t reserved;
+  char nvml_version[32]; /* "580.65.06"; zero-terminated */
+  char host[64];         /* "vgpu-hostd 0.1.0 software"; zero-terminated */
+};
+_Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
+
+#define VGPU_DEVICES_MAX 32u
+#define VGPU_ATTRIBUTES_MAX 192u /* CUdevice_attribute 0..191; 13.0 ends at 145 */
+
+struct vgpu_facts_request {
+  uint32_t first;
+  uint32_t count; /* devices wanted; fewer come when they do not fit a frame */
+};
+
+struct vgpu_facts_reply {
+  uint32_t count;        /* elements in the bulk */
+  uint32_t element_size; /* of one, so that later hosts can append fields */
+};
+
+/* All that never changes about one device: fetched once. */
+struct vgpu_device_facts {
+  char name[128]; /* zero-terminated; ends in " (simulated)" on a software device */
+  uint8_t uuid[16];
+  uint64_t total_memory; /* bytes */
+  uint32_t pci_domain;
+  uint32_t pci_bus;
+  uint32_t pci_device;
+  uint32_t compute_major;
+  uint32_t compute_minor;
+  uint32_t simulated;
+  uint8_t attribute_known[VGPU_ATTRIBUTES_MAX / 8]; /* bit n: attributes[n] holds */
+  int32_t attributes[VGPU_ATTRIBUTES_MAX];
+};
+_Static_assert(sizeof(struct vgpu_device_facts) == 968, "device facts");
+
+struct vgpu_usage_request {
+  uint32_t device;
+  uint32_t reserved;
+};
+
+struct vgpu_usage_reply {
+  uint64_t total;              /* bytes, of the whole device */
+  uint64_t used;               /* bytes, by all sessions */
+  uint32_t gpu_utilisation;    /* per cent */
+  uint32_t memory_utilisation; /* per cent of time the memory was busy */
+  uint32_t temperature;        /* degrees Celsius; 0: not known */
+  uint32_t power;              /* milliwatts; 0: not known */
+  uint32_t power_limit;        /* milliwatts; 0: not known */
+  uint32_t processes;          /* sessions of this guest that hold memory or a context */
+};
+_Static_assert(sizeof(struct vgpu_usage_reply) == 40, "usage");
+
+/* One process of the asking guest (same vsock CID, or same user of a unix socket). */
+struct vgpu_process_facts {
+  uint32_t pid; /* as its HELLO told */
+  uint32_t reserved;
+  uint64_t used; /* bytes on the device asked for */
+};
+_Static_assert(sizeof(struct vgpu_process_facts) == 16, "process facts");
+
+static inline uint32_t vgpu_frame_length(uint32_t body, uint32_t bulk) {
+  return (uint32_t)((sizeof(struct vgpu_frame) + (uint64_t)body + bulk + 7u) & ~(uint64_t)7u);
+}
+
+/* True if the header's sizes agree with each other and with the limits; nothing else may be read before. */
+static inline bool vgpu_frame_sound(const struct vgpu_frame *frame) {
+  return frame->body <= VGPU_BODY_MAX && frame->bulk <= VGPU_BULK_MAX &&
+         frame->length == vgpu_frame_length(frame->body, frame->bulk) && frame->length <= VGPU_FRAME_MAX &&
+         (frame->flags & ~VGPU_FLAG_KNOWN) == 0;
+}
+
+#endif

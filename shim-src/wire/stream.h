@@ -1,0 +1,44 @@
+/*
+ * Bytes over a non-blocking stream socket, each step with a deadline (vgpu_now_ms time). No signal is
+ * raised when the peer is gone; EINTR is not an error.
+ */
+#ifndef VGPU_WIRE_STREAM_H
+#define VGPU_WIRE_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "wire/address.h"
+#include "wire/frame.h"
+
+enum vgpu_stream_result {
+  VGPU_STREAM_OK = 0,
+  VGPU_STREAM_CLOSED = 1, /* the peer closed between frames, or an error of the socket */
+  VGPU_STREAM_TIMEOUT = 2,
+  VGPU_STREAM_UNSOUND = 3 /* a header that breaks the rules of frame.h */
+};
+
+#define VGPU_NO_DEADLINE INT64_MAX
+
+/* A connected, close-on-exec, non-blocking socket, or -1 with errno. */
+int vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline);
+
+enum vgpu_stream_result vgpu_stream_read(int descriptor, void *bytes, size_t size, int64_t deadline);
+
+/* Header, body, bulk and padding in one go; sets the sizes of `frame` itself. */
+enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
+                                                uint32_t body_size, const void *bulk, uint32_t bulk_size,
+                                                int64_t deadline);
+
+/* Reads one header and checks it; nothing of the body is read. */
+enum vgpu_stream_result vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame, int64_t deadline);
+
+/* Reads and forgets `size` bytes. */
+enum vgpu_stream_result vgpu_stream_skip(int descriptor, size_t size, int64_t deadline);
+
+/* Bytes of padding behind a frame's bulk. */
+uint32_t vgpu_stream_padding(const struct vgpu_frame *frame);
+
+#endif

@@ -1,0 +1,251 @@
+/* Devices: every answer comes from the facts fetched once. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda_api.h"
+#include "guest/cuda/internal.h"
+
+int vgpu_cuda_device_count(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  return driver == NULL ? 0 : driver->device_count;
+}
+
+const struct vgpu_device_facts *vgpu_cuda_device_facts(int ordinal) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL || ordinal < 0 || ordinal >= driver->device_count) return NULL;
+  return &driver->facts[ordinal];
+}
+
+static int facts_of(int32_t dev, const struct vgpu_device_facts **facts) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  *facts = vgpu_cuda_device_facts(dev);
+  return *facts == NULL ? VGPU_CUDA_INVALID_DEVICE : VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceGetCount(int32_t *count) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (count == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *count = vgpu_cuda_device_count();
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceGet(int32_t *device, int32_t ordinal) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(ordinal, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (device == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *device = ordinal;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Like the real one: cut to `len` with a terminating zero. */
+int cuDeviceGetName(char *name, int32_t len, int32_t dev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (name == NULL || len <= 0) return VGPU_CUDA_INVALID_VALUE;
+  snprintf(name, (size_t)len, "%s", facts->name);
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceGetUuid(void *uuid, int32_t dev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (uuid == NULL) return VGPU_CUDA_INVALID_VALUE;
+  memcpy(uuid, facts->uuid, sizeof facts->uuid);
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceGetUuid_v2(void *uuid, int32_t dev) {
+  return cuDeviceGetUuid(uuid, dev);
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int32_t dev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (bytes == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *bytes = facts->total_memory;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* From before 64-bit device pointers: tells what fits. */
+int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
+  size_t total = 0;
+  int result = cuDeviceTotalMem_v2(&total, dev);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (bytes == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *bytes = total > UINT32_MAX ? UINT32_MAX : (uint32_t)total;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/*
+ * Attributes that promise a feature which this library does not carry (yet): a program that asks is told
+ * the truth and takes its other path. By CUdevice_attribute number.
+ */
+static bool not_carried(int32_t attribute) {
+  switch (attribute) {
+    case 19:  /* CAN_MAP_HOST_MEMORY */
+    case 83:  /* MANAGED_MEMORY */
+    case 86:  /* HOST_NATIVE_ATOMIC_SUPPORTED */
+    case 88:  /* PAGEABLE_MEMORY_ACCESS */
+    case 89:  /* CONCURRENT_MANAGED_ACCESS */
+    case 91:  /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
+    case 92:  /* CAN_USE_STREAM_MEM_OPS_V1 */
+    case 93:  /* CAN_USE_64_BIT_STREAM_MEM_OPS_V1 */
+    case 94:  /* CAN_USE_STREAM_WAIT_VALUE_NOR_V1 */
+    case 98:  /* CAN_FLUSH_REMOTE_WRITES */
+    case 100: /* PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES */
+    case 101: /* DIRECT_MANAGED_MEM_ACCESS_FROM_HOST */
+    case 103: /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
+    case 104: /* HANDLE_TYPE_WIN32_HANDLE_SUPPORTED */
+    case 105: /* HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED */
+    case 107: /* GENERIC_COMPRESSION_SUPPORTED */
+    case 110: /* GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
+    case 112: /* SPARSE_CUDA_ARRAY_SUPPORTED */
+    case 113: /* READ_ONLY_HOST_REGISTER_SUPPORTED */
+    case 114: /* TIMELINE_SEMAPHORE_INTEROP_SUPPORTED */
+    case 115: /* MEMORY_POOLS_SUPPORTED */
+    case 116: /* GPU_DIRECT_RDMA_SUPPORTED */
+    case 117: /* GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS */
+    case 118: /* GPU_DIRECT_RDMA_WRITES_ORDERING */
+    case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES */
+    case 121: /* DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED */
+    case 124: /* DMA_BUF_SUPPORTED */
+    case 125: /* IPC_EVENT_SUPPORTED */
+    case 127: /* TENSOR_MAP_ACCESS_SUPPORTED */
+    case 128: /* HANDLE_TYPE_FABRIC_SUPPORTED */
+    case 132: /* MULTICAST_SUPPORTED */
+    case 135: /* D3D12_CIG_SUPPORTED */
+    case 136: /* MEM_DECOMPRESS_ALGORITHM_MASK */
+    case 137: /* MEM_DECOMPRESS_MAXIMUM_LENGTH */
+    case 138: /* VULKAN_CIG_SUPPORTED */
+    case 141: /* HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
+    case 142: /* HOST_NUMA_MEMORY_POOLS_SUPPORTED */
+    case 143: /* HOST_NUMA_MULTINODE_IPC_SUPPORTED */
+    case 144: /* HOST_MEMORY_POOLS_SUPPORTED */
+    case 145: /* HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
+    case 146: /* HOST_ALLOC_DMA_BUF_SUPPORTED */
+    case 147: /* ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED */
+      return true;
+    default:
+      return false;
+  }
+}
+
+#define LAST_ATTRIBUTE 147 /* of CUDA 13.0 */
+
+int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pi == NULL || attrib < 0 || attrib >= (int32_t)VGPU_ATTRIBUTES_MAX) return VGPU_CUDA_INVALID_VALUE;
+  if (not_carried(attrib)) {
+    *pi = 0;
+    return VGPU_CUDA_SUCCESS;
+  }
+  bool known = (facts->attribute_known[attrib / 8] >> (attrib % 8) & 1) != 0;
+  /* One that exists but that the host did not tell is a feature the device does not have. */
+  if (!known && (attrib == 0 || attrib > LAST_ATTRIBUTE)) return VGPU_CUDA_INVALID_VALUE;
+  *pi = known ? facts->attributes[attrib] : 0;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceComputeCapability(int32_t *major, int32_t *minor, int32_t dev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (major == NULL || minor == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *major = (int32_t)facts->compute_major;
+  *minor = (int32_t)facts->compute_minor;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceGetPCIBusId(char *pciBusId, int32_t len, int32_t dev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pciBusId == NULL || len <= 0) return VGPU_CUDA_INVALID_VALUE;
+  snprintf(pciBusId, (size_t)len, "%04x:%02x:%02x.0", facts->pci_domain, facts->pci_bus, facts->pci_device);
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* "domain:bus:device.function", "domain:bus:device" or "bus:device.function", hexadecimal. */
+int cuDeviceGetByPCIBusId(int32_t *dev, const char *pciBusId) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (dev == NULL || pciBusId == NULL) return VGPU_CUDA_INVALID_VALUE;
+  unsigned domain, bus, device, function = 0;
+  int fields = sscanf(pciBusId, "%x:%x:%x.%x", &domain, &bus, &device, &function);
+  if (fields < 3) {
+    domain = 0;
+    if (sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) < 3) return VGPU_CUDA_INVALID_VALUE;
+  }
+  for (int32_t i = 0; i < vgpu_cuda_device_count(); i++) {
+    const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(i);
+    if (facts->pci_domain == domain && facts->pci_bus == bus && facts->pci_device == device &&
+        function == 0) {
+      *dev = i;
+      return VGPU_CUDA_SUCCESS;
+    }
+  }
+  return VGPU_CUDA_INVALID_DEVICE;
+}
+
+int cuDeviceGetProperties(void *prop, int32_t dev) {
+  /* CUdevprop: the attributes of each member in order. */
+  static const int32_t order[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+  int32_t values[sizeof order / sizeof *order];
+  for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+    int result = cuDeviceGetAttribute(&values[i], order[i], dev);
+    if (result != VGPU_CUDA_SUCCESS) return result;
+  }
+  if (prop == NULL) return VGPU_CUDA_INVALID_VALUE;
+  memcpy(prop, values, sizeof values);
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Copies between devices go through the guest; mapping one device's memory into another is not carried. */
+int cuDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t dev, int32_t peerDev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result == VGPU_CUDA_SUCCESS) result = facts_of(peerDev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (canAccessPeer == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *canAccessPeer = 0;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceGetP2PAttribute(int32_t *value, int32_t attrib, int32_t srcDevice, int32_t dstDevice) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(srcDevice, &facts);
+  if (result == VGPU_CUDA_SUCCESS) result = facts_of(dstDevice, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (value == NULL || attrib < 1 || attrib > 5) return VGPU_CUDA_INVALID_VALUE;
+  if (srcDevice == dstDevice) return VGPU_CUDA_INVALID_DEVICE;
+  *value = 0;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuDeviceGetExecAffinitySupport(int32_t *pi, int32_t type, int32_t dev) {
+  const struct vgpu_device_facts *facts;
+  int result = facts_of(dev, &facts);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pi == NULL || type != 0) return VGPU_CUDA_INVALID_VALUE;
+  *pi = 0;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Modules are loaded by the host when first used. */
+int cuModuleGetLoadingMode(int32_t *mode) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (mode == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *mode = 2; /* CU_MODULE_LAZY_LOADING */
+  return VGPU_CUDA_SUCCESS;
+}

@@ -1,0 +1,201 @@
+/* The driver's state: made once a host answers, and how its calls travel. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda_api.h"
+#include "guest/cuda/graph.h"
+#include "guest/cuda/pause.h"
+#include "guest/log.h"
+#include "guest/process.h"
+#include "wire/clock.h"
+
+#define BUILT_FOR_VERSION 13000
+/* A failed connection is not tried again for this long, so that 64 threads do not wait one by one. */
+#define RETRY_MS 2000
+
+static int64_t failed_at; /* guarded by the process's lock; 0: never */
+static uint64_t epochs;   /* likewise */
+/* Likewise: every driver made, so that one given up (a thread may still be in it) is not lost from sight. */
+static struct vgpu_driver *newest;
+
+static void abandon(void *state) {
+  vgpu_session_abandon(((struct vgpu_driver *)state)->session);
+}
+
+static void choose_devices(struct vgpu_driver *driver, const struct vgpu_device_facts *all, uint32_t count) {
+  uint32_t chosen = vgpu_cuda_visible(getenv("CUDA_VISIBLE_DEVICES"), all, count, driver->host_index);
+  driver->device_count = (int32_t)chosen;
+  for (uint32_t i = 0; i < chosen; i++) {
+    driver->facts[i] = all[driver->host_index[i]];
+    driver->primary[i] = (struct vgpu_context){.ordinal = (int32_t)i, .primary = true};
+  }
+}
+
+static struct vgpu_driver *connect_driver(void) {
+  struct vgpu_driver *driver = calloc(1, sizeof *driver);
+  struct vgpu_device_facts *all = calloc(VGPU_DEVICES_MAX, sizeof *all);
+  bool made = false;
+  if (driver != NULL && all != NULL &&
+      vgpu_session_open(&driver->session, VGPU_LIBRARY_CUDA) == VGPU_ANSWERED) {
+    uint32_t count;
+    int32_t status = 0;
+    if (vgpu_session_device_facts(driver->session, all, VGPU_DEVICES_MAX, &count, &status) == VGPU_ANSWERED &&
+        status == 0) {
+      choose_devices(driver, all, count);
+      made = true;
+    } else {
+      vgpu_session_close(driver->session);
+    }
+  }
+  free(all);
+  if (!made) {
+    free(driver);
+    return NULL;
+  }
+  pthread_mutex_init(&driver->lock, NULL);
+  pthread_mutex_init(&driver->graph_lock, NULL);
+  vgpu_regions_init(&driver->regions);
+  vgpu_readbacks_init(&driver->readbacks);
+  vgpu_host_functions_init(&driver->functions);
+  pthread_mutex_init(&driver->virtual.lock, NULL);
+  driver->next_number = VGPU_FIRST_NUMBER;
+  driver->epoch = ++epochs;
+  driver->outstanding.epoch = driver->epoch;
+  driver->previous = newest;
+  newest = driver;
+  return driver;
+}
+
+/* Connected, if possible, and not yet initialised if `initialise` is false. */
+static struct vgpu_driver *reach_driver(bool initialise) {
+  struct vgpu_process *process = vgpu_process();
+  if (process == NULL) return NULL;
+  pthread_mutex_lock(&process->lock);
+  struct vgpu_driver *driver = process->state;
+  if (driver != NULL && initialise && vgpu_session_is_lost(driver->session)) driver = NULL;
+  if (driver == NULL && (failed_at == 0 || vgpu_now_ms() - failed_at >= RETRY_MS)) {
+    vgpu_process_on_fork(abandon);
+    driver = connect_driver();
+    failed_at = driver == NULL ? vgpu_now_ms() : 0;
+    if (driver != NULL) __atomic_store_n(&process->state, driver, __ATOMIC_RELEASE);
+  }
+  if (driver != NULL && initialise && driver->device_count > 0) {
+    __atomic_store_n(&driver->initialised, true, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&process->lock);
+  return driver;
+}
+
+int cuInit(uint32_t Flags) {
+  if (Flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_driver *driver = reach_driver(true);
+  return driver == NULL || driver->device_count == 0 ? VGPU_CUDA_NO_DEVICE : VGPU_CUDA_SUCCESS;
+}
+
+struct vgpu_driver *vgpu_cuda_driver(int *result) {
+  struct vgpu_process *process = vgpu_process();
+  struct vgpu_driver *driver = process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
+  if (driver == NULL || !__atomic_load_n(&driver->initialised, __ATOMIC_ACQUIRE)) {
+    *result = VGPU_CUDA_NOT_INITIALIZED;
+    return NULL;
+  }
+  *result = VGPU_CUDA_SUCCESS;
+  return driver;
+}
+
+int vgpu_cuda_ready(void) {
+  int result;
+  vgpu_cuda_driver(&result);
+  return result;
+}
+
+int vgpu_cuda_driver_version(void) {
+  /* Programs ask before cuInit, and what they are told must not change then: ask the host already here. */
+  struct vgpu_driver *driver = reach_driver(false);
+  if (driver == NULL) return BUILT_FOR_VERSION;
+  int version = vgpu_session_welcome(driver->session)->cuda_version;
+  return version < BUILT_FOR_VERSION ? version : BUILT_FOR_VERSION;
+}
+
+int cuDriverGetVersion(int32_t *driverVersion) {
+  if (driverVersion == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *driverVersion = vgpu_cuda_driver_version();
+  return VGPU_CUDA_SUCCESS;
+}
+
+static int result_of(enum vgpu_outcome outcome, int32_t status) {
+  switch (outcome) {
+    case VGPU_ANSWERED:
+      return status;
+    case VGPU_TOO_LARGE:
+      return VGPU_CUDA_INVALID_VALUE;
+    case VGPU_NO_HOST:
+    case VGPU_LOST:
+      break;
+  }
+  return VGPU_CUDA_SYSTEM_NOT_READY;
+}
+
+int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  if (vgpu_capture_ask(driver, opcode, exchange->send, exchange->send_size, exchange->bulk,
+                       exchange->bulk_capacity, &result)) {
+    exchange->bulk_size = exchange->bulk_capacity; /* comes when the graph is launched */
+    return result;
+  }
+  struct vgpu_send sending = {.body = exchange->send,
+                              .body_size = exchange->send_size,
+                              .bulk = exchange->send_bulk,
+                              .bulk_size = exchange->send_bulk_size};
+  struct vgpu_receive receiving = {.body = exchange->reply,
+                                   .body_size = exchange->reply_size,
+                                   .bulk = exchange->bulk,
+                                   .bulk_capacity = exchange->bulk_capacity};
+  int32_t status = 0;
+  enum vgpu_outcome outcome = vgpu_session_call(driver->session, opcode, &sending, &receiving, &status);
+  exchange->bulk_size = receiving.bulk_size;
+  vgpu_outstanding_issued(&driver->outstanding, opcode, exchange->send, exchange->send_size, false);
+  return result_of(outcome, status);
+}
+
+static int take_deferred(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  return driver == NULL ? result : vgpu_session_take_deferred(driver->session);
+}
+
+int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *reply, uint32_t reply_size) {
+  struct vgpu_cuda_exchange exchange = {
+      .send = send, .send_size = send_size, .reply = reply, .reply_size = reply_size};
+  int result = vgpu_cuda_exchange(opcode, &exchange);
+  return result == VGPU_CUDA_SUCCESS && reply_size == 0 ? take_deferred() : result;
+}
+
+int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, void *bulk,
+                        uint32_t bulk_size) {
+  struct vgpu_cuda_exchange exchange = {
+      .send = send, .send_size = send_size, .bulk = bulk, .bulk_capacity = bulk_size};
+  struct vgpu_pause pause = {0};
+  int result;
+  while ((result = vgpu_cuda_exchange(opcode, &exchange)) == VGPU_CUDA_NOT_READY) vgpu_pause(&pause);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (exchange.bulk_size != bulk_size) return VGPU_CUDA_UNKNOWN; /* the host answered with less */
+  return take_deferred();
+}
+
+int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
+                   uint32_t bulk_size) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  if (vgpu_capture_post(driver, opcode, send, send_size, bulk, bulk_size, &result)) return result;
+  struct vgpu_send sending = {.body = send, .body_size = send_size, .bulk = bulk, .bulk_size = bulk_size};
+  result = result_of(vgpu_session_post(driver->session, opcode, &sending), 0);
+  vgpu_outstanding_issued(&driver->outstanding, opcode, send, send_size, true);
+  return result;
+}

@@ -1,0 +1,117 @@
+/* "Pinned" host memory is plain memory of the guest: copies read and write it while they run. */
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cuda_api.h"
+#include "guest/cuda/internal.h"
+
+static int current_context(struct vgpu_driver **driver, struct vgpu_context **context) {
+  int result;
+  *driver = vgpu_cuda_driver(&result);
+  return *driver == NULL ? result : vgpu_cuda_current(*driver, context);
+}
+
+static size_t whole_pages(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
+  struct vgpu_driver *driver;
+  struct vgpu_context *context = NULL;
+  int result = current_context(&driver, &context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  /* 1 portable, 2 mapped into the device, 4 write-combined. */
+  if (pp == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  void *memory =
+      mmap(NULL, whole_pages(bytesize), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return VGPU_CUDA_OUT_OF_MEMORY;
+  struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
+                               .size = bytesize,
+                               .kind = VGPU_REGION_PINNED,
+                               .flags = Flags,
+                               .context = context->number,
+                               .ordinal = context->ordinal};
+  if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
+    munmap(memory, whole_pages(bytesize));
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  *pp = memory;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuMemAllocHost_v2(void **pp, size_t bytesize) {
+  return cuMemHostAlloc(pp, bytesize, 0);
+}
+
+int cuMemFreeHost(void *p) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (p == NULL) return VGPU_CUDA_SUCCESS;
+  struct vgpu_region region;
+  if (!vgpu_regions_remove(&driver->regions, (uint64_t)(uintptr_t)p, VGPU_REGION_PINNED, &region)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  /* Reads on their way into it must have arrived, or failed, before it is gone. */
+  vgpu_readback_flush(driver, p, region.size);
+  munmap(p, whole_pages(region.size));
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuMemHostGetFlags(uint32_t *pFlags, void *p) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_region region;
+  if (pFlags == NULL || !vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)p, &region) ||
+      vgpu_region_on_device(&region)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  *pFlags = region.flags;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
+  struct vgpu_driver *driver;
+  struct vgpu_context *context = NULL;
+  int result = current_context(&driver, &context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (p == NULL || bytesize == 0 || (Flags & ~15u) != 0) return VGPU_CUDA_INVALID_VALUE;
+  /* 4: memory of another device, 8: read-only: neither can be carried. */
+  if ((Flags & 12u) != 0) return VGPU_CUDA_NOT_SUPPORTED;
+  struct vgpu_region region = {.start = (uint64_t)(uintptr_t)p,
+                               .size = bytesize,
+                               .kind = VGPU_REGION_REGISTERED,
+                               .flags = Flags,
+                               .context = context->number,
+                               .ordinal = context->ordinal};
+  switch (vgpu_regions_add(&driver->regions, &region)) {
+    case VGPU_REGIONS_OK:
+      return VGPU_CUDA_SUCCESS;
+    case VGPU_REGIONS_NO_MEMORY:
+      return VGPU_CUDA_OUT_OF_MEMORY;
+    case VGPU_REGIONS_OVERLAP:
+      break;
+  }
+  return 712; /* CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED */
+}
+
+int cuMemHostRegister(void *p, size_t bytesize, uint32_t Flags) {
+  return cuMemHostRegister_v2(p, bytesize, Flags);
+}
+
+int cuMemHostUnregister(void *p) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_region region;
+  if (!vgpu_regions_remove(&driver->regions, (uint64_t)(uintptr_t)p, VGPU_REGION_REGISTERED, &region)) {
+    return 713; /* CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED */
+  }
+  vgpu_readback_flush(driver, p, region.size);
+  return VGPU_CUDA_SUCCESS;
+}

@@ -1,0 +1,93 @@
+/* Lookups that need no device: error names, entry points by name, private tables. */
+#include <string.h>
+
+#include "cuda_api.h"
+#include "guest/cuda/errors.h"
+#include "guest/cuda/internal.h"
+#include "guest/cuda/procaddress.h"
+#include "guest/log.h"
+#include "guest/private/private.h"
+
+static const struct vgpu_error_row *find_error(int value) {
+  for (unsigned i = 0; i < vgpu_error_row_count; i++) {
+    if (vgpu_error_rows[i].value == value) return &vgpu_error_rows[i];
+  }
+  return NULL;
+}
+
+int cuGetErrorName(int32_t error, const char **pStr) {
+  if (pStr == NULL) return VGPU_CUDA_INVALID_VALUE;
+  const struct vgpu_error_row *row = find_error(error);
+  *pStr = row == NULL ? NULL : row->name;
+  return row == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+}
+
+int cuGetErrorString(int32_t error, const char **pStr) {
+  if (pStr == NULL) return VGPU_CUDA_INVALID_VALUE;
+  const struct vgpu_error_row *row = find_error(error);
+  *pStr = row == NULL ? NULL : row->text;
+  return row == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+}
+
+/* First row of a base name, or the count. */
+static unsigned first_row(const char *base) {
+  unsigned low = 0, high = vgpu_proc_row_count;
+  while (low < high) {
+    unsigned middle = low + (high - low) / 2;
+    if (strcmp(vgpu_proc_rows[middle].base, base) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+enum { PROC_FOUND = 0, PROC_NOT_FOUND = 1, PROC_VERSION_TOO_LOW = 2 };
+enum { FLAG_DEFAULT = 0, FLAG_LEGACY = 1, FLAG_PER_THREAD = 2 };
+
+/* The newest signature that a program built for `version` knows; per-thread if wanted and there is one. */
+static int find_entry(const char *base, int version, bool per_thread, void (**entry)(void)) {
+  bool any = false, found = false, found_per_thread = false;
+  for (unsigned i = first_row(base); i < vgpu_proc_row_count; i++) {
+    const struct vgpu_proc_row *row = &vgpu_proc_rows[i];
+    if (strcmp(row->base, base) != 0) break;
+    any = true;
+    if (row->version > version || (row->per_thread && !per_thread)) continue;
+    if (found_per_thread && !row->per_thread) continue;
+    *entry = row->entry;
+    found = true;
+    found_per_thread = row->per_thread;
+  }
+  return found ? PROC_FOUND : any ? PROC_VERSION_TOO_LOW : PROC_NOT_FOUND;
+}
+
+int cuGetProcAddress_v2(const char *symbol, void **pfn, int32_t cudaVersion, uint64_t flags,
+                        int32_t *symbolStatus) {
+  if (symbol == NULL || pfn == NULL || flags > FLAG_PER_THREAD) return VGPU_CUDA_INVALID_VALUE;
+  void (*entry)(void) = NULL;
+  int status = find_entry(symbol, cudaVersion, flags == FLAG_PER_THREAD, &entry);
+  memcpy(pfn, &entry, sizeof entry);
+  if (status != PROC_FOUND) vgpu_log("cuGetProcAddress: no \"%s\" for version %d", symbol, (int)cudaVersion);
+  if (symbolStatus != NULL) *symbolStatus = status;
+  /* Who has nowhere to be told the reason is told that it failed. */
+  return status == PROC_FOUND || symbolStatus != NULL ? VGPU_CUDA_SUCCESS : VGPU_CUDA_NOT_FOUND;
+}
+
+int cuGetProcAddress(const char *symbol, void **pfn, int32_t cudaVersion, uint64_t flags) {
+  return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
+}
+
+int cuGetExportTable(const void **ppExportTable, const void *pExportTableId) {
+  if (ppExportTable == NULL || pExportTableId == NULL) return VGPU_CUDA_INVALID_VALUE;
+  return vgpu_private_table(ppExportTable, pExportTableId);
+}
+
+/* There is no profiler in the guest to start: a hint without effect, as without one attached. */
+int cuProfilerStart(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  struct vgpu_context *context = NULL;
+  return driver == NULL ? result : vgpu_cuda_current(driver, &context);
+}
+
+int cuProfilerStop(void) {
+  return cuProfilerStart();
+}

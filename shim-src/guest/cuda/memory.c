@@ -1,0 +1,92 @@
+/* Device memory. The host gives addresses; the guest remembers them and checks before it sends. */
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/internal.h"
+
+int cuMemAlloc_v2(uint64_t *dptr, size_t bytesize) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (dptr == NULL || bytesize == 0) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_context *context = NULL;
+  result = vgpu_cuda_current(driver, &context);
+  struct vgpu_send_cuMemAlloc_v2 send = {.bytes = bytesize};
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_reply_cuMemAlloc_v2 reply;
+  result = vgpu_cuda_call(VGPU_OP_cuMemAlloc_v2, &send, sizeof send, &reply, sizeof reply);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_region region = {.start = reply.address,
+                               .size = bytesize,
+                               .kind = VGPU_REGION_DEVICE,
+                               .context = send.context,
+                               .ordinal = context->ordinal};
+  if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
+    /* No memory here, or an address that something else has: the host must not keep what we cannot use. */
+    struct vgpu_send_cuMemFree_v2 back = {.context = send.context, .address = reply.address};
+    vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &back, sizeof back, NULL, 0);
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  *dptr = reply.address;
+  return VGPU_CUDA_SUCCESS;
+}
+
+#define PITCH 512u
+
+int cuMemAllocPitch_v2(uint64_t *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                       uint32_t ElementSizeBytes) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (dptr == NULL || pPitch == NULL || WidthInBytes == 0 || Height == 0 ||
+      (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  size_t pitch, bytes;
+  if (__builtin_add_overflow(WidthInBytes, (size_t)(PITCH - 1), &pitch)) return VGPU_CUDA_INVALID_VALUE;
+  pitch -= pitch % PITCH;
+  if (__builtin_mul_overflow(pitch, Height, &bytes)) return VGPU_CUDA_INVALID_VALUE;
+  result = cuMemAlloc_v2(dptr, bytes);
+  if (result == VGPU_CUDA_SUCCESS) *pPitch = pitch;
+  return result;
+}
+
+int cuMemFree_v2(uint64_t dptr) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (dptr == 0) return VGPU_CUDA_SUCCESS;
+  struct vgpu_region region;
+  /* A module's variable is not the program's to free. */
+  if (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0)
+    return VGPU_CUDA_INVALID_VALUE;
+  if (!vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
+  return vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &send, sizeof send, NULL, 0);
+}
+
+int cuMemGetAddressRange_v2(uint64_t *pbase, size_t *psize, uint64_t dptr) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_region region;
+  if (!vgpu_regions_find(&driver->regions, dptr, &region) || region.kind == VGPU_REGION_REGISTERED) {
+    return VGPU_CUDA_NOT_FOUND;
+  }
+  if (pbase != NULL) *pbase = region.start;
+  if (psize != NULL) *psize = region.size;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* CUmemAllocationProp begins: type, handle types, location type, location id. */
+int cuMemGetAllocationGranularity(size_t *granularity, const void *prop, int32_t option) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (granularity == NULL || prop == NULL || option < 0 || option > 1) return VGPU_CUDA_INVALID_VALUE;
+  const int32_t *fields = prop;
+  if (fields[0] != 1 || fields[2] != 1) return VGPU_CUDA_INVALID_VALUE; /* pinned, on a device */
+  if (vgpu_cuda_device_facts(fields[3]) == NULL) return VGPU_CUDA_INVALID_DEVICE;
+  *granularity = 2u << 20; /* a large page of the device, on every GPU that has virtual memory management */
+  return VGPU_CUDA_SUCCESS;
+}

@@ -1,0 +1,18 @@
+/* Between two questions to a host that said NOT_READY: short at first, at most two milliseconds. */
+#ifndef VGPU_GUEST_CUDA_PAUSE_H
+#define VGPU_GUEST_CUDA_PAUSE_H
+
+#include <time.h>
+
+struct vgpu_pause {
+  long nanoseconds; /* of the last one; begin with 0 */
+};
+
+static inline void vgpu_pause(struct vgpu_pause *pause) {
+  pause->nanoseconds = pause->nanoseconds == 0 ? 10000 : pause->nanoseconds * 2;
+  if (pause->nanoseconds > 2000000) pause->nanoseconds = 2000000;
+  struct timespec time = {.tv_nsec = pause->nanoseconds};
+  nanosleep(&time, NULL);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * Every piece of memory the driver knows: device allocations (their addresses come from the host) and
+ * host memory it made or was told of. Sorted by address, under a lock of its own.
+ */
+#ifndef VGPU_GUEST_CUDA_REGIONS_H
+#define VGPU_GUEST_CUDA_REGIONS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vgpu_region_kind {
+  VGPU_REGION_DEVICE = 1,
+  VGPU_REGION_PINNED = 2,
+  VGPU_REGION_REGISTERED = 3,
+  VGPU_REGION_MAPPED = 4
+};
+
+struct vgpu_region {
+  uint64_t start;
+  uint64_t size;
+  enum vgpu_region_kind kind;
+  uint32_t flags;   /* host memory: as the program gave them; mapped: access, 0 none, 1 read, 3 both */
+  uint64_t context; /* number of the context that made it; mapped: 0 */
+  int32_t ordinal;
+  uint64_t module;  /* number of the module or library whose variable it is; 0: allocated */
+  uint64_t id;      /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never given twice */
+  bool sync_memops; /* as the program set it; copies are made in order anyway */
+};
+
+static inline bool vgpu_region_on_device(const struct vgpu_region *region) {
+  return region->kind == VGPU_REGION_DEVICE || region->kind == VGPU_REGION_MAPPED;
+}
+
+struct vgpu_regions {
+  pthread_rwlock_t lock;
+  struct vgpu_region *array;
+  size_t count;
+  size_t capacity;
+  uint64_t next_id;
+};
+
+void vgpu_regions_init(struct vgpu_regions *regions);
+
+enum vgpu_regions_result { VGPU_REGIONS_OK = 0, VGPU_REGIONS_OVERLAP = 1, VGPU_REGIONS_NO_MEMORY = 2 };
+enum vgpu_regions_result vgpu_regions_add(struct vgpu_regions *regions, const struct vgpu_region *region);
+
+/* The region that contains `address`. */
+bool vgpu_regions_find(struct vgpu_regions *regions, uint64_t address, struct vgpu_region *found);
+
+/* Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the device memory that contains `address`; false: there is none.
+ */
+bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool sync);
+
+/* Takes the region of that kind that starts at `start` away. */
+bool vgpu_regions_remove(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
+                         struct vgpu_region *removed);
+
+/*
+ * True if all of [address, address + size) is device memory of one allocation, or of mappings that touch and
+ * that the device may access.
+ */
+bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint64_t size);
+
+/* Forgets the variables of a module or library that is gone. */
+void vgpu_regions_drop_module(struct vgpu_regions *regions, uint64_t module);
+
+/* Sets the access of every mapping that begins in [start, start + size). */
+void vgpu_regions_set_access(struct vgpu_regions *regions, uint64_t start, uint64_t size, uint32_t access);
+
+/* Forgets the device memory of a context that is gone. */
+void vgpu_regions_drop_context(struct vgpu_regions *regions, uint64_t context);
+
+#endif

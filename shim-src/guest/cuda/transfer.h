@@ -1,0 +1,33 @@
+/* Copies between guest and device memory: what the files of copies and fills share. */
+#ifndef VGPU_GUEST_CUDA_TRANSFER_H
+#define VGPU_GUEST_CUDA_TRANSFER_H
+
+#include "guest/cuda/internal.h"
+
+/* Where a copy or fill is carried out. */
+struct vgpu_transfer {
+  struct vgpu_driver *driver;
+  uint64_t context;
+  uint64_t stream;
+  bool async; /* on the stream; else the calls that return when they are done */
+};
+
+/* Fills it for the current context; waits for host functions the work comes after. `stream` if `async`. */
+int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async);
+
+/* Each checks that the device bytes are one allocation's: 0 or a CUresult. `bytes` may be 0. */
+int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
+                            size_t bytes);
+int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
+                              size_t bytes);
+int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
+                            size_t bytes);
+
+/* Until all that comes before the transfer is done, and has arrived in this process. */
+int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer);
+
+static inline void *vgpu_host_pointer(uint64_t address) {
+  return (void *)(uintptr_t)address;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* What never changes about a device: answered from the facts fetched at nvmlInit. */
+#include "guest/nvml/nvml.h"
+
+#include <string.h>
+
+/* CUdevice_attribute numbers. */
+enum {
+  ATTRIBUTE_CLOCK_RATE = 13,
+  ATTRIBUTE_COMPUTE_MODE = 20,
+  ATTRIBUTE_ECC_ENABLED = 32,
+  ATTRIBUTE_MEMORY_CLOCK_RATE = 36,
+  ATTRIBUTE_MEMORY_BUS_WIDTH = 37,
+  ATTRIBUTE_MULTI_GPU_BOARD = 84,
+};
+
+int nvmlDeviceGetName(nvml_device device, char *name, unsigned size) {
+  const struct vgpu_device_facts *facts;
+  uint32_t index;
+  int result;
+
+  if (!vgpu_nvml_enter_device(device, &facts, &index, &result)) return result;
+  result = vgpu_nvml_text(name, size, facts->name);
+  vgpu_nvml_leave();
+  return result;
+}
+
+int nvmlDeviceGetUUID(nvml_device device, char *uuid, unsigned size) {
+  const struct vgpu_device_facts *facts;
+  char text[48];
+  uint32_t index;
+  int result;
+
+  if (!vgpu_nvml_enter_device(device, &facts, &index, &result)) return result;
+  vgpu_nvml_format_uuid(facts, text);
+  vgpu_nvml_leave();
+  return vgpu_nvml_text(uuid, size, text);
+}
+
+int nvmlDeviceGetIndex(nvml_device device, unsigned *index) {
+  struct vgpu_device_facts facts;
+  uint32_t number = 0;
+  int result = vgpu_nvml_facts(device, index, &facts, &number);
+
+  if (result == NVML_SUCCESS) *index = number;
+  return result;
+}
+
+/* The guest has no /dev/nvidiaN; the number that would be this device's. */
+int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *minor) {
+  return nvmlDeviceGetIndex(device, minor);
+}
+
+int nvmlDeviceGetBrand(nvml_device device, int *brand) {
+  enum { QUADRO = 1, TESLA = 2, GEFORCE = 5, TITAN = 6, NVIDIA = 14 };
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, brand, &facts, NULL);
+
+  if (result == NVML_SUCCESS)
+    *brand = strstr(facts.name, "GeForce")  ? GEFORCE
+             : strstr(facts.name, "Tesla")  ? TESLA
+             : strstr(facts.name, "Quadro") ? QUADRO
+             : strstr(facts.name, "TITAN")  ? TITAN
+                                            : NVIDIA;
+  return result;
+}
+
+int nvmlDeviceGetArchitecture(nvml_device device, unsigned *architecture) {
+  enum { MAXWELL = 3, PASCAL, VOLTA, TURING, AMPERE, ADA, HOPPER, BLACKWELL };
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, architecture, &facts, NULL);
+
+  if (result != NVML_SUCCESS) return result;
+  unsigned compute = facts.compute_major * 10 + facts.compute_minor;
+  *architecture = compute >= 100  ? BLACKWELL
+                  : compute >= 90 ? HOPPER
+                  : compute == 89 ? ADA
+                  : compute >= 80 ? AMPERE
+                  : compute >= 75 ? TURING
+                  : compute >= 70 ? VOLTA
+                  : compute >= 60 ? PASCAL
+                  : compute >= 50 ? MAXWELL
+                                  : 0xffffffffu; /* UNKNOWN */
+  return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor) {
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, major && minor ? major : NULL, &facts, NULL);
+
+  if (result == NVML_SUCCESS) {
+    *major = (int)facts.compute_major;
+    *minor = (int)facts.compute_minor;
+  }
+  return result;
+}
+
+static int attribute_of(nvml_device device, const void *out, unsigned attribute, int32_t *value) {
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, out, &facts, NULL);
+
+  return result == NVML_SUCCESS ? vgpu_nvml_attribute(&facts, attribute, value) : result;
+}
+
+int nvmlDeviceGetMemoryBusWidth(nvml_device device, unsigned *bits) {
+  int32_t value;
+  int result = attribute_of(device, bits, ATTRIBUTE_MEMORY_BUS_WIDTH, &value);
+
+  if (result == NVML_SUCCESS) *bits = (unsigned)value;
+  return result;
+}
+
+int nvmlDeviceGetMaxClockInfo(nvml_device device, int type, unsigned *mhz) {
+  enum { GRAPHICS = 0, SM = 1, MEMORY = 2, VIDEO = 3 };
+  int32_t khz;
+
+  if (type < GRAPHICS || type > VIDEO) return NVML_INVALID_ARGUMENT;
+  if (type == VIDEO) return NVML_NOT_SUPPORTED;
+  int result =
+      attribute_of(device, mhz, type == MEMORY ? ATTRIBUTE_MEMORY_CLOCK_RATE : ATTRIBUTE_CLOCK_RATE, &khz);
+  if (result == NVML_SUCCESS) *mhz = (unsigned)khz / 1000;
+  return result;
+}
+
+int nvmlDeviceGetEccMode(nvml_device device, int *current, int *pending) {
+  int32_t value;
+  int result = attribute_of(device, current && pending ? current : NULL, ATTRIBUTE_ECC_ENABLED, &value);
+
+  if (result == NVML_SUCCESS) *current = *pending = value;
+  return result;
+}
+
+int nvmlDeviceGetComputeMode(nvml_device device, int *mode) {
+  int32_t value;
+  int result = attribute_of(device, mode, ATTRIBUTE_COMPUTE_MODE, &value);
+
+  if (result == NVML_SUCCESS) *mode = value;
+  return result;
+}
+
+int nvmlDeviceGetMultiGpuBoard(nvml_device device, unsigned *multiple) {
+  int32_t value;
+  int result = attribute_of(device, multiple, ATTRIBUTE_MULTI_GPU_BOARD, &value);
+
+  if (result == NVML_SUCCESS) *multiple = (unsigned)value;
+  return result;
+}
+
+static int always(nvml_device device, int *out, int value) {
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, out, &facts, NULL);
+
+  if (result == NVML_SUCCESS) *out = value;
+  return result;
+}
+
+/* The host daemon keeps the device up between the guest's programs: that is what persistence means.
+ */
+int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode) {
+  return always(device, mode, 1);
+}
+
+/* No screen is attached to a remote device. */
+int nvmlDeviceGetDisplayMode(nvml_device device, int *mode) {
+  return always(device, mode, 0);
+}
+
+int nvmlDeviceGetDisplayActive(nvml_device device, int *active) {
+  return always(device, active, 0);
+}
+
+int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig) {
+  return always(device, (int *)mig, 0);
+}

@@ -1,0 +1,114 @@
+/* Which devices there are, and by what names programs find them. */
+#include "guest/nvml/nvml.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+void vgpu_nvml_format_uuid(const struct vgpu_device_facts *facts, char text[48]) {
+  char *at = text + sprintf(text, "GPU-");
+
+  for (int i = 0; i < 16; i++)
+    at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", facts->uuid[i]);
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  int result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter(&result);
+
+  if (!nvml) return result;
+  if (count) *count = nvml->device_count;
+  vgpu_nvml_leave();
+  return count ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetCount(unsigned *count) {
+  return nvmlDeviceGetCount_v2(count);
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
+  int result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter(&result);
+
+  if (!nvml) return result;
+  if (!device || index >= nvml->device_count) result = NVML_INVALID_ARGUMENT;
+  else *device = vgpu_nvml_handle(index);
+  vgpu_nvml_leave();
+  return result;
+}
+
+int nvmlDeviceGetHandleByIndex(unsigned index, nvml_device *device) {
+  return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device) {
+  char text[48];
+  int result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter(&result);
+
+  if (!nvml) return result;
+  result = uuid && device ? NVML_NOT_FOUND : NVML_INVALID_ARGUMENT;
+  for (uint32_t i = 0; result == NVML_NOT_FOUND && i < nvml->device_count; i++) {
+    vgpu_nvml_format_uuid(&nvml->facts[i], text);
+    if (strcasecmp(uuid, text) == 0) {
+      *device = vgpu_nvml_handle(i);
+      result = NVML_SUCCESS;
+    }
+  }
+  vgpu_nvml_leave();
+  return result;
+}
+
+/* 1 to 8 hexadecimal digits; what follows them, or NULL. */
+static const char *hexadecimal(const char *text, unsigned *value) {
+  size_t digits = strspn(text, "0123456789abcdefABCDEF");
+
+  if (digits < 1 || digits > 8) return NULL;
+  *value = (unsigned)strtoul(text, NULL, 16);
+  return text + digits;
+}
+
+/* "domain:bus:device[.0]" or "bus:device[.0]", as NVML takes them. */
+static int parse_bus_id(const char *text, unsigned *domain, unsigned *bus, unsigned *device) {
+  unsigned fields[3], function = 0;
+  int count = 0;
+
+  for (;;) {
+    text = hexadecimal(text, &fields[count++]);
+    if (!text || *text != ':' || count == 3) break;
+    text++;
+  }
+  if (text && *text == '.') text = hexadecimal(text + 1, &function);
+  if (!text || *text || count < 2 || function != 0) return NVML_INVALID_ARGUMENT;
+  *domain = count == 3 ? fields[0] : 0;
+  *bus = fields[count - 2];
+  *device = fields[count - 1];
+  return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvml_device *device) {
+  unsigned domain = 0, bus = 0, number = 0;
+  int result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter(&result);
+
+  if (!nvml) return result;
+  result = id && device ? parse_bus_id(id, &domain, &bus, &number) : NVML_INVALID_ARGUMENT;
+  if (result == NVML_SUCCESS) {
+    result = NVML_NOT_FOUND;
+    for (uint32_t i = 0; i < nvml->device_count; i++) {
+      const struct vgpu_device_facts *facts = &nvml->facts[i];
+      if (facts->pci_domain == domain && facts->pci_bus == bus && facts->pci_device == number) {
+        *device = vgpu_nvml_handle(i);
+        result = NVML_SUCCESS;
+        break;
+      }
+    }
+  }
+  vgpu_nvml_leave();
+  return result;
+}
+
+int nvmlDeviceGetHandleByPciBusId(const char *id, nvml_device *device) {
+  return nvmlDeviceGetHandleByPciBusId_v2(id, device);
+}

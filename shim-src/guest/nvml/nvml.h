@@ -1,0 +1,227 @@
+/*
+ * libnvidia-ml.so.1: what is answered by hand. Everything else the real library exports is
+ * generated from shim-src/api/nvml.api and returns NVML_ERROR_NOT_SUPPORTED. Names, numbers and
+ * structures are facts of NVML's public interface; docs/nvml.md says which entry answers what.
+ *
+ * Facts come from the host once, at nvmlInit; memory in use, load and processes are asked for each
+ * time.
+ */
+#ifndef VGPU_GUEST_NVML_H
+#define VGPU_GUEST_NVML_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "guest/session.h"
+
+#define NVML_API __attribute__((visibility("default")))
+
+enum nvml_result {
+  NVML_SUCCESS = 0,
+  NVML_UNINITIALIZED = 1,
+  NVML_INVALID_ARGUMENT = 2,
+  NVML_NOT_SUPPORTED = 3,
+  NVML_NOT_FOUND = 6,
+  NVML_INSUFFICIENT_SIZE = 7,
+  NVML_DRIVER_NOT_LOADED = 9,
+  NVML_TIMEOUT = 10,
+  NVML_GPU_IS_LOST = 15,
+  NVML_MEMORY = 20,
+  NVML_VERSION_MISMATCH = 25,
+  NVML_UNKNOWN = 999,
+};
+
+/* nvmlDevice_t: points at a byte of a table of our own, so that any other value is known for wrong.
+ */
+typedef void *nvml_device;
+
+struct nvml_pci_v2 {
+  char bus_id[16]; /* "0000:01:00.0" */
+  uint32_t domain;
+  uint32_t bus;
+  uint32_t device;
+  uint32_t pci_device_id; /* device above vendor: 0x233010de */
+  uint32_t pci_subsystem_id;
+  uint32_t reserved[4];
+};
+/* nvmlDeviceGetPciInfo without a number knows only the part before pci_subsystem_id. */
+enum { NVML_PCI_V1_SIZE = 32 };
+
+struct nvml_pci_v3 {
+  char bus_id_legacy[16];
+  uint32_t domain;
+  uint32_t bus;
+  uint32_t device;
+  uint32_t pci_device_id;
+  uint32_t pci_subsystem_id;
+  char bus_id[32]; /* "00000000:01:00.0" */
+};
+
+struct nvml_pci_ext_v1 {
+  uint32_t version;
+  uint32_t domain;
+  uint32_t bus;
+  uint32_t device;
+  uint32_t pci_device_id;
+  uint32_t pci_subsystem_id;
+  uint32_t base_class;
+  uint32_t sub_class;
+  char bus_id[32];
+};
+
+struct nvml_memory_v1 {
+  uint64_t total;
+  uint64_t free;
+  uint64_t used;
+};
+
+struct nvml_memory_v2 {
+  uint32_t version;
+  uint32_t padding;
+  uint64_t total;
+  uint64_t reserved;
+  uint64_t free;
+  uint64_t used;
+};
+
+struct nvml_utilization {
+  uint32_t gpu;
+  uint32_t memory;
+};
+
+struct nvml_process_v1 {
+  uint32_t pid;
+  uint32_t padding;
+  uint64_t used;
+};
+
+/* Versions 2 and 3 of the calls. */
+struct nvml_process_v2 {
+  uint32_t pid;
+  uint32_t padding;
+  uint64_t used;
+  uint32_t gpu_instance;
+  uint32_t compute_instance;
+};
+
+_Static_assert(sizeof(struct nvml_pci_v2) == 52 && sizeof(struct nvml_pci_v3) == 68 &&
+                   sizeof(struct nvml_pci_ext_v1) == 64 && sizeof(struct nvml_memory_v1) == 24 &&
+                   sizeof(struct nvml_memory_v2) == 40 && sizeof(struct nvml_process_v1) == 16 &&
+                   sizeof(struct nvml_process_v2) == 24,
+               "structures of NVML's interface");
+
+/* The version that a structure's first field must hold: its size and its number. */
+#define NVML_STRUCT_VERSION(type, number) ((uint32_t)sizeof(type) | (uint32_t)(number) << 24)
+
+/* One process's NVML. */
+struct vgpu_nvml {
+  unsigned references; /* nvmlInit without its nvmlShutdown */
+  struct vgpu_session *session;
+  int64_t retried; /* when a lost session was last tried again, monotonic milliseconds */
+  uint32_t device_count;
+  struct vgpu_device_facts facts[VGPU_DEVICES_MAX];
+};
+
+/*
+ * Takes the library's lock and gives its state; NULL with the reason in *result, and then the lock
+ * is not held. A session that was lost is opened anew, at most once a second: NVML keeps nothing at
+ * the host, and a monitor that runs for months should survive a restart of the host.
+ */
+struct vgpu_nvml *vgpu_nvml_enter(int *result);
+void vgpu_nvml_leave(void);
+
+/* Enter for one device: its facts in *facts (valid until leave) and its number for the host. */
+struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
+                                         uint32_t *index, int *result);
+
+/* Copies a device's facts out, for all that needs no more than them; `number` may be NULL. Tells
+ * NVML_INVALID_ARGUMENT if `out`, the caller's own result pointer, is NULL. */
+int vgpu_nvml_facts(nvml_device device, const void *out, struct vgpu_device_facts *copy, uint32_t *number);
+
+/* "GPU-" and the UUID, 40 characters. */
+void vgpu_nvml_format_uuid(const struct vgpu_device_facts *facts, char text[48]);
+
+nvml_device vgpu_nvml_handle(uint32_t index);
+
+/* As the host has it now. The lock is held. An nvml_result. */
+int vgpu_nvml_usage(struct vgpu_nvml *nvml, uint32_t index, struct vgpu_usage_reply *usage);
+
+/* What a call on its way and its status come to. */
+int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status);
+
+/* Copies text with its zero; NVML_INVALID_ARGUMENT for NULL, NVML_INSUFFICIENT_SIZE if it does not
+ * fit. */
+int vgpu_nvml_text(char *to, unsigned size, const char *text);
+
+/* A device attribute (CUdevice_attribute), or NVML_NOT_SUPPORTED if the host does not know it. */
+int vgpu_nvml_attribute(const struct vgpu_device_facts *facts, unsigned attribute, int32_t *value);
+
+/* ---- exports ---- */
+
+NVML_API int nvmlInit(void);
+NVML_API int nvmlInit_v2(void);
+NVML_API int nvmlInitWithFlags(unsigned flags);
+NVML_API int nvmlShutdown(void);
+NVML_API const char *nvmlErrorString(int result);
+NVML_API int nvmlSystemGetDriverVersion(char *version, unsigned size);
+NVML_API int nvmlSystemGetNVMLVersion(char *version, unsigned size);
+NVML_API int nvmlSystemGetCudaDriverVersion(int *version);
+NVML_API int nvmlSystemGetCudaDriverVersion_v2(int *version);
+NVML_API int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size);
+NVML_API int nvmlInternalGetExportTable(const void **table, const unsigned char uuid[16]);
+NVML_API int nvmlUnitGetCount(unsigned *count);
+NVML_API int nvmlGetExcludedDeviceCount(unsigned *count);
+NVML_API int nvmlEventSetCreate(void **set);
+NVML_API int nvmlEventSetFree(void *set);
+
+NVML_API int nvmlDeviceGetCount(unsigned *count);
+NVML_API int nvmlDeviceGetCount_v2(unsigned *count);
+NVML_API int nvmlDeviceGetHandleByIndex(unsigned index, nvml_device *device);
+NVML_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device);
+NVML_API int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device);
+NVML_API int nvmlDeviceGetHandleByPciBusId(const char *id, nvml_device *device);
+NVML_API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvml_device *device);
+NVML_API int nvmlDeviceGetIndex(nvml_device device, unsigned *index);
+NVML_API int nvmlDeviceGetName(nvml_device device, char *name, unsigned size);
+NVML_API int nvmlDeviceGetUUID(nvml_device device, char *uuid, unsigned size);
+NVML_API int nvmlDeviceGetPciInfo(nvml_device device, struct nvml_pci_v2 *pci);
+NVML_API int nvmlDeviceGetPciInfo_v2(nvml_device device, struct nvml_pci_v2 *pci);
+NVML_API int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci_v3 *pci);
+NVML_API int nvmlDeviceGetPciInfoExt(nvml_device device, struct nvml_pci_ext_v1 *pci);
+NVML_API int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *minor);
+NVML_API int nvmlDeviceGetBrand(nvml_device device, int *brand);
+NVML_API int nvmlDeviceGetArchitecture(nvml_device device, unsigned *architecture);
+NVML_API int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor);
+NVML_API int nvmlDeviceGetMemoryBusWidth(nvml_device device, unsigned *bits);
+NVML_API int nvmlDeviceGetMaxClockInfo(nvml_device device, int type, unsigned *mhz);
+NVML_API int nvmlDeviceGetEccMode(nvml_device device, int *current, int *pending);
+NVML_API int nvmlDeviceGetComputeMode(nvml_device device, int *mode);
+NVML_API int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode);
+NVML_API int nvmlDeviceGetDisplayMode(nvml_device device, int *mode);
+NVML_API int nvmlDeviceGetDisplayActive(nvml_device device, int *active);
+NVML_API int nvmlDeviceGetMultiGpuBoard(nvml_device device, unsigned *multiple);
+NVML_API int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig);
+
+NVML_API int nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory_v1 *memory);
+NVML_API int nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct nvml_memory_v2 *memory);
+NVML_API int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *rates);
+NVML_API int nvmlDeviceGetTemperature(nvml_device device, int sensor, unsigned *celsius);
+NVML_API int nvmlDeviceGetPowerUsage(nvml_device device, unsigned *milliwatts);
+NVML_API int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode);
+NVML_API int nvmlDeviceGetPowerManagementLimit(nvml_device device, unsigned *milliwatts);
+NVML_API int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *milliwatts);
+NVML_API int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts);
+NVML_API int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
+                                                  struct nvml_process_v1 *processes);
+NVML_API int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,
+                                                     struct nvml_process_v2 *processes);
+NVML_API int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
+                                                     struct nvml_process_v2 *processes);
+NVML_API int nvmlDeviceGetGraphicsRunningProcesses(nvml_device device, unsigned *count,
+                                                   struct nvml_process_v1 *processes);
+NVML_API int nvmlDeviceGetGraphicsRunningProcesses_v2(nvml_device device, unsigned *count,
+                                                      struct nvml_process_v2 *processes);
+NVML_API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, unsigned *count,
+                                                      struct nvml_process_v2 *processes);
+
+#endif

@@ -1,0 +1,206 @@
+/* What changes: asked of the host at each call, as it has it now, all sessions counted. */
+#include "guest/nvml/nvml.h"
+
+#include <stdlib.h>
+
+static int usage_of(nvml_device device, const void *out, struct vgpu_usage_reply *usage) {
+  const struct vgpu_device_facts *facts;
+  uint32_t index;
+  int result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter_device(device, &facts, &index, &result);
+
+  if (!nvml) return result;
+  result = out ? vgpu_nvml_usage(nvml, index, usage) : NVML_INVALID_ARGUMENT;
+  vgpu_nvml_leave();
+  if (result == NVML_SUCCESS && usage->used > usage->total)
+    usage->used = usage->total; /* the subtraction below must not wrap, whatever the host says */
+  return result;
+}
+
+int nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory_v1 *memory) {
+  struct vgpu_usage_reply usage;
+  int result = usage_of(device, memory, &usage);
+
+  if (result == NVML_SUCCESS)
+    *memory = (struct nvml_memory_v1){usage.total, usage.total - usage.used, usage.used};
+  return result;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct nvml_memory_v2 *memory) {
+  struct vgpu_usage_reply usage;
+
+  if (memory && memory->version != NVML_STRUCT_VERSION(struct nvml_memory_v2, 2))
+    return NVML_VERSION_MISMATCH;
+  int result = usage_of(device, memory, &usage);
+  if (result == NVML_SUCCESS) {
+    memory->total = usage.total;
+    memory->reserved = 0; /* what the driver keeps for itself is not part of the host's total */
+    memory->free = usage.total - usage.used;
+    memory->used = usage.used;
+  }
+  return result;
+}
+
+int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *rates) {
+  struct vgpu_usage_reply usage;
+  int result = usage_of(device, rates, &usage);
+
+  if (result == NVML_SUCCESS)
+    *rates = (struct nvml_utilization){usage.gpu_utilisation, usage.memory_utilisation};
+  return result;
+}
+
+/* 0 is how the host says that it does not know. */
+static int known(int result, unsigned value, unsigned *out) {
+  if (result != NVML_SUCCESS) return result;
+  if (value == 0) return NVML_NOT_SUPPORTED;
+  *out = value;
+  return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(nvml_device device, int sensor, unsigned *celsius) {
+  struct vgpu_usage_reply usage = {0};
+
+  if (sensor != 0) return NVML_INVALID_ARGUMENT;
+  int result = usage_of(device, celsius, &usage);
+  return known(result, usage.temperature, celsius);
+}
+
+int nvmlDeviceGetPowerUsage(nvml_device device, unsigned *milliwatts) {
+  struct vgpu_usage_reply usage = {0};
+  int result = usage_of(device, milliwatts, &usage);
+
+  return known(result, usage.power, milliwatts);
+}
+
+int nvmlDeviceGetPowerManagementLimit(nvml_device device, unsigned *milliwatts) {
+  struct vgpu_usage_reply usage = {0};
+  int result = usage_of(device, milliwatts, &usage);
+
+  return known(result, usage.power_limit, milliwatts);
+}
+
+int nvmlDeviceGetPowerManagementDefaultLimit(nvml_device device, unsigned *milliwatts) {
+  return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts) {
+  return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
+}
+
+/* nvidia-smi shows the limits only where power management is on. */
+int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode) {
+  struct vgpu_usage_reply usage = {0};
+  unsigned limit = 0;
+  int result = known(usage_of(device, mode, &usage), usage.power_limit, &limit);
+
+  if (result == NVML_SUCCESS) *mode = 1;
+  return result;
+}
+
+enum { PROCESSES_MAX = 256 };
+
+/* This guest's processes on the device into a fresh array, which is to be freed. */
+static int processes_of(nvml_device device, unsigned *count, struct vgpu_process_facts **processes,
+                        uint32_t *found) {
+  const struct vgpu_device_facts *facts;
+  uint32_t index;
+  int32_t status = 0;
+  int result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter_device(device, &facts, &index, &result);
+
+  if (!nvml) return result;
+  *processes = count ? calloc(PROCESSES_MAX, sizeof **processes) : NULL;
+  if (!count) {
+    result = NVML_INVALID_ARGUMENT;
+  } else if (!*processes) {
+    result = NVML_MEMORY;
+  } else {
+    enum vgpu_outcome outcome =
+        vgpu_session_device_processes(nvml->session, index, *processes, PROCESSES_MAX, found, &status);
+    result = vgpu_nvml_outcome(outcome, status);
+  }
+  vgpu_nvml_leave();
+  if (result != NVML_SUCCESS) {
+    free(*processes);
+    *processes = NULL;
+  }
+  return result;
+}
+
+/* True if the caller's array takes them all; *count then or else says how many there are. */
+static int fits(unsigned *count, const void *array, uint32_t found) {
+  unsigned capacity = *count;
+
+  *count = found;
+  if (found == 0) return NVML_SUCCESS;
+  if (capacity < found) return NVML_INSUFFICIENT_SIZE;
+  return array ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count,
+                                         struct nvml_process_v1 *processes) {
+  struct vgpu_process_facts *list = NULL;
+  uint32_t found = 0;
+  int result = processes_of(device, count, &list, &found);
+
+  if (result == NVML_SUCCESS) result = fits(count, processes, found);
+  for (uint32_t i = 0; result == NVML_SUCCESS && i < found; i++)
+    processes[i] = (struct nvml_process_v1){.pid = list[i].pid, .used = list[i].used};
+  free(list);
+  return result;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
+                                            struct nvml_process_v2 *processes) {
+  struct vgpu_process_facts *list = NULL;
+  uint32_t found = 0;
+  int result = processes_of(device, count, &list, &found);
+
+  if (result == NVML_SUCCESS) result = fits(count, processes, found);
+  for (uint32_t i = 0; result == NVML_SUCCESS && i < found; i++)
+    processes[i] = (struct nvml_process_v2){
+        .pid = list[i].pid,
+        .used = list[i].used,
+        .gpu_instance = 0xffffffffu, /* not a part of a device (MIG) */
+        .compute_instance = 0xffffffffu,
+    };
+  free(list);
+  return result;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,
+                                            struct nvml_process_v2 *processes) {
+  return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
+}
+
+/* Nothing here draws. */
+static int no_processes(nvml_device device, unsigned *count) {
+  const struct vgpu_device_facts *facts;
+  uint32_t index;
+  int result;
+
+  if (!vgpu_nvml_enter_device(device, &facts, &index, &result)) return result;
+  vgpu_nvml_leave();
+  if (!count) return NVML_INVALID_ARGUMENT;
+  *count = 0;
+  return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses(nvml_device device, unsigned *count,
+                                          struct nvml_process_v1 *processes) {
+  (void)processes;
+  return no_processes(device, count);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v2(nvml_device device, unsigned *count,
+                                             struct nvml_process_v2 *processes) {
+  (void)processes;
+  return no_processes(device, count);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, unsigned *count,
+                                             struct nvml_process_v2 *processes) {
+  (void)processes;
+  return no_processes(device, count);
+}

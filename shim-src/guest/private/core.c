@@ -1,0 +1,78 @@
+#include "guest/private/core.h"
+
+#include "guest/cuda/guest_cuda.h"
+#include "guest/log.h"
+#include "guest/process.h"
+
+#include <string.h>
+
+/* The order is that of the ordinals the program sees, after CUDA_VISIBLE_DEVICES: the runtime
+ * compares with what cuDeviceGetUuid and cuDeviceGetAttribute tell it. */
+int vgpu_private_core_devices(uint32_t *driver_version,
+                              struct vgpu_integrity_device devices[VGPU_PRIVATE_MAX_DEVICES],
+                              unsigned *count) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_PRIVATE_SUCCESS) return result;
+
+  int visible = vgpu_cuda_device_count();
+  *driver_version = (uint32_t)vgpu_cuda_driver_version();
+  *count = 0;
+  for (int i = 0; i < visible && *count < VGPU_PRIVATE_MAX_DEVICES; i++) {
+    const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(i);
+    if (!facts) continue;
+    struct vgpu_integrity_device *device = &devices[(*count)++];
+    memcpy(device->uuid, facts->uuid, sizeof device->uuid);
+    device->pci_domain = (int32_t)facts->pci_domain;
+    device->pci_bus = (int32_t)facts->pci_bus;
+    device->pci_device = (int32_t)facts->pci_device;
+  }
+  return VGPU_PRIVATE_SUCCESS;
+}
+
+int vgpu_private_core_current(void **context) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_PRIVATE_SUCCESS) return result;
+  *context = vgpu_cuda_current_context();
+  return VGPU_PRIVATE_SUCCESS;
+}
+
+int vgpu_private_core_primary(int device, void **context) {
+  struct vgpu_context *primary = NULL;
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_PRIVATE_SUCCESS) return result;
+  result = vgpu_cuda_primary_context(device, &primary);
+  if (result == VGPU_PRIVATE_SUCCESS) *context = primary;
+  return result;
+}
+
+static void (*on_destroyed)(void *context);
+
+static void destroyed(struct vgpu_context *context) {
+  on_destroyed(context);
+}
+
+void vgpu_private_core_on_destroyed(void (*function)(void *context)) {
+  on_destroyed = function; /* always the same one */
+  vgpu_cuda_on_context_destroyed(destroyed);
+}
+
+unsigned vgpu_private_core_generation(void) {
+  const struct vgpu_process *process = vgpu_process();
+  return process ? process->generation : 0;
+}
+
+/* Exports of this very library; linked -Bsymbolic, so no other can stand in for them. */
+extern int cuCtxGetId(void *context, uint64_t *number);
+extern int cuModuleLoadData(void **module, const void *image);
+
+int vgpu_private_core_load(void **module, const void *image) {
+  return cuModuleLoadData(module, image);
+}
+
+void vgpu_private_core_refused(const char *table, unsigned slot) {
+  vgpu_log("slot %u of the private table %s is not supported", slot, table);
+}
+
+int vgpu_private_core_number(void *context, uint64_t *number) {
+  return cuCtxGetId(context, number);
+}

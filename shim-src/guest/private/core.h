@@ -1,0 +1,48 @@
+/*
+ * What the private tables ask of the library they are part of. core.c answers
+ * from the guest session; the tests answer from a device of their own making.
+ * All return a CUresult.
+ */
+#ifndef VGPU_PRIVATE_CORE_H
+#define VGPU_PRIVATE_CORE_H
+
+#include "guest/private/integrity.h"
+
+enum {
+  VGPU_PRIVATE_SUCCESS = 0,
+  VGPU_PRIVATE_INVALID_VALUE = 1,
+  VGPU_PRIVATE_OUT_OF_MEMORY = 2,
+  VGPU_PRIVATE_INVALID_CONTEXT = 201,
+  VGPU_PRIVATE_INVALID_HANDLE = 400,
+  VGPU_PRIVATE_NOT_SUPPORTED = 801,
+
+  VGPU_PRIVATE_MAX_DEVICES = 64,
+};
+
+/* Fails with CUDA_ERROR_NOT_INITIALIZED before cuInit, as the real table does. */
+int vgpu_private_core_devices(uint32_t *driver_version,
+                              struct vgpu_integrity_device devices[VGPU_PRIVATE_MAX_DEVICES],
+                              unsigned *count);
+
+/* The calling thread's context; NULL with success when it has none. */
+int vgpu_private_core_current(void **context);
+
+/* cuCtxGetId. */
+int vgpu_private_core_number(void *context, uint64_t *number);
+
+/* The handle of a device's primary context, neither retained nor activated. */
+int vgpu_private_core_primary(int device, void **context);
+
+/* Calls `destroyed` for each context that goes, before its handle can be given out again. */
+void vgpu_private_core_on_destroyed(void (*destroyed)(void *context));
+
+/* 0 in the process that loaded the library, another number in each fork()ed child. */
+unsigned vgpu_private_core_generation(void);
+
+/* cuModuleLoadData. */
+int vgpu_private_core_load(void **module, const void *image);
+
+/* A slot that is not known was called: for VGPU_LOG. */
+void vgpu_private_core_refused(const char *table, unsigned slot);
+
+#endif

@@ -1,0 +1,15 @@
+/*
+ * The private tables of cuGetExportTable, as far as NVIDIA's CUDA runtimes and
+ * libraries ask for them. docs/private-tables.md says what each one is.
+ */
+#ifndef VGPU_PRIVATE_H
+#define VGPU_PRIVATE_H
+
+/*
+ * cuGetExportTable: puts the table of that id into *table. An unknown id gives
+ * NULL and CUDA_ERROR_INVALID_VALUE, as the real library does. Needs no cuInit
+ * and no host; safe from any thread.
+ */
+int vgpu_private_table(const void **table, const unsigned char uuid[16]);
+
+#endif

@@ -1,0 +1,62 @@
+#include "guest/process.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/*
+ * The slot lies in a page that the kernel clears in a fork()ed child (MADV_WIPEONFORK), so even a child of
+ * a raw clone() finds it fresh, with a lock nobody holds. A zeroed pthread_mutex_t is an unlocked one in
+ * glibc and musl. The rest lives beside it, in memory that fork() copies.
+ */
+static struct vgpu_process *slot;
+static void *parent_state; /* copy of slot->state that survives fork, for the child to give back */
+static void (*fork_handler)(void *state);
+static unsigned forks;
+
+static struct vgpu_process *make_slot(void) {
+  struct vgpu_process *made =
+      mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (made == MAP_FAILED) return NULL;
+  /* A kernel before 4.14 does not know it; then pthread_atfork below clears the slot. */
+  (void)madvise(made, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK);
+  struct vgpu_process *expected = NULL;
+  if (!__atomic_compare_exchange_n(&slot, &expected, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    munmap(made, (size_t)sysconf(_SC_PAGESIZE));
+    return expected;
+  }
+  return made;
+}
+
+struct vgpu_process *vgpu_process(void) {
+  struct vgpu_process *process = __atomic_load_n(&slot, __ATOMIC_ACQUIRE);
+  return process != NULL ? process : make_slot();
+}
+
+static void before_fork(void) {
+  struct vgpu_process *process = __atomic_load_n(&slot, __ATOMIC_ACQUIRE);
+  parent_state = process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
+}
+
+static void in_child(void) {
+  struct vgpu_process *process = __atomic_load_n(&slot, __ATOMIC_ACQUIRE);
+  void *state = parent_state;
+  parent_state = NULL;
+  forks++;
+  if (process != NULL) {
+    process->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    process->state = NULL;
+    process->generation = forks;
+  }
+  if (state != NULL && fork_handler != NULL) fork_handler(state);
+}
+
+int vgpu_process_on_fork(void (*handler)(void *state)) {
+  void (*expected)(void *) = NULL;
+  if (!__atomic_compare_exchange_n(&fork_handler, &expected, handler, false, __ATOMIC_ACQ_REL,
+                                   __ATOMIC_ACQUIRE)) {
+    return 0; /* once for a library */
+  }
+  return pthread_atfork(before_fork, NULL, in_child);
+}

@@ -1,0 +1,137 @@
+/* Making and ending a session; session_call.c has the calls. */
+#include "guest/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "guest/config.h"
+#include "guest/log.h"
+#include "guest/session_internal.h"
+#include "wire/clock.h"
+#include "wire/stream.h"
+
+static bool shake_hands(struct vgpu_session *session, enum vgpu_library library, int64_t deadline) {
+  struct vgpu_hello hello = {
+      .major = VGPU_WIRE_MAJOR,
+      .minor = VGPU_WIRE_MINOR,
+      .frame_max = VGPU_FRAME_MAX,
+      .library = (uint32_t)library,
+      .pid = (uint32_t)getpid(),
+  };
+  memcpy(hello.magic, VGPU_WIRE_MAGIC, sizeof hello.magic);
+  const char *program = program_invocation_short_name;
+  size_t length = strlen(program);
+  memcpy(hello.program, program, length < sizeof hello.program - 1 ? length : sizeof hello.program - 1);
+
+  struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO, .sequence = 0};
+  if (vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline) !=
+      VGPU_STREAM_OK) {
+    vgpu_log("no host: it took no greeting");
+    return false;
+  }
+  struct vgpu_frame reply;
+  enum vgpu_stream_result result = vgpu_stream_read_header(session->descriptor, &reply, deadline);
+  if (result == VGPU_STREAM_OK && reply.status != 0) {
+    vgpu_log("no host: it refused the session with status %d", (int)reply.status);
+    return false;
+  }
+  bool expected = result == VGPU_STREAM_OK && reply.opcode == VGPU_OP_HELLO && reply.sequence == 0 &&
+                  reply.flags == VGPU_FLAG_REPLY && reply.body >= sizeof session->welcome;
+  if (expected) {
+    /* A later host may say more than we know. */
+    result = vgpu_stream_read(session->descriptor, &session->welcome, sizeof session->welcome, deadline);
+    if (result == VGPU_STREAM_OK) {
+      size_t rest = reply.length - sizeof reply - sizeof session->welcome;
+      result = vgpu_stream_skip(session->descriptor, rest, deadline);
+    }
+  }
+  if (!expected || result != VGPU_STREAM_OK) {
+    vgpu_log("no host: %s", result == VGPU_STREAM_TIMEOUT  ? "no answer within the limit"
+                            : result == VGPU_STREAM_CLOSED ? "it closed the connection"
+                                                           : "its answer is not one of vgpu-hostd");
+    return false;
+  }
+  struct vgpu_welcome *welcome = &session->welcome;
+  welcome->nvml_version[sizeof welcome->nvml_version - 1] = '\0';
+  welcome->host[sizeof welcome->host - 1] = '\0';
+  if (memcmp(welcome->magic, VGPU_WIRE_MAGIC, sizeof welcome->magic) != 0 ||
+      welcome->major != VGPU_WIRE_MAJOR || welcome->device_count > VGPU_DEVICES_MAX ||
+      (welcome->features & ~hello.features) != 0) {
+    vgpu_log("no host: it speaks wire version %u, we speak %u", (unsigned)welcome->major, VGPU_WIRE_MAJOR);
+    return false;
+  }
+  return true;
+}
+
+enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library) {
+  *out = NULL;
+  int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
+  char text[160];
+  if (!vgpu_config_host(text, sizeof text)) return VGPU_NO_HOST;
+  struct vgpu_address address;
+  if (!vgpu_address_parse(text, &address)) {
+    vgpu_log("no host: \"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
+    return VGPU_NO_HOST;
+  }
+  struct vgpu_session *session = calloc(1, sizeof *session);
+  if (session == NULL) return VGPU_NO_HOST;
+  session->descriptor = vgpu_stream_connect(&address, deadline);
+  if (session->descriptor < 0) {
+    vgpu_log("no host: cannot connect to %s: %s", text, strerror(errno));
+    free(session);
+    return VGPU_NO_HOST;
+  }
+  if (!shake_hands(session, library, deadline)) {
+    close(session->descriptor);
+    free(session);
+    return VGPU_NO_HOST;
+  }
+  pthread_mutex_init(&session->sending, NULL);
+  pthread_mutex_init(&session->state, NULL);
+  session->next_sequence = 1;
+  vgpu_log("session %llu with %s at %s: %u device(s)", (unsigned long long)session->welcome.session,
+           session->welcome.host, text, session->welcome.device_count);
+  *out = session;
+  return VGPU_ANSWERED;
+}
+
+void vgpu_session_close(struct vgpu_session *session) {
+  if (session == NULL) return;
+  close(session->descriptor);
+  pthread_mutex_destroy(&session->sending);
+  pthread_mutex_destroy(&session->state);
+  free(session);
+}
+
+void vgpu_session_abandon(struct vgpu_session *session) {
+  /* Its locks may be held by threads that this child does not have, so nothing but the descriptor. */
+  if (session != NULL) close(session->descriptor);
+}
+
+const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session) {
+  return &session->welcome;
+}
+
+bool vgpu_session_is_lost(struct vgpu_session *session) {
+  pthread_mutex_lock(&session->state);
+  bool lost = session->lost;
+  pthread_mutex_unlock(&session->state);
+  return lost;
+}
+
+int32_t vgpu_session_take_deferred(struct vgpu_session *session) {
+  pthread_mutex_lock(&session->state);
+  int32_t deferred = session->deferred;
+  session->deferred = 0;
+  pthread_mutex_unlock(&session->state);
+  return deferred;
+}
+
+void vgpu_session_keep_deferred(struct vgpu_session *session, int32_t failure) {
+  pthread_mutex_lock(&session->state);
+  if (session->deferred == 0) session->deferred = failure;
+  pthread_mutex_unlock(&session->state);
+}

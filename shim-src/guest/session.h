@@ -1,0 +1,89 @@
+/*
+ * How a guest library talks to its host. One session is one connection of one library in one process;
+ * libcuda and libnvidia-ml have one each. Any thread may call; a session is never shared over fork().
+ *
+ * Nothing here aborts, prints, raises a signal or waits without a limit.
+ */
+#ifndef VGPU_GUEST_SESSION_H
+#define VGPU_GUEST_SESSION_H
+
+#include "wire/frame.h"
+
+struct vgpu_session;
+
+/* What became of a call on its way; the call's own result is its status. */
+enum vgpu_outcome {
+  VGPU_ANSWERED = 0,
+  VGPU_NO_HOST = 1,  /* no configuration, nothing listens, no WELCOME within the limit, or refused */
+  VGPU_LOST = 2,     /* the host went away, froze or spoke nonsense; every later call says the same */
+  VGPU_TOO_LARGE = 3 /* body or bulk beyond the limits: a mistake of the caller */
+};
+
+/*
+ * Connects to VGPU_HOST, else to `host=` of /etc/vgpu/guest.conf, and shakes hands, all within
+ * VGPU_CONNECT_LIMIT_MS. On VGPU_ANSWERED *session is to be closed with vgpu_session_close; on anything
+ * else it is NULL.
+ */
+enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_library library);
+
+/* Ends the session; the host frees what it held. No other thread may be inside a call. NULL is allowed. */
+void vgpu_session_close(struct vgpu_session *session);
+
+/* In a fork()ed child: gives back the descriptor without touching the parent's session. */
+void vgpu_session_abandon(struct vgpu_session *session);
+
+/* What the host said of itself; never NULL, lives as long as the session. */
+const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session);
+
+bool vgpu_session_is_lost(struct vgpu_session *session);
+
+/* First failure of a one-way call that nobody has been told yet, and forget it; 0 if none. */
+int32_t vgpu_session_take_deferred(struct vgpu_session *session);
+
+/* Gives back one that was taken by who has nobody to tell it to. */
+void vgpu_session_keep_deferred(struct vgpu_session *session, int32_t failure);
+
+struct vgpu_send {
+  const void *body;
+  uint32_t body_size;
+  uint32_t bulk_size;
+  const void *bulk;
+};
+
+struct vgpu_receive {
+  void *body;
+  uint32_t body_size;     /* a reply with status 0 must have exactly this many bytes */
+  uint32_t bulk_capacity; /* a longer bulk loses the session */
+  void *bulk;
+  uint32_t bulk_size; /* set: bytes that came */
+};
+
+/*
+ * A waiting call. `send` and `receive` may be NULL for nothing. With VGPU_ANSWERED *status is the call's
+ * result and, when it is 0, *receive is filled; with a status other than 0 *receive is left alone.
+ */
+enum vgpu_outcome vgpu_session_call(struct vgpu_session *session, uint32_t opcode,
+                                    const struct vgpu_send *send, struct vgpu_receive *receive,
+                                    int32_t *status);
+
+/* A one-way call: VGPU_ANSWERED means sent. Its failure comes back by vgpu_session_take_deferred. */
+enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
+                                    const struct vgpu_send *send);
+
+/*
+ * Facts of all devices in one round trip: fills at most `capacity` elements, sets *count.
+ * With VGPU_ANSWERED *status is an enum vgpu_status.
+ */
+enum vgpu_outcome vgpu_session_device_facts(struct vgpu_session *session, struct vgpu_device_facts *facts,
+                                            uint32_t capacity, uint32_t *count, int32_t *status);
+
+/* Memory in use and load of one device (host's index), as the host has them now. */
+enum vgpu_outcome vgpu_session_device_usage(struct vgpu_session *session, uint32_t device,
+                                            struct vgpu_usage_reply *usage, int32_t *status);
+
+/* Processes of this guest on one device; fills at most `capacity` elements, sets *count. */
+enum vgpu_outcome vgpu_session_device_processes(struct vgpu_session *session, uint32_t device,
+                                                struct vgpu_process_facts *processes, uint32_t capacity,
+                                                uint32_t *count, int32_t *status);
+
+#endif

@@ -1,0 +1,219 @@
+/* Calls over a session from any number of threads. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "guest/log.h"
+#include "guest/session_internal.h"
+#include "wire/clock.h"
+#include "wire/stream.h"
+
+static const struct vgpu_send nothing_to_send;
+
+/* With `state` held. */
+static void lose_locked(struct vgpu_session *session, const char *reason) {
+  if (!session->lost) {
+    session->lost = true;
+    vgpu_log("session %llu is lost: %s", (unsigned long long)session->welcome.session, reason);
+    /* Wakes a thread inside poll(); the descriptor stays ours until the session is closed. */
+    shutdown(session->descriptor, SHUT_RDWR);
+  }
+  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
+    pthread_cond_signal(&waiter->wake);
+  }
+}
+
+void vgpu_session_lose(struct vgpu_session *session, const char *reason) {
+  pthread_mutex_lock(&session->state);
+  lose_locked(session, reason);
+  pthread_mutex_unlock(&session->state);
+}
+
+static const char *reason_of(enum vgpu_stream_result result) {
+  switch (result) {
+    case VGPU_STREAM_TIMEOUT:
+      return "the host did not answer within the limit";
+    case VGPU_STREAM_UNSOUND:
+      return "the host sent a frame that breaks the protocol";
+    case VGPU_STREAM_CLOSED:
+      return "the host closed the connection";
+    case VGPU_STREAM_OK:
+      break;
+  }
+  return "unknown";
+}
+
+/* Reads what follows a reply's header into the waiter's buffers. A wrong size is a broken protocol. */
+static enum vgpu_stream_result read_reply(struct vgpu_session *session, const struct vgpu_frame *frame,
+                                          struct vgpu_pending *waiter, int64_t deadline) {
+  int descriptor = session->descriptor;
+  struct vgpu_receive *receive = waiter->receive;
+  waiter->status = frame->status;
+  if (frame->status != 0) {
+    return vgpu_stream_skip(descriptor, frame->length - sizeof *frame, deadline);
+  }
+  uint32_t body_size = receive == NULL ? 0 : receive->body_size;
+  uint32_t capacity = receive == NULL ? 0 : receive->bulk_capacity;
+  if (frame->body != body_size || frame->bulk > capacity) return VGPU_STREAM_UNSOUND;
+  enum vgpu_stream_result result = VGPU_STREAM_OK;
+  if (frame->body > 0) result = vgpu_stream_read(descriptor, receive->body, frame->body, deadline);
+  if (result == VGPU_STREAM_OK && frame->bulk > 0) {
+    result = vgpu_stream_read(descriptor, receive->bulk, frame->bulk, deadline);
+  }
+  if (receive != NULL) receive->bulk_size = frame->bulk;
+  if (result != VGPU_STREAM_OK) return result;
+  return vgpu_stream_skip(descriptor, vgpu_stream_padding(frame), deadline);
+}
+
+static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t sequence) {
+  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
+    if (waiter->sequence == sequence && !waiter->done) return waiter;
+  }
+  return NULL;
+}
+
+/*
+ * Reads one reply, whoever's it is. `state` is held at entry and exit and free in between. A waiter in
+ * the list cannot go away meanwhile: it leaves the list only itself, when done, or when lost and nobody
+ * reads.
+ */
+static void read_one(struct vgpu_session *session, int64_t deadline) {
+  session->reading = true;
+  pthread_mutex_unlock(&session->state);
+  struct vgpu_frame frame;
+  struct vgpu_pending *waiter = NULL;
+  enum vgpu_stream_result result = vgpu_stream_read_header(session->descriptor, &frame, deadline);
+  pthread_mutex_lock(&session->state);
+  if (result == VGPU_STREAM_OK) {
+    waiter = find_waiter(session, frame.sequence);
+    if (waiter == NULL || waiter->opcode != frame.opcode || frame.flags != VGPU_FLAG_REPLY) {
+      result = VGPU_STREAM_UNSOUND;
+    }
+  }
+  if (result == VGPU_STREAM_OK) {
+    pthread_mutex_unlock(&session->state);
+    result = read_reply(session, &frame, waiter, deadline);
+    pthread_mutex_lock(&session->state);
+  }
+  session->reading = false;
+  if (result != VGPU_STREAM_OK) {
+    lose_locked(session, reason_of(result));
+    return;
+  }
+  if (frame.deferred != 0 && session->deferred == 0) session->deferred = frame.deferred;
+  waiter->outcome = VGPU_ANSWERED;
+  waiter->done = true;
+  pthread_cond_signal(&waiter->wake);
+}
+
+/* Until somebody read our reply, reading is ours, or the session is lost. */
+static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
+  struct timespec at = {.tv_sec = deadline / 1000, .tv_nsec = (deadline % 1000) * 1000000};
+  self->asleep = true;
+  int result = pthread_cond_timedwait(&self->wake, &session->state, &at);
+  self->asleep = false;
+  if (result == ETIMEDOUT && !self->done) lose_locked(session, reason_of(VGPU_STREAM_TIMEOUT));
+}
+
+/*
+ * Somebody must read while anybody waits. A waiter that is still sending needs no wake-up: it looks by
+ * itself, and it may be stuck in sending until the replies in its way are read.
+ */
+static void hand_over_reading(struct vgpu_session *session) {
+  if (session->reading) return;
+  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
+    if (!waiter->asleep || waiter->done) continue;
+    pthread_cond_signal(&waiter->wake);
+    return;
+  }
+}
+
+static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
+  while (!self->done) {
+    if (session->lost && !session->reading) {
+      self->outcome = VGPU_LOST;
+      break;
+    }
+    if (session->reading) {
+      if (session->lost) {
+        self->asleep = true;
+        pthread_cond_wait(&self->wake, &session->state); /* the reader is on its way out */
+        self->asleep = false;
+      } else {
+        sleep_until(session, self, deadline);
+      }
+    } else {
+      read_one(session, deadline);
+    }
+  }
+  struct vgpu_pending **link = &session->pending;
+  while (*link != self) link = &(*link)->next;
+  *link = self->next;
+  hand_over_reading(session);
+}
+
+/* Sends one frame; enters `self` into the list first, so that its reply finds it. */
+static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
+                                    const struct vgpu_send *send, struct vgpu_pending *self,
+                                    int64_t deadline) {
+  struct vgpu_frame frame = {.opcode = opcode, .flags = flags};
+  pthread_mutex_lock(&session->sending);
+  frame.sequence = session->next_sequence++;
+  pthread_mutex_lock(&session->state);
+  bool lost = session->lost;
+  if (!lost && self != NULL) {
+    self->sequence = frame.sequence;
+    self->next = session->pending;
+    session->pending = self;
+  }
+  pthread_mutex_unlock(&session->state);
+  enum vgpu_stream_result result = VGPU_STREAM_OK;
+  if (!lost) {
+    result = vgpu_stream_write_frame(session->descriptor, &frame, send->body, send->body_size, send->bulk,
+                                     send->bulk_size, deadline);
+  }
+  pthread_mutex_unlock(&session->sending);
+  if (lost) return VGPU_LOST;
+  if (result != VGPU_STREAM_OK) {
+    vgpu_session_lose(session, reason_of(result));
+    if (self == NULL) return VGPU_LOST;
+  }
+  return VGPU_ANSWERED;
+}
+
+static bool fits(const struct vgpu_send *send) {
+  return send->body_size <= VGPU_BODY_MAX && send->bulk_size <= VGPU_BULK_MAX;
+}
+
+enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
+                                    const struct vgpu_send *send) {
+  if (send == NULL) send = &nothing_to_send;
+  if (!fits(send)) return VGPU_TOO_LARGE;
+  return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
+}
+
+enum vgpu_outcome vgpu_session_call(struct vgpu_session *session, uint32_t opcode,
+                                    const struct vgpu_send *send, struct vgpu_receive *receive,
+                                    int32_t *status) {
+  if (send == NULL) send = &nothing_to_send;
+  if (!fits(send)) return VGPU_TOO_LARGE;
+  struct vgpu_pending self = {.opcode = opcode, .receive = receive, .outcome = VGPU_LOST};
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&self.wake, &attributes);
+  pthread_condattr_destroy(&attributes);
+
+  int64_t deadline = vgpu_now_ms() + VGPU_CALL_LIMIT_MS;
+  enum vgpu_outcome outcome = send_frame(session, opcode, 0, send, &self, deadline);
+  if (outcome == VGPU_ANSWERED) {
+    pthread_mutex_lock(&session->state);
+    wait_for_reply(session, &self, deadline);
+    pthread_mutex_unlock(&session->state);
+    outcome = self.outcome;
+    *status = self.status;
+  }
+  pthread_cond_destroy(&self.wake);
+  return outcome;
+}

@@ -1,0 +1,64 @@
+#include "host/accounts.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <time.h>
+
+struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count) {
+  struct vgpu_accounts *accounts =
+      mmap(NULL, sizeof *accounts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (accounts == MAP_FAILED) return NULL;
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&accounts->lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+  accounts->device_count = device_count;
+  for (uint32_t i = 0; i < device_count; i++) accounts->total[i] = totals[i];
+  return accounts;
+}
+
+/* A worker that was stopped while it held the lock must not stop the others for good. */
+static bool lock_accounts(struct vgpu_accounts *accounts) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += 1;
+  int result = pthread_mutex_timedlock(&accounts->lock, &until);
+  if (result == EOWNERDEAD) {
+    /* Each update is a single store, so what the dead worker left is sound. */
+    pthread_mutex_consistent(&accounts->lock);
+    result = 0;
+  }
+  return result == 0;
+}
+
+static uint64_t load(const uint64_t *value) {
+  return __atomic_load_n(value, __ATOMIC_RELAXED);
+}
+
+uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device) {
+  uint64_t used = 0;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) used += load(&accounts->slots[i].used[device]);
+  return used < accounts->total[device] ? used : accounts->total[device];
+}
+
+bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
+                        uint64_t session_limit) {
+  if (!lock_accounts(accounts)) return false;
+  struct vgpu_account *account = &accounts->slots[slot];
+  uint64_t session_used = 0;
+  for (uint32_t i = 0; i < accounts->device_count; i++) session_used += load(&account->used[i]);
+  bool room = bytes <= accounts->total[device] - vgpu_accounts_used(accounts, device);
+  if (session_limit != 0 && (session_used > session_limit || bytes > session_limit - session_used))
+    room = false;
+  if (room) __atomic_store_n(&account->used[device], load(&account->used[device]) + bytes, __ATOMIC_RELAXED);
+  pthread_mutex_unlock(&accounts->lock);
+  return room;
+}
+
+void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {
+  /* Only this worker writes its slot's number, and less in use harms nobody's check: no lock. */
+  uint64_t *used = &accounts->slots[slot].used[device];
+  __atomic_store_n(used, load(used) - bytes, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,49 @@
+/*
+ * Who holds how much device memory: one table in memory that the daemon shares with its workers, so that
+ * every session sees the same free memory and none can take more than there is. The daemon alone gives
+ * out and takes back slots, and never waits for a worker.
+ */
+#ifndef VGPU_HOST_ACCOUNTS_H
+#define VGPU_HOST_ACCOUNTS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "wire/frame.h"
+
+#define VGPU_SESSIONS_MAX 256u
+
+/* Sessions with the same key belong to the same guest. */
+struct vgpu_peer {
+  uint32_t kind; /* enum vgpu_address_kind */
+  uint32_t id;   /* unix: user id; vsock: CID; tcp: 0 */
+};
+
+struct vgpu_account {
+  int32_t pid; /* of the worker; 0: the slot is free */
+  uint32_t guest_pid;
+  uint64_t session;
+  struct vgpu_peer peer;
+  uint64_t used[VGPU_DEVICES_MAX];
+  uint32_t contexts[VGPU_DEVICES_MAX];
+};
+
+struct vgpu_accounts {
+  pthread_mutex_t lock; /* robust, between processes; only workers take it */
+  uint32_t device_count;
+  uint64_t total[VGPU_DEVICES_MAX];
+  struct vgpu_account slots[VGPU_SESSIONS_MAX];
+};
+
+/* NULL with errno. */
+struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count);
+
+/* Bytes in use on a device, of all sessions. */
+uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);
+
+/* Takes bytes of a device for a slot; false when the device or the session's limit (0: none) has no room. */
+bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
+                        uint64_t session_limit);
+void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
+
+#endif

@@ -1,0 +1,99 @@
+/* The control calls: what the devices are and how they are used. */
+#include <string.h>
+
+#include "host/worker.h"
+
+static int32_t device_facts(struct vgpu_worker *worker, const struct vgpu_facts_request *request,
+                            struct vgpu_facts_reply *reply, struct vgpu_bulk *bulk) {
+  uint32_t devices = worker->inventory->count;
+  if (request->first > devices) return VGPU_STATUS_INVALID;
+  uint32_t count = devices - request->first;
+  if (count > request->count) count = request->count;
+  uint32_t room = bulk->out_capacity / (uint32_t)sizeof(struct vgpu_device_facts);
+  if (count > room) count = room;
+  const uint32_t size = sizeof(struct vgpu_device_facts);
+  memcpy(bulk->out, &worker->inventory->devices[request->first], (size_t)count * size);
+  *reply = (struct vgpu_facts_reply){.count = count, .element_size = size};
+  bulk->out_size = count * size;
+  return VGPU_STATUS_OK;
+}
+
+static bool holds(const struct vgpu_account *account, uint32_t device) {
+  return __atomic_load_n(&account->used[device], __ATOMIC_RELAXED) != 0 ||
+         __atomic_load_n(&account->contexts[device], __ATOMIC_RELAXED) != 0;
+}
+
+/* Sessions of the asking worker's guest that hold something of the device; fills at most `capacity`. */
+static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
+                           struct vgpu_process_facts *processes, uint32_t capacity) {
+  const struct vgpu_peer *peer = &worker->accounts->slots[worker->slot].peer;
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    const struct vgpu_account *account = &worker->accounts->slots[i];
+    if (__atomic_load_n(&account->pid, __ATOMIC_ACQUIRE) == 0 || account->peer.kind != peer->kind ||
+        account->peer.id != peer->id || !holds(account, device)) {
+      continue;
+    }
+    if (count < capacity) {
+      processes[count] =
+          (struct vgpu_process_facts){.pid = __atomic_load_n(&account->guest_pid, __ATOMIC_RELAXED),
+                                      .used = __atomic_load_n(&account->used[device], __ATOMIC_RELAXED)};
+    }
+    count++;
+  }
+  return count;
+}
+
+static int32_t device_usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
+  if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
+  int32_t status = worker->backend->usage(worker, device, reply);
+  if (status == VGPU_STATUS_OK) reply->processes = same_guest(worker, device, NULL, 0);
+  return status;
+}
+
+static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, struct vgpu_facts_reply *reply,
+                                struct vgpu_bulk *bulk) {
+  if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
+  struct vgpu_process_facts processes[VGPU_SESSIONS_MAX];
+  uint32_t count = same_guest(worker, device, processes, VGPU_SESSIONS_MAX);
+  memcpy(bulk->out, processes, count * sizeof *processes);
+  *reply = (struct vgpu_facts_reply){.count = count, .element_size = sizeof *processes};
+  bulk->out_size = count * (uint32_t)sizeof *processes;
+  return VGPU_STATUS_OK;
+}
+
+int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
+                     void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk) {
+  struct vgpu_facts_request facts_request;
+  struct vgpu_usage_request usage_request;
+  struct vgpu_facts_reply facts_reply = {0};
+  struct vgpu_usage_reply usage_reply = {0};
+  int32_t status;
+  switch (opcode) {
+    case VGPU_OP_PING:
+      return body_size == 0 ? VGPU_STATUS_OK : VGPU_STATUS_INVALID;
+    case VGPU_OP_DEVICE_FACTS:
+      if (body_size != sizeof facts_request) return VGPU_STATUS_INVALID;
+      memcpy(&facts_request, body, sizeof facts_request);
+      status = device_facts(worker, &facts_request, &facts_reply, bulk);
+      memcpy(reply, &facts_reply, sizeof facts_reply);
+      *reply_size = sizeof facts_reply;
+      return status;
+    case VGPU_OP_DEVICE_USAGE:
+    case VGPU_OP_DEVICE_PROCESSES:
+      if (body_size != sizeof usage_request) return VGPU_STATUS_INVALID;
+      memcpy(&usage_request, body, sizeof usage_request);
+      if (opcode == VGPU_OP_DEVICE_PROCESSES) {
+        status = device_processes(worker, usage_request.device, &facts_reply, bulk);
+        memcpy(reply, &facts_reply, sizeof facts_reply);
+        *reply_size = sizeof facts_reply;
+      } else {
+        status = device_usage(worker, usage_request.device, &usage_reply);
+        memcpy(reply, &usage_reply, sizeof usage_reply);
+        *reply_size = sizeof usage_reply;
+      }
+      return status;
+    default:
+      return VGPU_STATUS_UNKNOWN;
+  }
+}

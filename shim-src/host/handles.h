@@ -1,0 +1,58 @@
+/*
+ * The handles of one session: numbers chosen by the guest, each with a type. A number that is not there,
+ * or is of another type, is simply not found.
+ */
+#ifndef VGPU_HOST_HANDLES_H
+#define VGPU_HOST_HANDLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vgpu_handle_type {
+  VGPU_HANDLE_CONTEXT = 1,
+  VGPU_HANDLE_STREAM = 2,
+  VGPU_HANDLE_EVENT = 3,
+  VGPU_HANDLE_MODULE = 16,
+  VGPU_HANDLE_FUNCTION = 17,
+  VGPU_HANDLE_LIBRARY = 18,
+  VGPU_HANDLE_KERNEL = 19,
+  VGPU_HANDLE_EXEC = 20,
+};
+
+#define VGPU_FIRST_HANDLE 3u /* numbers below are the default streams */
+
+struct vgpu_handle {
+  uint64_t number; /* 0: free place */
+  enum vgpu_handle_type type;
+  uint32_t device;
+  uint64_t context; /* that it belongs to; of a context: its own number */
+  uint32_t flags;
+  bool recorded;       /* event */
+  int64_t nanoseconds; /* event: when recorded */
+  void *real;          /* --device cuda: the driver's own handle */
+  uint64_t owner;      /* --device cuda: the module or library it goes with; 0: none */
+  bool primary;        /* --device cuda: a context that is retained, not made */
+  void *object;        /* module, function, library, kernel, exec: what it names */
+  uint32_t pending;    /* event: records that its stream has not come to yet */
+  uint64_t stream;     /* event: that it was last recorded on, while pending */
+};
+
+struct vgpu_handles {
+  struct vgpu_handle *places;
+  size_t capacity; /* 0 or a power of two */
+  size_t count;
+  size_t limit;
+};
+
+/* The new handle's place, valid until the next add or remove; NULL: the number is taken, or no room. */
+struct vgpu_handle *vgpu_handles_add(struct vgpu_handles *handles, uint64_t number,
+                                     enum vgpu_handle_type type);
+struct vgpu_handle *vgpu_handles_find(struct vgpu_handles *handles, uint64_t number,
+                                      enum vgpu_handle_type type);
+bool vgpu_handles_remove(struct vgpu_handles *handles, uint64_t number, enum vgpu_handle_type type);
+
+/* Removes all that belong to a context, the context's own handle too. */
+void vgpu_handles_remove_context(struct vgpu_handles *handles, uint64_t context);
+
+#endif

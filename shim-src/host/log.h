@@ -1,0 +1,15 @@
+/* The daemon's messages: a line each on stderr, for people or (--json) as a JSON object. */
+#ifndef VGPU_HOST_LOG_H
+#define VGPU_HOST_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Before anything is said. */
+void vgpu_host_log_json(bool json);
+
+/* `event` is a closed word ("listening", "session", "refused", "error", ...); session 0: none. */
+__attribute__((format(printf, 3, 4))) void vgpu_host_log(const char *event, uint64_t session,
+                                                         const char *format, ...);
+
+#endif

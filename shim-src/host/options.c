@@ -1,0 +1,183 @@
+#include "host/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/accounts.h"
+#include "host/cuda/library.h"
+
+static const char usage[] =
+    "usage: vgpu-hostd --device software|cuda [--listen ADDRESS]... [options]\n"
+    "\n"
+    "Serves CUDA to guests.\n"
+    "\n"
+    "  --device software        a simulated GPU; needs no hardware\n"
+    "  --device cuda            the host's GPU\n"
+    "  --listen unix:PATH       default: unix:/run/vgpu/hostd.sock\n"
+    "  --listen vsock:PORT      from any virtual machine of this host\n"
+    "  --listen tcp:ADDR:PORT   loopback addresses only\n"
+    "  --profile NAME|FILE      what the simulated GPU is; default: h100-80gb\n"
+    "  --cuda-library PATH      the driver behind --device cuda; default: libcuda.so.1\n"
+    "  --nvml-library PATH      what tells its load; default: libnvidia-ml.so.1\n"
+    "  --json                   messages as JSON objects, one a line\n"
+    "  --socket-mode OCTAL      who may connect to a unix socket; default: 0666\n"
+    "  --session-memory BYTES   device memory one session may hold; default: all of it\n"
+    "  --session-handles N      handles and allocations of one session; default: 65536\n"
+    "  --sessions N             sessions at a time; default: 128\n"
+    "  --session-code BYTES     memory for code of one session; default: 1 GiB\n"
+    "  --image-cache BYTES      code kept from one session to the next; default: 256 MiB, 0: none\n"
+    "  --software-kernels HOW   what the simulated GPU does with a kernel: run (default), refuse, or skip "
+    "it\n"
+    "                           (and say so in the device's name)\n"
+    "  --launch-log FILE        a JSON line for each launch, as the simulated GPU saw it\n"
+    "  --help, --version\n"
+    "\n"
+    "Sockets handed over by systemd (LISTEN_FDS) are served too.\n"
+    "Exit: 0 stopped, 1 failed, 2 wrong usage, 3 --device cuda and no GPU or driver.\n";
+
+static bool number(const char *option, const char *text, unsigned long long least, unsigned long long most,
+                   int base, unsigned long long *value) {
+  char *end;
+  errno = 0;
+  *value = strtoull(text, &end, base);
+  if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *value >= least && *value <= most) {
+    return true;
+  }
+  fprintf(stderr,
+          base == 8 ? "vgpu-hostd: --%s \"%s\" is not an octal mode up to %llo\n"
+                    : "vgpu-hostd: --%s \"%s\" is not a number up to %llu\n",
+          option, text, most);
+  return false;
+}
+
+static bool device(const char *text, struct vgpu_options *options) {
+  if (strcmp(text, "software") == 0) options->device = VGPU_DEVICE_SOFTWARE;
+  else if (strcmp(text, "cuda") == 0) options->device = VGPU_DEVICE_CUDA;
+  else fprintf(stderr, "vgpu-hostd: --device \"%s\" is neither software nor cuda\n", text);
+  return options->device != 0;
+}
+
+static bool kernels(const char *text, struct vgpu_options *options) {
+  if (strcmp(text, "run") == 0) options->kernels = VGPU_KERNELS_RUN;
+  else if (strcmp(text, "refuse") == 0) options->kernels = VGPU_KERNELS_REFUSE;
+  else if (strcmp(text, "skip") == 0) options->kernels = VGPU_KERNELS_SKIP;
+  else {
+    fprintf(stderr, "vgpu-hostd: --software-kernels \"%s\" is neither run nor refuse nor skip\n", text);
+    return false;
+  }
+  return true;
+}
+
+static bool listen_on(const char *text, struct vgpu_options *options) {
+  if (options->listen_count == VGPU_LISTEN_MAX) {
+    fprintf(stderr, "vgpu-hostd: more than %u --listen\n", VGPU_LISTEN_MAX);
+    return false;
+  }
+  options->listen[options->listen_count++] = text;
+  return true;
+}
+
+static bool take(const char *name, int letter, struct vgpu_options *options) {
+  unsigned long long value = 0;
+  switch (letter) {
+    case 'd':
+      return device(optarg, options);
+    case 'l':
+      return listen_on(optarg, options);
+    case 'p':
+      options->profile = optarg;
+      return true;
+    case 'c':
+      options->cuda_library = optarg;
+      return true;
+    case 'v':
+      options->nvml_library = optarg;
+      return true;
+    case 'j':
+      options->json = true;
+      return true;
+    case 'o':
+      if (!number(name, optarg, 0, 0777, 8, &value)) return false;
+      options->socket_mode = (uint32_t)value;
+      return true;
+    case 'm':
+      if (!number(name, optarg, 0, 1ull << 50, 10, &value)) return false;
+      options->session_memory = value;
+      return true;
+    case 'n':
+      if (!number(name, optarg, 1, 1u << 24, 10, &value)) return false;
+      options->session_handles = (uint32_t)value;
+      return true;
+    case 'C':
+      if (!number(name, optarg, 1u << 20, 1ull << 40, 10, &value)) return false;
+      options->session_code = value;
+      return true;
+    case 'i':
+      if (!number(name, optarg, 0, 1ull << 40, 10, &value)) return false;
+      options->image_cache = value;
+      return true;
+    case 'k':
+      return kernels(optarg, options);
+    case 'L':
+      options->launch_log = optarg;
+      return true;
+    case 's':
+      if (!number(name, optarg, 1, VGPU_SESSIONS_MAX, 10, &value)) return false;
+      options->sessions = (uint32_t)value;
+      return true;
+    default:
+      return false; /* getopt said what is wrong */
+  }
+}
+
+enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu_options *options) {
+  static const struct option known[] = {{"device", required_argument, NULL, 'd'},
+                                        {"listen", required_argument, NULL, 'l'},
+                                        {"profile", required_argument, NULL, 'p'},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {"socket-mode", required_argument, NULL, 'o'},
+                                        {"session-memory", required_argument, NULL, 'm'},
+                                        {"session-handles", required_argument, NULL, 'n'},
+                                        {"sessions", required_argument, NULL, 's'},
+                                        {"cuda-library", required_argument, NULL, 'c'},
+                                        {"nvml-library", required_argument, NULL, 'v'},
+                                        {"session-code", required_argument, NULL, 'C'},
+                                        {"image-cache", required_argument, NULL, 'i'},
+                                        {"software-kernels", required_argument, NULL, 'k'},
+                                        {"launch-log", required_argument, NULL, 'L'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {"version", no_argument, NULL, 'V'},
+                                        {NULL, 0, NULL, 0}};
+  *options = (struct vgpu_options){.cuda_library = VGPU_CUDA_LIBRARY,
+                                   .nvml_library = VGPU_NVML_LIBRARY,
+                                   .socket_mode = 0666,
+                                   .session_handles = 65536,
+                                   .sessions = 128,
+                                   .kernels = VGPU_KERNELS_RUN,
+                                   .session_code = 1ull << 30,
+                                   .image_cache = 256ull << 20};
+  int letter, index = 0;
+  while ((letter = getopt_long(count, words, "", known, &index)) != -1) {
+    if (letter == 'h') {
+      fputs(usage, stdout);
+      return VGPU_OPTIONS_DONE;
+    }
+    if (letter == 'V') {
+      puts("vgpu-hostd " VGPU_VERSION);
+      return VGPU_OPTIONS_DONE;
+    }
+    if (!take(known[index].name, letter, options)) return VGPU_OPTIONS_BAD;
+  }
+  if (optind < count) {
+    fprintf(stderr, "vgpu-hostd: \"%s\" is not an option\n", words[optind]);
+    return VGPU_OPTIONS_BAD;
+  }
+  if (options->device == 0) {
+    fputs("vgpu-hostd: --device software|cuda is missing (see --help)\n", stderr);
+    return VGPU_OPTIONS_BAD;
+  }
+  return VGPU_OPTIONS_RUN;
+}

@@ -1,0 +1,37 @@
+/* The command line of vgpu-hostd. */
+#ifndef VGPU_HOST_OPTIONS_H
+#define VGPU_HOST_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host/software/code.h"
+
+#define VGPU_LISTEN_MAX 16u
+
+enum vgpu_device_kind { VGPU_DEVICE_SOFTWARE = 1, VGPU_DEVICE_CUDA = 2 };
+
+struct vgpu_options {
+  enum vgpu_device_kind device;
+  const char *listen[VGPU_LISTEN_MAX];
+  uint32_t listen_count;
+  const char *profile; /* NULL: the default one */
+  const char *cuda_library;
+  const char *nvml_library;
+  bool json;
+  uint32_t socket_mode;
+  uint64_t session_memory; /* bytes; 0: no limit but the device's */
+  uint32_t session_handles;
+  uint32_t sessions;
+  enum vgpu_kernels kernels;
+  const char *launch_log; /* NULL: none */
+  uint64_t session_code;  /* bytes of memory for code of one session */
+  uint64_t image_cache;   /* bytes; 0: images are not kept between sessions */
+};
+
+enum vgpu_options_result { VGPU_OPTIONS_RUN = 0, VGPU_OPTIONS_DONE = 1, VGPU_OPTIONS_BAD = 2 };
+
+/* BAD: said why on stderr. DONE: --help or --version was answered. */
+enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu_options *options);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * Device memory of one session on software devices. An address the guest sees is a place in a made-up
+ * address space; what lies behind it is memory of this process, given by the kernel page by page when
+ * first written. No address of the guest is ever used as a pointer.
+ */
+#ifndef VGPU_HOST_SOFTWARE_MEMORY_H
+#define VGPU_HOST_SOFTWARE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vgpu_allocation {
+  uint64_t address;
+  uint64_t size; /* as accounted: rounded up */
+  unsigned char *memory;
+  uint64_t context; /* 0: goes with none */
+  uint32_t device;
+  bool reserved; /* addresses only; what is mapped there is told by virtual.h */
+};
+
+struct vgpu_virtual;
+
+struct vgpu_memory {
+  struct vgpu_allocation *array; /* sorted by address */
+  size_t count;
+  size_t capacity;
+  uint64_t hint[32];            /* where to look for room next, for each device */
+  struct vgpu_virtual *virtual; /* NULL until something is reserved */
+};
+
+/* What an allocation of so many bytes takes; 0 when it is too much for any device. */
+uint64_t vgpu_memory_rounded(uint64_t bytes);
+
+/* `size` from vgpu_memory_rounded. The address, or 0 when there is no memory or no room. */
+uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t size);
+
+/*
+ * Reserves addresses: `size` and `alignment` (0: any) are checked by the caller. At `wanted` if that is free.
+ * What lies behind cannot be read or written until something is mapped there. 0: no room.
+ */
+uint64_t vgpu_memory_reserve(struct vgpu_memory *memory, uint64_t size, uint64_t alignment, uint64_t wanted);
+
+/* Gives back the reservation of exactly these addresses; false if there is none. */
+bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_t size);
+
+/* The reservation that holds all of the range; NULL: none. */
+const struct vgpu_allocation *vgpu_memory_reservation(const struct vgpu_memory *memory, uint64_t address,
+                                                      uint64_t size);
+
+/* Frees the allocation at exactly this address; false if there is none. *freed tells what it was. */
+bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation *freed);
+
+/* Frees one allocation of a context; false when it has none (any more). */
+bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struct vgpu_allocation *freed);
+
+/* The bytes at [address, address + bytes), or NULL if they are not all of one allocation or accessible. */
+unsigned char *vgpu_memory_at(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
+
+/* The allocation that holds this address, or NULL. */
+const struct vgpu_allocation *vgpu_memory_holding(const struct vgpu_memory *memory, uint64_t address);
+
+/* Writes zeros; whole pages are given back to the kernel instead. From vgpu_memory_at. */
+void vgpu_memory_clear(unsigned char *at, uint64_t bytes);
+
+#endif

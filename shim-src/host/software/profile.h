@@ -1,0 +1,41 @@
+/*
+ * What a simulated device looks like: read from profiles/devices/NAME.json, or the built-in H100.
+ */
+#ifndef VGPU_HOST_SOFTWARE_PROFILE_H
+#define VGPU_HOST_SOFTWARE_PROFILE_H
+
+#include "wire/frame.h"
+
+struct vgpu_device_profile {
+  /* Name without the suffix; the host appends " (simulated)". Zero-terminated. */
+  char name[100];
+  uint8_t uuid[16];
+  uint64_t total_memory; /* bytes */
+  uint32_t compute_major;
+  uint32_t compute_minor;
+  uint32_t pci_domain;
+  uint32_t pci_bus;
+  uint32_t pci_device;
+  uint8_t attribute_known[VGPU_ATTRIBUTES_MAX / 8];
+  int32_t attributes[VGPU_ATTRIBUTES_MAX]; /* by CUdevice_attribute number */
+  uint32_t temperature;                    /* degrees Celsius; 0: not told */
+  uint32_t power;                          /* milliwatts; 0: not told */
+  uint32_t power_limit;                    /* milliwatts; 0: not told */
+};
+
+/* A file can hold several devices, so a profile is a list. */
+struct vgpu_device_profiles {
+  uint32_t count;        /* 1..VGPU_DEVICES_MAX */
+  int32_t cuda_version;  /* 13000 unless the file says otherwise */
+  char nvml_version[32]; /* "580.65.06" unless the file says otherwise */
+  struct vgpu_device_profile devices[VGPU_DEVICES_MAX];
+};
+
+/*
+ * Reads a profile by name ("h100-80gb": looked for in `directories`, NULL-terminated) or by path (anything
+ * with a slash or ending in .json). 0, or -1 with a message that names file and field in `error`.
+ */
+int vgpu_device_profiles_load(const char *name_or_path, const char *const *directories,
+                              struct vgpu_device_profiles *profiles, char *error, size_t error_size);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * Reading JSON objects with errors that name the file, the field and what is allowed.
+ */
+#ifndef VGPU_HOST_SOFTWARE_PROFILE_READER_H
+#define VGPU_HOST_SOFTWARE_PROFILE_READER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vgpu_device_profile;
+
+struct vgpu_reader {
+  const char *file;
+  char *error;
+  size_t error_size;
+  char where[160]; /* "devices[0]": the object being read */
+};
+
+/* "FILE: devices[0].memory: what is wrong" into reader->error; always -1. */
+int vgpu_reader_fail(const struct vgpu_reader *reader, const char *field, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* -1 unless every member of an object is known; `names` ends with NULL. */
+int vgpu_reader_only(const struct vgpu_reader *reader, json_t *object, const char *const *names);
+
+/* -1 if the field is missing. */
+int vgpu_reader_need(const struct vgpu_reader *reader, json_t *object, const char *name);
+
+/* NULL in *text if the field is absent; -1 if it is no string. */
+int vgpu_reader_text(const struct vgpu_reader *reader, json_t *object, const char *name, const char **text);
+
+/* Leaves *number alone if the field is absent; -1 unless it is a whole number from low to high. */
+int vgpu_reader_number(const struct vgpu_reader *reader, json_t *object, const char *name, long long low,
+                       long long high, long long *number);
+
+/* True if all of `text` matches: h is a hex digit (lower case), d a decimal one, else itself. */
+bool vgpu_reader_shaped(const char *text, const char *shape);
+
+/* One element of "devices"; reader->where is its place ("devices[0]"). */
+int vgpu_reader_device(struct vgpu_reader *reader, json_t *object, struct vgpu_device_profile *device);
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * Arithmetic on 32 lanes at a time. Compiled several times for different processors; ptx_alu_best chooses.
+ * Every operation is exact where the PTX ISA says so, under the rounding mode and denormal handling that
+ * `control` of the instruction asks for (fpu.h).
+ */
+#ifndef VGPU_PTX_ALU_H
+#define VGPU_PTX_ALU_H
+
+#include "host/software/ptx/program.h"
+
+enum ptx_operation {
+  OP_NONE,
+  OP_MOV,
+  OP_ADD,
+  OP_SUB,
+  OP_MUL,
+  OP_MUL_HI,
+  OP_MUL_WIDE,
+  OP_MAD,
+  OP_MAD_HI,
+  OP_MAD_WIDE,
+  OP_FMA,
+  OP_DIV,
+  OP_REM,
+  OP_ABS,
+  OP_NEG,
+  OP_MIN,
+  OP_MAX,
+  OP_AND,
+  OP_OR,
+  OP_XOR,
+  OP_NOT,
+  OP_CNOT,
+  OP_SHL,
+  OP_SHR,
+  OP_POPC,
+  OP_CLZ,
+  OP_BREV,
+  OP_BFE,
+  OP_BFI,
+  OP_BFIND,
+  OP_PRMT,
+  OP_LOP3,
+  OP_SHF_L,
+  OP_SHF_R,
+  OP_SAD,
+  OP_DP4A,
+  OP_DP2A,
+  OP_MUL24,
+  OP_MAD24,
+  OP_MUL24_HI,
+  OP_MAD24_HI,
+  OP_SELP,
+  OP_SLCT,
+  OP_ADD_SAT,
+  OP_SUB_SAT,
+  OP_MAD_HI_SAT,
+  OP_SATURATE,
+  OP_RELU,
+  OP_DIV_APPROX,
+  OP_DIV_FULL,
+  OP_SQRT,
+  OP_SQRT_APPROX,
+  OP_RCP,
+  OP_RCP_APPROX,
+  OP_RSQRT,
+  OP_SIN,
+  OP_COS,
+  OP_LG2,
+  OP_EX2,
+  OP_TANH,
+  OP_COPYSIGN,
+  OP_PACK,
+  OP_LOW,
+  OP_HIGH,
+  OP_CVT_PAIR,
+  OP_FNS,
+  OP_SZEXT,
+  OP_BMSK,
+  OP_FMA_RELU,
+  OP_LOAD_LOW,
+  OP_VIDEO,
+  OP_OPERATIONS
+};
+
+enum ptx_comparison {
+  C_EQ,
+  C_NE,
+  C_LT,
+  C_LE,
+  C_GT,
+  C_GE,
+  C_EQU,
+  C_NEU,
+  C_LTU,
+  C_LEU,
+  C_GTU,
+  C_GEU,
+  C_NUM,
+  C_NAN,
+  C_FINITE,
+  C_INFINITE,
+  C_NUMBER,
+  C_NOTANUMBER,
+  C_NORMAL,
+  C_SUBNORMAL,
+  C_COMPARISONS
+};
+
+/* Modes (m): of conversions and of float operations. */
+enum {
+  M_ROUND = 7,
+  M_RN = 1,
+  M_RZ,
+  M_RM,
+  M_RP,
+  M_RNA, /* to floats */
+  M_SAT = 8,
+  M_FTZ = 16,
+  M_RELU = 32,
+  M_NAN = 64,
+  M_XORSIGN = 128,
+  M_WRAP = 256,
+  M_SHIFTAMT = 512,
+  M_SIGNED_A = 1024,
+  M_SIGNED_B = 2048,
+  M_HIGH = 4096,
+  M_INTEGRAL = 8192,
+};
+
+struct ptx_alu {
+  ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
+  ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
+  ptx_compare *compare[C_COMPARISONS][T_TYPES];
+  /* c += a b of rows, columns (a multiple of 8) and depth */
+  void (*matrix_f32)(float *c, const float *a, const float *b, uint32_t rows, uint32_t columns,
+                     uint32_t depth);
+  void (*matrix_s32)(int32_t *c, const int32_t *a, const int32_t *b, uint32_t rows, uint32_t columns,
+                     uint32_t depth);
+};
+
+extern const struct ptx_alu ptx_alu_base, ptx_alu_v3, ptx_alu_v4;
+const struct ptx_alu *ptx_alu_best(void);
+
+#endif

@@ -1,0 +1,398 @@
+/* cvt in all pairs; included by alu.c. 8-bit values lie in 16 bits each, extended. */
+
+#define CONVERT(to, from)                                                                                    \
+  static void cvt_##to##_##from(void *dv, const void *av, const void *bv, const void *cv, uint32_t m)
+
+/* Integers to integers: X(name, storage, value type, lowest, highest) */
+#define SATURATED(x, low, high) ((x) < (low) ? (low) : (x) > (high) ? (high) : (x))
+#define CONVERT_INTEGER(to, TS, TV, low, high, from, FS, FV)                                                 \
+  CONVERT(to, from) {                                                                                        \
+    UNUSED;                                                                                                  \
+    TS *d = dv;                                                                                              \
+    const FS *a = av;                                                                                        \
+    if ((m & M_SAT) != 0) {                                                                                  \
+      for (int i = 0; i < PTX_LANES; i++) {                                                                  \
+        s128 x = (FV)a[i];                                                                                   \
+        d[i] = (TS)(TV)SATURATED(x, (s128)(low), (s128)(high));                                              \
+      }                                                                                                      \
+    } else {                                                                                                 \
+      LANES d[i] = (TS)(TV)(FV)a[i];                                                                         \
+    }                                                                                                        \
+  }
+
+#define FROM_INTEGERS(X, ...)                                                                                \
+  X(__VA_ARGS__, u8, u16, u8)                                                                                \
+  X(__VA_ARGS__, s8, u16, s8)                                                                                \
+  X(__VA_ARGS__, u16, u16, u16)                                                                              \
+  X(__VA_ARGS__, s16, u16, s16)                                                                              \
+  X(__VA_ARGS__, u32, u32, u32)                                                                              \
+  X(__VA_ARGS__, s32, u32, s32) X(__VA_ARGS__, u64, u64, u64) X(__VA_ARGS__, s64, u64, s64)
+FROM_INTEGERS(CONVERT_INTEGER, u8, u16, u8, 0, 255)
+FROM_INTEGERS(CONVERT_INTEGER, s8, u16, s8, -128, 127)
+FROM_INTEGERS(CONVERT_INTEGER, u16, u16, u16, 0, 65535)
+FROM_INTEGERS(CONVERT_INTEGER, s16, u16, s16, -32768, 32767)
+FROM_INTEGERS(CONVERT_INTEGER, u32, u32, u32, 0, UINT32_MAX)
+FROM_INTEGERS(CONVERT_INTEGER, s32, u32, s32, INT32_MIN, INT32_MAX)
+FROM_INTEGERS(CONVERT_INTEGER, u64, u64, u64, 0, UINT64_MAX)
+FROM_INTEGERS(CONVERT_INTEGER, s64, u64, s64, INT64_MIN, INT64_MAX)
+
+/* Integers to floats: the processor rounds as told. 16-bit floats are rounded from the exact integer. */
+static inline u64 double_odd(u64 magnitude) {
+  /* an integer as a double's bits, its last bit set when something was lost */
+  if (magnitude == 0) return 0;
+  u32 top = 63 - (u32)__builtin_clzll(magnitude);
+  u64 fraction = top > 52 ? magnitude >> (top - 52) | ((magnitude & ((1ull << (top - 52)) - 1)) != 0)
+                          : magnitude << (52 - top);
+  return (u64)(top + 1023) << 52 | (fraction & 0xfffffffffffffull);
+}
+static inline u64 integer_bits(s128 x) {
+  u64 magnitude = (u64)(x < 0 ? -x : x);
+  return double_odd(magnitude) | (x < 0 ? 1ull << 63 : 0);
+}
+static inline u16 round_half(u64 d, u32 m) {
+  u32 r = ptx_round_bits(d, 10, 15, 31, (m & M_ROUND) == 0 ? 1 : (int)(m & M_ROUND));
+  return (u16)((r >> 16 & 0x8000) | (r & 0x7fff));
+}
+static inline u16 round_bfloat(u64 d, u32 m) {
+  u32 r = ptx_round_bits(d, 7, 127, 255, (m & M_ROUND) == 0 ? 1 : (int)(m & M_ROUND));
+  return (u16)((r >> 16 & 0x8000) | (r & 0x7fff));
+}
+#define CONVERT_FLOAT(to, TS, from, FS, FV)                                                                  \
+  CONVERT(to, from) {                                                                                        \
+    UNUSED;                                                                                                  \
+    TS *d = dv;                                                                                              \
+    const FS *a = av;                                                                                        \
+    LANES d[i] = (TS)(FV)a[i];                                                                               \
+  }
+FROM_INTEGERS(CONVERT_FLOAT, f32, float)
+FROM_INTEGERS(CONVERT_FLOAT, f64, double)
+#define CONVERT_HALF(to, rounding, from, FS, FV)                                                             \
+  CONVERT(to, from) {                                                                                        \
+    UNUSED;                                                                                                  \
+    u16 *d = dv;                                                                                             \
+    const FS *a = av;                                                                                        \
+    for (int i = 0; i < PTX_LANES; i++) d[i] = rounding(integer_bits((FV)a[i]), m);                          \
+  }
+FROM_INTEGERS(CONVERT_HALF, f16, round_half)
+FROM_INTEGERS(CONVERT_HALF, bf16, round_bfloat)
+
+/* Floats to integers: to an integer first, as the mode says, then clamped. */
+static inline double to_integer(double x, u32 m) {
+  switch (m & M_ROUND) {
+    case M_RZ:
+      return __builtin_trunc(x);
+    case M_RM:
+      return __builtin_floor(x);
+    case M_RP:
+      return __builtin_ceil(x);
+    default:
+      return __builtin_rint(x);
+  }
+}
+static inline double load_f32(u32 x, u32 m) {
+  if ((m & M_FTZ) != 0 && (x & 0x7f800000) == 0) x &= 0x80000000;
+  return ptx_double(ptx_widen(x));
+}
+static inline double load_f16(u16 x, u32 m) {
+  return (double)ptx_from_half(flush_half(x, m));
+}
+static inline double load_bf16(u16 x, u32 m) {
+  (void)m;
+  return wide_bf(x);
+}
+static inline double load_f64(u64 x, u32 m) {
+  (void)m;
+  return ptx_double(x);
+}
+#define CONVERT_TO_INTEGER(from, FS, to, TS, TV, low, high, nan)                                             \
+  CONVERT(to, from) {                                                                                        \
+    UNUSED;                                                                                                  \
+    TS *d = dv;                                                                                              \
+    const FS *a = av;                                                                                        \
+    for (int i = 0; i < PTX_LANES; i++) {                                                                    \
+      double x = load_##from(a[i], m);                                                                       \
+      if (x != x) {                                                                                          \
+        d[i] = (TS)(nan);                                                                                    \
+        continue;                                                                                            \
+      }                                                                                                      \
+      x = to_integer(x, m);                                                                                  \
+      d[i] = (TS)(x <= (double)(low) ? (TV)(low) : x >= (double)(high) ? (TV)(high) : (TV)x);                \
+    }                                                                                                        \
+  }
+/* NaN: 0, but 1 << (bits - 1) when either side has 64 bits */
+#define TO_INTEGERS(from, FS, n8, n16, n32)                                                                  \
+  CONVERT_TO_INTEGER(from, FS, u8, u16, u8, 0, 255, n8)                                                      \
+  CONVERT_TO_INTEGER(from, FS, s8, u16, s8, -128, 127, (s8)(n8))                                             \
+  CONVERT_TO_INTEGER(from, FS, u16, u16, u16, 0, 65535, n16)                                                 \
+  CONVERT_TO_INTEGER(from, FS, s16, u16, s16, -32768, 32767, n16)                                            \
+  CONVERT_TO_INTEGER(from, FS, u32, u32, u32, 0, UINT32_MAX, n32)                                            \
+  CONVERT_TO_INTEGER(from, FS, s32, u32, s32, INT32_MIN, INT32_MAX, n32)                                     \
+  CONVERT_TO_INTEGER(from, FS, u64, u64, u64, 0, UINT64_MAX, 1ull << 63)                                     \
+  CONVERT_TO_INTEGER(from, FS, s64, u64, s64, INT64_MIN, INT64_MAX, 1ull << 63)
+TO_INTEGERS(f16, u16, 0, 0, 0)
+TO_INTEGERS(bf16, u16, 0, 0, 0)
+TO_INTEGERS(f64, u64, 0x80, 0x8000, 0x80000000u)
+TO_INTEGERS(f32, u32, 0, 0, 0)
+
+/* The frequent one, in floats: cvt.rzi.s32.f32. */
+CONVERT(s32_f32_fast, rz) {
+  UNUSED;
+  s32 *d = dv;
+  const float *a = av;
+  LANES {
+    float x = a[i];
+    float c = x < -0x1p31f ? -0x1p31f : x >= 0x1p31f ? 0.0f : x == x ? x : 0.0f;
+    s32 r = (s32)c;
+    d[i] = x >= 0x1p31f ? INT32_MAX : r;
+  }
+}
+
+/* Floats to floats. */
+static inline double saturate64(double x) {
+  return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0;
+}
+CONVERT(f32, f16) {
+  UNUSED;
+  u32 *d = dv;
+  const u16 *a = av;
+  const int sat = (m & M_SAT) != 0;
+  if (!sat) {
+    LANES {
+      u16 h = a[i];
+      u32 r = ptx_bits(ptx_from_half(h));
+      d[i] = (h & 0x7fff) > 0x7c00 ? 0x7fffffff : r;
+    }
+    return;
+  }
+  for (int i = 0; i < PTX_LANES; i++) d[i] = ptx_bits((float)saturate64((double)ptx_from_half(a[i])));
+}
+CONVERT(f32, bf16) {
+  UNUSED;
+  u32 *d = dv;
+  const u16 *a = av;
+  KEEP;
+  LANES {
+    u32 x = (u32)a[i] << 16;
+    x = FLUSHED(x);
+    d[i] = (x & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : x;
+  }
+  if ((m & M_SAT) != 0) saturate_f32(dv, dv, dv, dv, 0);
+}
+CONVERT(f16, f32) {
+  UNUSED;
+  KEEP;
+  u16 *d = dv;
+  const u32 *a = av;
+  if ((m & (M_SAT | M_RELU)) == 0 && (m & M_ROUND) <= M_RN) {
+    LANES {
+      u32 x = FLUSHED(a[i]);
+      d[i] = ptx_half_nearest(x);
+    }
+    return;
+  }
+  for (int i = 0; i < PTX_LANES; i++) {
+    double x = load_f32(a[i], m);
+    if ((m & M_SAT) != 0) x = saturate64(x);
+    if ((m & M_RELU) != 0) x = x < 0.0 ? 0.0 : x;
+    d[i] = round_half(ptx_bits64(x), m);
+  }
+}
+CONVERT(bf16, f32) {
+  UNUSED;
+  u16 *d = dv;
+  const u32 *a = av;
+  if ((m & (M_SAT | M_RELU | M_FTZ)) == 0 && (m & M_ROUND) <= M_RN) {
+    LANES d[i] = ptx_bfloat_nearest(a[i]);
+    return;
+  }
+  for (int i = 0; i < PTX_LANES; i++) {
+    double x = load_f32(a[i], m);
+    if ((m & M_SAT) != 0) x = saturate64(x);
+    if ((m & M_RELU) != 0) x = x < 0.0 ? 0.0 : x;
+    d[i] = round_bfloat(ptx_bits64(x), m);
+  }
+}
+/* fraction of 10 bits, in a float's place; rounded to nearest away, or as told */
+CONVERT(tf32, f32) {
+  UNUSED;
+  u32 *d = dv;
+  const u32 *a = av;
+  for (int i = 0; i < PTX_LANES; i++) {
+    u32 x = a[i], rest = x & 0x7fffffff;
+    if (rest >= 0x7f800000) {
+      d[i] = rest > 0x7f800000 ? 0x7fffffff : x;
+      continue;
+    }
+    u32 lost = x & 0x1fff, up = 0;
+    if ((m & M_ROUND) == M_RNA) up = lost >= 0x1000;
+    else if ((m & M_ROUND) == M_RN) up = lost > 0x1000 || (lost == 0x1000 && (x & 0x2000) != 0);
+    x = (x & ~0x1fffu) + (up << 13);
+    if ((m & M_RELU) != 0 && (x >> 31) != 0) x = 0;
+    d[i] = x;
+  }
+}
+#define CONVERT_NARROW(to, from, FS, rounding)                                                               \
+  CONVERT(to, from) {                                                                                        \
+    UNUSED;                                                                                                  \
+    u16 *d = dv;                                                                                             \
+    const FS *a = av;                                                                                        \
+    for (int i = 0; i < PTX_LANES; i++) {                                                                    \
+      double x = load_##from(a[i], m);                                                                       \
+      if ((m & M_INTEGRAL) != 0) x = to_integer(x, m);                                                       \
+      if ((m & M_SAT) != 0) x = saturate64(x);                                                               \
+      if ((m & M_RELU) != 0) x = x < 0.0 ? 0.0 : x;                                                          \
+      d[i] = rounding(ptx_bits64(x), (m & M_INTEGRAL) != 0 ? M_RN : m);                                      \
+    }                                                                                                        \
+  }
+CONVERT_NARROW(f16, f64, u64, round_half)
+CONVERT_NARROW(bf16, f64, u64, round_bfloat)
+CONVERT_NARROW(f16, f16, u16, round_half)
+CONVERT_NARROW(f16, bf16, u16, round_half)
+CONVERT_NARROW(bf16, f16, u16, round_bfloat)
+CONVERT_NARROW(bf16, bf16, u16, round_bfloat)
+CONVERT(f64, f16) {
+  UNUSED;
+  double *d = dv;
+  const u16 *a = av;
+  for (int i = 0; i < PTX_LANES; i++) {
+    double x = load_f16(a[i], m);
+    d[i] = (m & M_SAT) != 0 ? saturate64(x) : x;
+  }
+}
+CONVERT(f64, bf16) {
+  UNUSED;
+  double *d = dv;
+  const u16 *a = av;
+  for (int i = 0; i < PTX_LANES; i++) {
+    double x = load_bf16(a[i], m);
+    d[i] = (m & M_SAT) != 0 ? saturate64(x) : x;
+  }
+}
+CONVERT(f64, f32) {
+  UNUSED;
+  double *d = dv;
+  const u32 *a = av;
+  for (int i = 0; i < PTX_LANES; i++) {
+    double x = load_f32(a[i], m);
+    d[i] = (m & M_SAT) != 0 ? saturate64(x) : x;
+  }
+}
+CONVERT(f32, f64) {
+  UNUSED;
+  float *d = dv;
+  const double *a = av;
+  LANES d[i] = CANON((float)a[i]);
+  if ((m & M_SAT) != 0) saturate_f32(dv, dv, dv, dv, 0);
+}
+CONVERT(f32, f32) {
+  UNUSED;
+  KEEP;
+  u32 *d = dv;
+  const u32 *a = av;
+  if ((m & M_INTEGRAL) == 0) {
+    LANES d[i] = FLUSHED(a[i]);
+  } else {
+    for (int i = 0; i < PTX_LANES; i++) {
+      u32 x = FLUSHED(a[i]);
+      d[i] = ptx_bits(CANON((float)to_integer((double)ptx_float(x), m)));
+    }
+  }
+  if ((m & M_SAT) != 0) saturate_f32(dv, dv, dv, dv, 0);
+}
+CONVERT(f64, f64) {
+  UNUSED;
+  double *d = dv;
+  const double *a = av;
+  for (int i = 0; i < PTX_LANES; i++) {
+    double x = (m & M_INTEGRAL) != 0 ? to_integer(a[i], m) : a[i];
+    d[i] = (m & M_SAT) != 0 ? saturate64(x) : x;
+  }
+}
+
+/* Two floats to a pair; a is the upper half. */
+OPERATION(cvt_pair_f16x2) {
+  UNUSED;
+  u16 low[PTX_LANES], high[PTX_LANES];
+  cvt_f16_f32(high, av, av, av, m);
+  cvt_f16_f32(low, bv, bv, bv, m);
+  u32 *d = dv;
+  LANES d[i] = low[i] | (u32)high[i] << 16;
+}
+OPERATION(cvt_pair_bf16x2) {
+  UNUSED;
+  u16 low[PTX_LANES], high[PTX_LANES];
+  cvt_bf16_f32(high, av, av, av, m);
+  cvt_bf16_f32(low, bv, bv, bv, m);
+  u32 *d = dv;
+  LANES d[i] = low[i] | (u32)high[i] << 16;
+}
+
+/* 8-bit floats: e4m3 has no infinity, its NaN is 0x7f; conversions to them saturate (.satfinite). */
+static inline u32 eight_of(u64 d, int fraction, int bias, u32 top, u32 nan) {
+  if ((d & 0x7fffffffffffffffull) > 0x7ff0000000000000ull) return nan;
+  u32 r = ptx_round_bits(d, fraction, bias, fraction == 3 ? 16 : 31, 1);
+  u32 magnitude = r & 0x7fffffff;
+  return (r >> 24 & 0x80) | (magnitude > top ? top : magnitude);
+}
+static inline u16 half_of_e4m3(u32 x) {
+  u32 sign = (x & 0x80) << 8, rest = x & 0x7f;
+  if (rest == 0x7f) return 0x7fff;
+  double v = rest < 8 ? (double)rest * 0x1p-9 : ldexp(1.0 + (double)(rest & 7) / 8.0, (int)(rest >> 3) - 7);
+  return (u16)(sign | ptx_half_of_double(v, 1));
+}
+#define PAIR_TO_EIGHT(name, load, FS, shift, fraction, bias, top, nan)                                       \
+  OPERATION(name) {                                                                                          \
+    UNUSED;                                                                                                  \
+    u16 *d = dv;                                                                                             \
+    const FS *a = av, *b = bv;                                                                               \
+    for (int i = 0; i < PTX_LANES; i++) {                                                                    \
+      double x = load(a[i], m), y = load(b[i], m);                                                           \
+      if ((m & M_RELU) != 0) {                                                                               \
+        x = x < 0.0 ? 0.0 : x;                                                                               \
+        y = y < 0.0 ? 0.0 : y;                                                                               \
+      }                                                                                                      \
+      d[i] = (u16)(eight_of(ptx_bits64(y), fraction, bias, top, nan) |                                       \
+                   eight_of(ptx_bits64(x), fraction, bias, top, nan) << 8);                                  \
+    }                                                                                                        \
+  }
+PAIR_TO_EIGHT(cvt_pair_e4m3x2, load_f32, u32, 8, 3, 7, 0x7e, 0x7f)
+PAIR_TO_EIGHT(cvt_pair_e5m2x2, load_f32, u32, 8, 2, 15, 0x7b, 0x7f)
+#define HALVES_TO_EIGHT(to, fraction, bias, top)                                                             \
+  CONVERT(to, f16x2) {                                                                                       \
+    UNUSED;                                                                                                  \
+    u16 *d = dv;                                                                                             \
+    const u32 *a = av;                                                                                       \
+    for (int i = 0; i < PTX_LANES; i++) {                                                                    \
+      double x = load_f16((u16)a[i], 0), y = load_f16((u16)(a[i] >> 16), 0);                                 \
+      if ((m & M_RELU) != 0) {                                                                               \
+        x = x < 0.0 ? 0.0 : x;                                                                               \
+        y = y < 0.0 ? 0.0 : y;                                                                               \
+      }                                                                                                      \
+      d[i] = (u16)(eight_of(ptx_bits64(x), fraction, bias, top, 0x7f) |                                      \
+                   eight_of(ptx_bits64(y), fraction, bias, top, 0x7f) << 8);                                 \
+    }                                                                                                        \
+  }
+HALVES_TO_EIGHT(e4m3x2, 3, 7, 0x7e)
+HALVES_TO_EIGHT(e5m2x2, 2, 15, 0x7b)
+static inline u16 relu_half(u16 x, u32 m) {
+  return (m & M_RELU) != 0 && (x & 0x8000) != 0 && (x & 0x7fff) <= 0x7c00 ? 0 : x;
+}
+CONVERT(f16x2, e4m3x2) {
+  UNUSED;
+  u32 *d = dv;
+  const u16 *a = av;
+  for (int i = 0; i < PTX_LANES; i++) {
+    d[i] = relu_half(half_of_e4m3(a[i] & 0xff), m) | (u32)relu_half(half_of_e4m3(a[i] >> 8), m) << 16;
+  }
+}
+static inline u16 half_of_e5m2(u32 x) {
+  return (x & 0x7f) > 0x7c ? 0x7fff : (u16)(x << 8);
+}
+CONVERT(f16x2, e5m2x2) {
+  UNUSED;
+  u32 *d = dv;
+  const u16 *a = av;
+  for (int i = 0; i < PTX_LANES; i++) {
+    d[i] = relu_half(half_of_e5m2(a[i] & 0xff), m) | (u32)relu_half(half_of_e5m2(a[i] >> 8), m) << 16;
+  }
+}

@@ -1,0 +1,375 @@
+/* A grid: blocks given to threads in order, each block's warps in turns. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "host/software/ptx/fpu.h"
+#include "host/software/ptx/warp.h"
+
+#define SHARED_LIMIT (227u << 10)
+#define STACK_LIMIT 1024u
+#define MAX_COOPERATIVE 4096u
+#define SLICE 8u
+
+struct ptx_pool {
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+  pthread_t *threads;
+  uint32_t count, running;
+  uint64_t job; /* counts launches */
+  struct launch_state *launch;
+  bool end;
+};
+
+uint64_t ptx_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static void free_block(struct block *block) {
+  if (block == NULL) return;
+  for (uint32_t i = 0; block->warps != NULL && i < block->warp_count; i++) {
+    struct split *split = block->warps[i].made;
+    while (split != NULL) {
+      struct split *next = split->made;
+      free(split);
+      split = next;
+    }
+  }
+  free(block->warps);
+  free(block->shared);
+  free(block->local);
+  free(block);
+}
+
+/* Room for one block of this launch; used again for the next one. */
+static struct block *new_block(struct worker *worker) {
+  struct launch_state *l = worker->launch;
+  const uint32_t *size = l->launch->block;
+  struct block *block = calloc(1, sizeof *block);
+  if (block == NULL) return NULL;
+  block->worker = worker;
+  block->launch = l;
+  block->threads = size[0] * size[1] * size[2];
+  block->warp_count = (block->threads + PTX_LANES - 1) / PTX_LANES;
+  block->warps = calloc(block->warp_count, sizeof *block->warps);
+  uint64_t local = (uint64_t)l->local_bytes * block->warp_count * PTX_LANES;
+  void *shared = NULL;
+  if (posix_memalign(&shared, 128, l->shared_bytes == 0 ? 128 : l->shared_bytes) != 0) shared = NULL;
+  block->shared = shared;
+  void *stack = NULL;
+  if (local > 0 && posix_memalign(&stack, 64, local) != 0) stack = NULL;
+  block->local = stack;
+  if (block->warps == NULL || block->shared == NULL || (local > 0 && block->local == NULL)) {
+    free_block(block);
+    return NULL;
+  }
+  /* What a thread reads before it wrote it is whatever was there: never another session's, so zeros at first.
+   */
+  memset(block->shared, 0, l->shared_bytes == 0 ? 128 : l->shared_bytes);
+  if (local > 0) memset(block->local, 0, local);
+  for (uint32_t w = 0; w < block->warp_count; w++) {
+    struct warp *warp = &block->warps[w];
+    warp->block = block;
+    warp->number = w;
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      uint32_t thread = w * PTX_LANES + lane;
+      if (thread < block->threads) warp->exists |= 1u << lane;
+      warp->tid[0][lane] = thread % size[0];
+      warp->tid[1][lane] = thread / size[0] % size[1];
+      warp->tid[2][lane] = thread / size[0] / size[1];
+    }
+  }
+  return block;
+}
+
+static bool begin_block(struct block *block, uint64_t number) {
+  struct launch_state *l = block->launch;
+  const uint32_t *grid = l->launch->grid;
+  block->id[0] = (uint32_t)(number % grid[0]);
+  block->id[1] = (uint32_t)(number / grid[0] % grid[1]);
+  block->id[2] = (uint32_t)(number / grid[0] / grid[1]);
+  block->live = block->threads;
+  block->next_warp = 0;
+  memset(block->barriers, 0, sizeof block->barriers);
+  uint32_t kernel = l->module->kernel_function[l->info - l->module->kernels];
+  for (uint32_t w = 0; w < block->warp_count; w++) {
+    struct warp *warp = &block->warps[w];
+    warp->exited = 0;
+    warp->leaf_count = warp->at = 0;
+    struct frame *frame = ptx_new_frame(block->worker, kernel);
+    if (frame == NULL) return false;
+    struct split *root = ptx_new_split(warp, frame);
+    if (root == NULL) return false;
+    root->mask = warp->exists;
+    warp->leaves[warp->leaf_count++] = root;
+  }
+  return true;
+}
+
+static void raise_in(struct block *block, enum ptx_status status, const char *text) {
+  struct place at = {.warp = &block->warps[0], .worker = block->worker};
+  ptx_raise(&at, status, 0, 0, text);
+}
+
+static bool late(const struct launch_state *l) {
+  return l->deadline != 0 && ptx_now() > l->deadline;
+}
+
+/* Every warp a turn. RUN_YIELD: there is more to do. */
+static enum run run_block(struct block *block) {
+  bool progress = false;
+  for (uint32_t n = 0; n < block->warp_count; n++) {
+    struct warp *warp = &block->warps[n];
+    if (warp->leaf_count == 0) continue;
+    switch (ptx_run_warp(warp, SLICE)) {
+      case RUN_FAULT:
+        return RUN_FAULT;
+      case RUN_YIELD:
+        progress = true;
+        if (late(block->launch)) {
+          raise_in(block, PTX_TIMEOUT, "the kernel ran longer than it may");
+          return RUN_FAULT;
+        }
+        break;
+      case RUN_DONE:
+        progress = true;
+        break;
+      default:
+        break;
+    }
+  }
+  if (block->live == 0) return RUN_DONE;
+  if (progress) return RUN_YIELD;
+  /* Nobody could go on by itself; a barrier that opened meanwhile has made somebody ready. */
+  for (uint32_t n = 0; n < block->warp_count; n++) {
+    for (uint32_t k = 0; k < block->warps[n].leaf_count; k++) {
+      if (block->warps[n].leaves[k]->state == SPLIT_READY) return RUN_YIELD;
+    }
+  }
+  raise_in(block, PTX_TIMEOUT, "all threads of a block wait at barriers that can never open");
+  return RUN_FAULT;
+}
+
+static void free_worker(struct worker *worker) {
+  while (worker->made != NULL) {
+    struct frame *next = worker->made->made;
+    free(worker->made);
+    worker->made = next;
+  }
+  free(worker->free_frames);
+}
+
+static void run_in_turns(struct worker *worker) {
+  /* Cooperative: every block that this thread has taken is resident, and gets turns. */
+  struct launch_state *l = worker->launch;
+  struct block *first = NULL, **last = &first;
+  for (;;) {
+    uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+    if (number >= l->blocks) break;
+    struct block *block = new_block(worker);
+    if (block == NULL || !begin_block(block, number)) {
+      free_block(block);
+      pthread_mutex_lock(&l->lock);
+      if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
+      pthread_mutex_unlock(&l->lock);
+      __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+      break;
+    }
+    *last = block;
+    last = &block->next;
+  }
+  while (first != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
+    for (struct block **link = &first; *link != NULL;) {
+      struct block *block = *link;
+      enum run run = run_block(block);
+      if (run == RUN_YIELD) {
+        link = &block->next;
+        continue;
+      }
+      *link = block->next;
+      free_block(block);
+    }
+    if (first != NULL && late(l)) raise_in(first, PTX_TIMEOUT, "the kernel ran longer than it may");
+  }
+  while (first != NULL) {
+    struct block *next = first->next;
+    free_block(first);
+    first = next;
+  }
+}
+
+static void run_in_order(struct worker *worker) {
+  struct launch_state *l = worker->launch;
+  struct block *block = NULL;
+  while (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
+    uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+    if (number >= l->blocks) break;
+    if (block == NULL) block = new_block(worker);
+    if (block == NULL || !begin_block(block, number)) {
+      pthread_mutex_lock(&l->lock);
+      if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
+      pthread_mutex_unlock(&l->lock);
+      __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+      break;
+    }
+    enum run run;
+    do run = run_block(block);
+    while (run == RUN_YIELD && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0);
+    if (l->deadline != 0 && late(l) && run == RUN_DONE && l->next_block < l->blocks) {
+      raise_in(block, PTX_TIMEOUT, "the kernel ran longer than it may");
+    }
+  }
+  free_block(block);
+}
+
+static void work(struct launch_state *l) {
+  struct worker *worker = NULL;
+  void *memory = NULL;
+  if (posix_memalign(&memory, 64, sizeof *worker) == 0) {
+    worker = memory;
+    memset(worker, 0, sizeof *worker);
+    worker->launch = l;
+    worker->free_frames = calloc(l->module->function_count, sizeof *worker->free_frames);
+  }
+  if (worker == NULL || worker->free_frames == NULL) {
+    free(worker);
+    pthread_mutex_lock(&l->lock);
+    if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&l->lock);
+    __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  ptx_fpu saved = ptx_fpu_get();
+  if (l->launch->cooperative) run_in_turns(worker);
+  else run_in_order(worker);
+  ptx_fpu_put(saved);
+  free_worker(worker);
+  free(worker);
+}
+
+static void *helper(void *argument) {
+  struct ptx_pool *pool = argument;
+  uint64_t seen = 0;
+  pthread_mutex_lock(&pool->lock);
+  for (;;) {
+    while (!pool->end && (pool->job == seen || pool->launch == NULL))
+      pthread_cond_wait(&pool->work, &pool->lock);
+    if (pool->end) break;
+    seen = pool->job;
+    struct launch_state *l = pool->launch;
+    pool->running++;
+    pthread_mutex_unlock(&pool->lock);
+    work(l);
+    pthread_mutex_lock(&pool->lock);
+    if (--pool->running == 0) pthread_cond_broadcast(&pool->done);
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return NULL;
+}
+
+struct ptx_pool *ptx_pool_new(uint32_t helpers) {
+  struct ptx_pool *pool = calloc(1, sizeof *pool);
+  if (pool == NULL) return NULL;
+  pthread_mutex_init(&pool->lock, NULL);
+  pthread_cond_init(&pool->work, NULL);
+  pthread_cond_init(&pool->done, NULL);
+  pool->threads = calloc(helpers == 0 ? 1 : helpers, sizeof *pool->threads);
+  for (uint32_t i = 0; pool->threads != NULL && i < helpers; i++) {
+    if (pthread_create(&pool->threads[i], NULL, helper, pool) != 0) break;
+    pool->count++;
+  }
+  return pool;
+}
+
+void ptx_pool_free(struct ptx_pool *pool) {
+  if (pool == NULL) return;
+  pthread_mutex_lock(&pool->lock);
+  pool->end = true;
+  pthread_cond_broadcast(&pool->work);
+  pthread_mutex_unlock(&pool->lock);
+  for (uint32_t i = 0; i < pool->count; i++) pthread_join(pool->threads[i], NULL);
+  pthread_mutex_destroy(&pool->lock);
+  pthread_cond_destroy(&pool->work);
+  pthread_cond_destroy(&pool->done);
+  free(pool->threads);
+  free(pool);
+}
+
+static enum ptx_status refuse(struct ptx_fault *fault, const char *format, uint64_t have, uint64_t may) {
+  fault->status = PTX_BAD_LAUNCH;
+  snprintf(fault->text, sizeof fault->text, format, (unsigned long long)have, (unsigned long long)may);
+  return PTX_BAD_LAUNCH;
+}
+
+static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
+                             struct ptx_fault *fault) {
+  uint64_t threads = 1, blocks = 1;
+  static const uint32_t most_grid[3] = {0x7fffffff, 65535, 65535}, most_block[3] = {1024, 1024, 64};
+  for (int i = 0; i < 3; i++) {
+    if (launch->grid[i] == 0 || launch->grid[i] > most_grid[i])
+      return refuse(fault, "a grid of %llu, 1 to %llu allowed", launch->grid[i], most_grid[i]);
+    if (launch->block[i] == 0 || launch->block[i] > most_block[i])
+      return refuse(fault, "a block of %llu, 1 to %llu allowed", launch->block[i], most_block[i]);
+    threads *= launch->block[i];
+    blocks *= launch->grid[i];
+    if (info->required_threads[0] != 0 && launch->block[i] != info->required_threads[i])
+      return refuse(fault, "a block of %llu, the kernel requires %llu", launch->block[i],
+                    info->required_threads[i]);
+  }
+  if (threads > info->max_threads)
+    return refuse(fault, "%llu threads a block, %llu allowed", threads, info->max_threads);
+  if (launch->cooperative && blocks > MAX_COOPERATIVE)
+    return refuse(fault, "%llu blocks at once, %llu allowed", blocks, MAX_COOPERATIVE);
+  if (launch->parameter_bytes < info->parameter_bytes ||
+      (launch->parameters == NULL && info->parameter_bytes > 0))
+    return refuse(fault, "%llu bytes of parameters, the kernel has %llu", launch->parameter_bytes,
+                  info->parameter_bytes);
+  uint64_t limit = launch->shared_limit == 0 ? SHARED_LIMIT : launch->shared_limit;
+  uint64_t shared = ((uint64_t)info->static_shared + 15) / 16 * 16 + launch->dynamic_shared;
+  if (shared > limit)
+    return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
+  return PTX_OK;
+}
+
+enum ptx_status ptx_launch(const struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
+                           struct ptx_pool *pool, struct ptx_fault *fault) {
+  struct ptx_fault unused;
+  if (fault == NULL) fault = &unused;
+  memset(fault, 0, sizeof *fault);
+  if (kernel >= module->kernel_count)
+    return refuse(fault, "kernel %llu of %llu", kernel, module->kernel_count);
+  const struct ptx_kernel_info *info = &module->kernels[kernel];
+  if (check(launch, info, fault) != PTX_OK) return PTX_BAD_LAUNCH;
+  const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
+  struct launch_state l = {.module = module, .kernel = f, .info = info, .launch = launch};
+  l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+  l.dynamic_offset = (info->static_shared + 15) / 16 * 16;
+  l.shared_bytes = l.dynamic_offset + launch->dynamic_shared;
+  l.local_bytes = f->local_total;
+  if (f->recursive) l.local_bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;
+  l.local_bytes = (l.local_bytes + 15) / 16 * 16;
+  l.begun = ptx_now();
+  l.deadline = launch->timeout == 0 ? 0 : l.begun + launch->timeout;
+  pthread_mutex_init(&l.lock, NULL);
+  bool helped = pool != NULL && pool->count > 0 && l.blocks > 1;
+  if (helped) {
+    pthread_mutex_lock(&pool->lock);
+    pool->launch = &l;
+    pool->job++;
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+  }
+  work(&l);
+  if (helped) {
+    pthread_mutex_lock(&pool->lock);
+    pool->launch = NULL; /* who has not begun need not */
+    while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+  }
+  pthread_mutex_destroy(&l.lock);
+  *fault = l.fault;
+  return l.fault.status;
+}

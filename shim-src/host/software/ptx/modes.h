@@ -1,0 +1,29 @@
+/* What the decoder and the execution of memory and warp operations agree on (`m` of an instruction). */
+#ifndef VGPU_PTX_MODES_H
+#define VGPU_PTX_MODES_H
+
+/* K_LOAD, K_STORE: */
+#define ML_NARROW 1u /* the address has 32 bits */
+#define ML_SIGNED 2u
+#define ML_REGISTER(m) ((m) >> 4 & 15u) /* bytes of each register */
+#define ML_VOLATILE 256u
+
+enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS };
+#define MA_OPERATION(m) ((m) >> 4 & 15u)
+
+enum { BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR };
+#define MB_NEGATED 8u
+#define CLUSTER_BARRIER 16u
+#define PTX_BARRIERS 17u
+
+enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
+enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
+#define MW_SYNC 16u /* has a member mask, in x */
+#define MW_NEGATED 32u
+
+/* K_PRED */
+enum { P_AND, P_OR, P_XOR, P_NOT, P_MOV };
+
+enum ptx_builtin { BUILTIN_NONE, BUILTIN_VPRINTF, BUILTIN_MALLOC, BUILTIN_FREE, BUILTIN_ASSERT };
+
+#endif

@@ -1,0 +1,161 @@
+/* The state of running blocks; shared by the files that execute. */
+#ifndef VGPU_PTX_WARP_H
+#define VGPU_PTX_WARP_H
+
+#include <pthread.h>
+
+#include "host/software/ptx/modes.h"
+#include "host/software/ptx/program.h"
+
+#define FULL 0xffffffffu
+#define MAX_DEPTH 1024 /* of calls and nested divergence in a warp */
+
+/* A function's registers for one warp, and the call parameters before them. */
+struct frame {
+  struct frame *next; /* when free */
+  struct frame *made; /* the one made before it by its worker */
+  uint32_t users;     /* splits that stand in it */
+  uint32_t number;    /* of the function */
+  uint32_t depth;
+  uint32_t local_base;
+  const struct ptx_function *function;
+  _Alignas(64) unsigned char registers[];
+};
+
+enum split_state { SPLIT_READY, SPLIT_BARRIER, SPLIT_WARP, SPLIT_JOIN };
+
+/*
+ * Lanes of a warp that are at the same place. When they part, each part becomes a split of its own and the
+ * old one waits as their parent for them to come to `reconvergence`, where it goes on with those that came.
+ * Splits take turns, so that a lane that waits for another one of its warp does not wait for ever.
+ */
+struct split {
+  struct split *parent;
+  struct split *made; /* the one made before it for its warp */
+  struct frame *frame;
+  uint32_t mask, pc;
+  uint32_t reconvergence; /* in its parent's life; PTX_NO_PC: where the function returns */
+  uint32_t arrived, children;
+  uint8_t state;
+};
+
+struct worker;
+struct block;
+
+struct warp {
+  struct block *block;
+  uint32_t number;
+  uint32_t exists, exited; /* lanes */
+  struct split *leaves[PTX_LANES];
+  uint32_t leaf_count, at;
+  struct split *free_splits;
+  struct split *made; /* all there are, in use or free */
+  uint32_t split_count;
+  uint32_t tid[3][PTX_LANES];
+};
+
+struct barrier {
+  uint32_t arrived;  /* threads */
+  uint32_t expected; /* 0: all of the block */
+  uint32_t count;    /* of true predicates */
+  uint32_t asked;    /* threads that gave a predicate */
+};
+
+struct block {
+  struct worker *worker;
+  struct launch_state *launch;
+  uint32_t id[3];
+  struct warp *warps;
+  uint32_t warp_count, threads, live;
+  unsigned char *shared;
+  unsigned char *local;
+  struct barrier barriers[PTX_BARRIERS];
+  uint32_t next_warp;
+  struct block *next;
+};
+
+struct launch_state {
+  const struct ptx_module *module;
+  const struct ptx_function *kernel;
+  const struct ptx_kernel_info *info;
+  const struct ptx_launch *launch;
+  uint32_t shared_bytes, dynamic_offset;
+  uint32_t local_bytes; /* a thread */
+  uint64_t blocks, next_block;
+  uint64_t deadline; /* monotonic nanoseconds; 0: none */
+  uint64_t begun;
+  int stop;
+  pthread_mutex_t lock; /* the fault, and what is printed */
+  struct ptx_fault fault;
+};
+
+#define REGION_CACHE 64u
+
+/* A thread that runs blocks. */
+struct worker {
+  struct launch_state *launch;
+  struct ptx_region regions[REGION_CACHE]; /* by pc */
+  struct frame **free_frames;              /* by function */
+  struct frame *made;                      /* all there are, in use or free */
+  uint64_t frame_bytes;
+  struct block *spare;
+  uint32_t control; /* what the processor's float unit is set to */
+  _Alignas(64) unsigned char scratch[PTX_LANES * 8];
+};
+
+enum run { RUN_DONE, RUN_BLOCKED, RUN_YIELD, RUN_FAULT };
+
+/* Where an instruction finds its operands. */
+struct place {
+  struct warp *warp;
+  struct split *split;
+  struct worker *worker;
+  unsigned char *registers;
+  const unsigned char *constants;
+  const struct ptx_instruction *in;
+  uint32_t pc;
+};
+
+static inline const unsigned char *ptx_operand(const struct place *at, uint32_t reference) {
+  const unsigned char *bank = (reference & 1) != 0 ? at->constants : at->registers;
+  return bank + (reference & ~3u);
+}
+
+/* Stops the launch with the fault of this lane; always RUN_FAULT. */
+enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
+                   const char *text);
+
+/* warp.c */
+enum run ptx_run_warp(struct warp *warp, uint32_t budget);
+void ptx_settle_barriers(struct block *block); /* after threads have ended */
+struct split *ptx_new_split(struct warp *warp, struct frame *frame);
+struct frame *ptx_new_frame(struct worker *worker, uint32_t function);
+void ptx_leave_frame(struct worker *worker, struct frame *frame);
+
+/* access.c: false: a fault was raised. */
+bool ptx_load(const struct place *at, uint32_t mask);
+bool ptx_store(const struct place *at, uint32_t mask);
+bool ptx_atomic(const struct place *at, uint32_t mask);
+bool ptx_copy_async(const struct place *at, uint32_t mask);
+/* Where a lane's generic or other address lies; NULL: a fault was raised. */
+unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
+                           uint32_t bytes);
+void ptx_blend(void *d, const void *from, uint32_t mask, uint32_t bytes);
+
+/* together.c */
+void ptx_shuffle(const struct place *at, uint32_t mask);
+void ptx_vote(const struct place *at, uint32_t mask);
+void ptx_match(const struct place *at, uint32_t mask);
+void ptx_reduce(const struct place *at, uint32_t mask);
+void ptx_elect(const struct place *at, uint32_t mask);
+void ptx_special(const struct place *at);
+
+/* matrix.c */
+bool ptx_matrix(const struct place *at, uint32_t mask);
+
+/* builtin.c */
+bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee);
+
+uint64_t ptx_now(void);
+
+#endif

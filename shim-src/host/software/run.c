@@ -1,0 +1,253 @@
+#include "host/software/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda_handlers.h"
+#include "host/log.h"
+#include "host/software/ptx/ptx.h"
+#include "host/worker.h"
+
+enum { SUCCESS = 0, NOT_SUPPORTED = 801 };
+
+int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes,
+                             uint64_t *address) {
+  struct vgpu_send_cuMemAlloc_v2 send = {.context = context, .bytes = bytes};
+  struct vgpu_reply_cuMemAlloc_v2 reply = {0};
+  int32_t result = vgpu_host_cuMemAlloc_v2(worker, &send, &reply);
+  if (result == SUCCESS) *address = reply.address;
+  return result;
+}
+
+void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
+  struct vgpu_send_cuMemFree_v2 send = {.address = address};
+  vgpu_host_cuMemFree_v2(worker, &send);
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+#define HEAP_BYTES (8u << 20) /* CU_LIMIT_MALLOC_HEAP_SIZE of a fresh context */
+#define WORKSPACE_BYTES 256u
+#define TIME_LIMIT_S 600u /* of a kernel; a session has but one thread to answer with */
+
+/* What a context's kernels allocate from. */
+struct heap {
+  struct heap *next;
+  uint64_t context, address;
+  struct ptx_heap *heap;
+};
+
+struct vgpu_compute {
+  struct ptx_pool *pool;
+  struct heap *heaps;
+};
+
+/* CUresult values. */
+enum {
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NO_BINARY_FOR_GPU = 209,
+  INVALID_PTX = 218,
+  UNSUPPORTED_PTX_VERSION = 222,
+  ILLEGAL_ADDRESS = 700,
+  LAUNCH_OUT_OF_RESOURCES = 701,
+  LAUNCH_TIMEOUT = 702,
+  ASSERT = 710,
+  MISALIGNED_ADDRESS = 716,
+  INVALID_PC = 718,
+  LAUNCH_FAILED = 719,
+};
+
+static int32_t result_of(enum ptx_status status) {
+  switch (status) {
+    case PTX_OK:
+      return SUCCESS;
+    case PTX_OUT_OF_MEMORY:
+      return OUT_OF_MEMORY;
+    case PTX_INVALID:
+      return INVALID_PTX;
+    case PTX_UNSUPPORTED:
+      return NOT_SUPPORTED;
+    case PTX_BAD_LAUNCH:
+      return LAUNCH_OUT_OF_RESOURCES;
+    case PTX_ILLEGAL_ADDRESS:
+      return ILLEGAL_ADDRESS;
+    case PTX_MISALIGNED_ADDRESS:
+      return MISALIGNED_ADDRESS;
+    case PTX_ASSERT:
+      return ASSERT;
+    case PTX_TIMEOUT:
+      return LAUNCH_TIMEOUT;
+    case PTX_INVALID_CALL:
+      return INVALID_PC;
+    case PTX_TRAP:
+    case PTX_STACK_OVERFLOW:
+      return LAUNCH_FAILED;
+  }
+  return LAUNCH_FAILED;
+}
+
+static bool find_region(void *user, uint64_t address, struct ptx_region *region) {
+  const struct vgpu_worker *worker = user;
+  const struct vgpu_allocation *found = vgpu_memory_holding(&worker->memory, address);
+  if (found == NULL) return false;
+  *region = (struct ptx_region){.address = found->address, .size = found->size, .bytes = found->memory};
+  return true;
+}
+
+/* The module's variables lie in one piece of device memory; program and machine know them by the same names.
+ */
+static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  uint64_t bytes = ptx_module_data_bytes(module->code);
+  unsigned char *memory = NULL;
+  if (bytes > 0) {
+    int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
+    if (result != SUCCESS) return result;
+    memory = vgpu_memory_at(&worker->memory, module->data, bytes);
+    if (memory == NULL) return OUT_OF_MEMORY;
+  }
+  ptx_module_place(module->code, module->data, memory);
+  const struct vgpu_program *program = &module->loaded->program;
+  for (uint32_t i = 0; i < ptx_module_global_count(module->code); i++) {
+    const struct ptx_global_info *global = ptx_module_global(module->code, i);
+    long at = vgpu_program_global(program, global->name, strlen(global->name));
+    if (at >= 0 && program->globals[at].size <= global->size)
+      module->globals[at] = module->data + global->offset;
+  }
+  return SUCCESS;
+}
+
+int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  module->code = NULL;
+  const struct vgpu_program *program = &module->loaded->program;
+  if (worker->code_options->kernels != VGPU_KERNELS_RUN) return SUCCESS;
+  if (program->ptx == NULL) {
+    snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
+    return SUCCESS;
+  }
+  enum ptx_status status = ptx_module_load(program->ptx, strlen(program->ptx), module->loaded->architecture,
+                                           &module->code, module->unrunnable, sizeof module->unrunnable);
+  if (status == PTX_OUT_OF_MEMORY) return OUT_OF_MEMORY;
+  if (status != PTX_OK) {
+    vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
+    return status == PTX_INVALID ? INVALID_PTX : SUCCESS;
+  }
+  return place(worker, module);
+}
+
+void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  (void)worker;
+  ptx_module_free(module->code);
+  module->code = NULL;
+}
+
+/* Threads beside the session's own; made at the first launch, for most sessions never launch. */
+static struct ptx_pool *helpers(struct vgpu_worker *worker) {
+  struct vgpu_compute *compute = worker->code.compute;
+  if (compute == NULL) {
+    compute = calloc(1, sizeof *compute);
+    if (compute == NULL) return NULL;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    compute->pool = ptx_pool_new(processors > 1 ? (uint32_t)(processors < 64 ? processors - 1 : 63) : 0);
+    worker->code.compute = compute;
+  }
+  return compute->pool;
+}
+
+/* NULL: no memory; kernels then get NULL from malloc, as on a device whose heap is full. */
+static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
+  struct heap *heap = worker->code.compute->heaps;
+  while (heap != NULL && heap->context != context) heap = heap->next;
+  /* A context that was destroyed took the memory with it. */
+  if (heap != NULL && vgpu_memory_at(&worker->memory, heap->address, HEAP_BYTES) != NULL) return heap->heap;
+  uint64_t address;
+  if (vgpu_device_allocate(worker, context, HEAP_BYTES, &address) != SUCCESS) return NULL;
+  if (heap == NULL) {
+    heap = calloc(1, sizeof *heap);
+    if (heap == NULL) {
+      vgpu_device_free(worker, address);
+      return NULL;
+    }
+    heap->next = worker->code.compute->heaps;
+    worker->code.compute->heaps = heap;
+  }
+  ptx_heap_free(heap->heap);
+  heap->context = context;
+  heap->address = address;
+  heap->heap = ptx_heap_new(address, HEAP_BYTES);
+  return heap->heap;
+}
+
+/* There is no way back to the guest's standard output yet: told where the host's people see it. */
+static void print(void *user, const char *text, size_t length) {
+  const struct vgpu_worker *worker = user;
+  while (length > 0 && text[length - 1] == '\n') length--;
+  vgpu_host_log("printed", worker->session, "a kernel prints: %.*s", (int)(length < 500 ? length : 500),
+                text);
+}
+
+static bool spoils_context(enum ptx_status status) {
+  return status >= PTX_ILLEGAL_ADDRESS;
+}
+
+static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
+  if (worker->spoiled != SUCCESS && worker->spoiled_context == launch->context) return worker->spoiled;
+  struct ptx_module *code = launch->module->code;
+  int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, launch->function->name);
+  if (kernel < 0) {
+    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", launch->function->name,
+                  code == NULL ? launch->module->unrunnable : "its module has no such kernel");
+    return launch->module->loaded->program.ptx == NULL ? NO_BINARY_FOR_GPU : NOT_SUPPORTED;
+  }
+  if (launch->cluster[0] * launch->cluster[1] * launch->cluster[2] != 1) {
+    vgpu_host_log("refused", worker->session, "kernel %.200s: clusters of blocks are not run here",
+                  launch->function->name);
+    return NOT_SUPPORTED;
+  }
+  struct ptx_launch order = {.dynamic_shared = launch->dynamic_shared,
+                             .parameters = launch->parameters,
+                             .parameter_bytes = launch->function->parameter_bytes,
+                             .cooperative = launch->cooperative,
+                             .timeout = TIME_LIMIT_S * 1000000000ull,
+                             .find = find_region,
+                             .print = print,
+                             .user = worker};
+  struct ptx_pool *pool = helpers(worker);
+  if (worker->code.compute != NULL && ptx_module_allocates(code))
+    order.heap = heap_of(worker, launch->context);
+  if (launch->cooperative) {
+    int32_t result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
+    if (result != SUCCESS) return result;
+  }
+  memcpy(order.grid, launch->grid, sizeof order.grid);
+  memcpy(order.block, launch->block, sizeof order.block);
+  struct ptx_fault fault;
+  enum ptx_status status = ptx_launch(code, (uint32_t)kernel, &order, pool, &fault);
+  if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
+  if (status == PTX_OK) return SUCCESS;
+  vgpu_host_log("fault", worker->session,
+                "kernel %.200s: %s: line %u of its PTX, block %u,%u,%u thread %u,%u,%u: %s",
+                launch->function->name, ptx_status_name(status), fault.line, fault.block[0], fault.block[1],
+                fault.block[2], fault.thread[0], fault.thread[1], fault.thread[2], fault.text);
+  if (spoils_context(status)) {
+    worker->spoiled = result_of(status);
+    worker->spoiled_context = launch->context;
+  }
+  return result_of(status);
+}
+
+int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
+  switch (worker->code_options->kernels) {
+    case VGPU_KERNELS_SKIP:
+      return SUCCESS;
+    case VGPU_KERNELS_RUN:
+      return run(worker, launch);
+    case VGPU_KERNELS_REFUSE:
+      break;
+  }
+  vgpu_host_log("refused", worker->session, "kernel %.200s: this simulated device executes no kernels",
+                launch->function->name);
+  return NOT_SUPPORTED;
+}

@@ -1,0 +1,17 @@
+/*
+ * Virtual memory of the software device. Physical memory is a part of one file in memory; mapping it makes
+ * the kernel show that part at the reservation, so what is mapped twice is one memory, and what is mapped
+ * side by side is one piece.
+ */
+#ifndef VGPU_HOST_SOFTWARE_VIRTUAL_H
+#define VGPU_HOST_SOFTWARE_VIRTUAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vgpu_virtual;
+
+/* True if all of the range is mapped and the device may access it. */
+bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t address, uint64_t bytes);
+
+#endif

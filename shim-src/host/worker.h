@@ -1,0 +1,62 @@
+/* One session: a process of its own that the daemon forked for one connection. */
+#ifndef VGPU_HOST_WORKER_H
+#define VGPU_HOST_WORKER_H
+
+#include "host/accounts.h"
+#include "host/backend.h"
+#include "host/dispatch.h"
+#include "host/handles.h"
+#include "host/software/code.h"
+#include "host/software/memory.h"
+#include "host/software/profile.h"
+#include "host/software/queue.h"
+
+struct vgpu_real;
+
+struct vgpu_limits {
+  uint64_t session_memory; /* bytes; 0: only the device's */
+  uint32_t session_handles;
+  uint32_t sessions;
+};
+
+/* Reads whose bytes the guest will fetch. */
+struct vgpu_reads {
+  struct vgpu_read *first;
+  size_t count;
+  uint64_t bytes;
+};
+
+struct vgpu_worker {
+  int descriptor;
+  uint64_t session;
+  uint32_t slot; /* in accounts */
+  uint32_t library;
+  struct vgpu_accounts *accounts;
+  const struct vgpu_backend *backend;
+  const struct vgpu_inventory *inventory;
+  const struct vgpu_device_profiles *profiles; /* software; NULL with a real device behind */
+  const struct vgpu_limits *limits;
+  struct vgpu_handles handles;
+  struct vgpu_memory memory; /* software */
+  struct vgpu_queue queue;   /* software */
+  struct vgpu_reads reads;
+  struct vgpu_real *real; /* the host's GPU, once something of this session needed it */
+  const struct vgpu_code_options *code_options;
+  struct vgpu_code code;
+  uint64_t next_sequence;
+  int32_t deferred;
+  int32_t
+      spoiled; /* software: what a kernel did to a context, told with every answer until it is destroyed */
+  uint64_t spoiled_context;
+  unsigned char *in; /* VGPU_FRAME_MAX bytes each */
+  unsigned char *out;
+};
+
+/* Serves until the guest goes or breaks the protocol. Returns the exit status for the process. */
+int vgpu_worker_serve(struct vgpu_worker *worker);
+
+/* Answers the control opcodes; reply body and bulk go to the given places. */
+int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
+                     void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk);
+
+#endif

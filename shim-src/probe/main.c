@@ -1,0 +1,171 @@
+/*
+ * vgpu-probe: does CUDA work here, for this user, with this environment?
+ *
+ * Opens libcuda.so.1 and libnvidia-ml.so.1 as any program would, asks for the devices, carries a
+ * megabyte to the first one and back, and prints what it found as one JSON document. It is linked
+ * against neither library, so it says something useful where they are missing or broken.
+ *
+ * The libraries run in a child process: one that hangs or crashes costs the child, and the answer
+ * comes within the time limit all the same.
+ */
+#include "probe/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OK = 0, NOT_OK = 1, USAGE = 2 };
+
+static const char usage[] =
+    "usage: vgpu-probe [--library PATH] [--json] [--timeout SECONDS]\n"
+    "\n"
+    "Asks libcuda.so.1 and libnvidia-ml.so.1 for their devices, carries a megabyte to the\n"
+    "first one and back, and prints one JSON document on stdout.\n"
+    "\n"
+    "  --library PATH     this libcuda instead of the one the loader finds; the\n"
+    "                     libnvidia-ml.so.1 beside it is preferred\n"
+    "  --timeout SECONDS  give up after this long (default 10, at most 600)\n"
+    "  --json             accepted: the answer is always JSON\n"
+    "\n"
+    "Exit status: 0 CUDA works, 1 it does not (the document says why), 2 usage.\n";
+
+static long long milliseconds(void) {
+  struct timespec time;
+
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+/* Never returns. Stdout is for the document alone, whatever a library prints. */
+static void child(struct vgpu_probe_report *report, const char *library, pid_t parent) {
+  int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+  if (nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  vgpu_probe_cuda(report, library);
+  report->cuda_done = true;
+  vgpu_probe_nvml(report, library);
+  report->finished = true;
+  _exit(0);
+}
+
+/* Waits for the child until the deadline; false if it had to be killed. */
+static bool wait_for(pid_t pid, int pipe_end, long long deadline, int *status) {
+  for (;;) {
+    pid_t ended = waitpid(pid, status, WNOHANG);
+    if (ended == pid) return true;
+    long long left = deadline - milliseconds();
+    if (left <= 0) break;
+    /* The pipe closes when the child ends; the short period is for a library that has forked.
+     */
+    struct pollfd end = {.fd = pipe_end, .events = POLLIN};
+    if (poll(&end, 1, left < 20 ? (int)left : 20) == 1) usleep(1000);
+  }
+  kill(pid, SIGKILL);
+  /* A child stuck in the kernel does not die at once: it is not waited for. */
+  for (int i = 0; i < 50 && waitpid(pid, status, WNOHANG) != pid; i++) usleep(2000);
+  return false;
+}
+
+static void say_ended_early(struct vgpu_probe_report *report, bool in_time, int status, double limit) {
+  char why[256];
+
+  if (!in_time) snprintf(why, sizeof why, "no answer within %g s", limit);
+  else if (WIFSIGNALED(status))
+    snprintf(why, sizeof why, "the library killed the process with signal %d (%s)", WTERMSIG(status),
+             strsignal(WTERMSIG(status)));
+  else snprintf(why, sizeof why, "the library ended the process with status %d", WEXITSTATUS(status));
+
+  if (report->cuda_done) { /* it was NVML, which has a verdict of its own */
+    snprintf(report->nvml_error, sizeof report->nvml_error, "%s", why);
+    report->nvml_ok = false;
+    report->finished = true;
+    return;
+  }
+  if (!report->failed) { /* else it ended while giving back what it had, after a failure */
+    report->failed = true;
+    snprintf(report->message, sizeof report->message, "%s", why);
+  }
+  snprintf(report->nvml_error, sizeof report->nvml_error, "not asked: %.48s did not return", report->step);
+}
+
+static bool parse_timeout(const char *text, double *seconds) {
+  char *end = NULL;
+
+  errno = 0;
+  *seconds = strtod(text, &end);
+  return errno == 0 && end != text && *end == '\0' && isfinite(*seconds) && *seconds > 0 && *seconds <= 600;
+}
+
+int main(int argc, char **argv) {
+  static const struct option options[] = {
+      {"library", required_argument, NULL, 'l'},
+      {"json", no_argument, NULL, 'j'},
+      {"timeout", required_argument, NULL, 't'},
+      {"help", no_argument, NULL, 'h'},
+      {NULL, 0, NULL, 0},
+  };
+  const char *library = NULL;
+  double limit = 10;
+  int option, ends[2], status = 0;
+
+  while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    if (option == 'l') {
+      library = optarg;
+    } else if (option == 't') {
+      if (!parse_timeout(optarg, &limit)) {
+        fprintf(stderr, "vgpu-probe: --timeout %s: must be seconds, more than 0, at most 600\n", optarg);
+        return USAGE;
+      }
+    } else if (option == 'h') {
+      fputs(usage, stdout);
+      return OK;
+    } else if (option != 'j') {
+      fputs(usage, stderr);
+      return USAGE;
+    }
+  }
+  if (optind < argc) {
+    fprintf(stderr, "vgpu-probe: unexpected argument %s\n%s", argv[optind], usage);
+    return USAGE;
+  }
+
+  long long deadline = milliseconds() + (long long)(limit * 1000);
+  struct vgpu_probe_report *report =
+      mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (report == MAP_FAILED || pipe2(ends, O_CLOEXEC) != 0) {
+    fprintf(stderr, "vgpu-probe: %s\n", strerror(errno));
+    return NOT_OK;
+  }
+  snprintf(report->step, sizeof report->step, "start");
+  pid_t parent = getpid();
+  pid_t pid = fork();
+  if (pid == 0) {
+    close(ends[0]);
+    child(report, library, parent);
+  }
+  close(ends[1]);
+  bool in_time = pid > 0 && wait_for(pid, ends[0], deadline, &status);
+  if (pid < 0) {
+    report->failed = true;
+    snprintf(report->message, sizeof report->message, "fork: %s", strerror(errno));
+  } else if (!report->finished) {
+    say_ended_early(report, in_time, status, limit);
+  }
+  if (!vgpu_probe_print(report, stdout)) {
+    fprintf(stderr, "vgpu-probe: cannot write the answer: %s\n", strerror(errno));
+    return NOT_OK;
+  }
+  return vgpu_probe_ok(report) ? OK : NOT_OK;
+}

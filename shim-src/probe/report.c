@@ -1,0 +1,117 @@
+#include "probe/report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char suffix[] = " (simulated)";
+
+bool vgpu_probe_ok(const struct vgpu_probe_report *report) {
+  return report->finished && !report->failed && report->trip_ok;
+}
+
+/* Length of the valid UTF-8 character at `text`, 0 if there is none. */
+static int character(const unsigned char *text, const unsigned char *end) {
+  int length = *text < 0x80                     ? 1
+               : *text >= 0xc2 && *text <= 0xdf ? 2
+               : *text >= 0xe0 && *text <= 0xef ? 3
+               : *text >= 0xf0 && *text <= 0xf4 ? 4
+                                                : 0;
+  if (length == 0 || end - text < length) return 0;
+  for (int i = 1; i < length; i++) {
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  }
+  if ((*text == 0xe0 && text[1] < 0xa0) || (*text == 0xed && text[1] > 0x9f) ||
+      (*text == 0xf0 && text[1] < 0x90) || (*text == 0xf4 && text[1] > 0x8f))
+    return 0;
+  return length;
+}
+
+/* A JSON string whatever the bytes are; `size` bounds it, since the child may have been killed
+ * half-way. */
+static void print_text(FILE *out, const char *string, size_t size) {
+  const unsigned char *text = (const unsigned char *)string;
+  const unsigned char *end = text + strnlen(string, size);
+
+  fputc('"', out);
+  while (text < end) {
+    int length = character(text, end);
+    if (length == 0) {
+      fputs("\\ufffd", out);
+      text++;
+    } else if (length == 1 && (*text < ' ' || *text == '"' || *text == '\\' || *text == 0x7f)) {
+      fprintf(out, "\\u%04x", *text);
+      text++;
+    } else {
+      fwrite(text, 1, (size_t)length, out);
+      text += length;
+    }
+  }
+  fputc('"', out);
+}
+
+static void print_text_or_null(FILE *out, const char *string, size_t size) {
+  if (strnlen(string, size) == 0) fputs("null", out);
+  else print_text(out, string, size);
+}
+
+static bool is_simulated(const struct vgpu_probe_device *device) {
+  size_t length = strnlen(device->name, sizeof device->name);
+  size_t tail = sizeof suffix - 1;
+
+  return length >= tail && memcmp(device->name + length - tail, suffix, tail) == 0;
+}
+
+static void print_devices(const struct vgpu_probe_report *report, FILE *out) {
+  for (uint32_t i = 0; i < report->device_count && i < VGPU_PROBE_DEVICES; i++) {
+    const struct vgpu_probe_device *device = &report->devices[i];
+    fprintf(out, "%s{\"index\":%u,\"name\":", i ? "," : "", i);
+    print_text(out, device->name, sizeof device->name);
+    fprintf(out, ",\"compute\":\"%d.%d\",\"memory\":%" PRIu64 ",\"pci\":", device->compute_major,
+            device->compute_minor, device->memory);
+    print_text(out, device->pci, sizeof device->pci);
+    fputs(",\"uuid\":", out);
+    print_text(out, device->uuid, sizeof device->uuid);
+    fputc('}', out);
+  }
+}
+
+bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out) {
+  bool simulated = false;
+
+  for (uint32_t i = 0; i < report->device_count && i < VGPU_PROBE_DEVICES; i++)
+    simulated = simulated || is_simulated(&report->devices[i]);
+
+  fprintf(out,
+          "{\"schema\":1,\"ok\":%s,\"simulated\":%s,\"library\":", vgpu_probe_ok(report) ? "true" : "false",
+          simulated ? "true" : "false");
+  print_text_or_null(out, report->library, sizeof report->library);
+  if (report->driver > 0)
+    fprintf(out, ",\"driver\":\"%d.%d\"", report->driver / 1000, report->driver % 1000 / 10);
+  else fputs(",\"driver\":null", out);
+  fputs(",\"devices\":[", out);
+  print_devices(report, out);
+  fputs("],\"roundTrip\":", out);
+  if (report->trip_done)
+    fprintf(out, "{\"bytes\":%" PRIu64 ",\"ok\":%s,\"microseconds\":%" PRIu64 "}", report->trip_bytes,
+            report->trip_ok ? "true" : "false", report->trip_microseconds);
+  else fputs("null", out);
+  fprintf(out, ",\"nvml\":{\"ok\":%s,\"driver\":", report->nvml_ok ? "true" : "false");
+  print_text_or_null(out, report->nvml_driver, sizeof report->nvml_driver);
+  fputs(",\"error\":", out);
+  print_text_or_null(out, report->nvml_error, sizeof report->nvml_error);
+  fputs("},\"error\":", out);
+  if (report->failed) {
+    fputs("{\"step\":", out);
+    print_text(out, report->step, sizeof report->step);
+    if (report->coded) fprintf(out, ",\"code\":%d,\"name\":", report->code);
+    else fputs(",\"code\":null,\"name\":", out);
+    print_text_or_null(out, report->name, sizeof report->name);
+    fputs(",\"message\":", out);
+    print_text(out, report->message, sizeof report->message);
+    fputc('}', out);
+  } else {
+    fputs("null", out);
+  }
+  fputs("}\n", out);
+  return fflush(out) == 0 && !ferror(out);
+}

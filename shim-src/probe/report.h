@@ -1,0 +1,62 @@
+/*
+ * What vgpu-probe found out. It lies in memory shared between the probe and the child that opens
+ * the libraries, so that what was found before the child hung or died is told all the same.
+ */
+#ifndef VGPU_PROBE_REPORT_H
+#define VGPU_PROBE_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { VGPU_PROBE_DEVICES = 64 };
+
+struct vgpu_probe_device {
+  char name[256];
+  char uuid[48]; /* "GPU-..." */
+  char pci[32];  /* "0000:01:00.0" */
+  int compute_major;
+  int compute_minor;
+  uint64_t memory; /* bytes */
+};
+
+struct vgpu_probe_report {
+  char step[48]; /* what is being done: where it is when it ends early */
+  char library[4096];
+  int driver; /* 13000 is 13.0; 0: not known */
+
+  uint32_t device_count; /* of those below */
+  struct vgpu_probe_device devices[VGPU_PROBE_DEVICES];
+
+  bool trip_done;
+  bool trip_ok;
+  uint64_t trip_bytes;
+  uint64_t trip_microseconds;
+
+  bool nvml_ok;
+  char nvml_driver[96];
+  char nvml_error[512];
+
+  bool failed;
+  bool coded; /* code and name hold */
+  int code;
+  char name[64];
+  char message[512];
+
+  bool cuda_done; /* CUDA was asked to the end, whatever came of it */
+  bool finished;  /* the child came to its end, or all but NVML did */
+};
+
+/* Both run in the child, set report->step before each step, and return when there is nothing more
+ * to do. */
+void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library);
+void vgpu_probe_nvml(struct vgpu_probe_report *report, const char *library);
+
+/* True if CUDA answered all the way and the memory round trip came back right. NVML has its own
+ * verdict. */
+bool vgpu_probe_ok(const struct vgpu_probe_report *report);
+
+/* One JSON document and a newline; false if it could not be written. */
+bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out);
+
+#endif

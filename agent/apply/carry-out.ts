@@ -1,0 +1,269 @@
+/** One change of a plan, as steps of the transaction. */
+import path from 'node:path';
+import { VgpuError } from '../errors.js';
+import type { PathState, ShimBuild } from '../machine/types.js';
+import type { Emit } from '../output/types.js';
+import { storeRoot, storeVersions } from '../paths.js';
+import type { Change, Preflight } from '../plan/types.js';
+import { installAlternative, readGroup, removeAlternative, specOf } from './alternatives.js';
+import { keepAside } from './aside.js';
+import type { ApplyEffects } from './effects.js';
+import { findItem, isOurs, sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
+import { isAlready, sameContent, type Target } from './place.js';
+import { release } from './release.js';
+import { runLdconfig, runReload } from './tools.js';
+import type { OpenTransaction } from './transaction.js';
+import type { OwnedItem } from './types.js';
+
+export interface Work {
+  readonly effects: ApplyEffects;
+  readonly transaction: OpenTransaction;
+  readonly emit: Emit;
+}
+
+/** Carries the change out; answers what the manifest will say. Throws whatever failed; nothing is undone here. */
+export async function carryOut(
+  work: Work,
+  change: Change,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const { effects, transaction } = work;
+  switch (change.kind) {
+    case 'make-directory':
+      return makeDirectory(work, change.path, change.mode, items);
+    case 'store':
+      return fillStore(work, change.shim, items);
+    case 'adopt':
+      return withItem(items, itemOf(change.path, change.state), change.state);
+    case 'write-file': {
+      const content = Buffer.from(change.content);
+      const target: Target = { kind: 'file', content, sha256: sha256(content), mode: change.mode };
+      if (change.preflight !== undefined) await preflight(work, change.preflight);
+      return put({ ...work, ...change, target }, items);
+    }
+    case 'write-link':
+      return put({ ...work, ...change, target: { kind: 'link', target: change.target } }, items);
+    case 'alternative':
+      return addAlternative(work, change, items);
+    case 'remove-owned':
+      return release(work, change.path, items);
+    case 'remove-alternative':
+      return dropAlternative(work, change.group, change.path, items);
+    case 'remove-directory':
+      return removeDirectory(work, change.path, items);
+    case 'ldconfig':
+      await transaction.record({ type: 'ldconfig' });
+      await runLdconfig(effects, change.links);
+      return items;
+    case 'daemon-reload':
+      await transaction.record({ type: 'daemon-reload' });
+      await runReload(effects);
+      return items;
+    case 'remove-store':
+    case 'restart':
+    case 'service':
+      // After the commit: sweep.ts, apply.ts.
+      return items;
+  }
+}
+
+async function makeDirectory(
+  { transaction }: Work,
+  directory: string,
+  mode: number,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const made = await transaction.makeParents(directory);
+  const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
+  const { from } = await transaction.place(directory, { kind: 'directory', mode });
+  // One that was there already belongs to somebody else.
+  return from.kind === 'absent' ? withDirectory(owned, directory, mode) : owned;
+}
+
+function withDirectory(items: readonly OwnedItem[], directory: string, mode: number): readonly OwnedItem[] {
+  return withItem(items, { kind: 'directory', path: directory, mode }, { kind: 'absent' });
+}
+
+async function fillStore(
+  work: Work,
+  shim: ShimBuild,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const directory = path.join(storeVersions, shim.id);
+  // One that is there already has the content that its name says, or is about to get it: nobody else's.
+  let owned = withDirectory(await makeDirectory(work, directory, 0o755, items), directory, 0o755);
+  for (const file of shim.files) {
+    const content = await work.effects.readSource(file.source);
+    if (sha256(content) !== file.sha256) {
+      throw new VgpuError(`${file.source} changed while it was being installed`, {
+        kind: 'failed',
+        operation: 'copy the shim into the store',
+        path: file.source,
+        remedy: 'wait until the build is over, then run the same command again',
+      });
+    }
+    const target: Target = { kind: 'file', content, sha256: file.sha256, mode: file.mode };
+    owned = await put({ ...work, path: path.join(directory, file.name), target, ownerPackage: null }, owned);
+  }
+  for (const link of shim.links) {
+    const target: Target = { kind: 'link', target: link.target };
+    owned = await put({ ...work, path: path.join(directory, link.name), target, ownerPackage: null }, owned);
+  }
+  return owned;
+}
+
+/** The loader only prints a line about an entry of LD_PRELOAD that it cannot use, once a process, and goes on. */
+async function preflight({ effects, emit }: Work, { user, required, inherited }: Preflight): Promise<void> {
+  for (const file of required) {
+    const problem = await effects.loadProblem(user, file);
+    if (problem === null) continue;
+    throw new VgpuError(problem, {
+      kind: 'failed',
+      operation: 'try to load the shim as the user of the service',
+      path: file,
+      remedy: 'make the path readable for that user (namei -l shows it), then run the same command again',
+    });
+  }
+  for (const file of inherited) {
+    const problem = await effects.loadProblem(user, file);
+    if (problem === null) continue;
+    const text = `the unit had this in LD_PRELOAD before, and it stays: ${problem}`;
+    emit({ kind: 'note', level: 'warning', code: 'preload-entry-broken', text, remedy: null });
+  }
+}
+
+interface Put extends Work {
+  readonly path: string;
+  readonly target: Extract<Target, { kind: 'file' | 'link' }>;
+  /** What the plan saw there; absent for the store's own files, which nobody else plans for. */
+  readonly before?: PathState;
+  readonly ownerPackage: string | null;
+}
+
+async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly OwnedItem[]> {
+  const { effects, transaction, target, ownerPackage } = work;
+  const earlier = findItem(items, work.path);
+  const found = await effects.disk.inspect(work.path);
+  if (isAlready(found, target)) {
+    // Somebody else made it so (it stays his), or a lost manifest knew it; in the store it can only be ours.
+    if (earlier === undefined && !isInStore(work.path)) return items;
+  } else if (work.before !== undefined) checkStillSo(work.path, work.before, found);
+  const made = await transaction.makeParents(work.path);
+  const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
+  await keepEdited(work, earlier, found);
+  const { from, backup } = await transaction.place(work.path, target);
+  const before: PathState = isAlready(found, target) ? { kind: 'absent' } : from;
+  const what = { path: work.path, before, backup, ownerPackage };
+  const item: OwnedItem =
+    target.kind === 'link'
+      ? { kind: 'link', target: target.target, ...what }
+      : { kind: 'file', sha256: target.sha256, mode: target.mode, ...what };
+  return withItem(owned, item, from);
+}
+
+function isInStore(file: string): boolean {
+  return file.startsWith(`${storeRoot}/`);
+}
+
+/** A small file of ours that somebody edited: his text is not lost when ours is written again. */
+async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: PathState): Promise<void> {
+  if (earlier?.kind !== 'file' || isInStore(work.path) || present.kind !== 'file') return;
+  if (isOurs(earlier, present) || isAlready(present, work.target)) return;
+  const where = await keepAside(work.effects.disk, work.transaction, work.path);
+  work.emit({
+    kind: 'note',
+    level: 'warning',
+    code: 'edited-file-kept',
+    text: `${work.path} was edited since vgpu-agent wrote it; the edited text is kept as ${where}`,
+    remedy: null,
+  });
+}
+
+/** The plan was shown and agreed to; if the path is another now, that agreement does not hold. */
+function checkStillSo(file: string, planned: PathState, found: PathState): void {
+  if (sameContent(planned, found)) return;
+  throw new VgpuError(`${file} changed after the plan was made`, {
+    kind: 'failed',
+    operation: 'carry out the plan',
+    path: file,
+    remedy: 'run the same command again; it makes a new plan',
+  });
+}
+
+/** What an adopted path is; nothing is known of what was there before us. */
+function itemOf(file: string, state: PathState): OwnedItem {
+  const unknown = { before: { kind: 'absent' }, backup: null, ownerPackage: null } as const;
+  switch (state.kind) {
+    case 'file':
+      return { kind: 'file', path: file, sha256: state.sha256, mode: state.mode, ...unknown };
+    case 'link':
+      return { kind: 'link', path: file, target: state.target, ...unknown };
+    case 'directory':
+      return { kind: 'directory', path: file, mode: state.mode };
+    case 'absent':
+    case 'other':
+      throw new VgpuError(`${file} cannot be adopted: it is ${state.kind}`, {
+        kind: 'internal',
+        operation: 'adopt what a lost manifest owned',
+        path: file,
+      });
+  }
+}
+
+async function addAlternative(
+  { effects, transaction }: Work,
+  change: Extract<Change, { kind: 'alternative' }>,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const { group, path: choice, priority, link, slaves } = change;
+  const present = await readGroup(effects, group);
+  const previous = present === null ? null : specOf(present, choice);
+  const before = present === null ? change.before : { status: present.status, value: present.value };
+  await transaction.record({ type: 'alternative', group, path: choice, previous, before });
+  await installAlternative(effects, { group, link, path: choice, priority, slaves });
+  return withItem(items, { kind: 'alternative', group, path: choice, priority, before }, { kind: 'absent' });
+}
+
+async function dropAlternative(
+  { effects, transaction }: Work,
+  group: string,
+  choice: string,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const rest = withoutAlternative(items, group, choice);
+  const present = await readGroup(effects, group);
+  const previous = present === null ? null : specOf(present, choice);
+  // Its package was purged, or somebody removed our choice: there is nothing left to take away.
+  if (present === null || previous === null) return rest;
+  const owned = items.find(
+    (item) => item.kind === 'alternative' && item.group === group && item.path === choice,
+  );
+  const goBackTo = owned?.kind === 'alternative' ? owned.before : { status: 'auto' as const, value: '' };
+  const before = { status: present.status, value: present.value };
+  await transaction.record({ type: 'alternative', group, path: choice, previous, before });
+  await removeAlternative(effects, group, choice, goBackTo);
+  return rest;
+}
+
+async function removeDirectory(
+  { effects, transaction, emit }: Work,
+  directory: string,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  // The store's directories still hold the versions; sweep.ts removes them after the commit.
+  if (directory === storeRoot || isInStore(directory)) return items;
+  const present = await effects.disk.inspect(directory);
+  if (present.kind === 'directory') {
+    if (present.empty) await transaction.place(directory, { kind: 'absent' });
+    else {
+      emit({
+        kind: 'note',
+        level: 'info',
+        code: 'directory-kept',
+        text: `${directory} stays: it holds files that are not ours`,
+        remedy: null,
+      });
+    }
+  }
+  return withoutPath(items, directory);
+}

@@ -1,0 +1,140 @@
+/**
+ * One lock for the commands and the service. flock(2) has no call in Node, so flock(1) takes it on a descriptor that
+ * it inherits: the lock belongs to the *open file description*, which both processes share, and so it stays when
+ * flock(1) ends, and goes when this process does, however it dies.
+ */
+import { spawn } from 'node:child_process';
+import fs from 'node:fs/promises';
+import path from 'node:path';
+import { errnoOf, VgpuError } from '../errors.js';
+import { lockFile } from '../paths.js';
+
+export interface Lock {
+  /**
+   * Gives the lock up. `remove` also takes away the lock file and its directory (an uninstall leaves nothing);
+   * whoever waits for the removed file notices and makes a new one.
+   */
+  release(options?: { readonly remove?: boolean }): Promise<void>;
+}
+
+export interface LockOptions {
+  /** Said to others: `install`. */
+  readonly command: string;
+  /** How long to wait for another holder; 0 does not wait. */
+  readonly waitMs: number;
+  /** Default: the contract's path. */
+  readonly file?: string;
+}
+
+/**
+ * Takes the lock. Throws a VgpuError: `refused` (exit 6) that says who holds it, or that this user may not;
+ * `failed` when flock(1) cannot be run.
+ */
+export async function acquireLock(options: LockOptions): Promise<Lock> {
+  const file = options.file ?? lockFile;
+  const deadline = Date.now() + options.waitMs;
+  for (;;) {
+    const handle = await openLockFile(file);
+    try {
+      const seconds = Math.max(0, (deadline - Date.now()) / 1000);
+      if (!(await flock(handle.fd, seconds))) throw await held(file);
+      if (await isStill(file, handle)) {
+        await handle.truncate(0);
+        await handle.write(`${process.pid} ${options.command}\n`, 0);
+        return lockOf(file, handle);
+      }
+      // The holder before us removed the file: what we hold is nobody's lock. Take the new one.
+      await handle.close();
+    } catch (error) {
+      await handle.close();
+      throw error;
+    }
+  }
+}
+
+function lockOf(file: string, handle: fs.FileHandle): Lock {
+  return {
+    async release({ remove = false } = {}) {
+      try {
+        if (remove) {
+          await fs.unlink(file);
+          await fs.rmdir(path.dirname(file));
+        }
+      } catch (error) {
+        // Another process has opened a lock of its own there meanwhile, or somebody removed it already.
+        const code = errnoOf(error);
+        if (code !== 'ENOTEMPTY' && code !== 'ENOENT') throw error;
+      } finally {
+        await handle.close();
+      }
+    },
+  };
+}
+
+async function openLockFile(file: string): Promise<fs.FileHandle> {
+  for (;;) {
+    try {
+      await fs.mkdir(path.dirname(file), { recursive: true, mode: 0o755 });
+      return await fs.open(file, 'a+', 0o644);
+    } catch (error) {
+      const code = errnoOf(error);
+      // An uninstall removed the directory between the two calls.
+      if (code === 'ENOENT') continue;
+      throw new VgpuError(`cannot open the lock ${file}: ${code ?? String(error)}`, {
+        kind: code === 'EACCES' || code === 'EPERM' ? 'refused' : 'failed',
+        operation: 'take the lock',
+        path: file,
+        remedy: code === 'EACCES' || code === 'EPERM' ? 'run as root: sudo vgpu-agent ...' : `check ${file}`,
+        cause: error,
+      });
+    }
+  }
+}
+
+async function isStill(file: string, handle: fs.FileHandle): Promise<boolean> {
+  try {
+    const [named, open] = await Promise.all([fs.stat(file), handle.stat()]);
+    return named.ino === open.ino && named.dev === open.dev;
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return false;
+    throw error;
+  }
+}
+
+/** False when another process holds it. */
+function flock(descriptor: number, seconds: number): Promise<boolean> {
+  const patience = seconds > 0 ? ['-w', seconds.toFixed(3)] : ['-n'];
+  return new Promise((resolve, reject) => {
+    // 75: no other failure of flock(1) has it.
+    const child = spawn('flock', [...patience, '-E', '75', '3'], {
+      stdio: ['ignore', 'ignore', 'ignore', descriptor],
+    });
+    child.on('error', (cause) => reject(cannotLock(`cannot run flock: ${cause.message}`, cause)));
+    child.on('exit', (code, signal) => {
+      if (code === 0) resolve(true);
+      else if (code === 75) resolve(false);
+      else reject(cannotLock(`flock ended with ${code ?? signal ?? 'nothing'}`));
+    });
+  });
+}
+
+function cannotLock(message: string, cause?: unknown): VgpuError {
+  return new VgpuError(message, {
+    kind: 'failed',
+    operation: 'take the lock',
+    remedy: 'install the package util-linux, which provides flock',
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+async function held(file: string): Promise<VgpuError> {
+  const text = (await fs.readFile(file, 'utf8')).trim();
+  const match = /^(\d+) (.*)$/.exec(text);
+  const who = match === null ? 'another vgpu-agent' : `vgpu-agent ${match[2]} (process ${match[1]})`;
+  return new VgpuError(`${who} is at work`, {
+    kind: 'refused',
+    operation: 'take the lock',
+    path: file,
+    remedy: 'wait until it is done, then run the same command again',
+  });
+}

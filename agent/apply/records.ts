@@ -1,0 +1,132 @@
+/**
+ * The write-ahead log: one JSON line a record, each on the disk before its step begins. A line that a crash cut
+ * off is always the last, and its step has not begun.
+ *
+ * Policy after a crash: no `commit` record, everything is taken back; with it, only the cleaning up is finished.
+ * Taking back suits both install and uninstall: each ends where it began, in a state where the consumer starts,
+ * and the command that comes next plans afresh.
+ */
+import { VgpuError } from '../errors.js';
+import type { PathState } from '../machine/types.js';
+import { transactionFile } from '../paths.js';
+import { syncParent } from './disk.js';
+import type { Disk } from './effects.js';
+import type { Manifest } from './types.js';
+
+/** `to` as the undo needs it: enough to know our work from a stranger's. */
+export type Aim =
+  | { readonly kind: 'absent' }
+  | { readonly kind: 'link'; readonly target: string }
+  | { readonly kind: 'file'; readonly sha256: string }
+  | { readonly kind: 'directory' };
+
+/** An alternative as `update-alternatives --install` takes it. */
+export interface AlternativeSpec {
+  readonly group: string;
+  readonly link: string;
+  readonly path: string;
+  readonly priority: number;
+  readonly slaves: readonly { readonly link: string; readonly name: string; readonly path: string }[];
+}
+
+export interface PathRecord {
+  readonly type: 'path';
+  readonly path: string;
+  readonly from: PathState;
+  /** Name in the backup directory of the copy of `from`; null when it was absent. */
+  readonly backup: string | null;
+  readonly to: Aim;
+}
+
+export interface AlternativeRecord {
+  readonly type: 'alternative';
+  readonly group: string;
+  readonly path: string;
+  /** Our own choice as it was before the step; null when there was none. */
+  readonly previous: AlternativeSpec | null;
+  readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
+}
+
+export type StepRecord =
+  | PathRecord
+  | AlternativeRecord
+  | { readonly type: 'ldconfig' }
+  | { readonly type: 'daemon-reload' };
+
+export interface BeginRecord {
+  readonly type: 'begin';
+  readonly schema: 1;
+  /** 8 hex digits; begins the name of every backup of this run. */
+  readonly id: string;
+  readonly intent: 'install' | 'uninstall';
+  readonly manifest: Manifest | null;
+  /** Store versions to be deleted after the commit. */
+  readonly retire: readonly string[];
+}
+
+export type TransactionRecord =
+  | BeginRecord
+  | StepRecord
+  /** From here on the new state stands. */
+  | { readonly type: 'commit' }
+  /** After a commit: it is being taken back after all (a failed confirmation). */
+  | { readonly type: 'rollback' };
+
+export interface Transaction {
+  readonly begin: BeginRecord;
+  readonly steps: readonly StepRecord[];
+  readonly state: 'open' | 'committed';
+}
+
+/** Writes a record; it is on the disk when this returns. Throws the system's error. */
+export async function appendRecord(disk: Disk, record: TransactionRecord): Promise<void> {
+  await disk.append(transactionFile, Buffer.from(`${JSON.stringify(record)}\n`));
+  if (record.type === 'begin') await syncParent(disk, transactionFile);
+}
+
+/**
+ * The transaction that a former run left, or null. A log without a whole first record began nothing: `torn`.
+ * Throws a VgpuError (`failed`) when the log is damaged otherwise: then nobody knows what it held.
+ */
+export async function readTransaction(disk: Disk): Promise<Transaction | 'torn' | null> {
+  const content = await disk.read(transactionFile);
+  if (content === null) return null;
+  const lines = content.toString('utf8').split('\n');
+  // What follows the last newline is either nothing or a record that was cut off.
+  lines.pop();
+  const records = lines.map((line, index) => parseRecord(line, index + 1));
+  const [begin, ...rest] = records;
+  if (begin === undefined) return 'torn';
+  if (begin.type !== 'begin') throw damaged(1);
+  let state: Transaction['state'] = 'open';
+  const steps: StepRecord[] = [];
+  for (const record of rest) {
+    if (record.type === 'commit') state = 'committed';
+    else if (record.type === 'rollback') state = 'open';
+    else if (record.type !== 'begin') steps.push(record);
+  }
+  return { begin, steps, state };
+}
+
+function parseRecord(line: string, number: number): TransactionRecord {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch {
+    throw damaged(number);
+  }
+  const types = ['begin', 'path', 'alternative', 'ldconfig', 'daemon-reload', 'commit', 'rollback'];
+  if (typeof value !== 'object' || value === null || !('type' in value)) throw damaged(number);
+  if (typeof value.type !== 'string' || !types.includes(value.type)) throw damaged(number);
+  // Written by us, mode 0600 in a directory of root's: the shape behind `type` is trusted.
+  return value as TransactionRecord;
+}
+
+function damaged(line: number): VgpuError {
+  return new VgpuError(`line ${line} of ${transactionFile} cannot be read`, {
+    kind: 'failed',
+    operation: 'read the transaction log',
+    path: transactionFile,
+    remedy: `look at ${transactionFile}: it lists what a run that was cut short had begun; remove it when that is undone`,
+  });
+}

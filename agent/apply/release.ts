@@ -1,0 +1,71 @@
+/** Gives one path back: what was there before the first install returns. */
+import path from 'node:path';
+import type { PathState } from '../machine/types.js';
+import { backupDirectory } from '../paths.js';
+import { asideFor, keepAside } from './aside.js';
+import type { Work } from './carry-out.js';
+import { findItem, isOurs, withoutPath } from './manifest.js';
+import type { Target } from './place.js';
+import type { OwnedItem } from './types.js';
+
+type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
+
+/**
+ * - Ours, or gone: what was there before returns.
+ * - A file that somebody edited since: the edited text is kept beside it (`.vgpu-save`), then as above. A drop-in
+ *   or loader configuration of ours must not stay in force after an uninstall, and an edit must not be lost.
+ * - A link that somebody pointed elsewhere (a package's upgrade, an administrator): it is his now and stays; what we
+ *   keep of the time before is put beside it, so that it is not lost with our state directory.
+ */
+export async function release(
+  work: Work,
+  file: string,
+  items: readonly OwnedItem[],
+): Promise<readonly OwnedItem[]> {
+  const { effects, transaction, emit } = work;
+  const item = findItem(items, file);
+  if (item?.kind !== 'file' && item?.kind !== 'link') return items;
+  const rest = withoutPath(items, file);
+  const present = await effects.disk.inspect(file);
+  if (present.kind !== 'absent' && !isOurs(item, present)) {
+    if (item.kind === 'link' || present.kind !== 'file') {
+      await leave(work, item, present);
+      return rest;
+    }
+    const where = await keepAside(effects.disk, transaction, file);
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'edited-file-kept',
+      text: `${file} was edited since vgpu-agent wrote it; the edited text is kept as ${where}`,
+      remedy: `look through ${where} and remove it when you do not need it`,
+    });
+  }
+  if (item.before.kind !== 'absent') await transaction.makeParents(file);
+  await transaction.place(file, formerTarget(item));
+  return rest;
+}
+
+function formerTarget(item: PlacedItem): Target {
+  if (item.before.kind === 'absent' || item.backup === null) return { kind: 'absent' };
+  return { kind: 'copy', backup: path.join(backupDirectory, item.backup), state: item.before };
+}
+
+async function leave(work: Work, item: PlacedItem, present: PathState): Promise<void> {
+  const { effects, transaction, emit } = work;
+  const target = formerTarget(item);
+  let where = '';
+  if (target.kind === 'copy' && item.before.kind === 'file') {
+    const aside = await asideFor(effects.disk, item.path, item.before.sha256);
+    if (!aside.kept) await transaction.place(aside.path, target);
+    where = `; the file that was there before the install is kept as ${aside.path}`;
+  }
+  const now = present.kind === 'link' ? `points to ${present.target}` : `is a ${present.kind}`;
+  emit({
+    kind: 'note',
+    level: 'warning',
+    code: 'no-longer-ours',
+    text: `${item.path} ${now} now; it is not ours any more and stays${where}`,
+    remedy: null,
+  });
+}

@@ -1,0 +1,105 @@
+/**
+ * After the commit: deletes what nothing refers to any more. Every deletion is checked against what we wrote, and
+ * all of it can be cut short and begun again.
+ */
+import path from 'node:path';
+import type { Emit } from '../output/types.js';
+import { backupDirectory, manifestFile, stateDirectory, storeVersions, transactionFile } from '../paths.js';
+import { syncParent } from './disk.js';
+import type { ApplyEffects, Disk } from './effects.js';
+import { isOurs, itemsOfVersion, manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
+import { clear, place, temporaryFor } from './place.js';
+import type { Transaction } from './records.js';
+import type { OwnedItem } from './types.js';
+
+/** Deletes retired versions and, after an uninstall, the store's directories. Keeps a version that is in use. */
+export async function sweepStore(effects: ApplyEffects, transaction: Transaction, emit: Emit): Promise<void> {
+  const { disk } = effects;
+  const { begin } = transaction;
+  const gone: OwnedItem[] = [];
+  for (const id of begin.retire) {
+    const items = itemsOfVersion(begin.manifest?.items ?? [], id);
+    const directory = path.join(storeVersions, id);
+    // After an uninstall the processes keep what they have mapped; the files need no names for that.
+    if (begin.intent === 'install' && (await effects.mappedUnder(directory)).size > 0) {
+      note(emit, 'version-in-use', `${directory} stays for now: a running process uses it`);
+      continue;
+    }
+    await removeItems(disk, items);
+    gone.push(...items);
+  }
+  if (begin.intent === 'uninstall') {
+    const directories = (begin.manifest?.items ?? []).filter(
+      (item) => item.kind === 'directory' && isStoreDirectory(item.path),
+    );
+    await removeItems(disk, directories);
+    for (const item of directories) {
+      if (item.kind === 'directory' && (await disk.inspect(item.path)).kind !== 'absent') {
+        note(emit, 'directory-kept', `${item.path} stays: it holds files that are not ours`);
+      }
+    }
+    return;
+  }
+  if (gone.length > 0) await forget(disk, gone);
+}
+
+function isStoreDirectory(directory: string): boolean {
+  return directory === storeVersions || directory === path.dirname(storeVersions);
+}
+
+/** The last made goes first, so that directories are empty when their turn comes. */
+async function removeItems(disk: Disk, items: readonly OwnedItem[]): Promise<void> {
+  for (const item of [...items].reverse()) {
+    if (item.kind === 'alternative') continue;
+    await clear(disk, temporaryFor(item.path));
+    const present = await disk.inspect(item.path);
+    if (!isOurs(item, present)) continue;
+    if (present.kind === 'directory' && !present.empty) continue;
+    await place(disk, item.path, { kind: 'absent' });
+  }
+}
+
+/** Takes items out of the manifest. */
+async function forget(disk: Disk, gone: readonly OwnedItem[]): Promise<void> {
+  const manifest = await readManifest(disk);
+  if (manifest === null) return;
+  const paths = new Set(gone.map((item) => item.path));
+  const items = manifest.items.filter((item) => item.kind === 'alternative' || !paths.has(item.path));
+  if (items.length === manifest.items.length) return;
+  const content = manifestBytes({ ...manifest, items });
+  await place(disk, manifestFile, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
+}
+
+/**
+ * Ends a transaction: its log goes first, then the copies that only it needed. Without a manifest nothing is
+ * installed, and the state directories go too.
+ */
+export async function closeTransaction(disk: Disk): Promise<void> {
+  if ((await disk.inspect(transactionFile)).kind !== 'absent') {
+    await place(disk, transactionFile, { kind: 'absent' });
+  }
+  await tidyState(disk);
+}
+
+/** Removes what a killed run can leave in the state directory outside of a transaction. */
+export async function tidyState(disk: Disk): Promise<void> {
+  if ((await disk.inspect(stateDirectory)).kind !== 'directory') return;
+  await clear(disk, temporaryFor(manifestFile));
+  const manifest = await readManifest(disk);
+  const needed = neededBackups(manifest);
+  for (const name of await disk.list(backupDirectory)) {
+    if (!needed.has(name)) await clear(disk, path.join(backupDirectory, name));
+  }
+  if (manifest !== null) return;
+  for (const directory of [backupDirectory, stateDirectory]) {
+    const present = await disk.inspect(directory);
+    if (present.kind === 'directory' && present.empty) {
+      await disk.removeDirectory(directory);
+      await syncParent(disk, directory);
+    }
+  }
+}
+
+function note(emit: Emit, code: string, text: string): void {
+  emit({ kind: 'note', level: 'info', code, text, remedy: null });
+}

@@ -1,0 +1,196 @@
+/** From argv to an exit code: flags, help, one message for a failure, one document for `--json`. */
+import { Command, CommanderError } from 'commander';
+import { agentVersion } from '../agent-version.js';
+import { ExitCode as Exit, type ExitCode, VgpuError } from '../errors.js';
+import { errorDocument, errorText } from '../output/error-text.js';
+import { jsonDocument, jsonLine } from '../output/json.js';
+import { type Sink, streamSink } from '../output/streams.js';
+import { styleFor } from '../output/style.js';
+import { terminalTalk } from '../output/terminal.js';
+import { daemonCommand } from './daemon.js';
+import { explainLogCommand } from './explain-log.js';
+import { installCommand } from './install.js';
+import { interruption, neverStopped } from './interruption.js';
+import { logsCommand } from './logs.js';
+import { metricsCommand } from './metrics.js';
+import { examples } from './options.js';
+import { planCommand } from './plan.js';
+import { questioner } from './question.js';
+import { statusCommand } from './status.js';
+import type { Outcome, Run } from './types.js';
+import { uninstallCommand } from './uninstall.js';
+import { verifyCommand } from './verify.js';
+import { versionCommand } from './version.js';
+
+interface GlobalOptions {
+  readonly json?: true;
+  readonly color: boolean;
+  readonly quiet?: true;
+  readonly verbose?: true;
+}
+
+/** The parts of the process that a command line touches. */
+export interface ProcessLike {
+  readonly stdin: NodeJS.ReadStream;
+  readonly stdout: NodeJS.WriteStream;
+  readonly stderr: NodeJS.WriteStream;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  getuid?(): number;
+}
+
+/**
+ * Runs the command that `argv` (without node and script) asks for and returns the exit code. Results go to
+ * standard output, everything else to standard error; nothing is thrown.
+ */
+export async function runCommandLine(argv: readonly string[], self: ProcessLike): Promise<ExitCode> {
+  const out = streamSink(self.stdout, 'standard output');
+  const err = streamSink(self.stderr, 'standard error');
+  let exitCode: ExitCode = Exit.done;
+
+  const program = new Command('vgpu-agent');
+  const run: Run = async (work, { stoppable = false } = {}) => {
+    const options = program.opts<GlobalOptions>();
+    const style = (sink: Sink) =>
+      styleFor({ isTty: sink.isTty, columns: sink.columns, wanted: options.color, env: self.env });
+    const json = options.json === true;
+    const verbose = options.verbose === true;
+    const volume = options.quiet === true ? 'quiet' : verbose ? 'verbose' : 'normal';
+    const talk = terminalTalk(err, style(err), volume);
+    const stop = stoppable ? interruption() : neverStopped();
+    try {
+      const outcome = await work({
+        talk,
+        signal: stop.signal,
+        isRoot: self.getuid?.() === 0,
+        ask: questioner(self, talk),
+        stdin: self.stdin,
+        stream: (document, text) => out.write(`${json ? jsonLine(document) : text}\n`),
+        say: (text) => err.write(`${text}\n`),
+        json,
+      });
+      talk.pause();
+      print(outcome, json, out, style(out));
+      await out.flush();
+      exitCode = outcome.exitCode;
+    } catch (error) {
+      talk.pause();
+      exitCode = fail(error, { json, verbose, out, err, style: style(err) });
+    } finally {
+      stop.done();
+    }
+  };
+
+  describe(program, run, out);
+  try {
+    await program.parseAsync([...argv], { from: 'user' });
+  } catch (error) {
+    // Flags that cannot be parsed cannot say --json or --no-color either: they are looked for as they stand.
+    const json = argv.includes('--json');
+    const plain = styleFor({
+      isTty: err.isTty,
+      columns: err.columns,
+      wanted: !argv.includes('--no-color'),
+      env: self.env,
+    });
+    if (error instanceof CommanderError && error.exitCode === 0) return Exit.done;
+    return fail(usageError(error, argv), { json, verbose: false, out, err, style: plain });
+  }
+  return exitCode;
+}
+
+function describe(program: Command, run: Run, out: Sink): void {
+  program
+    .description("Runs this guest's CUDA programs, Ollama first, on its host's GPU.")
+    .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
+    .option('--no-color', 'no colours (NO_COLOR does the same)')
+    .option('-q, --quiet', 'only results, warnings and failures')
+    .option('-v, --verbose', 'every step with its time, and the causes of a failure')
+    .version(agentVersion(), '-V, --version', 'print the version of the agent')
+    .addHelpText(
+      'after',
+      examples(
+        ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and prove it'],
+        ['vgpu-agent plan', 'what would be changed, as a diff'],
+        ['sudo vgpu-agent verify', 'is it on the GPU now?'],
+        ['sudo vgpu-agent uninstall', 'everything as it was before'],
+      ),
+    );
+  for (const command of [
+    installCommand(run),
+    planCommand(run),
+    statusCommand(run),
+    verifyCommand(run),
+    uninstallCommand(run),
+    explainLogCommand(run),
+    logsCommand(run),
+    metricsCommand(run),
+    daemonCommand(run),
+    versionCommand(run),
+  ]) {
+    program.addCommand(command);
+  }
+  for (const command of [program, ...program.commands]) {
+    command
+      .exitOverride()
+      .configureHelp({ showGlobalOptions: command !== program })
+      .helpOption('-h, --help', 'print this help')
+      .allowExcessArguments(false)
+      .showSuggestionAfterError(true)
+      // Help that was asked for is a result; errors are told once, by fail().
+      .configureOutput({ writeOut: (text) => out.write(text), writeErr: () => {} });
+  }
+  program.helpCommand('help [command]', 'print the help of a command');
+}
+
+function print(outcome: Outcome, json: boolean, out: Sink, style: ReturnType<typeof styleFor>): void {
+  if (json) {
+    if (outcome.document !== null) out.write(`${jsonDocument(outcome.document)}\n`);
+  } else {
+    const text = outcome.text(style);
+    if (text !== '') out.write(`${text}\n`);
+  }
+}
+
+interface Failing {
+  readonly json: boolean;
+  readonly verbose: boolean;
+  readonly out: Sink;
+  readonly err: Sink;
+  readonly style: ReturnType<typeof styleFor>;
+}
+
+/** Tells a failure once on standard error and, with `--json`, as a document on standard output. */
+function fail(error: unknown, { json, verbose, out, err, style }: Failing): ExitCode {
+  const document = errorDocument(error);
+  if (json) out.write(`${jsonDocument({ schema: 1, error: document })}\n`);
+  err.write(`${errorText(error, style, verbose)}\n`);
+  return document.exitCode;
+}
+
+/** commander's message as a VgpuError of kind `usage`; anything else is passed on. */
+function usageError(error: unknown, argv: readonly string[]): unknown {
+  if (!(error instanceof CommanderError)) return error;
+  const known = [
+    'install',
+    'plan',
+    'status',
+    'verify',
+    'uninstall',
+    'explain-log',
+    'daemon',
+    'logs',
+    'metrics',
+    'version',
+  ];
+  const command = argv.find((word) => known.includes(word));
+  const help = command === undefined ? 'vgpu-agent --help' : `vgpu-agent ${command} --help`;
+  // Without a command commander prints its help as an error, and the code is all there is.
+  const said =
+    error.code === 'commander.help' ? 'no command was given' : error.message.replace(/^error: /, '');
+  return new VgpuError(said.replace(/\n/g, ' '), {
+    kind: 'usage',
+    operation: 'read the command line',
+    remedy: help,
+    cause: error,
+  });
+}

@@ -1,0 +1,58 @@
+/** What several commands need before they begin, and how a verdict becomes an exit code. */
+import type { Mode } from '../confirm/types.js';
+import { ExitCode, VgpuError } from '../errors.js';
+import type { Workplace } from '../pipeline/workplace.js';
+import type { Profile } from '../profile/types.js';
+import type { CommandContext } from './types.js';
+
+/** The profile when neither `--profile` nor an installation says which. */
+export const usualProfile = 'ollama';
+
+export function exitCodeForMode(mode: Mode): ExitCode {
+  switch (mode) {
+    case 'gpu':
+      return ExitCode.done;
+    case 'cpu':
+      return ExitCode.cpu;
+    case 'undetermined':
+      return ExitCode.undetermined;
+    case 'degraded':
+      return ExitCode.degraded;
+  }
+}
+
+/** `--profile`, else the installed one, else ollama. Throws a VgpuError (`profile`). */
+export async function chosenProfile(work: Workplace, name: string | undefined): Promise<Profile> {
+  return work.profile(name ?? (await work.manifest())?.profile ?? usualProfile);
+}
+
+/** Throws a VgpuError (`refused`) that says how to become root. */
+export function requireRoot(context: CommandContext, command: string): void {
+  if (context.isRoot) return;
+  throw new VgpuError(`${command} must run as root`, {
+    kind: 'refused',
+    operation: command,
+    remedy: `sudo vgpu-agent ${command}`,
+  });
+}
+
+/**
+ * Asks before something is changed. Without `--yes` and without a person to ask this is a usage error that
+ * says what to pass.
+ */
+export async function approved(
+  context: CommandContext,
+  command: string,
+  yes: boolean,
+  question: string,
+): Promise<boolean> {
+  if (yes) return true;
+  if (context.ask === null) {
+    throw new VgpuError(`${command} would change this machine, and there is no terminal to ask on`, {
+      kind: 'usage',
+      operation: command,
+      remedy: `vgpu-agent ${command} --yes to go on, or vgpu-agent ${command} --dry-run to look first`,
+    });
+  }
+  return context.ask(question);
+}

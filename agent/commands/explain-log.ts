@@ -1,0 +1,75 @@
+/** `vgpu-agent explain-log FILE`: the verdict for a log that somebody has, offline. Needs no root and no systemd. */
+import { createReadStream } from 'node:fs';
+import { Command } from 'commander';
+import type { LogVerdict } from '../confirm/types.js';
+import { errnoOf, VgpuError } from '../errors.js';
+import { logVerdictText } from '../output/verdict-text.js';
+import { exitCodeForMode, usualProfile } from './common.js';
+import { examples } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+/** Exactly this, without a frame: part of the contract (DESIGN: Contracts). */
+export type ExplainLogDocument = LogVerdict;
+
+interface ExplainLogOptions {
+  readonly profile: string;
+}
+
+export function explainLogCommand(run: Run): Command {
+  return new Command('explain-log')
+    .description('judge a log that you have, offline: a file, or - for standard input')
+    .argument(
+      '<file>',
+      'the log: as written by the service, or by journalctl (short, cat or json); - for standard input',
+    )
+    .option('-p, --profile <name>', 'whose log it is: the name of a profile', usualProfile)
+    .addHelpText(
+      'after',
+      `\nThe exit code is the verdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
+        ['vgpu-agent explain-log ollama.log', 'why is it on the CPU?'],
+        ['journalctl -b -u ollama -o cat | vgpu-agent explain-log -', 'from a pipe'],
+      )}`,
+    )
+    .action((file: string, options: ExplainLogOptions) =>
+      run((context) => explain(file, options.profile, context)),
+    );
+}
+
+async function explain(file: string, name: string, context: CommandContext): Promise<Outcome> {
+  const [{ loadProfile }, { explainLog }] = await Promise.all([
+    import('../profile/load.js'),
+    import('../confirm/log/explain.js'),
+  ]);
+  const profile = loadProfile(name);
+  const { mode, simulated, devices, reason, evidence } = await readLog(file, () =>
+    explainLog(profile, file === '-' ? bytesOf(context.stdin) : createReadStream(file)),
+  );
+  const document: ExplainLogDocument = { mode, simulated, devices, reason, evidence };
+  return { exitCode: exitCodeForMode(mode), document, text: (style) => logVerdictText(document, style) };
+}
+
+async function* bytesOf(stream: NodeJS.ReadableStream): AsyncGenerator<Buffer | string> {
+  for await (const chunk of stream) yield chunk;
+}
+
+/** A file that is not there is a slip on the command line. */
+async function readLog<T>(file: string, read: () => Promise<T>): Promise<T> {
+  try {
+    return await read();
+  } catch (error) {
+    const code = errnoOf(error);
+    if (code === undefined || error instanceof VgpuError) throw error;
+    const why: Readonly<Record<string, string>> = {
+      ENOENT: 'there is no such file',
+      EISDIR: 'it is a directory',
+      EACCES: 'permission denied',
+    };
+    throw new VgpuError(`cannot read the log ${JSON.stringify(file)}: ${why[code] ?? code}`, {
+      kind: 'usage',
+      operation: 'read the log',
+      path: file,
+      remedy: 'name a file with the log, or - to read it from standard input',
+      cause: error,
+    });
+  }
+}

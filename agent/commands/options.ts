@@ -1,0 +1,42 @@
+/** Values of flags, checked while they are parsed: a bad one is a usage error that quotes it. */
+import { InvalidArgumentError } from 'commander';
+import { parseEndpoint } from '../machine/endpoint.js';
+
+/** A day: no consumer starts slower, and a slip of the finger must not wait for ever. */
+const longestSeconds = 86_400;
+
+/** Seconds, as typed after `--timeout`; fractions allowed. */
+export function seconds(value: string): number {
+  const number = Number(value);
+  if (value.trim() === '' || !Number.isFinite(number) || number <= 0 || number > longestSeconds) {
+    throw new InvalidArgumentError(
+      `It must be a number of seconds, more than 0 and at most ${longestSeconds}.`,
+    );
+  }
+  return number;
+}
+
+/** `unix:PATH`, `vsock:CID:PORT` or `tcp:ADDRESS:PORT`, as typed after `--host`. */
+export function endpoint(value: string): string {
+  const parsed = parseEndpoint(value);
+  if (parsed.kind === 'bad') {
+    throw new InvalidArgumentError(
+      `${capital(parsed.reason)}. Write unix:/PATH, vsock:CID:PORT or tcp:ADDRESS:PORT.`,
+    );
+  }
+  return value;
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** The help text of `--profile`, the same everywhere. */
+export const profileHelp =
+  'what the service needs: the name of a profile (default: the installed one, else ollama)';
+export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
+
+/** Examples under a command's help: the command, and what it is for below it. */
+export function examples(...lines: readonly (readonly [command: string, what: string])[]): string {
+  return `\nExamples:\n${lines.map(([command, what]) => `  ${command}\n      ${what}`).join('\n')}`;
+}

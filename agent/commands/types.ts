@@ -1,0 +1,38 @@
+/** What every command is given, and what it gives back. Commands print nothing themselves. */
+import type { ExitCode } from '../errors.js';
+import type { Style } from '../output/style.js';
+import type { Talk } from '../output/terminal.js';
+
+export interface CommandContext {
+  readonly talk: Talk;
+  /** Aborts at the first SIGINT, SIGTERM or SIGHUP, in a command that is stoppable. */
+  readonly signal: AbortSignal;
+  readonly isRoot: boolean;
+  /** Asks a person yes or no; null when there is nobody to ask (no terminal). */
+  readonly ask: ((question: string) => Promise<boolean>) | null;
+  readonly stdin: NodeJS.ReadableStream;
+  /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */
+  readonly stream: (document: object, text: string) => void;
+  /** Prints a line on standard error, whatever the volume: a service's own words. */
+  readonly say: (text: string) => void;
+  /** `--json` was given. */
+  readonly json: boolean;
+}
+
+/** The result of a command: one value, told in two ways. */
+export interface Outcome {
+  readonly exitCode: ExitCode;
+  /** For `--json`, as described by docs/json/<command>.schema.json. Null: all was printed as a stream. */
+  readonly document: object | null;
+  /** For a person, without a newline at its end. Empty: nothing to print. */
+  readonly text: (style: Style) => string;
+}
+
+/**
+ * Runs a command's work and reports it. With `stoppable` the first signal only aborts `context.signal`, for
+ * work that must take back or close what it began; without, a signal ends the process.
+ */
+export type Run = (
+  work: (context: CommandContext) => Promise<Outcome>,
+  options?: { readonly stoppable?: boolean },
+) => Promise<void>;

@@ -1,0 +1,69 @@
+/** `vgpu-agent verify`: the verdict about the start that the service is in now. Restarts nothing. */
+import { Command } from 'commander';
+import type { Verdict } from '../confirm/types.js';
+import { verdictText } from '../output/verdict-text.js';
+import { chosenProfile, exitCodeForMode, requireRoot } from './common.js';
+import { examples, profileHelp, seconds } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+export interface VerifyDocument {
+  readonly schema: 1;
+  readonly command: 'verify';
+  readonly verdict: Verdict;
+}
+
+interface VerifyOptions {
+  readonly profile?: string;
+  readonly timeout?: number;
+}
+
+export function verifyCommand(run: Run): Command {
+  return new Command('verify')
+    .description("is the service on the GPU? From this start's evidence, and a probe run as the service")
+    .option('-p, --profile <name>', profileHelp)
+    .option('--timeout <seconds>', 'wait at most so long (default: from the profile)', seconds)
+    .addHelpText(
+      'after',
+      `\nThe exit code is the verdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
+        ['sudo vgpu-agent verify', 'verdict, evidence, reason, next command'],
+        ['sudo vgpu-agent verify --quiet >/dev/null || echo "not on the GPU"', 'in a script'],
+      )}`,
+    )
+    .action((options: VerifyOptions) => run((context) => verify(options, context), { stoppable: true }));
+}
+
+async function verify(options: VerifyOptions, context: CommandContext): Promise<Outcome> {
+  const { openWorkplace } = await import('../pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    const profile = await chosenProfile(work, options.profile);
+    requireRoot(context, 'verify');
+    const { emit } = context.talk;
+    emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+    const facts = await work.inspect(profile, null);
+    emit({ kind: 'facts', facts });
+    emit({ kind: 'phase', phase: 'confirm', text: `asking ${profile.unit} where it runs` });
+    const timeoutMs = options.timeout === undefined ? null : options.timeout * 1000;
+    const judged = await work.confirm(
+      { profile, facts, mark: null, timeoutMs, signal: context.signal },
+      emit,
+    );
+    // Where nothing of ours is, looking for the fault of ours leads nowhere.
+    const bare = facts.manifest === null && judged.mode !== 'gpu' && facts.unit.kind === 'loaded';
+    const verdict = bare ? { ...judged, next: installHint(options.profile) } : judged;
+    emit({ kind: 'verdict', verdict });
+    await work.journal.write({ kind: 'verdict', verdict });
+    const document: VerifyDocument = { schema: 1, command: 'verify', verdict };
+    return {
+      exitCode: exitCodeForMode(verdict.mode),
+      document,
+      text: (style) => verdictText(verdict, style),
+    };
+  } finally {
+    close();
+  }
+}
+
+function installHint(profile: string | undefined): string {
+  return profile === undefined ? 'sudo vgpu-agent install' : `sudo vgpu-agent install --profile ${profile}`;
+}

@@ -1,0 +1,150 @@
+/** What a person is told: one sentence, and the exact next command. */
+import type { Observation } from './observation.js';
+import type { Mode, Reason } from './types.js';
+
+interface Case {
+  readonly profile: string;
+  readonly unit: string;
+  readonly user: string;
+  readonly endpoint: string;
+  readonly invocationId: string | null;
+  readonly masked: boolean;
+}
+
+interface Advice {
+  /** Completes "NAME runs on the CPU: it ...": a clause, no full stop. */
+  readonly why: string;
+  /** What a person does about it, where the next command does not say so; follows the particulars. */
+  readonly mend?: string;
+  /** `why` says all: what does not run is neither on the GPU nor on the CPU. */
+  readonly alone?: true;
+  readonly next: (about: Case) => string;
+}
+
+const verify = ({ profile }: Case): string => `sudo vgpu-agent verify --profile ${profile}`;
+const restart = (about: Case): string => `sudo systemctl restart ${about.unit} && ${verify(about)}`;
+const install = ({ profile }: Case): string => `sudo vgpu-agent install --profile ${profile}`;
+const edit = (about: Case): string => `sudo systemctl edit ${about.unit} && ${restart(about)}`;
+const probe = ({ user }: Case): string =>
+  `sudo -u ${user === '' ? 'root' : user} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
+const allLogs = ({ unit }: Case): string => `sudo journalctl --unit=${unit} --lines=100`;
+const logs = (about: Case): string =>
+  about.invocationId === null
+    ? allLogs(about)
+    : `sudo journalctl _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
+const plan = ({ profile }: Case): string => `sudo vgpu-agent plan --profile ${profile}`;
+const askHost = ({ endpoint }: Case): string =>
+  `sudo env VGPU_HOST=${endpoint} VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
+
+/** By reason; docs/reasons.md says the same at length. */
+const advices: Readonly<Record<Reason, Advice>> = {
+  'driver-too-old': {
+    why: 'finds the NVIDIA driver too old for it',
+    mend: 'update the driver on the host',
+    next: askHost,
+  },
+  'no-device': { why: 'finds no CUDA device', next: askHost },
+  'driver-init-failed': { why: 'could not start the CUDA driver', next: probe },
+  'driver-library-mismatch': { why: 'finds a driver and a libcuda that do not fit together', next: install },
+  'library-symbol-missing': { why: 'misses a function in the libcuda that it loaded', next: install },
+  'compute-capability-unreadable': { why: "could not read the device's compute capability", next: probe },
+  'architecture-not-compiled': {
+    why: 'was not built for the compute capability of this device',
+    mend: 'update it',
+    next: askHost,
+  },
+  'discovery-timeout': { why: 'gave up looking for GPUs before one answered', next: restart },
+  'probe-crashed': { why: 'lost a process to a crash while it looked for GPUs', next: logs },
+  'devices-hidden-by-environment': {
+    why: 'has its GPUs hidden by an environment variable',
+    mend: 'take it out',
+    next: edit,
+  },
+  'library-forced-to-cpu': { why: 'is told by a variable to use the CPU', mend: 'take it out', next: edit },
+  'no-discovery-line': { why: 'did not say which device it uses', next: logs },
+  'unsupported-log-version': {
+    why: 'is of a version that does not say which device it uses',
+    mend: 'update it',
+    next: logs,
+  },
+  'shim-not-loaded': { why: 'was not seen using our libcuda', next: install },
+  'foreign-library-loaded': { why: 'uses a libcuda that is not ours', next: plan },
+  'library-not-found': { why: 'cannot load libcuda.so.1', next: install },
+  // Running install again would change nothing; its plan checks the preload and warns of what hides it.
+  'preload-ignored': { why: 'runs without our library: the loader refused to preload it', next: plan },
+  'host-unreachable': { why: 'cannot reach the host', mend: 'start vgpu-hostd there', next: restart },
+  'host-refused': { why: 'is refused by the host', mend: 'see the log of vgpu-hostd there', next: askHost },
+  'host-slow': { why: 'waits too long for the host', next: askHost },
+  'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
+  'output-bypasses-journal': {
+    why: "writes its log past the journal, where this start's lines cannot be told from others",
+    mend: 'set StandardOutput=journal and StandardError=journal under [Service]',
+    next: edit,
+  },
+  'unit-failed': {
+    why: 'is not running',
+    alone: true,
+    next: ({ unit, masked }) => (masked ? `sudo systemctl unmask ${unit}` : `systemctl status ${unit}`),
+  },
+  // Of all starts: the newest may not have said anything yet.
+  'unit-restarting': { why: 'keeps ending and being started again', alone: true, next: allLogs },
+  'readiness-timeout': { why: 'did not answer requests in time', next: logs },
+  'journal-unavailable': {
+    why: 'may be on the GPU, but the journal cannot be read',
+    next: () => 'systemctl status systemd-journald.service',
+  },
+  'memory-round-trip-failed': { why: 'has a GPU whose memory does not keep what is written', next: probe },
+  'consumer-not-restarted': { why: 'was started before the shim was in place', next: restart },
+  'probe-disagrees': { why: 'and our own probe do not find the same', next: restart },
+  'not-cuda': { why: 'uses a GPU by another way than CUDA, not through us', next: probe },
+  'layers-not-offloaded': {
+    why: 'found the GPU, but left the model on the CPU',
+    mend: 'see --gpu-layers',
+    next: edit,
+  },
+};
+
+const modeWords: Readonly<Record<Mode, string>> = {
+  gpu: 'runs on the GPU',
+  cpu: 'runs on the CPU',
+  degraded: 'is not in a state to be called GPU mode',
+  undetermined: 'may or may not run on the GPU',
+};
+
+/** One sentence and the next command (null when there is nothing to do). */
+export function adviceOn(
+  { profile, unit, endpoint, invocationId, log, probe }: Observation,
+  conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
+): { readonly summary: string; readonly next: string | null } {
+  const { mode, reason, detail } = conclusion;
+  const about: Case = {
+    profile: profile.name,
+    unit: profile.unit,
+    user: unit.kind === 'loaded' ? unit.user : '',
+    endpoint,
+    invocationId,
+    masked: unit.kind === 'masked',
+  };
+  if (mode === 'gpu') {
+    const names = log.devices.map(({ name, compute }) =>
+      compute === '' ? name : `${name}, compute ${compute}`,
+    );
+    const simulated =
+      log.devices.some(({ name }) => name.endsWith(' (simulated)')) ||
+      (probe?.kind === 'answered' && probe.report.simulated);
+    const warning = simulated ? ' This GPU is simulated: no GPU stands behind it.' : '';
+    return { summary: `${profile.name} ${modeWords.gpu}: ${names.join('; ')}.${warning}`, next: null };
+  }
+  if (reason === null) {
+    return { summary: `${profile.name} ${modeWords[mode]}, and nothing says why.`, next: probeOrLogs(about) };
+  }
+  const advice = advices[reason];
+  const particulars = detail === null ? '' : ` (${detail})`;
+  const mend = advice.mend === undefined ? '' : `; ${advice.mend}`;
+  const what = advice.alone === true ? '' : `${modeWords[mode]}: it `;
+  return { summary: `${profile.name} ${what}${advice.why}${particulars}${mend}.`, next: advice.next(about) };
+}
+
+function probeOrLogs(about: Case): string {
+  return about.user === '' ? logs(about) : probe(about);
+}

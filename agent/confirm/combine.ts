@@ -1,0 +1,193 @@
+/**
+ * Evidence to verdict. Pure: what it is not told it does not know.
+ *
+ * GPU is said only if this start's log says so with a real compute capability,
+ * *and* our shim was seen where the work is done (maps of the right processes) or
+ * answered in the unit's environment (probe), *and* nothing of that speaks
+ * against it. Everything else is named for what it is.
+ */
+import { adviceOn } from './advice.js';
+import {
+  type Diagnosis,
+  journalBypass,
+  mapsTrouble,
+  otherDevice,
+  overrideTrouble,
+  preloadIgnored,
+  probeTrouble,
+  transportTrouble,
+} from './diagnosis.js';
+import { evidenceOf } from './evidence.js';
+import { simulatedSuffix } from './log/findings.js';
+import { mappedBy, processesThatCount } from './maps.js';
+import type { Observation } from './observation.js';
+import type { Device, Mode, Reason, Verdict } from './types.js';
+
+interface Conclusion {
+  readonly mode: Mode;
+  readonly reason: Reason | null;
+  readonly detail: string | null;
+}
+
+/** The verdict on what was observed. */
+export function combine(observation: Observation): Verdict {
+  const { profile, log, probe } = observation;
+  const conclusion = conclude(observation);
+  const devices = conclusion.mode === 'undetermined' ? [] : log.devices;
+  const probeSimulated =
+    probe?.kind === 'answered' && (probe.report.simulated || probe.report.devices.some(isSimulated));
+  const { summary, next } = adviceOn(observation, conclusion);
+  return {
+    mode: conclusion.mode,
+    // Said of a GPU only: where none is claimed there is nothing to take for a real one.
+    simulated:
+      (conclusion.mode === 'gpu' || conclusion.mode === 'degraded') &&
+      (log.devices.some(isSimulated) || probeSimulated),
+    devices,
+    reason: conclusion.reason,
+    evidence: evidenceOf(observation),
+    profile: profile.name,
+    unit: profile.unit,
+    invocationId: observation.invocationId,
+    consumerVersion: log.version,
+    summary,
+    next,
+  };
+}
+
+function isSimulated({ name }: Pick<Device, 'name'>): boolean {
+  return name.endsWith(simulatedSuffix);
+}
+
+function conclude(observation: Observation): Conclusion {
+  const { end, log } = observation;
+  if (end === 'unit-failed' || end === 'unit-restarting') {
+    return { mode: 'undetermined', reason: end, detail: unitState(observation) };
+  }
+  switch (log.mode) {
+    case 'gpu':
+      return concludeGpu(observation);
+    case 'cpu':
+      return { mode: 'cpu', ...explainCpu(observation) };
+    case 'degraded':
+      return concludeDegraded(observation);
+    case 'undetermined':
+      return { mode: 'undetermined', ...explainSilence(observation) };
+  }
+}
+
+function unitState({ unit, restarts }: Observation): string {
+  if (unit.kind !== 'loaded') return `the unit is ${unit.kind}`;
+  const again = restarts > 0 ? `, started ${restarts + 1} times while we watched` : '';
+  return `${unit.activeState} (${unit.subState}), result ${unit.result || 'none'}${again}`;
+}
+
+const degraded = (diagnosis: Diagnosis): Conclusion => ({ mode: 'degraded', ...diagnosis });
+
+/** The log says GPU. Is it ours, and does it stand? */
+function concludeGpu(observation: Observation): Conclusion {
+  const { profile, probe, readiness } = observation;
+  const counted = processesThatCount(observation).map(({ facts }) => mappedBy(facts));
+  const mapsTroubled = mapsTrouble(observation);
+  if (mapsTroubled?.reason === 'foreign-library-loaded') return degraded(mapsTroubled);
+  const seen = counted.includes('shim');
+  // A process that lacks our variables, but has our shim by the system's links, is as it should be.
+  if (mapsTroubled !== null && !seen) return degraded(mapsTroubled);
+  const probed = probeTrouble(probe);
+  if (probed !== null) {
+    const trouble = transportTrouble(observation) ?? probed;
+    // The consumer found a GPU, but what it needs is not there now: the reason is what the probe met.
+    return degraded(
+      trouble.reason === 'no-device' ? { reason: 'probe-disagrees', detail: trouble.detail } : trouble,
+    );
+  }
+  const other = otherDevice(observation);
+  if (other !== null) return degraded(other);
+  const answered = probe?.kind === 'answered';
+  const logAlone = profile.evidence.mapsOf === 'none' && !profile.evidence.probe;
+  if (!seen && !answered && !logAlone) {
+    return { mode: 'undetermined', reason: 'shim-not-loaded', detail: whyUnproven(observation) };
+  }
+  if (readiness.kind === 'silent') {
+    return degraded({ reason: 'readiness-timeout', detail: `${readiness.url}: ${readiness.lastError}` });
+  }
+  return { mode: 'gpu', reason: null, detail: null };
+}
+
+function whyUnproven(observation: Observation): string {
+  const { probe } = observation;
+  const processes = processesThatCount(observation);
+  const looked =
+    processes.length === 0
+      ? 'no process could be looked at'
+      : 'no process had it loaded when it was looked at';
+  return probe?.kind === 'not-run' ? `${looked}, and vgpu-probe could not be run: ${probe.message}` : looked;
+}
+
+function concludeDegraded(observation: Observation): Conclusion {
+  const { log } = observation;
+  const foreign = mapsTrouble(observation);
+  if (foreign?.reason === 'foreign-library-loaded') return degraded(foreign);
+  return degraded({ reason: log.reason ?? log.hint ?? 'probe-crashed', detail: null });
+}
+
+/** Reasons that a consumer also gives when the true one is that the host is not there. */
+const vague: ReadonlySet<Reason> = new Set(['no-device', 'discovery-timeout', 'driver-init-failed']);
+/** Hints that name a setting, not a symptom. */
+const settings: ReadonlySet<Reason> = new Set(['library-forced-to-cpu', 'devices-hidden-by-environment']);
+
+/** The consumer is on the CPU: the nearest cause first. */
+function explainCpu(observation: Observation): { reason: Reason | null; detail: string | null } {
+  const { log, probe } = observation;
+  const override = overrideTrouble(observation);
+  const said =
+    log.reason === null
+      ? null
+      : // The unit shows which variable it is.
+        { reason: log.reason, detail: override?.reason === log.reason ? override.detail : null };
+  if (said !== null && !vague.has(said.reason) && said.reason !== 'not-cuda') return said;
+  if (override !== null) return override;
+  if (log.hint !== null && settings.has(log.hint)) return { reason: log.hint, detail: null };
+  const loaded = mapsTrouble(observation);
+  if (loaded?.reason === 'foreign-library-loaded') return loaded;
+  const transport = transportTrouble(observation);
+  if (transport !== null) return transport;
+  const probed = probeTrouble(probe);
+  if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
+  if (said !== null) return said;
+  if (loaded !== null) return loaded;
+  const ignored = preloadIgnored(observation);
+  if (ignored !== null) return { reason: 'preload-ignored', detail: ignored };
+  // The probe may find a GPU where the consumer found none: what the consumer hints at comes first.
+  if (log.hint !== null) return { reason: log.hint, detail: null };
+  const counted = processesThatCount(observation);
+  const none = counted.length > 0 && counted.every(({ facts }) => mappedBy(facts) === 'none');
+  if (none && looksWhereItWorks(observation)) {
+    return { reason: 'shim-not-loaded', detail: 'none of its processes had a libcuda loaded' };
+  }
+  return probe?.kind === 'answered'
+    ? { reason: 'probe-disagrees', detail: 'vgpu-probe finds a GPU now' }
+    : { reason: null, detail: null };
+}
+
+/** Were the processes seen that would have loaded the shim? Children are gone soon after discovery. */
+function looksWhereItWorks(observation: Observation): boolean {
+  const { profile } = observation;
+  const roles = new Set(processesThatCount(observation).map(({ role }) => role));
+  const preloaded = profile.environment.some(({ name }) => name === 'LD_PRELOAD');
+  return preloaded ? roles.has('main') : !profile.evidence.childrenMayExit || roles.has('child');
+}
+
+/** Nothing was announced: why there is nothing to read. */
+function explainSilence(observation: Observation): { reason: Reason; detail: string | null } {
+  const { log, journalError, logFile, readiness, end, unit } = observation;
+  if (log.reason === 'unsupported-log-version') return { reason: log.reason, detail: null };
+  if (journalError !== null && logFile === null)
+    return { reason: 'journal-unavailable', detail: journalError };
+  const bypass = journalBypass(unit);
+  if (bypass !== null && logFile === null) return { reason: 'output-bypasses-journal', detail: bypass };
+  if (end === 'timed-out' && readiness.kind === 'silent') {
+    return { reason: 'readiness-timeout', detail: `${readiness.url}: ${readiness.lastError}` };
+  }
+  return { reason: 'no-discovery-line', detail: log.entries === 0 ? 'it wrote nothing at all' : null };
+}

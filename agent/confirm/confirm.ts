@@ -1,0 +1,224 @@
+/**
+ * The live confirmation: watches one start of a consumer until it is clear on
+ * what it runs, then says so. Looks only through the effects handed in, changes
+ * nothing.
+ */
+import { VgpuError } from '../errors.js';
+import { combine } from './combine.js';
+import { journalBypass } from './diagnosis.js';
+import type { ConfirmEffects, ConfirmOptions } from './effects.js';
+import type { End, Observation } from './observation.js';
+import { probeResult } from './probe-result.js';
+import type { ProbeResult, Verdict } from './types.js';
+import { watchLog } from './watch-log.js';
+import { watchProcesses } from './watch-processes.js';
+import { watchReadiness } from './watch-readiness.js';
+import { watchUnit } from './watch-unit.js';
+
+/** How soon after an announcement without a closing line discovery counts as over. */
+const settleMs = 1_500;
+/** How long a consumer that answers requests may still owe its announcement. */
+const silentMs = 5_000;
+/** How long readiness is waited for once the consumer says that it is done looking. */
+const readinessGraceMs = 10_000;
+const turnMs = 10;
+/** Pause before the journal is read again of a consumer that is ready and has said nothing; doubled each time. */
+const catchUpMs = 100;
+const tellEveryMs = 1_000;
+
+/** Milliseconds that the profile grants a start on this machine. */
+export function confirmLimitMs({ profile, timeoutMs, libraryDirectories }: ConfirmOptions): number {
+  const { baseSeconds, perLibraryDirectorySeconds } = profile.timeouts;
+  return timeoutMs ?? (baseSeconds + perLibraryDirectorySeconds * libraryDirectories) * 1000;
+}
+
+/**
+ * Follows this start of the consumer and gives the verdict. Throws a VgpuError
+ * of kind `interrupted` when `options.signal` aborts; whatever the consumer, the
+ * journal or the host do is a verdict, not an error.
+ */
+export async function confirm(options: ConfirmOptions, effects: ConfirmEffects): Promise<Verdict> {
+  return combine(await observe(options, effects));
+}
+
+async function observe(options: ConfirmOptions, effects: ConfirmEffects): Promise<Observation> {
+  const { profile } = options;
+  const { clock } = effects;
+  stopIfAsked(options);
+  const limitMs = confirmLimitMs(options);
+  const start = clock.now();
+  const first = await effects.unit();
+  const running = first.kind === 'loaded' ? first.invocationId : null;
+  const invocationId = options.invocationId ?? running;
+
+  const closing = new AbortController();
+  const signal = AbortSignal.any([closing.signal, options.signal]);
+  const log = watchLog(options, effects, invocationId, signal);
+  const processes = options.looking ?? watchProcesses(effects, signal);
+  const begin = (id: string): void => {
+    log.begin(id);
+    processes.forget();
+    readiness.forget();
+    catchUp = { at: 0, pauseMs: catchUpMs };
+  };
+  let catchUp = { at: 0, pauseMs: catchUpMs };
+  /** Who answers requests has said what it has to say: the journal has it, though it has not told us yet. */
+  const catchUpWhenReady = (now: number): void => {
+    if (readiness.answeredAt() === null || log.state() !== 'undecided' || now < catchUp.at) return;
+    log.catchUp();
+    catchUp = { at: now + catchUp.pauseMs, pauseMs: catchUp.pauseMs * 2 };
+  };
+  const readiness = watchReadiness(
+    profile,
+    effects,
+    {
+      unit: () => unit.unit(),
+      address: () => log.findings().address,
+      announced: () => log.announcedAt() !== null,
+    },
+    signal,
+  );
+  const unit = watchUnit(effects, first, { invocationId, restarts: options.restarts }, begin, signal);
+  const mainPid = (): number => {
+    const now = unit.unit();
+    return now.kind === 'loaded' ? now.mainPid : 0;
+  };
+  let probe: ProbeResult | null = null;
+  const probing =
+    profile.evidence.probe && first.kind === 'loaded' ? runProbe(effects, signal) : Promise.resolve(null);
+  let probeOver = false;
+  const probeDone = probing.then((result) => {
+    probe = result;
+    probeOver = true;
+  });
+  const watches = Promise.all([log.done, processes.done, readiness.done, unit.done, probeDone]);
+  // Awaited at the end; until then a failure must not count as unhandled.
+  watches.catch(() => {});
+
+  const silent = (): boolean => {
+    const answered = readiness.answeredAt();
+    // What goes past the journal will not come.
+    const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : silentMs;
+    return answered !== null && clock.now() - answered >= patience;
+  };
+  /** Is what the log says complete? */
+  const logOver = (): boolean => {
+    if (log.state() === 'decided') return true;
+    const announced = log.announcedAt();
+    if (announced === null) return silent();
+    return readiness.answeredAt() !== null || clock.now() - announced >= settleMs;
+  };
+  let over: { readonly at: number; looked: boolean } | null = null;
+  const settled = (): boolean => {
+    if (!logOver()) {
+      over = null;
+      return false;
+    }
+    over ??= overNow();
+    // Who has only named its device may still be loading a model; who is done looking answers at once.
+    const late = log.state() === 'decided' && clock.now() - over.at >= readinessGraceMs;
+    const ready = readiness.seen().kind !== 'silent' || late;
+    return ready && over.looked && probeOver;
+  };
+  /** One whole look at the processes comes after the announcement: the one under way may have begun before. */
+  const overNow = (): { readonly at: number; looked: boolean } => {
+    const now = { at: clock.now(), looked: false };
+    processes.look().then(() => {
+      now.looked = true;
+    });
+    return now;
+  };
+
+  let end: End | null = null;
+  let told = start;
+  try {
+    while (end === null) {
+      stopIfAsked(options);
+      const now = clock.now();
+      catchUpWhenReady(now);
+      const trouble = unit.trouble();
+      if (trouble !== null) end = trouble === 'failed' ? 'unit-failed' : 'unit-restarting';
+      else if (settled()) {
+        // What settled may be a start that has just ended: the unit has the last word.
+        await unit.look();
+        if (unit.trouble() === null && settled()) end = 'settled';
+      }
+      if (end === null && now - start >= limitMs) end = 'timed-out';
+      if (end === null) {
+        if (now - told >= tellEveryMs) {
+          told = now;
+          effects.emit({ kind: 'waiting', text: waitingFor(), elapsedMs: now - start, limitMs });
+        }
+        await clock.sleep(turnMs, signal);
+      }
+    }
+    stopIfAsked(options);
+    if (!probeOver) probe = { kind: 'timed-out', milliseconds: clock.now() - start };
+    const host = await askHost(effects, probe, log.findings().mode, signal);
+    stopIfAsked(options);
+    return {
+      profile,
+      unit: (end === 'unit-restarting' ? unit.lastFailure() : null) ?? unit.unit(),
+      invocationId: unit.invocationId(),
+      restarted: options.cursor !== null,
+      end,
+      elapsedMs: clock.now() - start,
+      restarts: unit.restarts(),
+      log: log.findings(),
+      lastWords: log.lastWords(),
+      journalError: log.error(),
+      logFile: options.outputFile?.path ?? null,
+      readiness: readiness.seen(),
+      processes: processes.seen(profile, mainPid()),
+      probe,
+      host,
+      endpoint: options.endpoint,
+    };
+  } finally {
+    closing.abort();
+    processes.stop();
+    await watches;
+  }
+
+  function waitingFor(): string {
+    if (log.state() === 'undecided') return `${profile.name} to say which device it uses`;
+    if (!probeOver) return 'vgpu-probe';
+    return readiness.seen().kind === 'silent'
+      ? `${profile.name} to answer requests`
+      : `${profile.name} to settle`;
+  }
+}
+
+async function runProbe(effects: ConfirmEffects, signal: AbortSignal): Promise<ProbeResult> {
+  try {
+    return probeResult(await effects.probe(signal));
+  } catch (error) {
+    return { kind: 'not-run', message: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** The host is asked only to explain a trouble: asking costs it a session. */
+async function askHost(
+  effects: ConfirmEffects,
+  probe: ProbeResult | null,
+  mode: Verdict['mode'],
+  signal: AbortSignal,
+): Promise<Observation['host']> {
+  const fine = probe?.kind === 'answered' && probe.report.ok;
+  if (fine || (probe === null && mode === 'gpu')) return null;
+  try {
+    return (await effects.host(signal)).answer;
+  } catch (error) {
+    return { kind: 'unreachable', message: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+function stopIfAsked({ signal, profile }: ConfirmOptions): void {
+  if (!signal.aborted) return;
+  throw new VgpuError('stopped while waiting for the verdict', {
+    kind: 'interrupted',
+    operation: 'confirm',
+    path: profile.unit,
+    remedy: `vgpu-agent verify --profile ${profile.name} asks again`,
+  });
+}

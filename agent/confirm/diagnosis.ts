@@ -1,0 +1,218 @@
+/** Why a GPU is not there, from the probe, the host and the unit. Pure. */
+import type { UnitFacts } from '../machine/types.js';
+import { storeRoot } from '../paths.js';
+import { isInStore, isLibcuda, mappedBy, processesThatCount } from './maps.js';
+import type { Observation } from './observation.js';
+import { blockedTransport } from './sandbox.js';
+import type { ProbeResult, Reason } from './types.js';
+
+export interface Diagnosis {
+  readonly reason: Reason;
+  /** The particulars, a phrase; null when the reason says it all. */
+  readonly detail: string | null;
+}
+
+/** Discovery in Ollama survives 3 s of initialisation and not 11 (measured); a host beyond this is too slow. */
+export const slowHostMs = 5_000;
+
+/** What keeps the unit's processes from the host; null when nothing does, or nothing is known. */
+export function transportTrouble({ probe, host, unit, endpoint }: Observation): Diagnosis | null {
+  if (probe === null || probe.kind === 'not-run') return null;
+  if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe))) return null;
+  const noHost = probe.kind === 'answered' ? saidOf(probe.noHost, unit, endpoint) : null;
+  const blocked = unit.kind === 'loaded' ? blockedTransport(endpoint, unit.sandbox) : null;
+  if (host?.kind !== 'unreachable' && blocked !== null) {
+    return {
+      reason: 'transport-blocked-by-sandbox',
+      detail: `${blocked.setting}; to allow it, ${blocked.remedy}`,
+    };
+  }
+  if (noHost !== null) {
+    const said = { detail: noHost };
+    if (/refused the session|wire version|took no greeting/.test(noHost))
+      return { reason: 'host-refused', ...said };
+    if (/no answer within the limit/.test(noHost)) return { reason: 'host-slow', ...said };
+    if (/Address family not supported/.test(noHost))
+      return { reason: 'transport-blocked-by-sandbox', ...said };
+    if (host?.kind === 'answers' && /Permission denied|Operation not permitted/.test(noHost)) {
+      return { reason: 'host-refused', ...said };
+    }
+    return { reason: 'host-unreachable', ...said };
+  }
+  if (host?.kind === 'unreachable') {
+    const reason = /no answer within/.test(host.message) ? 'host-slow' : 'host-unreachable';
+    return { reason, detail: `${endpoint}: ${host.message}` };
+  }
+  if (host?.kind === 'answers' && host.milliseconds > slowHostMs) {
+    return { reason: 'host-slow', detail: `${endpoint} took ${seconds(host.milliseconds)} to answer` };
+  }
+  if (probe.kind === 'timed-out') {
+    return { reason: 'host-slow', detail: `no answer to vgpu-probe within ${seconds(probe.milliseconds)}` };
+  }
+  return null;
+}
+
+/** A unit may name a host of its own: then that address is the one that matters. */
+function saidOf(noHost: string | null, unit: UnitFacts, endpoint: string): string | null {
+  const own = unit.kind === 'loaded' ? unit.environment['VGPU_HOST'] : undefined;
+  if (noHost === null || own === undefined || own === endpoint) return noHost;
+  return `the unit sets VGPU_HOST=${own}: ${noHost}`;
+}
+
+/** What our shim answers to every call once the connection to the host is lost or silent for too long. */
+const hostLost = 'CUDA_ERROR_SYSTEM_NOT_READY';
+
+/** Our shim turns every trouble with the host into "no device" at first, and into `hostLost` later. */
+function mayLackHost(probe: Extract<ProbeResult, { kind: 'answered' }>): boolean {
+  const { error, devices } = probe.report;
+  if (probe.noHost !== null) return true;
+  if (error === null) return devices.length === 0;
+  return (
+    error.name === 'CUDA_ERROR_NO_DEVICE' ||
+    error.name === hostLost ||
+    /^no answer within/.test(error.message)
+  );
+}
+
+/** What the probe's own answer says; null when it found a working GPU through our shim, or was not run. */
+export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
+  if (probe === null || probe.kind === 'not-run') return null;
+  if (probe.kind === 'timed-out')
+    return { reason: 'host-slow', detail: `vgpu-probe gave up after ${seconds(probe.milliseconds)}` };
+  if (probe.kind === 'crashed') return { reason: 'probe-crashed', detail: probe.message };
+  const { report } = probe;
+  if (report.library !== null && !isInStore(report.library)) {
+    return {
+      reason: 'foreign-library-loaded',
+      detail: `the loader finds ${report.library} in the unit's environment`,
+    };
+  }
+  const { error } = report;
+  if (error !== null) {
+    const detail = error.name === null ? error.message : `${error.step}: ${error.name}`;
+    if (/^the library (?:killed|ended) the process/.test(error.message))
+      return { reason: 'probe-crashed', detail };
+    if (/^no answer within/.test(error.message)) return { reason: 'host-slow', detail };
+    if (error.name === hostLost) {
+      return { reason: 'host-unreachable', detail: `it was lost in the middle: ${detail}` };
+    }
+    if (report.roundTrip?.ok === false || /^(?:compare$|cuMem)/.test(error.step)) {
+      return { reason: 'memory-round-trip-failed', detail: error.message };
+    }
+    if (error.step === 'dlopen') return { reason: 'library-not-found', detail: error.message };
+    if (error.step === 'dlsym') return { reason: 'library-symbol-missing', detail: error.message };
+    if (error.name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
+    if (error.name === 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH')
+      return { reason: 'driver-library-mismatch', detail };
+    return { reason: 'driver-init-failed', detail };
+  }
+  if (report.roundTrip?.ok === false) {
+    return {
+      reason: 'memory-round-trip-failed',
+      detail: `${report.roundTrip.bytes} bytes came back changed`,
+    };
+  }
+  if (report.devices.length === 0) return { reason: 'no-device', detail: 'the driver lists no device' };
+  return report.ok ? null : { reason: 'driver-init-failed', detail: null };
+}
+
+/**
+ * The consumer names a device that our probe does not find: it was found through somebody else's library, or
+ * is not there any more. Null when they agree, or nothing can be compared.
+ */
+export function otherDevice({ log, probe }: Observation): Diagnosis | null {
+  if (probe?.kind !== 'answered') return null;
+  const named = log.devices.filter(({ library, name }) => library === 'cuda' && name !== '');
+  const found = probe.report.devices.map(({ name }) => name);
+  if (named.length === 0 || named.some(({ name }) => found.includes(name))) return null;
+  return {
+    reason: 'probe-disagrees',
+    detail: `it names ${named.map(({ name }) => name).join(', ')}, vgpu-probe finds ${found.join(', ')}`,
+  };
+}
+
+/** A variable of the unit that hides the GPU, by the profile's rules. */
+export function overrideTrouble({ profile, unit }: Observation): Diagnosis | null {
+  if (unit.kind !== 'loaded') return null;
+  for (const rule of profile.overrides) {
+    const value = unit.environment[rule.variable];
+    if (value !== undefined && new RegExp(rule.value, 'u').test(value)) {
+      return { reason: rule.reason, detail: `${rule.variable}=${value}: ${rule.why}` };
+    }
+  }
+  return null;
+}
+
+/** A foreign library, an old one of ours, or none of ours in the processes that count. */
+export function mapsTrouble(observation: Observation): Diagnosis | null {
+  const counted = processesThatCount(observation).map(({ facts }) => ({ facts, mapped: mappedBy(facts) }));
+  const foreign = counted.find(({ mapped }) => mapped === 'foreign' || mapped === 'mixed');
+  if (foreign !== undefined) {
+    const file = foreign.facts.libraries.find(({ vendor }) => vendor === 'nvidia' || vendor === 'foreign');
+    return {
+      reason: 'foreign-library-loaded',
+      detail: `process ${foreign.facts.pid} (${foreign.facts.name}) has ${file?.path ?? 'a foreign libcuda'} loaded`,
+    };
+  }
+  const stale = counted.find(({ mapped }) => mapped === 'stale');
+  if (stale !== undefined && !counted.some(({ mapped }) => mapped === 'shim')) {
+    return {
+      reason: 'consumer-not-restarted',
+      detail: `process ${stale.facts.pid} (${stale.facts.name}) still has an older shim loaded`,
+    };
+  }
+  const missing = environmentMissing(observation);
+  if (missing === null) return null;
+  // We have just restarted it: another restart would change nothing.
+  return observation.restarted
+    ? { reason: 'shim-not-loaded', detail: `${missing}; ${takenAway}` }
+    : { reason: 'consumer-not-restarted', detail: missing };
+}
+
+/** What stands between systemd and a process that lacks what its unit sets. */
+export const takenAway = 'UnsetEnvironment=, a wrapper script or the like takes it away';
+
+/** The unit sets a loader variable that its main process does not have: a clause, or null. */
+export function environmentMissing({ profile, processes, unit }: Observation): string | null {
+  const main = processes.find(({ role }) => role === 'main')?.facts;
+  if (main === undefined || unit.kind !== 'loaded' || main.unreadable?.includes('environ') === true)
+    return null;
+  for (const { name, entries } of profile.environment) {
+    if (name !== 'LD_PRELOAD' && name !== 'LD_LIBRARY_PATH') continue;
+    const wanted = unit.environment[name];
+    if (wanted === undefined || entries.length === 0) continue;
+    if (main.loaderEnvironment[name] !== wanted) {
+      return `process ${main.pid} (${main.name}) lacks the unit's ${name}`;
+    }
+  }
+  return null;
+}
+
+/**
+ * The main process has our libcuda in LD_PRELOAD and not in its maps. The loader says so only where the file
+ * cannot be opened; for a program with file capabilities or a set-user-ID bit it is silent (ld.so(8)).
+ */
+export function preloadIgnored({ processes }: Observation): string | null {
+  const main = processes.find(({ role }) => role === 'main')?.facts;
+  if (main === undefined || (main.unreadable ?? []).length > 0) return null;
+  const preload = main.loaderEnvironment['LD_PRELOAD'] ?? '';
+  const wanted = preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
+  if (!wanted || mappedBy(main) !== 'none') return null;
+  return (
+    `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded; ` +
+    `the loader ignores LD_PRELOAD for a program with file capabilities (getcap) or a set-user-ID bit`
+  );
+}
+
+/** Does what the unit writes never reach the journal? The setting, or null. Consumers log to standard error. */
+export function journalBypass(unit: UnitFacts): string | null {
+  if (unit.kind !== 'loaded') return null;
+  const target =
+    unit.standardError === 'inherit' || unit.standardError === '' ? unit.standardOutput : unit.standardError;
+  if (/^(?:journal|kmsg|syslog|inherit|$)/.test(target)) return null;
+  return `StandardError=${target}`;
+}
+
+function seconds(milliseconds: number): string {
+  return `${(milliseconds / 1000).toFixed(1)} s`;
+}

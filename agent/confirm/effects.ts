@@ -1,0 +1,67 @@
+/** What confirm() is given to look with. It looks at nothing by any other way. */
+import type { HostFacts, ProcessFacts, UnitFacts } from '../machine/types.js';
+import type { Emit } from '../output/types.js';
+import type { Profile } from '../profile/types.js';
+import type { JournalReader } from '../systemd/types.js';
+import type { ProbeRun } from './types.js';
+import type { ProcessWatch } from './watch-processes.js';
+
+/** Monotonic time. `sleep` resolves early (without error) when `signal` aborts. */
+export interface Clock {
+  now(): number;
+  sleep(milliseconds: number, signal: AbortSignal): Promise<void>;
+}
+
+export type HttpAnswer =
+  | { readonly kind: 'answered'; readonly status: number; readonly body: string }
+  | { readonly kind: 'failed'; readonly message: string };
+
+export interface ConfirmEffects {
+  readonly clock: Clock;
+  readonly journal: JournalReader;
+  readonly emit: Emit;
+  /** The unit now. */
+  unit(): Promise<UnitFacts>;
+  /** Every process of the unit's cgroup now. Cheap: called every few tens of milliseconds. */
+  pids(): Promise<readonly number[]>;
+  /** Facts of those processes that still live. */
+  processes(pids: readonly number[]): Promise<readonly ProcessFacts[]>;
+  /** GET, without redirects and proxies; the body bounded. */
+  get(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer>;
+  /** vgpu-probe as the service's user, in the unit's sandbox and environment. */
+  probe(signal: AbortSignal): Promise<ProbeRun>;
+  /** Does the host answer to us (root, no sandbox)? Asked only when the probe did not. */
+  host(signal: AbortSignal): Promise<HostFacts>;
+  /**
+   * Bytes that a unit with `StandardOutput=append:FILE` adds to FILE after `offset`, as they come.
+   * Ends when `signal` aborts.
+   */
+  followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer>;
+}
+
+export interface ConfirmOptions {
+  readonly profile: Profile;
+  /** The start to judge; null: the one that the unit is in now. */
+  readonly invocationId: string | null;
+  /** Journal position before the restart (JournalReader.tail); null reads the invocation from its beginning. */
+  readonly cursor: string | null;
+  /** The unit's restart counter (NRestarts) right after our restart; null: taken from the unit now. */
+  readonly restarts: number | null;
+  /** How many directories of the profile's consumerLibraries exist here: the time-out grows with them. */
+  readonly libraryDirectories: number;
+  /** Overrides the profile's time-outs. */
+  readonly timeoutMs: number | null;
+  /** `unix:PATH`, `vsock:CID:PORT`, `tcp:ADDR:PORT`: decides which sandbox settings block it. */
+  readonly endpoint: string;
+  /**
+   * Where the unit's output goes when not to the journal, and the file's size before the restart (0 for
+   * `truncate:`). Null for `file:` too: that writes over the old content, and old and new lines mix.
+   */
+  readonly outputFile: { readonly path: string; readonly offset: number } | null;
+  /**
+   * A watch of the unit's processes that began before the restart (`watchProcesses`); confirm() ends it.
+   * Without: it begins one of its own.
+   */
+  readonly looking?: ProcessWatch | null;
+  readonly signal: AbortSignal;
+}

@@ -1,0 +1,153 @@
+/** What was observed, as a list that a person reads: each item with where it is from. */
+
+import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
+import { libcudaPaths, type Mapped, mappedBy } from './maps.js';
+import type { Observation, SeenProcess } from './observation.js';
+import { blockedTransport } from './sandbox.js';
+import type { Evidence } from './types.js';
+
+/** All evidence: the log's first, since it weighs most. */
+export function evidenceOf(observation: Observation): readonly Evidence[] {
+  return [
+    ...observation.log.evidence,
+    ...lastWords(observation),
+    ...unitEvidence(observation),
+    ...readinessEvidence(observation),
+    ...observation.processes.map(mapsEvidence).filter((item) => item !== null),
+    ...environmentEvidence(observation),
+    ...probeEvidence(observation),
+    ...hostEvidence(observation),
+  ];
+}
+
+const maxWordsLength = 400;
+
+/** What it said before it ended is the best that is known of why. */
+function lastWords({ end, log, lastWords: words }: Observation): readonly Evidence[] {
+  if (end !== 'unit-failed' && end !== 'unit-restarting') return [];
+  const known = new Set(log.evidence.map(({ text }) => text));
+  return words.flatMap(({ text, source }) => {
+    const short = text.length > maxWordsLength ? `${text.slice(0, maxWordsLength)}...` : text;
+    return known.has(short) ? [] : [{ kind: 'log-line', text: short, weight: 'neutral', source }];
+  });
+}
+
+function unitEvidence(observation: Observation): readonly Evidence[] {
+  const { unit, restarts, journalError, logFile, endpoint } = observation;
+  const items: Evidence[] = [];
+  const say = (text: string, weight: Evidence['weight']): void => {
+    items.push({ kind: 'unit', text, weight, source: observation.profile.unit });
+  };
+  if (unit.kind !== 'loaded') {
+    say(`the unit is ${unit.kind}`, 'against');
+    return items;
+  }
+  if (unit.activeState !== 'active')
+    say(`${unit.activeState} (${unit.subState}), result ${unit.result || 'none'}`, 'against');
+  if (restarts > 0) say(`it was started anew ${restarts} time(s) while we watched`, 'against');
+  if (journalError !== null) say(`the journal cannot be read: ${journalError}`, 'neutral');
+  const bypass = journalBypass(unit);
+  if (bypass !== null) say(`${bypass}: its output does not reach the journal`, 'neutral');
+  if (logFile !== null) say(`its output was read from ${logFile}`, 'neutral');
+  const blocked = blockedTransport(endpoint, unit.sandbox);
+  if (blocked !== null) say(`${blocked.setting} keeps it from ${endpoint}`, 'against');
+  return items;
+}
+
+function readinessEvidence({ readiness, elapsedMs }: Observation): readonly Evidence[] {
+  switch (readiness.kind) {
+    case 'answered': {
+      const after = (readiness.afterMs / 1000).toFixed(1);
+      return [
+        {
+          kind: 'readiness',
+          text: `it answers requests, ${after} s after we began to ask`,
+          weight: 'neutral',
+          source: readiness.url,
+        },
+      ];
+    }
+    case 'silent': {
+      const after = (elapsedMs / 1000).toFixed(1);
+      return [
+        {
+          kind: 'readiness',
+          text: `no answer in ${after} s: ${readiness.lastError}`,
+          weight: 'against',
+          source: readiness.url,
+        },
+      ];
+    }
+    case 'unasked':
+      return [];
+  }
+}
+
+const mappedTexts: Readonly<Record<Mapped, { readonly text: string; readonly weight: Evidence['weight'] }>> =
+  {
+    shim: { text: 'has our libcuda loaded', weight: 'for' },
+    stale: { text: 'has an older libcuda of ours loaded, whose file is gone', weight: 'against' },
+    foreign: { text: 'has a libcuda loaded that is not ours', weight: 'against' },
+    mixed: { text: 'has a libcuda loaded that is not ours, beside ours', weight: 'against' },
+    none: { text: 'has no libcuda loaded', weight: 'neutral' },
+    unknown: { text: 'could not be examined', weight: 'neutral' },
+  };
+
+function mapsEvidence({ role, facts }: SeenProcess): Evidence {
+  const mapped = mappedBy(facts);
+  const { text, weight } = mappedTexts[mapped];
+  const paths = libcudaPaths(facts);
+  const who = role === 'main' ? `the main process (${facts.name})` : `its child ${facts.name}`;
+  return {
+    kind: 'maps',
+    text: `${who} ${text}${paths === '' ? '' : `: ${paths}`}`,
+    weight,
+    source: `/proc/${facts.pid}/maps`,
+  };
+}
+
+function environmentEvidence(observation: Observation): readonly Evidence[] {
+  const main = observation.processes.find(({ role }) => role === 'main')?.facts;
+  if (main === undefined) return [];
+  const source = `/proc/${main.pid}/environ`;
+  const missing = environmentMissing(observation);
+  if (missing !== null) {
+    const why = observation.restarted ? takenAway : `it was started before that was set, or ${takenAway}`;
+    return [{ kind: 'environment', text: `${missing}: ${why}`, weight: 'against', source }];
+  }
+  const set = Object.entries(main.loaderEnvironment).map(([name, value]) => `${name}=${value}`);
+  if (set.length === 0) return [];
+  const items: Evidence[] = [{ kind: 'environment', text: set.join(' '), weight: 'neutral', source }];
+  const ignored = preloadIgnored(observation);
+  if (ignored !== null)
+    items.push({ kind: 'environment', text: ignored, weight: 'against', source: `/proc/${main.pid}/maps` });
+  return items;
+}
+
+function probeEvidence({ probe }: Observation): readonly Evidence[] {
+  if (probe === null) return [];
+  const item = (text: string, weight: Evidence['weight']): readonly Evidence[] => [
+    { kind: 'probe', text, weight, source: "vgpu-probe, as the service's user in the unit's environment" },
+  ];
+  if (probe.kind === 'not-run') return item(`could not be run: ${probe.message}`, 'neutral');
+  const trouble = probeTrouble(probe);
+  if (probe.kind !== 'answered') return item(trouble?.detail ?? 'no answer', 'against');
+  const { report, noHost } = probe;
+  if (trouble !== null) {
+    const host = noHost === null ? '' : ` (no host: ${noHost})`;
+    return item(`${trouble.detail ?? 'it found no working GPU'}${host}`, 'against');
+  }
+  const devices = report.devices.map(({ name, compute }) => `${name} (compute ${compute})`).join(', ');
+  const trip = report.roundTrip;
+  const memory = trip === null ? '' : `; ${trip.bytes} bytes went there and back in ${trip.microseconds} us`;
+  return item(`${devices} through ${report.library ?? 'libcuda.so.1'}${memory}`, 'for');
+}
+
+function hostEvidence({ host, endpoint }: Observation): readonly Evidence[] {
+  if (host === null || host.kind === 'unasked') return [];
+  if (host.kind === 'unreachable') {
+    return [{ kind: 'host', text: `does not answer: ${host.message}`, weight: 'against', source: endpoint }];
+  }
+  const time = `${host.milliseconds} ms`;
+  return [{ kind: 'host', text: `answers in ${time}: ${host.device}`, weight: 'neutral', source: endpoint }];
+}

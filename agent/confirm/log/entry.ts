@@ -1,0 +1,94 @@
+/** One line of a consumer's log, freed of the envelope that it came in. */
+
+export interface LogEntry {
+  /** The consumer's own words, one line. */
+  readonly text: string;
+  /** Where it is from: `line 17`, `journal cursor s=...`. */
+  readonly source: string;
+  /** `_SYSTEMD_INVOCATION_ID`, if known: entries of two starts differ in it. */
+  readonly invocationId: string | null;
+  /** The process that wrote it, if known. */
+  readonly pid: number | null;
+  /** `manager`: systemd's own words about the unit; `boundary`: a new boot. */
+  readonly speaker: 'consumer' | 'manager' | 'boundary';
+  /** Something of the line is missing. */
+  readonly truncated: boolean;
+}
+
+/** A line of which nothing but its text is known. */
+export function plainEntry(text: string, source: string): LogEntry {
+  return { text, source, invocationId: null, pid: null, speaker: 'consumer', truncated: false };
+}
+
+/** Date and time as journalctl's short formats and syslog write them. */
+const stamps = [
+  /[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?/,
+  /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)/,
+  /[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [A-Za-z0-9+:-]{1,8}/,
+  /\d{9,10}\.\d{6}/,
+  /\[ {0,10}\d{1,10}\.\d{1,6}\]/,
+];
+const prefix = new RegExp(
+  `^(?:${stamps.map((stamp) => stamp.source).join('|')}) (?:[^\\s:[\\]]{1,255} )?([^\\s:[\\]]{1,255})(?:\\[(\\d{1,10})\\])?:(?: |$)`,
+);
+/** `docker compose logs`: the container's name and a bar. */
+const containerPrefix = /^[A-Za-z0-9][\w.-]{0,100} +\| /;
+
+/** Removes what journalctl, syslog or docker put before a line. */
+export function entryOfLine(line: string, source: string, truncated: boolean): LogEntry {
+  const base = { source, invocationId: null, truncated } as const;
+  if (/^-- (?:Boot [0-9a-f]{32}|Reboot) --$/.test(line)) {
+    return { ...base, text: line, pid: null, speaker: 'boundary' };
+  }
+  const match = prefix.exec(line);
+  if (match !== null) {
+    const pid = match[2] === undefined ? null : Number(match[2]);
+    const speaker = match[1] === 'systemd' ? 'manager' : 'consumer';
+    return { ...base, text: line.slice(match[0].length), pid, speaker };
+  }
+  const container = containerPrefix.exec(line);
+  return {
+    ...base,
+    text: container === null ? line : line.slice(container[0].length),
+    pid: null,
+    speaker: 'consumer',
+  };
+}
+
+/** The entries (a MESSAGE may hold several lines) of one line of `journalctl -o json`, or null if it is none. */
+export function entriesOfJson(line: string, source: string): readonly LogEntry[] | null {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(line);
+  } catch {
+    return null;
+  }
+  if (typeof parsed !== 'object' || parsed === null || !('MESSAGE' in parsed)) return null;
+  const record: Readonly<Record<string, unknown>> = { ...parsed };
+  const text = messageText(record['MESSAGE']);
+  // journalctl writes null for a field over 4096 bytes unless --all is given.
+  if (text === null) return [];
+  const pid = Number(record['_PID']);
+  const invocationId = record['_SYSTEMD_INVOCATION_ID'];
+  const common = {
+    source,
+    invocationId: typeof invocationId === 'string' ? invocationId : null,
+    pid: Number.isSafeInteger(pid) && pid > 0 ? pid : null,
+    speaker:
+      pid === 1 && record['SYSLOG_IDENTIFIER'] === 'systemd' ? ('manager' as const) : ('consumer' as const),
+    truncated: false,
+  };
+  return text.split('\n').map((part) => ({ ...common, text: part }));
+}
+
+/** MESSAGE as journalctl's JSON may hold it: a string, bytes, several of these, or null. */
+export function messageText(message: unknown): string | null {
+  if (typeof message === 'string') return message;
+  if (!Array.isArray(message)) return null;
+  const items: readonly unknown[] = message;
+  if (items.length > 0 && items.every((item) => typeof item === 'number')) {
+    return Buffer.from(items.map(Number)).toString('utf8');
+  }
+  const texts = items.map(messageText).filter((text) => text !== null);
+  return texts.length === 0 ? null : texts.join('\n');
+}

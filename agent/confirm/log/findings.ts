@@ -1,0 +1,149 @@
+/** What is known of one start of a consumer by its log, and the verdict on it. */
+import type { Device, Evidence, LogVerdict, Reason } from '../types.js';
+import type { CompiledGrammar, DeviceLine } from './grammar.js';
+
+/**
+ * - `undecided`: no device (nor CPU) was announced yet
+ * - `announced`: one was; more may follow
+ * - `decided`: the consumer says that it is done looking
+ */
+export type JudgeState = 'undecided' | 'announced' | 'decided';
+
+export interface LogFindings extends LogVerdict {
+  readonly state: JudgeState;
+  /** The likeliest reason by lines that only hint at one; for whoever can look at the machine. */
+  readonly hint: Reason | null;
+  readonly version: string | null;
+  readonly address: string | null;
+  /** Entries seen, and starts told apart. */
+  readonly entries: number;
+  readonly starts: number;
+}
+
+/** Marks a simulated device (DESIGN: a simulated GPU is never called a real one). */
+export const simulatedSuffix = ' (simulated)';
+
+export type Quote = Omit<Evidence, 'weight'>;
+type Known = Extract<DeviceLine, { kind: 'device' }>;
+
+/** What is known of one start. */
+export interface Start {
+  invocationId: string | null;
+  pid: number | null;
+  /** Indices of `starts` patterns seen. */
+  marks: Set<number>;
+  version: string | null;
+  address: string | null;
+  devices: { rule: number; line: Known; quote: Quote }[];
+  /** Indices of the reason rules that matched. */
+  matched: Set<number>;
+  quotes: Quote[];
+  spoilt: Quote[];
+  /** Indices of `finished` patterns seen. */
+  finished: Set<number>;
+}
+
+export function newStart(): Start {
+  return {
+    invocationId: null,
+    pid: null,
+    marks: new Set(),
+    version: null,
+    address: null,
+    devices: [],
+    matched: new Set(),
+    quotes: [],
+    spoilt: [],
+    finished: new Set(),
+  };
+}
+
+/** What `explain-log --json` prints: the findings without what only the live confirmation uses. */
+export function toLogVerdict({ mode, simulated, devices, reason, evidence }: LogFindings): LogVerdict {
+  return { mode, simulated, devices, reason, evidence };
+}
+
+export function stateOf(start: Start): JudgeState {
+  if (start.finished.size > 0) return 'decided';
+  return start.devices.length > 0 ? 'announced' : 'undecided';
+}
+
+/** What the lines of one start say together. */
+export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFindings, 'entries' | 'starts'> {
+  const of = (weight: 'reason' | 'hint' | 'contradicts'): Reason | null => {
+    const index = grammar.reasons.findIndex(
+      ({ rule }, at) => rule.weight === weight && start.matched.has(at),
+    );
+    return grammar.reasons[index]?.rule.reason ?? null;
+  };
+  const lines = start.devices.map(({ line }) => line);
+  const has = (what: Known['what']): boolean => lines.some((line) => line.what === what);
+  const devices = mergeDevices(start);
+  const simulated = devices.some(({ name }) => name.endsWith(simulatedSuffix));
+  const contradicted = of('contradicts');
+  const said = contradicted ?? of('reason');
+  let hint = of('hint');
+  let mode: LogVerdict['mode'];
+  let reason: Reason | null;
+  if (has('unusable')) {
+    mode = 'degraded';
+    reason = contradicted;
+    hint ??= 'probe-crashed';
+  } else if (has('gpu')) {
+    mode = contradicted === null ? 'gpu' : 'degraded';
+    reason = contradicted;
+  } else if (has('other')) {
+    mode = 'cpu';
+    reason = said ?? 'not-cuda';
+  } else if (has('cpu')) {
+    mode = 'cpu';
+    reason = said;
+  } else {
+    mode = 'undetermined';
+    const old = said === 'unsupported-log-version' || hint === 'unsupported-log-version';
+    reason = old ? 'unsupported-log-version' : 'no-discovery-line';
+  }
+  const evidence: Evidence[] = [
+    ...start.devices.map(({ line, quote }) => ({
+      ...quote,
+      weight: line.what === 'gpu' ? ('for' as const) : ('against' as const),
+    })),
+    ...start.quotes.map((quote) => ({
+      ...quote,
+      weight: mode === 'gpu' ? ('neutral' as const) : ('against' as const),
+    })),
+    ...start.spoilt.map((quote) => ({ ...quote, weight: 'neutral' as const })),
+  ];
+  const { version, address } = start;
+  return { mode, simulated, devices, reason, evidence, hint, version, address, state: stateOf(start) };
+}
+
+/**
+ * The devices of a start. Where several rules tell of the same devices (one line
+ * has the compute capability, another the PCI address), what one lacks is taken
+ * from the other, by position.
+ */
+function mergeDevices(start: Start): readonly Device[] {
+  const lists = new Map<string, Device[]>();
+  for (const { rule, line } of start.devices) {
+    if (line.what === 'cpu') continue;
+    const key = `${line.device.library} ${rule}`;
+    lists.set(key, [...(lists.get(key) ?? []), line.device]);
+  }
+  const merged = new Map<string, Device[]>();
+  for (const list of lists.values()) {
+    const library = list[0]?.library ?? '';
+    const base = merged.get(library);
+    if (base === undefined) merged.set(library, list);
+    else merged.set(library, fill(list.length > base.length ? [list, base] : [base, list]));
+  }
+  return [...merged.values()].flat();
+}
+
+function fill([base, other]: readonly [Device[], Device[]]): Device[] {
+  return base.map((device, index) => {
+    const same = other[index];
+    if (same === undefined || same.name !== device.name) return device;
+    return { ...device, compute: device.compute || same.compute, pci: device.pci ?? same.pci };
+  });
+}

@@ -1,0 +1,174 @@
+/**
+ * Judges a consumer's log, line by line. The live follower and `explain-log`
+ * both push their entries here, so there is one answer to what a log says.
+ *
+ * Only the last start counts. A new one begins at a `starts` line of the
+ * profile, at another invocation ID, or after systemd's word that the former
+ * process ended. Where a start cannot be told apart, the reading that does not
+ * say GPU wins.
+ */
+import type { Profile } from '../../profile/types.js';
+import { type LogEntry, plainEntry } from './entry.js';
+import { findingsOf, type JudgeState, type LogFindings, newStart, type Quote, stateOf } from './findings.js';
+import {
+  compileGrammar,
+  type DeviceLine,
+  matchesReason,
+  readDevice,
+  subjectOf,
+  versionFits,
+} from './grammar.js';
+import { type Logfmt, parseLogfmt } from './logfmt.js';
+
+export interface LogJudge {
+  /** Takes the next entry. */
+  push(entry: LogEntry): JudgeState;
+  /** The verdict on what was pushed so far. */
+  findings(): LogFindings;
+}
+
+const maxDeviceLines = 64;
+const maxQuotes = 12;
+const maxQuoteLength = 400;
+
+function quoteOf(text: string, source: string): Quote {
+  const short = text.length > maxQuoteLength ? `${text.slice(0, maxQuoteLength)}...` : text;
+  return { kind: 'log-line', text: short.trim(), source };
+}
+
+const plain: Logfmt = { kind: 'plain' };
+
+/** systemd's words after which what the former process said is past. */
+const endOfProcess =
+  /: (?:Main process exited|Deactivated successfully|Succeeded|Failed with result|Scheduled restart job|Consumed )|^(?:Stopped|Stopping|Failed to start) /;
+const beginOfProcess = /^(?:Started|Starting) /;
+
+/** A judge for logs of `profile`'s consumer. Memory is bounded whatever is pushed. */
+export function createLogJudge(profile: Profile): LogJudge {
+  const grammar = compileGrammar(profile.log);
+  // A consumer with children logs under several process IDs in one start.
+  const onePid = profile.processes.children.length === 0;
+  let start = newStart();
+  let ended = false;
+  let entries = 0;
+  let starts = 0;
+
+  const begin = (): void => {
+    start = newStart();
+    ended = false;
+    starts += 1;
+  };
+
+  /** Is this line of another start than the lines before? Asked only of lines that mean something. */
+  const separate = (entry: LogEntry): void => {
+    const { invocationId, pid } = start;
+    const other =
+      (invocationId !== null && entry.invocationId !== null && invocationId !== entry.invocationId) ||
+      (onePid && pid !== null && entry.pid !== null && pid !== entry.pid);
+    if (ended || other) begin();
+    start.invocationId ??= entry.invocationId;
+    start.pid ??= entry.pid;
+  };
+
+  const mark = (index: number, first: boolean): void => {
+    const used = start.devices.length > 0 || start.spoilt.length > 0;
+    if (start.marks.has(index) || start.finished.size > 0 || (first && used)) begin();
+    if (starts === 0) starts = 1;
+    start.marks.add(index);
+  };
+
+  const manage = (entry: LogEntry): void => {
+    if (entry.speaker === 'boundary' || endOfProcess.test(entry.text)) ended = true;
+    // Only after an end: the journal may sort "Started" behind the first lines of the process itself.
+    else if (ended && beginOfProcess.test(entry.text)) begin();
+  };
+
+  const announce = (rule: number, line: DeviceLine, entry: LogEntry): void => {
+    const quote = quoteOf(entry.text, entry.source);
+    if (line.kind === 'spoilt') {
+      start.spoilt.push({ ...quote, text: `not counted, ${line.why}: ${quote.text}` });
+      start.spoilt = start.spoilt.slice(-maxQuotes);
+      return;
+    }
+    const saysCpu = start.devices.some((known) => known.line.what === 'cpu');
+    if (line.what === 'cpu') {
+      // The CPU is announced only when there is nothing else: devices before it are of a former start.
+      if (start.devices.some((known) => known.line.what !== 'cpu')) start.devices = [];
+    } else if (start.finished.size > 0 || saysCpu) {
+      const why = start.finished.size > 0 ? 'discovery was over already' : 'the CPU was announced already';
+      start.spoilt.push({ ...quote, text: `not counted, ${why}: ${quote.text}` });
+      start.spoilt = start.spoilt.slice(-maxQuotes);
+      return;
+    }
+    if (start.devices.length < maxDeviceLines) start.devices.push({ rule, line, quote });
+  };
+
+  return {
+    push(entry) {
+      entries += 1;
+      if (entry.speaker !== 'consumer') manage(entry);
+      else read(entry);
+      return stateOf(start);
+    },
+    findings() {
+      return { ...findingsOf(start, grammar), entries, starts };
+    },
+  };
+
+  function read(entry: LogEntry): void {
+    const record =
+      grammar.format === 'logfmt' && entry.text.includes('msg') ? parseLogfmt(entry.text) : plain;
+    const subject = subjectOf(entry.text, record);
+    readDevices(entry, record);
+    if (grammar.any.test(subject)) readWords(entry, record, subject);
+  }
+
+  function readWords(entry: LogEntry, record: Logfmt, subject: string): void {
+    grammar.starts.forEach(({ pattern, first }, index) => {
+      if (!pattern.test(subject)) return;
+      separate(entry);
+      mark(index, first);
+    });
+    const version = grammar.version?.exec(subject)?.groups?.['version'];
+    if (version !== undefined) {
+      separate(entry);
+      start.version = version;
+    }
+    const address = grammar.address?.exec(subject)?.groups?.['address'];
+    if (address !== undefined) start.address = address;
+
+    grammar.reasons.forEach((compiled, index) => {
+      if (!matchesReason(compiled, subject, record, start.version)) return;
+      separate(entry);
+      const known = start.quotes.some(({ source, text }) => source === entry.source && text === entry.text);
+      if (!known && start.quotes.length < maxQuotes) start.quotes.push(quoteOf(entry.text, entry.source));
+      start.matched.add(index);
+    });
+    grammar.finished.forEach((pattern, index) => {
+      if (!pattern.test(subject)) return;
+      separate(entry);
+      if (start.finished.has(index)) begin();
+      start.finished.add(index);
+    });
+  }
+
+  function readDevices(entry: LogEntry, record: Logfmt): void {
+    grammar.devices.forEach((compiled, index) => {
+      const line = readDevice(compiled, entry.text, record, entry.truncated);
+      if (line === null || !versionFits(compiled.rule.versions, start.version)) return;
+      separate(entry);
+      announce(index, line, entry);
+    });
+  }
+}
+
+/** Judges whole lines at once. */
+export function judgeLog(profile: Profile, lines: Iterable<string>): LogFindings {
+  const judge = createLogJudge(profile);
+  let number = 0;
+  for (const line of lines) {
+    number += 1;
+    judge.push(plainEntry(line, `line ${number}`));
+  }
+  return judge.findings();
+}

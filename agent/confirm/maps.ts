@@ -1,0 +1,58 @@
+/** What the consumer's processes have loaded. */
+import path from 'node:path';
+import type { ProcessFacts } from '../machine/types.js';
+import { storeRoot } from '../paths.js';
+import type { Observation, SeenProcess } from './observation.js';
+
+/**
+ * - `shim`: our libcuda, the file that is there now
+ * - `stale`: ours, but its file is gone (an older version, still mapped)
+ * - `foreign`: somebody else's; `mixed`: somebody else's beside ours
+ * - `none`: no libcuda; `unknown`: the maps could not be read or the file not be examined
+ */
+export type Mapped = 'shim' | 'stale' | 'foreign' | 'mixed' | 'none' | 'unknown';
+
+/** By its name: `libcuda.so`, `libcuda.so.1`, `libcuda.so.550.163.01`. */
+export function isLibcuda(file: string): boolean {
+  return path.basename(file).startsWith('libcuda.so');
+}
+
+/** By content as machine/ found it, never by name. Only libcuda counts: NVML alone computes nothing. */
+export function mappedBy(facts: ProcessFacts): Mapped {
+  const libraries = facts.libraries.filter((library) => isLibcuda(library.path));
+  const ours = libraries.filter(({ vendor }) => vendor === 'vgpu');
+  const foreign = libraries.some(({ vendor }) => vendor === 'nvidia' || vendor === 'foreign');
+  if (foreign) return ours.length > 0 ? 'mixed' : 'foreign';
+  if (ours.some(({ deleted }) => !deleted)) return 'shim';
+  if (ours.length > 0) return 'stale';
+  // A file of our store that is gone cannot be examined any more, but nobody else's was there.
+  if (libraries.some((library) => library.deleted && library.path.startsWith(`${storeRoot}/`)))
+    return 'stale';
+  if (libraries.length > 0 || facts.unreadable?.includes('maps') === true) return 'unknown';
+  return 'none';
+}
+
+/** The processes whose maps the profile's evidence rules ask about. */
+export function processesThatCount({ profile, processes }: Observation): readonly SeenProcess[] {
+  switch (profile.evidence.mapsOf) {
+    case 'main':
+      return processes.filter(({ role }) => role === 'main');
+    case 'children':
+      return processes.filter(({ role }) => role === 'child');
+    case 'either':
+      return processes;
+    case 'none':
+      return [];
+  }
+}
+
+/** The paths of libcuda in a process, for a sentence. */
+export function libcudaPaths(facts: ProcessFacts): string {
+  const paths = facts.libraries.filter((library) => isLibcuda(library.path));
+  return paths.map((library) => `${library.path}${library.deleted ? ' (deleted)' : ''}`).join(', ');
+}
+
+/** Is a path (as the probe told it) inside our store? Links are resolved there already. */
+export function isInStore(file: string | null): boolean {
+  return file?.startsWith(`${storeRoot}/`) === true;
+}

@@ -1,0 +1,55 @@
+/** Everything that was seen while waiting for a consumer, before anybody draws a conclusion. */
+import type { HostFacts, ProcessFacts, UnitFacts } from '../machine/types.js';
+import type { Profile } from '../profile/types.js';
+import type { LogFindings } from './log/findings.js';
+import type { ProbeResult } from './types.js';
+
+/** Why the waiting was over. */
+export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
+
+export type ReadinessSeen =
+  | { readonly kind: 'answered'; readonly url: string; readonly afterMs: number }
+  | { readonly kind: 'silent'; readonly url: string; readonly lastError: string }
+  /** The profile asks for none, or the unit has a network of its own. */
+  | { readonly kind: 'unasked'; readonly why: string };
+
+export type Role = 'main' | 'child';
+
+export interface SeenProcess {
+  readonly role: Role;
+  /** As last seen with its files mapped. */
+  readonly facts: ProcessFacts;
+}
+
+/** A line of the log, and where it is from. */
+export interface Line {
+  readonly text: string;
+  readonly source: string;
+}
+
+export interface Observation {
+  readonly profile: Profile;
+  /** The unit as last seen; one that keeps ending as it was seen to end. */
+  readonly unit: UnitFacts;
+  readonly invocationId: string | null;
+  /** Who asks has restarted the unit just before: what was set before that is set in this start. */
+  readonly restarted: boolean;
+  readonly end: End;
+  readonly elapsedMs: number;
+  /** How often the unit started anew while we watched. */
+  readonly restarts: number;
+  readonly log: LogFindings;
+  /** The newest lines of the unit, of whichever start. */
+  readonly lastWords: readonly Line[];
+  /** Why the journal could not be read, or null. */
+  readonly journalError: string | null;
+  /** The log came from the file that the unit's output goes to. */
+  readonly logFile: string | null;
+  readonly readiness: ReadinessSeen;
+  readonly processes: readonly SeenProcess[];
+  /** Null: the profile wants none. */
+  readonly probe: ProbeResult | null;
+  /** Null: not asked. */
+  readonly host: HostFacts['answer'] | null;
+  readonly endpoint: string;
+}

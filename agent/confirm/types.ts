@@ -1,0 +1,135 @@
+/** Verdicts: what we say of a consumer, and on what evidence. */
+
+export type Mode = 'gpu' | 'cpu' | 'degraded' | 'undetermined';
+
+/**
+ * Why it is not (fully) GPU. A closed list, documented in docs/reasons.md.
+ * The first group can be read off a log; the second needs the machine.
+ */
+export const reasons = [
+  'driver-too-old',
+  'no-device',
+  'driver-init-failed',
+  'driver-library-mismatch',
+  'library-symbol-missing',
+  'compute-capability-unreadable',
+  'architecture-not-compiled',
+  'discovery-timeout',
+  'probe-crashed',
+  'devices-hidden-by-environment',
+  'library-forced-to-cpu',
+  'no-discovery-line',
+  'unsupported-log-version',
+  'shim-not-loaded',
+  'foreign-library-loaded',
+  'library-not-found',
+  'preload-ignored',
+  'host-unreachable',
+  'host-refused',
+  'host-slow',
+  'transport-blocked-by-sandbox',
+  'output-bypasses-journal',
+  'unit-failed',
+  'unit-restarting',
+  'readiness-timeout',
+  'journal-unavailable',
+  'memory-round-trip-failed',
+  'consumer-not-restarted',
+  'probe-disagrees',
+  'not-cuda',
+  'layers-not-offloaded',
+] as const;
+export type Reason = (typeof reasons)[number];
+
+export interface Device {
+  /** Lower case: `cuda`, `vulkan`, `rocm`. */
+  readonly library: string;
+  readonly compute: string;
+  readonly name: string;
+  readonly pci: string | null;
+}
+
+export interface Evidence {
+  readonly kind: 'log-line' | 'readiness' | 'maps' | 'environment' | 'probe' | 'unit' | 'host';
+  /** Says it in a sentence, or quotes the line. */
+  readonly text: string;
+  /** Does it speak for GPU mode, against it, or neither. */
+  readonly weight: 'for' | 'against' | 'neutral';
+  /** Where it is from: `journal cursor ...`, `/proc/123/maps`, `line 17`. */
+  readonly source: string | null;
+}
+
+/** The result of judging a log alone; also what `explain-log --json` prints. */
+export interface LogVerdict {
+  readonly mode: Mode;
+  /** A device's name says it is simulated. */
+  readonly simulated: boolean;
+  readonly devices: readonly Device[];
+  readonly reason: Reason | null;
+  readonly evidence: readonly Evidence[];
+}
+
+/** The verdict about a live consumer. */
+export interface Verdict extends LogVerdict {
+  readonly profile: string;
+  readonly unit: string;
+  readonly invocationId: string | null;
+  readonly consumerVersion: string | null;
+  /** One sentence for a person: why, and the exact next command if it is not GPU. */
+  readonly summary: string;
+  readonly next: string | null;
+}
+
+/** What `vgpu-probe --json` prints, checked against its schema. */
+export interface ProbeReport {
+  readonly schema: 1;
+  readonly ok: boolean;
+  readonly simulated: boolean;
+  /** Real path of the libcuda that was loaded. */
+  readonly library: string | null;
+  /** CUDA version of the driver: `13.0`. */
+  readonly driver: string | null;
+  readonly devices: readonly {
+    readonly index: number;
+    readonly name: string;
+    readonly compute: string;
+    /** Bytes. */
+    readonly memory: number;
+    readonly pci: string;
+    readonly uuid: string;
+  }[];
+  readonly roundTrip: { readonly bytes: number; readonly ok: boolean; readonly microseconds: number } | null;
+  readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
+  readonly error: {
+    readonly step: string;
+    readonly code: number | null;
+    readonly name: string | null;
+    readonly message: string;
+  } | null;
+}
+
+/** How the probe's process went, before anybody believes its output. */
+export type ProbeRun =
+  | {
+      readonly kind: 'ran';
+      /** Null when a signal ended it. */
+      readonly exitCode: number | null;
+      readonly signal: string | null;
+      readonly timedOut: boolean;
+      readonly stdout: string;
+      readonly stderr: string;
+      readonly milliseconds: number;
+    }
+  | { readonly kind: 'not-run'; readonly message: string };
+
+export type ProbeResult =
+  | {
+      readonly kind: 'answered';
+      readonly report: ProbeReport;
+      readonly milliseconds: number;
+      /** What the shim said of the transport (`VGPU_LOG=stderr`: `no host: ...`), without that prefix. */
+      readonly noHost: string | null;
+    }
+  | { readonly kind: 'timed-out'; readonly milliseconds: number }
+  | { readonly kind: 'crashed'; readonly message: string }
+  | { readonly kind: 'not-run'; readonly message: string };

@@ -1,0 +1,101 @@
+/** Asks the consumer over HTTP whether it is ready. */
+import type { UnitFacts } from '../machine/types.js';
+import type { Profile } from '../profile/types.js';
+import { readinessUrls } from './address.js';
+import type { ConfirmEffects } from './effects.js';
+import type { ReadinessSeen } from './observation.js';
+
+export interface ReadinessWatch {
+  seen(): ReadinessSeen;
+  /** Monotonic time of the answer, or null. */
+  answeredAt(): number | null;
+  /** A new start: ask anew. */
+  forget(): void;
+  readonly done: Promise<void>;
+}
+
+const askEveryMs = 200;
+/** While we wait for nothing else: the verdict should not wait for our own sleep. */
+const askSoonMs = 25;
+const answerWithinMs = 2_000;
+
+export function watchReadiness(
+  profile: Profile,
+  effects: Pick<ConfirmEffects, 'get' | 'clock'>,
+  now: {
+    readonly unit: () => UnitFacts;
+    /** The address that the log names. */
+    readonly address: () => string | null;
+    readonly announced: () => boolean;
+  },
+  signal: AbortSignal,
+): ReadinessWatch {
+  const { readiness } = profile;
+  const start = effects.clock.now();
+  let seen: ReadinessSeen = { kind: 'unasked', why: 'the profile asks for none' };
+  let answeredAt: number | null = null;
+
+  const urlsNow = (): readonly string[] => {
+    if (readiness.kind === 'none') return [];
+    const unit = now.unit();
+    const environment = unit.kind === 'loaded' ? unit.environment : {};
+    const configured =
+      readiness.addressVariable === null ? undefined : environment[readiness.addressVariable];
+    const address = now.address() ?? configured ?? readiness.defaultAddress;
+    return readinessUrls(address, readiness.defaultAddress, readiness.path);
+  };
+
+  /** The log may name another address than was asked: then it was somebody else who answered. */
+  const disown = (): void => {
+    if (seen.kind !== 'answered' || urlsNow().includes(seen.url)) return;
+    answeredAt = null;
+    seen = { kind: 'silent', url: seen.url, lastError: 'the log names another address' };
+  };
+
+  const ask = async (url: string): Promise<void> => {
+    if (seen.kind === 'unasked') seen = { kind: 'silent', url, lastError: 'not answered yet' };
+    const answer = await effects.get(url, answerWithinMs, signal);
+    if (signal.aborted || answeredAt !== null) return;
+    if (answer.kind === 'failed') seen = { kind: 'silent', url, lastError: answer.message };
+    else if (answer.status < 200 || answer.status > 299) {
+      seen = { kind: 'silent', url, lastError: `HTTP status ${answer.status}` };
+    } else {
+      answeredAt = effects.clock.now();
+      seen = { kind: 'answered', url, afterMs: answeredAt - start };
+    }
+  };
+
+  const run = async (): Promise<void> => {
+    if (readiness.kind === 'none') return;
+    // `now` reaches for watches that the caller is still putting together.
+    await Promise.resolve();
+    for (let turn = 0; !signal.aborted; turn += 1) {
+      const unit = now.unit();
+      if (unit.kind === 'loaded' && unit.sandbox.privateNetwork) {
+        seen = { kind: 'unasked', why: 'the unit has a network of its own' };
+      } else {
+        const urls = urlsNow();
+        disown();
+        if (answeredAt === null) await ask(urls[turn % urls.length] ?? '');
+      }
+      await effects.clock.sleep(now.announced() && answeredAt === null ? askSoonMs : askEveryMs, signal);
+    }
+  };
+
+  return {
+    seen() {
+      disown();
+      return seen;
+    },
+    answeredAt() {
+      disown();
+      return answeredAt;
+    },
+    forget() {
+      answeredAt = null;
+      if (seen.kind === 'answered')
+        seen = { kind: 'silent', url: seen.url, lastError: 'not answered since the new start' };
+    },
+    done: run(),
+  };
+}

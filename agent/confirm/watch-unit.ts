@@ -1,0 +1,92 @@
+/** Watches the unit itself: does it run, and is it still the same start? */
+import type { UnitFacts } from '../machine/types.js';
+import type { ConfirmEffects } from './effects.js';
+
+export interface UnitWatch {
+  /** As last seen. */
+  unit(): UnitFacts;
+  /** As it was when it was last seen to have ended badly: a unit that is up again does not tell why. */
+  lastFailure(): UnitFacts | null;
+  /** The start that the unit is in, by systemd's invocation ID. */
+  invocationId(): string | null;
+  /** New starts since we began. */
+  restarts(): number;
+  /** Looks once more, now. */
+  look(): Promise<void>;
+  /** `failed`: it will not come up by itself; `restarting`: it came up too often. */
+  trouble(): 'failed' | 'restarting' | null;
+  readonly done: Promise<void>;
+}
+
+/** Milliseconds between two looks. Ollama's unit waits 3 s before it starts again. */
+export const unitEveryMs = 250;
+/** New starts after which it is a loop, not an accident. */
+export const maxRestarts = 3;
+/** A unit that is inactive this long after a restart job is not on its way up. */
+const idleLooks = 4;
+
+export function watchUnit(
+  effects: Pick<ConfirmEffects, 'unit' | 'clock'>,
+  first: UnitFacts,
+  expected: { readonly invocationId: string | null; readonly restarts: number | null },
+  onStart: (invocationId: string) => void,
+  signal: AbortSignal,
+): UnitWatch {
+  let unit = first;
+  let invocationId = expected.invocationId;
+  let base = expected.restarts;
+  let changes = 0;
+  let counted = 0;
+  let idle = 0;
+  let trouble: 'failed' | 'restarting' | null = null;
+  let lastFailure: UnitFacts | null = null;
+
+  const consider = (seen: UnitFacts): void => {
+    unit = seen;
+    if (seen.kind !== 'loaded') {
+      trouble = 'failed';
+      return;
+    }
+    if (seen.result !== 'success' && seen.result !== '') lastFailure = seen;
+    base ??= seen.restarts;
+    // `systemctl restart` sets the counter back: a smaller number is a new beginning.
+    base = Math.min(base, seen.restarts);
+    counted = Math.max(counted, seen.restarts - base);
+    if (seen.invocationId !== null && seen.invocationId !== invocationId) {
+      if (invocationId !== null) changes += 1;
+      invocationId = seen.invocationId;
+      onStart(seen.invocationId);
+    }
+    const down = seen.activeState === 'inactive' || seen.activeState === 'deactivating';
+    idle = down ? idle + 1 : 0;
+    if (seen.activeState === 'failed' || idle >= idleLooks) trouble = 'failed';
+    else if (Math.max(changes, counted) >= maxRestarts) trouble = 'restarting';
+    else trouble = null;
+  };
+
+  const look = async (): Promise<void> => {
+    // The bus may be away for a moment (daemon-reload); what was seen last stays.
+    const seen = await effects.unit().catch(() => null);
+    if (seen !== null && !signal.aborted) consider(seen);
+  };
+
+  const run = async (): Promise<void> => {
+    // `onStart` reaches for watches that the caller is still putting together.
+    await Promise.resolve();
+    consider(first);
+    while (!signal.aborted) {
+      await effects.clock.sleep(unitEveryMs, signal);
+      if (!signal.aborted) await look();
+    }
+  };
+
+  return {
+    unit: () => unit,
+    lastFailure: () => lastFailure,
+    invocationId: () => invocationId,
+    restarts: () => Math.max(changes, counted),
+    look,
+    trouble: () => trouble,
+    done: run(),
+  };
+}

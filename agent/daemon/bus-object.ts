@@ -1,0 +1,193 @@
+/**
+ * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets
+ * everybody read and only root act; who acts is asked for here as well.
+ */
+import type { BusAnswer, BusConnection, IncomingCall } from '../systemd/connection.js';
+import type { Board, Snapshot } from './board.js';
+
+export const busName = 'org.vgpu.Agent1';
+export const busPath = '/org/vgpu/Agent1';
+const propertiesInterface = 'org.freedesktop.DBus.Properties';
+
+export interface BusObjectEffects {
+  readonly bus: BusConnection;
+  readonly board: Board;
+  readonly version: string;
+  readonly profiles: () => readonly string[];
+  /** The introspection document. */
+  readonly xml: string;
+  readonly status: () => string;
+  readonly metrics: () => Promise<string>;
+  readonly verify: () => Promise<string>;
+  readonly repair: () => Promise<{ readonly state: string; readonly problem: string }>;
+  /** Rejects when agent.json is refused. */
+  readonly reload: () => Promise<void>;
+}
+
+type Property = readonly [signature: string, value: (now: Snapshot) => unknown];
+
+const deviceNames = (now: Snapshot): readonly string[] =>
+  now.verdict?.devices.map((device) => device.name) ?? [];
+
+/** Everything but what never changes and Status, which is too long to be sent with every change. */
+const properties: Readonly<Record<string, Property>> = {
+  Profile: ['s', (now) => now.profile ?? ''],
+  Unit: ['s', (now) => now.unit ?? ''],
+  State: ['s', (now) => now.phase],
+  Problem: ['s', (now) => now.problem ?? ''],
+  ConfigProblem: ['s', (now) => now.configProblem ?? ''],
+  Verdict: ['s', (now) => now.verdict?.mode ?? ''],
+  Simulated: ['b', (now) => now.verdict?.simulated ?? false],
+  Reason: ['s', (now) => now.verdict?.reason ?? ''],
+  Summary: ['s', (now) => now.verdict?.summary ?? ''],
+  Devices: ['as', deviceNames],
+  Evidence: [
+    'a(sss)',
+    (now) => now.verdict?.evidence.map(({ kind, weight, text }) => [kind, weight, text]) ?? [],
+  ],
+  Drift: ['a(ss)', (now) => now.view?.drift.map(({ change, reason }) => [change, reason]) ?? []],
+  Host: ['(sbbs)', ({ host }) => [host.endpoint, host.answers === true, host.simulated, host.detail]],
+  PendingRestart: ['(ss)', (now) => [now.pendingRestart?.reason ?? '', now.pendingRestart?.waitsFor ?? '']],
+  Checks: ['u', (now) => now.counters.checks],
+  Drifts: ['u', (now) => now.counters.drifts],
+  Repairs: ['u', (now) => now.counters.repairs],
+  FailedRepairs: ['u', (now) => now.counters.failedRepairs],
+  Restarts: ['u', (now) => now.counters.restarts],
+  HostLosses: ['u', (now) => now.counters.hostLosses],
+};
+/** A number that goes up with every look is no news by itself. */
+const quiet: ReadonlySet<string> = new Set(['Checks']);
+
+/** Serves the object on the connection, and tells of every change of the board. Does not ask for the name. */
+export function serveBusObject(effects: BusObjectEffects): void {
+  const { bus, board } = effects;
+
+  const bag = (now: Snapshot): Record<string, unknown> => ({
+    Version: bus.variant('s', effects.version),
+    Profiles: bus.variant('as', effects.profiles()),
+    Status: bus.variant('s', effects.status()),
+    ...Object.fromEntries(
+      Object.entries(properties).map(([name, [signature, value]]) => [
+        name,
+        bus.variant(signature, value(now)),
+      ]),
+    ),
+  });
+
+  const readProperty = (name: unknown): BusAnswer => {
+    const value = bag(board.now)[String(name)];
+    return value === undefined
+      ? failed('org.freedesktop.DBus.Error.UnknownProperty', `there is no property ${String(name)}`)
+      : reply('v', value);
+  };
+
+  const standard = ({ interface: name, member, body }: IncomingCall): BusAnswer | null => {
+    switch (`${name}.${member}`) {
+      case 'org.freedesktop.DBus.Introspectable.Introspect':
+        return reply('s', effects.xml);
+      case 'org.freedesktop.DBus.Peer.Ping':
+        return { kind: 'reply', signature: '', body: [] };
+      case `${propertiesInterface}.GetAll`:
+        return reply('a{sv}', body[0] === busName || body[0] === '' ? bag(board.now) : {});
+      case `${propertiesInterface}.Get`:
+        return readProperty(body[1]);
+      case `${propertiesInterface}.Set`:
+        return failed('org.freedesktop.DBus.Error.PropertyReadOnly', 'every property is read only');
+      default:
+        return null;
+    }
+  };
+
+  const act = async (call: IncomingCall): Promise<BusAnswer> => {
+    if (call.member === 'Metrics') return reply('s', await effects.metrics());
+    if (!['Verify', 'Repair', 'Reload'].includes(call.member)) {
+      return failed('org.freedesktop.DBus.Error.UnknownMethod', `there is no method ${call.member}`);
+    }
+    if ((await userOf(call.sender)) !== 0) {
+      return failed('org.freedesktop.DBus.Error.AccessDenied', `only root may call ${call.member}`);
+    }
+    switch (call.member) {
+      case 'Verify':
+        return reply('s', await effects.verify());
+      case 'Repair': {
+        const { state, problem } = await effects.repair();
+        return { kind: 'reply', signature: 'ss', body: [state, problem] };
+      }
+      default:
+        await effects.reload();
+        return { kind: 'reply', signature: '', body: [] };
+    }
+  };
+
+  const userOf = async (sender: string): Promise<number> => {
+    const [user] = await bus.call({
+      destination: 'org.freedesktop.DBus',
+      path: '/org/freedesktop/DBus',
+      interface: 'org.freedesktop.DBus',
+      member: 'GetConnectionUnixUser',
+      signature: 's',
+      body: [sender],
+    });
+    return Number(user);
+  };
+
+  bus.serve((call) => {
+    if (call.path !== busPath) return null;
+    const answer = standard(call);
+    if (answer !== null) return Promise.resolve(answer);
+    // A call may leave the interface out (D-Bus specification).
+    return call.interface === busName || call.interface === '' ? act(call) : null;
+  });
+  board.listen((now, before) => announce(effects, now, before));
+}
+
+function announce({ bus }: BusObjectEffects, now: Snapshot, before: Snapshot): void {
+  const changed = Object.entries(properties).filter(
+    ([name, [, value]]) => !quiet.has(name) && JSON.stringify(value(now)) !== JSON.stringify(value(before)),
+  );
+  if (changed.length === 0) return;
+  bus.emit({
+    path: busPath,
+    interface: propertiesInterface,
+    member: 'PropertiesChanged',
+    signature: 'sa{sv}as',
+    body: [
+      busName,
+      Object.fromEntries(
+        changed.map(([name, [signature, value]]) => [name, bus.variant(signature, value(now))]),
+      ),
+      ['Status'],
+    ],
+  });
+  const names = new Set(changed.map(([name]) => name));
+  const signal = (member: string, signature: string, body: readonly unknown[]): void =>
+    bus.emit({ path: busPath, interface: busName, member, signature, body });
+  if (names.has('Verdict') || names.has('Reason') || names.has('Simulated')) {
+    const { verdict } = now;
+    const body = [
+      verdict?.mode ?? '',
+      verdict?.simulated ?? false,
+      verdict?.reason ?? '',
+      verdict?.summary ?? '',
+    ];
+    signal('VerdictChanged', 'sbss', body);
+  }
+  if (names.has('Drifts')) {
+    signal('DriftFound', 'a(ss)', [now.view?.drift.map(({ change, reason }) => [change, reason]) ?? []]);
+  }
+  if (names.has('Repairs')) {
+    signal('Repaired', 'u', [Math.round(now.counters.repairMilliseconds ?? 0)]);
+  }
+  if (names.has('Host')) signal('HostChanged', 'bs', [now.host.answers === true, now.host.detail]);
+  if (names.has('State') || names.has('Problem')) {
+    signal('StateChanged', 'ss', [now.phase, now.problem ?? '']);
+  }
+}
+
+function reply(signature: string, value: unknown): BusAnswer {
+  return { kind: 'reply', signature, body: [value] };
+}
+
+function failed(type: string, message: string): BusAnswer {
+  return { kind: 'error', type, message };
+}

@@ -1,0 +1,62 @@
+/** Signals of systemd and logind, on the one connection, subscribed once for its life (dbus-next never removes a rule). */
+import type { BusConnection } from '../systemd/connection.js';
+
+export interface BusEvents {
+  /** The unit was started, stopped, restarted or reloaded. */
+  unit(): void;
+  /** systemd has read its unit files again. */
+  reloaded(): void;
+  /** The machine woke up. */
+  resumed(): void;
+}
+
+const systemd = 'org.freedesktop.systemd1';
+const properties = 'org.freedesktop.DBus.Properties';
+
+/** A unit's object path (sd_bus_path_encode(3)): what is no letter or digit becomes `_xx`. */
+export function unitPath(name: string): string {
+  const encoded = [...Buffer.from(name)]
+    .map((byte, index) => {
+      const letter = String.fromCharCode(byte);
+      const plain = /[A-Za-z]/.test(letter) || (index > 0 && /\d/.test(letter));
+      return plain ? letter : `_${byte.toString(16).padStart(2, '0')}`;
+    })
+    .join('');
+  return `/org/freedesktop/systemd1/unit/${encoded}`;
+}
+
+/** `unitOf` tells the consumer's unit now; of another one's signals nothing is heard. */
+export async function watchBus(bus: BusConnection, unitOf: () => string, events: BusEvents): Promise<void> {
+  bus.onSignal(({ path, interface: name, member, body }) => {
+    if (path === unitPath(unitOf()) && name === properties) {
+      // MemoryCurrent and the like change all the time: only the state is of interest.
+      const [of, changed] = body;
+      if (of !== `${systemd}.Unit` || typeof changed !== 'object' || changed === null) return;
+      if ('ActiveState' in changed || 'SubState' in changed || 'InvocationID' in changed) events.unit();
+    } else if (name === `${systemd}.Manager` && member === 'Reloading' && body[0] === false)
+      events.reloaded();
+    else if (name === 'org.freedesktop.login1.Manager' && member === 'PrepareForSleep' && body[0] === false) {
+      events.resumed();
+    }
+  });
+  const match = (rule: string) =>
+    bus.call({
+      destination: 'org.freedesktop.DBus',
+      path: '/org/freedesktop/DBus',
+      interface: 'org.freedesktop.DBus',
+      member: 'AddMatch',
+      signature: 's',
+      body: [rule],
+    });
+  await match(`type='signal',sender='${systemd}',interface='${systemd}.Manager',member='Reloading'`);
+  await match(
+    "type='signal',sender='org.freedesktop.login1',interface='org.freedesktop.login1.Manager',member='PrepareForSleep'",
+  );
+  await match(`type='signal',sender='${systemd}',interface='${properties}',path='${unitPath(unitOf())}'`);
+  await bus.call({
+    destination: systemd,
+    path: '/org/freedesktop/systemd1',
+    interface: `${systemd}.Manager`,
+    member: 'Subscribe',
+  });
+}

@@ -1,0 +1,183 @@
+/**
+ * vgpu-watch, the small C process beside the service: it speaks to systemd's notify socket, keeps a session
+ * with the host (vsock is beyond Node) and sees POSIX locks. One process for the service's whole life, so
+ * that a ping of the watchdog costs no spawn.
+ */
+import { spawn } from 'node:child_process';
+import { Socket } from 'node:net';
+import type { Readable, Writable } from 'node:stream';
+
+export type HostEvent =
+  | { readonly kind: 'up'; readonly device: string; readonly simulated: boolean }
+  | { readonly kind: 'down'; readonly reason: string };
+
+export interface Helper {
+  /** sd_notify(3): assignments of one datagram. Nothing happens outside of a Type=notify unit. */
+  notify(...assignments: readonly string[]): void;
+  /** The watchdog's ping, and a look at the host. */
+  tick(): void;
+  /** Keeps a session with the host at `endpoint` (null: with none); `onHost` is told of its beginning and end. */
+  watchHost(endpoint: string | null): void;
+  /** Microseconds of the last look at the host; null when there was none. */
+  roundTrip(): Promise<number | null>;
+  /** The process that holds a POSIX lock on the file; null when nobody does. */
+  lockHolder(file: string): Promise<number | null>;
+  stop(): void;
+}
+
+export interface HelperOptions {
+  readonly program: string;
+  /** `VGPU_WATCH` of the environment: it has started us, and these are the descriptors to it and from it. */
+  readonly inherited: string | undefined;
+  readonly onHost: (event: HostEvent) => void;
+  /** It ended although nobody stopped it. One that we started is started again by itself. */
+  readonly onLost: (message: string) => void;
+}
+
+const firstDelayMs = 100;
+const maxDelayMs = 5_000;
+const answerMs = 5_000;
+
+interface Ends {
+  readonly input: Writable;
+  readonly output: Readable;
+  onEnd(listener: (message: string) => void): void;
+}
+
+function spawned(program: string): Ends {
+  const child = spawn(program, [], { stdio: ['pipe', 'pipe', 'inherit'] });
+  return {
+    input: child.stdin,
+    output: child.stdout,
+    onEnd(listener) {
+      child.on('error', (error) => listener(`cannot run ${program}: ${error.message}`));
+      child.on('close', (code, signal) => listener(`${program} ended with ${signal ?? code}`));
+    },
+  };
+}
+
+function inheritedEnds(text: string | undefined): Ends | null {
+  const match = /^(\d+),(\d+)$/.exec(text ?? '');
+  if (match === null) return null;
+  const input = new Socket({ fd: Number(match[1]), readable: false, writable: true });
+  const output = new Socket({ fd: Number(match[2]), readable: true, writable: false });
+  return {
+    input,
+    output,
+    onEnd: (listener) => output.on('close', () => listener('vgpu-watch, which started us, is gone')),
+  };
+}
+
+export function startHelper(options: HelperOptions): Helper {
+  let child: Ends | null = null;
+  let endpoint: string | null = null;
+  let stopped = false;
+  let delayMs = firstDelayMs;
+  const inherited = inheritedEnds(options.inherited);
+  const roundTrips: ((value: number | null) => void)[] = [];
+  const locks = new Map<string, ((value: number | null) => void)[]>();
+
+  const send = (line: string): void => {
+    child?.input.write(`${line}\n`);
+  };
+  const giveUp = (): void => {
+    for (const settle of roundTrips.splice(0)) settle(null);
+    for (const waiting of locks.values()) for (const settle of waiting) settle(null);
+    locks.clear();
+  };
+  const hear = (line: string): void => {
+    delayMs = firstDelayMs;
+    const up = /^host up ([01]) (.*)$/.exec(line);
+    if (up !== null) {
+      options.onHost({ kind: 'up', simulated: up[1] === '1', device: up[2] ?? '' });
+      return;
+    }
+    const down = /^host down (.*)$/.exec(line);
+    if (down !== null) {
+      options.onHost({ kind: 'down', reason: down[1] ?? '' });
+      return;
+    }
+    const trip = /^round-trip (-?\d+)$/.exec(line);
+    if (trip !== null) {
+      const value = Number(trip[1]);
+      roundTrips.shift()?.(value < 0 ? null : value);
+      return;
+    }
+    const lock = /^(?:locked (\d+)|free) (.*)$/.exec(line);
+    if (lock !== null) {
+      const waiting = locks.get(lock[2] ?? '');
+      waiting?.shift()?.(lock[1] === undefined ? null : Number(lock[1]));
+      if (waiting?.length === 0) locks.delete(lock[2] ?? '');
+    }
+  };
+
+  const start = (): void => {
+    const started = inherited ?? spawned(options.program);
+    child = started;
+    let pending = '';
+    started.input.on('error', () => {});
+    started.output.on('error', () => {});
+    started.output.setEncoding('utf8').on('data', (text: string) => {
+      const lines = (pending + text).split('\n');
+      pending = lines.pop() ?? '';
+      for (const line of lines) hear(line);
+    });
+    let over = false;
+    const ended = (message: string): void => {
+      if (over) return;
+      over = true;
+      if (child === started) child = null;
+      giveUp();
+      if (stopped) return;
+      options.onLost(message);
+      // The one that started us is our unit's main process: systemd starts us both again.
+      if (inherited !== null) return;
+      setTimeout(() => {
+        if (stopped) return;
+        start();
+        if (endpoint !== null) send(`host ${endpoint}`);
+      }, delayMs).unref();
+      delayMs = Math.min(delayMs * 2, maxDelayMs);
+    };
+    started.onEnd(ended);
+  };
+  start();
+
+  const asked = (enqueue: (settle: (value: number | null) => void) => void): Promise<number | null> =>
+    new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(null), answerMs);
+      enqueue((value) => {
+        clearTimeout(timer);
+        resolve(value);
+      });
+    });
+
+  return {
+    notify: (...assignments) => send(`notify ${assignments.join('\t')}`),
+    tick: () => send('tick'),
+    watchHost(next) {
+      endpoint = next;
+      send(`host ${next ?? ''}`);
+    },
+    roundTrip: () =>
+      child === null
+        ? Promise.resolve(null)
+        : asked((settle) => {
+            roundTrips.push(settle);
+            send('round-trip');
+          }),
+    lockHolder: (file) =>
+      child === null
+        ? Promise.resolve(null)
+        : asked((settle) => {
+            locks.set(file, [...(locks.get(file) ?? []), settle]);
+            send(`locked ${file}`);
+          }),
+    stop() {
+      stopped = true;
+      giveUp();
+      child?.input.end();
+      child?.output.destroy();
+    },
+  };
+}

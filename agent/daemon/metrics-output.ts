@@ -1,0 +1,101 @@
+/** Where metrics go besides the bus: a file for node_exporter, a listener on a unix socket or loopback. */
+import { chmodSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import path from 'node:path';
+import type { AgentConfig } from './config.js';
+
+export interface MetricsOutput {
+  /** Follows the configuration; what is not wanted any more goes. */
+  configure(metrics: AgentConfig['metrics']): void;
+  /** Something changed: the file is written again, at most once a second. */
+  changed(): void;
+  close(): void;
+}
+
+const writeEveryMs = 1_000;
+
+export function metricsOutput(
+  text: () => Promise<string>,
+  complain: (message: string) => void,
+): MetricsOutput {
+  let textfile: string | null = null;
+  let listen: string | null = null;
+  let server: Server | null = null;
+  let timer: NodeJS.Timeout | null = null;
+  let complained = '';
+
+  const complainOnce = (message: string): void => {
+    if (message !== complained) complain(message);
+    complained = message;
+  };
+  const write = async (): Promise<void> => {
+    timer = null;
+    if (textfile === null) return;
+    const file = textfile;
+    // node_exporter reads only names that end in .prom.
+    const temporary = path.join(path.dirname(file), `.${path.basename(file)}.new`);
+    try {
+      writeFileSync(temporary, await text(), { mode: 0o644 });
+      renameSync(temporary, file);
+      complained = '';
+    } catch (error) {
+      complainOnce(
+        `cannot write ${file}: ${String(error)}; its directory has to be in ReadWritePaths= of vgpu-agent.service`,
+      );
+    }
+  };
+  const stopListening = (): void => {
+    server?.close();
+    server?.closeAllConnections();
+    if (listen?.startsWith('unix:')) rmSync(listen.slice('unix:'.length), { force: true });
+    server = null;
+  };
+  const startListening = (address: string): void => {
+    const created = createServer((request, response) => {
+      if (request.method !== 'GET' || !['/metrics', '/'].includes(request.url ?? '')) {
+        response.writeHead(404).end();
+        return;
+      }
+      text().then(
+        (body) => response.writeHead(200, { 'content-type': 'text/plain; version=0.0.4' }).end(body),
+        (error: unknown) => response.writeHead(500).end(String(error)),
+      );
+    });
+    created.on('error', (error) => complainOnce(`cannot listen on ${address}: ${error.message}`));
+    if (address.startsWith('unix:')) {
+      const socket = address.slice('unix:'.length);
+      rmSync(socket, { force: true });
+      created.listen(socket, () => chmodSync(socket, 0o666));
+    } else {
+      const at = address.lastIndexOf(':');
+      const host = address.slice('tcp:'.length, at).replace(/^\[|\]$/g, '');
+      created.listen(Number(address.slice(at + 1)), host);
+    }
+    server = created;
+  };
+
+  return {
+    configure(metrics) {
+      if (metrics.textfile !== textfile) {
+        if (textfile !== null) rmSync(textfile, { force: true });
+        textfile = metrics.textfile;
+        if (textfile !== null) void write();
+      }
+      if (metrics.listen !== listen) {
+        stopListening();
+        listen = metrics.listen;
+        if (listen !== null) startListening(listen);
+      }
+    },
+    changed() {
+      if (textfile === null || timer !== null) return;
+      timer = setTimeout(() => void write(), writeEveryMs);
+    },
+    close() {
+      if (timer !== null) clearTimeout(timer);
+      // A value that nobody keeps true any more must not be scraped for ever.
+      if (textfile !== null) rmSync(textfile, { force: true });
+      stopListening();
+    },
+  };
+}

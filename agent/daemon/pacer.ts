@@ -1,0 +1,84 @@
+/** One worker that runs when asked: at once, after a quiet moment, or at a time. Never two runs at a time. */
+
+export interface Pacer {
+  now(): void;
+  /** After 10 ms in which nobody asks again, but not later than 80 ms: a package's upgrade asks hundreds of times. */
+  soon(): void;
+  /** At a wall-clock time (milliseconds), if nothing runs before. */
+  at(time: number): void;
+  /** Ends early when the signal aborts. */
+  sleep(milliseconds: number): Promise<void>;
+  /** Resolves when nothing runs and nothing is asked for; what waits for a time does not count. */
+  quiet(): Promise<void>;
+}
+
+const quietMs = 10;
+const longestMs = 80;
+/** setTimeout's own limit is 2^31 ms. */
+const maxTimerMs = 86_400_000;
+
+export function pacer(run: () => Promise<void>, signal: AbortSignal): Pacer {
+  let running = false;
+  let again = false;
+  let soonTimer: NodeJS.Timeout | null = null;
+  let soonSince = 0;
+  let atTimer: NodeJS.Timeout | null = null;
+  let waiting: (() => void)[] = [];
+
+  const idle = (): boolean => !running && !again && soonTimer === null;
+  const go = async (): Promise<void> => {
+    if (soonTimer !== null) clearTimeout(soonTimer);
+    soonTimer = null;
+    if (running) {
+      again = true;
+      return;
+    }
+    if (signal.aborted) return;
+    if (atTimer !== null) clearTimeout(atTimer);
+    atTimer = null;
+    running = true;
+    do {
+      again = false;
+      await run();
+    } while (again && !signal.aborted);
+    running = false;
+    if (!idle()) return;
+    const settled = waiting;
+    waiting = [];
+    for (const resolve of settled) resolve();
+  };
+  signal.addEventListener('abort', () => {
+    if (soonTimer !== null) clearTimeout(soonTimer);
+    if (atTimer !== null) clearTimeout(atTimer);
+    soonTimer = null;
+    atTimer = null;
+  });
+
+  return {
+    now: () => void go(),
+    soon() {
+      if (signal.aborted) return;
+      const now = performance.now();
+      if (soonTimer === null) soonSince = now;
+      else clearTimeout(soonTimer);
+      const left = Math.max(0, Math.min(quietMs, soonSince + longestMs - now));
+      soonTimer = setTimeout(() => void go(), left);
+    },
+    at(time) {
+      if (signal.aborted) return;
+      if (atTimer !== null) clearTimeout(atTimer);
+      atTimer = setTimeout(() => void go(), Math.min(Math.max(0, time - Date.now()), maxTimerMs));
+    },
+    sleep: (milliseconds) =>
+      new Promise((resolve) => {
+        const done = (): void => {
+          clearTimeout(timer);
+          signal.removeEventListener('abort', done);
+          resolve();
+        };
+        const timer = setTimeout(done, milliseconds);
+        signal.addEventListener('abort', done);
+      }),
+    quiet: () => (idle() ? Promise.resolve() : new Promise((resolve) => waiting.push(resolve))),
+  };
+}

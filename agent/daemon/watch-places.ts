@@ -1,0 +1,62 @@
+/**
+ * Which directories tell of drift: everything that a plan looks at, and nothing else, so that an idle machine
+ * wakes nobody. Pure: from profile, facts and manifest.
+ */
+import path from 'node:path';
+import type { Manifest } from '../apply/types.js';
+import type { MachineFacts } from '../machine/types.js';
+import { agentConf, guestConf, loaderConf, manifestFile, storeRoot, storeVersions } from '../paths.js';
+import type { Profile } from '../profile/types.js';
+
+/** Names in a directory that matter; null: all of them. */
+export type Places = ReadonlyMap<string, ReadonlySet<string> | null>;
+
+/**
+ * Directories and the names in them that are watched. A library's directory is watched for any libcuda* and
+ * libnvidia-ml*, whatever version: `isLibrary` decides, so such names are not listed.
+ */
+export function watchPlaces(profile: Profile, facts: MachineFacts | null, manifest: Manifest | null): Places {
+  const places = new Map<string, Set<string> | null>();
+  const all = (directory: string): void => {
+    places.set(directory, null);
+  };
+  const one = (file: string): void => {
+    const directory = path.dirname(file);
+    if (!places.has(directory)) places.set(directory, new Set());
+    places.get(directory)?.add(path.basename(file));
+  };
+  one(agentConf);
+  one(guestConf);
+  one(loaderConf);
+  one(manifestFile);
+  one(storeRoot);
+  all(storeRoot);
+  all(storeVersions);
+  one('/etc/ld.so.cache');
+  one('/etc/alternatives/nvidia');
+  one('/etc/alternatives/glx');
+  for (const unit of new Set([profile.unit, manifest?.unit ?? profile.unit])) {
+    one(`/etc/systemd/system/${unit}`);
+    one(`/etc/systemd/system/${unit}.d`);
+    all(`/etc/systemd/system/${unit}.d`);
+  }
+  if (facts?.unit.kind === 'loaded' && facts.unit.fragment !== '') one(facts.unit.fragment);
+  for (const item of manifest?.items ?? []) {
+    if (item.kind === 'alternative') one(`/etc/alternatives/${item.group}`);
+    else if (item.kind === 'directory') {
+      if (item.path.startsWith(`${storeVersions}/`)) all(item.path);
+    } else one(item.path);
+  }
+  for (const candidate of facts?.candidates ?? []) one(candidate.path);
+  return places;
+}
+
+/** Names that matter in every watched directory: a driver's package brings them with any version. */
+export function isLibrary(name: string): boolean {
+  return name.startsWith('libcuda.so') || name.startsWith('libnvidia-ml.so');
+}
+
+/** Our own temporary files, and those of ldconfig: what they become is told by its own name. */
+export function isTemporary(name: string): boolean {
+  return name.endsWith('.vgpu-new') || name === 'ld.so.cache~';
+}

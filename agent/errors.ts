@@ -1,0 +1,91 @@
+/**
+ * The one error type that crosses module borders. A failure is a value with
+ * parts, so that the terminal, JSON and the exit status all tell the same story.
+ */
+
+/** Exit codes, part of the contract with scripts (DESIGN: Contracts). */
+export const ExitCode = {
+  done: 0,
+  internal: 1,
+  usage: 2,
+  cpu: 3,
+  undetermined: 4,
+  degraded: 5,
+  refused: 6,
+  rolledBack: 7,
+  interrupted: 130,
+} as const;
+export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
+
+/**
+ * What went wrong, coarsely: decides the exit code.
+ * - `usage`: a bad flag or argument; `profile`: a profile that does not fit its schema
+ * - `refused`: we could, but must not (not root, not ours, a working real GPU, lock held)
+ * - `failed`: the machine said no (I/O, bus, a tool); nothing half done is left
+ * - `rolled-back`: failed, and everything was taken back
+ * - `interrupted`: the person said stop
+ * - `internal`: a bug of ours
+ */
+export type ErrorKind =
+  | 'usage'
+  | 'profile'
+  | 'refused'
+  | 'failed'
+  | 'rolled-back'
+  | 'interrupted'
+  | 'internal';
+
+export interface ErrorDetails {
+  readonly kind: ErrorKind;
+  /** What was being done, as a phrase: `read profile`, `rename link`. */
+  readonly operation: string;
+  /** The file, unit or address concerned. */
+  readonly path?: string;
+  /** What the person can do, a sentence or the exact command. */
+  readonly remedy?: string;
+  readonly cause?: unknown;
+}
+
+/** An error that a person can act on. `message` quotes the offending value. */
+export class VgpuError extends Error {
+  override readonly name = 'VgpuError';
+  readonly kind: ErrorKind;
+  readonly operation: string;
+  readonly path: string | undefined;
+  readonly remedy: string | undefined;
+
+  constructor(message: string, details: ErrorDetails) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.kind = details.kind;
+    this.operation = details.operation;
+    this.path = details.path;
+    this.remedy = details.remedy;
+  }
+}
+
+/** The errno name (`ENOENT`, `ENOSPC`) of a Node system error, else undefined. */
+export function errnoOf(error: unknown): string | undefined {
+  if (error instanceof Error && 'code' in error && typeof error.code === 'string') {
+    return error.code;
+  }
+  return undefined;
+}
+
+/** The exit code that a thrown value stands for. */
+export function exitCodeOf(error: unknown): ExitCode {
+  if (!(error instanceof VgpuError)) return ExitCode.internal;
+  switch (error.kind) {
+    case 'usage':
+    case 'profile':
+      return ExitCode.usage;
+    case 'refused':
+      return ExitCode.refused;
+    case 'rolled-back':
+      return ExitCode.rolledBack;
+    case 'interrupted':
+      return ExitCode.interrupted;
+    case 'failed':
+    case 'internal':
+      return ExitCode.internal;
+  }
+}

@@ -1,0 +1,87 @@
+/** Which distribution this is, and where it keeps libraries. */
+import type { Root } from './root.js';
+import type { Distribution, DistributionFamily } from './types.js';
+
+const maxOsRelease = 64 * 1024;
+
+const families: Readonly<Record<string, DistributionFamily>> = {
+  debian: 'debian',
+  ubuntu: 'debian',
+  rhel: 'redhat',
+  fedora: 'redhat',
+  centos: 'redhat',
+  rocky: 'redhat',
+  almalinux: 'redhat',
+  ol: 'redhat',
+  amzn: 'redhat',
+  suse: 'suse',
+  opensuse: 'suse',
+  sles: 'suse',
+  arch: 'arch',
+};
+
+/** Debian's triplets (dpkg-architecture -L) by machine name. */
+const triplets: Readonly<Record<string, string>> = {
+  x86_64: 'x86_64-linux-gnu',
+  aarch64: 'aarch64-linux-gnu',
+  ppc64le: 'powerpc64le-linux-gnu',
+  riscv64: 'riscv64-linux-gnu',
+  s390x: 's390x-linux-gnu',
+  i386: 'i386-linux-gnu',
+  i686: 'i386-linux-gnu',
+  armv7l: 'arm-linux-gnueabihf',
+};
+
+/**
+ * Reads os-release(5): `/etc/os-release`, else `/usr/lib/os-release`. The family is told by ID, else by the
+ * first known word of ID_LIKE. Without either file everything is `unknown`. `architecture` is `uname -m`.
+ */
+export function readDistribution(root: Root, architecture: string): Distribution {
+  const bytes =
+    root.readFile('/etc/os-release', maxOsRelease) ?? root.readFile('/usr/lib/os-release', maxOsRelease);
+  const fields = parseOsRelease(bytes?.toString('utf8') ?? '');
+  const id = fields.get('ID') ?? 'linux';
+  const family = familyOf([id, ...(fields.get('ID_LIKE') ?? '').split(/\s+/)]);
+  return {
+    id,
+    versionId: fields.get('VERSION_ID') ?? '',
+    prettyName: fields.get('PRETTY_NAME') ?? fields.get('NAME') ?? 'Linux',
+    family,
+    architecture,
+    multiarch: family === 'debian' ? (triplets[architecture] ?? null) : null,
+    mergedUsr: isMergedUsr(root),
+  };
+}
+
+/** Shell-like assignments; the last of a name wins, lines that are none are ignored. */
+export function parseOsRelease(text: string): ReadonlyMap<string, string> {
+  const fields = new Map<string, string>();
+  for (const line of text.split('\n')) {
+    const match = /^\s*([A-Za-z_][A-Za-z0-9_]*)=(.*?)\s*$/.exec(line);
+    if (match?.[1] === undefined || match[2] === undefined) continue;
+    fields.set(match[1], unquote(match[2]));
+  }
+  return fields;
+}
+
+function unquote(value: string): string {
+  const quote = value.charAt(0);
+  if (value.length < 2 || !value.endsWith(quote)) return value;
+  if (quote === "'") return value.slice(1, -1);
+  return quote === '"' ? value.slice(1, -1).replaceAll(/\\(["$`\\])/g, '$1') : value;
+}
+
+function familyOf(ids: readonly string[]): DistributionFamily {
+  for (const id of ids) {
+    // opensuse-leap, opensuse-tumbleweed
+    const family = families[id] ?? families[id.replace(/-.*/, '')];
+    if (family !== undefined) return family;
+  }
+  return 'unknown';
+}
+
+/** `/lib` and `/usr/lib` are one directory. */
+function isMergedUsr(root: Root): boolean {
+  const lib = root.realDirectory('/lib');
+  return lib !== null && lib === root.realDirectory('/usr/lib');
+}

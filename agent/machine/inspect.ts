@@ -1,0 +1,192 @@
+/** All facts about this guest, at one moment. */
+import { machine } from 'node:os';
+import type { Manifest } from '../apply/types.js';
+import { defaultSocket, dropInPath, guestConf, loaderConf, transactionFile } from '../paths.js';
+import type { Profile } from '../profile/types.js';
+import type { CommandRunner } from '../run-command.js';
+import type { Manager } from '../systemd/types.js';
+import { readAlternatives } from './alternatives.js';
+import { findCandidates, libraryOf } from './candidates.js';
+import { ContentCache } from './content.js';
+import { readDistribution } from './distribution.js';
+import { readHost } from './host.js';
+import { parseLoaderCache } from './loader-cache.js';
+import { readLoaderDirectories } from './loader-conf.js';
+import { type OwnerCache, packageOwners } from './packages.js';
+import { ownedFile } from './path-state.js';
+import { readProcesses } from './processes.js';
+import { findRealGpu } from './real-gpu.js';
+import { Root } from './root.js';
+import { readService } from './service.js';
+import { resolveServiceUser } from './service-user.js';
+import { readShimBuild } from './shim-build.js';
+import { readStore } from './store.js';
+import type { Distribution, LibraryCandidate, LoaderFacts, MachineFacts, UnitFacts } from './types.js';
+
+export interface InspectEffects {
+  /** Prefix of the file system that is examined; `/` is the running one. */
+  readonly root: string;
+  readonly runner: CommandRunner;
+  readonly manager: Pick<Manager, 'unit' | 'processes'>;
+  readManifest(): Promise<Manifest | null>;
+  /** Keeps contents from one inspection to the next (the service); default: a new one. */
+  readonly contents?: ContentCache;
+  /** As `contents`, for the packages that own files. */
+  readonly owners?: OwnerCache;
+}
+
+export interface InspectOptions {
+  /** `--host`; null: not given. */
+  readonly endpoint: string | null;
+  /** `VGPU_HOST` of the agent's own environment. */
+  readonly environmentHost: string | undefined;
+  /** Where the built shim is (`defaultShimDirectory()`). */
+  readonly shimDirectory: string;
+  /** Ask the host and, where there is a trace of one, a real GPU. False keeps to files, bus and /proc. */
+  readonly ask: boolean;
+  /** Milliseconds for each such question; default 5000. */
+  readonly questionTimeoutMs?: number;
+}
+
+const defaultQuestionMs = 5_000;
+const maxCacheBytes = 32 * 1024 * 1024;
+
+/**
+ * Reads the machine and changes nothing. Throws a VgpuError when the shim is not built, when the bus does
+ * not answer, when a public path may not be examined, or for a bad `--host` or `VGPU_HOST`.
+ */
+export async function inspect(
+  effects: InspectEffects,
+  profile: Profile,
+  options: InspectOptions,
+): Promise<MachineFacts> {
+  const { runner } = effects;
+  const root = new Root(effects.root);
+  const contents = effects.contents ?? new ContentCache();
+  const timeoutMs = options.questionTimeoutMs ?? defaultQuestionMs;
+
+  // Each part begins at once and runs beside the others: bus, getent and the probe work while files are read.
+  const consumer = inspectConsumer(effects, profile.unit, contents);
+  const shim = readShimBuild(options.shimDirectory, contents);
+  const ourFiles = readOurFiles(root, profile, contents);
+  const libraries = readLibraries(root, runner, profile, contents, effects.owners);
+  const host = Promise.all([shim, ourFiles]).then(([built, files]) =>
+    readHost(runner, {
+      sources: {
+        flag: options.endpoint,
+        environment: options.environmentHost,
+        guestConf: files.guestConf.content,
+        defaultSocketExists: root.stat(defaultSocket)?.isSocket() ?? false,
+      },
+      shim: options.ask ? built : null,
+      timeoutMs,
+    }),
+  );
+  const realGpu = Promise.all([libraries, shim]).then(([found, built]) =>
+    findRealGpu(root, runner, {
+      candidates: found.candidates,
+      architecture: found.distribution.architecture,
+      program: options.ask ? (built.files.find((file) => file.name === 'vgpu-probe')?.source ?? null) : null,
+      timeoutMs,
+    }),
+  );
+  const service = libraries.then(({ distribution }) =>
+    readService(root, contents, effects.manager, { profile, distribution, endpoint: options.endpoint }),
+  );
+  const parts = await Promise.all([
+    libraries,
+    ourFiles,
+    consumer,
+    shim,
+    host,
+    realGpu,
+    readStore(root, contents),
+    effects.readManifest(),
+    service,
+  ]);
+  return {
+    ...parts[0],
+    ...parts[1],
+    ...parts[2],
+    shim: parts[3],
+    host: parts[4],
+    realGpu: parts[5],
+    store: parts[6],
+    manifest: parts[7],
+    service: parts[8],
+    interrupted: root.lstat(transactionFile) !== null,
+  };
+}
+
+async function readOurFiles(
+  root: Root,
+  profile: Profile,
+  contents: ContentCache,
+): Promise<Pick<MachineFacts, 'guestConf' | 'loaderConf' | 'dropIn'>> {
+  const [conf, loader, dropIn] = await Promise.all([
+    ownedFile(root, guestConf, contents),
+    ownedFile(root, loaderConf, contents),
+    ownedFile(root, dropInPath(profile.unit), contents),
+  ]);
+  return { guestConf: conf, loaderConf: loader, dropIn };
+}
+
+async function readLibraries(
+  root: Root,
+  runner: CommandRunner,
+  profile: Profile,
+  contents: ContentCache,
+  owners: OwnerCache | undefined,
+): Promise<Pick<MachineFacts, 'distribution' | 'loader' | 'alternatives' | 'candidates'>> {
+  const distribution = readDistribution(root, machine());
+  const loader = readLoader(root, distribution);
+  const alternatives = readAlternatives(root);
+  const found = await findCandidates(root, profile, distribution, loader, alternatives, contents);
+  const candidates = await withOwners(root, runner, distribution, found, owners);
+  return { distribution, loader, alternatives, candidates };
+}
+
+async function inspectConsumer(
+  effects: InspectEffects,
+  name: string,
+  contents: ContentCache,
+): Promise<Pick<MachineFacts, 'unit' | 'serviceUser' | 'processes'>> {
+  const unit: UnitFacts = await effects.manager.unit(name);
+  if (unit.kind !== 'loaded') return { unit, serviceUser: null, processes: [] };
+  const [serviceUser, processes] = await Promise.all([
+    resolveServiceUser(effects.runner, unit),
+    unit.mainPid === 0 && unit.activeState === 'inactive'
+      ? []
+      : effects.manager.processes(name).then((pids) => readProcesses(pids, contents)),
+  ]);
+  return { unit, serviceUser, processes };
+}
+
+/** The loader's cache (empty when there is none or it does not parse: then ldconfig has yet to run) and directories. */
+function readLoader(root: Root, distribution: Distribution): LoaderFacts {
+  const bytes = root.readFile('/etc/ld.so.cache', maxCacheBytes);
+  const cache = bytes === null ? null : parseLoaderCache(bytes);
+  return {
+    cache: (cache ?? []).filter((entry) => libraryOf(entry.soname) !== null),
+    directories: readLoaderDirectories(root, distribution),
+  };
+}
+
+async function withOwners(
+  root: Root,
+  runner: CommandRunner,
+  distribution: Distribution,
+  candidates: readonly LibraryCandidate[],
+  cache: OwnerCache | undefined,
+): Promise<readonly LibraryCandidate[]> {
+  const fileOf = ({ resolution }: LibraryCandidate): string | null =>
+    resolution.kind === 'file' ? resolution.realPath : null;
+  const present = candidates.filter((one) => one.state.kind !== 'absent');
+  const paths = present.flatMap((one) => [one.path, fileOf(one)]).filter((file) => file !== null);
+  const owners = await packageOwners(root, runner, distribution.family, paths, cache);
+  return candidates.map((candidate) => ({
+    ...candidate,
+    ownerOfPath: owners.get(candidate.path) ?? null,
+    ownerOfFile: owners.get(fileOf(candidate) ?? '') ?? null,
+  }));
+}

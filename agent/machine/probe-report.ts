@@ -1,0 +1,71 @@
+/** Reads what `vgpu-probe` prints. The probe loaded a foreign library: its words are checked like any input. */
+import type { ProbeReport } from '../confirm/types.js';
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** The report, or what is wrong with the text. */
+export function parseProbeReport(text: string): ProbeReport | { readonly problem: string } {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return { problem: `vgpu-probe printed no JSON: ${JSON.stringify(text.slice(0, 200))}` };
+  }
+  const report = isObject(value) ? reportOf(value) : null;
+  return report ?? { problem: `vgpu-probe printed an unknown document: ${text.slice(0, 200)}` };
+}
+
+function reportOf(value: Json): ProbeReport | null {
+  const { schema, ok, simulated, library, driver, devices, roundTrip, nvml, error } = value;
+  if (schema !== 1 || typeof ok !== 'boolean' || typeof simulated !== 'boolean') return null;
+  if (!isTextOrNull(library) || !isTextOrNull(driver)) return null;
+  if (!Array.isArray(devices) || !devices.every(isDevice)) return null;
+  if (!(roundTrip === null || isRoundTrip(roundTrip)) || !isNvml(nvml)) return null;
+  if (!(error === null || isError(error))) return null;
+  return { schema, ok, simulated, library, driver, devices, roundTrip, nvml, error };
+}
+
+function isDevice(value: unknown): value is ProbeReport['devices'][number] {
+  return (
+    isObject(value) &&
+    typeof value['index'] === 'number' &&
+    typeof value['memory'] === 'number' &&
+    ['name', 'compute', 'pci', 'uuid'].every((name) => typeof value[name] === 'string')
+  );
+}
+
+function isRoundTrip(value: unknown): value is NonNullable<ProbeReport['roundTrip']> {
+  return (
+    isObject(value) &&
+    typeof value['ok'] === 'boolean' &&
+    typeof value['bytes'] === 'number' &&
+    typeof value['microseconds'] === 'number'
+  );
+}
+
+function isNvml(value: unknown): value is ProbeReport['nvml'] {
+  return (
+    isObject(value) &&
+    typeof value['ok'] === 'boolean' &&
+    isTextOrNull(value['driver']) &&
+    isTextOrNull(value['error'])
+  );
+}
+
+function isError(value: unknown): value is NonNullable<ProbeReport['error']> {
+  return (
+    isObject(value) &&
+    typeof value['step'] === 'string' &&
+    typeof value['message'] === 'string' &&
+    (value['code'] === null || typeof value['code'] === 'number') &&
+    isTextOrNull(value['name'])
+  );
+}
+
+function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isTextOrNull(value: unknown): value is string | null {
+  return value === null || typeof value === 'string';
+}

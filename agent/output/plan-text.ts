@@ -1,0 +1,175 @@
+/** A plan as a diff that a person reads. */
+import type { PathState } from '../machine/types.js';
+import type { Change, Plan, Refusal, Warning } from '../plan/types.js';
+import { diffLines } from './diff.js';
+import type { Style } from './style.js';
+import { bytes, oneLine, plural, printable, wrap } from './text.js';
+
+/** What a plan with nothing to do prints, and all that it prints. */
+export const nothingToDo = 'nothing to do';
+
+/** The whole plan, without a newline at its end. */
+export function planText(plan: Plan, style: Style): string {
+  if (plan.kind === 'refused') {
+    return [
+      ...plan.refusals.map((refusal) => refusalText(refusal, style)),
+      ...warningsText(plan, style),
+    ].join('\n');
+  }
+  if (plan.changes.length === 0) return [nothingToDo, ...warningsText(plan, style)].join('\n');
+  const head =
+    plan.intent === 'install'
+      ? `${plan.unit} (profile ${plan.profile}) will use the GPU of the host at ${plan.endpoint}:`
+      : `${plan.unit} (profile ${plan.profile}) will be as it was before vgpu-agent:`;
+  return [
+    style.bold(wrap(oneLine(head), style.width)),
+    '',
+    ...plan.changes.map((change) => changeText(change, style)),
+    '',
+    plural(plan.changes.length, 'change'),
+    ...warningsText(plan, style),
+  ].join('\n');
+}
+
+function warningsText(plan: Plan, style: Style): readonly string[] {
+  return plan.warnings.map((warning) => warningText(warning, style));
+}
+
+export function warningText(warning: Warning, style: Style): string {
+  return labelled(style.caution('warning'), 'warning', warning.message, warning.remedy, style);
+}
+
+export function refusalText(refusal: Refusal, style: Style): string {
+  return labelled(style.bad('refused'), 'refused', refusal.message, refusal.remedy, style);
+}
+
+function labelled(
+  label: string,
+  plainLabel: string,
+  message: string,
+  remedy: string | null,
+  style: Style,
+): string {
+  const indent = ' '.repeat(plainLabel.length + 2);
+  const text = wrap(oneLine(message), style.width - indent.length).replaceAll('\n', `\n${indent}`);
+  if (remedy === null) return `${label}: ${text}`;
+  return `${label}: ${text}\n${indent}${wrap(oneLine(remedy), style.width - indent.length).replaceAll('\n', `\n${indent}`)}`;
+}
+
+const indent = '    ';
+
+/** One line that says what, then the reason, then the change itself. */
+export function changeText(change: Change, style: Style): string {
+  const { sign, what } = summary(change);
+  const painted = sign === '+' ? style.good(sign) : sign === '-' ? style.bad(sign) : style.caution(sign);
+  const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
+  return [
+    `${painted} ${style.bold(oneLine(what))}`,
+    indent + style.dim(reason).replaceAll('\n', '\n'),
+    ...body(change, style),
+  ].join('\n');
+}
+
+/** The change in a few words: `link /usr/lib/x86_64-linux-gnu/libcuda.so.1`. */
+export function changeTitle(change: Change): string {
+  return oneLine(summary(change).what);
+}
+
+interface Summary {
+  readonly sign: '+' | '-' | '~' | '>';
+  readonly what: string;
+}
+
+function summary(change: Change): Summary {
+  switch (change.kind) {
+    case 'make-directory':
+      return { sign: '+', what: `directory ${change.path}/ (${octal(change.mode)})` };
+    case 'store': {
+      const size = change.shim.files.reduce((sum, file) => sum + file.size, 0);
+      const files = plural(change.shim.files.length, 'file');
+      return {
+        sign: '+',
+        what: `shim ${change.shim.version} as ${change.shim.id} (${files}, ${bytes(size)})`,
+      };
+    }
+    case 'adopt':
+      return { sign: '>', what: `own ${change.path}` };
+    case 'write-file':
+      return { sign: made(change.before), what: `file ${change.path} (${octal(change.mode)})` };
+    case 'write-link':
+      return { sign: made(change.before), what: `link ${change.path}` };
+    case 'alternative':
+      return { sign: '+', what: `alternative ${change.group}: ${change.path} (priority ${change.priority})` };
+    case 'remove-owned':
+      return { sign: change.restores.kind === 'absent' ? '-' : '~', what: change.path };
+    case 'remove-store':
+      return { sign: '-', what: `shim ${change.id}` };
+    case 'remove-alternative':
+      return { sign: '-', what: `alternative ${change.group}: ${change.path}` };
+    case 'remove-directory':
+      return { sign: '-', what: `directory ${change.path}/` };
+    case 'ldconfig':
+      return { sign: '>', what: 'ldconfig' };
+    case 'daemon-reload':
+      return { sign: '>', what: 'systemctl daemon-reload' };
+    case 'restart':
+      return { sign: '>', what: `systemctl restart ${change.unit}` };
+    case 'service':
+      return { sign: '>', what: `systemctl ${change.action} ${change.unit}` };
+  }
+}
+
+function made(before: PathState): '+' | '~' {
+  return before.kind === 'absent' ? '+' : '~';
+}
+
+function body(change: Change, style: Style): readonly string[] {
+  switch (change.kind) {
+    case 'write-file': {
+      const replaced =
+        change.before.kind === 'absent' || change.previousContent !== null
+          ? []
+          : [`${indent}${style.dim(`kept aside: ${stateText(change.before)}`)}`];
+      const lines = diffLines(change.previousContent ?? '', change.content).map(({ sign, text }) => {
+        const line = `${indent}${sign}${printable(text)}`;
+        return sign === '+' ? style.good(line) : sign === '-' ? style.bad(line) : line;
+      });
+      return [...ownerNote(change.ownerPackage), ...replaced, ...lines];
+    }
+    case 'write-link':
+      return [
+        ...ownerNote(change.ownerPackage),
+        `${indent}${stateText(change.before)} -> ${oneLine(change.target)}`,
+      ];
+    case 'alternative':
+      return change.slaves.map((slave) => `${indent}${oneLine(slave.link)} -> ${oneLine(slave.path)}`);
+    case 'remove-owned':
+      return [`${indent}ours -> ${stateText(change.restores)}`];
+    default:
+      return [];
+  }
+}
+
+function ownerNote(owner: string | null): readonly string[] {
+  return owner === null ? [] : [`${indent}belongs to the package ${oneLine(owner)}`];
+}
+
+/** What is, or was, at a path. */
+export function stateText(state: PathState): string {
+  switch (state.kind) {
+    case 'absent':
+      return 'nothing';
+    case 'link':
+      return oneLine(state.target);
+    case 'file':
+      return `a file of ${bytes(state.size)} (sha256 ${state.sha256.slice(0, 12)}..., ${octal(state.mode)})`;
+    case 'directory':
+      return state.empty ? 'an empty directory' : 'a directory';
+    case 'other':
+      return `a ${state.type}`;
+  }
+}
+
+function octal(mode: number): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0');
+}

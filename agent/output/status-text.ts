@@ -1,0 +1,118 @@
+/** `vgpu-agent status` for a person. */
+import type { Verdict } from '../confirm/types.js';
+import type { HostFacts } from '../machine/types.js';
+import type { Style } from './style.js';
+import { oneLine, plural, wrap } from './text.js';
+import { verdictText } from './verdict-text.js';
+
+export interface StatusView {
+  /** Null: nothing is. */
+  readonly installed: {
+    readonly agent: string;
+    readonly profile: string;
+    readonly unit: string;
+    readonly storeId: string;
+    readonly endpoint: string;
+    /** How many things of ours are on this machine. */
+    readonly items: number;
+  } | null;
+  /** An install or uninstall was cut short, and the next one cleans up. */
+  readonly interrupted: boolean;
+  /** What `install` would do now to make it right again. */
+  readonly drift: readonly { readonly change: string; readonly reason: string }[];
+  readonly unit: {
+    readonly name: string;
+    readonly load: 'loaded' | 'absent' | 'masked' | 'bad';
+    readonly active: string | null;
+    readonly invocationId: string | null;
+    readonly restarts: number | null;
+  };
+  readonly host: HostFacts;
+  /** What the service does; absent or null when it was not asked. */
+  readonly service?: {
+    readonly version: string;
+    readonly state: string;
+    /** Why it waits or gave up. */
+    readonly problem: string | null;
+    /** Why agent.json is not in force. */
+    readonly configProblem: string | null;
+    readonly pendingRestart: { readonly reason: string; readonly waitsFor: string } | null;
+    readonly repairs: number;
+    readonly restarts: number;
+  } | null;
+  /** Null when nothing is installed, or when this user may not look. */
+  readonly verdict: Verdict | null;
+}
+
+/** Without a newline at its end. */
+export function statusText(view: StatusView, style: Style): string {
+  const { installed, unit } = view;
+  const row = rowFor(style);
+  const rows = [
+    row('installed', installed === null ? 'nothing; sudo vgpu-agent install' : installedText(installed)),
+    row('service', `${unit.name}: ${unit.active ?? unit.load}${restartsText(unit.restarts)}`),
+    row('host', hostText(view.host)),
+    ...(installed === null ? [] : [row('drift', driftHead(view.drift.length))]),
+    ...view.drift.map(
+      ({ change, reason }) => `${margin}${oneLine(change)}\n${margin}  ${style.dim(oneLine(reason))}`,
+    ),
+  ];
+  if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
+  if (view.interrupted) {
+    const text = 'an install or uninstall was cut short; the next vgpu-agent install or uninstall cleans up';
+    rows.push(`${style.caution('warning')}: ${wrap(text, style.width - 9, ' '.repeat(9))}`);
+  }
+  if (view.verdict !== null) rows.push('', verdictText(view.verdict, style));
+  else if (installed !== null) rows.push(row('verdict', 'not asked: sudo vgpu-agent status'));
+  return rows.join('\n');
+}
+
+function serviceRows(service: NonNullable<StatusView['service']>, style: Style): readonly string[] {
+  const { state, problem, configProblem, pendingRestart, repairs, restarts } = service;
+  const did = `${plural(repairs, 'repair')}, ${plural(restarts, 'restart')}`;
+  const more = [
+    problem,
+    configProblem === null ? null : `agent.json is refused: ${configProblem}`,
+    pendingRestart === null
+      ? null
+      : `a restart is due (${pendingRestart.reason}) and waits: ${pendingRestart.waitsFor}`,
+  ].filter((text) => text !== null);
+  return [
+    rowFor(style)('agent', `${state}; ${did} since it runs`),
+    ...more.map((text) => `${margin}${style.caution(wrap(oneLine(text), style.width - 12, margin))}`),
+  ];
+}
+
+const margin = ' '.repeat(12);
+
+function rowFor(style: Style): (label: string, text: string) => string {
+  return (label, text) => {
+    const wrapped = wrap(oneLine(text), style.width - margin.length).replaceAll('\n', `\n${margin}`);
+    return `${label.padEnd(margin.length)}${wrapped}`;
+  };
+}
+
+function installedText(installed: NonNullable<StatusView['installed']>): string {
+  const { profile, agent, storeId, items } = installed;
+  return `profile ${profile}, shim ${storeId}, ${plural(items, 'item')}, by vgpu-agent ${agent}`;
+}
+
+function restartsText(restarts: number | null): string {
+  return restarts === null || restarts === 0 ? '' : `, restarted ${plural(restarts, 'time')} by systemd`;
+}
+
+function hostText({ endpoint, from, answer }: HostFacts): string {
+  const where = `${endpoint} (from ${from})`;
+  switch (answer.kind) {
+    case 'answers':
+      return `${where}: ${answer.device}${answer.simulated && !answer.device.includes('(simulated)') ? ' (simulated)' : ''}, ${answer.milliseconds} ms`;
+    case 'unreachable':
+      return `${where}: does not answer: ${answer.message}`;
+    case 'unasked':
+      return where;
+  }
+}
+
+function driftHead(count: number): string {
+  return count === 0 ? 'none' : `${plural(count, 'change')} would mend it: sudo vgpu-agent install`;
+}

@@ -1,0 +1,33 @@
+/** One stream of events; output/ renders it for a terminal (talk on stderr, results on stdout) or as JSON. */
+import type { Verdict } from '../confirm/types.js';
+import type { MachineFacts } from '../machine/types.js';
+import type { Change, Plan } from '../plan/types.js';
+
+export type Event =
+  | {
+      readonly kind: 'phase';
+      readonly phase: 'inspect' | 'recover' | 'plan' | 'apply' | 'restart' | 'confirm' | 'rollback';
+      readonly text: string;
+    }
+  | { readonly kind: 'plan'; readonly plan: Plan }
+  | { readonly kind: 'change-started'; readonly change: Change; readonly index: number; readonly of: number }
+  | {
+      readonly kind: 'change-done';
+      readonly change: Change;
+      readonly index: number;
+      readonly of: number;
+      readonly milliseconds: number;
+    }
+  | { readonly kind: 'change-undone'; readonly change: Change }
+  | { readonly kind: 'waiting'; readonly text: string; readonly elapsedMs: number; readonly limitMs: number }
+  | {
+      readonly kind: 'note';
+      readonly level: 'info' | 'warning';
+      readonly code: string;
+      readonly text: string;
+      readonly remedy: string | null;
+    }
+  | { readonly kind: 'facts'; readonly facts: MachineFacts }
+  | { readonly kind: 'verdict'; readonly verdict: Verdict };
+
+export type Emit = (event: Event) => void;

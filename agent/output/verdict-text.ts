@@ -1,0 +1,84 @@
+/** A verdict for a person: the first line says it, the rest says why. */
+import type { Device, Evidence, LogVerdict, Mode, Verdict } from '../confirm/types.js';
+import type { Style } from './style.js';
+import { oneLine, wrap } from './text.js';
+
+/** `GPU`, `GPU (simulated)`, `CPU`, `DEGRADED`, `UNDETERMINED`: the words of every first line. */
+export function modeText(verdict: Pick<LogVerdict, 'mode' | 'simulated'>): string {
+  const word = verdict.mode.toUpperCase();
+  return verdict.simulated ? `${word} (simulated)` : word;
+}
+
+/** Without a newline at its end. */
+export function verdictText(verdict: Verdict, style: Style): string {
+  const version = verdict.consumerVersion === null ? '' : ` ${verdict.consumerVersion}`;
+  const head = `${paint(verdict.mode, modeText(verdict), style)}  ${oneLine(`${verdict.unit} (${verdict.profile}${version})`)}`;
+  return [
+    head,
+    wrap(oneLine(verdict.summary), style.width),
+    ...logVerdictBody(verdict, style),
+    ...(verdict.next === null ? [] : ['', `next: ${oneLine(verdict.next)}`]),
+  ].join('\n');
+}
+
+/** The verdict about a log alone. */
+export function logVerdictText(verdict: LogVerdict, style: Style): string {
+  return [paint(verdict.mode, modeText(verdict), style), ...logVerdictBody(verdict, style)].join('\n');
+}
+
+function logVerdictBody(verdict: LogVerdict, style: Style): readonly string[] {
+  return [
+    ...verdict.devices.map(
+      (device) =>
+        `  device    ${wrap(deviceText(device), style.width - 12).replaceAll('\n', `\n${' '.repeat(12)}`)}`,
+    ),
+    ...(verdict.reason === null ? [] : [`  reason    ${verdict.reason}`]),
+    ...verdict.evidence.map((evidence) => evidenceText(evidence, style)),
+  ];
+}
+
+function deviceText(device: Device): string {
+  const parts = [
+    device.name,
+    device.library,
+    `compute ${device.compute === '' ? 'unknown' : device.compute}`,
+    device.pci,
+  ];
+  return oneLine(parts.filter((part) => part !== null && part !== '').join(', '));
+}
+
+const hanging = ' '.repeat(14);
+
+function evidenceText(evidence: Evidence, style: Style): string {
+  const sign = { for: style.good('+'), against: style.bad('-'), neutral: ' ' }[evidence.weight];
+  // A journal cursor is for programs (--json); a person finds the line by its text.
+  const source =
+    evidence.source === null ? '' : ` [${evidence.source.replace(/^journal cursor .*/, 'journal')}]`;
+  const text = wrap(oneLine(evidence.text + source), style.width - hanging.length).replaceAll(
+    '\n',
+    `\n${hanging}`,
+  );
+  return `  ${sign} ${labels[evidence.kind].padEnd(10)}${text}`;
+}
+
+const labels: Readonly<Record<Evidence['kind'], string>> = {
+  'log-line': 'log',
+  readiness: 'readiness',
+  maps: 'maps',
+  environment: 'environ',
+  probe: 'probe',
+  unit: 'unit',
+  host: 'host',
+};
+
+function paint(mode: Mode, text: string, style: Style): string {
+  switch (mode) {
+    case 'gpu':
+      return style.bold(style.good(text));
+    case 'cpu':
+      return style.bold(style.bad(text));
+    case 'degraded':
+    case 'undetermined':
+      return style.bold(style.caution(text));
+  }
+}

@@ -1,0 +1,197 @@
+/** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
+import type { Applied } from '../apply/types.js';
+import type { Verdict } from '../confirm/types.js';
+import { VgpuError } from '../errors.js';
+import type { MachineFacts } from '../machine/types.js';
+import type { Emit } from '../output/types.js';
+import type { Profile } from '../profile/types.js';
+import { refusal } from './refusal.js';
+import type { Mark, ReadyPlan, Workplace } from './workplace.js';
+
+export interface InstallRequest {
+  readonly profile: Profile;
+  readonly host: string | null;
+  readonly force: boolean;
+  readonly restart: boolean;
+  /** Shall the service be there? Null or absent: as it is. */
+  readonly service?: boolean | null;
+  readonly rollbackOnFailure: boolean;
+  readonly timeoutMs: number | null;
+  readonly signal: AbortSignal;
+  /** Asked once, and only when there is something to change. False stops without a change. */
+  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+}
+
+export type InstallResult =
+  | { readonly kind: 'declined'; readonly plan: ReadyPlan }
+  | {
+      readonly kind: 'done';
+      readonly plan: ReadyPlan;
+      readonly applied: Applied;
+      /** Null when no restart was wanted: then nothing is there to be judged. */
+      readonly verdict: Verdict | null;
+    }
+  /** The verdict was not `gpu` and everything was taken back. */
+  | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };
+
+/**
+ * Carries out an install. Throws a VgpuError: `refused` when the plan is, `rolled-back` or `interrupted`
+ * when applying was not finished (then everything is as before), `interrupted` while confirming (then what
+ * was installed stays).
+ */
+export async function install(work: Workplace, request: InstallRequest, emit: Emit): Promise<InstallResult> {
+  const marks: Mark[] = [];
+  try {
+    const changed = await work.locked('install', () => change(work, request, marks, emit));
+    if (changed.kind !== 'changed') return changed;
+    return { ...done(changed), verdict: request.restart ? await judge(work, request, changed, emit) : null };
+  } finally {
+    for (const mark of marks) mark.looking.stop();
+  }
+}
+
+/** What is done under the lock. Marks that it makes go to `marks`: whoever called ends them. */
+async function change(
+  work: Workplace,
+  request: InstallRequest,
+  marks: Mark[],
+  emit: Emit,
+): Promise<Changed | InstallResult> {
+  await recoverFirst(work, emit);
+  const { facts, plan } = await inspectAndPlan(work, request, emit);
+  if (plan.changes.length > 0 && !(await request.approve(plan))) return { kind: 'declined', plan };
+  stopIfAsked(request.signal);
+  const restarts = plan.changes.some((one) => one.kind === 'restart');
+  const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
+  if (mark !== null) marks.push(mark);
+  const keepUndo = request.rollbackOnFailure && request.restart && plan.changes.length > 0;
+  const applied = await work.apply(plan, { keepUndo, signal: request.signal }, emit);
+  if (plan.changes.length > 0) {
+    await work.journal.write({
+      kind: 'installed',
+      profile: plan.profile,
+      unit: plan.unit,
+      storeId: plan.storeId,
+      changes: applied.changes,
+    });
+  }
+  const state: Changed = { kind: 'changed', facts, plan, applied, mark };
+  // Whoever may still take it back keeps the lock until that is decided.
+  return keepUndo ? concludeOrTakeBack(work, request, state, emit) : state;
+}
+
+interface Changed {
+  readonly kind: 'changed';
+  readonly facts: MachineFacts;
+  readonly plan: ReadyPlan;
+  readonly applied: Applied;
+  /** Null when nothing was restarted: the start that the unit is in is judged. */
+  readonly mark: Mark | null;
+}
+
+function done(state: Changed): { kind: 'done'; plan: ReadyPlan; applied: Applied } {
+  return { kind: 'done', plan: state.plan, applied: state.applied };
+}
+
+/** Facts and the plan made of them; throws (`refused`) when nothing may be done. */
+export async function inspectAndPlan(
+  work: Workplace,
+  request: Pick<InstallRequest, 'profile' | 'host' | 'force' | 'restart' | 'service'>,
+  emit: Emit,
+): Promise<{ readonly facts: MachineFacts; readonly plan: ReadyPlan }> {
+  const { profile, host, force, restart, service = null } = request;
+  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+  const facts = await work.inspect(profile, host);
+  emit({ kind: 'facts', facts });
+  const plan = work.planInstall(profile, facts, { endpoint: host, force, restart, service });
+  if (plan.kind === 'refused') throw refusal(plan, 'plan the installation');
+  return { facts, plan };
+}
+
+export async function recoverFirst(work: Workplace, emit: Emit): Promise<void> {
+  const recovery = await work.recover(emit);
+  if (recovery.kind === 'nothing') return;
+  const text =
+    recovery.kind === 'rolled-back'
+      ? `an earlier ${recovery.intent} was cut short; it was taken back`
+      : `an earlier ${recovery.intent} was cut short at its very end; it was finished`;
+  emit({ kind: 'note', level: 'warning', code: `recovered-${recovery.kind}`, text, remedy: null });
+}
+
+async function judge(work: Workplace, request: InstallRequest, state: Changed, emit: Emit): Promise<Verdict> {
+  const { facts, mark } = state;
+  emit({ kind: 'phase', phase: 'confirm', text: `asking ${state.plan.unit} where it runs` });
+  try {
+    const verdict = await work.confirm(
+      {
+        profile: request.profile,
+        facts,
+        mark,
+        timeoutMs: request.timeoutMs,
+        signal: request.signal,
+      },
+      emit,
+    );
+    stopIfAsked(request.signal);
+    emit({ kind: 'verdict', verdict });
+    await work.journal.write({ kind: 'verdict', verdict });
+    return verdict;
+  } catch (error) {
+    if (!request.signal.aborted) throw error;
+    throw new VgpuError('stopped while waiting for the verdict; what was installed stays', {
+      kind: 'interrupted',
+      operation: 'confirm',
+      path: state.plan.unit,
+      remedy: 'vgpu-agent verify asks again; vgpu-agent uninstall takes everything back',
+      cause: error,
+    });
+  }
+}
+
+async function concludeOrTakeBack(
+  work: Workplace,
+  request: InstallRequest,
+  state: Changed,
+  emit: Emit,
+): Promise<InstallResult> {
+  let verdict: Verdict;
+  try {
+    verdict = await judge(work, request, state, emit);
+  } catch (error) {
+    // Stopped by a person: the state stays. Anything else went wrong with what we installed: it goes.
+    if (request.signal.aborted) await work.settle(emit);
+    else await takeBack(work, state, emit);
+    throw error;
+  }
+  if (verdict.mode === 'gpu') {
+    await work.settle(emit);
+    return { ...done(state), verdict };
+  }
+  await takeBack(work, state, emit);
+  return { kind: 'rolled-back', plan: state.plan, verdict };
+}
+
+async function takeBack(work: Workplace, { plan }: Changed, emit: Emit): Promise<void> {
+  const restart = await work.rollback(plan.unit, emit);
+  if (restart.kind === 'failed') {
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'restart-failed',
+      text: restart.message,
+      remedy: `systemctl restart ${plan.unit}`,
+    });
+  }
+  await work.journal.write({
+    kind: 'rolledBack',
+    profile: plan.profile,
+    unit: plan.unit,
+    storeId: plan.storeId,
+    changes: plan.changes.length,
+  });
+}
+
+function stopIfAsked(signal: AbortSignal): void {
+  if (!signal.aborted) return;
+  throw new VgpuError('stopped before anything was changed', { kind: 'interrupted', operation: 'install' });
+}

@@ -1,0 +1,212 @@
+/** The Workplace of the running system: every effect is the real one. Nothing is opened before it is needed. */
+import fs from 'node:fs/promises';
+import { agentVersion } from '../agent-version.js';
+import { apply, recover, rollback, settle } from '../apply/apply.js';
+import { nodeDisk } from '../apply/disk.js';
+import { acquireLock } from '../apply/lock.js';
+import { readManifest } from '../apply/manifest.js';
+import { systemEffects } from '../apply/system-effects.js';
+import { confirm } from '../confirm/confirm.js';
+import type { ConfirmEffects, ConfirmOptions } from '../confirm/effects.js';
+import { followFile, httpGet, systemClock } from '../confirm/node-effects.js';
+import { watchProcesses } from '../confirm/watch-processes.js';
+import { ContentCache } from '../machine/content.js';
+import { glob } from '../machine/glob.js';
+import { readHost } from '../machine/host.js';
+import { inspect } from '../machine/inspect.js';
+import { OwnerCache } from '../machine/packages.js';
+import { readProcesses } from '../machine/processes.js';
+import { Root } from '../machine/root.js';
+import { defaultShimDirectory } from '../machine/shim-build.js';
+import type { UnitFacts } from '../machine/types.js';
+import type { Emit } from '../output/types.js';
+import { storeCurrent } from '../paths.js';
+import { planInstall } from '../plan/install.js';
+import { planUninstall } from '../plan/uninstall.js';
+import { loadProfile } from '../profile/load.js';
+import type { Profile } from '../profile/types.js';
+import { type CommandRunner, spawnRunner } from '../run-command.js';
+import { openManager } from '../systemd/bus.js';
+import { journalReader } from '../systemd/journal-reader.js';
+import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
+import { runProbe } from '../systemd/probe-runner.js';
+import type { Manager } from '../systemd/types.js';
+import type { ConfirmRequest, Mark, Workplace } from './workplace.js';
+
+/** How long `systemctl restart` may take: a unit's own TimeoutStartSec and TimeoutStopSec are 90 s each. */
+const restartTimeoutMs = 200_000;
+/** The probe's own limit; connecting to the host is bounded inside it. */
+const probeTimeoutMs = 15_000;
+const quickQuestionMs = 2_000;
+const hostQuestionMs = 5_000;
+/** Another command is let finish: an install without a question takes seconds. */
+const lockWaitMs = 10_000;
+
+export interface OpenWorkplace {
+  readonly work: Workplace;
+  /** Lets the bus go; without it the process does not end. */
+  close(): void;
+}
+
+export interface WorkplaceOptions {
+  /** Where systemd's manager is from; the service shares its one connection. */
+  readonly connect?: () => Promise<Manager>;
+  readonly runner?: CommandRunner;
+  /** Milliseconds for which another command's lock is waited for. */
+  readonly lockWaitMs?: number;
+  readonly journal?: JournalWriter;
+}
+
+export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
+  const { connect = openManager, runner = spawnRunner() } = options;
+  const disk = nodeDisk(runner);
+  const contents = new ContentCache();
+  const owners = new OwnerCache();
+  const journal = journalReader();
+  let opening: Promise<Manager> | null = null;
+  const manager = (): Promise<Manager> => {
+    opening ??= connect();
+    return opening;
+  };
+  const applyEffects = async () =>
+    systemEffects({ runner, manager: await manager(), agentVersion: agentVersion(), restartTimeoutMs });
+
+  const confirmEffects = async (request: ConfirmRequest, emit: Emit): Promise<ConfirmEffects> => {
+    const bus = await manager();
+    const { unit } = request.profile;
+    const host = { flag: request.facts.host.endpoint, environment: undefined, guestConf: null };
+    return {
+      clock: systemClock,
+      journal,
+      emit,
+      unit: () => bus.unit(unit),
+      pids: () => bus.processes(unit),
+      processes: (pids) => readProcesses(pids, contents),
+      get: httpGet,
+      probe: async (signal) => {
+        const now = await bus.unit(unit);
+        if (now.kind !== 'loaded') return { kind: 'not-run', message: `${unit} is ${now.kind}` };
+        const program = `${storeCurrent}/vgpu-probe`;
+        return runProbe({ unit: now, program, timeoutMs: probeTimeoutMs, signal, runner });
+      },
+      host: () =>
+        readHost(runner, {
+          sources: { ...host, defaultSocketExists: false },
+          shim: request.facts.shim,
+          timeoutMs: hostQuestionMs,
+        }),
+      followFile,
+    };
+  };
+
+  const work: Workplace = {
+    profile: (name) => loadProfile(name),
+    manifest: () => readManifest(disk),
+    inspect: async (profile, host, { quick = false, ask = true } = {}) =>
+      inspect(
+        {
+          root: '/',
+          runner,
+          manager: await manager(),
+          readManifest: () => readManifest(disk),
+          contents,
+          owners,
+        },
+        profile,
+        {
+          endpoint: host,
+          environmentHost: process.env['VGPU_HOST'],
+          shimDirectory: defaultShimDirectory(),
+          ask,
+          ...(quick ? { questionTimeoutMs: quickQuestionMs } : {}),
+        },
+      ),
+    planInstall,
+    planUninstall,
+    locked: async (command, task) => {
+      // Before the lock: where there is no systemd, nothing is left behind, not even a lock file.
+      await manager();
+      const lock = await acquireLock({ command, waitMs: options.lockWaitMs ?? lockWaitMs });
+      let done = false;
+      try {
+        const result = await task();
+        done = true;
+        return result;
+      } finally {
+        await lock.release({ remove: done && command === 'uninstall' });
+      }
+    },
+    recover: async (emit) => recover(await applyEffects(), emit),
+    apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),
+    rollback: async (unit, emit) => rollback(await applyEffects(), emit, unit),
+    settle: async (emit) => settle(await applyEffects(), emit),
+    unit: async (name) => (await manager()).unit(name),
+    mark: async (unit, signal) => {
+      const bus = await manager();
+      const looking = {
+        clock: systemClock,
+        pids: () => bus.processes(unit.name),
+        processes: (pids: readonly number[]) => readProcesses(pids, contents),
+      };
+      return {
+        // Without a journal that can be read the verdict will say so; it is no reason not to install.
+        cursor: await journal.tail().catch(() => null),
+        outputFile: await outputFile(unit),
+        looking: watchProcesses(looking, signal),
+      };
+    },
+    confirm: async (request, emit) => {
+      const effects = await confirmEffects(request, emit);
+      const now = await effects.unit();
+      const options: ConfirmOptions = {
+        profile: request.profile,
+        invocationId: now.kind === 'loaded' ? now.invocationId : null,
+        cursor: request.mark?.cursor ?? null,
+        restarts: request.mark !== null && now.kind === 'loaded' ? now.restarts : null,
+        libraryDirectories: libraryDirectories(request.profile),
+        timeoutMs: request.timeoutMs,
+        endpoint: request.facts.host.endpoint,
+        outputFile: request.mark?.outputFile ?? null,
+        looking: request.mark?.looking ?? null,
+        signal: request.signal,
+      };
+      return confirm(options, effects);
+    },
+    journal: options.journal ?? journalWriter(),
+  };
+  return {
+    work,
+    close: () => {
+      opening?.then(
+        (open) => open.close(),
+        () => {},
+      );
+    },
+  };
+}
+
+/**
+ * The file that takes the unit's output instead of the journal, and where it ends now. `file:` writes over
+ * old bytes without a sign which are new, so it is left out. One that will be truncated is followed from its
+ * present end too: until the service has emptied it, what stands there is of a former start.
+ */
+async function outputFile(unit: UnitFacts): Promise<Mark['outputFile']> {
+  if (unit.kind !== 'loaded') return null;
+  for (const target of [unit.standardError, unit.standardOutput]) {
+    const path = /^(?:append|truncate):(\/.*)$/.exec(target)?.[1];
+    if (path === undefined) continue;
+    const size = await fs.stat(path).then(
+      (found) => found.size,
+      () => 0,
+    );
+    return { path, offset: size };
+  }
+  return null;
+}
+
+/** How many of the directories that the consumer tries one after the other exist here. */
+function libraryDirectories(profile: Profile): number {
+  const root = new Root('/');
+  const found = profile.consumerLibraries.flatMap((pattern) => glob(root, pattern));
+  return new Set(found.filter((path) => root.realDirectory(path) !== null)).size;
+}

@@ -1,0 +1,66 @@
+/** uninstall: everything that the manifest owns goes, what stood there before comes back. */
+import type { Applied } from '../apply/types.js';
+import { VgpuError } from '../errors.js';
+import type { Emit } from '../output/types.js';
+import type { Profile } from '../profile/types.js';
+import { recoverFirst } from './install.js';
+import { refusal } from './refusal.js';
+import type { ReadyPlan, Workplace } from './workplace.js';
+
+export interface UninstallRequest {
+  readonly profile: Profile;
+  readonly restart: boolean;
+  readonly signal: AbortSignal;
+  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+}
+
+export type UninstallResult =
+  | { readonly kind: 'declined'; readonly plan: ReadyPlan }
+  | { readonly kind: 'done'; readonly plan: ReadyPlan; readonly applied: Applied };
+
+/** Throws a VgpuError as `install` does. Nothing installed is no failure: the plan is then empty. */
+export async function uninstall(
+  work: Workplace,
+  request: UninstallRequest,
+  emit: Emit,
+): Promise<UninstallResult> {
+  return work.locked('uninstall', async () => {
+    await recoverFirst(work, emit);
+    const plan = await planUninstall(work, request, emit);
+    if (plan.changes.length > 0 && !(await request.approve(plan))) return { kind: 'declined', plan };
+    if (request.signal.aborted) {
+      throw new VgpuError('stopped before anything was changed', {
+        kind: 'interrupted',
+        operation: 'uninstall',
+      });
+    }
+    const applied = await work.apply(plan, { keepUndo: false, signal: request.signal }, emit);
+    if (applied.changes > 0) {
+      await work.journal.write({
+        kind: 'uninstalled',
+        profile: plan.profile,
+        unit: plan.unit,
+        storeId: plan.storeId,
+        changes: applied.changes,
+      });
+    }
+    return { kind: 'done', plan, applied };
+  });
+}
+
+export async function planUninstall(
+  work: Workplace,
+  request: Pick<UninstallRequest, 'profile' | 'restart'>,
+  emit: Emit,
+): Promise<ReadyPlan> {
+  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${request.profile.unit}` });
+  const facts = await work.inspect(request.profile, null);
+  emit({ kind: 'facts', facts });
+  const plan = work.planUninstall(request.profile, facts, {
+    endpoint: null,
+    restart: request.restart,
+    force: false,
+  });
+  if (plan.kind === 'refused') throw refusal(plan, 'plan the removal');
+  return plan;
+}

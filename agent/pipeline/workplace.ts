@@ -1,0 +1,74 @@
+/**
+ * What the pipeline works with, handed in: the commands, the service and the tests each bring their own.
+ * Every member does one arrow of profile + machine -> plan -> apply -> confirm -> verdict.
+ */
+import type { Applied, Manifest, Recovery, RestartOutcome } from '../apply/types.js';
+import type { Verdict } from '../confirm/types.js';
+import type { ProcessWatch } from '../confirm/watch-processes.js';
+import type { MachineFacts, UnitFacts } from '../machine/types.js';
+import type { Emit } from '../output/types.js';
+import type { Plan, PlanOptions } from '../plan/types.js';
+import type { Profile } from '../profile/types.js';
+import type { JournalWriter } from '../systemd/journal-writer.js';
+
+export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
+
+export interface Workplace {
+  /** Throws a VgpuError (`profile`). */
+  profile(name: string): Profile;
+  /** What we own here; null when nothing is installed. */
+  manifest(): Promise<Manifest | null>;
+  /**
+   * `quick`: bounds what is asked of the host and a real GPU to two seconds. `ask: false` asks neither and
+   * keeps to files, bus and /proc.
+   */
+  inspect(
+    profile: Profile,
+    host: string | null,
+    options?: { readonly quick?: boolean; readonly ask?: boolean },
+  ): Promise<MachineFacts>;
+  planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
+  planUninstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
+  /**
+   * Holds the lock that the service shares while `work` runs. Throws a VgpuError (`refused`) when it is taken.
+   * `command` is told to others meanwhile; after an uninstall that is done nothing of the lock stays.
+   */
+  locked<T>(command: 'install' | 'uninstall' | 'repair', work: () => Promise<T>): Promise<T>;
+  /** Finishes or undoes what an earlier run left half done. */
+  recover(emit: Emit): Promise<Recovery>;
+  apply(plan: ReadyPlan, options: ApplyRequest, emit: Emit): Promise<Applied>;
+  /** After `apply` with `keepUndo`: takes everything back and restarts `unit`. */
+  rollback(unit: string, emit: Emit): Promise<RestartOutcome>;
+  /** After `apply` with `keepUndo`: lets the undo log go. */
+  settle(emit: Emit): Promise<void>;
+  unit(name: string): Promise<UnitFacts>;
+  /**
+   * Before a restart: notes where the journal and the unit's own output file end, since what comes later is of
+   * the next start, and begins to look at the unit's processes, since discovery can be over before the
+   * restart is. `stop` ends that looking; `confirm` with the mark does too.
+   */
+  mark(unit: UnitFacts, signal: AbortSignal): Promise<Mark>;
+  confirm(request: ConfirmRequest, emit: Emit): Promise<Verdict>;
+  readonly journal: JournalWriter;
+}
+
+export interface ApplyRequest {
+  readonly keepUndo: boolean;
+  readonly signal: AbortSignal;
+}
+
+export interface Mark {
+  readonly cursor: string | null;
+  readonly outputFile: { readonly path: string; readonly offset: number } | null;
+  readonly looking: ProcessWatch;
+}
+
+export interface ConfirmRequest {
+  readonly profile: Profile;
+  readonly facts: MachineFacts;
+  /** The place to read from after our restart; null judges the start that the unit is in. */
+  readonly mark: Mark | null;
+  /** Overrides the profile's time-outs. */
+  readonly timeoutMs: number | null;
+  readonly signal: AbortSignal;
+}

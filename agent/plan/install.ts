@@ -1,0 +1,307 @@
+/**
+ * What has to be done so that the consumer uses the shim. Pure: the same facts give the same plan, and facts that are
+ * as the plan would leave them give an empty one. A repair is the same plan.
+ *
+ * Order, so that a consumer that starts at any moment finds either the former state or the new one, each whole: first
+ * the store and `current` (nothing refers to them yet; on an upgrade this one rename is the switch), then what the
+ * shim reads, then what leads to it - loader, links, alternatives -, then the unit, which names it. systemd reads the
+ * drop-in only at daemon-reload, and by then all that it names is there. Uninstall goes the other way round.
+ */
+import { createHash } from 'node:crypto';
+import { itemsOfVersion } from '../apply/manifest.js';
+import type { LoadedUnit, MachineFacts, OwnedFileFacts } from '../machine/types.js';
+import { dropInPath, storeCurrent, storeRoot, storeVersions } from '../paths.js';
+import type { Profile } from '../profile/types.js';
+import { inForce, lastDropInPath, type WantedVariable, wantedDropIns, wantedVariables } from './drop-in.js';
+import {
+  guestConfChange,
+  guestConfText,
+  loaderConfChange,
+  loaderConfText,
+  readableChange,
+  writeChange,
+} from './our-files.js';
+import { type PublicLinks, publicLinks } from './public-links.js';
+import { installRefusals } from './refusals.js';
+import { outdatedReason } from './restart.js';
+import { servicePlan } from './service.js';
+import type { Change, Plan, PlanOptions, Warning } from './types.js';
+import { installWarnings } from './warnings.js';
+
+export function planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan {
+  const endpoint = options.endpoint ?? facts.host.endpoint;
+  const links = publicLinks(profile, facts);
+  const refusals = [...installRefusals(facts, options, endpoint), ...links.refusals];
+  const { unit } = facts;
+  if (refusals.length > 0 || unit.kind !== 'loaded') {
+    return { kind: 'refused', refusals, warnings: interruptedWarning(facts) };
+  }
+  const variables = wantedVariables(profile, facts, unit);
+  const store = storeChanges(facts);
+  const loader = [...loaderConfChange(facts), ...links.changes];
+  const dropIns = dropInChanges(profile, facts, unit, variables);
+  const service = servicePlan(facts, options, options.endpoint);
+  const made = [
+    ...adoptChanges(facts, wantedFiles(profile, facts, unit, variables, endpoint), links),
+    ...store,
+    ...guestConfChange(facts, endpoint),
+    ...loader,
+    ...ldconfigChange(facts, profile, [...store, ...loader]),
+    ...dropIns,
+    ...service.files,
+    ...reloadChange(unit, variables, dropIns, service.reload),
+  ];
+  // What an older plan made and this one does not want is given back only together with other work.
+  const changes = made.length === 0 ? [] : [...made, ...retireChanges(facts)];
+  return {
+    kind: 'ready',
+    intent: 'install',
+    profile: profile.name,
+    unit: unit.name,
+    storeId: facts.shim.id,
+    endpoint,
+    changes: [
+      ...changes,
+      ...restartChange(facts, unit, variables, options, dropService(changes, service.files)),
+      ...service.run,
+    ],
+    warnings: [
+      ...interruptedWarning(facts),
+      ...otherUnitWarning(facts, unit),
+      ...links.warnings,
+      ...installWarnings(facts, unit, endpoint, variables),
+    ],
+  };
+}
+
+/** The first thing a person has to know of a machine where a run was cut short. */
+export function interruptedWarning(facts: MachineFacts): readonly Warning[] {
+  if (!facts.interrupted) return [];
+  return [
+    {
+      code: 'interrupted-run',
+      message:
+        'a former run was cut short; what it left is cleared up before anything else, and the plan may change',
+      remedy: null,
+    },
+  ];
+}
+
+/** Our small files as they should be, to tell what is ours where the manifest was lost. */
+function wantedFiles(
+  profile: Profile,
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+  endpoint: string,
+): readonly WantedFile[] {
+  return [
+    { present: facts.guestConf, content: guestConfText(endpoint) },
+    { present: facts.loaderConf, content: loaderConfText },
+    ...wantedDropIns(profile, unit, variables).map(({ path, content }) => ({
+      present: presentDropIn(facts, unit, path),
+      content,
+    })),
+  ];
+}
+
+function storeChanges(facts: MachineFacts): readonly Change[] {
+  const { store, shim } = facts;
+  const changes: Change[] = [];
+  if (store.root.kind === 'absent') {
+    const reason = 'everything of ours is kept under this one directory';
+    changes.push({ kind: 'make-directory', path: storeRoot, mode: 0o755, reason });
+    changes.push({ kind: 'make-directory', path: storeVersions, mode: 0o755, reason });
+  }
+  const version = store.versions.find((one) => one.id === shim.id);
+  if (version === undefined) {
+    changes.push({
+      kind: 'store',
+      shim,
+      reason: `version ${shim.version} of the shim is not in the store yet`,
+    });
+  } else if (!version.intact) {
+    const reason = 'files of this version are missing or are not what was installed; they are written again';
+    changes.push({ kind: 'store', shim, reason });
+  } else if (!isOwned(facts, `${storeVersions}/${shim.id}`)) {
+    const reason = 'it is in the store, but no manifest says that it is ours; it is noted down';
+    changes.push({ kind: 'store', shim, reason });
+  }
+  const target = `versions/${shim.id}`;
+  if (store.current.kind !== 'link' || store.current.target !== target) {
+    const from = store.current.kind === 'link' ? `, is ${store.current.target} now` : '';
+    changes.push({
+      kind: 'write-link',
+      path: storeCurrent,
+      target,
+      before: store.current,
+      ownerPackage: null,
+      reason: `the version in use${from}; everything of ours goes through this link`,
+    });
+  } else if (!isOwned(facts, storeCurrent)) {
+    const reason = 'it leads to our store, but no manifest says that it is ours; it is noted down';
+    changes.push({ kind: 'adopt', path: storeCurrent, state: store.current, reason });
+  }
+  return changes;
+}
+
+function dropInChanges(
+  profile: Profile,
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+): readonly Change[] {
+  const wanted = wantedDropIns(profile, unit, variables);
+  const libraries = variables.filter((variable) => variable.preflight === 'library');
+  const preflight = {
+    user: facts.serviceUser,
+    required: libraries.flatMap((variable) => variable.entries),
+    inherited: libraries
+      // The loader splits LD_PRELOAD at blanks too.
+      .flatMap((variable) => variable.inherited.flatMap((entry) => entry.split(' ')))
+      .filter((entry) => entry.startsWith('/') && !entry.includes('%') && !entry.includes('$')),
+  };
+  const changes: Change[] = [];
+  for (const { path, content, reason } of wanted) {
+    const present = presentDropIn(facts, unit, path);
+    if (present.content === content) changes.push(...readableChange(present, 'tools of every user read it'));
+    else changes.push(writeChange(present, content, reason, preflight));
+  }
+  const last = lastDropInPath(unit.name);
+  const owned = facts.manifest?.items.find((item) => item.kind === 'file' && item.path === last);
+  if (owned?.kind === 'file' && !wanted.some((one) => one.path === last)) {
+    const reason = 'no other drop-in sets the same variables any more';
+    changes.push({ kind: 'remove-owned', path: last, restores: owned.before, reason });
+  }
+  return changes;
+}
+
+/** The facts list the first drop-in by itself; another is known from what systemd has read. */
+function presentDropIn(facts: MachineFacts, unit: LoadedUnit, path: string): OwnedFileFacts {
+  if (path === dropInPath(unit.name)) return facts.dropIn;
+  const loaded = unit.dropIns.find((dropIn) => dropIn.path === path);
+  if (loaded === undefined) return { path, state: { kind: 'absent' }, content: null };
+  const { content } = loaded;
+  const sha256 = createHash('sha256').update(content).digest('hex');
+  const owner = { uid: 0, gid: 0, mtimeNs: '0' };
+  const state = { kind: 'file' as const, size: Buffer.byteLength(content), sha256, mode: 0o644, ...owner };
+  return { path, state, content };
+}
+
+/**
+ * Where a manifest was lost (there is a store in use, and none): what is exactly as we make it is ours. Without a
+ * store nobody installed, and a file that happens to be the same is somebody's own.
+ */
+function adoptChanges(
+  facts: MachineFacts,
+  files: readonly WantedFile[],
+  links: PublicLinks,
+): readonly Change[] {
+  const { manifest, store } = facts;
+  if (manifest !== null || store.current.kind !== 'link' || store.versions.length === 0) return [];
+  const reason = 'it is as we make it, but no manifest says that it is ours; it is noted down';
+  const directories = [storeRoot, storeVersions].map((path) => ({ path, state: store.root }));
+  const present = files.filter((file) => file.present.content === file.content).map((file) => file.present);
+  const linked = facts.candidates.filter(
+    ({ path, state }) => state.kind === 'link' && state.target === links.wanted.get(path),
+  );
+  return [...directories, ...present, ...linked].map(({ path, state }) => ({
+    kind: 'adopt',
+    path,
+    state,
+    reason,
+  }));
+}
+
+interface WantedFile {
+  readonly present: OwnedFileFacts;
+  readonly content: string;
+}
+
+function isOwned({ manifest }: MachineFacts, path: string): boolean {
+  return manifest?.items.some((item) => item.kind !== 'alternative' && item.path === path) ?? false;
+}
+
+function ldconfigChange(facts: MachineFacts, profile: Profile, before: readonly Change[]): readonly Change[] {
+  const links = before.some((change) => change.kind !== 'adopt' && change.kind !== 'make-directory');
+  if (links) {
+    const reason = 'the loader finds libraries by its cache, which is built anew';
+    return [{ kind: 'ldconfig', links: false, reason }];
+  }
+  const wanted = new Set(Object.values(profile.publicLinks.names).map((name) => `${storeCurrent}/${name}`));
+  const missing = [...wanted].find((path) => !facts.loader.cache.some((entry) => entry.path === path));
+  if (missing === undefined) return [];
+  return [{ kind: 'ldconfig', links: false, reason: `the loader's cache does not have ${missing} yet` }];
+}
+
+/** What concerns only the service of ours is no reason to restart the consumer. */
+function dropService(changes: readonly Change[], service: readonly Change[]): readonly Change[] {
+  return changes.filter((change) => !service.includes(change));
+}
+
+function reloadChange(
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+  dropIns: readonly Change[],
+  service: boolean,
+): readonly Change[] {
+  if (dropIns.some((change) => change.kind === 'write-file' || change.kind === 'remove-owned')) {
+    return [{ kind: 'daemon-reload', reason: 'systemd reads drop-ins only then' }];
+  }
+  if (service) return [{ kind: 'daemon-reload', reason: 'systemd reads unit files only then' }];
+  if (inForce(unit, variables)) return [];
+  return [{ kind: 'daemon-reload', reason: 'the drop-in is there, but systemd has not read it yet' }];
+}
+
+/** Versions that nothing refers to any more. One that a process still uses is kept by the sweep. */
+function retireChanges({ store, shim, manifest }: MachineFacts): readonly Change[] {
+  return store.versions.flatMap(({ id }): readonly Change[] => {
+    if (id === shim.id || itemsOfVersion(manifest?.items ?? [], id).length === 0) return [];
+    return [
+      { kind: 'remove-store', id, reason: 'a former version; it goes when no process uses it any more' },
+    ];
+  });
+}
+
+function restartChange(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+  options: PlanOptions,
+  changes: readonly Change[],
+): readonly Change[] {
+  if (!options.restart) return [];
+  const reason = changes.some((change) => concernsConsumer(facts, change))
+    ? 'a program looks for GPUs once, at its start'
+    : outdatedReason(facts, unit, variables);
+  return reason === null ? [] : [{ kind: 'restart', unit: unit.name, reason }];
+}
+
+/** Would a start now go differently from one before? */
+function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolean {
+  switch (change.kind) {
+    case 'write-file':
+      // Only its mode is set right: what the running one has read was the same.
+      return change.content !== change.previousContent;
+    case 'write-link':
+    case 'alternative':
+    case 'remove-owned':
+      return true;
+    case 'store':
+      return !store.versions.some((version) => version.id === shim.id && version.intact);
+    default:
+      return false;
+  }
+}
+
+/** One manifest may serve several consumers; each has its drop-in. */
+function otherUnitWarning({ manifest }: MachineFacts, unit: LoadedUnit): readonly Warning[] {
+  if (manifest === null || manifest.unit === unit.name) return [];
+  return [
+    {
+      code: 'second-consumer',
+      message: `${manifest.unit} (profile ${manifest.profile}) is installed for already and stays so; vgpu-agent uninstall takes both away`,
+      remedy: null,
+    },
+  ];
+}

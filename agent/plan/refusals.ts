@@ -1,0 +1,139 @@
+/** Why nothing may be done. Pure. */
+import { parseEndpoint } from '../machine/endpoint.js';
+import type { MachineFacts, OwnedFileFacts } from '../machine/types.js';
+import { storeCurrent, storeRoot } from '../paths.js';
+import type { PlanOptions, Refusal } from './types.js';
+
+/** All of them, so that they can be mended in one go. */
+export function installRefusals(
+  facts: MachineFacts,
+  options: PlanOptions,
+  endpoint: string,
+): readonly Refusal[] {
+  return [
+    ...architectureRefusals(facts),
+    ...unitRefusals(facts),
+    ...gpuRefusals(facts, options),
+    ...endpointRefusals(endpoint),
+    ...storeRefusals(facts),
+    ...fileRefusals([facts.guestConf, facts.loaderConf, facts.dropIn]),
+  ];
+}
+
+function architectureRefusals({ distribution }: MachineFacts): readonly Refusal[] {
+  const { architecture, multiarch, prettyName } = distribution;
+  const wide = architecture === 'x86_64' && (multiarch === null || multiarch === 'x86_64-linux-gnu');
+  if (wide) return [];
+  const found =
+    architecture === 'x86_64' ? `${prettyName} is for ${multiarch ?? ''}` : `this machine is ${architecture}`;
+  return [
+    {
+      code: 'unsupported-architecture',
+      message: `${found}; the shim is built for 64-bit x86 only`,
+      remedy: 'use an x86_64 guest',
+    },
+  ];
+}
+
+function unitRefusals({ unit }: MachineFacts): readonly Refusal[] {
+  switch (unit.kind) {
+    case 'loaded':
+      return [];
+    case 'absent':
+      return [
+        {
+          code: 'unit-absent',
+          message: `there is no ${unit.name} on this machine`,
+          remedy: 'install the consumer first, or name another profile: vgpu-agent install --profile NAME',
+        },
+      ];
+    case 'masked':
+      return [
+        {
+          code: 'unit-masked',
+          message: `${unit.name} is masked${unit.path === '' ? '' : ` (${unit.path})`}: somebody does not want it to run`,
+          remedy: `if it shall run: systemctl unmask ${unit.name}`,
+        },
+      ];
+    case 'bad':
+      return [
+        {
+          code: 'unit-bad',
+          message: `systemd cannot load ${unit.name} (${unit.loadState}): ${unit.message}`,
+          remedy: `mend it first: systemctl status ${unit.name}; systemd-analyze verify ${unit.name}`,
+        },
+      ];
+  }
+}
+
+function gpuRefusals({ realGpu }: MachineFacts, { force }: PlanOptions): readonly Refusal[] {
+  if (realGpu.kind !== 'present' || !realGpu.works || force) return [];
+  return [
+    {
+      code: 'real-gpu-works',
+      message: `a real GPU works in this guest (${realGpu.evidence}); programs would lose it`,
+      remedy: 'if that is what you want: vgpu-agent install --force',
+    },
+  ];
+}
+
+function endpointRefusals(endpoint: string): readonly Refusal[] {
+  const parsed = parseEndpoint(endpoint);
+  if (parsed.kind !== 'bad') return [];
+  return [
+    {
+      code: 'bad-endpoint',
+      message: `${JSON.stringify(endpoint)} is no address of a host: ${parsed.reason}`,
+      remedy: 'name it: vgpu-agent install --host vsock:2:14833',
+    },
+  ];
+}
+
+function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
+  const { root, current } = store;
+  if (root.kind !== 'absent' && root.kind !== 'directory') {
+    const what = root.kind === 'link' ? `a link to ${root.target}` : `a ${root.kind}`;
+    return [notOurs(storeRoot, `is ${what}, not a directory`)];
+  }
+  switch (current.kind) {
+    case 'absent':
+      return [];
+    case 'link': {
+      const owned =
+        manifest?.items.some((item) => item.kind === 'link' && item.path === storeCurrent) ?? false;
+      const shape = /^versions\/[0-9a-f]{16}$/.test(current.target);
+      return owned || shape
+        ? []
+        : [notOurs(storeCurrent, `points to ${current.target}, which is no version of ours`)];
+    }
+    default:
+      return [notOurs(storeCurrent, `is a ${current.kind}, not a link of ours`)];
+  }
+}
+
+function notOurs(path: string, what: string): Refusal {
+  return { code: 'store-not-ours', message: `${path} ${what}`, remedy: `move ${path} away` };
+}
+
+function fileRefusals(files: readonly OwnedFileFacts[]): readonly Refusal[] {
+  return files.flatMap(({ path, state }) => {
+    if (state.kind === 'link' && state.target === '/dev/null') {
+      return [
+        {
+          code: 'file-masked',
+          message: `${path} is a link to /dev/null: somebody has switched it off`,
+          remedy: `if vgpu-agent may write it: rm ${path}`,
+        },
+      ];
+    }
+    if (state.kind !== 'directory' && state.kind !== 'other') return [];
+    const what = state.kind === 'directory' ? 'directory' : state.type;
+    return [
+      {
+        code: `${what}-in-the-way`,
+        message: `${path} is a ${what}, where a file has to be`,
+        remedy: `find out what made ${path} and move it away`,
+      },
+    ];
+  });
+}

@@ -1,0 +1,61 @@
+/** Whether the running consumer is of the state that the plan leaves behind. Pure. */
+import type { LoadedUnit, MachineFacts, ProcessFacts } from '../machine/types.js';
+import { storeRoot, storeVersions } from '../paths.js';
+import { hasEntries, type WantedVariable } from './drop-in.js';
+
+/** Why it has to be started again although nothing on the disk changes; null: it is up to date. */
+export function outdatedReason(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+): string | null {
+  if (unit.activeState === 'inactive')
+    return `${unit.name} does not run; it is started to see whether it finds the GPU`;
+  if (unit.activeState === 'failed') {
+    return `${unit.name} has failed (${unit.result}); it is started again to see whether it finds the GPU`;
+  }
+  for (const process of facts.processes) {
+    const old = oldLibrary(process, facts.shim.id);
+    if (old !== null) return `process ${process.pid} (${process.name}) still uses ${old}`;
+  }
+  const main = facts.processes.find((process) => process.pid === unit.mainPid);
+  if (main === undefined || main.unreadable?.includes('environ')) return null;
+  const missing = variables.find(
+    (variable) =>
+      variable.overridden === null &&
+      isLoaderVariable(variable.name) &&
+      !hasEntries(main.loaderEnvironment[variable.name], variable),
+  );
+  if (missing === undefined) return null;
+  return `process ${main.pid} (${main.name}) was started before ${missing.name} was set for it`;
+}
+
+/** Only these are read from /proc/PID/environ. */
+function isLoaderVariable(name: string): boolean {
+  return name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH';
+}
+
+/** A shim of another version, or one that has been replaced under it. */
+function oldLibrary(process: ProcessFacts, id: string): string | null {
+  const old = process.libraries.find(
+    (library) =>
+      library.path.startsWith(`${storeRoot}/`) &&
+      (library.deleted || !library.path.startsWith(`${storeVersions}/${id}/`)),
+  );
+  if (old === undefined) return null;
+  return old.deleted ? `${old.path}, which has been removed` : `the former version, ${old.path}`;
+}
+
+/** Does a running process of the unit still lean on us? For uninstall. */
+export function leansOnStore(facts: MachineFacts): string | null {
+  for (const process of facts.processes) {
+    const mapped = process.libraries.find((library) => library.path.startsWith(`${storeRoot}/`));
+    if (mapped !== undefined) return `process ${process.pid} (${process.name}) uses ${mapped.path}`;
+    const named = Object.entries(process.loaderEnvironment).find(([, value]) =>
+      value.split(':').some((entry) => entry === storeRoot || entry.startsWith(`${storeRoot}/`)),
+    );
+    if (named !== undefined)
+      return `process ${process.pid} (${process.name}) has ${named[0]} set to the store`;
+  }
+  return null;
+}

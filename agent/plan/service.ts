@@ -1,0 +1,126 @@
+/** The files of the service vgpu-agent.service, as changes. Pure. */
+import { dirname } from 'node:path';
+import type { MachineFacts, ServiceFile } from '../machine/types.js';
+import { agentConf, agentUnitFile } from '../paths.js';
+import { writeChange } from './our-files.js';
+import type { Change, PlanOptions } from './types.js';
+
+export interface ServicePlan {
+  /** Files and links. */
+  readonly files: readonly Change[];
+  /** systemd has to read its files again. */
+  readonly reload: boolean;
+  /** What comes last. */
+  readonly run: readonly Change[];
+}
+
+const nothing: ServicePlan = { files: [], reload: false, run: [] };
+
+/** `endpoint` is the one that was asked for; null: none was. */
+export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint: string | null): ServicePlan {
+  const { service } = facts;
+  if (service === undefined) return nothing;
+  const owned = isOwned(facts, agentUnitFile);
+  const wanted = options.service ?? owned;
+  if (!wanted) return owned ? removal(facts) : nothing;
+
+  // Only an address that is new was asked for; what a person wrote into agent.json since then counts.
+  const moved = endpoint === facts.manifest?.endpoint ? null : endpoint;
+  const files = service.files.flatMap((file) => fileChanges(file, moved));
+  const { link } = service;
+  if (link.state.kind !== 'link' || link.state.target !== link.target) {
+    files.push({
+      kind: 'write-link',
+      path: link.path,
+      target: link.target,
+      before: link.state,
+      ownerPackage: null,
+      reason: 'starts the service at boot',
+    });
+  }
+  const unitChanged = files.some((change) => 'path' in change && change.path === agentUnitFile);
+  const reload = files.some((change) => 'path' in change && change.path.startsWith('/etc/systemd/'));
+  const running = service.activeState === 'active' || service.activeState === 'activating';
+  const run: Change[] = [];
+  if (!running) {
+    run.push({
+      kind: 'service',
+      unit: service.unit,
+      action: 'start',
+      reason: 'it keeps all this as it is, and tells when it is not',
+    });
+  } else if (unitChanged) {
+    run.push({
+      kind: 'service',
+      unit: service.unit,
+      action: 'restart',
+      reason: 'its unit file is another now',
+    });
+  }
+  return { files, reload, run };
+}
+
+function fileChanges(
+  { present, content, editable }: ServiceFile,
+  endpoint: string | null,
+): readonly Change[] {
+  if (!editable) {
+    if (present.content === content) return [];
+    return [writeChange(present, content, reasons[present.path] ?? 'a file of the service')];
+  }
+  if (present.state.kind === 'absent') return [writeChange(present, content, reasons[present.path] ?? '')];
+  const changed = endpoint === null ? null : withHost(present.content, endpoint);
+  return changed === null ? [] : [writeChange(present, changed, `the host is at ${endpoint} now`)];
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  [agentConf]: 'what the service keeps true; yours to edit (vgpu-agent.json(5))',
+  [agentUnitFile]: 'the service that keeps all this as it is',
+  '/etc/dbus-1/system.d/org.vgpu.Agent1.conf': 'who may ask the service: everybody may read, root may act',
+  '/usr/lib/systemd/catalog/vgpu-agent.catalog': 'journalctl -x explains the entries of the service',
+};
+
+/** The text with another host; null when it names it already or is no object that could be changed. */
+function withHost(text: string | null, endpoint: string): string | null {
+  try {
+    const value: unknown = JSON.parse(text ?? '');
+    if (typeof value !== 'object' || value === null || Reflect.get(value, 'host') === endpoint) return null;
+    return `${JSON.stringify({ ...value, host: endpoint }, null, 2)}\n`;
+  } catch {
+    // The service has refused it already and says so; whoever edits it is not to lose his text.
+    return null;
+  }
+}
+
+function removal(facts: MachineFacts): ServicePlan {
+  const { service, manifest } = facts;
+  if (service === undefined) return nothing;
+  const paths = [service.link.path, ...service.files.map((file) => file.present.path).reverse()];
+  const files = paths.flatMap((path): readonly Change[] => {
+    const item = manifest?.items.find((one) => one.kind !== 'alternative' && one.path === path);
+    if (item?.kind !== 'file' && item?.kind !== 'link') return [];
+    return [{ kind: 'remove-owned', path, restores: item.before, reason: 'the service is not wanted' }];
+  });
+  return {
+    files: [...files, ...emptied(facts, paths)],
+    reload: files.length > 0,
+    run: [{ kind: 'service', unit: service.unit, action: 'stop', reason: 'it is not wanted any more' }],
+  };
+}
+
+/** Directories of ours in which only these paths are ours. */
+function emptied({ manifest }: MachineFacts, gone: readonly string[]): readonly Change[] {
+  const items = manifest?.items ?? [];
+  return items.flatMap((item): readonly Change[] => {
+    if (item.kind !== 'directory' || !gone.some((file) => dirname(file) === item.path)) return [];
+    const others = items.some(
+      (one) => one.kind !== 'alternative' && !gone.includes(one.path) && dirname(one.path) === item.path,
+    );
+    if (others) return [];
+    return [{ kind: 'remove-directory', path: item.path, reason: 'we made it; it goes if it is empty' }];
+  });
+}
+
+function isOwned({ manifest }: MachineFacts, path: string): boolean {
+  return manifest?.items.some((item) => item.kind === 'file' && item.path === path) ?? false;
+}

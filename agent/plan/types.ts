@@ -1,0 +1,121 @@
+/** A plan: what would be changed, in order, each with its reason. Pure data; apply/ carries it out. */
+import type { MachineFacts, PathState, ShimBuild } from '../machine/types.js';
+
+export interface PlanOptions {
+  /** `unix:PATH`, `vsock:CID:PORT` or `tcp:ADDR:PORT`; null takes the one that `facts.host` found. */
+  readonly endpoint: string | null;
+  readonly restart: boolean;
+  /** Go on although a real GPU works here. */
+  readonly force: boolean;
+  /** Shall the service be there? Absent or null: as it is. */
+  readonly service?: boolean | null;
+}
+
+export type Change =
+  | { readonly kind: 'make-directory'; readonly path: string; readonly mode: number; readonly reason: string }
+  | { readonly kind: 'store'; readonly shim: ShimBuild; readonly reason: string }
+  | {
+      /** It is as we would make it already, and no manifest says so (the manifest was lost): only noted down. */
+      readonly kind: 'adopt';
+      readonly path: string;
+      readonly state: PathState;
+      readonly reason: string;
+    }
+  | {
+      /** A small text file of ours. */
+      readonly kind: 'write-file';
+      readonly path: string;
+      readonly content: string;
+      readonly mode: number;
+      readonly before: PathState;
+      /** For the diff; null when there was none or it is not text. */
+      readonly previousContent: string | null;
+      readonly ownerPackage: string | null;
+      /** Libraries that the file makes the loader load: tried as the service's user just before it is written. */
+      readonly preflight?: Preflight;
+      readonly reason: string;
+    }
+  | {
+      readonly kind: 'write-link';
+      readonly path: string;
+      readonly target: string;
+      readonly before: PathState;
+      readonly ownerPackage: string | null;
+      readonly reason: string;
+    }
+  | {
+      readonly kind: 'alternative';
+      readonly group: string;
+      readonly path: string;
+      readonly priority: number;
+      readonly link: string;
+      readonly slaves: readonly { readonly link: string; readonly name: string; readonly path: string }[];
+      readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
+      readonly reason: string;
+    }
+  | {
+      readonly kind: 'remove-owned';
+      readonly path: string;
+      readonly restores: PathState;
+      readonly reason: string;
+    }
+  | { readonly kind: 'remove-store'; readonly id: string; readonly reason: string }
+  | {
+      readonly kind: 'remove-alternative';
+      readonly group: string;
+      readonly path: string;
+      readonly reason: string;
+    }
+  | { readonly kind: 'remove-directory'; readonly path: string; readonly reason: string }
+  | {
+      /** `links`: let ldconfig set the SONAME links too, as a package's trigger does. Else only the cache. */
+      readonly kind: 'ldconfig';
+      readonly links: boolean;
+      readonly reason: string;
+    }
+  | { readonly kind: 'daemon-reload'; readonly reason: string }
+  | { readonly kind: 'restart'; readonly unit: string; readonly reason: string }
+  | {
+      /** The service of ours: after everything else, since it works with what the other changes made. */
+      readonly kind: 'service';
+      readonly unit: string;
+      readonly action: 'start' | 'restart' | 'stop';
+      readonly reason: string;
+    };
+
+export interface Preflight {
+  readonly user: MachineFacts['serviceUser'];
+  /** Ours: nothing is written when one of them cannot be loaded. */
+  readonly required: readonly string[];
+  /** What the unit had already: kept, and told when it cannot be loaded. */
+  readonly inherited: readonly string[];
+}
+
+/** Something a person should know that no change here mends. */
+export interface Warning {
+  /** Stable, kebab-case: `output-bypasses-journal`, `sandbox-blocks-transport`. */
+  readonly code: string;
+  readonly message: string;
+  readonly remedy: string | null;
+}
+
+/** Why nothing may be done. */
+export interface Refusal {
+  readonly code: string;
+  readonly message: string;
+  readonly remedy: string;
+}
+
+export type Plan =
+  | { readonly kind: 'refused'; readonly refusals: readonly Refusal[]; readonly warnings: readonly Warning[] }
+  | {
+      readonly kind: 'ready';
+      readonly intent: 'install' | 'uninstall';
+      readonly profile: string;
+      readonly unit: string;
+      readonly storeId: string;
+      readonly endpoint: string;
+      /** Empty: nothing to do. */
+      readonly changes: readonly Change[];
+      readonly warnings: readonly Warning[];
+    };

@@ -1,0 +1,226 @@
+/**
+ * What has to be done so that the machine is as it was before the first install. Pure.
+ *
+ * The way back of install: first the unit forgets us (drop-in, daemon-reload), then nothing leads to the store any
+ * more (alternatives, links, loader), then the store goes. A consumer that starts in between finds the shim whole or
+ * not at all.
+ */
+import path from 'node:path';
+import { itemsOfVersion } from '../apply/manifest.js';
+import type { OwnedItem } from '../apply/types.js';
+import type { MachineFacts, OwnedFileFacts } from '../machine/types.js';
+import {
+  agentConf,
+  agentUnit,
+  agentUnitFile,
+  busPolicyFile,
+  catalogFile,
+  guestConf,
+  storeCurrent,
+  storeRoot,
+} from '../paths.js';
+import type { Profile } from '../profile/types.js';
+import { interruptedWarning } from './install.js';
+import { loaderConfText } from './our-files.js';
+import { leansOnStore } from './restart.js';
+import type { Change, Plan, PlanOptions, Warning } from './types.js';
+import { isVersionOf, versionsBeside } from './versioned.js';
+
+const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile]);
+
+type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
+
+/** Of the options only `restart` counts. */
+export function planUninstall(
+  profile: Profile,
+  facts: MachineFacts,
+  options: Pick<PlanOptions, 'restart'>,
+): Plan {
+  const { manifest } = facts;
+  const changes = manifest === null ? leftoverChanges(facts) : ownedChanges(facts, manifest.items);
+  const unit = manifest?.unit ?? profile.unit;
+  return {
+    kind: 'ready',
+    intent: 'uninstall',
+    profile: manifest?.profile ?? profile.name,
+    unit,
+    storeId: manifest?.storeId ?? '',
+    endpoint: manifest?.endpoint ?? facts.host.endpoint,
+    changes: [
+      ...changes,
+      ...restartChange(facts, unit, options, changes),
+      ...(ownsService(facts) ? [stopService] : []),
+    ],
+    warnings: [
+      ...interruptedWarning(facts),
+      ...(manifest === null ? traceWarnings(facts) : editWarnings(facts, manifest.items)),
+    ],
+  };
+}
+
+const stopService: Change = {
+  kind: 'service',
+  unit: agentUnit,
+  action: 'stop',
+  reason: 'there is nothing left to keep',
+};
+
+function ownsService({ manifest }: MachineFacts): boolean {
+  return manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+}
+
+function ownedChanges(facts: MachineFacts, items: readonly OwnedItem[]): readonly Change[] {
+  const reversed = [...items].reverse();
+  const placed = reversed.filter((item) => item.kind === 'file' || item.kind === 'link');
+  const dropIns = placed.filter((item) => item.path.startsWith('/etc/systemd/'));
+  const inStore = placed.filter((item) => item.path.startsWith(`${storeRoot}/`));
+  const configuration = placed.filter((item) => item.path === guestConf || serviceFiles.has(item.path));
+  const loader = placed.filter(
+    (item) => !dropIns.includes(item) && !inStore.includes(item) && !configuration.includes(item),
+  );
+  const alternatives = reversed.filter((item) => item.kind === 'alternative');
+  const leads = loader.length + alternatives.length > 0;
+  return [
+    ...dropIns.map((item) => giveBack(item, 'the unit no longer names the shim')),
+    ...(dropIns.length > 0 ? [reload('systemd forgets the drop-in only then')] : []),
+    ...alternatives.map(
+      ({ group, path }): Change => ({
+        kind: 'remove-alternative',
+        group,
+        path,
+        reason: 'the links of the group go back to the choice that was in use before',
+      }),
+    ),
+    ...loader.map((item) => giveBack(item, backReason(item))),
+    ...(leads ? [ldconfig(loader, facts)] : []),
+    ...configuration.map((item) =>
+      giveBack(
+        item,
+        item.path === guestConf ? 'nobody asks for the host any more' : 'the service is not there any more',
+      ),
+    ),
+    ...inStore
+      .filter((item) => item.path === storeCurrent)
+      .map((item) => giveBack(item, 'nothing leads to the store any more')),
+    ...storeIds(facts, items).map(
+      (id): Change => ({ kind: 'remove-store', id, reason: 'nothing leads to it any more' }),
+    ),
+    ...reversed
+      .filter((item) => item.kind === 'directory' && !isInVersion(item.path))
+      .map(
+        ({ path }): Change => ({
+          kind: 'remove-directory',
+          path,
+          reason: 'we made it; it goes if it is empty',
+        }),
+      ),
+  ];
+}
+
+function giveBack(item: PlacedItem, reason: string): Change {
+  return { kind: 'remove-owned', path: item.path, restores: item.before, reason };
+}
+
+function backReason({ before }: PlacedItem): string {
+  switch (before.kind) {
+    case 'absent':
+      return 'nothing was here before';
+    case 'link':
+      return `it was a link to ${before.target} before`;
+    default:
+      return `the ${before.kind} that was here before comes back`;
+  }
+}
+
+/**
+ * Where ldconfig sets the links itself, it has to set them once more if the driver's package was upgraded since: the
+ * link that comes back would dangle. Only then: setting links, it also deletes every link that dangles, and some of
+ * these may be what was there before the install.
+ */
+function ldconfig(loader: readonly PlacedItem[], facts: MachineFacts): Change {
+  const links = loader.some((item) => wasUpgraded(item, facts));
+  return { kind: 'ldconfig', links, reason: 'the loader forgets the store' };
+}
+
+/** Does the item's former link lead to a version that is gone, while another one is there? */
+function wasUpgraded({ path: file, before }: PlacedItem, facts: MachineFacts): boolean {
+  if (before.kind !== 'link') return false;
+  const former = path.resolve(path.dirname(file), before.target);
+  if (!isVersionOf(file, former)) return false;
+  const versions = versionsBeside(file, facts);
+  return versions.length > 0 && !versions.some((version) => version.path === former);
+}
+
+function reload(reason: string): Change {
+  return { kind: 'daemon-reload', reason };
+}
+
+/** Versions in the store that the manifest knows. */
+function storeIds(facts: MachineFacts, items: readonly OwnedItem[]): readonly string[] {
+  return facts.store.versions.map(({ id }) => id).filter((id) => itemsOfVersion(items, id).length > 0);
+}
+
+/** Goes with its version. */
+function isInVersion(directory: string): boolean {
+  return directory.startsWith(`${storeRoot}/versions/`);
+}
+
+/** Nothing is installed. systemd may still have in force what a killed run took away. */
+function leftoverChanges({ unit, dropIn }: MachineFacts): readonly Change[] {
+  if (unit.kind !== 'loaded' || dropIn.state.kind !== 'absent') return [];
+  const stale = Object.values(unit.environment).some((value) => value.includes(`${storeRoot}/`));
+  return stale &&
+    !unit.dropIns.some((one) => one.content.includes(`${storeRoot}/`)) &&
+    !unit.fragmentContent?.includes(`${storeRoot}/`)
+    ? [reload('the drop-in is gone, but systemd still has it in force')]
+    : [];
+}
+
+function restartChange(
+  facts: MachineFacts,
+  name: string,
+  options: Pick<PlanOptions, 'restart'>,
+  changes: readonly Change[],
+): readonly Change[] {
+  const { unit } = facts;
+  if (!options.restart || unit.kind !== 'loaded' || unit.name !== name) return [];
+  if (unit.activeState === 'inactive' || unit.activeState === 'failed') return [];
+  const reason = changes.some((change) => change.kind === 'daemon-reload')
+    ? 'it runs with an environment that it no longer has'
+    : leansOnStore(facts);
+  return reason === null ? [] : [{ kind: 'restart', unit: name, reason }];
+}
+
+function editWarnings(facts: MachineFacts, items: readonly OwnedItem[]): readonly Warning[] {
+  return [facts.dropIn, facts.loaderConf, facts.guestConf].flatMap((file) => {
+    const item = items.find((one) => one.kind === 'file' && one.path === file.path);
+    if (item?.kind !== 'file' || !isEdited(file, item.sha256)) return [];
+    return [
+      {
+        code: 'edited-file',
+        message: `${file.path} was edited since vgpu-agent wrote it; the edited text is kept as ${file.path}.vgpu-save`,
+        remedy: null,
+      },
+    ];
+  });
+}
+
+function isEdited({ state }: OwnedFileFacts, sha256: string): boolean {
+  return state.kind === 'file' && state.sha256 !== sha256;
+}
+
+function traceWarnings(facts: MachineFacts): readonly Warning[] {
+  const traces = [
+    ...(facts.store.versions.length > 0 ? [storeRoot] : []),
+    ...(facts.loaderConf.content === loaderConfText ? [facts.loaderConf.path] : []),
+    ...(facts.dropIn.content?.includes(`${storeCurrent}/`) ? [facts.dropIn.path] : []),
+  ];
+  if (traces.length === 0) return [];
+  return [
+    {
+      code: 'unowned-traces',
+      message: `no manifest says that anything here is ours, but there is ${traces.join(', ')}`,
+      remedy: 'run vgpu-agent install, which takes them over, and then vgpu-agent uninstall',
+    },
+  ];
+}

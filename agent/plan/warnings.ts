@@ -1,0 +1,211 @@
+/** What a person should know that no change of ours mends. Pure. */
+import path from 'node:path';
+import { type Endpoint, parseEndpoint } from '../machine/endpoint.js';
+import type { LoadedUnit, MachineFacts } from '../machine/types.js';
+import { guestConf, loaderConf, storeRoot } from '../paths.js';
+import type { WantedVariable } from './drop-in.js';
+import type { Warning } from './types.js';
+import { environmentFileVariables } from './unit-environment.js';
+
+export function installWarnings(
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  endpoint: string,
+  variables: readonly WantedVariable[],
+): readonly Warning[] {
+  return [
+    ...hostWarnings(facts, endpoint),
+    ...outputWarnings(unit),
+    ...sandboxWarnings(unit, endpoint),
+    ...userWarnings(facts, unit),
+    ...overrideWarnings(unit, variables),
+    ...environmentWarnings(unit),
+    ...loaderWarnings(facts),
+    ...gpuWarnings(facts),
+  ];
+}
+
+function hostWarnings({ host }: MachineFacts, endpoint: string): readonly Warning[] {
+  if (host.answer.kind !== 'unreachable' || host.endpoint !== endpoint) return [];
+  return [
+    {
+      code: 'host-unreachable',
+      message: `the host does not answer at ${endpoint}: ${host.answer.message}`,
+      remedy: `start vgpu-hostd on the host, or name another address: vgpu-agent install --host ADDRESS`,
+    },
+  ];
+}
+
+/** Where the journal does not get the lines, the verdict has less to go by. */
+function outputWarnings(unit: LoadedUnit): readonly Warning[] {
+  const bypasses = (['standardOutput', 'standardError'] as const).filter((key) => {
+    const kind = (unit[key].split(':')[0] ?? '').split('+')[0] ?? '';
+    return !['', 'journal', 'syslog', 'kmsg', 'inherit'].includes(kind);
+  });
+  if (bypasses.length === 0) return [];
+  const settings = bypasses.map(
+    (key) => `${key === 'standardOutput' ? 'StandardOutput' : 'StandardError'}=${unit[key]}`,
+  );
+  return [
+    {
+      code: 'output-bypasses-journal',
+      message: `${unit.name} has ${settings.join(' and ')}: its log does not reach the journal`,
+      remedy: `set StandardOutput=journal and StandardError=journal: systemctl edit ${unit.name}`,
+    },
+  ];
+}
+
+function sandboxWarnings(unit: LoadedUnit, text: string): readonly Warning[] {
+  const endpoint = parseEndpoint(text);
+  if (endpoint.kind === 'bad') return [];
+  const { sandbox } = unit;
+  const warnings: Warning[] = [];
+  const family = familyOf(endpoint);
+  const restriction = sandbox.restrictAddressFamilies;
+  if (restriction !== null && restriction.families.includes(family) === restriction.deny) {
+    warnings.push(
+      blocked(unit, `RestrictAddressFamilies= without ${family}`, `RestrictAddressFamilies=${family}`),
+    );
+  }
+  if (sandbox.privateNetwork && endpoint.kind === 'tcp') {
+    warnings.push(blocked(unit, 'PrivateNetwork=yes, which hides tcp hosts', 'PrivateNetwork=no'));
+  }
+  if (sandbox.privateNetwork && endpoint.kind === 'unix' && endpoint.path.startsWith('@')) {
+    warnings.push(blocked(unit, 'PrivateNetwork=yes, which hides abstract sockets', 'PrivateNetwork=no'));
+  }
+  const needed = [storeRoot, guestConf, ...(endpoint.kind === 'unix' ? [endpoint.path] : [])];
+  const hidden = [
+    ...sandbox.inaccessiblePaths.map((entry) => ({ setting: 'InaccessiblePaths', entry })),
+    ...sandbox.temporaryFileSystem.map((entry) => ({ setting: 'TemporaryFileSystem', entry })),
+  ];
+  for (const { setting, entry } of hidden) {
+    const directory = entry.replace(/^[-+]+/, '').split(':')[0] ?? '';
+    const lost = needed.filter((file) => isWithin(file, directory));
+    if (lost.length > 0) {
+      warnings.push(
+        blocked(
+          unit,
+          `${setting}=${directory}, which hides ${lost.join(' and ')}`,
+          `BindReadOnlyPaths=${lost.join(' ')}`,
+        ),
+      );
+    }
+  }
+  if (sandbox.rootDirectory !== '' && sandbox.rootDirectory !== '/') {
+    warnings.push(
+      blocked(
+        unit,
+        `RootDirectory=${sandbox.rootDirectory}, which hides ${needed.join(' and ')}`,
+        `BindReadOnlyPaths=${needed.join(' ')}`,
+      ),
+    );
+  }
+  return warnings;
+}
+
+function familyOf(endpoint: Exclude<ReturnType<typeof parseEndpoint>, { kind: 'bad' }> & Endpoint): string {
+  if (endpoint.kind === 'unix') return 'AF_UNIX';
+  if (endpoint.kind === 'vsock') return 'AF_VSOCK';
+  return endpoint.address.includes(':') ? 'AF_INET6' : 'AF_INET';
+}
+
+function isWithin(file: string, directory: string): boolean {
+  return (
+    directory !== '' &&
+    (file === directory || file.startsWith(directory.endsWith('/') ? directory : `${directory}/`))
+  );
+}
+
+function blocked(unit: LoadedUnit, what: string, setting: string): Warning {
+  return {
+    code: 'sandbox-blocks-transport',
+    message: `${unit.name} has ${what}: the shim cannot reach the host from there`,
+    remedy: `allow it: systemctl edit ${unit.name}, and under [Service] write ${setting}`,
+  };
+}
+
+function userWarnings({ serviceUser }: MachineFacts, unit: LoadedUnit): readonly Warning[] {
+  if (serviceUser !== null) return [];
+  return [
+    {
+      code: 'service-user-missing',
+      message: `${unit.name} runs as ${unit.user}${unit.group === '' ? '' : `:${unit.group}`}, which does not exist: it cannot start`,
+      remedy: `create the user, or change it: systemctl edit ${unit.name}`,
+    },
+  ];
+}
+
+function overrideWarnings(unit: LoadedUnit, variables: readonly WantedVariable[]): readonly Warning[] {
+  return variables.flatMap(({ name, overridden, entries, separator }) => {
+    if (overridden === null) return [];
+    return [
+      {
+        code: 'environment-overridden',
+        message: `${overridden} wins over the drop-in: ${unit.name} will not have our ${name}`,
+        remedy: overridden.startsWith('/')
+          ? `in ${overridden}, put ${entries.join(separator)}${separator} before the value of ${name}, or remove the line`
+          : `remove it: systemctl edit ${unit.name}`,
+      },
+    ];
+  });
+}
+
+/** Variables that keep a consumer from a GPU which is there. */
+function environmentWarnings(unit: LoadedUnit): readonly Warning[] {
+  const environment = new Map(Object.entries(unit.environment));
+  for (const file of unit.environmentFileContents ?? []) {
+    for (const [name, value] of environmentFileVariables(file.content)) environment.set(name, value);
+  }
+  const warnings: Warning[] = [];
+  const visible = environment.get('CUDA_VISIBLE_DEVICES');
+  if (visible !== undefined && !/^0(,|$)/.test(visible)) {
+    warnings.push({
+      code: 'devices-hidden-by-environment',
+      message: `${unit.name} has CUDA_VISIBLE_DEVICES=${JSON.stringify(visible)}, which may hide the GPU of the host`,
+      remedy: `remove it: systemctl edit ${unit.name}`,
+    });
+  }
+  const forced = environment.get('OLLAMA_LLM_LIBRARY');
+  if (forced !== undefined && forced !== '' && !/cuda/i.test(forced)) {
+    warnings.push({
+      code: 'library-forced',
+      message: `${unit.name} has OLLAMA_LLM_LIBRARY=${JSON.stringify(forced)}, which forces a library other than CUDA`,
+      remedy: `remove it: systemctl edit ${unit.name}`,
+    });
+  }
+  return warnings;
+}
+
+/** A file that sorts before ours names a directory with a driver's library: the loader prefers that one. */
+function loaderWarnings(facts: MachineFacts): readonly Warning[] {
+  const ours = path.basename(loaderConf);
+  const earlier = facts.loader.directories.filter(
+    ({ from }) => path.dirname(from) === path.dirname(loaderConf) && path.basename(from) < ours,
+  );
+  return earlier.flatMap((directory) => {
+    const found = facts.candidates.find(
+      (candidate) => path.dirname(candidate.path) === directory.path && candidate.state.kind !== 'absent',
+    );
+    if (found === undefined || found.vendor === 'vgpu') return [];
+    return [
+      {
+        code: 'loader-prefers-another',
+        message: `${directory.from} sorts before ${ours} and names ${directory.path}, where ${found.path} is: programs without our environment get that one`,
+        remedy: `rename ${directory.from} so that it sorts later, then run ldconfig`,
+      },
+    ];
+  });
+}
+
+function gpuWarnings({ realGpu }: MachineFacts): readonly Warning[] {
+  if (realGpu.kind !== 'present') return [];
+  return [
+    {
+      code: realGpu.works ? 'real-gpu-hidden' : 'real-gpu-broken',
+      message: realGpu.works
+        ? `a real GPU works in this guest (${realGpu.evidence}); programs will use the host's instead`
+        : `there is a real GPU in this guest that does not work (${realGpu.evidence})`,
+      remedy: realGpu.works ? 'vgpu-agent uninstall gives it back' : null,
+    },
+  ];
+}

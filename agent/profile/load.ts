@@ -1,0 +1,180 @@
+/** Finds profiles and reads them. A user's own come before the package's. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { errnoOf, VgpuError } from '../errors.js';
+import { packageRoot, userProfiles } from '../paths.js';
+import { type Place, parseJson } from './json.js';
+import { nearest } from './suggest.js';
+import type { Profile } from './types.js';
+import { createProfileValidator, type Problem, type ProfileValidator, readablePointer } from './validate.js';
+
+/** Where profiles are looked for, in this order, and the schema that they must fit. */
+export interface ProfilePlaces {
+  readonly directories: readonly string[];
+  readonly schema: string;
+}
+
+export interface ProfileName {
+  readonly name: string;
+  readonly path: string;
+}
+
+const operation = 'read profile';
+const nameSyntax = /^[a-z0-9][a-z0-9._-]{0,62}$/;
+/** No honest profile comes near it; a wrong file (a log, a model) must not be read whole. */
+const maxBytes = 1024 * 1024;
+
+export function defaultProfilePlaces(): ProfilePlaces {
+  const shipped = path.join(packageRoot(), 'profiles');
+  return { directories: [userProfiles, shipped], schema: path.join(shipped, 'profile.schema.json') };
+}
+
+/** Profiles by name; of two with one name the first directory's counts. Directories that are not there are passed over. */
+export function listProfiles(places: ProfilePlaces = defaultProfilePlaces()): readonly ProfileName[] {
+  const found = new Map<string, string>();
+  for (const directory of places.directories) {
+    for (const entry of entriesOf(directory)) {
+      const name = entry.slice(0, -'.json'.length);
+      if (!entry.endsWith('.json') || !nameSyntax.test(name) || found.has(name)) continue;
+      found.set(name, path.join(directory, entry));
+    }
+  }
+  const shipped = path.basename(places.schema, '.json');
+  found.delete(shipped);
+  return [...found].map(([name, file]) => ({ name, path: file })).sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function entriesOf(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return [];
+    throw new VgpuError(`cannot list the profiles in ${directory}: ${String(error)}`, {
+      kind: 'failed',
+      operation: 'list profiles',
+      path: directory,
+      cause: error,
+    });
+  }
+}
+
+/**
+ * Reads and checks the profile `name`. Throws a VgpuError of kind `profile` that
+ * names file, line, field, what was given and what is allowed (every problem at
+ * once), or, for an unknown name, the profiles that there are.
+ */
+export function loadProfile(name: string, places: ProfilePlaces = defaultProfilePlaces()): Profile {
+  const known = listProfiles(places);
+  const found = known.find((profile) => profile.name === name);
+  if (found === undefined) throw unknownProfile(name, known, places);
+  const profile = parseProfile(readText(found.path), found.path, validatorOf(places.schema));
+  if (profile.name !== name) {
+    throw badProfile(found.path, [
+      {
+        at: 'name',
+        message: `${JSON.stringify(profile.name)} was given, but the file is named ${JSON.stringify(`${name}.json`)}; allowed: ${JSON.stringify(name)}`,
+      },
+    ]);
+  }
+  return profile;
+}
+
+/** Checks the text of one profile; `file` is what errors call it. */
+export function parseProfile(text: string, file: string, validate: ProfileValidator): Profile {
+  const parsed = parseJson(text);
+  if (parsed.kind === 'bad') {
+    const { line, column } = parsed.place;
+    throw badProfile(file, [{ at: `line ${line}, column ${column}`, message: `no JSON: ${parsed.message}` }]);
+  }
+  const result = validate(parsed.value);
+  if (result.kind === 'ok') return result.profile;
+  throw badProfile(
+    file,
+    result.problems.map((problem) => ({ at: whereIs(problem, parsed.places), message: problem.message })),
+  );
+}
+
+function whereIs({ pointer }: Problem, places: ReadonlyMap<string, Place>): string {
+  const place = places.get(pointer);
+  const field = readablePointer(pointer);
+  return place === undefined ? field : `line ${place.line}, ${field}`;
+}
+
+function badProfile(
+  file: string,
+  problems: readonly { readonly at: string; readonly message: string }[],
+): VgpuError {
+  const lines = problems.map(({ at, message }) => `${at}: ${message}`);
+  const text = lines.length === 1 ? `${file}: ${lines[0]}` : `${file}:\n  ${lines.join('\n  ')}`;
+  return new VgpuError(text, {
+    kind: 'profile',
+    operation,
+    path: file,
+    remedy: 'mend the file; docs/profiles.md explains every field',
+  });
+}
+
+function unknownProfile(name: string, known: readonly ProfileName[], places: ProfilePlaces): VgpuError {
+  const names = known.map((profile) => profile.name);
+  const word = nearest(name, names);
+  const hint = word === null ? '' : ` Did you mean ${JSON.stringify(word)}?`;
+  const list = names.length === 0 ? 'There are none.' : `There are: ${names.join(', ')}.`;
+  const own = places.directories[0] ?? userProfiles;
+  return new VgpuError(`no profile is named ${JSON.stringify(name)}.${hint} ${list}`, {
+    kind: 'profile',
+    operation,
+    path: own,
+    remedy: `name one of these, or put a profile of your own into ${own}`,
+  });
+}
+
+const unreadable: Readonly<Record<string, string>> = {
+  EACCES: 'permission denied',
+  EISDIR: 'it is a directory',
+  ELOOP: 'its links lead in a circle',
+};
+
+function readText(file: string): string {
+  try {
+    const bytes = readFileSync(file);
+    if (bytes.length > maxBytes) {
+      throw badProfile(file, [
+        { at: 'the file', message: `${bytes.length} bytes; allowed: ${maxBytes} at most` },
+      ]);
+    }
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch (error) {
+    if (error instanceof VgpuError) throw error;
+    if (error instanceof TypeError)
+      throw badProfile(file, [{ at: 'the file', message: 'the text is not UTF-8' }]);
+    const code = errnoOf(error);
+    const why = code === undefined ? undefined : unreadable[code];
+    throw new VgpuError(
+      `cannot read ${file}: ${why ?? (error instanceof Error ? error.message : String(error))}`,
+      {
+        kind: 'profile',
+        operation,
+        path: file,
+        remedy: 'make it a file that you may read, or move it away',
+        cause: error,
+      },
+    );
+  }
+}
+
+/** A validator for the schema in `file`. A schema that cannot be used is a fault of the installation. */
+export function validatorOf(file: string): ProfileValidator {
+  try {
+    const schema: unknown = JSON.parse(readFileSync(file, 'utf8'));
+    if (typeof schema !== 'object' || schema === null) throw new TypeError('no object');
+    return createProfileValidator(schema);
+  } catch (error) {
+    throw new VgpuError(`cannot use the schema of profiles ${file}: ${String(error)}`, {
+      kind: 'internal',
+      operation: 'read schema',
+      path: file,
+      remedy: 'install vgpu-agent again; files of it are missing or damaged',
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,139 @@
+/** What a consumer needs: the content of one `profiles/<name>.json`, checked against `profiles/profile.schema.json`. */
+import type { Reason } from '../confirm/types.js';
+import type { DistributionFamily } from '../machine/types.js';
+
+export interface Profile {
+  /** 1; another number is refused. */
+  readonly schema: 1;
+  /** As typed after `--profile`; equals the file's name. */
+  readonly name: string;
+  readonly description: string;
+  /** The systemd service, with its suffix. */
+  readonly unit: string;
+  readonly processes: {
+    /** comm (15 bytes at most) of the process that systemd starts. */
+    readonly main: readonly string[];
+    /** comm of its children that do the GPU work. */
+    readonly children: readonly string[];
+  };
+  /** The consumer's own library directories: examined, counted for time-outs, never written. Globs allowed. */
+  readonly consumerLibraries: readonly string[];
+  readonly publicLinks: {
+    /** Names made in every directory: `libcuda.so`, `libcuda.so.1`, ... mapped to the file in the store. */
+    readonly names: Readonly<Record<string, string>>;
+    /**
+     * Directories by distribution family (`unknown` is the fall-back). `${multiarch}` stands for the
+     * triplet. `create: true` makes the links even where none was; else only what is there is repaired.
+     */
+    readonly directories: Readonly<
+      Partial<Record<DistributionFamily, readonly { readonly path: string; readonly create: boolean }[]>>
+    >;
+  };
+  /** What the drop-in sets. `${store}` stands for /opt/vgpu/current. */
+  readonly environment: readonly ProfileEnvironment[];
+  readonly readiness: Readiness;
+  /** How to see that it serves requests: `list` in the JSON that `path` answers is not empty. Absent: it cannot be told. */
+  readonly serving?: { readonly path: string; readonly list: string };
+  readonly timeouts: {
+    /** Seconds from restart to the verdict: base + perLibraryDirectory * (directories found). */
+    readonly baseSeconds: number;
+    readonly perLibraryDirectorySeconds: number;
+  };
+  readonly log: LogGrammar;
+  readonly evidence: EvidenceRules;
+  /** Variables of the unit that keep this consumer off the GPU; named as the reason when it is on the CPU. */
+  readonly overrides: readonly OverrideRule[];
+}
+
+export interface OverrideRule {
+  readonly variable: string;
+  /** Regular expression on the value. */
+  readonly value: string;
+  readonly reason: Reason;
+  readonly why: string;
+}
+
+export interface ProfileEnvironment {
+  readonly name: string;
+  /** Our entries; they come before what the unit already has. */
+  readonly entries: readonly string[];
+  /** Between entries, `:` for the loader's variables. */
+  readonly separator: string;
+  /** Every entry must be a library that the service's user can load. */
+  readonly preflight: 'library' | 'directory' | 'none';
+  /** Why it is set; becomes a comment in the drop-in. */
+  readonly why: string;
+}
+
+export type Readiness =
+  | {
+      readonly kind: 'http';
+      /** Environment variable of the unit that moves the address (`OLLAMA_HOST`), or null. */
+      readonly addressVariable: string | null;
+      readonly defaultAddress: string;
+      readonly path: string;
+    }
+  | { readonly kind: 'none' };
+
+/** How to read the consumer's log. `versions` are semver ranges; `*` fits an unknown version too. */
+export interface LogGrammar {
+  readonly format: 'logfmt' | 'text';
+  /**
+   * Lines that stand at the beginning of every start: what came before belongs to a former one and never
+   * counts. `first`: nothing about devices comes before it in a start.
+   */
+  readonly starts: readonly { readonly message: string; readonly first: boolean }[];
+  /** Finds the consumer's version: a regular expression with one group named `version`. */
+  readonly version: { readonly message: string } | null;
+  /** Finds the address it listens on: a regular expression with one group named `address`. */
+  readonly address: { readonly message: string } | null;
+  /** The lines that announce a device (or the CPU). */
+  readonly devices: readonly DeviceRule[];
+  /** Lines that say why not, the more specific first. */
+  readonly reasons: readonly ReasonRule[];
+  /** Lines after which discovery is over although no device line came (regular expressions on the message). */
+  readonly finished: readonly string[];
+}
+
+export interface DeviceRule {
+  readonly versions: string;
+  /** logfmt: the exact msg. text: a regular expression with groups named as `fields` below. */
+  readonly message: string;
+  /** logfmt keys (or group names), first present wins. */
+  readonly fields: {
+    readonly library: readonly string[];
+    readonly compute: readonly string[];
+    readonly name: readonly string[];
+    readonly pci: readonly string[];
+  };
+  /** Values for what such a line does not carry, e.g. `library` in a line that only CUDA prints. */
+  readonly fixed: Readonly<Partial<Record<'library' | 'compute' | 'name' | 'pci', string>>>;
+  /** Values of `library` (lower case) that count as a GPU for this project. */
+  readonly gpu: readonly string[];
+  /** Values of `library` (lower case) that mean CPU. */
+  readonly cpu: readonly string[];
+  /** Values of `compute` that mean the device is not usable (design 3's crashed probe: `0.0`). */
+  readonly degradedCompute: readonly string[];
+}
+
+export interface ReasonRule {
+  readonly reason: Reason;
+  readonly versions: string;
+  /** Regular expression on msg, or on the whole line where the line is not logfmt. */
+  readonly message: string;
+  /** Further conditions on fields, regular expressions by key. */
+  readonly fields: Readonly<Record<string, string>>;
+  /**
+   * `reason`: the line says why. `hint`: it is quoted as evidence, and names the reason only when the machine
+   * bears it out or nothing better is known. `contradicts`: a reason that also outweighs a device line.
+   */
+  readonly weight: 'reason' | 'hint' | 'contradicts';
+}
+
+export interface EvidenceRules {
+  /** A GPU verdict needs the shim in the maps of one of these, or the probe in the unit's environment. */
+  readonly mapsOf: 'main' | 'children' | 'either' | 'none';
+  /** Children end after discovery, so their absence is no evidence against. */
+  readonly childrenMayExit: boolean;
+  readonly probe: boolean;
+}

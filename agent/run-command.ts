@@ -1,0 +1,158 @@
+/**
+ * Runs a program: never a shell, always with a time-out, output as bytes.
+ * Handed in as a `CommandRunner`, so that callers can be tested against a
+ * recording one and so that nothing in the agent spawns on its own.
+ */
+import { spawn } from 'node:child_process';
+import type { Writable } from 'node:stream';
+import { errnoOf, VgpuError } from './errors.js';
+
+export interface CommandOptions {
+  /** Written to standard input, which is then closed. Without it standard input is empty. */
+  readonly input?: string | Uint8Array;
+  /**
+   * The child's whole environment. Default: this process's, with `LC_ALL=C.UTF-8` so that output can be
+   * parsed, and without LD_PRELOAD and LD_LIBRARY_PATH so that the answer does not depend on who asked.
+   */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Milliseconds until SIGTERM, and SIGKILL one second later. Default 30 000. */
+  readonly timeoutMs?: number;
+  readonly cwd?: string;
+}
+
+export interface CommandResult {
+  /** Exit status; null when a signal ended it. */
+  readonly code: number | null;
+  readonly signal: string | null;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  readonly timedOut: boolean;
+}
+
+export interface CommandRunner {
+  /**
+   * Resolves with whatever the program did, a non-zero status and a time-out included. Rejects with a
+   * VgpuError (`failed`, operation `run FILE`) only when it could not be started or wrote more than
+   * `maxOutputBytes`.
+   */
+  run(file: string, args: readonly string[], options?: CommandOptions): Promise<CommandResult>;
+}
+
+/** More than any tool that we call writes (`ldconfig -p` of a full desktop: 0.5 MB). */
+const maxOutputBytes = 16 * 1024 * 1024;
+const defaultTimeoutMs = 30_000;
+const killAfterMs = 1_000;
+/** After the program ended, a grandchild may hold its pipes open; what it says is not awaited longer. */
+const drainMs = 200;
+
+/** The runner that spawns for real. `base` is the environment that `env`'s default is made from. */
+export function spawnRunner(base: Readonly<Record<string, string | undefined>> = process.env): CommandRunner {
+  return { run: (file, args, options = {}) => runOnce(file, args, options, base) };
+}
+
+/** `base` fit for a tool whose output is parsed: C.UTF-8, no loader variables. */
+export function toolEnvironment(base: Readonly<Record<string, string | undefined>>): Record<string, string> {
+  const environment: Record<string, string> = {};
+  for (const [name, value] of Object.entries(base)) {
+    if (value === undefined || name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH') continue;
+    environment[name] = value;
+  }
+  environment['LC_ALL'] = 'C.UTF-8';
+  return environment;
+}
+
+function runOnce(
+  file: string,
+  args: readonly string[],
+  options: CommandOptions,
+  base: Readonly<Record<string, string | undefined>>,
+): Promise<CommandResult> {
+  return new Promise((resolve, reject) => {
+    const chunks: { stdout: Buffer[]; stderr: Buffer[] } = { stdout: [], stderr: [] };
+    let received = 0;
+    let timedOut = false;
+    let settled = false;
+    const timers: NodeJS.Timeout[] = [];
+
+    const child = spawn(file, [...args], {
+      env: options.env === undefined ? toolEnvironment(base) : { ...options.env },
+      stdio: ['pipe', 'pipe', 'pipe'],
+      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+    });
+
+    const settle = (end: () => void): void => {
+      if (settled) return;
+      settled = true;
+      for (const timer of timers) clearTimeout(timer);
+      child.stdin.destroy();
+      child.stdout.destroy();
+      child.stderr.destroy();
+      end();
+    };
+    const finish = (code: number | null, signal: NodeJS.Signals | null): void =>
+      settle(() =>
+        resolve({
+          code,
+          signal,
+          stdout: Buffer.concat(chunks.stdout),
+          stderr: Buffer.concat(chunks.stderr),
+          timedOut,
+        }),
+      );
+
+    for (const name of ['stdout', 'stderr'] as const) {
+      child[name].on('data', (chunk: Buffer) => {
+        received += chunk.length;
+        if (received <= maxOutputBytes) {
+          chunks[name].push(chunk);
+          return;
+        }
+        child.kill('SIGKILL');
+        settle(() => reject(tooMuchOutput(file)));
+      });
+      child[name].on('error', () => {});
+    }
+    child.on('error', (cause) => {
+      // A kill that fails is reported here too; the exit event still comes then.
+      if (child.pid === undefined) settle(() => reject(cannotStart(file, cause)));
+    });
+    child.on('close', finish);
+    child.on('exit', (code, signal) => {
+      timers.push(setTimeout(() => finish(code, signal), drainMs));
+    });
+    timers.push(
+      setTimeout(() => {
+        timedOut = true;
+        child.kill('SIGTERM');
+        timers.push(setTimeout(() => child.kill('SIGKILL'), killAfterMs));
+      }, options.timeoutMs ?? defaultTimeoutMs),
+    );
+    feed(child.stdin, options.input);
+  });
+}
+
+/** A program that does not read its input must not bring us down with EPIPE. */
+function feed(stdin: Writable, input: string | Uint8Array | undefined): void {
+  stdin.on('error', () => {});
+  stdin.end(input ?? '');
+}
+
+function cannotStart(file: string, cause: Error): VgpuError {
+  const code = errnoOf(cause);
+  const why = code === 'ENOENT' ? 'no such program' : (code ?? cause.message);
+  return new VgpuError(`cannot run ${JSON.stringify(file)}: ${why}`, {
+    kind: 'failed',
+    operation: `run ${file}`,
+    path: file,
+    remedy: code === 'ENOENT' ? `install the package that provides ${file}` : `check ${file}`,
+    cause,
+  });
+}
+
+function tooMuchOutput(file: string): VgpuError {
+  return new VgpuError(`${file} wrote more than ${maxOutputBytes} bytes`, {
+    kind: 'failed',
+    operation: `run ${file}`,
+    path: file,
+  });
+}

@@ -1,0 +1,69 @@
+/** The service of ours, asked over the bus. It may not run: then there is nobody, and that is no failure. */
+import { type BusConnection, BusError, connectBus } from './connection.js';
+import { bagOf, type PropertyBag } from './properties.js';
+
+export const agentName = 'org.vgpu.Agent1';
+export const agentPath = '/org/vgpu/Agent1';
+
+export interface AgentClient {
+  properties(): Promise<PropertyBag>;
+  metrics(): Promise<string>;
+  /** Calls the listener at every signal of the service, and once with null when the service or the bus goes. */
+  watch(
+    listener: (signal: { readonly member: string; readonly body: readonly unknown[] } | null) => void,
+  ): Promise<void>;
+  close(): void;
+}
+
+/** Null when the service does not run, or there is no system bus. Does not start it. */
+export async function findAgent(): Promise<AgentClient | null> {
+  let bus: BusConnection;
+  try {
+    bus = await connectBus();
+  } catch {
+    return null;
+  }
+  const owner = await bus
+    .call({ ...dbus, member: 'GetNameOwner', signature: 's', body: [agentName] })
+    .catch((error: unknown) => {
+      if (error instanceof BusError) return null;
+      throw error;
+    });
+  if (owner === null) {
+    bus.close();
+    return null;
+  }
+  const call = (name: string, member: string, signature: string, body: readonly unknown[]) =>
+    bus.call({ destination: agentName, path: agentPath, interface: name, member, signature, body });
+  return {
+    async properties() {
+      const [bag] = await call('org.freedesktop.DBus.Properties', 'GetAll', 's', [agentName]);
+      return bagOf(bag);
+    },
+    async metrics() {
+      const [text] = await call(agentName, 'Metrics', '', []);
+      return String(text);
+    },
+    async watch(listener) {
+      const [unique] = owner;
+      bus.onSignal((signal) => {
+        if (signal.interface === agentName && signal.sender === unique) listener(signal);
+        else if (signal.member === 'NameOwnerChanged' && signal.body[0] === agentName) listener(null);
+      });
+      bus.closed.then(() => listener(null));
+      for (const rule of [
+        `type='signal',sender='${agentName}',interface='${agentName}'`,
+        `type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='${agentName}'`,
+      ]) {
+        await bus.call({ ...dbus, member: 'AddMatch', signature: 's', body: [rule] });
+      }
+    },
+    close: () => bus.close(),
+  };
+}
+
+const dbus = {
+  destination: 'org.freedesktop.DBus',
+  path: '/org/freedesktop/DBus',
+  interface: 'org.freedesktop.DBus',
+} as const;

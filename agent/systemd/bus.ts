@@ -1,0 +1,261 @@
+/** systemd's manager over D-Bus: what a unit is, reload, restart with the job's end awaited. */
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { VgpuError } from '../errors.js';
+import type { DropIn, UnitFacts } from '../machine/types.js';
+import { type BusConnection, BusError, connectBus } from './connection.js';
+import { bagOf, type PropertyBag, structs, text, texts } from './properties.js';
+import type { JobResult, Manager } from './types.js';
+import { unitFacts } from './unit-facts.js';
+
+const destination = 'org.freedesktop.systemd1';
+const managerPath = '/org/freedesktop/systemd1';
+const managerInterface = 'org.freedesktop.systemd1.Manager';
+const unitInterface = 'org.freedesktop.systemd1.Unit';
+const serviceInterface = 'org.freedesktop.systemd1.Service';
+
+/**
+ * Connects to the systemd that booted this machine. Throws a VgpuError: `refused` when the machine was not
+ * booted with systemd (nothing can be done here, and nothing was), `failed` when its bus does not answer.
+ */
+export async function openManager(options: { readonly address?: string } = {}): Promise<Manager> {
+  requireSystemd();
+  return managerOn(await connectBus(options.address));
+}
+
+/** sd_booted(3): the one sign that systemd is PID 1 here. */
+export function requireSystemd(exists: (path: string) => boolean = existsSync): void {
+  if (exists('/run/systemd/system')) return;
+  throw new VgpuError('this machine was not booted with systemd: /run/systemd/system does not exist', {
+    kind: 'refused',
+    operation: 'find systemd',
+    path: '/run/systemd/system',
+    remedy: 'run vgpu-agent in the guest itself, not in a container or chroot of it',
+  });
+}
+
+/** A Manager on a connection; `close()` closes the connection. */
+export function managerOn(bus: BusConnection): Manager {
+  const manager = (member: string, signature = '', body: readonly unknown[] = []) =>
+    bus.call({ destination, path: managerPath, interface: managerInterface, member, signature, body });
+
+  const properties = async (path: string, name: string): Promise<PropertyBag> => {
+    const [bag] = await bus.call({
+      destination,
+      path,
+      interface: 'org.freedesktop.DBus.Properties',
+      member: 'GetAll',
+      signature: 's',
+      body: [name],
+    });
+    return bagOf(bag);
+  };
+
+  const jobs = jobWatcher(bus, () => manager('Subscribe').catch(ignoreSubscribed));
+
+  const job = (verb: 'Start' | 'Stop', name: string, timeoutMs: number): Promise<JobResult> =>
+    explain(`${verb.toLowerCase()} ${name}`, name, () => {
+      const enqueue = async (): Promise<string> =>
+        String((await manager(`${verb}Unit`, 'ss', [name, 'replace']))[0]);
+      return jobs.run(enqueue, name, timeoutMs);
+    });
+
+  return {
+    unit: (name) => explain(`read unit ${name}`, name, () => readUnit(name, manager, properties)),
+    reload: () =>
+      explain('reload systemd', undefined, async () => {
+        await manager('Reload');
+      }),
+    restart: (name, timeoutMs) =>
+      explain(`restart ${name}`, name, async () => {
+        // The start limit counts our restart too: without this, a consumer that crash-loops could not be
+        // helped, and a second install within seconds would be refused by systemd.
+        await manager('ResetFailedUnit', 's', [name]).catch(ignoreNotLoaded);
+        const enqueue = async (): Promise<string> =>
+          String((await manager('RestartUnit', 'ss', [name, 'replace']))[0]);
+        return jobs.run(enqueue, name, timeoutMs);
+      }),
+    start: (name, timeoutMs) => job('Start', name, timeoutMs),
+    stop: (name, timeoutMs) => job('Stop', name, timeoutMs),
+    processes: (name) =>
+      explain(`list processes of ${name}`, name, async () => {
+        const [list] = await manager('GetUnitProcesses', 's', [name]);
+        if (!Array.isArray(list)) return [];
+        // (cgroup, pid, command line)
+        return list
+          .map((process) => Number(Array.isArray(process) ? process[1] : Number.NaN))
+          .filter(Number.isInteger);
+      }),
+    close: () => bus.close(),
+  };
+}
+
+async function readUnit(
+  name: string,
+  manager: (member: string, signature: string, body: readonly unknown[]) => Promise<readonly unknown[]>,
+  properties: (path: string, name: string) => Promise<PropertyBag>,
+): Promise<UnitFacts> {
+  // LoadUnit answers for units that do not exist too; GetUnit knows only loaded ones.
+  const [object] = await manager('LoadUnit', 's', [name]);
+  const path = String(object);
+  const unit = await properties(path, unitInterface);
+  const loaded = text(unit, 'LoadState') === 'loaded';
+  const service = loaded && name.endsWith('.service') ? await properties(path, serviceInterface) : {};
+  const fragment = text(unit, 'FragmentPath');
+  const dropIns: DropIn[] = [];
+  for (const dropIn of loaded ? texts(unit, 'DropInPaths') : []) {
+    dropIns.push({ path: dropIn, content: await contentOf(dropIn) });
+  }
+  const environmentFiles: DropIn[] = [];
+  for (const [file] of structs(service, 'EnvironmentFiles')) {
+    const content = await contentOf(String(file));
+    if (content !== '') environmentFiles.push({ path: String(file), content });
+  }
+  return unitFacts({
+    name,
+    unit,
+    service,
+    dropIns,
+    environmentFiles,
+    fragment: loaded && fragment !== '' ? await contentOf(fragment) : '',
+  });
+}
+
+/** Unit files may vanish between the bus's answer and our read; systemd then knows more than the disk. */
+async function contentOf(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+interface Waiting {
+  resolve(result: JobResult): void;
+  /** The connection is over. */
+  lost(): void;
+}
+
+interface JobWatcher {
+  /** Asks for a job through `enqueue` (which resolves with its object path) and waits for its result. */
+  run(enqueue: () => Promise<string>, unit: string, timeoutMs: number): Promise<JobResult>;
+}
+
+/**
+ * JobRemoved is listened for before the job is asked for, because it may come before the reply that names
+ * the job. What ends meanwhile is kept only as long as somebody waits.
+ */
+function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknown>): JobWatcher {
+  const ended = new Map<string, JobResult>();
+  const waiting = new Map<string, Waiting>();
+  let running = 0;
+  let subscribed: Promise<void> | null = null;
+  bus.closed.then(() => {
+    for (const one of waiting.values()) one.lost();
+  });
+
+  const subscribe = async (): Promise<void> => {
+    bus.onSignal((signal) => {
+      if (signal.path !== managerPath || signal.member !== 'JobRemoved' || running === 0) return;
+      const [, job, , result] = signal.body;
+      ended.set(String(job), String(result));
+      waiting.get(String(job))?.resolve(String(result));
+    });
+    const rule = `type='signal',sender='${destination}',path='${managerPath}',interface='${managerInterface}',member='JobRemoved'`;
+    await bus.call({
+      destination: 'org.freedesktop.DBus',
+      path: '/org/freedesktop/DBus',
+      interface: 'org.freedesktop.DBus',
+      member: 'AddMatch',
+      signature: 's',
+      body: [rule],
+    });
+    await subscribeToManager();
+  };
+
+  const result = async (job: string, unit: string, timeoutMs: number): Promise<JobResult> => {
+    const early = ended.get(job);
+    if (early !== undefined) return early;
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      return await new Promise<JobResult>((resolve, reject) => {
+        waiting.set(job, { resolve, lost: () => reject(busLost(unit)) });
+        timer = setTimeout(() => reject(jobTimeout(unit, timeoutMs)), timeoutMs);
+      });
+    } finally {
+      clearTimeout(timer);
+      waiting.delete(job);
+    }
+  };
+
+  return {
+    async run(enqueue, unit, timeoutMs) {
+      subscribed ??= subscribe();
+      await subscribed;
+      running += 1;
+      try {
+        return await result(await enqueue(), unit, timeoutMs);
+      } finally {
+        running -= 1;
+        if (running === 0) ended.clear();
+      }
+    },
+  };
+}
+
+/** The connection is shared: somebody else may have subscribed it already. */
+function ignoreSubscribed(error: unknown): readonly unknown[] {
+  if (error instanceof BusError && error.type === 'org.freedesktop.systemd1.AlreadySubscribed') return [];
+  throw error;
+}
+
+function ignoreNotLoaded(error: unknown): readonly unknown[] {
+  if (error instanceof BusError && error.type === 'org.freedesktop.systemd1.NoSuchUnit') return [];
+  throw error;
+}
+
+function jobTimeout(unit: string, timeoutMs: number): VgpuError {
+  return new VgpuError(`systemd has not restarted ${unit} within ${timeoutMs / 1000} s`, {
+    kind: 'failed',
+    operation: `restart ${unit}`,
+    path: unit,
+    remedy: `look at \`systemctl status ${unit}\` and \`systemctl list-jobs\``,
+  });
+}
+
+function busLost(unit: string): VgpuError {
+  return new VgpuError(`the system bus went away while ${unit} was restarting`, {
+    kind: 'failed',
+    operation: `restart ${unit}`,
+    path: unit,
+    remedy: `look at \`systemctl status ${unit}\`, then run the command again`,
+  });
+}
+
+/** Turns a BusError into a VgpuError that says what we were doing. */
+async function explain<T>(operation: string, unit: string | undefined, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof BusError)) throw error;
+    throw new VgpuError(`cannot ${operation}: ${error.message} (${error.type})`, {
+      kind: 'failed',
+      operation,
+      ...(unit === undefined ? {} : { path: unit }),
+      remedy: remedyFor(error, unit),
+      cause: error,
+    });
+  }
+}
+
+function remedyFor(error: BusError, unit: string | undefined): string {
+  switch (error.type) {
+    case 'org.freedesktop.DBus.Error.AccessDenied':
+    case 'org.freedesktop.DBus.Error.InteractiveAuthorizationRequired':
+      return 'run it as root (sudo)';
+    case 'org.freedesktop.systemd1.UnitMasked':
+      return `systemctl unmask ${unit ?? ''}`.trim();
+    default:
+      return unit === undefined ? 'look at `journalctl -b _PID=1`' : `look at \`systemctl status ${unit}\``;
+  }
+}

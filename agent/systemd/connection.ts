@@ -1,0 +1,275 @@
+/**
+ * One connection to the system bus, with what dbus-next leaves out: a limit on every wait, failures as
+ * VgpuError, and an end that ends. dbus-next is loaded here and nowhere else.
+ *
+ * Seen in dbus-next 0.10.2: calls that are under way when the stream ends are never settled; the process
+ * does not exit without disconnect(); match rules that were added are never removed, so signals are
+ * subscribed once for the connection's life.
+ */
+import { errnoOf, VgpuError } from '../errors.js';
+
+/** The system bus's socket when DBUS_SYSTEM_BUS_ADDRESS does not say otherwise. */
+const systemBusSocket = '/run/dbus/system_bus_socket';
+const connectTimeoutMs = 10_000;
+/** D-Bus's own default for a reply. */
+const callTimeoutMs = 25_000;
+
+export interface BusCall {
+  readonly destination: string;
+  readonly path: string;
+  readonly interface: string;
+  readonly member: string;
+  readonly signature?: string;
+  readonly body?: readonly unknown[];
+}
+
+export interface BusSignal {
+  readonly sender: string;
+  readonly path: string;
+  readonly interface: string;
+  readonly member: string;
+  readonly body: readonly unknown[];
+}
+
+/** The error that a service answered with. */
+export class BusError extends Error {
+  override readonly name = 'BusError';
+  /** `org.freedesktop.systemd1.NoSuchUnit` and the like. */
+  readonly type: string;
+
+  constructor(type: string, message: string) {
+    super(message);
+    this.type = type;
+  }
+}
+
+/** A method call that somebody makes to us. */
+export interface IncomingCall {
+  /** The caller's unique name, which the bus vouches for. */
+  readonly sender: string;
+  readonly path: string;
+  readonly interface: string;
+  readonly member: string;
+  readonly body: readonly unknown[];
+}
+
+export type BusAnswer =
+  | { readonly kind: 'reply'; readonly signature: string; readonly body: readonly unknown[] }
+  | { readonly kind: 'error'; readonly type: string; readonly message: string };
+
+export interface OutgoingSignal {
+  readonly path: string;
+  readonly interface: string;
+  readonly member: string;
+  readonly signature: string;
+  readonly body: readonly unknown[];
+}
+
+export interface BusConnection {
+  /**
+   * Sends a method call and resolves with the reply's body. Rejects with a BusError when the service
+   * answers with an error, and with a VgpuError (`failed`) when the bus is gone or silent for 25 s.
+   */
+  call(call: BusCall): Promise<readonly unknown[]>;
+  /** Hears every signal that the bus delivers, until `stop` is called. Does not add a match rule. */
+  onSignal(listener: (signal: BusSignal) => void): () => void;
+  /** Answers method calls to this connection; `handler` gives null for what is not its business. */
+  serve(handler: (call: IncomingCall) => Promise<BusAnswer> | null): void;
+  /** Sends a signal to whoever listens; silently nothing when the connection is over. */
+  emit(signal: OutgoingSignal): void;
+  /** A value as D-Bus's type `v`. */
+  variant(signature: string, value: unknown): unknown;
+  /** Resolves when the connection is over, whoever ended it. */
+  readonly closed: Promise<void>;
+  close(): void;
+}
+
+/**
+ * Connects to the system bus. Rejects with a VgpuError (`failed`, operation `connect to the system bus`)
+ * within ten seconds when nobody answers.
+ */
+export async function connectBus(
+  address: string | undefined = process.env['DBUS_SYSTEM_BUS_ADDRESS'],
+): Promise<BusConnection> {
+  const { default: dbus } = await import('dbus-next');
+  const bus = dbus.sessionBus({ busAddress: busAddress(address) });
+
+  let over = false;
+  let finish: () => void = () => {};
+  const closed = new Promise<void>((resolve) => {
+    finish = () => {
+      over = true;
+      resolve();
+    };
+  });
+  let gone: VgpuError | null = null;
+  // Not a race with one promise for the connection's life: that would keep every answer there ever was.
+  const waiting = new Set<(error: VgpuError) => void>();
+  const fail = (cause: unknown): void => {
+    finish();
+    gone ??= busGone(address, cause);
+    for (const reject of [...waiting]) reject(gone);
+  };
+  // Both stay for good: a late error event without a listener would end the process.
+  bus.on('error', fail);
+  streamOf(bus)?.on('close', () => fail(new Error('the connection was closed')));
+
+  const withLimit = <T>(work: Promise<T>, milliseconds: number, what: string): Promise<T> =>
+    new Promise<T>((resolve, reject) => {
+      const settled = (): void => {
+        clearTimeout(timer);
+        waiting.delete(refuse);
+      };
+      const refuse = (error: VgpuError): void => {
+        settled();
+        reject(error);
+      };
+      const timer = setTimeout(() => refuse(noAnswer(what, milliseconds)), milliseconds);
+      waiting.add(refuse);
+      work.then(
+        (value) => {
+          settled();
+          resolve(value);
+        },
+        (error: unknown) => {
+          settled();
+          reject(error);
+        },
+      );
+      if (gone !== null) refuse(gone);
+    });
+
+  const close = (): void => {
+    if (!over) bus.disconnect();
+    finish();
+  };
+
+  try {
+    await withLimit(new Promise<void>((resolve) => bus.on('connect', resolve)), connectTimeoutMs, 'Hello');
+  } catch (error) {
+    close();
+    throw error;
+  }
+
+  return {
+    closed,
+    close,
+    async call(request) {
+      if (over) throw busGone(address, new Error('the connection was closed'));
+      const message = new dbus.Message({
+        destination: request.destination,
+        path: request.path,
+        interface: request.interface,
+        member: request.member,
+        signature: request.signature ?? '',
+        body: [...(request.body ?? [])],
+      });
+      try {
+        const reply = await withLimit(bus.call(message), callTimeoutMs, request.member);
+        return reply?.body ?? [];
+      } catch (error) {
+        if (error instanceof dbus.DBusError) throw new BusError(error.type, error.text);
+        throw error;
+      }
+    },
+    onSignal(listener) {
+      const hear = (message: InstanceType<typeof dbus.Message>): void => {
+        if (message.type !== dbus.MessageType.SIGNAL) return;
+        listener({
+          sender: message.sender,
+          path: message.path,
+          interface: message.interface,
+          member: message.member,
+          body: message.body ?? [],
+        });
+      };
+      bus.on('message', hear);
+      return () => bus.removeListener('message', hear);
+    },
+    serve(handler) {
+      bus.addMethodHandler((message: InstanceType<typeof dbus.Message>) => {
+        if (message.type !== dbus.MessageType.METHOD_CALL) return false;
+        const answering = handler({
+          sender: message.sender,
+          path: message.path,
+          interface: message.interface ?? '',
+          member: message.member,
+          body: message.body ?? [],
+        });
+        if (answering === null) return false;
+        const send = (answer: BusAnswer): void => {
+          if (over || message.flags & dbus.MessageFlag.NO_REPLY_EXPECTED) return;
+          bus.send(
+            answer.kind === 'reply'
+              ? dbus.Message.newMethodReturn(message, answer.signature, [...answer.body])
+              : // Message.newError() and replySerial are declared with other types than they take.
+                Object.assign(
+                  new dbus.Message({
+                    type: dbus.MessageType.ERROR,
+                    replySerial: '1',
+                    destination: message.sender,
+                    errorName: answer.type,
+                    signature: 's',
+                    body: [answer.message],
+                  }),
+                  { replySerial: message.serial },
+                ),
+          );
+        };
+        answering.then(send, (error: unknown) => send(failure(error)));
+        return true;
+      });
+    },
+    emit({ path, interface: name, member, signature, body }) {
+      if (!over) bus.send(dbus.Message.newSignal(path, name, member, signature, [...body]));
+    },
+    variant: (signature, value) => new dbus.Variant(signature, value),
+  };
+}
+
+function failure(error: unknown): BusAnswer {
+  const message = error instanceof Error ? error.message : String(error);
+  return { kind: 'error', type: 'org.freedesktop.DBus.Error.Failed', message };
+}
+
+/**
+ * `unix:path=` becomes `unix:socket=`, which dbus-next opens with node:net; for `path` it tries the native
+ * `usocket` first, whose handle outlives disconnect().
+ */
+function busAddress(address: string | undefined): string {
+  if (address === undefined || address === '') return `unix:socket=${systemBusSocket}`;
+  return address.replace(/\bunix:path=/g, 'unix:socket=');
+}
+
+interface Closable {
+  on(event: 'close', listener: () => void): unknown;
+}
+
+/** The socket under a dbus-next bus (not in its types): the only sign that the other end hung up. */
+function streamOf(bus: object): Closable | null {
+  const connection: unknown = Reflect.get(bus, '_connection');
+  if (typeof connection !== 'object' || connection === null) return null;
+  const stream: unknown = Reflect.get(connection, 'stream');
+  if (typeof stream !== 'object' || stream === null || !('on' in stream)) return null;
+  return stream as Closable;
+}
+
+function busGone(address: string | undefined, cause: unknown): VgpuError {
+  const where = address === undefined || address === '' ? systemBusSocket : address;
+  const why = errnoOf(cause) ?? (cause instanceof Error ? cause.message : String(cause));
+  return new VgpuError(`the system bus at ${where} is not there: ${why}`, {
+    kind: 'failed',
+    operation: 'connect to the system bus',
+    path: where,
+    remedy: 'start it (systemctl start dbus), then run the command again',
+    cause,
+  });
+}
+
+function noAnswer(member: string, milliseconds: number): VgpuError {
+  return new VgpuError(`no answer to ${member} on the system bus within ${milliseconds / 1000} s`, {
+    kind: 'failed',
+    operation: `call ${member}`,
+    remedy: 'look at `systemctl status dbus` and `journalctl -b -u dbus`, then run the command again',
+  });
+}

@@ -1,0 +1,192 @@
+/** Reads the journal through journalctl, which knows all of its file formats, rotation and permissions. */
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import type { Readable } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errnoOf, VgpuError } from '../errors.js';
+import { outputFields, parseEntry } from './journal-entry.js';
+import type { JournalEntry, JournalReader } from './types.js';
+
+type Journalctl = ChildProcessByStdio<null, Readable, Readable>;
+
+export interface JournalReaderOptions {
+  /** The program; another one in tests. */
+  readonly journalctl?: string;
+  /** Milliseconds before a follower that ended is started again; doubled up to `maxDelayMs` while nothing comes. */
+  readonly firstDelayMs?: number;
+  readonly maxDelayMs?: number;
+}
+
+/** Cursors remembered to drop what a restarted follower shows again. */
+const rememberedCursors = 4096;
+/** A line that is longer than any entry journald stores is not an entry: dropped, not kept in memory. */
+const maxLineBytes = 64 * 1024 * 1024;
+const keptErrorBytes = 2000;
+
+export function journalReader(options: JournalReaderOptions = {}): JournalReader {
+  const journalctl = options.journalctl ?? 'journalctl';
+  const firstDelayMs = options.firstDelayMs ?? 100;
+  const maxDelayMs = options.maxDelayMs ?? 2_000;
+
+  const collect = async (args: readonly string[]): Promise<readonly JournalEntry[]> => {
+    const entries: JournalEntry[] = [];
+    for await (const entry of run(journalctl, args, null)) entries.push(entry);
+    return entries;
+  };
+
+  return {
+    async tail() {
+      const [entry] = await collect(['--lines=1']);
+      return entry?.cursor ?? null;
+    },
+
+    async read({ unit, invocationId }) {
+      const entries = await collect([
+        '--lines=all',
+        `_SYSTEMD_UNIT=${unit}`,
+        `_SYSTEMD_INVOCATION_ID=${invocationId}`,
+        '+',
+        '_PID=1',
+        `UNIT=${unit}`,
+        `INVOCATION_ID=${invocationId}`,
+      ]);
+      return entries;
+    },
+
+    async *follow({ unit, invocationId, cursor, signal }) {
+      const seen = new RecentCursors(rememberedCursors);
+      let after = cursor;
+      let delayMs = firstDelayMs;
+      while (!signal.aborted) {
+        // By unit, not by invocation: an entry whose invocation journald could not tell is still ours to see.
+        const args = ['--follow', '--lines=all', `_SYSTEMD_UNIT=${unit}`, '+', '_PID=1', `UNIT=${unit}`];
+        // --after-cursor drops the first entry that matches where the cursor's own does not (systemd 252).
+        if (after !== null) args.unshift(`--cursor=${after}`, ...bootOf(after));
+        const begin = after;
+        for await (const entry of run(journalctl, args, signal)) {
+          if (entry.cursor === begin) continue;
+          after = entry.cursor;
+          if (!seen.add(entry.cursor)) continue;
+          delayMs = firstDelayMs;
+          if (invocationId !== null && entry.invocationId !== null && entry.invocationId !== invocationId)
+            continue;
+          yield entry;
+        }
+        // journalctl ends by itself when the file it reads is vacuumed away; it starts again where it was.
+        await sleep(delayMs, undefined, { signal }).catch(() => {});
+        delayMs = Math.min(delayMs * 2, maxDelayMs);
+      }
+    },
+  };
+}
+
+/**
+ * --follow shows this boot only, and asks the kernel which that is. In a container with a boot ID of its own a
+ * service with ProtectKernelTunables= sees the other one and would follow nothing; the cursor knows.
+ */
+function bootOf(cursor: string): readonly string[] {
+  const boot = /(?:^|;)b=([0-9a-f]{32})(?:;|$)/.exec(cursor)?.[1];
+  return boot === undefined ? [] : [`--boot=${boot}`];
+}
+
+/**
+ * Runs journalctl once and yields its entries. Without `signal` a failure is thrown; with one (following)
+ * only a journalctl that cannot be started is, for the rest the caller tries again. The process is gone
+ * when the generator is, whichever way it is left.
+ */
+async function* run(
+  journalctl: string,
+  args: readonly string[],
+  signal: AbortSignal | null,
+): AsyncGenerator<JournalEntry, void, void> {
+  const all = ['--output=json', `--output-fields=${outputFields}`, '--all', '--no-pager', '--quiet', ...args];
+  const child = spawn(journalctl, all, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, LC_ALL: 'C.UTF-8', LD_PRELOAD: '', LD_LIBRARY_PATH: '' },
+  });
+  let complaint = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    if (complaint.length < keptErrorBytes) complaint += text;
+  });
+  const ended = new Promise<{ readonly code: number | null; readonly error: Error | null }>((resolve) => {
+    child.on('error', (error) => resolve({ code: null, error }));
+    child.on('close', (code) => resolve({ code, error: null }));
+  });
+  const stop = (): void => {
+    child.kill('SIGTERM');
+    // Ends a read that is waiting; SIGTERM alone would leave us waiting for journalctl's exit.
+    child.stdout.destroy();
+  };
+  signal?.addEventListener('abort', stop, { once: true });
+  if (signal?.aborted) stop();
+
+  try {
+    for await (const line of lines(child)) {
+      const entry = parseEntry(line);
+      if (entry !== null) yield entry;
+    }
+    const { code, error } = await ended;
+    if (error !== null) throw unreadable(journalctl, errnoOf(error) ?? error.message, error);
+    if (signal === null && code !== 0)
+      throw unreadable(journalctl, complaint.trim() || `exit status ${code}`);
+  } finally {
+    signal?.removeEventListener('abort', stop);
+    stop();
+    await ended;
+  }
+}
+
+/** Lines of standard output; ends quietly when the stream is destroyed. */
+async function* lines(child: Journalctl): AsyncGenerator<string, void, void> {
+  let pending: Buffer[] = [];
+  let size = 0;
+  try {
+    for await (const chunk of child.stdout) {
+      let rest: Buffer = Buffer.from(chunk);
+      for (let at = rest.indexOf(10); at >= 0; at = rest.indexOf(10)) {
+        pending.push(rest.subarray(0, at));
+        yield Buffer.concat(pending).toString('utf8');
+        pending = [];
+        size = 0;
+        rest = rest.subarray(at + 1);
+      }
+      size += rest.length;
+      if (size > maxLineBytes) pending = [];
+      else if (rest.length > 0) pending.push(rest);
+    }
+  } catch (error) {
+    const code = errnoOf(error);
+    if (code !== 'ERR_STREAM_PREMATURE_CLOSE' && code !== 'ABORT_ERR') throw error;
+  }
+}
+
+/** A bounded set: the oldest cursor goes when it is full. */
+class RecentCursors {
+  readonly #limit: number;
+  readonly #cursors = new Set<string>();
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  /** False when it was there already. */
+  add(cursor: string): boolean {
+    if (this.#cursors.has(cursor)) return false;
+    this.#cursors.add(cursor);
+    if (this.#cursors.size > this.#limit) {
+      const [oldest] = this.#cursors;
+      if (oldest !== undefined) this.#cursors.delete(oldest);
+    }
+    return true;
+  }
+}
+
+function unreadable(journalctl: string, why: string, cause?: unknown): VgpuError {
+  return new VgpuError(`cannot read the journal with ${journalctl}: ${why}`, {
+    kind: 'failed',
+    operation: 'read the journal',
+    path: journalctl,
+    remedy:
+      'run it as root or as a member of the group systemd-journal; see `systemctl status systemd-journald`',
+    ...(cause === undefined ? {} : { cause }),
+  });
+}

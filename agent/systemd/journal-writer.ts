@@ -1,0 +1,160 @@
+/**
+ * Leaves one structured journal entry for each thing that was done to a consumer, found again with
+ * `journalctl MESSAGE_ID=...` or `journalctl VGPU_UNIT=ollama.service`. Nothing depends on it: without
+ * journald, or without the native addon, nothing is written and nothing fails.
+ */
+import type { Verdict } from '../confirm/types.js';
+
+/** Stable for ever: scripts select by them (documented in vgpu-agent(8)). */
+export const messageIds = {
+  installed: 'f1bbdc2a15da445792da3f79ff42c071',
+  uninstalled: 'ac71a9ffd5e94d909627e8a294c7e535',
+  rolledBack: 'd02a3245beff4f9483be491858bd2165',
+  verdict: '4da52d4e78ff4484b95c2db0a3ab5afa',
+  // Of the service:
+  serviceStarted: '841ebd9dda6a4ab8951a1319520927af',
+  serviceStopped: '4e9bad68244d4f74b443cbfbe6cfee5e',
+  drift: '89c46e78561542d4bb0a4255da0e7399',
+  repaired: '4de2833d91af4de285d2f203d2adcc3d',
+  repairFailed: 'e9762b2bda4741eba4abd3aa63fab619',
+  repairLimit: '0c1bc92d7f394427a0d7e6d70c3c0217',
+  packageManager: 'c7bf7632b96c49b58c8f56cee4b5d485',
+  consumerRestarted: '2a6f17602fbc47acbbb63a273c954fb6',
+  restartDeferred: '204914a2982c4dc1a05c1cf752e0ee13',
+  hostLost: 'afd5a6ffeee74b16a28492d435a11686',
+  hostBack: 'f62d4d9376e342efb15557f9ac2feeb5',
+  configLoaded: '9b3f3a4fdd35435db2168dd46efbbbb2',
+  configRefused: 'f1f5095b3d6041cc9544cdaa92a72aa2',
+  resumed: '70c6102aecc740c3aa78abff2a9da6b9',
+} as const;
+
+type ServiceEventName = Exclude<
+  keyof typeof messageIds,
+  'installed' | 'uninstalled' | 'rolledBack' | 'verdict'
+>;
+
+/** Something that the service noticed or did, in one line. */
+export interface ServiceEvent {
+  readonly kind: ServiceEventName;
+  readonly profile: string | null;
+  readonly unit: string | null;
+  readonly text: string;
+  /** Further fields, names without `VGPU_`. */
+  readonly fields?: Readonly<Record<string, string | number | null>>;
+}
+
+export type JournalMessage =
+  | {
+      readonly kind: 'installed' | 'uninstalled' | 'rolledBack';
+      readonly profile: string;
+      readonly unit: string;
+      readonly storeId: string | null;
+      readonly changes: number;
+    }
+  | { readonly kind: 'verdict'; readonly verdict: Verdict }
+  | ServiceEvent;
+
+export interface JournalWriter {
+  write(message: JournalMessage): Promise<void>;
+}
+
+type Priority = 'info' | 'notice' | 'warning' | 'err';
+
+const priorities: Readonly<Record<ServiceEventName, Priority>> = {
+  serviceStarted: 'info',
+  serviceStopped: 'info',
+  drift: 'notice',
+  repaired: 'notice',
+  repairFailed: 'warning',
+  repairLimit: 'err',
+  packageManager: 'info',
+  consumerRestarted: 'notice',
+  restartDeferred: 'notice',
+  hostLost: 'warning',
+  hostBack: 'notice',
+  configLoaded: 'info',
+  configRefused: 'err',
+  resumed: 'info',
+};
+
+export interface JournalFields {
+  readonly priority: Priority;
+  readonly message: string;
+  readonly fields: Readonly<Record<string, string>>;
+}
+
+/** `otherwise` is told where there is no addon: the service says it on standard error then. */
+export function journalWriter(otherwise: (entry: JournalFields) => void = () => {}): JournalWriter {
+  return {
+    async write(message) {
+      const entry = journalFields(message);
+      try {
+        // Native: loaded only when there is something to say.
+        const { default: journald } = await import('systemd-journald');
+        journald[entry.priority](entry.message, entry.fields);
+      } catch {
+        // No addon on this machine. The command's own output has said it already.
+        otherwise(entry);
+      }
+    },
+  };
+}
+
+/** The entry for a message. Fields without a value are left out. */
+export function journalFields(message: JournalMessage): JournalFields {
+  const common = { SYSLOG_IDENTIFIER: 'vgpu-agent', MESSAGE_ID: messageIds[message.kind] };
+  if (message.kind === 'verdict') {
+    const { verdict } = message;
+    const said = verdict.simulated ? `${verdict.mode} (simulated)` : verdict.mode;
+    return {
+      priority: verdict.mode === 'gpu' ? 'info' : 'warning',
+      message: `${verdict.unit}: ${said}. ${verdict.summary}`,
+      fields: present({
+        ...common,
+        VGPU_PROFILE: verdict.profile,
+        VGPU_UNIT: verdict.unit,
+        VGPU_MODE: verdict.mode,
+        VGPU_SIMULATED: verdict.simulated ? '1' : '0',
+        VGPU_REASON: verdict.reason,
+        VGPU_DEVICES: verdict.devices.map((device) => device.name).join('; '),
+        VGPU_INVOCATION_ID: verdict.invocationId,
+        VGPU_CONSUMER_VERSION: verdict.consumerVersion,
+      }),
+    };
+  }
+  if ('text' in message) {
+    const { profile, unit, text, fields = {} } = message;
+    const named = Object.entries(fields).map(([name, value]): [string, string | null] => [
+      `VGPU_${name}`,
+      value === null ? null : String(value),
+    ]);
+    return {
+      priority: priorities[message.kind],
+      message: unit === null ? text : `${unit}: ${text}`,
+      fields: present({
+        ...common,
+        VGPU_PROFILE: profile,
+        VGPU_UNIT: unit,
+        ...Object.fromEntries(named),
+      }),
+    };
+  }
+  const words = { installed: 'installed', uninstalled: 'uninstalled', rolledBack: 'installation taken back' };
+  return {
+    priority: 'notice',
+    message: `${message.unit}: vgpu ${words[message.kind]} (${message.changes} changes)`,
+    fields: present({
+      ...common,
+      VGPU_PROFILE: message.profile,
+      VGPU_UNIT: message.unit,
+      VGPU_STORE: message.storeId,
+      VGPU_CHANGES: String(message.changes),
+    }),
+  };
+}
+
+function present(fields: Readonly<Record<string, string | null>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(fields).filter((field): field is [string, string] => field[1] !== null && field[1] !== ''),
+  );
+}

@@ -1,0 +1,176 @@
+/**
+ * Runs vgpu-probe the way the consumer runs: as its user, in its environment and sandbox, as a transient
+ * service. What the probe cannot see there, the consumer cannot see either.
+ */
+import { randomBytes } from 'node:crypto';
+import type { ProbeRun } from '../confirm/types.js';
+import { VgpuError } from '../errors.js';
+import type { LoadedUnit } from '../machine/types.js';
+import type { CommandRunner } from '../run-command.js';
+
+export interface ProbeRunOptions {
+  readonly unit: LoadedUnit;
+  /** Absolute path of vgpu-probe, readable and executable for the service's user. */
+  readonly program: string;
+  /** Limit for the probe's own work, handed to it as `--timeout`. */
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+  readonly runner: CommandRunner;
+}
+
+/** systemd ends the probe this long after its own limit. */
+const graceMs = 2_000;
+/** What starting and collecting a transient service may take on top. */
+const overheadMs = 5_000;
+
+/** Never throws: a probe that could not be run is a result too (`not-run`, with the reason). */
+export async function runProbe(options: ProbeRunOptions): Promise<ProbeRun> {
+  const { runner, signal, timeoutMs } = options;
+  const name = `vgpu-probe-${process.pid}-${randomBytes(4).toString('hex')}.service`;
+  const kill = (): void => {
+    // systemd-run ends by itself when its unit has ended.
+    runner.run('systemctl', ['kill', '--signal=SIGKILL', name]).catch(() => {});
+  };
+  if (signal.aborted) return { kind: 'not-run', message: 'interrupted' };
+  signal.addEventListener('abort', kill, { once: true });
+  const started = performance.now();
+  try {
+    const ran = await runner.run('systemd-run', probeArguments(options, name), {
+      timeoutMs: timeoutMs + graceMs + overheadMs,
+    });
+    const milliseconds = Math.round(performance.now() - started);
+    const said = ran.stderr.toString('utf8');
+    const report = transientReport(said);
+    if (report.result === null || report.result === 'resources') {
+      return { kind: 'not-run', message: report.stderr.trim() || `systemd-run: exit status ${ran.code}` };
+    }
+    const notRun = setupFailure(report.status, options.unit);
+    if (notRun !== null) return { kind: 'not-run', message: notRun };
+    return {
+      kind: 'ran',
+      exitCode: report.code === 'exited' ? Number(report.status) : null,
+      signal: report.code === 'exited' ? null : report.status,
+      timedOut: ran.timedOut || report.result === 'timeout',
+      stdout: ran.stdout.toString('utf8'),
+      stderr: report.stderr,
+      milliseconds,
+    };
+  } catch (error) {
+    if (error instanceof VgpuError) return { kind: 'not-run', message: error.message };
+    throw error;
+  } finally {
+    signal.removeEventListener('abort', kill);
+  }
+}
+
+/** systemd-run's arguments: the unit's user, environment and those sandbox settings that matter to a GPU. */
+export function probeArguments(
+  options: Pick<ProbeRunOptions, 'unit' | 'program' | 'timeoutMs'>,
+  transientName: string,
+): readonly string[] {
+  const { unit, program, timeoutMs } = options;
+  const properties = [
+    ...(unit.user === '' ? [] : [`User=${unit.user}`]),
+    ...(unit.group === '' ? [] : [`Group=${unit.group}`]),
+    ...(unit.dynamicUser ? ['DynamicUser=yes'] : []),
+    ...unit.environmentFiles.map((file) => `EnvironmentFile=${file}`),
+    ...sandboxProperties(unit),
+    `RuntimeMaxSec=${Math.ceil((timeoutMs + graceMs) / 1000)}`,
+    'KillMode=control-group',
+    // A core dump of the probe helps nobody; the signal is told.
+    'LimitCORE=0',
+  ];
+  return [
+    '--pipe',
+    '--wait',
+    '--collect',
+    '--service-type=exec',
+    `--unit=${transientName}`,
+    `--description=vgpu-probe for ${unit.name}`,
+    ...properties.map((property) => `--property=${property}`),
+    // The shim's own word on why there is no host comes on standard error, and only when it is asked.
+    ...Object.entries({ ...unit.environment, VGPU_LOG: 'stderr' }).map(
+      ([name, value]) => `--setenv=${name}=${value}`,
+    ),
+    '--',
+    program,
+    '--json',
+    '--timeout',
+    String(Math.ceil(timeoutMs / 1000)),
+  ];
+}
+
+function sandboxProperties(unit: LoadedUnit): readonly string[] {
+  const { sandbox } = unit;
+  const families = sandbox.restrictAddressFamilies;
+  const list = families?.families.join(' ') ?? '';
+  return [
+    ...(families === null ? [] : [`RestrictAddressFamilies=${families.deny ? '~' : ''}${list || 'none'}`]),
+    ...(sandbox.privateNetwork ? ['PrivateNetwork=yes'] : []),
+    ...(sandbox.devicePolicy === '' || sandbox.devicePolicy === 'auto'
+      ? []
+      : [`DevicePolicy=${sandbox.devicePolicy}`]),
+    ...(sandbox.memoryDenyWriteExecute ? ['MemoryDenyWriteExecute=yes'] : []),
+    ...(sandbox.noNewPrivileges ? ['NoNewPrivileges=yes'] : []),
+    ...(sandbox.protectHome === '' || sandbox.protectHome === 'no'
+      ? []
+      : [`ProtectHome=${sandbox.protectHome}`]),
+    ...(sandbox.rootDirectory === '' ? [] : [`RootDirectory=${sandbox.rootDirectory}`]),
+    ...sandbox.inaccessiblePaths.map((path) => `InaccessiblePaths=${path}`),
+    ...sandbox.temporaryFileSystem.map((path) => `TemporaryFileSystem=${path}`),
+  ];
+}
+
+interface TransientReport {
+  /** systemd's word: `success`, `exit-code`, `signal`, `timeout`, `resources`; null when the unit never was. */
+  readonly result: string | null;
+  /** `exited`, `killed`, `dumped`. */
+  readonly code: string | null;
+  /** Exit status, or the signal's name. */
+  readonly status: string | null;
+  /** What the probe itself wrote, between systemd-run's own lines. */
+  readonly stderr: string;
+}
+
+/**
+ * Takes systemd-run's own lines from standard error, which it shares with the program. It writes them
+ * before the program starts and after it ended, so the last of each counts (seen with systemd 252).
+ */
+export function transientReport(stderr: string): TransientReport {
+  let result: string | null = null;
+  let code: string | null = null;
+  let status: string | null = null;
+  const rest: string[] = [];
+  for (const line of stderr.split('\n')) {
+    const finished = /^Finished with result: (\S+)$/.exec(line);
+    const main = /^Main processes terminated with: code=(\w+)\/status=(\S+)$/.exec(line);
+    if (finished !== null) result = finished[1] ?? null;
+    else if (main !== null) {
+      code = main[1] ?? null;
+      status = main[2] ?? null;
+    } else if (
+      !/^(Running as unit: |Service runtime: |CPU time consumed: |Memory peak: |IP traffic |IO bytes )/.test(
+        line,
+      )
+    ) {
+      rest.push(line);
+    }
+  }
+  return { result, code, status, stderr: rest.join('\n') };
+}
+
+/** Exit statuses by which systemd says that it could not even start the program (systemd.exec(5)). */
+function setupFailure(status: string | null, unit: LoadedUnit): string | null {
+  switch (status) {
+    case '203':
+      return `vgpu-probe could not be executed in the sandbox of ${unit.name}`;
+    case '216':
+      return `the group ${JSON.stringify(unit.group)} of ${unit.name} does not exist`;
+    case '217':
+      return `the user ${JSON.stringify(unit.user)} of ${unit.name} does not exist`;
+    case '226':
+      return `systemd could not set up the namespaces of ${unit.name}`;
+    default:
+      return null;
+  }
+}

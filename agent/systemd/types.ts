@@ -1,0 +1,49 @@
+/** The parts of systemd that the rest sees. Implementations: bus.ts, journal-reader.ts, journal-writer.ts. */
+import type { UnitFacts } from '../machine/types.js';
+
+export type JobResult = 'done' | 'canceled' | 'timeout' | 'failed' | 'dependency' | 'skipped' | string;
+
+/** systemd's manager over D-Bus. Every method throws a VgpuError (`failed`) that names the method and unit. */
+export interface Manager {
+  unit(name: string): Promise<UnitFacts>;
+  reload(): Promise<void>;
+  /** Resolves when the job is over, with its result; rejects when `timeoutMs` pass. */
+  restart(name: string, timeoutMs: number): Promise<JobResult>;
+  /** As `restart`. */
+  start(name: string, timeoutMs: number): Promise<JobResult>;
+  /** As `restart`. */
+  stop(name: string, timeoutMs: number): Promise<JobResult>;
+  /** All processes of the unit's cgroup. */
+  processes(name: string): Promise<readonly number[]>;
+  close(): void;
+}
+
+/** One journal entry, as far as we use it. */
+export interface JournalEntry {
+  readonly cursor: string;
+  /** Microseconds since the epoch. */
+  readonly realtimeUs: bigint;
+  /** MESSAGE, bytes that are not UTF-8 replaced; `raw` keeps them. */
+  readonly message: string;
+  readonly raw: Buffer | null;
+  readonly pid: number | null;
+  readonly invocationId: string | null;
+  readonly transport: string | null;
+}
+
+export interface JournalReader {
+  /** The newest cursor now, or null when the journal is empty. */
+  tail(): Promise<string | null>;
+  /**
+   * Follows entries of `unit` after `cursor`, across rotation and vacuum (restarted with back-off, duplicates
+   * dropped by cursor). Ends when `signal` aborts.
+   */
+  follow(options: {
+    readonly unit: string;
+    readonly invocationId: string | null;
+    readonly cursor: string | null;
+    readonly signal: AbortSignal;
+  }): AsyncIterable<JournalEntry>;
+  /** Entries of one invocation, oldest first. */
+  read(options: { readonly unit: string; readonly invocationId: string }): Promise<readonly JournalEntry[]>;
+}

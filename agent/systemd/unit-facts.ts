@@ -1,0 +1,136 @@
+/** From systemd's properties of a unit to UnitFacts. Pure: the property bags and file contents come in. */
+import type { DropIn, SandboxFacts, UnitFacts } from '../machine/types.js';
+import { count, flag, hex, type PropertyBag, structs, text, texts } from './properties.js';
+import { lastAssignment } from './unit-file.js';
+
+export interface UnitSources {
+  /** As asked for. */
+  readonly name: string;
+  /** Of `org.freedesktop.systemd1.Unit`. */
+  readonly unit: PropertyBag;
+  /** Of `org.freedesktop.systemd1.Service`; empty for what is no service. */
+  readonly service: PropertyBag;
+  /** Content of the fragment; empty when it cannot be read. */
+  readonly fragment: string;
+  readonly dropIns: readonly DropIn[];
+  /** Of the EnvironmentFile= that could be read. */
+  readonly environmentFiles?: readonly DropIn[];
+}
+
+/** Sorts a unit by its LoadState and, if it is loaded, reads what the rest of the agent needs of it. */
+export function unitFacts(sources: UnitSources): UnitFacts {
+  const { name, unit } = sources;
+  const loadState = text(unit, 'LoadState');
+  switch (loadState) {
+    case 'loaded':
+      return loadedUnit(sources);
+    case 'not-found':
+      return { kind: 'absent', name };
+    case 'masked':
+      return { kind: 'masked', name, path: text(unit, 'FragmentPath') };
+    default:
+      return { kind: 'bad', name, loadState, message: loadError(unit) };
+  }
+}
+
+function loadedUnit(sources: UnitSources): UnitFacts {
+  const { name, unit, service } = sources;
+  const standardOutput = outputTarget(sources, 'StandardOutput');
+  const standardError = outputTarget(sources, 'StandardError');
+  return {
+    kind: 'loaded',
+    name: text(unit, 'Id', name),
+    fragment: text(unit, 'FragmentPath'),
+    fragmentContent: sources.fragment,
+    dropIns: sources.dropIns,
+    activeState: text(unit, 'ActiveState'),
+    subState: text(unit, 'SubState'),
+    result: text(service, 'Result'),
+    restarts: count(service, 'NRestarts'),
+    mainPid: count(service, 'MainPID'),
+    invocationId: hex(unit, 'InvocationID'),
+    needDaemonReload: flag(unit, 'NeedDaemonReload'),
+    environment: environment(texts(service, 'Environment')),
+    environmentFiles: structs(service, 'EnvironmentFiles').map(
+      ([path, mayBeMissing]) => `${mayBeMissing === true ? '-' : ''}${String(path)}`,
+    ),
+    environmentFileContents: sources.environmentFiles ?? [],
+    execStart: execStart(service),
+    user: text(service, 'User'),
+    group: text(service, 'Group'),
+    dynamicUser: flag(service, 'DynamicUser'),
+    standardOutput,
+    // `inherit` (the default) sends standard error where standard output goes, into a file too.
+    standardError: standardError === 'inherit' ? standardOutput : standardError,
+    sandbox: sandbox(service),
+    unitFileState: text(unit, 'UnitFileState'),
+  };
+}
+
+/** LoadError is a (name, message) pair; both empty when there was none. */
+function loadError(unit: PropertyBag): string {
+  const pair = unit['LoadError'];
+  if (!Array.isArray(pair)) return '';
+  const [type, message] = pair;
+  return String(message === '' ? type : message);
+}
+
+function environment(assignments: readonly string[]): Record<string, string> {
+  const result: Record<string, string> = {};
+  for (const assignment of assignments) {
+    const at = assignment.indexOf('=');
+    if (at > 0) result[assignment.slice(0, at)] = assignment.slice(at + 1);
+  }
+  return result;
+}
+
+/** argv of the last ExecStart= command: the only one, except in a oneshot service. */
+function execStart(service: PropertyBag): readonly string[] {
+  const argv = structs(service, 'ExecStart').at(-1)?.[1];
+  return Array.isArray(argv) ? argv.map(String) : [];
+}
+
+/**
+ * Where output goes, as a unit file says it. The bus tells `file`, `append` or `truncate` without the
+ * path (seen with systemd 252), so the path is taken from the unit's files.
+ */
+function outputTarget(sources: UnitSources, key: 'StandardOutput' | 'StandardError'): string {
+  const kind = text(sources.service, key);
+  if (!['file', 'append', 'truncate'].includes(kind)) return kind;
+  const files = [sources.fragment, ...sources.dropIns.map((dropIn) => dropIn.content)];
+  const assigned = lastAssignment(files, 'Service', key);
+  return assigned?.startsWith(`${kind}:`) ? expandName(assigned, sources.name) : kind;
+}
+
+/** The specifiers that stand for the unit's own name; others stay as they are. */
+function expandName(value: string, unit: string): string {
+  const stem = unit.replace(/\.[^.]*$/, '');
+  const [prefix = stem, instance = ''] = stem.split('@');
+  const values: Readonly<Record<string, string>> = { n: unit, N: stem, p: prefix, i: instance, '%': '%' };
+  return value.replace(/%(.)/g, (whole, letter: string) => values[letter] ?? whole);
+}
+
+function sandbox(service: PropertyBag): SandboxFacts {
+  return {
+    restrictAddressFamilies: addressFamilies(service['RestrictAddressFamilies']),
+    privateNetwork: flag(service, 'PrivateNetwork'),
+    devicePolicy: text(service, 'DevicePolicy'),
+    memoryDenyWriteExecute: flag(service, 'MemoryDenyWriteExecute'),
+    noNewPrivileges: flag(service, 'NoNewPrivileges'),
+    protectHome: text(service, 'ProtectHome', 'no'),
+    rootDirectory: text(service, 'RootDirectory'),
+    inaccessiblePaths: texts(service, 'InaccessiblePaths'),
+    temporaryFileSystem: structs(service, 'TemporaryFileSystem').map(([path, options]) =>
+      options === '' || options === undefined ? String(path) : `${String(path)}:${String(options)}`,
+    ),
+  };
+}
+
+/** `(allow-list?, families)`. An empty deny list is no restriction; an empty allow list is `none`. */
+function addressFamilies(value: unknown): SandboxFacts['restrictAddressFamilies'] {
+  if (!Array.isArray(value)) return null;
+  const [allow, families] = value;
+  const list = Array.isArray(families) ? families.map(String) : [];
+  if (allow !== true && list.length === 0) return null;
+  return { deny: allow !== true, families: list };
+}

@@ -1,0 +1,50 @@
+/** Reads single assignments from unit files (systemd.syntax(7)): for what the bus does not tell. */
+
+/**
+ * Every value assigned to `key` in `section`, over `files` in the order in which systemd reads them. Empty
+ * assignments are kept: they take back what stands before them.
+ */
+export function assignments(files: readonly string[], section: string, key: string): readonly string[] {
+  const found: string[] = [];
+  for (const file of files) {
+    let current = '';
+    for (const line of logicalLines(file)) {
+      const header = /^\[(.+)\]$/.exec(line);
+      if (header !== null) {
+        current = header[1] ?? '';
+        continue;
+      }
+      const at = line.indexOf('=');
+      if (at < 0 || current !== section || line.slice(0, at).trim() !== key) continue;
+      found.push(line.slice(at + 1).trim());
+    }
+  }
+  return found;
+}
+
+/** The value that stands last; null when there is none or an empty assignment took it back. */
+export function lastAssignment(files: readonly string[], section: string, key: string): string | null {
+  return assignments(files, section, key).at(-1) || null;
+}
+
+/** Lines without comments and blanks; a backslash at the end joins the next line, comments in between skipped. */
+function* logicalLines(file: string): Generator<string> {
+  let pending = '';
+  for (const raw of file.split('\n')) {
+    const line = raw.trim();
+    if (line === '' || line.startsWith('#') || line.startsWith(';')) {
+      if (line === '' && pending !== '') {
+        yield pending.trim();
+        pending = '';
+      }
+      continue;
+    }
+    if (line.endsWith('\\')) {
+      pending += `${line.slice(0, -1)} `;
+      continue;
+    }
+    yield (pending + line).trim();
+    pending = '';
+  }
+  if (pending !== '') yield pending.trim();
+}

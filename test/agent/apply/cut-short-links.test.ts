@@ -1,0 +1,4 @@
+import { killEverywhere } from './kill-everywhere.js';
+import { startingStates } from './starting-states.js';
+
+killEverywhere(startingStates.slice(1, 4));

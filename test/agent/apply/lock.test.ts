@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { acquireLock } from '../../../agent/apply/lock.js';
+import { exitCodeOf, VgpuError } from '../../../agent/errors.js';
+
+const lockModule = path.join(path.dirname(fileURLToPath(import.meta.url)), '../../../agent/apply/lock.js');
+
+function lockFile(context: TestContext): string {
+  const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-lock-'));
+  context.after(() => rmSync(directory, { recursive: true, force: true }));
+  return path.join(directory, 'run', 'lock');
+}
+
+/** Another process that holds the lock until it is killed. */
+async function holder(file: string): Promise<ChildProcess> {
+  const source = `
+    const { acquireLock } = await import(${JSON.stringify(lockModule)});
+    await acquireLock({ command: 'install', waitMs: 0, file: ${JSON.stringify(file)} });
+    process.stdout.write('held');
+    setInterval(() => {}, 1000);`;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', source], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  assert.ok(child.stdout);
+  await once(child.stdout, 'data');
+  return child;
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+}
+
+describe('acquireLock', () => {
+  it('refuses while another process holds it, and says which', async (context) => {
+    const file = lockFile(context);
+    const child = await holder(file);
+    await assert.rejects(acquireLock({ command: 'uninstall', waitMs: 0, file }), (error: VgpuError) => {
+      assert.equal(exitCodeOf(error), 6);
+      assert.match(error.message, new RegExp(`install \\(process ${child.pid}\\)`));
+      return true;
+    });
+    await kill(child);
+  });
+
+  it('is free at once when its holder is killed', async (context) => {
+    const file = lockFile(context);
+    await kill(await holder(file));
+    const lock = await acquireLock({ command: 'install', waitMs: 0, file });
+    await lock.release();
+  });
+
+  it('waits for as long as it is told', async (context) => {
+    const file = lockFile(context);
+    const child = await holder(file);
+    const waiting = acquireLock({ command: 'install', waitMs: 5000, file });
+    const begun = performance.now();
+    setTimeout(() => child.kill('SIGKILL'), 200);
+    const lock = await waiting;
+    assert.ok(performance.now() - begun > 150);
+    await lock.release();
+    const again = await holder(file);
+    await assert.rejects(acquireLock({ command: 'install', waitMs: 100, file }), { kind: 'refused' });
+    await kill(again);
+  });
+
+  it('refuses a second taker in the same process', async (context) => {
+    const file = lockFile(context);
+    const lock = await acquireLock({ command: 'install', waitMs: 0, file });
+    await assert.rejects(acquireLock({ command: 'install', waitMs: 0, file }), VgpuError);
+    await lock.release();
+    await (await acquireLock({ command: 'install', waitMs: 0, file })).release();
+  });
+
+  it('leaves nothing behind when it is released for good, and whoever waited takes a new one', async (context) => {
+    const file = lockFile(context);
+    const lock = await acquireLock({ command: 'uninstall', waitMs: 0, file });
+    const waiting = acquireLock({ command: 'install', waitMs: 5000, file });
+    setTimeout(() => void lock.release({ remove: true }), 100);
+    const next = await waiting;
+    assert.equal(existsSync(file), true);
+    await assert.rejects(acquireLock({ command: 'install', waitMs: 0, file }), { kind: 'refused' });
+    await next.release({ remove: true });
+    assert.equal(existsSync(path.dirname(file)), false);
+  });
+
+  it('says what to do when this user may not', { skip: process.getuid?.() !== 0 }, async (context) => {
+    const file = lockFile(context);
+    const source = `
+      const { acquireLock } = await import(${JSON.stringify(lockModule)});
+      process.setuid(65534);
+      await acquireLock({ command: 'install', waitMs: 0, file: ${JSON.stringify(file)} }).catch((error) => {
+        process.stdout.write(error.kind + ' ' + error.remedy);
+      });`;
+    const child = spawn(process.execPath, ['--input-type=module', '-e', source]);
+    const [said] = await once(child.stdout, 'data');
+    assert.match(String(said), /^refused run as root/);
+  });
+});

@@ -1,0 +1,46 @@
+/** The man page tells what the command has. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { installCommand } from '../../../agent/commands/install.js';
+import { planCommand } from '../../../agent/commands/plan.js';
+import { statusCommand } from '../../../agent/commands/status.js';
+import { uninstallCommand } from '../../../agent/commands/uninstall.js';
+import { verifyCommand } from '../../../agent/commands/verify.js';
+import { messageIds } from '../../../agent/systemd/journal-writer.js';
+
+const page = fileURLToPath(new URL('../../../../docs/man/vgpu-agent.8', import.meta.url));
+const text = readFileSync(page, 'utf8');
+const haveMandoc = spawnSync('mandoc', ['-T', 'lint', page], { encoding: 'utf8' });
+
+test('mandoc finds nothing to complain about', {
+  skip: haveMandoc.error !== undefined && 'no mandoc',
+}, () => {
+  // What it says of other pages (mandoc.db) is about this machine, not about ours.
+  const complaints = haveMandoc.stdout
+    .split('\n')
+    .filter((line) => line.includes(page) && !/referenced manual not found: Xr vgpu-/.test(line));
+  assert.deepEqual(complaints, []);
+});
+
+test('every option of every command is on the page, in its synopsis and explained', () => {
+  const run = async (): Promise<void> => {};
+  for (const make of [installCommand, planCommand, statusCommand, verifyCommand, uninstallCommand]) {
+    const command = make(run);
+    const [, part = ''] = text.split(`.Cm ${command.name()}\n`);
+    const synopsis = part.split('.Nm\n')[0] ?? '';
+    for (const option of command.options) {
+      const long = option.long?.slice(2) ?? '';
+      const short = option.short?.slice(1);
+      const flag = short === undefined ? `Fl -${long}` : `Fl ${short}`;
+      assert.ok(synopsis.includes(flag), `${command.name()}: ${flag}`);
+      assert.match(text, new RegExp(`^\\.It (Fl \\w , )?(Fl )?-${long}\\b`, 'm'), long);
+    }
+  }
+});
+
+test('the message IDs on the page are those of the journal entries', () => {
+  for (const id of Object.values(messageIds)) assert.ok(text.includes(id), id);
+});

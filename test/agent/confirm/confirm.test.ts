@@ -1,0 +1,450 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { confirm, confirmLimitMs } from '../../../agent/confirm/confirm.js';
+import { judgeLog } from '../../../agent/confirm/log/judge.js';
+import type { Verdict } from '../../../agent/confirm/types.js';
+import { watchProcesses } from '../../../agent/confirm/watch-processes.js';
+import { VgpuError } from '../../../agent/errors.js';
+import { createStage, firstStart, probeRun, ready, type Stage, secondStart } from './stage.js';
+import { fixtureText, libraries, llamaServer, manifest, ollama, processFacts, unit } from './support.js';
+
+const lines = (name: string): readonly string[] => fixtureText(name).split('\n');
+const gpuLog = lines('0.32.9_gpu-mode_debug0');
+const cpuLog = lines('0.32.9_count0_debug0');
+const child = processFacts({ pid: 140, parent: 100, name: 'llama-server', startTicks: '5050' });
+
+function run(stage: Stage, changes: Parameters<Stage['options']>[0] = {}): Promise<Verdict> {
+  return stage.clock.run(confirm(stage.options(changes), stage.effects));
+}
+
+test('a start on the GPU is confirmed soon after its line', async () => {
+  const stage = createStage();
+  stage.say(800, gpuLog);
+  stage.clock.at(850, () => {
+    stage.http = ready;
+  });
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'gpu');
+  assert.equal(verdict.invocationId, firstStart);
+  assert.ok(stage.clock.now() < 1_200, `${stage.clock.now()} ms`);
+  assert.equal(stage.hostAsked, 0);
+});
+
+test('the verdict does not wait until journald tells its followers: who is ready has said what it says', async () => {
+  for (const { readyAt, lineAt } of [
+    { readyAt: 850, lineAt: 800 },
+    { readyAt: 500, lineAt: 1_000 }, // its lines are on their way when it is ready
+  ]) {
+    const stage = createStage();
+    stage.journal.quiet = true;
+    stage.say(lineAt, gpuLog);
+    stage.clock.at(readyAt, () => {
+      stage.http = ready;
+    });
+    const verdict = await run(stage);
+    assert.equal(verdict.mode, 'gpu');
+    const once = verdict.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
+    assert.equal(new Set(once).size, once.length, 'no line counts twice');
+    assert.ok(stage.clock.now() < lineAt + 500, `${stage.clock.now()} ms`);
+  }
+});
+
+test('the live follower judges every real log as the offline judge does', async () => {
+  for (const { file } of manifest()) {
+    const text = lines(file.replace(/^ollama-|\.log$/g, ''));
+    const stage = createStage();
+    stage.http = ready;
+    stage.say(300, text);
+    const verdict = await run(stage);
+    const offline = judgeLog(ollama, text);
+    assert.equal(verdict.mode, offline.mode, file);
+    assert.deepEqual(verdict.devices, offline.devices, file);
+    if (offline.reason !== null) assert.equal(verdict.reason, offline.reason, file);
+  }
+});
+
+test('children that live for 60 ms are seen, and what they had loaded is remembered', async () => {
+  const stage = createStage();
+  stage.processes = [processFacts({ libraries: [] })];
+  stage.probe = async () => ({ kind: 'not-run', message: 'x' });
+  stage.clock.at(400, () => {
+    stage.processes = [processFacts({ libraries: [] }), child];
+  });
+  stage.clock.at(460, () => {
+    stage.processes = [processFacts({ libraries: [] })];
+  });
+  stage.say(700, gpuLog);
+  stage.http = ready;
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'gpu');
+  assert.ok(
+    verdict.evidence.some(
+      ({ kind, text }) => kind === 'maps' && /its child llama-server has our libcuda/.test(text),
+    ),
+  );
+});
+
+test('a child that was seen with its libraries and then empty, in its end, keeps them', async () => {
+  const stage = createStage();
+  stage.processes = [processFacts({ libraries: [] }), child];
+  stage.probe = async () => ({ kind: 'not-run', message: 'x' });
+  stage.clock.at(200, () => {
+    stage.processes = [processFacts({ libraries: [] }), { ...child, libraries: [] }];
+  });
+  stage.say(500, gpuLog);
+  stage.http = ready;
+  assert.equal((await run(stage)).mode, 'gpu');
+});
+
+test('children that end before the restart is reported done are seen by who looked before it', async () => {
+  const stage = createStage();
+  const old = processFacts({ pid: 50, startTicks: '10', libraries: libraries('nvidia') });
+  stage.processes = [old];
+  stage.probe = async () => ({ kind: 'not-run', message: 'x' });
+  const looking = watchProcesses(stage.effects, new AbortController().signal);
+  stage.clock.at(100, () => {
+    stage.processes = [processFacts({ libraries: [] }), child];
+  });
+  stage.clock.at(160, () => {
+    stage.processes = [processFacts({ libraries: [] })];
+  });
+  await stage.clock.run(stage.clock.sleep(300, new AbortController().signal));
+  for (const line of gpuLog) stage.journal.add(line, firstStart);
+  stage.http = ready;
+  const verdict = await run(stage, { looking });
+  assert.equal(verdict.mode, 'gpu');
+  assert.deepEqual(
+    verdict.evidence.filter(({ kind }) => kind === 'maps').map(({ source }) => source),
+    ['/proc/100/maps', '/proc/140/maps'],
+  );
+  await looking.done;
+});
+
+test('a child with a foreign libcuda degrades, though the main process has ours', async () => {
+  const stage = createStage();
+  stage.clock.at(200, () => {
+    stage.processes = [processFacts(), { ...child, libraries: libraries('nvidia') }];
+  });
+  stage.say(500, gpuLog);
+  stage.http = ready;
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['degraded', 'foreign-library-loaded']);
+});
+
+test("a line of the former start does not count: this one's says cpu", async () => {
+  const stage = createStage();
+  for (const line of gpuLog) stage.journal.add(line, secondStart);
+  stage.http = ready;
+  stage.say(300, cpuLog);
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'cpu');
+});
+
+test('a line of the former start does not count: this one says nothing', async () => {
+  const stage = createStage();
+  for (const line of gpuLog) stage.journal.add(line, secondStart);
+  stage.http = ready;
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'no-discovery-line']);
+  assert.ok(stage.clock.now() < 10_000);
+});
+
+test('a line whose start the journal does not know does not count', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  stage.say(300, gpuLog, null);
+  assert.equal((await run(stage)).mode, 'undetermined');
+});
+
+test('a start that is running already is judged from what the journal holds', async () => {
+  const stage = createStage();
+  for (const line of cpuLog) stage.journal.add(line, secondStart);
+  for (const line of gpuLog) stage.journal.add(line, firstStart);
+  stage.http = ready;
+  const verdict = await run(stage, { invocationId: null });
+  assert.equal(verdict.mode, 'gpu');
+  assert.ok(stage.clock.now() < 500);
+});
+
+test('after a restart only what comes after the cursor is read', async () => {
+  const stage = createStage();
+  stage.journal.add('old', secondStart);
+  const cursor = await stage.journal.tail();
+  stage.http = ready;
+  stage.say(100, gpuLog);
+  assert.equal((await run(stage, { cursor })).mode, 'gpu');
+});
+
+test('entries of a start that systemd has not told of yet are kept for it', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  // The journal brings the new start 200 ms before the unit's state does.
+  stage.say(300, gpuLog, secondStart);
+  stage.clock.at(500, () => {
+    stage.unit = unit({ invocationId: secondStart, restarts: 1 });
+  });
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'gpu');
+  assert.equal(verdict.invocationId, secondStart);
+});
+
+test('a crash in between makes the former line old', async () => {
+  const stage = createStage();
+  stage.say(200, gpuLog);
+  stage.clock.at(400, () => {
+    stage.unit = unit({ invocationId: secondStart, restarts: 1 });
+    stage.http = ready;
+  });
+  stage.say(700, cpuLog, secondStart);
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'cpu');
+  assert.equal(verdict.invocationId, secondStart);
+});
+
+test('a unit that crashes again and again is restarting', async () => {
+  const stage = createStage();
+  for (let count = 1; count < 9; count += 1) {
+    const id = String(count).repeat(32);
+    stage.clock.at(count * 3_100, () => {
+      stage.unit = unit({
+        invocationId: id,
+        restarts: count,
+        activeState: 'activating',
+        subState: 'auto-restart',
+        result: 'signal',
+      });
+    });
+    stage.say(count * 3_100 + 100, [...gpuLog.slice(0, 5), 'Error: bind: address already in use'], id);
+  }
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'unit-restarting']);
+  const said = verdict.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
+  assert.ok(said.includes('Error: bind: address already in use'), 'what it said last is told');
+  assert.ok(stage.clock.now() < 12_000);
+});
+
+test('a unit that failed, or stays down, is told without waiting for the limit', async () => {
+  for (const activeState of ['failed', 'inactive']) {
+    const stage = createStage();
+    stage.clock.at(500, () => {
+      stage.unit = unit({
+        activeState,
+        subState: 'dead',
+        result: 'exit-code',
+        mainPid: 0,
+        invocationId: firstStart,
+      });
+    });
+    const verdict = await run(stage);
+    assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'unit-failed']);
+    assert.ok(stage.clock.now() < 3_000);
+    assert.equal(verdict.next, 'systemctl status ollama.service');
+  }
+});
+
+test('a unit that is not there is told at once', async () => {
+  const stage = createStage();
+  stage.unit = { kind: 'absent', name: 'ollama.service' };
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'unit-failed']);
+  assert.ok(stage.clock.now() < 1_000);
+});
+
+test('the limit grows with the library directories, and ends the waiting', async () => {
+  const stage = createStage();
+  assert.equal(confirmLimitMs(stage.options({ libraryDirectories: 3 })), 120_000);
+  assert.equal(confirmLimitMs(stage.options({ libraryDirectories: 3, timeoutMs: 500 })), 500);
+  const verdict = await run(stage, { libraryDirectories: 0 });
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'readiness-timeout']);
+  assert.ok(stage.clock.now() >= 30_000 && stage.clock.now() < 31_000);
+});
+
+test('slow discovery within the limit is waited for, with progress', async () => {
+  const stage = createStage();
+  stage.say(36_000, lines('0.32.9_slow3s_debug0'));
+  stage.clock.at(36_000, () => {
+    stage.http = ready;
+  });
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'gpu');
+  const waiting = stage.events.filter((event) => event.kind === 'waiting');
+  assert.ok(waiting.length >= 30 && waiting.length <= 40);
+  const [first] = waiting;
+  assert.ok(first?.kind === 'waiting' && first.limitMs === 60_000 && /say which device/.test(first.text));
+});
+
+test('an unreachable host is the reason, and the next command says what to do', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  stage.host = { kind: 'unreachable', message: 'cuInit: CUDA_ERROR_NO_DEVICE' };
+  stage.probe = async () =>
+    probeRun(
+      {
+        ok: false,
+        devices: [],
+        roundTrip: null,
+        error: { step: 'cuInit', code: 100, name: 'CUDA_ERROR_NO_DEVICE', message: 'x' },
+      },
+      'vgpu: no host: cannot connect to unix:/run/vgpu/hostd.sock: Connection refused\n',
+    );
+  stage.say(300, cpuLog);
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['cpu', 'host-unreachable']);
+  assert.equal(stage.hostAsked, 1);
+  assert.equal(
+    verdict.next,
+    'sudo systemctl restart ollama.service && sudo vgpu-agent verify --profile ollama',
+  );
+  assert.match(verdict.summary, /Connection refused/);
+});
+
+test('a probe that throws or hangs does not take the verdict along', async () => {
+  const throwing = createStage();
+  throwing.http = ready;
+  throwing.probe = async () => {
+    throw new Error('no bus');
+  };
+  throwing.say(300, gpuLog);
+  const verdict = await run(throwing);
+  assert.equal(verdict.mode, 'gpu');
+  assert.ok(verdict.evidence.some(({ text }) => /could not be run: no bus/.test(text)));
+
+  const hanging = createStage();
+  hanging.http = ready;
+  hanging.probe = (signal) =>
+    new Promise((resolve) => {
+      signal.addEventListener('abort', () => resolve({ kind: 'not-run', message: 'interrupted' }), {
+        once: true,
+      });
+    });
+  hanging.say(300, gpuLog);
+  const hung = await run(hanging, { timeoutMs: 5_000 });
+  assert.deepEqual([hung.mode, hung.reason], ['degraded', 'host-slow']);
+});
+
+test('a journal that cannot be read is undetermined, whatever else is fine', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  stage.journal.failure = new VgpuError('cannot read the journal', {
+    kind: 'failed',
+    operation: 'read the journal',
+  });
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-unavailable']);
+});
+
+test('output that bypasses the journal is told', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  stage.unit = unit({
+    invocationId: firstStart,
+    standardOutput: 'append:/var/log/ollama.log',
+    standardError: 'inherit',
+  });
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'output-bypasses-journal']);
+  assert.ok(stage.clock.now() < 1_000);
+  assert.equal(verdict.next?.startsWith('sudo systemctl edit ollama.service'), true);
+});
+
+test('a file that the output goes to is read from its size at the restart on', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  stage.unit = unit({ invocationId: firstStart, standardOutput: 'append:/var/log/ollama.log' });
+  stage.file = Buffer.from(gpuLog.join('\n'));
+  const outputFile = { path: '/var/log/ollama.log', offset: stage.file.length };
+  stage.clock.at(300, () => {
+    stage.file = Buffer.concat([stage.file, Buffer.from(cpuLog.join('\n'))]);
+  });
+  const verdict = await run(stage, { outputFile });
+  assert.equal(verdict.mode, 'cpu');
+  assert.ok(verdict.evidence.some(({ source }) => source?.startsWith('/var/log/ollama.log, line')));
+});
+
+test('the address is taken from the log, else from the unit, else from the profile', async () => {
+  const fromLog = createStage();
+  // Somebody else answers at the default address before the log names the true one.
+  fromLog.http = ready;
+  fromLog.say(500, gpuLog);
+  const verdict = await run(fromLog);
+  assert.equal(fromLog.asked[0], 'http://127.0.0.1:11434/api/version');
+  const answer = verdict.evidence.find(({ kind }) => kind === 'readiness');
+  assert.equal(answer?.source, 'http://127.0.0.1:11502/api/version');
+
+  const fromUnit = createStage();
+  fromUnit.http = ready;
+  fromUnit.unit = unit({ invocationId: firstStart, environment: { OLLAMA_HOST: '0.0.0.0:7000' } });
+  await run(fromUnit, { timeoutMs: 300 });
+  assert.equal(fromUnit.asked[0], 'http://127.0.0.1:7000/api/version');
+
+  const fromProfile = createStage();
+  await run(fromProfile, { timeoutMs: 300 });
+  assert.equal(fromProfile.asked[0], 'http://127.0.0.1:11434/api/version');
+});
+
+test('a unit with a network of its own is not asked over HTTP', async () => {
+  const stage = createStage();
+  const base = unit({ invocationId: firstStart });
+  stage.unit = { ...base, sandbox: { ...base.sandbox, privateNetwork: true } };
+  stage.say(300, gpuLog);
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'gpu');
+  assert.deepEqual(stage.asked, []);
+});
+
+test('an HTTP error is not readiness', async () => {
+  const stage = createStage(llamaServer);
+  stage.http = { kind: 'answered', status: 503, body: '{"error":{"message":"Loading model"}}' };
+  const device = '  Device 0: NVIDIA H100 80GB HBM3, compute capability 9.0, VMM: yes';
+  stage.unit = unit({ invocationId: firstStart, name: 'llama-server.service' });
+  stage.processes = [processFacts({ name: 'llama-server' })];
+  stage.say(100, [device]);
+  stage.clock.at(40_000, () => {
+    stage.http = ready;
+  });
+  const verdict = await run(stage);
+  assert.equal(verdict.mode, 'gpu');
+  // Loading a model takes its time: the answer was waited for.
+  assert.ok(stage.clock.now() >= 40_000);
+});
+
+test('whoever interrupts is obeyed, and everything is closed', async () => {
+  const stage = createStage();
+  const stop = new AbortController();
+  stage.clock.at(1_500, () => stop.abort());
+  await assert.rejects(run(stage, { signal: stop.signal }), (error: unknown) => {
+    assert.ok(error instanceof VgpuError);
+    assert.equal(error.kind, 'interrupted');
+    return true;
+  });
+  assert.ok(stage.clock.now() < 2_000);
+  await assert.rejects(run(stage, { signal: AbortSignal.abort() }), VgpuError);
+});
+
+test('failures of the cgroup and the bus in between do not end the confirmation', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  let calls = 0;
+  const effects = {
+    ...stage.effects,
+    pids: async () => {
+      calls += 1;
+      if (calls % 2 === 0) throw new Error('no such cgroup');
+      return [100];
+    },
+    unit: async () => {
+      if (calls > 2 && calls < 20) throw new Error('bus away');
+      return stage.unit;
+    },
+  };
+  stage.say(900, gpuLog);
+  const verdict = await stage.clock.run(confirm(stage.options(), effects));
+  assert.equal(verdict.mode, 'gpu');
+});
+
+test('bytes that are not UTF-8 between the lines do not disturb', async () => {
+  const stage = createStage();
+  stage.http = ready;
+  stage.say(200, ['\uFFFD\uFFFD', ...gpuLog.slice(0, 20), 'caf\uFFFD', ...gpuLog.slice(20)]);
+  assert.equal((await run(stage)).mode, 'gpu');
+});

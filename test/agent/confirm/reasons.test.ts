@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { reasons } from '../../../agent/confirm/types.js';
+import { packageRoot } from '../../../agent/paths.js';
+
+const text = readFileSync(path.join(packageRoot(), 'docs/reasons.md'), 'utf8');
+
+test('docs/reasons.md explains exactly the reasons that there are', () => {
+  const documented = [...text.matchAll(/^## (\S+)$/gm)].map((match) => match[1]);
+  assert.deepEqual([...documented].sort(), [...reasons].sort());
+  assert.equal(new Set(documented).size, documented.length);
+});
+
+test('every reason is listed once in the table, and says what is seen and what to do', () => {
+  for (const reason of reasons) {
+    assert.equal(text.split(`[${reason}](#${reason})`).length - 1 >= 1, true, reason);
+    const section = text.split(`## ${reason}\n`)[1]?.split('\n## ')[0] ?? '';
+    assert.match(section, /\*\*Seen:\*\* \S/, reason);
+    assert.match(section, /\*\*Do:\*\* \S/, reason);
+  }
+});
+
+test('every link in it leads to a reason', () => {
+  for (const [, target] of text.matchAll(/\]\(#([^)]+)\)/g)) {
+    assert.ok(
+      reasons.some((reason) => reason === target),
+      target,
+    );
+  }
+});

@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { createConfigReader, defaultConfig } from '../../../agent/daemon/config.js';
+import { loadDesired } from '../../../agent/daemon/desired.js';
+import { VgpuError } from '../../../agent/errors.js';
+import { packageRoot } from '../../../agent/paths.js';
+import { loadProfile } from '../../../agent/profile/load.js';
+
+const read = createConfigReader();
+const page = readFileSync(path.join(packageRoot(), 'docs/man/vgpu-agent.json.5'), 'utf8');
+const schema: unknown = JSON.parse(readFileSync(path.join(packageRoot(), 'units/agent.schema.json'), 'utf8'));
+
+test('an empty object but for the schema is the defaults', () => {
+  assert.deepEqual(read('{"schema":1}', 'agent.json'), defaultConfig);
+});
+
+test('a group that is given in part keeps the rest of its defaults', () => {
+  const { restart } = read('{"schema":1,"restart":{"perHour":2}}', 'agent.json');
+  assert.deepEqual(restart, { ...defaultConfig.restart, perHour: 2 });
+});
+
+for (const [text, message] of [
+  ['{', /line 1, column 2: no JSON/],
+  ['{}', /"schema" is missing/],
+  ['{"schema":2}', /line 1, schema: 2 was given, allowed: 1/],
+  ['{"schema":1,\n"repair":{"perhour":1}}', /line 2, repair\.perhour: unknown key; did you mean "perHour"\?/],
+  ['{"schema":1,"host":"http://x"}', /host: it begins with none of unix:/],
+  ['{"schema":1,"metrics":{"listen":"tcp:0.0.0.0:1"}}', /metrics\.listen: "tcp:0\.0\.0\.0:1" was given/],
+  ['{"schema":1,"metrics":{"textfile":"/x.txt"}}', /metrics\.textfile/],
+] as const) {
+  test(`refused: ${text.replaceAll('\n', ' ')}`, () => {
+    assert.throws(
+      () => read(text, 'agent.json'),
+      (error) => error instanceof VgpuError && error.kind === 'profile' && message.test(error.message),
+    );
+  });
+}
+
+test('a bad file or an unknown profile is refused as a value, so that the former one stays in force', () => {
+  const loaded = loadDesired('{"schema":1,"profile":"olama"}', null, read, loadProfile);
+  assert.equal(loaded.kind, 'refused');
+  assert.match(loaded.kind === 'refused' ? loaded.problem : '', /Did you mean "ollama"/);
+});
+
+test('vgpu-agent.json(5) explains every key, and tells the true defaults', () => {
+  const keys: string[] = [];
+  const walk = (node: unknown, prefix: string): void => {
+    const properties: unknown = Reflect.get(Object(node), 'properties');
+    for (const [name, value] of Object.entries(Object(properties))) {
+      const key = `${prefix}${name}`;
+      if (Reflect.get(Object(value), 'properties') === undefined) keys.push(key);
+      else walk(value, `${key}.`);
+    }
+  };
+  walk(schema, '');
+  assert.ok(keys.length > 12);
+  for (const key of keys.filter((one) => one !== '$schema')) {
+    assert.ok(page.includes(`.It Li ${key}\n`), key);
+    const value = key
+      .split('.')
+      .reduce<unknown>((inner, part) => Reflect.get(Object(inner), part), defaultConfig);
+    if (typeof value !== 'number') continue;
+    const part = page.split(`.It Li ${key}\n`)[1]?.split('.It ')[0] ?? '';
+    assert.match(part, new RegExp(`Default: ${value}\\.`), key);
+  }
+});

@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { VgpuError } from '../../../agent/errors.js';
+import { errorDocument, errorText } from '../../../agent/output/error-text.js';
+import { styleFor } from '../../../agent/output/style.js';
+
+const plain = styleFor({ isTty: false, columns: undefined, wanted: true, env: {} });
+const refused = new VgpuError('vgpu-agent install must run as root', {
+  kind: 'refused',
+  operation: 'install',
+  remedy: 'sudo vgpu-agent install',
+});
+
+test('a failure is one message and its remedy', () => {
+  assert.equal(
+    errorText(refused, plain, false),
+    'vgpu-agent: vgpu-agent install must run as root\n  try: sudo vgpu-agent install',
+  );
+});
+
+test('the JSON tells the same story, with the exit code', () => {
+  assert.deepEqual(errorDocument(refused), {
+    kind: 'refused',
+    message: 'vgpu-agent install must run as root',
+    operation: 'install',
+    path: null,
+    remedy: 'sudo vgpu-agent install',
+    exitCode: 6,
+  });
+});
+
+test('a bug is called a fault of ours, and its stack is told only when asked', () => {
+  const bug = new TypeError('x is undefined');
+  assert.match(
+    errorText(bug, plain, false),
+    /internal error: x is undefined\n {2}This is a fault of vgpu-agent/,
+  );
+  assert.doesNotMatch(errorText(bug, plain, false), /error-text\.test/);
+  assert.match(errorText(bug, plain, true), /error-text\.test/);
+  assert.equal(errorDocument(bug).exitCode, 1);
+});
+
+test('causes are told with --verbose', () => {
+  const error = new VgpuError('cannot write', {
+    kind: 'failed',
+    operation: 'write',
+    cause: new Error('ENOSPC'),
+  });
+  assert.match(errorText(error, plain, true), /caused by: ENOSPC/);
+});

@@ -1,0 +1,282 @@
+/** The order of the pipeline's effects, against a workplace that writes down what is asked of it. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { RestartOutcome } from '../../../agent/apply/types.js';
+import type { Verdict } from '../../../agent/confirm/types.js';
+import { VgpuError } from '../../../agent/errors.js';
+import type { MachineFacts } from '../../../agent/machine/types.js';
+import { type InstallRequest, install } from '../../../agent/pipeline/install.js';
+import { uninstall } from '../../../agent/pipeline/uninstall.js';
+import type { ReadyPlan, Workplace } from '../../../agent/pipeline/workplace.js';
+import type { Plan } from '../../../agent/plan/types.js';
+import { loadProfile } from '../../../agent/profile/load.js';
+import { cpuVerdict, emptyPlan, plan, verdict } from '../output/samples.js';
+
+const profile = loadProfile('ollama');
+
+interface Script {
+  readonly plan?: Plan;
+  readonly verdict?: Verdict;
+  readonly confirm?: () => Promise<Verdict>;
+  readonly restart?: RestartOutcome;
+  readonly apply?: () => never;
+}
+
+/** Only what the pipeline touches of the facts: the pipeline hands them on, it does not look into them. */
+function someFacts(): MachineFacts {
+  const part = { unit: { kind: 'absent', name: 'ollama.service' } };
+  return part as unknown as MachineFacts;
+}
+
+function workplace(script: Script = {}) {
+  const did: string[] = [];
+  const restart: RestartOutcome = script.restart ?? { kind: 'restarted', job: 'done' };
+  const work: Workplace = {
+    profile: () => profile,
+    manifest: async () => null,
+    inspect: async () => {
+      did.push('inspect');
+      return someFacts();
+    },
+    planInstall: () => script.plan ?? plan,
+    planUninstall: () => script.plan ?? plan,
+    locked: async (command, task) => {
+      did.push(`lock ${command}`);
+      try {
+        return await task();
+      } finally {
+        did.push('unlock');
+      }
+    },
+    recover: async () => {
+      did.push('recover');
+      return { kind: 'nothing' };
+    },
+    apply: async (todo, options) => {
+      did.push(`apply ${todo.changes.length}${options.keepUndo ? ' keeping the undo log' : ''}`);
+      script.apply?.();
+      const empty = todo.changes.length === 0;
+      return {
+        changes: todo.changes.length,
+        restart: empty ? { kind: 'not-planned' } : restart,
+        undoKept: options.keepUndo,
+      };
+    },
+    rollback: async (unit) => {
+      did.push(`roll back and restart ${unit}`);
+      return restart;
+    },
+    settle: async () => {
+      did.push('settle');
+    },
+    unit: async (name) => ({ kind: 'absent', name }),
+    mark: async () => {
+      did.push('mark');
+      return {
+        cursor: 's=1',
+        outputFile: null,
+        looking: {
+          seen: () => [],
+          look: async () => {},
+          forget: () => {},
+          stop: () => did.push('stop looking'),
+          done: Promise.resolve(),
+        },
+      };
+    },
+    confirm: async (request) => {
+      did.push(request.mark === null ? 'confirm the running start' : `confirm after ${request.mark.cursor}`);
+      return script.confirm === undefined ? (script.verdict ?? verdict) : script.confirm();
+    },
+    journal: {
+      write: async (message) => {
+        did.push(`journal ${message.kind}`);
+      },
+    },
+  };
+  return { work, did };
+}
+
+function request(over: Partial<InstallRequest> = {}): InstallRequest {
+  return {
+    profile,
+    host: null,
+    force: false,
+    restart: true,
+    rollbackOnFailure: false,
+    timeoutMs: null,
+    signal: new AbortController().signal,
+    approve: async () => true,
+    ...over,
+  };
+}
+
+const quiet = (): void => {};
+
+test('an install looks, asks, marks the journal, applies, lets the lock go, and only then waits', async () => {
+  const { work, did } = workplace();
+  const result = await install(work, request(), quiet);
+  assert.ok(result.kind === 'done');
+  assert.equal(result.verdict, verdict);
+  assert.deepEqual(did, [
+    'lock install',
+    'recover',
+    'inspect',
+    'mark',
+    'apply 7',
+    'journal installed',
+    'unlock',
+    'confirm after s=1',
+    'journal verdict',
+    'stop looking',
+  ]);
+});
+
+test('with nothing to do nobody is asked, and the running start is judged', async () => {
+  const { work, did } = workplace({ plan: emptyPlan });
+  const approve = async (): Promise<boolean> => assert.fail('asked');
+  const result = await install(work, request({ approve }), quiet);
+  assert.ok(result.kind === 'done');
+  assert.deepEqual(did.slice(-3), ['unlock', 'confirm the running start', 'journal verdict']);
+  assert.ok(!did.includes('journal installed'));
+});
+
+test('a person who says no changes nothing', async () => {
+  const { work, did } = workplace();
+  const result = await install(work, request({ approve: async () => false }), quiet);
+  assert.equal(result.kind, 'declined');
+  assert.deepEqual(did, ['lock install', 'recover', 'inspect', 'unlock']);
+});
+
+test('without a restart no verdict is asked for, and no process is looked at', async () => {
+  const { work, did } = workplace({
+    plan: { ...plan, changes: plan.changes.filter((change) => change.kind !== 'restart') },
+  });
+  const result = await install(work, request({ restart: false }), quiet);
+  assert.ok(did.includes('apply 6') && !did.includes('mark'), did.join(', '));
+  assert.ok(result.kind === 'done');
+  assert.equal(result.verdict, null);
+  assert.ok(!did.some((step) => step.startsWith('confirm')));
+});
+
+test('a refused plan ends with every reason in one message, before anything is touched', async () => {
+  const refused: Plan = {
+    kind: 'refused',
+    refusals: [
+      { code: 'a', message: 'no unit', remedy: 'install it' },
+      { code: 'b', message: 'a real GPU', remedy: '--force' },
+    ],
+    warnings: [],
+  };
+  const { work, did } = workplace({ plan: refused });
+  await assert.rejects(install(work, request(), quiet), (error) => {
+    assert.ok(error instanceof VgpuError);
+    assert.deepEqual(
+      [error.kind, error.message, error.remedy],
+      ['refused', 'no unit\na real GPU', 'install it\n--force'],
+    );
+    return true;
+  });
+  assert.deepEqual(did, ['lock install', 'recover', 'inspect', 'unlock']);
+});
+
+test('with --rollback-on-failure anything but GPU is taken back, under the lock', async () => {
+  const { work, did } = workplace({ verdict: cpuVerdict });
+  const result = await install(work, request({ rollbackOnFailure: true }), quiet);
+  assert.ok(result.kind === 'rolled-back');
+  assert.equal(result.verdict, cpuVerdict);
+  assert.deepEqual(did.slice(did.indexOf('apply 7 keeping the undo log')), [
+    'apply 7 keeping the undo log',
+    'journal installed',
+    'confirm after s=1',
+    'journal verdict',
+    'roll back and restart ollama.service',
+    'journal rolledBack',
+    'unlock',
+    'stop looking',
+  ]);
+});
+
+test('with --rollback-on-failure a GPU verdict lets the undo log go', async () => {
+  const { work, did } = workplace();
+  const result = await install(work, request({ rollbackOnFailure: true }), quiet);
+  assert.equal(result.kind, 'done');
+  assert.deepEqual(did.slice(-3), ['settle', 'unlock', 'stop looking']);
+});
+
+test('a confirmation that breaks is taken back too', async () => {
+  const { work, did } = workplace({ confirm: () => Promise.reject(new Error('bus gone')) });
+  await assert.rejects(install(work, request({ rollbackOnFailure: true }), quiet), /bus gone/);
+  assert.ok(did.includes('roll back and restart ollama.service'));
+});
+
+test('stopped while waiting: the installed state stays, and it is said', async () => {
+  for (const rollbackOnFailure of [false, true]) {
+    const stop = new AbortController();
+    const { work, did } = workplace({
+      confirm: async () => {
+        stop.abort();
+        throw new VgpuError('stopped', { kind: 'interrupted', operation: 'confirm' });
+      },
+    });
+    const stopped = install(work, request({ rollbackOnFailure, signal: stop.signal }), quiet);
+    await assert.rejects(stopped, (error) => {
+      assert.ok(error instanceof VgpuError);
+      assert.equal(error.kind, 'interrupted');
+      assert.match(error.message, /what was installed stays/);
+      return true;
+    });
+    assert.equal(did.includes('settle'), rollbackOnFailure);
+    assert.ok(!did.some((step) => step.startsWith('roll back')));
+  }
+});
+
+test('stopped before the first change: nothing is applied', async () => {
+  const stop = new AbortController();
+  stop.abort();
+  const { work, did } = workplace();
+  await assert.rejects(install(work, request({ signal: stop.signal }), quiet), { kind: 'interrupted' });
+  assert.ok(!did.some((step) => step.startsWith('apply')));
+});
+
+test('a failed apply is neither confirmed nor written to the journal', async () => {
+  const { work, did } = workplace({
+    apply: () => {
+      throw new VgpuError('no space left', { kind: 'rolled-back', operation: 'write' });
+    },
+  });
+  await assert.rejects(install(work, request(), quiet), { kind: 'rolled-back' });
+  assert.deepEqual(did.slice(-3), ['apply 7', 'unlock', 'stop looking']);
+});
+
+test('a rollback whose restart fails says how to start the service', async () => {
+  const notes: string[] = [];
+  const { work } = workplace({ verdict: cpuVerdict, restart: { kind: 'failed', message: 'job failed' } });
+  await install(work, request({ rollbackOnFailure: true }), (event) => {
+    if (event.kind === 'note') notes.push(`${event.text}: ${event.remedy}`);
+  });
+  assert.deepEqual(notes, ['job failed: systemctl restart ollama.service']);
+});
+
+test('an uninstall asks once and leaves an entry; with nothing to do it leaves none', async () => {
+  const removal: ReadyPlan = { ...plan, intent: 'uninstall' };
+  const uninstalling = {
+    profile,
+    restart: true,
+    signal: new AbortController().signal,
+    approve: async () => true,
+  };
+  const first = workplace({ plan: removal });
+  assert.equal((await uninstall(first.work, uninstalling, quiet)).kind, 'done');
+  assert.deepEqual(first.did, [
+    'lock uninstall',
+    'recover',
+    'inspect',
+    'apply 7',
+    'journal uninstalled',
+    'unlock',
+  ]);
+  const second = workplace({ plan: { ...removal, changes: [] } });
+  await uninstall(second.work, { ...uninstalling, approve: async () => assert.fail('asked') }, quiet);
+  assert.ok(!second.did.includes('journal uninstalled'));
+});

@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { LoadedUnit } from '../../../agent/machine/types.js';
+import {
+  assignedVariables,
+  environmentFileVariables,
+  environmentLine,
+} from '../../../agent/plan/unit-environment.js';
+import { changeAt, changesOf, plan, unit } from './support.js';
+
+const first = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
+const last = '/etc/systemd/system/ollama.service.d/zzz-vgpu.conf';
+const ours = '/opt/vgpu/current/libcuda.so.1:/opt/vgpu/current/libnvidia-ml.so.1';
+
+function textAt(path: string, changes: Partial<LoadedUnit>): string {
+  const change = changeAt(plan({ unit: unit(changes) }), path);
+  assert.ok(change?.kind === 'write-file', path);
+  return change.content;
+}
+
+/** What systemd makes of these texts. */
+function variables(...texts: readonly string[]): Record<string, string | undefined> {
+  return Object.fromEntries(assignedVariables(texts));
+}
+
+describe('the drop-in', () => {
+  it('sets what the profile says, with the reason for each', () => {
+    const text = textAt(first, {});
+    assert.deepEqual(variables(text), { LD_LIBRARY_PATH: '/opt/vgpu/current', LD_PRELOAD: ours });
+    assert.ok(text.split('\n').filter((line) => line.startsWith('#')).length >= 4);
+    assert.match(text, /vgpu-agent uninstall/);
+  });
+
+  it('puts ours before what the fragment and other drop-ins set', () => {
+    const text = textAt(first, {
+      fragmentContent: '[Service]\nEnvironment="LD_PRELOAD=/usr/lib/libjemalloc.so" OTHER=1\n',
+      dropIns: [
+        {
+          path: '/etc/systemd/system/ollama.service.d/10-a.conf',
+          content: '[Service]\nEnvironment=LD_LIBRARY_PATH=/a:/b\n',
+        },
+      ],
+    });
+    assert.deepEqual(variables(text), {
+      LD_LIBRARY_PATH: '/opt/vgpu/current:/a:/b',
+      LD_PRELOAD: `${ours}:/usr/lib/libjemalloc.so`,
+    });
+  });
+
+  it('does not take over ours a second time, nor empty entries', () => {
+    const text = textAt(first, {
+      fragmentContent: '[Service]\nEnvironment=LD_LIBRARY_PATH=:/opt/vgpu/current::/a:/a:\n',
+    });
+    assert.equal(variables(text)['LD_LIBRARY_PATH'], '/opt/vgpu/current:/a');
+  });
+
+  it('sees what the fragment says now, not what our own value has of it', () => {
+    const text = textAt(first, {
+      fragmentContent: '[Service]\nEnvironment=LD_LIBRARY_PATH=/new\n',
+      dropIns: [{ path: first, content: '[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/vgpu/current:/old\n' }],
+      environment: { LD_LIBRARY_PATH: '/opt/vgpu/current:/old' },
+    });
+    assert.equal(variables(text)['LD_LIBRARY_PATH'], '/opt/vgpu/current:/new');
+  });
+
+  it('takes what is in force, less ours, when nobody read the fragment', () => {
+    const { fragmentContent: _, ...unread } = unit({
+      environment: { LD_LIBRARY_PATH: '/opt/vgpu/current:/100%/lib' },
+    });
+    const change = changeAt(plan({ unit: unread }), first);
+    assert.ok(change?.kind === 'write-file');
+    assert.equal(variables(change.content)['LD_LIBRARY_PATH'], '/opt/vgpu/current:/100%%/lib');
+  });
+
+  it('has a second one at the end when somebody’s sorts after ours', () => {
+    const override = {
+      path: '/etc/systemd/system/ollama.service.d/override.conf',
+      content: '[Service]\nEnvironment="LD_LIBRARY_PATH=/mine"\n',
+    };
+    const [text, end] = [textAt(first, { dropIns: [override] }), textAt(last, { dropIns: [override] })];
+    assert.equal(variables(text, override.content, end)['LD_LIBRARY_PATH'], '/opt/vgpu/current:/mine');
+    assert.equal(variables(end)['LD_PRELOAD'], undefined);
+    assert.match(end, /override\.conf sets the same/);
+  });
+
+  it('survives a later drop-in that clears all variables', () => {
+    const clearing = {
+      path: '/etc/systemd/system/ollama.service.d/override.conf',
+      content: '[Service]\nEnvironment=\nEnvironment=A=1\n',
+    };
+    const texts = [
+      textAt(first, { dropIns: [clearing] }),
+      clearing.content,
+      textAt(last, { dropIns: [clearing] }),
+    ];
+    assert.deepEqual(variables(...texts), { A: '1', LD_LIBRARY_PATH: '/opt/vgpu/current', LD_PRELOAD: ours });
+  });
+
+  it('takes the second one away when nobody sets the same any more', () => {
+    const made = plan({
+      manifest: {
+        schema: 1,
+        agent: '',
+        profile: 'ollama',
+        unit: 'ollama.service',
+        storeId: '',
+        endpoint: '',
+        items: [
+          {
+            kind: 'file',
+            path: last,
+            sha256: '',
+            mode: 0o644,
+            before: { kind: 'absent' },
+            backup: null,
+            ownerPackage: null,
+          },
+        ],
+      },
+    });
+    assert.equal(changeAt(made, last)?.kind, 'remove-owned');
+  });
+
+  it('asks that what LD_PRELOAD names can be loaded by the service’s user', () => {
+    const change = changeAt(
+      plan({
+        unit: unit({
+          fragmentContent: '[Service]\nEnvironment="LD_PRELOAD=/usr/lib/libjemalloc.so libbare.so"\n',
+        }),
+      }),
+      first,
+    );
+    assert.ok(change?.kind === 'write-file' && change.preflight !== undefined);
+    assert.deepEqual(change.preflight.required, ours.split(':'));
+    // A bare name is searched for by the loader: nothing to be tried here.
+    assert.deepEqual(change.preflight.inherited, ['/usr/lib/libjemalloc.so']);
+    assert.equal(change.preflight.user?.name, 'ollama');
+  });
+
+  it('is read by systemd only when it changed, or when systemd does not have it', () => {
+    const text = textAt(first, {});
+    const dropIn = {
+      path: first,
+      state: { kind: 'file', size: 1, sha256: '', mode: 0o644, uid: 0, gid: 0, mtimeNs: '0' },
+      content: text,
+    } as const;
+    const loaded = unit({
+      dropIns: [{ path: first, content: text }],
+      environment: { LD_LIBRARY_PATH: '/opt/vgpu/current', LD_PRELOAD: ours },
+    });
+    const kinds = (made: ReturnType<typeof plan>): readonly string[] =>
+      changesOf(made).map((change) => change.kind);
+    assert.equal(kinds(plan({ dropIn, unit: loaded })).includes('daemon-reload'), false);
+    assert.equal(kinds(plan({ dropIn, unit: unit() })).includes('daemon-reload'), true);
+  });
+});
+
+describe('Environment= as systemd reads it', () => {
+  it('knows quotes, escapes, several words, resets and sections', () => {
+    const text = `[Unit]
+Environment=NOT=1
+[Service]
+Environment=GONE=1
+Environment=
+Environment="A=one two" 'B=three' C=fo\\"ur
+# Environment=D=no
+Environment=E=x \\
+F=y
+`;
+    assert.deepEqual(variables(text), { A: 'one two', B: 'three', C: 'fo"ur', E: 'x', F: 'y' });
+  });
+
+  it('reads back what is written', () => {
+    for (const value of ['/a b', 'say "x"', 'back\\slash', "it's", '/opt/vgpu/current:/x']) {
+      assert.deepEqual(variables(`[Service]\n${environmentLine('V', value)}\n`), { V: value });
+    }
+  });
+
+  it('reads files of variables', () => {
+    const text = '# no\n; no\nA=1\n B = "two words" \nC=\'x\'\nbroken\nD=a\\\nb\n';
+    assert.deepEqual(Object.fromEntries(environmentFileVariables(text)), {
+      A: '1',
+      B: 'two words',
+      C: 'x',
+      D: 'ab',
+    });
+  });
+});

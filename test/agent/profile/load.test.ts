@@ -1,0 +1,251 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: profiles have variables of that form.
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { reasons } from '../../../agent/confirm/types.js';
+import { VgpuError } from '../../../agent/errors.js';
+import { packageRoot } from '../../../agent/paths.js';
+import {
+  defaultProfilePlaces,
+  listProfiles,
+  loadProfile,
+  type ProfilePlaces,
+} from '../../../agent/profile/load.js';
+
+const shipped = path.join(packageRoot(), 'profiles');
+const good = readFileSync(path.join(shipped, 'ollama.json'), 'utf8');
+let directory: string;
+let places: ProfilePlaces;
+
+before(() => {
+  directory = mkdtempSync(path.join(tmpdir(), 'vgpu-profile-'));
+  places = {
+    directories: [path.join(directory, 'own'), shipped],
+    schema: path.join(shipped, 'profile.schema.json'),
+  };
+  mkdirSync(path.join(directory, 'own'));
+});
+
+after(() => {
+  rmSync(directory, { recursive: true });
+});
+
+/** The error that a profile of this text gives. */
+function problemWith(text: string, name = 'ollama'): VgpuError {
+  writeFileSync(path.join(directory, 'own', `${name}.json`), text);
+  try {
+    loadProfile(name, places);
+  } catch (error) {
+    if (error instanceof VgpuError) return error;
+    throw error;
+  } finally {
+    rmSync(path.join(directory, 'own', `${name}.json`));
+  }
+  throw new assert.AssertionError({ message: 'the profile was accepted' });
+}
+
+/** Ollama's profile with one piece of its text replaced. */
+function changed(from: string | RegExp, to: string): string {
+  const text = good.replace(from, () => to);
+  assert.notEqual(text, good);
+  return text;
+}
+
+test('the shipped profiles are good', () => {
+  for (const name of ['ollama', 'llama-server']) {
+    const profile = loadProfile(name, { directories: [shipped], schema: places.schema });
+    assert.equal(profile.name, name);
+    assert.equal(profile.schema, 1);
+  }
+});
+
+test('every shipped profile is listed, and the schema is not one of them', () => {
+  const names = listProfiles({ directories: [shipped], schema: places.schema }).map(({ name }) => name);
+  assert.ok(names.includes('ollama') && names.includes('llama-server'));
+  assert.ok(!names.includes('profile.schema'));
+  for (const name of names) loadProfile(name, { directories: [shipped], schema: places.schema });
+});
+
+test("a user's own profile comes before the package's", () => {
+  const own = path.join(directory, 'own', 'ollama.json');
+  writeFileSync(own, changed('as its own installer sets it up', 'MINE'));
+  try {
+    assert.match(loadProfile('ollama', places).description, /MINE/);
+    assert.equal(listProfiles(places).find(({ name }) => name === 'ollama')?.path, own);
+  } finally {
+    rmSync(own);
+  }
+});
+
+test("the user's directory is /etc/vgpu-agent/profiles", () => {
+  assert.equal(defaultProfilePlaces().directories[0], '/etc/vgpu-agent/profiles');
+});
+
+test('an unknown name lists the profiles that there are', () => {
+  assert.throws(
+    () => loadProfile('olama', places),
+    (error: unknown) => {
+      assert.ok(error instanceof VgpuError);
+      assert.equal(error.kind, 'profile');
+      assert.match(error.message, /"olama".*Did you mean "ollama"\?.*llama-server, ollama/);
+      return true;
+    },
+  );
+});
+
+test('a name cannot lead out of the directories', () => {
+  for (const name of ['../../etc/passwd', '/etc/passwd', '', '.', 'a/b', 'OLLAMA', 'profile.schema']) {
+    assert.throws(() => loadProfile(name, places), VgpuError);
+  }
+});
+
+test('a mistake of JSON is told with file, line and column', () => {
+  const error = problemWith('{\n  "schema": 1,\n  "name": ollama\n}');
+  assert.match(
+    error.message,
+    /own\/ollama\.json: line 3, column 11: no JSON: a value was expected, but there is "o"/,
+  );
+  assert.equal(error.kind, 'profile');
+});
+
+test('a misspelt key is told with the right one', () => {
+  const error = problemWith(changed('"readiness"', '"readyness"'));
+  assert.match(error.message, /line \d+, readyness: unknown key; did you mean "readiness"\?/);
+  assert.match(error.message, /the key "readiness" is missing/);
+});
+
+test('a wrong value is told with what is allowed', () => {
+  const error = problemWith(changed('"kind": "http"', '"kind": "htpp"'));
+  assert.match(
+    error.message,
+    /line \d+, readiness\.kind: "htpp" was given, allowed: "http", "none"; did you mean "http"\?/,
+  );
+});
+
+test('a wrong type is told', () => {
+  const error = problemWith(changed('"baseSeconds": 30', '"baseSeconds": "30"'));
+  assert.match(error.message, /line \d+, timeouts\.baseSeconds: "30" was given, allowed: number/);
+});
+
+test('an unknown reason is told with the nearest one', () => {
+  const error = problemWith(changed('"reason": "driver-too-old"', '"reason": "driver-to-old"'));
+  assert.match(
+    error.message,
+    /log\.reasons\[\d+\]\.reason: "driver-to-old" was given.*did you mean "driver-too-old"\?/,
+  );
+});
+
+test('a process name longer than the kernel keeps is refused', () => {
+  const error = problemWith(changed('"ollama_llama_se"', '"ollama_llama_server"'));
+  assert.match(
+    error.message,
+    /processes\.children\[2\]: "ollama_llama_server" was given, but it must NOT have more than 15 characters/,
+  );
+});
+
+test('a unit name must be the name of a service', () => {
+  for (const unit of ['ollama', 'ollama.timer', '../x.service', 'a b.service']) {
+    const error = problemWith(changed('"unit": "ollama.service"', `"unit": ${JSON.stringify(unit)}`));
+    assert.match(error.message, /line \d+, unit: .* was given, allowed: what matches/);
+  }
+});
+
+test('a template unit is a service', () => {
+  const text = changed('"unit": "ollama.service"', '"unit": "ollama@gpu-0.service"');
+  writeFileSync(path.join(directory, 'own', 'ollama.json'), text);
+  assert.equal(loadProfile('ollama', places).unit, 'ollama@gpu-0.service');
+  rmSync(path.join(directory, 'own', 'ollama.json'));
+});
+
+test('a bad regular expression is told with its field', () => {
+  const error = problemWith(changed('"^NVIDIA driver too old$"', '"^NVIDIA (driver"'));
+  assert.match(
+    error.message,
+    /line \d+, log\.reasons\[\d+\]\.message: "\^NVIDIA \(driver": no regular expression: Unterminated group/,
+  );
+});
+
+test('an expression that can take for ever is refused', () => {
+  const error = problemWith(changed('"^NVIDIA driver too old$"', '"^(N+)+$"'));
+  assert.match(error.message, /log\.reasons\[\d+\]\.message: .*take for ever/);
+});
+
+test('a version expression without its group is refused', () => {
+  const error = problemWith(changed('(?<version>', '(?<vers>'));
+  assert.match(error.message, /log\.version\.message: .* has no group \(\?<version>\.\.\.\)/);
+});
+
+test('a bad range of versions is told', () => {
+  const error = problemWith(changed('"<0.1.35"', '"older than 0.1.35"'));
+  assert.match(error.message, /log\.reasons\[0\]\.versions: "older than 0\.1\.35" is no range of versions/);
+});
+
+test('an unknown variable is told with those that are known', () => {
+  const error = problemWith(changed('"${store}/libcuda.so.1"', '"${stoer}/libcuda.so.1"'));
+  assert.match(
+    error.message,
+    /environment\[1\]\.entries\[0\]: \$\{stoer\} is unknown; known: \$\{store\}, \$\{multiarch\}; did you mean \$\{store\}\?/,
+  );
+});
+
+test("nothing of ours may go into the consumer's own directories", () => {
+  const error = problemWith(
+    changed('"path": "/usr/local/lib", "create": true', '"path": "/usr/local/lib/ollama", "create": true'),
+  );
+  assert.match(error.message, /publicLinks\.directories\.unknown\[0\]\.path: .*belongs to the consumer/);
+});
+
+test("the loader's variables are joined by a colon", () => {
+  const error = problemWith(changed(/"separator": ":"/, '"separator": ";"'));
+  assert.match(error.message, /environment\[0\]\.separator: ";" was given; for LD_LIBRARY_PATH allowed: ":"/);
+});
+
+test('the name must be that of the file', () => {
+  const error = problemWith(good, 'mine');
+  assert.match(error.message, /"ollama" was given, but the file is named "mine\.json"/);
+});
+
+test('every problem is told at once', () => {
+  const text = good
+    .replace('"schema": 1', '"schema": 2')
+    .replace('"unit": "ollama.service"', '"unit": 7')
+    .replace('"probe": true', '"probe": 1');
+  const error = problemWith(text);
+  assert.match(error.message, /schema: 2 was given, allowed: 1/);
+  assert.match(error.message, /unit: 7 was given, allowed: string/);
+  assert.match(error.message, /evidence\.probe: 1 was given, allowed: boolean/);
+});
+
+test('a file that is not UTF-8, or far too large, is refused', () => {
+  const file = path.join(directory, 'own', 'bytes.json');
+  writeFileSync(file, Buffer.from([0x7b, 0xff, 0x7d]));
+  assert.throws(() => loadProfile('bytes', places), /not UTF-8/);
+  writeFileSync(file, Buffer.alloc(1024 * 1024 + 1, 0x20));
+  assert.throws(() => loadProfile('bytes', places), /1048577 bytes/);
+  rmSync(file);
+});
+
+test('a text grammar must name groups that its expression has', () => {
+  const text = readFileSync(path.join(shipped, 'llama-server.json'), 'utf8').replace(
+    '"name": ["name"], "pci": []',
+    '"name": ["nmae"], "pci": []',
+  );
+  const error = problemWith(text, 'llama-server');
+  assert.match(error.message, /log\.devices\[0\]\.fields\.name\[0\]: "nmae" is no group/);
+});
+
+test('the schema is a JSON Schema 2020-12', () => {
+  const ajv = new Ajv2020({ strict: true, strictTypes: false, allowUnionTypes: true });
+  const valid = ajv.validateSchema(JSON.parse(readFileSync(places.schema, 'utf8')));
+  assert.equal(valid, true, ajv.errorsText());
+});
+
+test('the schema allows exactly the reasons that the agent knows', () => {
+  const schema: { readonly $defs: { readonly reason: { readonly enum: readonly string[] } } } = JSON.parse(
+    readFileSync(places.schema, 'utf8'),
+  );
+  assert.deepEqual(schema.$defs.reason.enum, [...reasons]);
+});

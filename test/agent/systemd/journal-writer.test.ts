@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { journalFields, messageIds } from '../../../agent/systemd/journal-writer.js';
+import { cpuVerdict, verdict } from '../output/samples.js';
+
+test('every kind of message has an ID of its own, as sd_journal(3) wants them', () => {
+  const ids = Object.values(messageIds);
+  assert.equal(new Set(ids).size, ids.length);
+  for (const id of ids) assert.match(id, /^[0-9a-f]{32}$/);
+});
+
+test('a verdict entry says that the GPU is simulated, in words and in a field', () => {
+  const { message, fields, priority } = journalFields({ kind: 'verdict', verdict });
+  assert.match(message, /^ollama\.service: gpu \(simulated\)\./);
+  assert.equal(fields['VGPU_SIMULATED'], '1');
+  assert.equal(fields['VGPU_DEVICES'], 'NVIDIA H100 80GB HBM3 (simulated)');
+  assert.equal(fields['VGPU_REASON'], undefined);
+  assert.equal(priority, 'info');
+});
+
+test('a verdict other than GPU is a warning and carries its reason', () => {
+  const { fields, priority } = journalFields({ kind: 'verdict', verdict: cpuVerdict });
+  assert.equal(priority, 'warning');
+  assert.equal(fields['VGPU_REASON'], 'host-unreachable');
+  assert.equal(fields['MESSAGE_ID'], messageIds.verdict);
+});

@@ -1,0 +1,17 @@
+import type { Entry } from '../measure.js';
+import { fromBare } from './from-bare.js';
+import { nothingToDo } from './nothing-to-do.js';
+import { repair } from './repair.js';
+import { shimCalls, shimCopies, shimStart } from './shim.js';
+import { verdict } from './verdict.js';
+
+/** In the order in which they run. */
+export const entries: readonly Entry[] = [
+  nothingToDo,
+  fromBare,
+  verdict,
+  repair,
+  shimStart,
+  shimCalls,
+  shimCopies,
+];

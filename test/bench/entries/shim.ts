@@ -1,0 +1,132 @@
+// The shim over its unix socket: calls, copies, and the start of a process.
+
+import { type Comparison, type Entry, type Series, spread, type Unit } from '../measure.js';
+import { shim, shimBench } from '../paths.js';
+import { runTimed } from '../run-timed.js';
+
+/** A comparison as shim_bench prints it: its first series is ours, the others ran beside it. */
+interface Printed {
+  readonly key: string;
+  readonly title: string;
+  readonly unit: Unit;
+  readonly series: readonly (readonly [key: string, name: string])[];
+}
+
+const ask = 'a socketpair, same bytes';
+
+export const shimCalls: Entry = {
+  name: 'shim-calls',
+  what: 'one call through libcuda.so.1, the unix socket and vgpu-hostd',
+  runs: 15,
+  measure: async (runs) =>
+    read(run('calls', runs), [
+      {
+        key: 'waiting',
+        title: 'a call that waits for its answer (cuMemGetInfo: 48 bytes there, 56 back)',
+        unit: 'us',
+        series: [
+          ['shim', 'cuMemGetInfo'],
+          ['raw', ask],
+        ],
+      },
+      {
+        key: 'oneway',
+        title: 'a one-way call (cuMemsetD8: 72 bytes), until it is back',
+        unit: 'us',
+        series: [
+          ['shim', 'cuMemsetD8'],
+          ['raw', ask],
+        ],
+      },
+      {
+        key: 'many',
+        title: 'a one-way call of 8000, until all are carried out',
+        unit: 'us',
+        series: [
+          ['shim', 'cuMemsetD8'],
+          ['raw', ask],
+        ],
+      },
+    ]),
+};
+
+const sizes = ['4KiB', '64KiB', '1MiB', '16MiB', '256MiB'] as const;
+
+export const shimCopies: Entry = {
+  name: 'shim-copies',
+  what: "copies to and from the simulated device's memory (the host's RAM)",
+  runs: 7,
+  measure: async (runs) =>
+    read(
+      run('copies', runs),
+      sizes.flatMap((size) => [
+        copy(`to:${size}`, `${size} to the device`, 'cuMemcpyHtoD'),
+        copy(`from:${size}`, `${size} from the device`, 'cuMemcpyDtoH'),
+      ]),
+    ),
+};
+
+function copy(key: string, title: string, call: string): Printed {
+  return {
+    key,
+    title,
+    unit: 'GB/s',
+    series: [
+      ['shim', call],
+      ['socket', ask],
+      ['memcpy', 'memcpy'],
+    ],
+  };
+}
+
+export const shimStart: Entry = {
+  name: 'shim-start',
+  what: 'a process from exec to a device that answers, and its end',
+  runs: 25,
+  measure: async (runs) =>
+    read(run('start', runs), [
+      {
+        key: 'ready',
+        title: 'load libcuda.so.1, cuInit, cuDeviceGetCount, exit',
+        unit: 'us',
+        series: [
+          ['shim', 'a program that does it'],
+          ['true', '/bin/true'],
+        ],
+      },
+      {
+        key: 'probe',
+        title: 'vgpu-probe: also context, 1 MiB there and back, NVML',
+        unit: 'us',
+        series: [
+          ['shim', 'vgpu-probe --json'],
+          ['true', '/bin/true'],
+        ],
+      },
+    ]),
+};
+
+function run(what: 'calls' | 'copies' | 'start', runs: number): string {
+  const args = [what, String(runs), `${shim}/libcuda.so.1`, `${shim}/vgpu-probe`];
+  return runTimed(shimBench, args, { VGPU_HOST: 'unix:/run/vgpu/hostd.sock' }).stdout;
+}
+
+function read(output: string, expected: readonly Printed[]): readonly Comparison[] {
+  const samples = new Map<string, number[]>();
+  for (const line of output.trim().split('\n')) {
+    const [comparison = '', series = '', value = ''] = line.split(' ');
+    const key = `${comparison} ${series}`;
+    const list = samples.get(key) ?? [];
+    list.push(Number(value));
+    samples.set(key, list);
+  }
+  return expected.map(({ key, title, unit, series }): Comparison => {
+    const [subject, ...beside] = series.map(([short, name]): Series => {
+      const found = samples.get(`${key} ${short}`) ?? [];
+      if (!(spread(found).min > 0)) throw new Error(`shim_bench said nothing sound of ${key} ${short}`);
+      return { name, unit, samples: found };
+    });
+    if (subject === undefined) throw new Error(`${key} has no series`);
+    return { title, subject, beside };
+  });
+}

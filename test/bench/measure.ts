@@ -1,0 +1,94 @@
+// What is measured and what it is compared with: samples taken in turn, A B A B, so that whatever else the
+// machine does meets both alike. The number that counts is the ratio.
+
+export type Unit = 'ms' | 'us' | 'GB/s' | 'calls';
+
+export interface Series {
+  readonly name: string;
+  readonly unit: Unit;
+  /** One a round; those of one comparison belong together by their place. */
+  readonly samples: readonly number[];
+}
+
+export interface Comparison {
+  readonly title: string;
+  /** Ours. */
+  readonly subject: Series;
+  /** What ran beside it in the same rounds. */
+  readonly beside: readonly Series[];
+}
+
+export interface Spread {
+  readonly median: number;
+  readonly min: number;
+  readonly max: number;
+}
+
+/** An entry of the benchmark; it runs inside the guest. */
+export interface Entry {
+  readonly name: string;
+  /** One sentence. */
+  readonly what: string;
+  /** Rounds unless --runs says otherwise. */
+  readonly runs: number;
+  measure(runs: number): Promise<readonly Comparison[]>;
+}
+
+/** Throws for no samples: an entry that measured nothing must not look like one that did. */
+export function spread(samples: readonly number[]): Spread {
+  const sorted = [...samples].sort((a, b) => a - b);
+  const [min] = sorted;
+  const max = sorted.at(-1);
+  const low = sorted[Math.floor((sorted.length - 1) / 2)];
+  const high = sorted[Math.ceil((sorted.length - 1) / 2)];
+  if (min === undefined || max === undefined || low === undefined || high === undefined) {
+    throw new Error('no samples');
+  }
+  return { median: (low + high) / 2, min, max };
+}
+
+/** The spread of subject / other, round by round. */
+export function ratio(subject: Series, other: Series): Spread {
+  return spread(
+    subject.samples.map((value, index) => {
+      const beside = other.samples[index];
+      if (beside === undefined || !(beside > 0)) {
+        throw new Error(`${subject.name} has nothing beside it in round ${index}: ${other.name}`);
+      }
+      return value / beside;
+    }),
+  );
+}
+
+/** One side of a comparison: does the thing once and gives the sample, in `unit`. */
+export interface Side {
+  readonly name: string;
+  readonly unit: Unit;
+  once(): number | Promise<number>;
+}
+
+/**
+ * Takes `runs` samples of each side, in turn. A round before them is thrown away: it reads programs from the
+ * disk and fills caches.
+ */
+export async function inTurn(
+  title: string,
+  runs: number,
+  [subject, ...beside]: readonly [Side, ...Side[]],
+): Promise<Comparison> {
+  const sides = [subject, ...beside];
+  const samples = sides.map((): number[] => []);
+  for (let round = 0; round <= runs; round++) {
+    for (const [index, side] of sides.entries()) {
+      const value = await side.once();
+      if (round > 0) samples[index]?.push(value);
+    }
+  }
+  const [first, ...rest] = sides.map(({ name, unit }, index) => ({
+    name,
+    unit,
+    samples: samples[index] ?? [],
+  }));
+  if (first === undefined) throw new Error('a comparison without sides');
+  return { title, subject: first, beside: rest };
+}

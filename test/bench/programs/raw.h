@@ -1,0 +1,35 @@
+/*
+ * What the shim is measured against: bytes over a socketpair to a forked child that reads and
+ * answers, with nothing else on the way. An order tells the child what comes.
+ */
+#ifndef BENCH_RAW_H
+#define BENCH_RAW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* `times` exchanges: `read` bytes to read, in pieces of `piece`, then `answer` bytes to answer. */
+struct order {
+  uint64_t times;
+  uint64_t read;
+  uint64_t piece;
+  uint64_t answer;
+};
+
+#define LARGEST ((size_t)256 << 20)
+
+/* LARGEST bytes each, touched; the child has its own copies. */
+extern unsigned char *source, *target;
+
+/* Monotonic microseconds. */
+double now_us(void);
+
+/* Ends the program with a line on stderr. */
+_Noreturn void fail(const char *what, long code);
+
+void start_peer(void);
+void order_peer(struct order order);
+void raw_put(const void *bytes, size_t size);
+void raw_get(void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,56 @@
+// The host's own units: started by the socket, without privileges, seen by the shim.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { Guest, whyNoGuest } from './support/guest.js';
+import { HOSTD, whyNoHostd } from './support/hosts.js';
+import { at } from './support/installed.js';
+import { repository } from './support/repository.js';
+
+const skip = whyNoGuest() || whyNoHostd();
+const unit = (name: string): string => readFileSync(join(repository, 'units', name), 'utf8');
+
+test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 or better', {
+  skip,
+}, async (t) => {
+  const guest = await Guest.start({}, t);
+  // The build stands in for /usr/bin; were it under /tmp, PrivateTmp= would hide it.
+  const service = unit('vgpu-hostd.service')
+    .replace('/usr/bin/vgpu-hostd', HOSTD)
+    .replace('PrivateTmp=yes\n', `PrivateTmp=yes\nBindReadOnlyPaths=${repository}\n`);
+  await guest.write('/etc/systemd/system/vgpu-hostd.service', service);
+  await guest.write('/etc/systemd/system/vgpu-hostd.socket', unit('vgpu-hostd.socket'));
+  await guest.must('systemctl', 'daemon-reload');
+  await guest.must('systemctl', 'enable', '--now', 'vgpu-hostd.socket');
+  assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'inactive');
+
+  const shim = join(repository, 'build/shim');
+  const ran = await guest.runWith(
+    { env: { VGPU_HOST: 'unix:/run/vgpu/hostd.sock' } },
+    join(shim, 'vgpu-probe'),
+    '--library',
+    join(shim, 'libcuda.so.1'),
+  );
+  assert.equal(
+    ran.code,
+    0,
+    `${ran.stdout}${await guest.must('journalctl', '-u', 'vgpu-hostd', '--no-pager')}`,
+  );
+  assert.equal(at(JSON.parse(ran.stdout), 'simulated'), true);
+  assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'active');
+  const text = await guest.must('systemd-analyze', 'security', '--no-pager', 'vgpu-hostd.service');
+  assert.ok(Number(/exposure level for vgpu-hostd\.service: ([0-9.]+)/.exec(text)?.[1]) <= 2.5);
+  await guest.must('systemctl', 'stop', 'vgpu-hostd.service');
+  assert.equal(await guest.property('vgpu-hostd.service', 'Result'), 'success');
+});
+
+test('vgpu-hostd(8) explains every option that --help names, and no other', { skip: whyNoHostd() }, () => {
+  const help = spawnSync(HOSTD, ['--help'], { encoding: 'utf8' }).stdout;
+  const page = readFileSync(join(repository, 'docs/man/vgpu-hostd.8'), 'utf8');
+  const named = new Set([...help.matchAll(/--([a-z-]+)/g)].map((one) => one[1]));
+  for (const name of named) assert.match(page, new RegExp(`Fl -${name}\\b|, -${name}\\b`), name);
+  for (const [, name] of page.matchAll(/^\.It Fl -([a-z-]+)/gm)) assert.ok(named.has(name), name);
+});

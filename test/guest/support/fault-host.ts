@@ -1,0 +1,106 @@
+// A host that misbehaves, as a program of its own:
+//   node fault-host.js --listen PATH --mode MODE [--upstream PATH] [--seconds N] [--bytes N]
+// MODE:
+//   silent   takes connections and never says a word
+//   garbage  answers everything with bytes that mean nothing
+//   slow     passes everything to the real host at --upstream, answers N seconds late
+//   dies     passes everything on; after N bytes of answers it is gone: connections cut, socket left behind
+//   stalls   passes everything on; after N bytes of answers no further byte comes, connections stay
+// Prints "listening" once it does. Ends on SIGTERM.
+
+import { chmodSync, rmSync } from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import { parseArgs } from 'node:util';
+
+const MODES = ['silent', 'garbage', 'slow', 'dies', 'stalls'] as const;
+type Mode = (typeof MODES)[number];
+
+interface Settings {
+  readonly mode: Mode;
+  readonly upstream: string | undefined;
+  readonly seconds: number;
+  readonly bytes: number;
+}
+
+function serve(client: Socket, settings: Settings): void {
+  client.on('error', () => client.destroy());
+  switch (settings.mode) {
+    case 'silent':
+      client.resume();
+      return;
+    case 'garbage':
+      client.on('data', (chunk) => client.write(noise(Math.max(64, chunk.length))));
+      return;
+    case 'slow':
+    case 'dies':
+    case 'stalls':
+      relay(client, settings);
+  }
+}
+
+/** Bytes without a pattern, the same in every run (a linear congruential generator's high bytes). */
+function noise(length: number): Buffer {
+  const bytes = Buffer.alloc(length);
+  let state = 0x5eed;
+  for (let index = 0; index < length; index++) {
+    state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
+    bytes[index] = state >>> 16;
+  }
+  return bytes;
+}
+
+function relay(client: Socket, settings: Settings): void {
+  if (settings.upstream === undefined) throw new Error(`mode ${settings.mode} needs --upstream`);
+  const host = connect(settings.upstream);
+  let answered = 0;
+  host.on('error', () => client.destroy());
+  host.on('close', () => {
+    if (settings.mode !== 'stalls') client.end();
+  });
+  client.on('close', () => host.destroy());
+  client.on('data', (chunk) => host.write(chunk));
+  host.on('data', (chunk) => {
+    if (settings.mode === 'slow') {
+      setTimeout(() => client.write(chunk), settings.seconds * 1000);
+      return;
+    }
+    const rest = Math.max(0, settings.bytes - answered);
+    answered += chunk.length;
+    client.write(chunk.subarray(0, rest), () => {
+      // gone like a process that was killed: no farewell, and its socket stays in the file system
+      if (settings.mode === 'dies' && answered >= settings.bytes) process.kill(process.pid, 'SIGKILL');
+    });
+  });
+}
+
+const { values } = parseArgs({
+  options: {
+    listen: { type: 'string' },
+    mode: { type: 'string' },
+    upstream: { type: 'string' },
+    seconds: { type: 'string', default: '0' },
+    bytes: { type: 'string', default: '0' },
+  },
+});
+const mode = MODES.find((known) => known === values.mode);
+if (mode === undefined || values.listen === undefined) {
+  process.stderr.write(`fault-host: wants --listen PATH --mode ${MODES.join('|')}\n`);
+  process.exit(2);
+}
+const settings: Settings = {
+  mode,
+  upstream: values.upstream,
+  seconds: Number(values.seconds),
+  bytes: Number(values.bytes),
+};
+const path = values.listen;
+rmSync(path, { force: true });
+const server = createServer((client) => serve(client, settings));
+server.listen(path, () => {
+  chmodSync(path, 0o666); // a consumer runs as a user of its own
+  process.stdout.write('listening\n');
+});
+process.on('SIGTERM', () => {
+  rmSync(path, { force: true });
+  process.exit(0);
+});

@@ -1,0 +1,242 @@
+// A throwaway systemd guest for tests (scripts/guest). It dies with the test process, so a
+// crashed run leaves none behind. How to write a test with it: test/guest/README.md.
+
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import {
+  type ConsumerDesign,
+  type ConsumerOptions,
+  consumerArguments,
+  realOllamaPrefix,
+} from './consumer.js';
+import { Hosts } from './hosts.js';
+import { type JournalEntry, parseJournal } from './journal.js';
+import { type Layers, Listing } from './listing.js';
+import { ended, type Ran, type RunOptions, run, runOk, until } from './process.js';
+import { repository } from './repository.js';
+
+export interface GuestOptions {
+  /** The root filesystem to read; this machine's own unless given. */
+  readonly root?: string;
+  /** SRC:DST, writable. */
+  readonly binds?: readonly string[];
+  /** SRC:DST, read-only. */
+  readonly readOnlyBinds?: readonly string[];
+  /** Limit of what the guest may write, as mount's tmpfs size: "64m". */
+  readonly size?: string;
+  /** A bash script that gets the root as its argument before each boot. */
+  readonly prep?: string;
+}
+
+/** A test, or a hook's or suite's way to say "afterwards": anything with node:test's after. */
+export interface Afterwards {
+  after(fn: () => Promise<void>): void;
+}
+
+export interface GuestRunOptions extends RunOptions {
+  /** Runs as this user of the guest; root unless given. */
+  readonly user?: string;
+}
+
+const SCRIPT = join(repository, 'scripts/guest');
+
+/** What `listing` looks at unless told: all that an install may touch. */
+export const WATCHED = ['/etc', '/usr', '/opt', '/var/lib'] as const;
+
+let counter = 0; // names of one process's guests; the PID keeps those of parallel processes apart
+
+/** Why no guest can be booted here, or false; for the `skip` option of a test. */
+export function whyNoGuest(): string | false {
+  if (process.getuid?.() !== 0) return 'a guest needs root';
+  if (!existsSync('/lib/systemd/systemd')) return 'systemd is not installed';
+  return false;
+}
+
+export class Guest {
+  readonly name: string;
+  /** Where scripts/guest keeps this guest's state, outside. */
+  readonly state: string;
+  /** What runs beside the guest. */
+  readonly hosts: Hosts;
+  readonly #supervisor: ChildProcess;
+  readonly #lower: string;
+  readonly #ended: Promise<number>;
+  #console = '';
+
+  private constructor(name: string, supervisor: ChildProcess, lower: string) {
+    this.name = name;
+    this.state = join('/run/vgpu-guests', name);
+    this.hosts = new Hosts(join(this.state, 'vgpu'));
+    this.#supervisor = supervisor;
+    this.#lower = lower;
+    for (const stream of [supervisor.stdout, supervisor.stderr]) {
+      stream?.on('data', (chunk: Buffer) => {
+        this.#console += chunk.toString();
+      });
+    }
+    this.#ended = ended(supervisor);
+    this.#ended.catch(() => undefined); // told by start, which waits for the guest to boot
+  }
+
+  /** Boots a guest and waits until it is up (0.3 s); it is stopped after `t` if given. */
+  static async start(options: GuestOptions = {}, t?: Afterwards): Promise<Guest> {
+    const name = `test-${process.pid}-${++counter}`;
+    const args = ['fg', name];
+    if (options.root !== undefined) args.push('--root', options.root);
+    if (options.size !== undefined) args.push('--size', options.size);
+    if (options.prep !== undefined) args.push('--prep', options.prep);
+    for (const bind of options.binds ?? []) args.push('--bind', bind);
+    for (const bind of options.readOnlyBinds ?? []) args.push('--bind-ro', bind);
+    const ollama = realOllamaPrefix();
+    if (ollama !== undefined) args.push('--bind-ro', `${ollama}:/run/vgpu-test-ollama`);
+    const supervisor = spawn(SCRIPT, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const guest = new Guest(name, supervisor, options.root ?? '/');
+    t?.after(() => guest.stop());
+    try {
+      await until('the guest starts', 10_000, () => {
+        if (supervisor.exitCode !== null)
+          throw new Error(`scripts/guest ${args.join(' ')}: ${guest.#console}`);
+        return existsSync(join(guest.state, 'supervisor')) ? true : undefined;
+      });
+      await runOk(SCRIPT, ['wait', name]);
+    } catch (error) {
+      await guest.stop();
+      throw error;
+    }
+    return guest;
+  }
+
+  /** The outer PID of the guest's PID 1; another one after a reboot. */
+  async pid(): Promise<number> {
+    return Number(await readFile(join(this.state, 'pid'), 'utf8'));
+  }
+
+  /** Runs a program in the guest as root. */
+  run(...command: readonly [string, ...string[]]): Promise<Ran> {
+    return this.runWith({}, ...command);
+  }
+
+  /** Runs a program in the guest; `env` adds to the guest's plain environment. */
+  runWith(options: GuestRunOptions, ...command: readonly [string, ...string[]]): Promise<Ran> {
+    const { env, user, ...rest } = options;
+    return run(SCRIPT, this.#inside(command, env, user), rest);
+  }
+
+  /** As run; a status other than 0 rejects with what the program said. Gives stdout. */
+  async must(...command: readonly [string, ...string[]]): Promise<string> {
+    return (await runOk(SCRIPT, this.#inside(command, undefined, undefined))).stdout;
+  }
+
+  /** Runs the installed `vgpu-agent` with a limit of two minutes. */
+  agent(...args: readonly string[]): Promise<Ran> {
+    return this.runWith({ timeoutMs: 120_000 }, 'vgpu-agent', ...args);
+  }
+
+  /** Starts a program in the guest and leaves it to the caller; SIGTERM to the child reaches it, SIGKILL does too. */
+  spawn(
+    command: readonly [string, ...string[]],
+    options: SpawnOptions = {},
+    env?: Readonly<Record<string, string>>,
+  ): ChildProcess {
+    return spawn(SCRIPT, this.#inside(command, env, undefined), options);
+  }
+
+  #inside(
+    command: readonly string[],
+    env: Readonly<Record<string, string>> | undefined,
+    user: string | undefined,
+  ): string[] {
+    const as = user === undefined ? [] : ['runuser', '-u', user, '--'];
+    const settings = Object.entries(env ?? {}).map(([key, value]) => `${key}=${value}`);
+    const environment = settings.length === 0 ? [] : ['env', ...settings];
+    return ['run', this.name, '--', ...as, ...environment, ...command];
+  }
+
+  /**
+   * Where a path of the guest lies as seen from outside. Absolute links on the way would lead
+   * outside: use it for paths that are plain, `run` for the others.
+   */
+  async path(inside: string): Promise<string> {
+    return join(`/proc/${await this.pid()}/root`, inside);
+  }
+
+  async read(inside: string): Promise<string> {
+    return readFile(await this.path(inside), 'utf8');
+  }
+
+  /** Writes a file, its directories made where missing. */
+  async write(inside: string, content: string | Uint8Array, mode = 0o644): Promise<void> {
+    const path = await this.path(inside);
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(path, content);
+    await chmod(path, mode);
+  }
+
+  async exists(inside: string): Promise<boolean> {
+    return (
+      (await this.run('test', '-e', inside)).code === 0 || (await this.run('test', '-L', inside)).code === 0
+    );
+  }
+
+  /** Where this guest's overlay lies, from outside. */
+  async layers(): Promise<Layers> {
+    const [supervisor] = (await readFile(join(this.state, 'supervisor'), 'utf8')).split(' ');
+    return {
+      merged: `/proc/${await this.pid()}/root`,
+      upper: join(`/proc/${supervisor}/root`, this.state, 'mnt/upper'),
+      lower: this.#lower,
+    };
+  }
+
+  /** The state of `paths` and all below, to compare with a later one. */
+  async listing(paths: readonly string[] = WATCHED): Promise<Listing> {
+    return Listing.take(await this.layers(), paths);
+  }
+
+  /** Installs the consumer (the Ollama stand-in, or the Ollama of VGPU_TEST_OLLAMA) and starts it unless told not to. */
+  async installConsumer(design: ConsumerDesign, options: ConsumerOptions = {}): Promise<void> {
+    await this.must(
+      'bash',
+      join(repository, 'scripts/lib/install-consumer'),
+      ...consumerArguments(design, options),
+    );
+  }
+
+  /** A unit's journal, oldest first; of one start only if `invocation` is given. */
+  async journal(unit: string, invocation?: string): Promise<JournalEntry[]> {
+    await this.must('journalctl', '--sync');
+    const match = invocation === undefined ? ['-u', unit] : [`_SYSTEMD_INVOCATION_ID=${invocation}`];
+    const output = await this.must('journalctl', '--no-pager', '-q', '-a', '-o', 'json', ...match);
+    return parseJournal(output);
+  }
+
+  /** The ID of a unit's present (or last) start; empty if it never started. */
+  async invocationId(unit: string): Promise<string> {
+    return this.property(unit, 'InvocationID');
+  }
+
+  /** One property of a unit, as systemctl prints it. */
+  async property(unit: string, name: string): Promise<string> {
+    return (await this.must('systemctl', 'show', '--value', '-p', name, unit)).trim();
+  }
+
+  /** Reboots the guest and waits until it is up again. Hosts beside it keep running. */
+  async reboot(): Promise<void> {
+    const before = await this.pid();
+    await this.run('systemctl', 'reboot');
+    await until('the guest reboots', 30_000, async () => {
+      const now = await this.pid().catch(() => before);
+      return now === before ? undefined : now;
+    });
+    await runOk(SCRIPT, ['wait', this.name]);
+  }
+
+  /** Ends the guest, and whatever runs beside it, at once. Safe to call again. */
+  async stop(): Promise<void> {
+    await this.hosts.stop('SIGKILL');
+    await runOk(SCRIPT, ['kill', this.name]);
+    if (this.#supervisor.pid !== undefined) await this.#ended;
+  }
+}

@@ -1,0 +1,158 @@
+// The host beside a guest: the real vgpu-hostd with its software device, or one that misbehaves.
+// All of them run outside the guest, serve a unix socket in a directory that the guest sees as
+// /run/vgpu, and die with the test process.
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { ended, until } from './process.js';
+import { repository } from './repository.js';
+
+export interface HostdOptions {
+  /** A name of profiles/devices or a file; vgpu-hostd's own default unless given. */
+  readonly profile?: string;
+  /** Further arguments. */
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+export type Fault =
+  /** Nothing listens and no socket is there. */
+  | { readonly mode: 'absent' }
+  /** A socket that nobody listens on any more: ECONNREFUSED. */
+  | { readonly mode: 'refused' }
+  /** Takes connections, never answers. */
+  | { readonly mode: 'silent' }
+  /** Answers with bytes that mean nothing. */
+  | { readonly mode: 'garbage' }
+  /** The real host, but every answer comes `seconds` late. */
+  | { readonly mode: 'slow'; readonly seconds: number }
+  /** The real host, but gone after `bytes` bytes of answers (over one connection). */
+  | { readonly mode: 'dies'; readonly bytes: number }
+  /** The real host, but silent after `bytes` bytes of answers a connection. */
+  | { readonly mode: 'stalls'; readonly bytes: number };
+
+export const HOSTD = join(repository, 'build/shim/vgpu-hostd');
+
+/** Why no real host can be started here, or false; for the `skip` option of a test. */
+export function whyNoHostd(): string | false {
+  return existsSync(HOSTD) ? false : 'build/shim/vgpu-hostd is not built (npm run build)';
+}
+
+/** A process that serves the socket; `log` is all it said. */
+class Served {
+  readonly child: ChildProcess;
+  readonly end: Promise<number>;
+  log = '';
+
+  constructor(command: string, args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+    this.child = spawn('setpriv', ['--pdeathsig', 'KILL', command, ...args], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ...env },
+    });
+    this.child.stdout?.on('data', (chunk: Buffer) => {
+      this.log += chunk.toString();
+    });
+    this.child.stderr?.on('data', (chunk: Buffer) => {
+      this.log += chunk.toString();
+    });
+    this.end = ended(this.child);
+    this.end.catch(() => undefined); // told by whoever waits for the socket
+  }
+
+  async listening(socket: string): Promise<void> {
+    const name = this.child.spawnargs.slice(3).join(' ');
+    await until(`${name}: listening`, 5_000, () => {
+      if (this.child.exitCode !== null || this.child.signalCode !== null) {
+        throw new Error(`${name} ended with ${this.child.exitCode ?? this.child.signalCode}:\n${this.log}`);
+      }
+      return existsSync(socket) ? true : undefined;
+    });
+  }
+
+  async stop(signal: NodeJS.Signals): Promise<number> {
+    if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill(signal);
+    return this.end;
+  }
+}
+
+/** What runs beside one guest, in the directory that the guest sees as /run/vgpu. */
+export class Hosts {
+  readonly #directory: string;
+  #running: Served[] = [];
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  /** The socket as seen from outside; inside the guest it is /run/vgpu/hostd.sock. */
+  get socket(): string {
+    return join(this.#directory, 'hostd.sock');
+  }
+
+  /** All that the present hosts have said. */
+  get log(): string {
+    return this.#running.map((served) => served.log).join('');
+  }
+
+  /** The PID of the host that serves the socket, outside the guest. */
+  get pid(): number | undefined {
+    return this.#running.at(-1)?.child.pid;
+  }
+
+  /** Starts the real vgpu-hostd; a host that runs already is stopped first. */
+  async start(options: HostdOptions = {}): Promise<void> {
+    await this.stop();
+    await this.#hostd(this.socket, options);
+  }
+
+  /** Starts a host that misbehaves; one that runs already is stopped first. */
+  async startFaulty(fault: Fault, options: HostdOptions = {}): Promise<void> {
+    await this.stop();
+    if (fault.mode === 'absent') return;
+    if (fault.mode === 'refused') {
+      const served = await this.#fault(['--mode', 'silent']);
+      await served.stop('SIGKILL'); // leaves its socket behind
+      this.#running = [];
+      return;
+    }
+    const args = ['--mode', fault.mode];
+    if (fault.mode === 'slow') args.push('--seconds', String(fault.seconds));
+    if (fault.mode === 'dies' || fault.mode === 'stalls') args.push('--bytes', String(fault.bytes));
+    if (fault.mode === 'slow' || fault.mode === 'dies' || fault.mode === 'stalls') {
+      const upstream = join(this.#directory, 'upstream.sock');
+      await this.#hostd(upstream, options);
+      args.push('--upstream', upstream);
+    }
+    await this.#fault(args);
+  }
+
+  /** Ends whatever runs: SIGTERM is a stop, SIGKILL a crash. The sockets go too, unless it was a crash. */
+  async stop(signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
+    const running = this.#running.reverse();
+    this.#running = [];
+    for (const served of running) await served.stop(signal);
+    if (signal === 'SIGTERM') {
+      for (const name of ['hostd.sock', 'upstream.sock'])
+        rmSync(join(this.#directory, name), { force: true });
+    }
+  }
+
+  async #hostd(socket: string, options: HostdOptions): Promise<void> {
+    rmSync(socket, { force: true });
+    const profile = options.profile === undefined ? [] : ['--profile', options.profile];
+    const args = ['--device', 'software', '--listen', `unix:${socket}`, ...profile, ...(options.args ?? [])];
+    const served = new Served(HOSTD, args, options.env);
+    this.#running.push(served);
+    await served.listening(socket);
+  }
+
+  async #fault(args: readonly string[]): Promise<Served> {
+    rmSync(this.socket, { force: true });
+    const program = join(repository, 'dist/test/guest/support/fault-host.js');
+    const served = new Served(process.execPath, [program, '--listen', this.socket, ...args]);
+    this.#running.push(served);
+    await until('fault-host: listening', 5_000, () => (served.log.includes('listening') ? true : undefined));
+    return served;
+  }
+}

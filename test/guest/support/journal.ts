@@ -1,0 +1,36 @@
+// Reading a guest's journal in tests, apart from the agent's own reader, so that neither hides the other's faults.
+
+export interface JournalEntry {
+  readonly message: string;
+  readonly invocation: string | undefined;
+  readonly unit: string | undefined;
+  readonly pid: number | undefined;
+  readonly cursor: string;
+}
+
+/** Parses the output of journalctl -o json; messages that are not UTF-8 come as arrays of bytes. */
+export function parseJournal(output: string): JournalEntry[] {
+  return output
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => {
+      const fields: unknown = JSON.parse(line);
+      if (typeof fields !== 'object' || fields === null) throw new Error(`not a journal entry: ${line}`);
+      const field = (name: string): string | undefined => {
+        const value: unknown = Object.getOwnPropertyDescriptor(fields, name)?.value;
+        if (typeof value === 'string') return value;
+        if (Array.isArray(value) && value.every((byte) => typeof byte === 'number')) {
+          return Buffer.from(value).toString('latin1');
+        }
+        return undefined;
+      };
+      const pid = field('_PID');
+      return {
+        message: field('MESSAGE') ?? '',
+        invocation: field('_SYSTEMD_INVOCATION_ID'),
+        unit: field('_SYSTEMD_UNIT'),
+        pid: pid === undefined ? undefined : Number(pid),
+        cursor: field('__CURSOR') ?? '',
+      };
+    });
+}

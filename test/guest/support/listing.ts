@@ -1,0 +1,165 @@
+// What a guest's file system holds, cheaply: the guest's root is an overlay, so only what lies
+// in the overlay's upper layer can differ from the root it was booted from. A listing walks the
+// upper layer (some hundred files) and not /usr (a hundred thousand).
+
+import { createHash } from 'node:crypto';
+import type { BigIntStats } from 'node:fs';
+import { lstat, readdir, readFile, readlink } from 'node:fs/promises';
+import { join } from 'node:path';
+
+export interface Entry {
+  readonly type: 'file' | 'directory' | 'link' | 'other';
+  /** Permission bits, setuid and the like included. */
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  /** Bytes; 0 for anything but a file. */
+  readonly size: number;
+  /** Of files. */
+  readonly sha256: string | undefined;
+  /** Of links. */
+  readonly target: string | undefined;
+  readonly mtimeNs: bigint;
+}
+
+export interface DiffOptions {
+  /** Whose modification times count: nobody's (the default), those of regular files, or everybody's. */
+  readonly mtimes?: 'none' | 'files' | 'all';
+}
+
+/** Where a guest's file system can be seen from outside. */
+export interface Layers {
+  /** The guest's root, as /proc/PID/root. */
+  readonly merged: string;
+  /** The overlay's upper layer: what the guest has written. */
+  readonly upper: string;
+  /** The overlay's lower layer: what the guest was booted from. */
+  readonly lower: string;
+}
+
+/** Changes by themselves while systemd runs, whatever we do. */
+const RESTLESS = ['/var/lib/systemd'];
+
+export async function readEntry(path: string): Promise<Entry | undefined> {
+  let stats: BigIntStats;
+  try {
+    stats = await lstat(path, { bigint: true });
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR')) {
+      return undefined;
+    }
+    throw error;
+  }
+  const file = stats.isFile();
+  const link = stats.isSymbolicLink();
+  return {
+    type: file ? 'file' : link ? 'link' : stats.isDirectory() ? 'directory' : 'other',
+    mode: Number(stats.mode) & 0o7777,
+    uid: Number(stats.uid),
+    gid: Number(stats.gid),
+    size: file ? Number(stats.size) : 0,
+    sha256: file
+      ? createHash('sha256')
+          .update(await readFile(path))
+          .digest('hex')
+      : undefined,
+    target: link ? await readlink(path) : undefined,
+    mtimeNs: stats.mtimeNs,
+  };
+}
+
+/** The names in a directory; none when there is no such directory. */
+async function names(directory: string): Promise<string[]> {
+  const entry = await lstat(directory).catch(() => undefined);
+  return entry?.isDirectory() ? readdir(directory) : [];
+}
+
+/** Every path at or below `path` that the guest may have changed. */
+async function touched(layers: Layers, path: string, found: Set<string>): Promise<void> {
+  if (RESTLESS.includes(path)) return;
+  const inUpper = await lstat(join(layers.upper, path)).catch(() => undefined);
+  if (inUpper === undefined) return;
+  found.add(path);
+  if (!inUpper.isDirectory()) {
+    await everything(layers.lower, path, found); // a directory that was removed or replaced takes all below with it
+    return;
+  }
+  const upper = await names(join(layers.upper, path));
+  for (const name of upper) await touched(layers, join(path, name), found);
+  // an opaque directory (removed, then made anew) hides what the lower one had, without a trace of each
+  const merged = new Set(await names(join(layers.merged, path)));
+  for (const name of await names(join(layers.lower, path))) {
+    if (!merged.has(name) && !upper.includes(name)) await everything(layers.lower, join(path, name), found);
+  }
+}
+
+async function everything(root: string, path: string, found: Set<string>): Promise<void> {
+  if ((await lstat(join(root, path)).catch(() => undefined)) === undefined) return;
+  found.add(path);
+  for (const name of await names(join(root, path))) await everything(root, join(path, name), found);
+}
+
+/**
+ * The state of some directories of a guest at one moment. `entries` has what the guest has
+ * written since it was first booted and still has; everything else is as its root had it.
+ */
+export class Listing {
+  readonly entries: ReadonlyMap<string, Entry>;
+  readonly #touched: ReadonlySet<string>;
+  readonly #lower: string;
+
+  private constructor(entries: ReadonlyMap<string, Entry>, touchedPaths: ReadonlySet<string>, lower: string) {
+    this.entries = entries;
+    this.#touched = touchedPaths;
+    this.#lower = lower;
+  }
+
+  /** Lists `paths` (absolute, as the guest sees them) and all below. */
+  static async take(layers: Layers, paths: readonly string[]): Promise<Listing> {
+    const found = new Set<string>();
+    for (const path of paths) await touched(layers, path, found);
+    const entries = new Map<string, Entry>();
+    for (const path of [...found].sort()) {
+      const entry = await readEntry(join(layers.merged, path));
+      if (entry !== undefined) entries.set(path, entry);
+    }
+    return new Listing(entries, found, layers.lower);
+  }
+
+  /** The state of one path at that moment, from the guest or from the root it was booted from. */
+  async at(path: string): Promise<Entry | undefined> {
+    return this.#touched.has(path) ? this.entries.get(path) : readEntry(join(this.#lower, path));
+  }
+
+  /** What differs from this listing to a later one of the same guest: one line a path, sorted; empty when nothing does. */
+  async diff(later: Listing, options: DiffOptions = {}): Promise<string[]> {
+    const lines: string[] = [];
+    for (const path of [...new Set([...this.#touched, ...later.#touched])].sort()) {
+      const before = await this.at(path);
+      const after = await later.at(path);
+      if (before === undefined && after === undefined) continue;
+      if (before === undefined) lines.push(`+ ${path}`);
+      else if (after === undefined) lines.push(`- ${path}`);
+      else {
+        const changes = compare(before, after, options);
+        if (changes.length > 0) lines.push(`~ ${path}: ${changes.join(', ')}`);
+      }
+    }
+    return lines;
+  }
+}
+
+function compare(before: Entry, after: Entry, options: DiffOptions): string[] {
+  const changes: string[] = [];
+  const fields = ['type', 'uid', 'gid', 'size', 'target'] as const;
+  for (const field of fields) {
+    if (before[field] !== after[field]) changes.push(`${field} ${before[field]} -> ${after[field]}`);
+  }
+  if (before.mode !== after.mode) {
+    changes.push(`mode ${before.mode.toString(8)} -> ${after.mode.toString(8)}`);
+  }
+  if (before.sha256 !== after.sha256) changes.push('content');
+  const timed = options.mtimes === 'all' || (options.mtimes === 'files' && after.type === 'file');
+  if (timed && before.mtimeNs !== after.mtimeNs) changes.push('mtime');
+  return changes;
+}

@@ -1,0 +1,161 @@
+// What tests of verdicts share: a guest with a consumer and a host, the agent's JSON held against its
+// schema, and what every verdict must keep to, whatever it says.
+
+import assert from 'node:assert/strict';
+import type { InstallDocument } from '../../../agent/commands/install.js';
+import type { PlanDocument } from '../../../agent/commands/plan.js';
+import type { StatusDocument } from '../../../agent/commands/status.js';
+import type { UninstallDocument } from '../../../agent/commands/uninstall.js';
+import type { VerifyDocument } from '../../../agent/commands/verify.js';
+import type { Mode, Reason, Verdict } from '../../../agent/confirm/types.js';
+import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { type ConsumerDesign, consumerDesigns } from './consumer.js';
+import { type Afterwards, Guest } from './guest.js';
+import type { Ran } from './process.js';
+
+interface Documents {
+  readonly install: InstallDocument;
+  readonly plan: PlanDocument;
+  readonly status: StatusDocument;
+  readonly uninstall: UninstallDocument;
+  readonly verify: VerifyDocument;
+}
+
+/** A run of the agent with its document, which fits the schema. */
+export interface Told<Name extends keyof Documents> extends Ran {
+  readonly document: Documents[Name];
+  readonly ms: number;
+}
+
+/** Runs `vgpu-agent NAME --json ARGS`; fails unless standard output is one document that fits its schema. */
+export async function tell<Name extends keyof Documents>(
+  guest: Guest,
+  name: Name,
+  ...args: readonly string[]
+): Promise<Told<Name>> {
+  const start = performance.now();
+  const ran = await guest.agent(name, '--json', ...args);
+  const ms = performance.now() - start;
+  assert.notEqual(ran.stdout, '', `vgpu-agent ${name}: ${ran.stderr}`);
+  return { ...ran, ms, document: assertDocument(name, ran.stdout) as Documents[Name] };
+}
+
+/** A failure told as a document: what `vgpu-agent --json` prints when a command ends with an error. */
+export interface ErrorDocument {
+  readonly kind: string;
+  readonly message: string;
+  readonly operation: string;
+  readonly path: string | null;
+  readonly remedy: string | null;
+  readonly exitCode: number;
+}
+
+/** The error of a failed `--json` run, held against its schema, exit code and standard error. */
+export function errorOf(ran: Ran): ErrorDocument {
+  assert.notEqual(ran.stdout, '', ran.stderr);
+  const { error } = assertDocument('error', ran.stdout) as { readonly error: ErrorDocument };
+  assert.equal(error.exitCode, ran.code);
+  assert.match(error.message, /\S/);
+  assert.doesNotMatch(ran.stderr, /^\s+at /m, 'a stack trace is no message');
+  return error;
+}
+
+export interface ReadyOptions {
+  readonly design?: ConsumerDesign;
+  /** Environment of the consumer's unit. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Starts the consumer; true unless given. */
+  readonly start?: boolean;
+  /** Starts vgpu-hostd; true unless given. */
+  readonly host?: boolean;
+}
+
+/** A guest with a consumer on the CPU, and a host beside it. */
+export async function ready(t: Afterwards | undefined, options: ReadyOptions = {}): Promise<Guest> {
+  const guest = await Guest.start({}, t);
+  if (options.host !== false) await guest.hosts.start();
+  const design = options.design ?? consumerDesigns().at(-1) ?? 3;
+  const { env = {}, start = true } = options;
+  await guest.installConsumer(design, { env, start });
+  return guest;
+}
+
+const testDropIn = '/etc/systemd/system/ollama.service.d/90-test.conf';
+
+/** Gives the consumer's unit these lines of [Service], after all others; none takes them away again. */
+export async function settings(guest: Guest, ...lines: readonly string[]): Promise<void> {
+  if (lines.length === 0) await guest.must('rm', '-f', testDropIn);
+  else await guest.write(testDropIn, `[Service]\n${lines.join('\n')}\n`);
+  await guest.must('systemctl', 'daemon-reload');
+}
+
+/** The consumer lives and answers /api/version: whatever we do to it, this must hold. */
+export async function assertServes(guest: Guest, port = 11_434): Promise<void> {
+  assert.equal(await guest.property('ollama', 'ActiveState'), 'active');
+  const ask = `exec 3<>/dev/tcp/127.0.0.1/${port} && printf 'GET /api/version HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 10 cat <&3`;
+  const answer = await guest.run('bash', '-c', ask);
+  assert.match(answer.stdout, /"version":/, `port ${port}: ${answer.stdout}${answer.stderr}`);
+}
+
+const exitCodes: Readonly<Record<Mode, number>> = { gpu: 0, cpu: 3, undetermined: 4, degraded: 5 };
+
+/** What is expected of a verdict. `reason` may be one of several where the machine decides which comes first. */
+export interface Expected {
+  readonly mode: Mode;
+  readonly reason?: Reason | readonly Reason[];
+}
+
+/** The verdict of a run, held against what is expected of it and of every verdict. */
+export async function assertVerdict(
+  guest: Guest,
+  told: Ran & { readonly document: { readonly verdict: Verdict | null } },
+  expected: Expected,
+): Promise<Verdict> {
+  const { verdict } = told.document;
+  const shown = `${JSON.stringify(verdict, null, 1)}\n${told.stderr}`;
+  assert.ok(verdict !== null, shown);
+  assert.equal(verdict.mode, expected.mode, shown);
+  const allowed: readonly (Reason | null)[] = [expected.reason ?? null].flat();
+  assert.ok(allowed.includes(verdict.reason), `${verdict.reason} is none of ${allowed.join()}\n${shown}`);
+  assert.equal(told.code, exitCodes[verdict.mode], shown);
+  assertSound(verdict, shown);
+  const invocation = await guest.invocationId('ollama').catch(() => '');
+  if (invocation !== '' && verdict.reason !== 'unit-restarting')
+    assert.equal(verdict.invocationId, invocation);
+  return verdict;
+}
+
+function assertSound(verdict: Verdict, shown: string): void {
+  assert.match(verdict.summary, /^[^\n]+\.$/, shown);
+  if (verdict.mode !== 'gpu') {
+    assert.notEqual(verdict.next, null, `${verdict.mode} without a next command\n${shown}`);
+    return;
+  }
+  assert.equal(verdict.next, null);
+  assert.equal(verdict.simulated, true, 'the GPU of these tests is a simulated one');
+  assert.match(verdict.summary, /simulated/);
+  assert.ok(verdict.devices.length > 0, shown);
+  for (const device of verdict.devices) {
+    assert.equal(device.library, 'cuda', 'this guest has no other device');
+    assert.match(device.compute, /^[1-9]\d*\.\d$/);
+    assert.match(device.name, / \(simulated\)$/);
+  }
+  const speaking = verdict.evidence.filter(({ weight }) => weight === 'for').map(({ kind }) => kind);
+  assert.ok(speaking.includes('log-line'), shown);
+  assert.ok(speaking.includes('maps') || speaking.includes('probe'), shown);
+  const store = /\/opt\/vgpu\/versions\/[0-9a-f]{16}\/libcuda\.so\.1/;
+  assert.ok(
+    verdict.evidence.some(({ weight, text }) => weight === 'for' && store.test(text)),
+    shown,
+  );
+}
+
+/** The texts of a verdict's evidence of one kind. */
+export function evidence(verdict: Verdict, kind: Verdict['evidence'][number]['kind']): readonly string[] {
+  return verdict.evidence.filter((item) => item.kind === kind).map(({ text }) => text);
+}
+
+/** The one verdict of a run that succeeded to install. */
+export async function installedGpu(guest: Guest, ...args: readonly string[]): Promise<Verdict> {
+  return assertVerdict(guest, await tell(guest, 'install', '--yes', ...args), { mode: 'gpu' });
+}

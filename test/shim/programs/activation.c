@@ -1,0 +1,77 @@
+/*
+ * activation SOCKET NOTIFY PROGRAM ARGUMENTS: does for PROGRAM what systemd does for a socket-activated
+ * Type=notify service: hands over a listening unix socket as descriptor 3 and prints what it is told on
+ * NOTIFY, a line a datagram. SIGTERM is passed on.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pid_t child;
+
+static void pass_on(int number) {
+  kill(child, number);
+}
+
+static int bound(int type, const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+  int descriptor = socket(AF_UNIX, type, 0);
+  if (descriptor < 0 || bind(descriptor, (struct sockaddr *)&address, sizeof address) != 0) {
+    perror(path);
+    exit(3);
+  }
+  return descriptor;
+}
+
+/* Prints the datagrams that are there, a line each. */
+static void tell(int notified) {
+  char text[256];
+  ssize_t got;
+  while ((got = recv(notified, text, sizeof text - 1, MSG_DONTWAIT)) > 0) {
+    text[got] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    puts(text);
+  }
+}
+
+int main(int count, char **words) {
+  if (count < 4) return 3;
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  int listening = bound(SOCK_STREAM, words[1]);
+  int notified = bound(SOCK_DGRAM, words[2]);
+  listen(listening, 16);
+  child = fork();
+  if (child == 0) {
+    char pid[32];
+    snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    setenv("LISTEN_PID", pid, 1);
+    setenv("LISTEN_FDS", "1", 1);
+    setenv("NOTIFY_SOCKET", words[2], 1);
+    close(notified);
+    if (listening != 3) {
+      dup2(listening, 3);
+      close(listening);
+    }
+    execv(words[3], words + 3);
+    _exit(127);
+  }
+  close(listening);
+  signal(SIGTERM, pass_on);
+  int status;
+  for (;;) {
+    struct pollfd poller = {.fd = notified, .events = POLLIN};
+    poll(&poller, 1, 20);
+    /* looked before the queue is emptied: what it said last before it ended is then in the queue */
+    bool over = waitpid(child, &status, WNOHANG) == child;
+    tell(notified);
+    if (over) return WIFEXITED(status) ? WEXITSTATUS(status) : 4;
+  }
+}

@@ -1,0 +1,298 @@
+/*
+ * Runs kernels of a PTX file on the software device, as lines on stdin say:
+ *
+ *   module FILE [DEVICE]        loads it (DEVICE: 61 for 6.1); prints what it holds
+ *   buffer BYTES [FILE]         device memory, zeroed or from a file; prints its number, 1 for the first
+ *   heap BYTES                  what kernels' malloc takes from
+ *   limit MILLISECONDS          of launches from here on
+ *   stack BYTES
+ *   helpers N                   threads beside this one
+ *   cooperative 0|1
+ *   launch KERNEL GX GY GZ BX BY BZ SHARED [REPEAT] : ARGUMENT...
+ *       ARGUMENT: bN+OFFSET (address of buffer N), u32:V u64:V f32:V f64:V u16:V u8:V, x:HEX (bytes), g:NAME
+ *   write N FILE                the buffer's bytes to a file
+ *   global NAME FILE            a variable's bytes to a file
+ *
+ * One line of output for each, "ok ..." or "error ...". Exit status 0 whatever launches say; 2: a line that
+ * is not understood.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "host/software/ptx/ptx.h"
+
+#define BASE 0x200000000000ull
+#define STEP 0x100000000ull
+#define MAX_BUFFERS 64
+
+static struct {
+  unsigned char *bytes;
+  uint64_t size;
+} buffers[MAX_BUFFERS];
+static unsigned buffer_count;
+static struct ptx_module *module;
+static unsigned heap_buffer;
+static struct ptx_heap *heap;
+static struct ptx_pool *pool;
+static uint64_t limit_ms;
+static uint32_t stack_limit;
+static int cooperative;
+static uint64_t workspace;
+
+static bool find(void *user, uint64_t address, struct ptx_region *region) {
+  (void)user;
+  uint64_t number = (address - BASE) / STEP;
+  if (address < BASE || number >= buffer_count) return false;
+  if (address - (BASE + number * STEP) >= buffers[number].size) return false;
+  *region = (struct ptx_region){BASE + number * STEP, buffers[number].size, buffers[number].bytes};
+  return true;
+}
+
+static void print(void *user, const char *text, size_t length) {
+  (void)user;
+  fputs("print ", stdout);
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] == '\n') fputs("\\n", stdout);
+    else fputc(text[i], stdout);
+  }
+  fputc('\n', stdout);
+}
+
+static unsigned char *aligned(uint64_t size) {
+  void *memory = NULL;
+  if (posix_memalign(&memory, 256, size == 0 ? 256 : size) != 0) exit(2);
+  memset(memory, 0, size == 0 ? 256 : size);
+  return memory;
+}
+
+static unsigned add_buffer(uint64_t size) {
+  if (buffer_count == MAX_BUFFERS) exit(2);
+  buffers[buffer_count].bytes = aligned(size);
+  buffers[buffer_count].size = size;
+  return buffer_count++;
+}
+
+static unsigned char *read_file(const char *path, size_t *size) {
+  FILE *f = fopen(path, "rb");
+  if (f == NULL) {
+    fprintf(stderr, "cannot read %s\n", path);
+    exit(2);
+  }
+  fseek(f, 0, SEEK_END);
+  *size = (size_t)ftell(f);
+  rewind(f);
+  unsigned char *bytes = malloc(*size + 1);
+  if (bytes == NULL || fread(bytes, 1, *size, f) != *size) exit(2);
+  fclose(f);
+  return bytes;
+}
+
+static void write_file(const char *path, const void *bytes, size_t size) {
+  FILE *f = fopen(path, "wb");
+  if (f == NULL || fwrite(bytes, 1, size, f) != size || fclose(f) != 0) exit(2);
+  puts("ok");
+}
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static void load(char *rest) {
+  char path[4096];
+  unsigned device = 0;
+  if (sscanf(rest, "%4095s %u", path, &device) < 1) exit(2);
+  size_t size;
+  char *text = (char *)read_file(path, &size);
+  char log[512];
+  uint64_t begun = now();
+  ptx_module_free(module);
+  enum ptx_status status = ptx_module_load(text, size, device, &module, log, sizeof log);
+  uint64_t took = now() - begun;
+  /* whatever it keeps must not be the text */
+  memset(text, 'x', size);
+  free(text);
+  if (status != PTX_OK) {
+    printf("error %s: %s\n", ptx_status_name(status), log);
+    return;
+  }
+  uint64_t bytes = ptx_module_data_bytes(module);
+  /* the first buffer is the module's, whichever module it is */
+  if (buffer_count == 0) add_buffer(0);
+  free(buffers[0].bytes);
+  buffers[0].bytes = aligned(bytes);
+  buffers[0].size = bytes;
+  ptx_module_place(module, BASE, buffers[0].bytes);
+  printf("ok kernels=%u globals=%u data=%" PRIu64 " microseconds=%" PRIu64 "\n",
+         ptx_module_kernel_count(module), ptx_module_global_count(module), bytes, took / 1000);
+  for (uint32_t i = 0; i < ptx_module_kernel_count(module); i++) {
+    const struct ptx_kernel_info *k = ptx_module_kernel(module, i);
+    printf("kernel %s parameters=%u bytes=%u shared=%u local=%u registers=%u threads=%u\n", k->name,
+           k->parameter_count, k->parameter_bytes, k->static_shared, k->local_bytes, k->registers,
+           k->max_threads);
+  }
+}
+
+static const struct ptx_global_info *global(const char *name) {
+  for (uint32_t i = 0; i < ptx_module_global_count(module); i++) {
+    if (strcmp(ptx_module_global(module, i)->name, name) == 0) return ptx_module_global(module, i);
+  }
+  fprintf(stderr, "no variable %s\n", name);
+  exit(2);
+}
+
+/* One argument's bytes; its size. */
+static size_t argument(char *word, unsigned char *to) {
+  uint64_t value = 0;
+  size_t size = 8;
+  if (word[0] == 'b') {
+    char *plus;
+    unsigned long number = strtoul(word + 1, &plus, 10);
+    value = BASE + number * STEP + (*plus == '+' ? strtoull(plus + 1, NULL, 0) : 0);
+  } else if (word[0] == 'g') {
+    value = BASE + global(word + 2)->offset;
+  } else if (word[0] == 'x') {
+    size = 0;
+    for (char *c = word + 2; c[0] != 0 && c[1] != 0 && size < 4096; c += 2) {
+      char pair[3] = {c[0], c[1], 0};
+      to[size++] = (unsigned char)strtoul(pair, NULL, 16);
+    }
+    return size;
+  } else {
+    char *colon = strchr(word, ':');
+    if (colon == NULL) exit(2);
+    size = (size_t)atoi(word + 1) / 8;
+    if (word[0] == 'f' && size == 4) {
+      float f = strtof(colon + 1, NULL);
+      memcpy(&value, &f, 4);
+    } else if (word[0] == 'f') {
+      double f = strtod(colon + 1, NULL);
+      memcpy(&value, &f, 8);
+    } else {
+      value = colon[1] == '-' ? (uint64_t)strtoll(colon + 1, NULL, 0) : strtoull(colon + 1, NULL, 0);
+    }
+  }
+  memcpy(to, &value, size);
+  return size;
+}
+
+static void launch(char *rest) {
+  char name[1024];
+  struct ptx_launch l = {.find = find,
+                         .print = print,
+                         .heap = heap,
+                         .timeout = limit_ms * 1000000ull,
+                         .cooperative = cooperative != 0,
+                         .stack_limit = stack_limit,
+                         .workspace = workspace};
+  unsigned repeat = 1;
+  char *colon = strstr(rest, " :");
+  if (colon == NULL) exit(2);
+  *colon = 0;
+  if (sscanf(rest, "%1023s %u %u %u %u %u %u %u %u", name, &l.grid[0], &l.grid[1], &l.grid[2], &l.block[0],
+             &l.block[1], &l.block[2], &l.dynamic_shared, &repeat) < 8) {
+    exit(2);
+  }
+  int32_t kernel = module == NULL ? -1 : ptx_module_find_kernel(module, name);
+  if (kernel < 0) {
+    printf("error no kernel %s\n", name);
+    return;
+  }
+  const struct ptx_kernel_info *info = ptx_module_kernel(module, (uint32_t)kernel);
+  static unsigned char parameters[65536];
+  memset(parameters, 0, sizeof parameters);
+  uint32_t count = 0;
+  for (char *word = strtok(colon + 2, " "); word != NULL; word = strtok(NULL, " "), count++) {
+    if (count >= info->parameter_count) exit(2);
+    argument(word, parameters + info->parameters[count].offset);
+  }
+  l.parameters = parameters;
+  l.parameter_bytes = info->parameter_bytes;
+  struct ptx_fault fault;
+  enum ptx_status status = PTX_OK;
+  uint64_t begun = now();
+  for (unsigned i = 0; i < repeat && status == PTX_OK; i++)
+    status = ptx_launch(module, (uint32_t)kernel, &l, pool, &fault);
+  uint64_t took = now() - begun;
+  if (status == PTX_OK) {
+    printf("ok nanoseconds=%" PRIu64 "\n", took / repeat);
+  } else {
+    printf("error %s: line %u block %u,%u,%u thread %u,%u,%u address 0x%" PRIx64 ": %s\n",
+           ptx_status_name(status), fault.line, fault.block[0], fault.block[1], fault.block[2],
+           fault.thread[0], fault.thread[1], fault.thread[2], fault.address, fault.text);
+  }
+}
+
+int main(void) {
+  char *line = NULL;
+  size_t room = 0;
+  ssize_t length;
+  while ((length = getline(&line, &room, stdin)) > 0) {
+    if (line[length - 1] == '\n') line[length - 1] = 0;
+    char word[32];
+    int used = 0;
+    if (sscanf(line, "%31s%n", word, &used) < 1) continue;
+    char *rest = line + used;
+    if (strcmp(word, "module") == 0) {
+      load(rest);
+    } else if (strcmp(word, "buffer") == 0) {
+      unsigned long long size = 0;
+      char path[4096];
+      int words = sscanf(rest, "%llu %4095s", &size, path);
+      if (words < 1) return 2;
+      unsigned number = add_buffer(size);
+      if (words == 2) {
+        size_t have;
+        unsigned char *bytes = read_file(path, &have);
+        memcpy(buffers[number].bytes, bytes, have < size ? have : size);
+        free(bytes);
+      }
+      printf("ok %u\n", number);
+    } else if (strcmp(word, "heap") == 0) {
+      uint64_t size = strtoull(rest, NULL, 0);
+      heap_buffer = add_buffer(size);
+      heap = ptx_heap_new(BASE + heap_buffer * STEP, size);
+      puts("ok");
+    } else if (strcmp(word, "limit") == 0) {
+      limit_ms = strtoull(rest, NULL, 0);
+      puts("ok");
+    } else if (strcmp(word, "stack") == 0) {
+      stack_limit = (uint32_t)strtoul(rest, NULL, 0);
+      puts("ok");
+    } else if (strcmp(word, "helpers") == 0) {
+      ptx_pool_free(pool);
+      pool = ptx_pool_new((uint32_t)strtoul(rest, NULL, 0));
+      puts("ok");
+    } else if (strcmp(word, "cooperative") == 0) {
+      cooperative = atoi(rest);
+      if (workspace == 0) workspace = BASE + add_buffer(64) * STEP;
+      puts("ok");
+    } else if (strcmp(word, "launch") == 0) {
+      launch(rest);
+    } else if (strcmp(word, "write") == 0 || strcmp(word, "global") == 0) {
+      char name[1024], path[4096];
+      if (sscanf(rest, "%1023s %4095s", name, path) != 2) return 2;
+      if (word[0] == 'w') {
+        unsigned long number = strtoul(name, NULL, 10);
+        if (number >= buffer_count) return 2;
+        write_file(path, buffers[number].bytes, buffers[number].size);
+      } else {
+        const struct ptx_global_info *g = global(name);
+        write_file(path, buffers[0].bytes + g->offset, g->size);
+      }
+    } else {
+      return 2;
+    }
+    fflush(stdout);
+  }
+  free(line);
+  for (unsigned i = 0; i < buffer_count; i++) free(buffers[i].bytes);
+  ptx_heap_free(heap);
+  ptx_pool_free(pool);
+  ptx_module_free(module);
+  return 0;
+}

@@ -1,0 +1,353 @@
+/* Streams, events, host functions, values in memory that streams wait for, and reads into pinned memory. */
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define LEGACY ((void *)1)
+#define PER_THREAD ((void *)2)
+
+static void *make_stream(unsigned flags) {
+  void *stream = NULL;
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, flags));
+  return stream;
+}
+
+static void *make_event(unsigned flags) {
+  void *event = NULL;
+  MUST(CALL(cuEventCreate, (void **, unsigned), &event, flags));
+  return event;
+}
+
+static int wait_for(void *stream) {
+  return CALL(cuStreamSynchronize, (void *), stream);
+}
+
+static void properties(void) {
+  void *stream = NULL, *context = NULL, *green = (void *)1;
+  int priority = 9, device = -1;
+  unsigned flags = 9;
+  unsigned long long id = 0, other = 0;
+  OK(CALL(cuStreamCreateWithPriority, (void **, unsigned, int), &stream, 1, -100));
+  OK(CALL(cuStreamGetPriority, (void *, int *), stream, &priority));
+  IS(-5, priority);
+  OK(CALL(cuStreamGetFlags, (void *, unsigned *), stream, &flags));
+  IS(1, flags);
+  OK(CALL(cuStreamGetDevice, (void *, int *), stream, &device));
+  IS(0, device);
+  OK(CALL(cuStreamGetCtx_v2, (void *, void **, void **), stream, &context, &green));
+  TRUE(context != NULL && green == NULL);
+  OK(CALL(cuStreamGetId, (void *, unsigned long long *), stream, &id));
+  OK(CALL(cuStreamGetId, (void *, unsigned long long *), PER_THREAD, &other));
+  TRUE(id != other);
+  IS(INVALID_VALUE, CALL(cuStreamCreate, (void **, unsigned), &stream, 2));
+  IS(INVALID_VALUE, CALL(cuStreamCreate, (void **, unsigned), NULL, 0));
+  IS(INVALID_VALUE, CALL(cuStreamGetFlags, (void *, unsigned *), stream, NULL));
+  IS(INVALID_HANDLE, CALL(cuStreamGetFlags, (void *, unsigned *), (void *)0x1234, &flags));
+  OK(CALL(cuStreamDestroy_v2, (void *), stream));
+  IS(INVALID_HANDLE, CALL(cuStreamDestroy_v2, (void *), stream));
+  IS(INVALID_HANDLE, wait_for(stream));
+  IS(INVALID_HANDLE, CALL(cuStreamQuery, (void *), stream));
+}
+
+static void attributes(void) {
+  int value[16] = {0}, got[16];
+  void *stream = make_stream(0), *copy = make_stream(0);
+  OK(CALL(cuStreamGetAttribute, (void *, int, void *), stream, 3, got));
+  IS(1, got[0]);
+  value[0] = 2;
+  OK(CALL(cuStreamSetAttribute, (void *, int, const void *), stream, 3, value));
+  OK(CALL(cuStreamGetAttribute, (void *, int, void *), stream, 3, got));
+  IS(2, got[0]);
+  value[0] = 7;
+  IS(INVALID_VALUE, CALL(cuStreamSetAttribute, (void *, int, const void *), stream, 3, value));
+  value[0] = 1;
+  OK(CALL(cuStreamSetAttribute, (void *, int, const void *), stream, 10, value));
+  for (int i = 0; i < 8; i++) value[i] = 100 + i;
+  OK(CALL(cuStreamSetAttribute, (void *, int, const void *), stream, 1, value));
+  OK(CALL(cuStreamCopyAttributes, (void *, void *), copy, stream));
+  OK(CALL(cuStreamGetAttribute, (void *, int, void *), copy, 1, got));
+  OK(memcmp(got, value, 32));
+  OK(CALL(cuStreamGetAttribute, (void *, int, void *), copy, 10, got));
+  IS(1, got[0]);
+  IS(INVALID_VALUE, CALL(cuStreamGetAttribute, (void *, int, void *), stream, 99, got));
+  IS(INVALID_VALUE, CALL(cuStreamGetAttribute, (void *, int, void *), stream, 3, NULL));
+  IS(INVALID_HANDLE, CALL(cuStreamSetAttribute, (void *, int, const void *), (void *)0x99, 3, value));
+  OK(CALL(cuCtxSynchronize, (void), ));
+}
+
+static void events(void) {
+  void *stream = make_stream(1), *start = make_event(0), *end = make_event(1), *untimed = make_event(2);
+  float milliseconds = -1;
+  OK(CALL(cuEventQuery, (void *), start));
+  OK(CALL(cuEventSynchronize, (void *), start));
+  IS(INVALID_HANDLE, CALL(cuEventElapsedTime, (float *, void *, void *), &milliseconds, start, end));
+  OK(CALL(cuEventRecord, (void *, void *), start, stream));
+  struct timespec pause = {.tv_nsec = 30000000};
+  OK(wait_for(stream));
+  nanosleep(&pause, NULL);
+  OK(CALL(cuEventRecordWithFlags, (void *, void *, unsigned), end, stream, 0));
+  OK(CALL(cuEventSynchronize, (void *), end));
+  OK(CALL(cuEventElapsedTime, (float *, void *, void *), &milliseconds, start, end));
+  TRUE(milliseconds >= 30 && milliseconds < 10000);
+  OK(CALL(cuEventElapsedTime_v2, (float *, void *, void *), &milliseconds, end, start));
+  TRUE(milliseconds <= -30);
+  OK(CALL(cuEventRecord, (void *, void *), untimed, stream));
+  IS(INVALID_HANDLE, CALL(cuEventElapsedTime, (float *, void *, void *), &milliseconds, start, untimed));
+  OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), LEGACY, untimed, 0));
+  IS(INVALID_VALUE, CALL(cuStreamWaitEvent, (void *, void *, unsigned), stream, end, 8));
+  IS(INVALID_VALUE, CALL(cuEventRecordWithFlags, (void *, void *, unsigned), end, stream, 1));
+  IS(INVALID_VALUE, CALL(cuEventCreate, (void **, unsigned), &start, 8));
+  IS(NOT_SUPPORTED, CALL(cuEventCreate, (void **, unsigned), &start, 4 | 2));
+  OK(CALL(cuCtxRecordEvent, (void *, void *), NULL, end));
+  OK(CALL(cuCtxWaitEvent, (void *, void *), NULL, end));
+  OK(CALL(cuEventDestroy_v2, (void *), end));
+  IS(INVALID_HANDLE, CALL(cuEventDestroy_v2, (void *), end));
+  IS(INVALID_HANDLE, CALL(cuEventRecord, (void *, void *), end, stream));
+  IS(INVALID_HANDLE, CALL(cuEventQuery, (void *), NULL));
+}
+
+/* Pinned memory gets what was read when the program waits, whichever way it waits. */
+static void pinned_reads(void) {
+  enum { BYTES = 5001, WAYS = 6 };
+  void *memory = NULL;
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory, (size_t)BYTES * WAYS, 0));
+  unsigned char *at = memory, expected[BYTES];
+  devptr device = check_alloc(BYTES);
+  void *event = make_event(2);
+  for (int way = 0; way < WAYS; way++, at += BYTES) {
+    void *stream = way == 4 ? PER_THREAD : make_stream(1);
+    check_pattern(expected, BYTES, 40 + (uint64_t)way);
+    memset(at, 0xee, BYTES);
+    OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), device, expected, BYTES, stream));
+    OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), at, device, BYTES, stream));
+    /* What comes later does not change what was read before. */
+    OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), device, 0, BYTES, stream));
+    switch (way) {
+      case 0:
+      case 4:
+        OK(wait_for(stream));
+        break;
+      case 1:
+        OK(CALL(cuCtxSynchronize, (void), ));
+        break;
+      case 2:
+        OK(CALL(cuEventRecord, (void *, void *), event, stream));
+        OK(CALL(cuEventSynchronize, (void *), event));
+        break;
+      case 3:
+        while (CALL(cuStreamQuery, (void *), stream) == NOT_READY) continue;
+        break;
+      default: { /* through another stream that waits for this one */
+        void *other = make_stream(1);
+        OK(CALL(cuEventRecord, (void *, void *), event, stream));
+        OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), other, event, 0));
+        OK(wait_for(other));
+      }
+    }
+    OK(memcmp(at, expected, BYTES));
+  }
+  /* Read, then written to the device from the same pinned bytes: the copy has the bytes that were read. */
+  at = memory;
+  void *stream = make_stream(1);
+  devptr second = check_alloc(BYTES);
+  check_pattern(expected, BYTES, 77);
+  OK(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), device, expected, BYTES));
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), at, device, BYTES, stream));
+  OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), second, at, BYTES, stream));
+  unsigned char got[BYTES];
+  OK(wait_for(stream));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), got, second, BYTES));
+  OK(memcmp(got, expected, BYTES));
+  /* Freed with a read on its way: nothing is written behind the program's back. */
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), at, device, BYTES, stream));
+  OK(CALL(cuMemFreeHost, (void *), memory));
+  OK(wait_for(stream));
+}
+
+/* More reads than travel with one answer, many streams, in order and out of order. */
+static void many_reads(void) {
+  enum { READS = 300, BYTES = 20000 };
+  unsigned char *memory = malloc((size_t)READS * BYTES), expected[BYTES];
+  MUST(CALL(cuMemHostRegister_v2, (void *, size_t, unsigned), memory, (size_t)READS * BYTES, 1));
+  devptr device = check_alloc(BYTES);
+  void *streams[3] = {make_stream(0), make_stream(1), PER_THREAD};
+  for (int i = 0; i < READS; i++) {
+    void *stream = streams[i % 3];
+    check_pattern(expected, BYTES, (uint64_t)i);
+    OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), device, expected, BYTES, stream));
+    OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), memory + (size_t)i * BYTES, device, BYTES,
+            stream));
+  }
+  OK(wait_for(streams[1]));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  for (int i = 0; i < READS; i++) {
+    check_pattern(expected, BYTES, (uint64_t)i);
+    OK(memcmp(memory + (size_t)i * BYTES, expected, BYTES));
+  }
+  OK(CALL(cuMemHostUnregister, (void *), memory));
+  free(memory);
+}
+
+struct seen {
+  void *stream;
+  int status, calls, inside;
+  pthread_t thread;
+  int hold; /* set by the program to let it go on */
+};
+
+static void callback(void *stream, int status, void *data) {
+  struct seen *seen = data;
+  seen->stream = stream;
+  seen->status = status;
+  seen->calls++;
+}
+
+static void slow_function(void *data) {
+  struct seen *seen = data;
+  while (__atomic_load_n(&seen->hold, __ATOMIC_ACQUIRE) != 0) usleep(1000);
+  seen->thread = pthread_self();
+  seen->inside = CALL(cuCtxSynchronize, (void), );
+  seen->calls++;
+}
+
+static void host_functions(void) {
+  void *stream = make_stream(1);
+  struct seen seen = {.hold = 1}, called = {0};
+  /* Returns at once, though the function does not. */
+  OK(CALL(cuLaunchHostFunc, (void *, void (*)(void *), void *), stream, slow_function, &seen));
+  OK(CALL(cuStreamAddCallback, (void *, void (*)(void *, int, void *), void *, unsigned), stream, callback,
+          &called, 0));
+  IS(0, seen.calls);
+  IS(NOT_READY, CALL(cuStreamQuery, (void *), stream));
+  __atomic_store_n(&seen.hold, 0, __ATOMIC_RELEASE);
+  OK(wait_for(stream));
+  IS(1, seen.calls);
+  IS(NOT_PERMITTED, seen.inside);
+  TRUE(!pthread_equal(seen.thread, pthread_self()));
+  IS(1, called.calls);
+  OK(called.status);
+  TRUE(called.stream == stream);
+  /* Order: what was read before is there when the function runs, and what it writes is copied after it. */
+  unsigned *memory = NULL;
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&memory, 64, 0));
+  devptr device = check_alloc(64);
+  for (int special = 0; special < 3; special++) {
+    void *where = special == 0 ? NULL : special == 1 ? PER_THREAD : stream;
+    struct seen order = {0};
+    memory[0] = 0;
+    OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), device, 7, 16, where));
+    OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), memory, device, 64, where));
+    OK(CALL(cuLaunchHostFunc, (void *, void (*)(void *), void *), where, slow_function, &order));
+    OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), device, 8, 16, where));
+    IS(1, order.calls);
+    IS(7, memory[0]);
+    OK(wait_for(where));
+  }
+  IS(INVALID_VALUE, CALL(cuLaunchHostFunc, (void *, void *, void *), stream, NULL, NULL));
+  IS(INVALID_HANDLE,
+     CALL(cuLaunchHostFunc, (void *, void (*)(void *), void *), (void *)0x77, slow_function, &seen));
+  IS(INVALID_VALUE, CALL(cuStreamAddCallback, (void *, void (*)(void *, int, void *), void *, unsigned),
+                         stream, callback, &called, 1));
+}
+
+static unsigned read32(devptr address) {
+  unsigned value = 0xdead;
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), &value, address, 4, make_stream(1)));
+  return value;
+}
+
+/* A stream that waits holds up its own work, what events make wait for it, and nobody else. */
+static void wait_values(void) {
+  devptr flag = check_alloc(4096), data = flag + 1024;
+  OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), flag, 0, 1024));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  void *waits = make_stream(1), *follows = make_stream(1), *writes = make_stream(1);
+  void *event = make_event(0), *other = make_event(0);
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), waits, flag, 5, 0));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), data, 1, 1, waits));
+  OK(CALL(cuEventRecord, (void *, void *), event, waits));
+  OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), follows, event, 0));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), data + 4, 2, 1, follows));
+  IS(NOT_READY, CALL(cuStreamQuery, (void *), waits));
+  IS(NOT_READY, CALL(cuStreamQuery, (void *), follows));
+  IS(NOT_READY, CALL(cuEventQuery, (void *), event));
+  OK(CALL(cuEventRecord, (void *, void *), other, writes));
+  OK(CALL(cuEventSynchronize, (void *), other));
+  float milliseconds;
+  IS(NOT_READY, CALL(cuEventElapsedTime, (float *, void *, void *), &milliseconds, other, event));
+  IS(0, read32(data));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), writes, flag, 4, 0));
+  OK(wait_for(writes));
+  IS(NOT_READY, CALL(cuStreamQuery, (void *), waits));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), writes, flag, 6, 0));
+  OK(wait_for(follows));
+  OK(wait_for(waits));
+  OK(CALL(cuEventQuery, (void *), event));
+  IS(1, read32(data));
+  IS(2, read32(data + 4));
+  OK(CALL(cuEventElapsedTime, (float *, void *, void *), &milliseconds, other, event));
+  TRUE(milliseconds > 0);
+
+  /* Equal, a bit, none, 64 bits; and all of them as a batch. */
+  struct {
+    unsigned type, barrier;
+    devptr address;
+    uint64_t value;
+    unsigned flags, unused;
+    uint64_t rest[2];
+  } batch[] = {{.type = 5, .address = flag + 8, .value = 0xff00000000ull},
+               {.type = 4, .address = flag + 8, .value = 0xff00000000ull, .flags = 1},
+               {.type = 4, .address = flag + 8, .value = 0x0100000000ull, .flags = 2},
+               {.type = 1, .address = flag, .value = 1, .flags = 3},
+               {.type = 6},
+               {.type = 2, .address = data + 8, .value = 77}};
+  OK(CALL(cuStreamBatchMemOp_v2, (void *, unsigned, void *, unsigned), waits, 6, batch, 0));
+  OK(wait_for(waits));
+  IS(77, read32(data + 8));
+  batch[3].type = 3;
+  IS(NOT_SUPPORTED, CALL(cuStreamBatchMemOp_v2, (void *, unsigned, void *, unsigned), waits, 6, batch, 0));
+  batch[3].type = 9;
+  IS(INVALID_VALUE, CALL(cuStreamBatchMemOp_v2, (void *, unsigned, void *, unsigned), waits, 6, batch, 0));
+  IS(INVALID_VALUE,
+     CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), waits, flag + 2, 5, 0));
+  IS(INVALID_VALUE,
+     CALL(cuStreamWaitValue64_v2, (void *, devptr, uint64_t, unsigned), waits, flag + 4, 5, 0));
+  IS(INVALID_VALUE, CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), waits, flag, 5, 9));
+  IS(INVALID_VALUE, CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), waits, 0x1000, 5, 0));
+}
+
+/* The default stream and blocking streams wait for each other; a context that ends takes all with it. */
+static void default_stream_order(void) {
+  void *context = NULL;
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+  devptr flag = check_alloc(64);
+  OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), flag, 0, 16));
+  void *blocking = make_stream(0), *free_stream = make_stream(1);
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), blocking, flag, 1, 1));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), flag + 4, 9, 1, LEGACY));
+  OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), flag + 8, "abc", 4, NULL));
+  IS(NOT_READY, CALL(cuStreamQuery, (void *), LEGACY));
+  IS(0, read32(flag + 4));
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), free_stream, flag, 1, 0));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(9, read32(flag + 4));
+  IS(0x636261, read32(flag + 8));
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), blocking, flag, 2, 1));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), flag, 3, 1, blocking));
+  OK(CALL(cuCtxDestroy_v2, (void *), context));
+  IS(INVALID_HANDLE, wait_for(blocking));
+  OK(CALL(cuCtxSynchronize, (void), ));
+}
+
+static const struct check_case cases[] = {
+    {"properties", properties},   {"attributes", attributes},
+    {"events", events},           {"pinned_reads", pinned_reads},
+    {"many_reads", many_reads},   {"host_functions", host_functions},
+    {"wait_values", wait_values}, {"default_stream_order", default_stream_order},
+};
+
+int main(int argc, char **argv) {
+  return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

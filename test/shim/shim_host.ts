@@ -1,0 +1,242 @@
+/**
+ * The real build under test: vgpu-hostd started beside it, and a program that drives libcuda by lines.
+ * `VGPU_TEST_SHIM=shim-sanitize` runs the same tests on the build that scripts/build-shim --sanitize makes.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { ROOT } from './private_programs.js';
+
+export const VARIANT = process.env['VGPU_TEST_SHIM'] ?? 'shim';
+export const SHIM = path.join(ROOT, 'build', VARIANT);
+export const SHELL = path.join(SHIM, 'programs', 'driver_shell');
+
+export function builtFile(name: string): string {
+  const file = path.join(SHIM, name);
+  if (!existsSync(file)) throw new Error(`${file} is not there: run scripts/build-shim`);
+  return file;
+}
+
+/** A directory of one's own; short, because the path of a unix socket may have 107 bytes. */
+export function scratchDirectory(): { readonly path: string; remove(): void } {
+  const directory = mkdtempSync(path.join(os.tmpdir(), 'vgpu-'));
+  return { path: directory, remove: () => rmSync(directory, { recursive: true, force: true }) };
+}
+
+export function sleep(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+}
+
+/** Waits until `holds()` does; throws, naming `what`, after `limit` milliseconds. */
+export async function until(what: string, holds: () => boolean, limit = 5000): Promise<void> {
+  const end = performance.now() + limit;
+  while (!holds()) {
+    if (performance.now() > end) throw new Error(`waited ${limit} ms for: ${what}`);
+    await sleep(10);
+  }
+}
+
+export interface Host {
+  readonly pid: number;
+  /** For VGPU_HOST. */
+  readonly address: string;
+  /** stderr so far. */
+  log(): string;
+  signal(name: NodeJS.Signals): void;
+  running(): boolean;
+  /** Ends it and waits; the exit status. */
+  stop(): Promise<number | null>;
+}
+
+/** Sessions that the host's log says are there. */
+export function sessionsNow(host: Host): number {
+  const count = (pattern: RegExp): number => [...host.log().matchAll(pattern)].length;
+  return count(/, worker \d+$/gm) - count(/session \d+: ended(:.*)?$/gm);
+}
+
+export interface HostOptions {
+  readonly listen: string;
+  /** VGPU_HOST when it differs from `listen`. */
+  readonly address?: string;
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  /** Default: software. */
+  readonly device?: 'software' | 'cuda';
+}
+
+/**
+ * To be called once at the start: gives the exit status when the process has ended and all it wrote was
+ * read ('exit' alone comes before the last output). A worker that outlives its daemon keeps the pipe open,
+ * and is waited for two seconds only.
+ */
+function endOf(child: ChildProcess): Promise<number | null> {
+  return new Promise((resolve) => {
+    child.once('close', (code) => resolve(code));
+    child.once('exit', (code) => setTimeout(() => resolve(code), 2000).unref());
+  });
+}
+
+/** Starts vgpu-hostd, --device software unless it says otherwise, and waits until it listens. */
+export async function startHost(options: HostOptions): Promise<Host> {
+  const child = spawn(
+    builtFile('vgpu-hostd'),
+    ['--device', options.device ?? 'software', '--listen', options.listen, ...(options.args ?? [])],
+    { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...options.env } },
+  );
+  const end = endOf(child);
+  let log = '';
+  child.stderr.on('data', (chunk: Buffer) => {
+    log += chunk.toString();
+  });
+  const running = (): boolean => child.exitCode === null && child.signalCode === null;
+  await until('vgpu-hostd to listen', () => log.includes('device 0') || !running());
+  if (!running() || child.pid === undefined) throw new Error(`vgpu-hostd ended: ${log}`);
+  return {
+    pid: child.pid,
+    address: options.address ?? options.listen,
+    log: () => log,
+    running,
+    signal: (name) => {
+      child.kill(name);
+    },
+    stop: async () => {
+      if (running()) {
+        child.kill('SIGCONT');
+        child.kill('SIGTERM');
+      }
+      return end;
+    },
+  };
+}
+
+/**
+ * A host with `--device cuda` whose driver is our own libcuda.so.1, which talks to a second host with the
+ * software device: what --device cuda does runs for real where there is no GPU. `args` go to the second.
+ */
+export async function startChain(directory: string, args: readonly string[] = []): Promise<Host> {
+  const behind = await startHost({ listen: `unix:${directory}/behind`, args });
+  try {
+    const front = await startHost({
+      device: 'cuda',
+      listen: `unix:${directory}/s`,
+      args: ['--cuda-library', builtFile('libcuda.so.1'), '--nvml-library', builtFile('libnvidia-ml.so.1')],
+      env: { VGPU_HOST: behind.address },
+    });
+    return {
+      ...front,
+      stop: async () => {
+        const status = await front.stop();
+        await behind.stop();
+        return status;
+      },
+    };
+  } catch (error) {
+    await behind.stop();
+    throw error;
+  }
+}
+
+export interface Answer {
+  readonly command: string;
+  /** First number of the answer: the CUresult. */
+  readonly result: number;
+  readonly values: readonly string[];
+  readonly milliseconds: number;
+}
+
+/** One process with libcuda.so.1 in it, told what to do line by line. */
+export interface Shell {
+  readonly pid: number;
+  ask(line: string, limit?: number): Promise<Answer>;
+  /** What it wrote beside its answers (a forked child's line, say). */
+  extra(): readonly string[];
+  stderr(): string;
+  alive(): boolean;
+  /** Closes its input and waits for it; the exit status, null if a signal ended it. */
+  end(): Promise<number | null>;
+  kill(): void;
+}
+
+export function startShell(env: Readonly<Record<string, string>>, program = 'driver_shell'): Shell {
+  builtFile('libcuda.so.1');
+  const { CUDA_VISIBLE_DEVICES: _visible, VGPU_HOST: _host, VGPU_LOG: _log, ...clean } = process.env;
+  const child = spawn(builtFile(`programs/${program}`), [], {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    env: { ...clean, LD_LIBRARY_PATH: SHIM, ...env },
+  });
+  const end = endOf(child);
+  let pending = '';
+  let stderr = '';
+  const extra: string[] = [];
+  let waiting: { readonly command: string; readonly take: (line: string) => void } | undefined;
+  child.stdout.on('data', (chunk: Buffer) => {
+    pending += chunk.toString();
+    const lines = pending.split('\n');
+    pending = lines.pop() ?? '';
+    for (const line of lines) {
+      if (waiting !== undefined && line.startsWith(`${waiting.command} `)) waiting.take(line);
+      else extra.push(line);
+    }
+  });
+  child.stderr.on('data', (chunk: Buffer) => {
+    stderr += chunk.toString();
+  });
+  child.stdin.on('error', () => undefined);
+  const alive = (): boolean => child.exitCode === null && child.signalCode === null;
+  return {
+    pid: child.pid ?? 0,
+    extra: () => extra,
+    stderr: () => stderr,
+    alive,
+    ask: (line, limit = 15_000) => {
+      const command = line.split(' ')[0] ?? '';
+      const start = performance.now();
+      return new Promise((resolve, reject) => {
+        const give = (): void => {
+          clearTimeout(timer);
+          child.off('close', ended);
+          waiting = undefined;
+        };
+        const ended = (): void => {
+          give();
+          reject(
+            new Error(`the process ended (${child.exitCode ?? child.signalCode}) at "${line}": ${stderr}`),
+          );
+        };
+        const timer = setTimeout(() => {
+          give();
+          reject(new Error(`no answer to "${line}" within ${limit} ms; said ${extra.join('|')} ${stderr}`));
+        }, limit);
+        child.once('close', ended);
+        waiting = {
+          command,
+          take: (text) => {
+            give();
+            const [, result = '', ...values] = text.split(' ');
+            resolve({ command, result: Number(result), values, milliseconds: performance.now() - start });
+          },
+        };
+        child.stdin.write(`${line}\n`);
+      });
+    },
+    end: () => {
+      child.stdin.end();
+      return end;
+    },
+    kill: () => {
+      child.kill('SIGKILL');
+    },
+  };
+}
+
+/** Asks in order and gives the last answer; throws unless each result is 0. */
+export async function askAll(shell: Shell, lines: readonly string[]): Promise<Answer> {
+  let last: Answer | undefined;
+  for (const line of lines) {
+    last = await shell.ask(line);
+    if (last.result !== 0) throw new Error(`"${line}" gave ${last.result}`);
+  }
+  if (last === undefined) throw new Error('nothing asked');
+  return last;
+}

@@ -8,6 +8,7 @@ import { type Sink, streamSink } from '../output/streams.js';
 import { styleFor } from '../output/style.js';
 import { terminalTalk } from '../output/terminal.js';
 import { daemonCommand } from './daemon.js';
+import { doctorCommand } from './doctor.js';
 import { explainLogCommand } from './explain-log.js';
 import { installCommand } from './install.js';
 import { interruption, neverStopped } from './interruption.js';
@@ -112,6 +113,7 @@ function describe(program: Command, run: Run, out: Sink): void {
         ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and prove it'],
         ['vgpu-agent plan', 'what would be changed, as a diff'],
         ['sudo vgpu-agent verify', 'is it on the GPU now?'],
+        ['sudo vgpu-agent doctor', 'why is it not?'],
         ['sudo vgpu-agent uninstall', 'everything as it was before'],
       ),
     );
@@ -120,6 +122,7 @@ function describe(program: Command, run: Run, out: Sink): void {
     planCommand(run),
     statusCommand(run),
     verifyCommand(run),
+    doctorCommand(run),
     uninstallCommand(run),
     explainLogCommand(run),
     logsCommand(run),
@@ -175,6 +178,7 @@ function usageError(error: unknown, argv: readonly string[]): unknown {
     'plan',
     'status',
     'verify',
+    'doctor',
     'uninstall',
     'explain-log',
     'daemon',

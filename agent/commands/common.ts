@@ -38,20 +38,21 @@ export function requireRoot(context: CommandContext, command: string): void {
 
 /**
  * Asks before something is changed. Without `--yes` and without a person to ask this is a usage error that
- * says what to pass.
+ * says what to pass; `look` is the command that only shows what would be changed.
  */
 export async function approved(
   context: CommandContext,
   command: string,
   yes: boolean,
   question: string,
+  look = `vgpu-agent ${command} --dry-run`,
 ): Promise<boolean> {
   if (yes) return true;
   if (context.ask === null) {
     throw new VgpuError(`${command} would change this machine, and there is no terminal to ask on`, {
       kind: 'usage',
       operation: command,
-      remedy: `vgpu-agent ${command} --yes to go on, or vgpu-agent ${command} --dry-run to look first`,
+      remedy: `vgpu-agent ${command} --yes to go on, or ${look} to look first`,
     });
   }
   return context.ask(question);

@@ -41,7 +41,8 @@ export async function confirm(options: ConfirmOptions, effects: ConfirmEffects):
   return combine(await observe(options, effects));
 }
 
-async function observe(options: ConfirmOptions, effects: ConfirmEffects): Promise<Observation> {
+/** What `confirm` judges, for whoever wants to look at it too. Throws as `confirm` does. */
+export async function observe(options: ConfirmOptions, effects: ConfirmEffects): Promise<Observation> {
   const { profile } = options;
   const { clock } = effects;
   stopIfAsked(options);

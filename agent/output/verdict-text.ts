@@ -9,12 +9,16 @@ export function modeText(verdict: Pick<LogVerdict, 'mode' | 'simulated'>): strin
   return verdict.simulated ? `${word} (simulated)` : word;
 }
 
+/** The first line: mode, unit, consumer. */
+export function verdictHead(verdict: Verdict, style: Style): string {
+  const version = verdict.consumerVersion === null ? '' : ` ${verdict.consumerVersion}`;
+  return `${paint(verdict.mode, modeText(verdict), style)}  ${oneLine(`${verdict.unit} (${verdict.profile}${version})`)}`;
+}
+
 /** Without a newline at its end. */
 export function verdictText(verdict: Verdict, style: Style): string {
-  const version = verdict.consumerVersion === null ? '' : ` ${verdict.consumerVersion}`;
-  const head = `${paint(verdict.mode, modeText(verdict), style)}  ${oneLine(`${verdict.unit} (${verdict.profile}${version})`)}`;
   return [
-    head,
+    verdictHead(verdict, style),
     wrap(oneLine(verdict.summary), style.width),
     ...logVerdictBody(verdict, style),
     ...(verdict.next === null ? [] : ['', `next: ${oneLine(verdict.next)}`]),

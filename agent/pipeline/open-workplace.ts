@@ -6,10 +6,13 @@ import { nodeDisk } from '../apply/disk.js';
 import { acquireLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { systemEffects } from '../apply/system-effects.js';
-import { confirm } from '../confirm/confirm.js';
+import { combine } from '../confirm/combine.js';
+import { observe } from '../confirm/confirm.js';
 import type { ConfirmEffects, ConfirmOptions } from '../confirm/effects.js';
 import { followFile, httpGet, systemClock } from '../confirm/node-effects.js';
+import type { Observation } from '../confirm/observation.js';
 import { watchProcesses } from '../confirm/watch-processes.js';
+import { lookCloser } from '../machine/closer-look.js';
 import { ContentCache } from '../machine/content.js';
 import { glob } from '../machine/glob.js';
 import { readHost } from '../machine/host.js';
@@ -31,7 +34,7 @@ import { journalReader } from '../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
 import { runProbe } from '../systemd/probe-runner.js';
 import type { Manager } from '../systemd/types.js';
-import type { ConfirmRequest, Mark, Workplace } from './workplace.js';
+import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
 /** How long `systemctl restart` may take: a unit's own TimeoutStartSec and TimeoutStopSec are 90 s each. */
 const restartTimeoutMs = 200_000;
@@ -43,7 +46,7 @@ const hostQuestionMs = 5_000;
 const lockWaitMs = 10_000;
 
 export interface OpenWorkplace {
-  readonly work: Workplace;
+  readonly work: DoctorWorkplace;
   /** Lets the bus go; without it the process does not end. */
   close(): void;
 }
@@ -99,7 +102,25 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     };
   };
 
-  const work: Workplace = {
+  const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
+    const effects = await confirmEffects(request, emit);
+    const now = await effects.unit();
+    const options: ConfirmOptions = {
+      profile: request.profile,
+      invocationId: now.kind === 'loaded' ? now.invocationId : null,
+      cursor: request.mark?.cursor ?? null,
+      restarts: request.mark !== null && now.kind === 'loaded' ? now.restarts : null,
+      libraryDirectories: libraryDirectories(request.profile),
+      timeoutMs: request.timeoutMs,
+      endpoint: request.facts.host.endpoint,
+      outputFile: request.mark?.outputFile ?? null,
+      looking: request.mark?.looking ?? null,
+      signal: request.signal,
+    };
+    return observe(options, effects);
+  };
+
+  const work: DoctorWorkplace = {
     profile: (name) => loadProfile(name),
     manifest: () => readManifest(disk),
     inspect: async (profile, host, { quick = false, ask = true } = {}) =>
@@ -155,23 +176,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         looking: watchProcesses(looking, signal),
       };
     },
-    confirm: async (request, emit) => {
-      const effects = await confirmEffects(request, emit);
-      const now = await effects.unit();
-      const options: ConfirmOptions = {
-        profile: request.profile,
-        invocationId: now.kind === 'loaded' ? now.invocationId : null,
-        cursor: request.mark?.cursor ?? null,
-        restarts: request.mark !== null && now.kind === 'loaded' ? now.restarts : null,
-        libraryDirectories: libraryDirectories(request.profile),
-        timeoutMs: request.timeoutMs,
-        endpoint: request.facts.host.endpoint,
-        outputFile: request.mark?.outputFile ?? null,
-        looking: request.mark?.looking ?? null,
-        signal: request.signal,
-      };
-      return confirm(options, effects);
-    },
+    confirm: async (request, emit) => combine(await observeStart(request, emit)),
+    observe: observeStart,
+    lookCloser: (profile, facts) => lookCloser({ root: '/', contents }, profile, facts),
     journal: options.journal ?? journalWriter(),
   };
   return {

@@ -3,8 +3,10 @@
  * Every member does one arrow of profile + machine -> plan -> apply -> confirm -> verdict.
  */
 import type { Applied, Manifest, Recovery, RestartOutcome } from '../apply/types.js';
+import type { Observation } from '../confirm/observation.js';
 import type { Verdict } from '../confirm/types.js';
 import type { ProcessWatch } from '../confirm/watch-processes.js';
+import type { CloserLook } from '../machine/closer-look.js';
 import type { MachineFacts, UnitFacts } from '../machine/types.js';
 import type { Emit } from '../output/types.js';
 import type { Plan, PlanOptions } from '../plan/types.js';
@@ -50,6 +52,13 @@ export interface Workplace {
   mark(unit: UnitFacts, signal: AbortSignal): Promise<Mark>;
   confirm(request: ConfirmRequest, emit: Emit): Promise<Verdict>;
   readonly journal: JournalWriter;
+}
+
+/** What the doctor looks with, beside all of the above. */
+export interface DoctorWorkplace extends Workplace {
+  /** What `confirm` would judge. */
+  observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
+  lookCloser(profile: Profile, facts: MachineFacts): Promise<CloserLook>;
 }
 
 export interface ApplyRequest {

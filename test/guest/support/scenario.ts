@@ -2,6 +2,7 @@
 // schema, and what every verdict must keep to, whatever it says.
 
 import assert from 'node:assert/strict';
+import type { DoctorDocument } from '../../../agent/commands/doctor.js';
 import type { InstallDocument } from '../../../agent/commands/install.js';
 import type { PlanDocument } from '../../../agent/commands/plan.js';
 import type { StatusDocument } from '../../../agent/commands/status.js';
@@ -14,6 +15,7 @@ import { type Afterwards, Guest } from './guest.js';
 import type { Ran } from './process.js';
 
 interface Documents {
+  readonly doctor: DoctorDocument;
   readonly install: InstallDocument;
   readonly plan: PlanDocument;
   readonly status: StatusDocument;

@@ -1,0 +1,38 @@
+import path from 'node:path';
+import { publicDirectories } from '../../machine/candidates.js';
+import type { LibraryCandidate } from '../../machine/types.js';
+import { storeRoot } from '../../paths.js';
+import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
+import type { Check, DoctorFacts } from '../types.js';
+
+/** `/usr/lib/.../libcuda.so.1` and its like: missing, dangling, or leading elsewhere. */
+export const publicLinks: Check = {
+  id: 'public-links',
+  title: 'public links lead to the shim',
+  looksAt:
+    "the profile's public directories, every link followed to its end, Debian's alternatives among them",
+  explains: ['library-not-found'],
+  examine(facts) {
+    if (facts.machine.manifest === null) return notApplicable('nothing is installed');
+    const listed = publicCandidates(facts);
+    const planned = plannedChanges(facts).filter(
+      (change) =>
+        change.kind === 'alternative' ||
+        (change.kind === 'write-link' && !change.path.startsWith(`${storeRoot}/`)),
+    );
+    if (planned.length === 0) {
+      const leading = listed.filter(({ vendor }) => vendor === 'vgpu');
+      return ok(...leading.map((candidate) => `${candidate.path} leads to the shim`));
+    }
+    return broken({
+      cause: 'A program that looks for the CUDA driver where drivers are does not find the shim there.',
+      evidence: planned.map(changeEvidence),
+      remedy: fixes(facts, 'set the links again'),
+    });
+  },
+};
+
+function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
+  const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
+  return machine.candidates.filter((candidate) => directories.has(path.dirname(candidate.path)));
+}

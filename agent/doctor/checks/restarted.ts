@@ -1,0 +1,28 @@
+import { wantedVariables } from '../../plan/drop-in.js';
+import { outdatedReason } from '../../plan/restart.js';
+import { broken, fixes, notApplicable, ok } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** A program looks for GPUs once, at its start: what was set later does not count for it. */
+export const restarted: Check = {
+  id: 'restarted',
+  title: 'the running service has what is set for it',
+  looksAt: 'the loader variables and the mapped libraries of its processes against what is installed now',
+  explains: ['consumer-not-restarted'],
+  examine(facts) {
+    const { unit, manifest, processes } = facts.machine;
+    if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
+    if (manifest === null) return notApplicable('nothing is installed');
+    if (unit.mainPid === 0) return notApplicable(`${unit.name} does not run`);
+    const old = outdatedReason(facts.machine, unit, wantedVariables(facts.profile, facts.machine, unit));
+    const main = processes.find(({ pid }) => pid === unit.mainPid);
+    if (old === null) {
+      return main === undefined ? ok() : ok(`process ${main.pid} (${main.name}) was started with it`);
+    }
+    return broken({
+      cause: `${unit.name} runs with what was set when it was started, and that is not what is set now.`,
+      evidence: [old],
+      remedy: fixes(facts, 'start it anew'),
+    });
+  },
+};

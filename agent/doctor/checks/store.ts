@@ -1,0 +1,35 @@
+import { storeCurrent, storeVersions } from '../../paths.js';
+import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** The libraries themselves: every byte as it was installed, and the link that all of ours goes through. */
+export const store: Check = {
+  id: 'store',
+  title: "the shim's files are as they were installed",
+  looksAt: `every file in ${storeVersions}/ against the content that its directory is named by, and ${storeCurrent}`,
+  explains: [],
+  examine(facts) {
+    const { store: found, manifest } = facts.machine;
+    if (manifest === null) return notApplicable('nothing is installed');
+    const id = found.current.kind === 'link' ? found.current.target.replace(/^versions\//, '') : null;
+    const version = found.versions.find((one) => one.id === id);
+    if (id !== null && version?.intact === true) {
+      return ok(`${storeCurrent} -> versions/${id}, all files intact`);
+    }
+    const seen =
+      found.current.kind !== 'link'
+        ? `${storeCurrent} is ${found.current.kind === 'absent' ? 'missing' : `a ${found.current.kind}`}`
+        : version === undefined
+          ? `${storeCurrent} -> ${found.current.target}, which is not there`
+          : `${storeVersions}/${id}: files are missing, changed or cut short`;
+    const planned = plannedChanges(facts).filter(
+      (change) => change.kind === 'store' || ('path' in change && change.path === storeCurrent),
+    );
+    return broken({
+      cause:
+        'Files of the shim are not what was installed, so that programs cannot load it, or load something else.',
+      evidence: [seen, ...planned.map(changeEvidence)],
+      remedy: fixes(facts, 'write them again from the package'),
+    });
+  },
+};

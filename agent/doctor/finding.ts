@@ -1,0 +1,52 @@
+/** Findings in few words, and the remedies that many checks share. */
+import { changeTitle } from '../output/plan-text.js';
+import type { Change } from '../plan/types.js';
+import type { DoctorFacts, Finding, Remedy, Trouble } from './types.js';
+
+export function ok(...evidence: readonly string[]): Finding {
+  return { kind: 'ok', evidence };
+}
+
+export function notApplicable(why: string): Finding {
+  return { kind: 'not-applicable', why };
+}
+
+export function unknown(why: string, ...evidence: readonly string[]): Finding {
+  return { kind: 'unknown', why, evidence };
+}
+
+export function broken(trouble: Trouble): Finding {
+  return { kind: 'broken', ...trouble };
+}
+
+export function warning(trouble: Trouble): Finding {
+  return { kind: 'warning', ...trouble };
+}
+
+/** Ours to mend: install's plan does it, and so does `--fix`. */
+export function fixes({ profile }: DoctorFacts, text: string): Remedy {
+  return { text, command: `sudo vgpu-agent doctor --fix --profile ${profile.name}`, fix: true };
+}
+
+/** For a person to do. */
+export function byHand(text: string, command: string): Remedy {
+  return { text, command, fix: false };
+}
+
+/** A setting of the unit to be changed in a drop-in of the person's own. */
+export function editUnit({ profile }: DoctorFacts, text: string): Remedy {
+  return byHand(
+    `${text}, then start it again`,
+    `sudo systemctl edit ${profile.unit} && sudo systemctl restart ${profile.unit}`,
+  );
+}
+
+/** What install would change; nothing when the plan is refused. */
+export function plannedChanges({ plan }: DoctorFacts): readonly Change[] {
+  return plan.kind === 'ready' ? plan.changes : [];
+}
+
+/** A planned change as a line of evidence: what would be changed, and why. */
+export function changeEvidence(change: Change): string {
+  return `${changeTitle(change)}: ${change.reason}`;
+}

@@ -1,0 +1,77 @@
+/**
+ * What `vgpu-agent doctor` is made of. A check is one file: it is given facts that were gathered once, looks at
+ * nothing by itself, and answers with a finding. `checks.ts` lists them in the order of causes.
+ */
+import type { Observation } from '../confirm/observation.js';
+import type { Reason, Verdict } from '../confirm/types.js';
+import type { CloserLook } from '../machine/closer-look.js';
+import type { MachineFacts } from '../machine/types.js';
+import type { Plan } from '../plan/types.js';
+import type { Profile } from '../profile/types.js';
+
+/** Everything that checks are given: gathered once, by pipeline/doctor.ts. */
+export interface DoctorFacts {
+  readonly profile: Profile;
+  /** As install sees it. */
+  readonly machine: MachineFacts;
+  /** What only the doctor looks at. */
+  readonly look: CloserLook;
+  /** What install would do now: what it would change is broken, and is ours to mend. */
+  readonly plan: Plan;
+  /** What was seen of the start that the consumer is in: log, processes with their maps, probe, host. */
+  readonly observation: Observation;
+  readonly verdict: Verdict;
+}
+
+export interface Remedy {
+  /** What to do, a sentence without a full stop; stands before the command. */
+  readonly text: string;
+  /** The exact command, to be typed as it is. */
+  readonly command: string;
+  /** `vgpu-agent doctor --fix` does it: install's plan mends it. */
+  readonly fix: boolean;
+}
+
+/** Something is wrong. `evidence`: one line each, what was seen and where, values quoted. */
+export interface Trouble {
+  /** What is wrong and what follows from it: a sentence or two with full stops. */
+  readonly cause: string;
+  readonly evidence: readonly string[];
+  readonly remedy: Remedy;
+}
+
+export type Finding =
+  | { readonly kind: 'ok'; readonly evidence: readonly string[] }
+  /** It keeps the consumer from the GPU, or will at its next start. */
+  | ({ readonly kind: 'broken' } & Trouble)
+  /** It may be meant, or may bite later; GPU mode stands. */
+  | ({ readonly kind: 'warning' } & Trouble)
+  /** The question does not arise on this machine; `why` is a clause without a full stop. */
+  | { readonly kind: 'not-applicable'; readonly why: string }
+  /** It could not be found out. */
+  | { readonly kind: 'unknown'; readonly why: string; readonly evidence: readonly string[] };
+
+export interface Check {
+  /** Stable, kebab-case; names its file, its part of vgpu-doctor(7) and its test. */
+  readonly id: string;
+  /** What is asked, answered by ok: `public links lead to the shim`. At most 50 characters. */
+  readonly title: string;
+  /** What it looks at, a clause. */
+  readonly looksAt: string;
+  /** Verdict reasons that a broken finding of this check explains: with such a verdict it comes first. */
+  readonly explains: readonly Reason[];
+  examine(facts: DoctorFacts): Finding;
+}
+
+export interface CheckResult {
+  readonly check: Check;
+  readonly finding: Finding;
+}
+
+export interface Diagnosis {
+  /** In the order of causes. */
+  readonly results: readonly CheckResult[];
+  /** The broken ones: what explains the verdict first, then in the order of causes. */
+  readonly broken: readonly CheckResult[];
+  readonly verdict: Verdict;
+}

@@ -1,0 +1,77 @@
+/** doctor: the facts that its checks are given, gathered once; and `--fix`, which is install's own way. */
+import { combine } from '../confirm/combine.js';
+import { diagnose } from '../doctor/diagnose.js';
+import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
+import type { Emit } from '../output/types.js';
+import type { Profile } from '../profile/types.js';
+import { type InstallResult, install, recoverFirst } from './install.js';
+import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
+
+export interface DoctorRequest {
+  readonly profile: Profile;
+  /** Waits at most so long for what the consumer says; what is there is there, so this is short. */
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
+
+export interface Examined {
+  readonly facts: DoctorFacts;
+  readonly diagnosis: Diagnosis;
+}
+
+/** Looks and concludes. Changes nothing, restarts nothing. */
+export async function examine(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<Examined> {
+  const facts = await gather(work, request, emit);
+  return { facts, diagnosis: diagnose(facts) };
+}
+
+async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<DoctorFacts> {
+  const { profile, timeoutMs, signal } = request;
+  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+  const machine = await work.inspect(profile, null);
+  emit({ kind: 'facts', facts: machine });
+  emit({ kind: 'phase', phase: 'confirm', text: `asking ${profile.unit} where it runs` });
+  const [observation, look] = await Promise.all([
+    work.observe({ profile, facts: machine, mark: null, timeoutMs, signal }, emit),
+    work.lookCloser(profile, machine),
+  ]);
+  const plan = work.planInstall(profile, machine, {
+    endpoint: machine.manifest?.endpoint ?? null,
+    // A real GPU is told by its own check, and must not hide what else there is.
+    force: true,
+    restart: true,
+  });
+  return { profile, machine, look, plan, observation, verdict: combine(observation) };
+}
+
+export interface FixRequest extends DoctorRequest {
+  readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+}
+
+/**
+ * Clears up what a former run left, then does what install would. Null: that left nothing of ours here, and
+ * whether to install is not the doctor's to decide.
+ */
+export async function fix(
+  work: DoctorWorkplace,
+  request: FixRequest,
+  emit: Emit,
+): Promise<InstallResult | null> {
+  await work.locked('repair', () => recoverFirst(work, emit));
+  const manifest = await work.manifest();
+  if (manifest === null) return null;
+  return install(
+    work,
+    {
+      profile: request.profile,
+      host: manifest.endpoint,
+      force: false,
+      restart: true,
+      rollbackOnFailure: false,
+      timeoutMs: null,
+      signal: request.signal,
+      approve: request.approve,
+    },
+    emit,
+  );
+}

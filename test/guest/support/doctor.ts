@@ -1,0 +1,112 @@
+// What tests of the doctor share: a healthy guest, and a table of breakages, each found as the first red line.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import type { DoctorDocument } from '../../../agent/commands/doctor.js';
+import { type ConsumerDesign, whyNoConsumer, whyNoStandIn } from './consumer.js';
+import { Guest, whyNoGuest } from './guest.js';
+import { whyNoHostd } from './hosts.js';
+import { freshCache } from './installed.js';
+import { installedGpu, tell } from './scenario.js';
+
+/** `vgpu-agent doctor --json`, its document held against the schema. */
+export async function doctor(guest: Guest, ...args: readonly string[]): Promise<DoctorDocument> {
+  const told = await tell(guest, 'doctor', ...args);
+  const { document, code } = told;
+  const expected = document.healthy
+    ? 0
+    : { gpu: 5, cpu: 3, undetermined: 4, degraded: 5 }[document.verdict.mode];
+  if (document.fix?.outcome !== 'declined') assert.equal(code, expected, told.stderr);
+  return document;
+}
+
+export interface Breakage {
+  /** Completes "it finds ...": `a public link that dangles`. */
+  readonly name: string;
+  readonly break: (guest: Guest) => Promise<unknown>;
+  readonly undo: (guest: Guest) => Promise<unknown>;
+  /** Id of the check that must be the first red one (`kind: 'warning'`: the check that must warn). */
+  readonly check: string;
+  readonly kind?: 'broken' | 'warning';
+  /** Each must be in its evidence. */
+  readonly evidence: readonly RegExp[];
+  readonly cause?: RegExp;
+  readonly command: RegExp;
+  /** What `remedy.fix` must be. */
+  readonly fix: boolean;
+}
+
+/** Everything about the finding of a breakage, for a failed assertion. */
+function shown(document: DoctorDocument): string {
+  const told = document.checks.filter(({ finding }) => finding.kind !== 'ok');
+  return JSON.stringify({ first: document.first, told, verdict: document.verdict.summary }, null, 1);
+}
+
+/** Holds a document against the breakage that it has to tell of. */
+export function assertFound(document: DoctorDocument, wanted: Breakage): void {
+  const kind = wanted.kind ?? 'broken';
+  const found = document.checks.find(({ id }) => id === wanted.check);
+  assert.ok(found !== undefined, `no check ${wanted.check}`);
+  const { finding } = found;
+  if (kind === 'broken') assert.equal(document.first, wanted.check, shown(document));
+  assert.ok(finding.kind === 'broken' || finding.kind === 'warning', shown(document));
+  assert.equal(finding.kind, kind, shown(document));
+  for (const pattern of wanted.evidence) assert.match(finding.evidence.join('\n'), pattern);
+  if (wanted.cause !== undefined) assert.match(finding.cause, wanted.cause);
+  assert.match(finding.remedy.command, wanted.command);
+  assert.equal(finding.remedy.fix, wanted.fix, shown(document));
+}
+
+/** Nothing red, nothing yellow, nothing unknown: no false alarm. `but`: checks that may warn here. */
+export function assertHealthy(document: DoctorDocument, but: readonly string[] = []): void {
+  assert.equal(document.healthy, true, shown(document));
+  const alarms = document.checks.filter(
+    ({ id, finding }) => finding.kind !== 'ok' && finding.kind !== 'not-applicable' && !but.includes(id),
+  );
+  assert.deepEqual(alarms, []);
+}
+
+export interface TableOptions {
+  readonly design?: ConsumerDesign;
+  /** Environment of the consumer's unit; the runner is kept unless told otherwise. */
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/**
+ * One guest for all: it is healthy before, each breakage is found as the first red line and undone, and it is healthy
+ * after. A breakage whose undo leaves something behind fails the next test with the finding that tells what.
+ */
+export function breakages(title: string, table: readonly Breakage[], options: TableOptions = {}): void {
+  const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoStandIn();
+  describe(title, { skip }, () => {
+    let guest: Guest;
+    before(async () => {
+      guest = await Guest.start();
+      await guest.hosts.start();
+      const env = options.env ?? { STANDIN_KEEP_RUNNER: '1' };
+      await guest.installConsumer(options.design ?? 3, { env });
+      await freshCache(guest);
+      await installedGpu(guest);
+    });
+    after(() => guest?.stop());
+
+    test('no alarm on the healthy machine', async () => {
+      assertHealthy(await doctor(guest));
+    });
+
+    for (const breakage of table) {
+      test(`it finds ${breakage.name}`, async () => {
+        try {
+          await breakage.break(guest);
+          assertFound(await doctor(guest), breakage);
+        } finally {
+          await breakage.undo(guest);
+        }
+      });
+    }
+
+    test('no alarm once all of that is undone', async () => {
+      assertHealthy(await doctor(guest));
+    });
+  });
+}

@@ -27,15 +27,19 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   memcpy(hello.program, program, length < sizeof hello.program - 1 ? length : sizeof hello.program - 1);
 
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO, .sequence = 0};
-  if (vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline) !=
-      VGPU_STREAM_OK) {
-    vgpu_log("no host: it took no greeting");
-    return false;
-  }
+  bool greeted = vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0,
+                                         deadline) == VGPU_STREAM_OK;
+  /* A host that refuses says so before it hears us, and may have hung up: the answer is there all the same.
+   */
   struct vgpu_frame reply;
   enum vgpu_stream_result result = vgpu_stream_read_header(session->descriptor, &reply, deadline);
   if (result == VGPU_STREAM_OK && reply.status != 0) {
-    vgpu_log("no host: it refused the session with status %d", (int)reply.status);
+    vgpu_log("no host: it refused the session: %s (status %d)", vgpu_refusal_text(reply.status),
+             (int)reply.status);
+    return false;
+  }
+  if (!greeted) {
+    vgpu_log("no host: it took no greeting");
     return false;
   }
   bool expected = result == VGPU_STREAM_OK && reply.opcode == VGPU_OP_HELLO && reply.sequence == 0 &&

@@ -43,6 +43,17 @@ uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t devic
   return used < accounts->total[device] ? used : accounts->total[device];
 }
 
+/* Bytes that all sessions of an account's peer hold, of all devices. */
+static uint64_t peer_used(const struct vgpu_accounts *accounts, const struct vgpu_account *account) {
+  uint64_t used = 0;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    const struct vgpu_account *other = &accounts->slots[i];
+    if (other->peer.kind != account->peer.kind || other->peer.id != account->peer.id) continue;
+    for (uint32_t device = 0; device < accounts->device_count; device++) used += load(&other->used[device]);
+  }
+  return used;
+}
+
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit) {
   if (!lock_accounts(accounts)) return false;
@@ -52,6 +63,10 @@ bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t 
   bool room = bytes <= accounts->total[device] - vgpu_accounts_used(accounts, device);
   if (session_limit != 0 && (session_used > session_limit || bytes > session_limit - session_used))
     room = false;
+  if (room && account->peer_memory != 0) {
+    uint64_t used = peer_used(accounts, account);
+    room = used <= account->peer_memory && bytes <= account->peer_memory - used;
+  }
   if (room) __atomic_store_n(&account->used[device], load(&account->used[device]) + bytes, __ATOMIC_RELAXED);
   pthread_mutex_unlock(&accounts->lock);
   return room;

@@ -24,6 +24,7 @@ struct vgpu_account {
   uint32_t guest_pid;
   uint64_t session;
   struct vgpu_peer peer;
+  uint64_t peer_memory; /* that all sessions of the peer may hold; 0: no limit */
   uint64_t used[VGPU_DEVICES_MAX];
   uint32_t contexts[VGPU_DEVICES_MAX];
 };
@@ -41,7 +42,8 @@ struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device
 /* Bytes in use on a device, of all sessions. */
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);
 
-/* Takes bytes of a device for a slot; false when the device or the session's limit (0: none) has no room. */
+/* Takes bytes of a device for a slot; false when the device, the session's limit (0: none) or its
+ * peer's has no room. */
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit);
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);

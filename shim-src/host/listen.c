@@ -167,20 +167,40 @@ void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files) {
   listeners->count = 0;
 }
 
-void vgpu_peer_of(int descriptor, struct vgpu_peer *peer, char *text, size_t size) {
+/* The groups the peer is in beside its own one. */
+static void read_groups(int descriptor, struct vgpu_identity *identity) {
+#ifdef SO_PEERGROUPS
+  gid_t groups[4096];
+  socklen_t size = sizeof groups;
+  if (getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, groups, &size) != 0) return;
+  uint32_t count = (uint32_t)(size / sizeof *groups);
+  if (count > VGPU_PEER_GROUPS_MAX) count = VGPU_PEER_GROUPS_MAX;
+  for (uint32_t i = 0; i < count; i++) identity->groups[i] = groups[i];
+  identity->group_count = count;
+#else
+  (void)descriptor;
+  (void)identity;
+#endif
+}
+
+void vgpu_peer_of(int descriptor, struct vgpu_identity *identity, char *text, size_t size) {
   struct sockaddr_storage address = {0};
   socklen_t length = sizeof address;
   getpeername(descriptor, (struct sockaddr *)&address, &length);
-  *peer = (struct vgpu_peer){.kind = VGPU_ADDRESS_TCP};
+  *identity = (struct vgpu_identity){.peer = {.kind = VGPU_ADDRESS_TCP}};
   if (address.ss_family == AF_UNIX) {
     struct ucred who = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
     socklen_t who_size = sizeof who;
     getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &who_size);
-    *peer = (struct vgpu_peer){.kind = VGPU_ADDRESS_UNIX, .id = who.uid};
+    identity->peer = (struct vgpu_peer){.kind = VGPU_ADDRESS_UNIX, .id = who.uid};
+    identity->uid = who.uid;
+    identity->gid = who.gid;
+    identity->pid = (uint32_t)who.pid;
+    read_groups(descriptor, identity);
     snprintf(text, size, "unix, pid %ld, uid %ld, gid %ld", (long)who.pid, (long)who.uid, (long)who.gid);
   } else if (address.ss_family == AF_VSOCK) {
     const struct sockaddr_vm *vm = (const struct sockaddr_vm *)&address;
-    *peer = (struct vgpu_peer){.kind = VGPU_ADDRESS_VSOCK, .id = vm->svm_cid};
+    identity->peer = (struct vgpu_peer){.kind = VGPU_ADDRESS_VSOCK, .id = vm->svm_cid};
     snprintf(text, size, "vsock, cid %u, port %u", vm->svm_cid, vm->svm_port);
   } else {
     snprintf(text, size, "tcp, loopback");

@@ -8,6 +8,7 @@
 
 #include "host/accounts.h"
 #include "host/options.h"
+#include "host/policy.h"
 #include "wire/address.h"
 
 struct vgpu_listener {
@@ -33,7 +34,7 @@ bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_opt
 /* Closes all; `remove_files`: removes our socket files too (the daemon, not its workers). */
 void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files);
 
-/* Who connected: fills `peer` and describes it in `text`. */
-void vgpu_peer_of(int descriptor, struct vgpu_peer *peer, char *text, size_t size);
+/* Who connected: fills `identity` and describes it in `text`. */
+void vgpu_peer_of(int descriptor, struct vgpu_identity *identity, char *text, size_t size);
 
 #endif

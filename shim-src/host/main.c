@@ -1,6 +1,7 @@
 /* vgpu-hostd: owns the device and serves guests. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,41 @@
 #include "host/log.h"
 #include "host/options.h"
 #include "host/supervisor.h"
+
+/* Static, for it is large; read once, before the first session. */
+static struct vgpu_policy policy;
+
+/* 0, or the exit status after saying why. *used: NULL where there is no file, so that everybody may. */
+static int read_policy(const struct vgpu_options *options, const struct vgpu_policy **used) {
+  const char *path = options->config == NULL ? VGPU_POLICY_FILE : options->config;
+  char error[512];
+  *used = NULL;
+  switch (vgpu_policy_read(&policy, path, error, sizeof error)) {
+    case VGPU_POLICY_GOOD:
+      *used = &policy;
+      return 0;
+    case VGPU_POLICY_ABSENT:
+      if (options->config == NULL) return 0;
+      break;
+    case VGPU_POLICY_BAD:
+      break;
+  }
+  vgpu_host_log("error", 0, "%s; see vgpu-hostd.conf(5)", error);
+  return 2;
+}
+
+static int check_config(const struct vgpu_options *options) {
+  const struct vgpu_policy *used;
+  const char *path = options->config == NULL ? VGPU_POLICY_FILE : options->config;
+  int status = read_policy(options, &used);
+  if (status != 0) return status;
+  if (used == NULL) printf("no %s: everybody who can connect may\n", path);
+  else if (used->count == 0) printf("%s: good, but no line allows anybody\n", path);
+  else
+    printf("%s: good, %u rule%s; whom none allows is refused\n", path, used->count,
+           used->count == 1 ? "" : "s");
+  return 0;
+}
 
 /* The launch log is opened here, where files may be opened, for the workers to write to. */
 static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_options *code) {
@@ -27,13 +63,17 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
 }
 
 static int serve(const struct vgpu_options *options, const struct vgpu_backend *backend,
-                 const struct vgpu_inventory *inventory) {
+                 const struct vgpu_inventory *inventory, const struct vgpu_policy *used) {
   struct vgpu_supervisor supervisor = {
       .backend = backend,
       .inventory = inventory,
       .limits = {.session_memory = options->session_memory,
                  .session_handles = options->session_handles,
-                 .sessions = options->sessions},
+                 .sessions = options->sessions,
+                 .outstanding = options->outstanding,
+                 .calls = options->calls},
+      .admission = {.policy = used,
+                    .policy_name = options->config == NULL ? VGPU_POLICY_FILE : options->config},
       .code = {.kernels = options->kernels, .launch_log = -1, .session_bytes = options->session_code}};
   if (!prepare_code(options, &supervisor.code)) return 1;
   uint64_t totals[VGPU_DEVICES_MAX];
@@ -65,13 +105,17 @@ int main(int count, char **words) {
       break;
   }
   vgpu_host_log_json(options.json);
+  if (options.check_config) return check_config(&options);
+  const struct vgpu_policy *used;
+  int status = read_policy(&options, &used);
+  if (status != 0) return status;
   const struct vgpu_backend *backend =
       options.device == VGPU_DEVICE_CUDA ? &vgpu_cuda_backend : &vgpu_software_backend;
   struct vgpu_inventory *inventory = calloc(1, sizeof *inventory);
   if (inventory == NULL) return 1;
   inventory->options = &options;
-  int status = backend->take_inventory(&options, inventory);
-  if (status == 0) status = serve(&options, backend, inventory);
+  status = backend->take_inventory(&options, inventory);
+  if (status == 0) status = serve(&options, backend, inventory, used);
   free(inventory->profiles);
   free(inventory);
   return status;

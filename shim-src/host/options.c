@@ -28,6 +28,11 @@ static const char usage[] =
     "  --session-handles N      handles and allocations of one session; default: 65536\n"
     "  --sessions N             sessions at a time; default: 128\n"
     "  --session-code BYTES     memory for code of one session; default: 1 GiB\n"
+    "  --session-outstanding BYTES  calls and answers of one session that wait; default: 256 MiB\n"
+    "  --session-calls N        calls of one session a second; default: no limit\n"
+    "  --config FILE            who may connect, and limits for each; default: /etc/vgpu/hostd.conf,\n"
+    "                           and without that file everybody who can\n"
+    "  --check-config           reads that file, says what is wrong in it, and ends\n"
     "  --image-cache BYTES      code kept from one session to the next; default: 256 MiB, 0: none\n"
     "  --software-kernels HOW   what the simulated GPU does with a kernel: run (default), refuse, or skip "
     "it\n"
@@ -119,6 +124,20 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
       if (!number(name, optarg, 0, 1ull << 40, 10, &value)) return false;
       options->image_cache = value;
       return true;
+    case 'O':
+      if (!number(name, optarg, 1u << 20, 1ull << 40, 10, &value)) return false;
+      options->outstanding = value;
+      return true;
+    case 'r':
+      if (!number(name, optarg, 0, 1000000000, 10, &value)) return false;
+      options->calls = (uint32_t)value;
+      return true;
+    case 'f':
+      options->config = optarg;
+      return true;
+    case 'x':
+      options->check_config = true;
+      return true;
     case 'k':
       return kernels(optarg, options);
     case 'L':
@@ -145,6 +164,10 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"cuda-library", required_argument, NULL, 'c'},
                                         {"nvml-library", required_argument, NULL, 'v'},
                                         {"session-code", required_argument, NULL, 'C'},
+                                        {"session-outstanding", required_argument, NULL, 'O'},
+                                        {"session-calls", required_argument, NULL, 'r'},
+                                        {"config", required_argument, NULL, 'f'},
+                                        {"check-config", no_argument, NULL, 'x'},
                                         {"image-cache", required_argument, NULL, 'i'},
                                         {"software-kernels", required_argument, NULL, 'k'},
                                         {"launch-log", required_argument, NULL, 'L'},
@@ -158,6 +181,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                    .sessions = 128,
                                    .kernels = VGPU_KERNELS_RUN,
                                    .session_code = 1ull << 30,
+                                   .outstanding = 256ull << 20,
                                    .image_cache = 256ull << 20};
   int letter, index = 0;
   while ((letter = getopt_long(count, words, "", known, &index)) != -1) {
@@ -175,7 +199,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
     fprintf(stderr, "vgpu-hostd: \"%s\" is not an option\n", words[optind]);
     return VGPU_OPTIONS_BAD;
   }
-  if (options->device == 0) {
+  if (options->device == 0 && !options->check_config) {
     fputs("vgpu-hostd: --device software|cuda is missing (see --help)\n", stderr);
     return VGPU_OPTIONS_BAD;
   }

@@ -26,7 +26,11 @@ struct vgpu_options {
   enum vgpu_kernels kernels;
   const char *launch_log; /* NULL: none */
   uint64_t session_code;  /* bytes of memory for code of one session */
-  uint64_t image_cache;   /* bytes; 0: images are not kept between sessions */
+  uint64_t outstanding;   /* bytes of one session that wait */
+  uint32_t calls;         /* of one session, a second; 0: no limit */
+  const char *config;     /* NULL: the default file, if there is one */
+  bool check_config;
+  uint64_t image_cache; /* bytes; 0: images are not kept between sessions */
 };
 
 enum vgpu_options_result { VGPU_OPTIONS_RUN = 0, VGPU_OPTIONS_DONE = 1, VGPU_OPTIONS_BAD = 2 };

@@ -45,12 +45,23 @@ static void offer_to_oom_killer(void) {
   close(descriptor);
 }
 
-_Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slot, pid_t daemon) {
+/* What the daemon grants anybody, and of that what it grants this peer. */
+static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
+  struct vgpu_limits limits = *all;
+  if (peer->outstanding != 0) limits.outstanding = peer->outstanding;
+  if (peer->calls != 0) limits.calls = peer->calls;
+  limits.peer_memory = peer->memory;
+  return limits;
+}
+
+_Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slot, pid_t daemon,
+                                 const struct vgpu_limits *limits) {
   struct vgpu_supervisor *supervisor = loop->supervisor;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != daemon) _exit(1); /* it died before the line above */
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   vgpu_listeners_close(&supervisor->listeners, false);
+  vgpu_leaving_abandon(&supervisor->admission);
   close(loop->signals);
   signal(SIGPIPE, SIG_IGN);
   sigprocmask(SIG_SETMASK, &loop->before, NULL);
@@ -62,33 +73,44 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
                                .backend = supervisor->backend,
                                .inventory = supervisor->inventory,
                                .profiles = supervisor->inventory->profiles,
-                               .limits = &supervisor->limits,
+                               .limits = limits,
                                .code_options = &supervisor->code};
   int status = vgpu_worker_serve(&worker);
   _exit(status); /* what it held goes with the process */
 }
 
+/* Takes the connection over. */
 static void begin_session(struct loop *loop, int connection) {
   struct vgpu_supervisor *supervisor = loop->supervisor;
   uint64_t session = loop->next_session++;
   char who[96];
-  struct vgpu_peer peer;
-  vgpu_peer_of(connection, &peer, who, sizeof who);
-  int slot = free_slot(supervisor);
-  if (slot < 0) {
-    vgpu_host_log("refused", session, "refused %s: there are already %u sessions", who,
-                  supervisor->limits.sessions);
+  struct vgpu_identity identity;
+  struct vgpu_peer_limits peer;
+  vgpu_peer_of(connection, &identity, who, sizeof who);
+  int32_t status = vgpu_admit(&supervisor->admission, supervisor->accounts, &identity, who, session, &peer);
+  int slot = status == VGPU_STATUS_OK ? free_slot(supervisor) : -1;
+  if (status == VGPU_STATUS_OK && slot < 0) {
+    status = VGPU_STATUS_BUSY;
+    vgpu_tell_refusal(&supervisor->admission, session, "%s: there are already %u sessions", who,
+                      supervisor->limits.sessions);
+  }
+  if (status != VGPU_STATUS_OK) {
+    vgpu_refuse(&supervisor->admission, connection, status);
     return;
   }
   struct vgpu_account *account = &supervisor->accounts->slots[slot];
-  *account = (struct vgpu_account){.session = session, .peer = peer};
+  struct vgpu_limits limits = limits_of(&supervisor->limits, &peer);
+  *account =
+      (struct vgpu_account){.session = session, .peer = identity.peer, .peer_memory = limits.peer_memory};
   pid_t daemon = getpid();
   pid_t pid = fork();
-  if (pid == 0) run_worker(loop, connection, (uint32_t)slot, daemon);
+  if (pid == 0) run_worker(loop, connection, (uint32_t)slot, daemon, &limits);
   if (pid < 0) {
     vgpu_host_log("error", session, "refused %s: fork: %s", who, strerror(errno));
+    vgpu_refuse(&supervisor->admission, connection, VGPU_STATUS_BUSY);
     return;
   }
+  close(connection);
   __atomic_store_n(&account->pid, (int32_t)pid, __ATOMIC_RELEASE);
   vgpu_host_log("connected", session, "%s, worker %ld", who, (long)pid);
 }
@@ -98,7 +120,6 @@ static void accept_all(struct loop *loop, int listener) {
     int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection >= 0) {
       begin_session(loop, connection);
-      close(connection);
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -184,12 +205,16 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
   }
   vgpu_notify("READY=1\nSTATUS=Serving sessions");
   while (!loop.stopping) {
-    struct pollfd pollers[VGPU_LISTEN_MAX + 1] = {{.fd = loop.signals, .events = POLLIN}};
+    struct pollfd pollers[1 + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX] = {{.fd = loop.signals, .events = POLLIN}};
     uint32_t count = supervisor->listeners.count;
     for (uint32_t i = 0; i < count; i++) {
       pollers[i + 1] = (struct pollfd){.fd = supervisor->listeners.array[i].descriptor, .events = POLLIN};
     }
-    if (poll(pollers, count + 1, -1) < 0 && errno != EINTR) break;
+    uint32_t leaving = vgpu_leaving_poll(&supervisor->admission, &pollers[count + 1]);
+    if (poll(pollers, 1 + count + leaving, vgpu_leaving_wait(&supervisor->admission)) < 0 && errno != EINTR) {
+      break;
+    }
+    vgpu_leaving_close(&supervisor->admission, &pollers[count + 1], leaving);
     if ((pollers[0].revents & POLLIN) != 0) read_signals(&loop);
     for (uint32_t i = 0; i < count && !loop.stopping; i++) {
       if ((pollers[i + 1].revents & POLLIN) != 0) accept_all(&loop, pollers[i + 1].fd);
@@ -198,6 +223,7 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
   vgpu_notify("STOPPING=1");
   vgpu_host_log("stopping", 0, "stopping");
   vgpu_listeners_close(&supervisor->listeners, true);
+  vgpu_leaving_abandon(&supervisor->admission);
   end_workers(&loop);
   close(loop.signals);
   return 0;

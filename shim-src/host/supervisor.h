@@ -2,6 +2,7 @@
 #ifndef VGPU_HOST_SUPERVISOR_H
 #define VGPU_HOST_SUPERVISOR_H
 
+#include "host/admission.h"
 #include "host/backend.h"
 #include "host/listen.h"
 #include "host/worker.h"
@@ -11,7 +12,8 @@ struct vgpu_supervisor {
   struct vgpu_accounts *accounts;
   const struct vgpu_backend *backend;
   const struct vgpu_inventory *inventory;
-  struct vgpu_limits limits;
+  struct vgpu_limits limits; /* of who has none of its own */
+  struct vgpu_admission admission;
   struct vgpu_code_options code;
 };
 

@@ -37,6 +37,8 @@ static bool greet(struct vgpu_worker *worker) {
   } else if (hello.join != 0 || (hello.library != VGPU_LIBRARY_CUDA && hello.library != VGPU_LIBRARY_NVML)) {
     reply.status = VGPU_STATUS_REFUSED;
   }
+  uint64_t memory = worker->limits->session_memory, of_peer = worker->limits->peer_memory;
+  if (memory == 0 || (of_peer != 0 && of_peer < memory)) memory = of_peer;
   struct vgpu_welcome welcome = {.major = VGPU_WIRE_MAJOR,
                                  .minor = VGPU_WIRE_MINOR,
                                  .frame_max = VGPU_FRAME_MAX,
@@ -44,7 +46,7 @@ static bool greet(struct vgpu_worker *worker) {
                                  .cuda_version = worker->inventory->cuda_version,
                                  .simulated = worker->inventory->simulated,
                                  .session = worker->session,
-                                 .memory_limit = worker->limits->session_memory,
+                                 .memory_limit = memory,
                                  .handle_limit = worker->limits->session_handles};
   snprintf(welcome.host, sizeof welcome.host, "vgpu-hostd %s %s", VGPU_VERSION, worker->backend->name);
   memcpy(welcome.magic, VGPU_WIRE_MAGIC, sizeof welcome.magic);
@@ -122,6 +124,30 @@ static bool next_frame(struct vgpu_worker *worker, struct vgpu_frame *frame) {
          VGPU_STREAM_OK;
 }
 
+bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
+  uint64_t limit = worker->limits->outstanding, now = worker->queue.bytes + worker->reads.bytes;
+  return now <= limit && bytes <= limit - now;
+}
+
+/*
+ * Who calls more often than it may waits, and so does all that it sends behind: it is slowed down, not thrown
+ * out, for a burst is no attack.
+ */
+static void keep_to_rate(struct vgpu_worker *worker) {
+  uint32_t rate = worker->limits->calls;
+  if (rate == 0) return;
+  for (;;) {
+    uint64_t wait = vgpu_bucket_take(&worker->calls, rate, vgpu_now_ns());
+    if (wait == 0) return;
+    if (!worker->slowed) {
+      vgpu_host_log("slowed", worker->session, "slowed down: more than its %u calls a second", rate);
+      worker->slowed = true;
+    }
+    struct timespec nap = {.tv_sec = (time_t)(wait / 1000000000u), .tv_nsec = (long)(wait % 1000000000u)};
+    nanosleep(&nap, NULL);
+  }
+}
+
 static bool answer_frame(struct vgpu_worker *worker, const struct vgpu_frame *frame) {
   struct answer answer;
   answer.status = 0;
@@ -156,6 +182,9 @@ int vgpu_worker_serve(struct vgpu_worker *worker) {
   if (worker->in == NULL || worker->out == NULL) return 1;
   worker->next_sequence = 1;
   struct vgpu_frame frame;
-  while (next_frame(worker, &frame) && answer_frame(worker, &frame)) continue;
+  while (next_frame(worker, &frame)) {
+    keep_to_rate(worker);
+    if (!answer_frame(worker, &frame)) break;
+  }
   return 0;
 }

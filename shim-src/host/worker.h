@@ -4,6 +4,7 @@
 
 #include "host/accounts.h"
 #include "host/backend.h"
+#include "host/bucket.h"
 #include "host/dispatch.h"
 #include "host/handles.h"
 #include "host/software/code.h"
@@ -17,6 +18,9 @@ struct vgpu_limits {
   uint64_t session_memory; /* bytes; 0: only the device's */
   uint32_t session_handles;
   uint32_t sessions;
+  uint64_t outstanding; /* bytes of calls and answers that wait here for something */
+  uint32_t calls;       /* frames a second; 0: no limit */
+  uint64_t peer_memory; /* bytes, of all sessions of this peer; 0: no limit */
 };
 
 /* Reads whose bytes the guest will fetch. */
@@ -44,6 +48,8 @@ struct vgpu_worker {
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   uint64_t next_sequence;
+  struct vgpu_bucket calls;
+  bool slowed; /* said in the log that it calls too often */
   int32_t deferred;
   int32_t
       spoiled; /* software: what a kernel did to a context, told with every answer until it is destroyed */
@@ -51,6 +57,9 @@ struct vgpu_worker {
   unsigned char *in; /* VGPU_FRAME_MAX bytes each */
   unsigned char *out;
 };
+
+/* Whether so many bytes more may wait: calls for their stream, reads for the guest. */
+bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 
 /* Serves until the guest goes or breaks the protocol. Returns the exit status for the process. */
 int vgpu_worker_serve(struct vgpu_worker *worker);

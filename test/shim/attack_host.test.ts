@@ -305,6 +305,7 @@ describe('a guest that misbehaves', () => {
     for (let i = 0; i < 19; i++) more.push(await greeted());
     const late = await open();
     late.send(hello());
+    assert.equal((await late.receive())?.status, 7, 'told that the host is full');
     assert.equal(await late.receive(), undefined);
     await until('the refusal to be logged', () => host.log().includes('there are already 20 sessions'));
   });

@@ -49,13 +49,14 @@ static void drop_list(struct vgpu_real *real, struct vgpu_real_read **link, uint
   }
 }
 
-static int32_t make_read(struct vgpu_real *real, uint64_t context, uint64_t bytes,
-                         struct vgpu_real_read **made) {
+static int32_t make_read(const struct vgpu_worker *worker, struct vgpu_real *real, uint64_t context,
+                         uint64_t bytes, struct vgpu_real_read **made) {
   uint64_t capacity = SMALLEST;
   while (capacity < bytes) capacity *= 2;
   /* Spares of other sizes make room. */
-  if (capacity > MOST_BYTES - real->reads.bytes) drop_list(real, &real->reads.spare, context);
-  if (capacity > MOST_BYTES - real->reads.bytes) return VGPU_REAL_OUT_OF_MEMORY;
+  uint64_t most = worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
+  if (capacity > most - real->reads.bytes) drop_list(real, &real->reads.spare, context);
+  if (capacity > most - real->reads.bytes) return VGPU_REAL_OUT_OF_MEMORY;
   struct vgpu_real_read *read = calloc(1, sizeof *read);
   if (read == NULL) return VGPU_REAL_OUT_OF_MEMORY;
   read->context = context;
@@ -81,7 +82,7 @@ int32_t vgpu_real_read_later(struct vgpu_worker *worker, const struct vgpu_send_
     return VGPU_REAL_INVALID_VALUE;
   }
   struct vgpu_real_read *read = take_spare(&real->reads, send->context, send->bytes);
-  if (read == NULL) result = make_read(real, send->context, send->bytes, &read);
+  if (read == NULL) result = make_read(worker, real, send->context, send->bytes, &read);
   if (result != VGPU_REAL_SUCCESS) return result;
   result = VGPU_REAL(&real->api, cuMemcpyDtoHAsync_v2, read->memory, send->source, send->bytes, stream);
   if (result == VGPU_REAL_SUCCESS) result = VGPU_REAL(&real->api, cuEventRecord, read->event, stream);

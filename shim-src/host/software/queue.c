@@ -7,7 +7,6 @@
 #include "host/software/software.h"
 
 #define MOST_QUEUED 65536u
-#define MOST_BYTES (256u << 20)
 #define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
 
 /* The stream that a call belongs to. */
@@ -90,7 +89,7 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
   struct vgpu_queue *queue = &worker->queue;
   uint32_t bulk_size = row->bulk_in ? bulk->in_size : 0;
   size_t bytes = (size_t)row->send_size + bulk_size;
-  if (queue->count >= MOST_QUEUED || bytes > MOST_BYTES - queue->bytes) return OUT_OF_MEMORY;
+  if (queue->count >= MOST_QUEUED || !vgpu_worker_may_wait(worker, bytes)) return OUT_OF_MEMORY;
   struct vgpu_queued *queued = malloc(sizeof *queued + bytes);
   if (queued == NULL) return OUT_OF_MEMORY;
   *queued =

@@ -114,7 +114,6 @@ int32_t vgpu_host_cuEventElapsedTime_v2(struct vgpu_worker *worker,
   return SUCCESS;
 }
 
-#define TICKETS_BYTES (64u << 20)
 #define TICKETS_MOST 65536u
 #define NOT_READ UINT64_MAX
 
@@ -131,7 +130,7 @@ int32_t vgpu_host_read_later(struct vgpu_worker *worker, const struct vgpu_send_
   if (result != SUCCESS) return result;
   struct vgpu_reads *reads = &worker->reads;
   if (send->bytes > VGPU_BULK_MAX - sizeof(uint64_t)) return INVALID_VALUE;
-  if (reads->count >= TICKETS_MOST || send->bytes > TICKETS_BYTES - reads->bytes) return OUT_OF_MEMORY;
+  if (reads->count >= TICKETS_MOST || !vgpu_worker_may_wait(worker, send->bytes)) return OUT_OF_MEMORY;
   const unsigned char *from = vgpu_memory_at(&worker->memory, send->source, send->bytes);
   if (from == NULL) return INVALID_VALUE;
   struct vgpu_read *read = malloc(sizeof *read + send->bytes);

@@ -286,7 +286,10 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
     'the shim says that the host refused',
     {
       log: cpu,
-      probe: answered({ ...noDeviceReport() }, 'it refused the session with status 2'),
+      probe: answered(
+        { ...noDeviceReport() },
+        'it refused the session: the host refuses this guest, its hostd.conf does not allow it (status 6)',
+      ),
       host: hostAnswers,
     },
     'host-refused',

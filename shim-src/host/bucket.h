@@ -1,0 +1,31 @@
+/* A token bucket: so many a second, and as many at once after a quiet second. */
+#ifndef VGPU_HOST_BUCKET_H
+#define VGPU_HOST_BUCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+struct vgpu_bucket {
+  uint64_t last; /* nanoseconds; 0: not used yet, and full */
+  double tokens;
+};
+
+static inline uint64_t vgpu_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Takes one token. 0: taken; else the nanoseconds until there will be one, and nothing is taken. */
+static inline uint64_t vgpu_bucket_take(struct vgpu_bucket *bucket, uint32_t rate, uint64_t now) {
+  if (bucket->last == 0) bucket->tokens = rate;
+  else bucket->tokens += (double)(now - bucket->last) * rate / 1e9;
+  bucket->last = now;
+  if (bucket->tokens > rate) bucket->tokens = rate;
+  if (bucket->tokens < 1) return (uint64_t)((1 - bucket->tokens) * 1e9 / rate) + 1;
+  bucket->tokens -= 1;
+  return 0;
+}
+
+#endif

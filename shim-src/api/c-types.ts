@@ -27,11 +27,12 @@ const SCALARS: Readonly<Record<string, string>> = {
   ctx: 'struct vgpu_context *',
   stream: 'struct vgpu_stream *',
   event: 'struct vgpu_event *',
+  pool: 'struct vgpu_pool *',
 };
 
 const HANDLES = new Set(
   (
-    'module function library kernel array mipmap texref surfref graphics extmem extsem graph node exec pool ' +
+    'module function library kernel array mipmap texref surfref graphics extmem extsem graph node exec ' +
     'userobject link greenctx asynccallback eglstream resourcedesc logscallback devnode'
   ).split(' '),
 );

@@ -13,7 +13,7 @@ export function emitApi(library: Library): string {
     'struct vgpu_value8 {\n  uint64_t words[1];\n};',
     'struct vgpu_value64 {\n  uint64_t words[8];\n};',
   );
-  out.push('struct vgpu_context;', 'struct vgpu_stream;', 'struct vgpu_event;', '');
+  out.push('struct vgpu_context;', 'struct vgpu_stream;', 'struct vgpu_event;', 'struct vgpu_pool;', '');
   for (const entry of exported(library)) {
     const { kind } = entry.carriage;
     if (kind === 'refused' || kind === 'void' || kind === 'data' || entry.parameters === undefined) continue;

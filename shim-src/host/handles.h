@@ -13,6 +13,7 @@ enum vgpu_handle_type {
   VGPU_HANDLE_CONTEXT = 1,
   VGPU_HANDLE_STREAM = 2,
   VGPU_HANDLE_EVENT = 3,
+  VGPU_HANDLE_POOL = 4,
   VGPU_HANDLE_MODULE = 16,
   VGPU_HANDLE_FUNCTION = 17,
   VGPU_HANDLE_LIBRARY = 18,
@@ -33,7 +34,7 @@ struct vgpu_handle {
   void *real;          /* --device cuda: the driver's own handle */
   uint64_t owner;      /* --device cuda: the module or library it goes with; 0: none */
   bool primary;        /* --device cuda: a context that is retained, not made */
-  void *object;        /* module, function, library, kernel, exec: what it names */
+  void *object;        /* module, function, library, kernel, exec, pool: what it names */
   uint32_t pending;    /* event: records that its stream has not come to yet */
   uint64_t stream;     /* event: that it was last recorded on, while pending */
 };

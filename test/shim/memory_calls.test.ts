@@ -33,6 +33,14 @@ const PROGRAMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     three_dimensions: 'copies in three dimensions touch their box only',
     fills: 'fills of all widths in one and two dimensions',
   },
+  pool_calls: {
+    allocates: 'memory taken and freed in the order of a stream is used and given back',
+    waits: 'memory freed on a stream that waits is freed when its turn comes',
+    thresholds: 'a pool keeps what its release threshold says, and gives it back when it is trimmed',
+    pools: 'pools are made, set, limited and destroyed, and the default pool stays',
+    bad_requests: 'what cannot be of a pool is refused',
+    captures: 'a capture that would allocate ends with an error',
+  },
   virtual_calls: {
     grows: 'a reservation that grows piece by piece is used as one memory',
     aliases: 'what is mapped twice is one memory, and what is made anew is empty',

@@ -8,6 +8,7 @@
 #include "guest/cuda/host_function.h"
 #include "guest/cuda/objects.h"
 #include "guest/cuda/outstanding.h"
+#include "guest/cuda/pool.h"
 #include "guest/cuda/readback.h"
 #include "guest/cuda/regions.h"
 #include "guest/cuda/virtual.h"
@@ -81,9 +82,10 @@ struct vgpu_driver {
   struct vgpu_readbacks readbacks;
   struct vgpu_host_functions functions;
   struct vgpu_virtual virtual;
-  pthread_mutex_t graph_lock; /* graphs and captures; before `lock` */
-  uint32_t capturing;         /* captures under way; read without the lock */
-  uint64_t captures;          /* so far */
+  struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
+  pthread_mutex_t graph_lock;                       /* graphs and captures; before `lock` */
+  uint32_t capturing;                               /* captures under way; read without the lock */
+  uint64_t captures;                                /* so far */
   struct vgpu_captured_stream *captured_streams;
   struct vgpu_captured_event *captured_events;
 };

@@ -63,6 +63,9 @@ int cuMemFree_v2(uint64_t dptr) {
     return VGPU_CUDA_INVALID_VALUE;
   }
   struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
+  /* Memory of a pool goes with no context; whose work may still use it is the program's to know. */
+  if (region.pool != 0) result = vgpu_cuda_context_number(&send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &send, sizeof send, NULL, 0);
 }
 

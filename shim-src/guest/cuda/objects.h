@@ -20,6 +20,7 @@ enum vgpu_object_kind {
   VGPU_OBJECT_GRAPH = 21,
   VGPU_OBJECT_NODE = 22,
   VGPU_OBJECT_EXEC = 23,
+  VGPU_OBJECT_POOL = 24,
 };
 
 struct vgpu_object {

@@ -80,9 +80,11 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
     case 16: /* ACCESS_FLAGS: read and write */
       *(uint32_t *)data = 3;
       return VGPU_CUDA_SUCCESS;
-    case 17: /* MEMPOOL_HANDLE: of none */
-      *(uint64_t *)data = 0;
+    case 17: { /* MEMPOOL_HANDLE: NULL if it is of none */
+      struct vgpu_pool *pool = vgpu_pool_numbered(driver, region->pool);
+      memcpy(data, &pool, sizeof pool);
       return VGPU_CUDA_SUCCESS;
+    }
     default:
       return VGPU_CUDA_NOT_SUPPORTED;
   }

@@ -33,7 +33,9 @@ int32_t vgpu_real_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_sen
   int32_t result = vgpu_real_open(worker, &real);
   if (result != VGPU_REAL_SUCCESS) return result;
   struct vgpu_range freed;
-  if (!vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
+  if (vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_POOLED, &freed)) {
+    freed.context = send->context; /* it goes with none; the driver wants a current one */
+  } else if (!vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
     return VGPU_REAL_INVALID_VALUE;
   }
   vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);

@@ -29,6 +29,7 @@ enum vgpu_range_kind {
   VGPU_RANGE_ALLOCATION = 1, /* cuMemAlloc */
   VGPU_RANGE_VARIABLE = 2,   /* of a module or library */
   VGPU_RANGE_MAPPED = 3,     /* cuMemMap */
+  VGPU_RANGE_POOLED = 4,     /* cuMemAllocFromPoolAsync */
 };
 
 /* False: no memory, or it overlaps one that is there. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda_handlers.h"
+#include "host/software/pool.h"
 #include "host/software/queue.h"
 #include "host/software/software.h"
 
@@ -30,7 +31,8 @@ int32_t vgpu_host_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
 }
 
 static void give_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed) {
-  vgpu_accounts_give(worker->accounts, worker->slot, freed->device, freed->size);
+  if (freed->pool != 0) vgpu_pool_take_back(worker, freed);
+  else vgpu_accounts_give(worker->accounts, worker->slot, freed->device, freed->size);
 }
 
 int32_t vgpu_host_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxDestroy_v2 *send) {
@@ -67,7 +69,7 @@ int32_t vgpu_host_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
                           worker->limits->session_memory)) {
     return OUT_OF_MEMORY;
   }
-  reply->address = vgpu_memory_allocate(&worker->memory, context->device, send->context, size);
+  reply->address = vgpu_memory_allocate(&worker->memory, context->device, send->context, 0, size);
   if (reply->address == 0) {
     vgpu_accounts_give(worker->accounts, worker->slot, context->device, size);
     return OUT_OF_MEMORY;
@@ -77,6 +79,16 @@ int32_t vgpu_host_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
 
 int32_t vgpu_host_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
   struct vgpu_allocation freed;
+  if (!vgpu_memory_free(&worker->memory, send->address, &freed)) return INVALID_VALUE;
+  give_back(worker, &freed);
+  return SUCCESS;
+}
+
+/* Its turn has come in the order of its stream. Memory that is of no pool may be freed this way, too. */
+int32_t vgpu_host_cuMemFreeAsync(struct vgpu_worker *worker, const struct vgpu_send_cuMemFreeAsync *send) {
+  int32_t result = check_stream(worker, send->context, send->stream);
+  struct vgpu_allocation freed;
+  if (result != SUCCESS) return result;
   if (!vgpu_memory_free(&worker->memory, send->address, &freed)) return INVALID_VALUE;
   give_back(worker, &freed);
   return SUCCESS;

@@ -79,7 +79,8 @@ static void insert(struct vgpu_memory *memory, const struct vgpu_allocation *all
   memory->count++;
 }
 
-uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t size) {
+uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t pool,
+                              uint64_t size) {
   uint64_t window = FIRST_ADDRESS + device * WINDOW;
   uint64_t *hint = &memory->hint[device];
   if (*hint < window) *hint = window;
@@ -89,9 +90,12 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
   if (address == 0 || !grow(memory)) return 0;
   unsigned char *bytes = get_memory(size);
   if (bytes == NULL) return 0;
-  insert(memory,
-         &(struct vgpu_allocation){
-             .address = address, .size = size, .memory = bytes, .context = context, .device = device});
+  insert(memory, &(struct vgpu_allocation){.address = address,
+                                           .size = size,
+                                           .memory = bytes,
+                                           .context = context,
+                                           .pool = pool,
+                                           .device = device});
   *hint = address + size;
   return address;
 }

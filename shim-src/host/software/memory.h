@@ -15,6 +15,7 @@ struct vgpu_allocation {
   uint64_t size; /* as accounted: rounded up */
   unsigned char *memory;
   uint64_t context; /* 0: goes with none */
+  uint64_t pool;    /* number of the pool that it counts to; 0: none */
   uint32_t device;
   bool reserved; /* addresses only; what is mapped there is told by virtual.h */
 };
@@ -32,8 +33,12 @@ struct vgpu_memory {
 /* What an allocation of so many bytes takes; 0 when it is too much for any device. */
 uint64_t vgpu_memory_rounded(uint64_t bytes);
 
-/* `size` from vgpu_memory_rounded. The address, or 0 when there is no memory or no room. */
-uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t size);
+/*
+ * `size` from vgpu_memory_rounded; it goes with a context or belongs to a pool (0: neither). The address, or
+ * 0 when there is no memory or no room.
+ */
+uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t pool,
+                              uint64_t size);
 
 /*
  * Reserves addresses: `size` and `alignment` (0: any) are checked by the caller. At `wanted` if that is free.

@@ -1,0 +1,23 @@
+/* Memory pools and the stream-ordered allocator. */
+#ifndef VGPU_GUEST_CUDA_POOL_H
+#define VGPU_GUEST_CUDA_POOL_H
+
+#include <stdint.h>
+
+struct vgpu_driver;
+
+/* What a CUmemoryPool points to; live while it stands in the driver's objects. */
+struct vgpu_pool {
+  uint64_t number; /* what the host knows it by */
+  int32_t ordinal; /* visible device */
+};
+
+struct vgpu_device_pools {
+  struct vgpu_pool *given;   /* the default pool, made when it is first asked for; NULL before */
+  struct vgpu_pool *current; /* what cuDeviceSetMemPool set; NULL: the default one */
+};
+
+/* The live pool of this number; NULL: there is none (any more). */
+struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number);
+
+#endif

@@ -1,10 +1,16 @@
 /** What only the doctor looks at, beside the facts that install has. Reads, never writes. */
 import path from 'node:path';
+import { storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
+import type { CommandRunner } from '../run-command.js';
 import { consumerDirectories } from './candidates.js';
 import type { ContentCache } from './content.js';
+import { type ExecutableFacts, readExecutables } from './executables.js';
+import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
+import { type PreloadEntry, readPreload } from './preload.js';
 import { isSecure } from './process-security.js';
 import { Root } from './root.js';
+import { storeDamage } from './store-damage.js';
 import type { ElfFacts, MachineFacts } from './types.js';
 
 /** One shared library in a directory of the consumer's own. */
@@ -31,12 +37,18 @@ export interface CloserLook {
     readonly libraries: readonly ConsumerLibrary[];
   };
   readonly security: readonly ProcessSecurity[];
+  readonly executables: readonly ExecutableFacts[];
+  readonly preload: readonly PreloadEntry[];
+  readonly openedByPath: readonly OpenedByPath[];
+  /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
+  readonly storeDamage: readonly string[] | null;
 }
 
 export interface LookEffects {
   /** Prefix of the file system that is examined; `/` is the running one. */
   readonly root: string;
   readonly contents: ContentCache;
+  readonly runner: CommandRunner;
 }
 
 /** A machine without the consumer gives empty lists; nothing is thrown for what may not be read. */
@@ -45,8 +57,38 @@ export async function lookCloser(
   profile: Profile,
   facts: MachineFacts,
 ): Promise<CloserLook> {
+  const { contents, runner } = effects;
+  const { unit, processes, shim } = facts;
   const root = new Root(effects.root);
-  const directories = consumerDirectories(root, profile, facts.distribution);
+  const [consumer, executables, preload, openedByPath, damage] = await Promise.all([
+    readConsumer(root, contents, profile, facts),
+    readExecutables(root, runner, contents, processes),
+    readPreload(runner, contents, facts, isOurs),
+    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, unit) : [],
+    facts.store.versions.some(({ id }) => id === shim.id)
+      ? storeDamage(root, contents, shim).catch((error: unknown) => [String(error)])
+      : null,
+  ]);
+  const security = processes.map(({ pid, name, executable }) => ({
+    pid,
+    name,
+    executable,
+    secure: isSecure(pid),
+  }));
+  return { consumer, security, executables, preload, openedByPath, storeDamage: damage };
+}
+
+function isOurs(entry: string): boolean {
+  return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
+}
+
+async function readConsumer(
+  root: Root,
+  contents: ContentCache,
+  profile: Profile,
+  { distribution }: MachineFacts,
+): Promise<CloserLook['consumer']> {
+  const directories = consumerDirectories(root, profile, distribution);
   const files = directories.flatMap((directory) =>
     root
       .readdir(directory)
@@ -54,16 +96,8 @@ export async function lookCloser(
       .map((name) => path.join(directory, name)),
   );
   return {
-    consumer: {
-      directories,
-      libraries: await Promise.all(files.map((file) => readLibrary(root, effects.contents, file))),
-    },
-    security: facts.processes.map(({ pid, name, executable }) => ({
-      pid,
-      name,
-      executable,
-      secure: isSecure(pid),
-    })),
+    directories,
+    libraries: await Promise.all(files.map((file) => readLibrary(root, contents, file))),
   };
 }
 

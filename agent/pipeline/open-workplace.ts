@@ -178,7 +178,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     },
     confirm: async (request, emit) => combine(await observeStart(request, emit)),
     observe: observeStart,
-    lookCloser: (profile, facts) => lookCloser({ root: '/', contents }, profile, facts),
+    lookCloser: (profile, facts) => lookCloser({ root: '/', contents, runner }, profile, facts),
     journal: options.journal ?? journalWriter(),
   };
   return {

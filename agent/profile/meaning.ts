@@ -49,6 +49,10 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
   profile.consumerLibraries.forEach((path, index) => {
     variables(`/consumerLibraries/${index}`, path);
   });
+  for (const rule of ['backend', 'opensByPath'] as const) {
+    const versions = profile.doctor?.[rule]?.versions;
+    if (versions !== undefined) range(`/doctor/${rule}/versions`, versions);
+  }
   for (const [family, directories] of Object.entries(profile.publicLinks.directories)) {
     directories.forEach(({ path }, index) => {
       const pointer = `/publicLinks/directories/${family}/${index}/path`;

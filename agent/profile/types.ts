@@ -34,6 +34,8 @@ export interface Profile {
   readonly readiness: Readiness;
   /** How to see that it serves requests: `list` in the JSON that `path` answers is not empty. Absent: it cannot be told. */
   readonly serving?: { readonly path: string; readonly list: string };
+  /** What only the doctor asks. */
+  readonly doctor?: DoctorRules;
   readonly timeouts: {
     /** Seconds from restart to the verdict: base + perLibraryDirectory * (directories found). */
     readonly baseSeconds: number;
@@ -43,6 +45,13 @@ export interface Profile {
   readonly evidence: EvidenceRules;
   /** Variables of the unit that keep this consumer off the GPU; named as the reason when it is on the CPU. */
   readonly overrides: readonly OverrideRule[];
+}
+
+export interface DoctorRules {
+  /** Files without which the consumer has no CUDA: one of `files` must stand in one of the consumerLibraries. */
+  readonly backend?: { readonly versions: string; readonly files: readonly string[]; readonly why: string };
+  /** Versions that open libcuda by absolute path, where LD_PRELOAD does not count; `directories` in their order. */
+  readonly opensByPath?: { readonly versions: string; readonly directories: readonly string[] };
 }
 
 export interface OverrideRule {

@@ -1,9 +1,7 @@
-import path from 'node:path';
-import { publicDirectories } from '../../machine/candidates.js';
-import type { LibraryCandidate } from '../../machine/types.js';
 import { storeRoot } from '../../paths.js';
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
-import type { Check, DoctorFacts } from '../types.js';
+import { publicCandidates } from '../places.js';
+import type { Check } from '../types.js';
 
 /** `/usr/lib/.../libcuda.so.1` and its like: missing, dangling, or leading elsewhere. */
 export const publicLinks: Check = {
@@ -14,14 +12,13 @@ export const publicLinks: Check = {
   explains: ['library-not-found'],
   examine(facts) {
     if (facts.machine.manifest === null) return notApplicable('nothing is installed');
-    const listed = publicCandidates(facts);
     const planned = plannedChanges(facts).filter(
       (change) =>
         change.kind === 'alternative' ||
         (change.kind === 'write-link' && !change.path.startsWith(`${storeRoot}/`)),
     );
     if (planned.length === 0) {
-      const leading = listed.filter(({ vendor }) => vendor === 'vgpu');
+      const leading = publicCandidates(facts).filter(({ vendor }) => vendor === 'vgpu');
       return ok(...leading.map((candidate) => `${candidate.path} leads to the shim`));
     }
     return broken({
@@ -31,8 +28,3 @@ export const publicLinks: Check = {
     });
   },
 };
-
-function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
-  const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
-  return machine.candidates.filter((candidate) => directories.has(path.dirname(candidate.path)));
-}

@@ -9,7 +9,8 @@ export const store: Check = {
   looksAt: `every file in ${storeVersions}/ against the content that its directory is named by, and ${storeCurrent}`,
   explains: [],
   examine(facts) {
-    const { store: found, manifest } = facts.machine;
+    const { machine, look } = facts;
+    const { store: found, manifest } = machine;
     if (manifest === null) return notApplicable('nothing is installed');
     const id = found.current.kind === 'link' ? found.current.target.replace(/^versions\//, '') : null;
     const version = found.versions.find((one) => one.id === id);
@@ -28,7 +29,11 @@ export const store: Check = {
     return broken({
       cause:
         'Files of the shim are not what was installed, so that programs cannot load it, or load something else.',
-      evidence: [seen, ...planned.map(changeEvidence)],
+      evidence: [
+        seen,
+        ...(id === machine.shim.id ? (look.storeDamage ?? []) : []),
+        ...planned.map(changeEvidence),
+      ],
       remedy: fixes(facts, 'write them again from the package'),
     });
   },

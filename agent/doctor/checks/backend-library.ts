@@ -1,0 +1,43 @@
+import path from 'node:path';
+import { versionFits } from '../../confirm/log/grammar.js';
+import { broken, byHand, notApplicable, ok } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** An upgrade can lose the consumer's own CUDA code; then no driver helps. */
+export const backendLibrary: Check = {
+  id: 'backend-library',
+  title: 'the service has its own CUDA code',
+  looksAt:
+    "the files that the profile names as the consumer's CUDA backend, in the consumer's own directories",
+  explains: ['shim-not-loaded', 'no-discovery-line'],
+  examine({ profile, verdict, look }) {
+    const rule = profile.doctor?.backend;
+    if (rule === undefined) return notApplicable('the profile names no such file');
+    if (!versionFits(rule.versions, verdict.consumerVersion)) {
+      return notApplicable(
+        `${profile.name} ${verdict.consumerVersion ?? 'of an unknown version'} keeps it elsewhere, or is not known to have it`,
+      );
+    }
+    const { directories, libraries } = look.consumer;
+    const named = libraries.filter((one) => rule.files.includes(path.basename(one.path)));
+    const whole = named.filter(({ elf }) => elf !== null);
+    if (whole.length > 0) return ok(...whole.map((one) => one.path));
+    if (verdict.mode === 'gpu') return notApplicable('it keeps its CUDA code elsewhere: it is on the GPU');
+    const spoilt = named.map((one) => `${one.path}: ${one.problem ?? 'cannot be used'}`);
+    return broken({
+      cause: `${profile.name} has no ${rule.files.join(' or ')}: ${rule.why}. An upgrade that was cut short leaves it so.`,
+      evidence: spoilt.length > 0 ? spoilt : [lookedIn(rule.files, directories)],
+      remedy: byHand(
+        `install ${profile.name} again, as it was installed before; then`,
+        `sudo vgpu-agent doctor --profile ${profile.name}`,
+      ),
+    });
+  },
+};
+
+function lookedIn(files: readonly string[], directories: readonly string[]): string {
+  const what = files.join(', ');
+  return directories.length === 0
+    ? `${what}: none of the directories that the profile names exists`
+    : `${what}: not in ${directories.join(', ')}`;
+}

@@ -1,0 +1,41 @@
+import type { LibraryCandidate } from '../../machine/types.js';
+import { broken, notApplicable, ok, warning } from '../finding.js';
+import { consumerCandidates, mendPlace, publicCandidates, whereFound } from '../places.js';
+import type { Check, DoctorFacts } from '../types.js';
+
+/** Somebody else's driver where ours is looked for: NVIDIA's without a GPU, or one that is neither's. */
+export const foreignLibrary: Check = {
+  id: 'foreign-library',
+  title: 'no other driver stands where ours is looked for',
+  looksAt:
+    "whose every libcuda and libnvidia-ml in the public and the service's directories is, told by content",
+  explains: ['foreign-library-loaded'],
+  examine(facts) {
+    if (facts.machine.manifest === null) return notApplicable('nothing is installed');
+    const inPublic = publicCandidates(facts).filter(isForeign);
+    const inConsumer = consumerCandidates(facts).filter(isForeign);
+    const [first] = [...inPublic, ...inConsumer];
+    if (first === undefined) return ok();
+    const trouble = {
+      cause:
+        inPublic.length > 0
+          ? 'A program that looks for the CUDA driver there gets that one, which does not lead to the host.'
+          : `${facts.profile.name}'s own directories come before all others for its children, and hold a driver that does not lead to the host.`,
+      evidence: [...inPublic, ...inConsumer].map((candidate) => describe(candidate, facts)),
+      remedy: mendPlace(facts, first),
+    };
+    // A preloaded shim wins over what only lies in a directory: then GPU mode stands for now.
+    return inPublic.length === 0 && facts.verdict.mode === 'gpu' ? warning(trouble) : broken(trouble);
+  },
+};
+
+function isForeign({ vendor }: LibraryCandidate): boolean {
+  return vendor === 'nvidia' || vendor === 'foreign';
+}
+
+function describe(candidate: LibraryCandidate, { machine }: DoctorFacts): string {
+  const noGpu = machine.realGpu.kind === 'none' ? ', which finds no GPU in this machine' : '';
+  const whose = candidate.vendor === 'nvidia' ? `NVIDIA's library${noGpu}` : "neither ours nor NVIDIA's";
+  const owner = candidate.ownerOfFile === null ? '' : ` (package ${candidate.ownerOfFile})`;
+  return `${whereFound(candidate)} is ${whose}${owner}`;
+}

@@ -1,0 +1,50 @@
+import { nativeElf } from '../../machine/elf.js';
+import type { LibraryCandidate } from '../../machine/types.js';
+import { broken, notApplicable, ok } from '../finding.js';
+import { consumerCandidates, mendPlace, publicCandidates, whereFound } from '../places.js';
+import type { Check, DoctorFacts } from '../types.js';
+
+/** A file under a driver's name that the loader cannot take, or takes for another. */
+export const libraryFormat: Check = {
+  id: 'library-format',
+  title: 'what is named like the driver can be loaded',
+  looksAt:
+    "class, machine and SONAME of every libcuda and libnvidia-ml in the public and the service's directories",
+  explains: ['library-not-found'],
+  examine(facts) {
+    const places = [...publicCandidates(facts), ...consumerCandidates(facts)];
+    const found = places.filter(({ resolution }) => resolution.kind === 'file');
+    if (found.length === 0) return notApplicable('no such file is there');
+    const bad = found.flatMap((candidate) => {
+      const what = formatProblem(candidate, facts);
+      return what === null ? [] : [{ candidate, what }];
+    });
+    const [first] = bad;
+    if (first === undefined) return ok(`${found.length} looked at`);
+    return broken({
+      cause:
+        'A program that looks for the CUDA driver there gets a file that the loader refuses, or takes for another library.',
+      evidence: bad.map(({ candidate, what }) => `${whereFound(candidate)} ${what}`),
+      remedy: mendPlace(facts, first.candidate),
+    });
+  },
+};
+
+/** A predicate without a full stop; null when the loader takes it under that name. */
+export function formatProblem(
+  { elf, elfProblem, library }: LibraryCandidate,
+  { machine }: DoctorFacts,
+): string | null {
+  if (elf === null)
+    return elfProblem === null || elfProblem === undefined ? null : `is no library: ${elfProblem}`;
+  if (elf.type !== 'dyn') return `is no shared library (ELF type ${elf.type})`;
+  const native = nativeElf(machine.distribution.architecture);
+  if (native !== null && (native.class !== elf.class || native.machine !== elf.machine)) {
+    return `is for ${elf.class}-bit ${elf.machine}; this machine loads ${native.class}-bit ${native.machine} (wrong ELF class)`;
+  }
+  const soname = `${library}.so.1`;
+  if (elf.soname === soname) return null;
+  return elf.soname === null
+    ? `has no SONAME; ${soname} is needed for it to be found by that name`
+    : `has the SONAME ${elf.soname}, not ${soname}`;
+}

@@ -1,0 +1,50 @@
+import { isLibcuda, libcudaPaths, mappedBy } from '../../confirm/maps.js';
+import type { SeenProcess } from '../../confirm/observation.js';
+import { broken, fixes, notApplicable, ok, unknown } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** What the processes did load, whatever they should have. */
+export const loadedLibrary: Check = {
+  id: 'loaded-library',
+  title: 'its processes have loaded the shim, and no other',
+  looksAt: 'every libcuda in /proc/PID/maps of its processes, told by content',
+  explains: ['foreign-library-loaded', 'consumer-not-restarted', 'shim-not-loaded'],
+  examine(facts) {
+    const { processes } = facts.observation;
+    if (facts.machine.manifest === null) return notApplicable('nothing is installed');
+    if (processes.length === 0) return notApplicable('no process of the service was seen');
+    const mapped = processes.map((one) => ({ one, mapped: mappedBy(one.facts) }));
+    const lines = mapped.filter(({ one }) => one.facts.libraries.length > 0).map(({ one }) => lineOf(one));
+    const other = mapped.filter((each) => each.mapped === 'foreign' || each.mapped === 'mixed');
+    const stale = mapped.filter((each) => each.mapped === 'stale');
+    if (other.length > 0) {
+      return broken({
+        cause: 'It computes through a driver that does not lead to the host.',
+        evidence: other.map(({ one }) => lineOf(one)),
+        remedy: fixes(facts, 'put the shim before it and start the service anew'),
+      });
+    }
+    if (stale.length > 0) {
+      return broken({
+        cause: 'It still runs with a shim that has been replaced or removed since.',
+        evidence: stale.map(({ one }) => lineOf(one)),
+        remedy: fixes(facts, 'start it anew'),
+      });
+    }
+    if (mapped.every((each) => each.mapped === 'unknown')) {
+      return unknown('the maps of its processes could not be read');
+    }
+    // None at all is no fault by itself: children are gone soon after they have looked.
+    return ok(...(lines.length > 0 ? lines : ['none of them has a libcuda loaded now']));
+  },
+};
+
+function lineOf({ facts }: SeenProcess): string {
+  const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: "neither ours nor NVIDIA's" };
+  const kinds = new Set(
+    facts.libraries
+      .filter(({ path }) => isLibcuda(path))
+      .map(({ vendor }) => (vendor === null ? 'unreadable' : whose[vendor])),
+  );
+  return `process ${facts.pid} (${facts.name}): ${libcudaPaths(facts)}, ${[...kinds].join(' and ')}`;
+}

@@ -1,0 +1,20 @@
+import { broken, byHand, ok } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** What stands in our way: while it does, nothing of ours can be put right. */
+export const refused: Check = {
+  id: 'refused',
+  title: 'nothing is in the way of an install',
+  looksAt:
+    'why install would refuse to change anything: the service, the architecture, things in the place of ours',
+  explains: [],
+  examine({ plan }) {
+    if (plan.kind === 'ready') return ok();
+    const [first] = plan.refusals;
+    return broken({
+      cause: 'vgpu-agent can neither install nor mend anything here until this is settled.',
+      evidence: plan.refusals.map(({ message }) => message),
+      remedy: byHand(first?.remedy ?? 'settle it', 'sudo vgpu-agent plan'),
+    });
+  },
+};

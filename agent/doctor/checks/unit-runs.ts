@@ -1,0 +1,62 @@
+import { broken, byHand, ok } from '../finding.js';
+import type { Check, DoctorFacts } from '../types.js';
+
+/** The service itself: there, wanted, and running. */
+export const unitRuns: Check = {
+  id: 'unit-runs',
+  title: 'the service runs',
+  looksAt: 'the state of the unit as systemd has it, and whether it was started anew while we looked',
+  explains: ['unit-failed', 'unit-restarting'],
+  examine(facts) {
+    const { unit } = facts.observation;
+    const { name } = unit;
+    switch (unit.kind) {
+      case 'absent':
+        return broken({
+          cause: `There is no ${name} on this machine, so there is nothing that could use a GPU.`,
+          evidence: [`systemd knows no unit ${name}`],
+          remedy: byHand('install the consumer, or name another profile', 'vgpu-agent doctor --profile NAME'),
+        });
+      case 'masked':
+        return broken({
+          cause: `${name} is masked: somebody does not want it to run.`,
+          evidence: [`${unit.path === '' ? name : unit.path} leads to /dev/null`],
+          remedy: byHand('if it shall run', `sudo systemctl unmask ${name}`),
+        });
+      case 'bad':
+        return broken({
+          cause: `systemd cannot load ${name}.`,
+          evidence: [`${unit.loadState}: ${unit.message}`],
+          remedy: byHand('see what is wrong with its file', `systemd-analyze verify ${name}`),
+        });
+      case 'loaded':
+        return running(facts);
+    }
+  },
+};
+
+function running({ observation }: DoctorFacts): ReturnType<Check['examine']> {
+  const { unit, end, restarts, lastWords } = observation;
+  if (unit.kind !== 'loaded') return ok();
+  const { name, activeState, subState, result } = unit;
+  const state = `${name}: ${activeState} (${subState}), result ${result === '' ? 'none' : result}`;
+  if (end === 'unit-restarting' || restarts > 0) {
+    return broken({
+      cause: `${name} keeps ending and being started again.`,
+      evidence: [state, ...lastWords.slice(-3).map(({ text }) => text)],
+      remedy: byHand('see what it says before it ends', `sudo journalctl --unit=${name} --lines=100`),
+    });
+  }
+  if (activeState === 'active' || activeState === 'activating' || activeState === 'reloading') {
+    return ok(state);
+  }
+  const [text, command] =
+    activeState === 'inactive'
+      ? ['start it', `sudo systemctl start ${name}`]
+      : ['see why it ended', `systemctl status ${name}`];
+  return broken({
+    cause: `${name} does not run.`,
+    evidence: [state, ...lastWords.slice(-3).map((line) => line.text)],
+    remedy: byHand(text, command),
+  });
+}

@@ -1,0 +1,52 @@
+/** Places where a program may find a driver, and what is to be done about what stands there. */
+import path from 'node:path';
+import { publicDirectories } from '../machine/candidates.js';
+import type { LibraryCandidate } from '../machine/types.js';
+import { byHand, fixes, plannedChanges } from './finding.js';
+import type { DoctorFacts, Remedy } from './types.js';
+
+/** The profile's public names in its public directories; not the versioned files that may stand beside them. */
+export function publicCandidates({ profile, machine }: DoctorFacts): readonly LibraryCandidate[] {
+  const directories = new Set(publicDirectories(profile, machine.distribution).map((one) => one.path));
+  const names = new Set(Object.keys(profile.publicLinks.names));
+  return machine.candidates.filter(
+    ({ path: file }) => directories.has(path.dirname(file)) && names.has(path.basename(file)),
+  );
+}
+
+/** Under a driver's name in the consumer's own directories: its children look there first. */
+export function consumerCandidates({ look, machine }: DoctorFacts): readonly LibraryCandidate[] {
+  const directories = new Set(look.consumer.directories);
+  return machine.candidates.filter(
+    ({ path: file, state }) => directories.has(path.dirname(file)) && state.kind !== 'absent',
+  );
+}
+
+/** Where it is, and where that leads. */
+export function whereFound({ path: file, resolution }: LibraryCandidate): string {
+  return resolution.kind === 'file' && resolution.realPath !== file
+    ? `${file} (which leads to ${resolution.realPath})`
+    : file;
+}
+
+/** Whether install would put it right, else what a person does about it. */
+export function mendPlace(facts: DoctorFacts, { path: file, ownerOfPath }: LibraryCandidate): Remedy {
+  const planned = plannedChanges(facts).some(
+    (change) =>
+      ('path' in change && change.path === file) ||
+      (change.kind === 'alternative' &&
+        (change.link === file || change.slaves.some(({ link }) => link === file))),
+  );
+  if (planned) return fixes(facts, 'set the link to the shim; what is there is kept');
+  if (ownerOfPath !== null) {
+    return byHand(
+      `it belongs to the package ${ownerOfPath}; if nothing else needs that`,
+      `sudo apt-get remove ${ownerOfPath}`,
+    );
+  }
+  const { unit } = facts.profile;
+  return byHand(
+    'it is not ours to touch; move it away and start the service anew',
+    `sudo mv ${file} ${file}.away && sudo systemctl restart ${unit}`,
+  );
+}

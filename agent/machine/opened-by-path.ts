@@ -1,0 +1,65 @@
+/** What a consumer finds that opens libcuda by absolute path, in the order in which it looks. */
+import path from 'node:path';
+import type { Profile } from '../profile/types.js';
+import { libraryOf } from './candidates.js';
+import type { ContentCache } from './content.js';
+import { glob } from './glob.js';
+import type { Root } from './root.js';
+import type { LibraryVendor, LoadedUnit } from './types.js';
+
+export interface OpenedByPath {
+  readonly path: string;
+  readonly realPath: string;
+  readonly vendor: LibraryVendor | null;
+}
+
+/** Each file once, under its first name; empty where the profile has no such rule. */
+export async function readOpenedByPath(
+  root: Root,
+  contents: ContentCache,
+  profile: Profile,
+  unit: LoadedUnit,
+): Promise<readonly OpenedByPath[]> {
+  const rule = profile.doctor?.opensByPath;
+  if (rule === undefined) return [];
+  const [own = [], ...rest] = rule.directories.map((pattern) => glob(root, pattern));
+  const searched = (unit.environment['LD_LIBRARY_PATH'] ?? '')
+    .split(':')
+    .filter((one) => one.startsWith('/'));
+  const directories = [...own, ...searched, ...rest.flat()];
+  const files = directories.flatMap((directory) =>
+    namesIn(root, directory).map((name) => path.join(directory, name)),
+  );
+  const seen = new Map<string, string>();
+  for (const file of files) {
+    const real = realPathOf(root, file);
+    if (real !== null && !seen.has(real)) seen.set(real, file);
+  }
+  return Promise.all(
+    [...seen].map(async ([realPath, file]) => ({
+      path: file,
+      realPath,
+      vendor: await contents.of(root.prefix + realPath, file).then(
+        (content) => content?.vendor ?? null,
+        () => null,
+      ),
+    })),
+  );
+}
+
+function namesIn(root: Root, directory: string): readonly string[] {
+  try {
+    return root.readdir(directory).filter((name) => libraryOf(name) === 'libcuda');
+  } catch {
+    return [];
+  }
+}
+
+function realPathOf(root: Root, file: string): string | null {
+  try {
+    const resolution = root.resolve(file);
+    return resolution.kind === 'file' ? resolution.realPath : null;
+  } catch {
+    return null;
+  }
+}

@@ -3,6 +3,7 @@
 #define VGPU_PTX_WARP_H
 
 #include <pthread.h>
+#include <string.h>
 
 #include "host/software/ptx/modes.h"
 #include "host/software/ptx/program.h"
@@ -121,22 +122,74 @@ static inline const unsigned char *ptx_operand(const struct place *at, uint32_t 
   return bank + (reference & ~3u);
 }
 
+static inline uint32_t ptx_predicate(const struct place *at, uint32_t reference) {
+  uint32_t value;
+  memcpy(&value, ptx_operand(at, reference), 4);
+  return value;
+}
+
+static inline void ptx_set_predicate(const struct place *at, uint32_t reference, uint32_t value,
+                                     uint32_t mask) {
+  unsigned char *to = at->registers + (reference & ~3u);
+  uint32_t old;
+  memcpy(&old, to, 4);
+  old = (old & ~mask) | (value & mask);
+  memcpy(to, &old, 4);
+}
+
+static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t how = in->m & 3;
+  if (how == 0) return t;
+  uint32_t c = ptx_predicate(at, in->c);
+  if ((in->m & 4) != 0) c = ~c;
+  return how == 1 ? t & c : how == 2 ? t | c : t ^ c;
+}
+
 /* Stops the launch with the fault of this lane; always RUN_FAULT. */
 enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
                    const char *text);
 
 /* warp.c */
 enum run ptx_run_warp(struct warp *warp, uint32_t budget);
-void ptx_settle_barriers(struct block *block); /* after threads have ended */
-struct split *ptx_new_split(struct warp *warp, struct frame *frame);
+
+/* split.c */
 struct frame *ptx_new_frame(struct worker *worker, uint32_t function);
 void ptx_leave_frame(struct worker *worker, struct frame *frame);
+struct split *ptx_new_split(struct warp *warp, struct frame *frame);
+struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame *frame, uint32_t mask,
+                           uint32_t pc, uint32_t reconvergence);
+void ptx_remove_leaf(struct warp *warp, const struct split *split);
+void ptx_end_split(struct warp *warp, struct split *split);
+void ptx_arrive(struct split *split, uint32_t lanes);
+void ptx_leave(struct warp *warp, struct split *split, uint32_t lanes);
+bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_t target, uint32_t next,
+                 uint32_t join);
+
+/* calls.c */
+bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32_t next);
+void ptx_give_back(struct split *split, uint32_t lanes); /* return values to who waits */
+
+/* meet.c */
+enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask);
+void ptx_settle_barriers(struct block *block); /* after threads have ended */
+bool ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force);
+void ptx_together(const struct place *at, uint32_t mask);
+
+/* operations.c */
+void ptx_set_lanes(const struct place *at, uint32_t mask);
+void ptx_carry(const struct place *at, uint32_t mask);
+void ptx_predicates(const struct place *at, uint32_t mask);
+void ptx_kernel_parameter(const struct place *at, uint32_t mask);
+void ptx_call_parameter(const struct place *at, uint32_t mask, bool load);
+void ptx_window(const struct place *at, uint32_t mask);
 
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);
 bool ptx_store(const struct place *at, uint32_t mask);
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
+void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
 /* Where a lane's generic or other address lies; NULL: a fault was raised. */
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);

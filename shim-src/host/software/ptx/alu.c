@@ -9,6 +9,7 @@
 #include "host/software/ptx/alu_convert.h"
 #include "host/software/ptx/alu_compare.h"
 #include "host/software/ptx/alu_matrix.h"
+#include "host/software/ptx/alu_memory.h"
 
 #define SIX(name)                                                                                            \
   {                                                                                                          \
@@ -126,7 +127,8 @@ const struct ptx_alu PTX_VARIANT_NAME(ptx_alu) = {.operation = {[OP_MOV] = {ALL_
             [T_E4M3X2] = {[T_F16X2] = cvt_e4m3x2_f16x2},
             [T_E5M2X2] = {[T_F16X2] = cvt_e5m2x2_f16x2},
 },
-    .matrix_f32 = matrix_f32, .matrix_s32 = matrix_s32,
+    .matrix_f32 = matrix_f32, .matrix_s32 = matrix_s32, .reach = reach_lanes, .gather = {ALL_GATHERS},
+    .scatter = {ALL_SCATTERS},
     .compare = {
         [C_EQ] = {COMPARE_INTEGERS(eq), COMPARE_FLOATS(eq)},
         [C_NE] = {COMPARE_INTEGERS(ne), COMPARE_FLOATS(ne)},

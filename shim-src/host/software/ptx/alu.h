@@ -128,6 +128,32 @@ enum {
   M_INTEGRAL = 8192,
 };
 
+/* Where 32 addresses lie. */
+struct ptx_reach {
+  uint64_t offset; /* to add to each address, */
+  uint64_t base;   /* to take from it; what is left is the place in memory */
+  uint64_t limit;  /* the last place that is allowed */
+  uint64_t align;  /* bits that must not be set in an address */
+  uint64_t apart;  /* lanes' memory: local memory has a piece for each */
+  uint32_t shift;  /* log2 of the step from lane to lane in the frequent shape */
+  uint32_t lane;   /* one that counts */
+  bool narrow;     /* the addresses have 32 bits */
+};
+/* What they look like; a half is 16 lanes. */
+enum {
+  REACH_OUTSIDE = 1,   /* some are out of bounds or not aligned */
+  REACH_NO_HALVES = 2, /* not the same place for all lanes of each half */
+  REACH_NO_STEPS = 4,  /* not one step from lane to lane within each half */
+};
+/* Places of the lanes of `mask`; others get one that is allowed. Returns the shape. */
+typedef uint32_t ptx_reach_lanes(uint64_t *to, const void *address, uint32_t mask,
+                                 const struct ptx_reach *reach);
+/* Registers from memory, and back. The shape must hold for all lanes, `mask` chooses what is written. */
+typedef void ptx_gather(void *d, const unsigned char *memory, const uint64_t *to, uint32_t shape,
+                        uint32_t mask);
+typedef void ptx_scatter(unsigned char *memory, const void *a, const uint64_t *to, uint32_t shape,
+                         uint32_t mask);
+
 struct ptx_alu {
   ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
   ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
@@ -137,6 +163,9 @@ struct ptx_alu {
                      uint32_t depth);
   void (*matrix_s32)(int32_t *c, const int32_t *a, const int32_t *b, uint32_t rows, uint32_t columns,
                      uint32_t depth);
+  ptx_reach_lanes *reach;
+  ptx_gather *gather[4][2][4]; /* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
+  ptx_scatter *scatter[4][4];  /* [memory][register] */
 };
 
 extern const struct ptx_alu ptx_alu_base, ptx_alu_v3, ptx_alu_v4;

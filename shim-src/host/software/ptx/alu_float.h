@@ -6,7 +6,30 @@ BINARY(add_f32, float, CANON(x + y))
 BINARY(sub_f32, float, CANON(x - y))
 BINARY(mul_f32, float, CANON(x *y))
 BINARY(div_f32, float, CANON(x / y))
+/* With rounding modes that change, compilers do not make vectors of fma by themselves. */
+#if defined(__FMA__) && defined(__AVX2__)
+#include <immintrin.h>
+OPERATION(fma_f32) {
+  UNUSED;
+  const float *a = av, *b = bv, *c = cv;
+  const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  for (int i = 0; i < PTX_LANES; i += 8) {
+    __m256 r = _mm256_fmadd_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i), _mm256_loadu_ps(c + i));
+    _mm256_storeu_ps((float *)dv + i, _mm256_blendv_ps(r, nan, _mm256_cmp_ps(r, r, _CMP_UNORD_Q)));
+  }
+}
+OPERATION(fma_f64) {
+  UNUSED;
+  const double *a = av, *b = bv, *c = cv;
+  for (int i = 0; i < PTX_LANES; i += 4) {
+    __m256d r = _mm256_fmadd_pd(_mm256_loadu_pd(a + i), _mm256_loadu_pd(b + i), _mm256_loadu_pd(c + i));
+    _mm256_storeu_pd((double *)dv + i, r);
+  }
+}
+#else
 TERNARY(fma_f32, float, CANON(__builtin_fmaf(x, y, z)))
+TERNARY(fma_f64, double, __builtin_fma(x, y, z))
+#endif
 UNARY(sqrt_f32, float, CANON(__builtin_sqrtf(x)))
 UNARY(rcp_f32, float, CANON(1.0f / x))
 UNARY(saturate_f32, float, x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f)
@@ -16,7 +39,6 @@ BINARY(add_f64, double, x + y)
 BINARY(sub_f64, double, x - y)
 BINARY(mul_f64, double, x *y)
 BINARY(div_f64, double, x / y)
-TERNARY(fma_f64, double, __builtin_fma(x, y, z))
 UNARY(sqrt_f64, double, __builtin_sqrt(x))
 UNARY(rcp_f64, double, 1.0 / x)
 UNARY(rsqrt_f64, double, 1.0 / __builtin_sqrt(x))

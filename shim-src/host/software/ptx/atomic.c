@@ -1,4 +1,4 @@
-/* Atomics. */
+/* Atomics, and copies that need not wait. */
 #include <string.h>
 
 #include "host/software/ptx/half.h"
@@ -114,6 +114,39 @@ bool ptx_atomic(const struct place *at, uint32_t mask) {
     if (in->c != PTX_NONE) memcpy(&y, c + lane * in->size, in->size);
     uint64_t old = exchange(in, to, x, y);
     if (d != NULL) memcpy(d + lane * in->size, &old, in->size);
+  }
+  return true;
+}
+
+bool ptx_copy_async(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  uint64_t to[PTX_LANES];
+  ptx_addresses(at, to);
+  const unsigned char *from = ptx_operand(at, in->b), *have = ptx_operand(at, in->c);
+  uint32_t ignored = 0;
+  if (in->x_count > 0) memcpy(&ignored, ptx_operand(at, at->split->frame->function->x[in->x]), 4);
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    unsigned char *d = ptx_resolve(at, S_SHARED, lane, to[lane], in->size);
+    if (d == NULL) return false;
+    uint32_t bytes = in->size;
+    if (in->c != PTX_NONE) {
+      memcpy(&bytes, have + lane * 4, 4);
+      if (bytes > in->size) bytes = in->size;
+    }
+    if ((ignored >> lane & 1) != 0) bytes = 0;
+    uint64_t address;
+    memcpy(&address, from + lane * 8, 8);
+    address += (uint64_t)(int64_t)(int32_t)in->target;
+    memset(d, 0, in->size);
+    if (bytes == 0) continue;
+    if ((address & (in->size - 1u)) != 0) {
+      ptx_refuse_access(at, PTX_MISALIGNED_ADDRESS, lane, address, in->size, "is not aligned");
+      return false;
+    }
+    const unsigned char *s = ptx_in_global(at, lane, address, bytes);
+    if (s == NULL) return false;
+    memcpy(d, s, bytes);
   }
   return true;
 }

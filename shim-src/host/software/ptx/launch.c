@@ -232,6 +232,7 @@ static void work(struct launch_state *l) {
     worker = memory;
     memset(worker, 0, sizeof *worker);
     worker->launch = l;
+    worker->alu = ptx_alu_best();
     worker->free_frames = calloc(l->module->function_count, sizeof *worker->free_frames);
   }
   if (worker == NULL || worker->free_frames == NULL) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "host/software/ptx/alu.h"
 #include "host/software/ptx/modes.h"
 #include "host/software/ptx/program.h"
 
@@ -95,6 +96,7 @@ struct launch_state {
 /* A thread that runs blocks. */
 struct worker {
   struct launch_state *launch;
+  const struct ptx_alu *alu;
   struct ptx_region regions[REGION_CACHE]; /* by pc */
   struct frame **free_frames;              /* by function */
   struct frame *made;                      /* all there are, in use or free */
@@ -187,12 +189,21 @@ void ptx_window(const struct place *at, uint32_t mask);
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);
 bool ptx_store(const struct place *at, uint32_t mask);
+
+/* atomic.c */
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
+
+/* resolve.c */
 void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
+/* Raises what is wrong with an access; always false. */
+bool ptx_refuse_access(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
+                       uint32_t bytes, const char *where);
+unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes);
 /* Where a lane's generic or other address lies; NULL: a fault was raised. */
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
                            uint32_t bytes);
+
 void ptx_blend(void *d, const void *from, uint32_t mask, uint32_t bytes);
 
 /* together.c */

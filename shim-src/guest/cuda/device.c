@@ -117,7 +117,6 @@ static bool not_carried(int32_t attribute) {
     case 121: /* DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED */
     case 124: /* DMA_BUF_SUPPORTED */
     case 125: /* IPC_EVENT_SUPPORTED */
-    case 127: /* TENSOR_MAP_ACCESS_SUPPORTED */
     case 128: /* HANDLE_TYPE_FABRIC_SUPPORTED */
     case 132: /* MULTICAST_SUPPORTED */
     case 135: /* D3D12_CIG_SUPPORTED */

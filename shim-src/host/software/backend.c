@@ -11,6 +11,7 @@
 #include "host/worker.h"
 
 #define DEFAULT_PROFILE "h100-80gb"
+#define TENSOR_MAP_ACCESS_SUPPORTED 127 /* CUdevice_attribute */
 
 /* profiles/devices of the tree this program was built in or installed with. */
 static bool beside_program(char *path, size_t size, const char *relative) {
@@ -56,6 +57,8 @@ static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device
   facts->simulated = 1;
   memcpy(facts->attribute_known, profile->attribute_known, sizeof facts->attribute_known);
   memcpy(facts->attributes, profile->attributes, sizeof facts->attributes);
+  /* The form of a tensor's descriptor is the hardware's own, and no kernel that reads one is run here. */
+  facts->attributes[TENSOR_MAP_ACCESS_SUPPORTED] = 0;
 }
 
 static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {

@@ -102,3 +102,10 @@ int32_t vgpu_host_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_
   reply->free = reply->total - vgpu_accounts_used(worker->accounts, context->device);
   return SUCCESS;
 }
+
+/* As the device's attribute says: see copy_facts in backend.c. */
+int32_t vgpu_host_tensor_map(struct vgpu_worker *worker, const struct vgpu_send_tensor_map *send,
+                             struct vgpu_bulk *bulk) {
+  (void)worker, (void)send, (void)bulk;
+  return NOT_SUPPORTED;
+}

@@ -22,6 +22,7 @@ struct vgpu_peer {
 struct vgpu_account {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
+  int32_t denied; /* number of the system call that ended the worker; -1: none */
   uint64_t session;
   struct vgpu_peer peer;
   uint64_t peer_memory; /* that all sessions of the peer may hold; 0: no limit */

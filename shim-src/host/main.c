@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "host/backend.h"
+#include "host/confine.h"
 #include "host/log.h"
 #include "host/options.h"
 #include "host/supervisor.h"
@@ -67,6 +68,7 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
   struct vgpu_supervisor supervisor = {
       .backend = backend,
       .inventory = inventory,
+      .filter = !options->no_seccomp,
       .limits = {.session_memory = options->session_memory,
                  .session_handles = options->session_handles,
                  .sessions = options->sessions,
@@ -75,6 +77,11 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
       .admission = {.policy = used,
                     .policy_name = options->config == NULL ? VGPU_POLICY_FILE : options->config},
       .code = {.kernels = options->kernels, .launch_log = -1, .session_bytes = options->session_code}};
+  char error[256];
+  if (supervisor.filter && !vgpu_confine_prepare(backend->number, error, sizeof error)) {
+    vgpu_host_log("error", 0, "%s", error);
+    return 1;
+  }
   if (!prepare_code(options, &supervisor.code)) return 1;
   uint64_t totals[VGPU_DEVICES_MAX];
   for (uint32_t i = 0; i < inventory->count; i++) totals[i] = inventory->devices[i].total_memory;

@@ -33,6 +33,8 @@ static const char usage[] =
     "  --config FILE            who may connect, and limits for each; default: /etc/vgpu/hostd.conf,\n"
     "                           and without that file everybody who can\n"
     "  --check-config           reads that file, says what is wrong in it, and ends\n"
+    "  --no-seccomp             workers may make any system call; for debugging, and for a driver\n"
+    "                           that needs one which is denied\n"
     "  --image-cache BYTES      code kept from one session to the next; default: 256 MiB, 0: none\n"
     "  --software-kernels HOW   what the simulated GPU does with a kernel: run (default), refuse, or skip "
     "it\n"
@@ -138,6 +140,9 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
     case 'x':
       options->check_config = true;
       return true;
+    case 'N':
+      options->no_seccomp = true;
+      return true;
     case 'k':
       return kernels(optarg, options);
     case 'L':
@@ -168,6 +173,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"session-calls", required_argument, NULL, 'r'},
                                         {"config", required_argument, NULL, 'f'},
                                         {"check-config", no_argument, NULL, 'x'},
+                                        {"no-seccomp", no_argument, NULL, 'N'},
                                         {"image-cache", required_argument, NULL, 'i'},
                                         {"software-kernels", required_argument, NULL, 'k'},
                                         {"launch-log", required_argument, NULL, 'L'},

@@ -30,6 +30,7 @@ struct vgpu_options {
   uint32_t calls;         /* of one session, a second; 0: no limit */
   const char *config;     /* NULL: the default file, if there is one */
   bool check_config;
+  bool no_seccomp;
   uint64_t image_cache; /* bytes; 0: images are not kept between sessions */
 };
 

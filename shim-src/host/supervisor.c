@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/confine.h"
 #include "host/log.h"
 #include "host/notify.h"
 #include "wire/clock.h"
@@ -59,7 +60,6 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
   struct vgpu_supervisor *supervisor = loop->supervisor;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != daemon) _exit(1); /* it died before the line above */
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   vgpu_listeners_close(&supervisor->listeners, false);
   vgpu_leaving_abandon(&supervisor->admission);
   close(loop->signals);
@@ -75,6 +75,11 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
                                .profiles = supervisor->inventory->profiles,
                                .limits = limits,
                                .code_options = &supervisor->code};
+  int32_t *denied = &supervisor->accounts->slots[slot].denied;
+  if (!vgpu_confine(supervisor->backend->number, supervisor->filter, denied)) {
+    vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));
+    _exit(1);
+  }
   int status = vgpu_worker_serve(&worker);
   _exit(status); /* what it held goes with the process */
 }
@@ -100,8 +105,8 @@ static void begin_session(struct loop *loop, int connection) {
   }
   struct vgpu_account *account = &supervisor->accounts->slots[slot];
   struct vgpu_limits limits = limits_of(&supervisor->limits, &peer);
-  *account =
-      (struct vgpu_account){.session = session, .peer = identity.peer, .peer_memory = limits.peer_memory};
+  *account = (struct vgpu_account){
+      .session = session, .denied = -1, .peer = identity.peer, .peer_memory = limits.peer_memory};
   pid_t daemon = getpid();
   pid_t pid = fork();
   if (pid == 0) run_worker(loop, connection, (uint32_t)slot, daemon, &limits);
@@ -141,7 +146,12 @@ static void bury(struct loop *loop, pid_t pid, int status) {
     memset(slots[i].used, 0, sizeof slots[i].used);
     memset(slots[i].contexts, 0, sizeof slots[i].contexts);
     __atomic_store_n(&slots[i].pid, 0, __ATOMIC_RELEASE);
-    if (WIFSIGNALED(status)) {
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS && slots[i].denied >= 0) {
+      char *name = vgpu_confine_name(slots[i].denied);
+      vgpu_host_log("seccomp", session, "ended: worker killed by signal %d: seccomp, system call %d (%s)",
+                    SIGSYS, slots[i].denied, name == NULL ? "?" : name);
+      free(name);
+    } else if (WIFSIGNALED(status)) {
       vgpu_host_log("ended", session, "ended: worker killed by signal %d", WTERMSIG(status));
     } else {
       vgpu_host_log("ended", session, "ended");

@@ -15,6 +15,7 @@ struct vgpu_supervisor {
   struct vgpu_limits limits; /* of who has none of its own */
   struct vgpu_admission admission;
   struct vgpu_code_options code;
+  bool filter; /* system calls of workers */
 };
 
 /* Runs until SIGTERM or SIGINT. 0, or 1 after saying why. */

@@ -63,6 +63,8 @@ export interface HostOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Default: software. */
   readonly device?: 'software' | 'cuda';
+  /** The daemon, when it is not vgpu-hostd itself. */
+  readonly program?: string;
 }
 
 /**
@@ -80,7 +82,7 @@ function endOf(child: ChildProcess): Promise<number | null> {
 /** Starts vgpu-hostd, --device software unless it says otherwise, and waits until it listens. */
 export async function startHost(options: HostOptions): Promise<Host> {
   const child = spawn(
-    builtFile('vgpu-hostd'),
+    builtFile(options.program ?? 'vgpu-hostd'),
     ['--device', options.device ?? 'software', '--listen', options.listen, ...(options.args ?? [])],
     { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...options.env } },
   );

@@ -123,6 +123,11 @@ static const int never[] = {CALL(execve),
                             CALL(accept),
                             CALL(accept4)};
 
+/* libseccomp's own macros leave a field out, which clang complains about. */
+#define EQUAL(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_EQ, .datum_a = (value)})
+#define MASKED(n, mask, value)                                                                               \
+  ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (value)})
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* A call that is not of this machine's kind is none to speak of. */
@@ -142,21 +147,19 @@ static int add_conditional(scmp_filter_ctx filter) {
   static const int signals[] = {SIGNAL_OF_CANCEL, SIGNAL_OF_SETXID, SIGABRT};
   int result = 0;
   /* No code but what the daemon was started with. */
-  result |= seccomp_rule_add(filter, allow, CALL(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-  result |= seccomp_rule_add(filter, allow, CALL(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+  result |= seccomp_rule_add(filter, allow, CALL(mmap), 1, MASKED(2, PROT_EXEC, 0));
+  result |= seccomp_rule_add(filter, allow, CALL(mprotect), 1, MASKED(2, PROT_EXEC, 0));
   /* Threads and no processes. clone3 hides its flags in memory: without it the C library takes clone. */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), CALL(clone3), 0);
   result |= seccomp_rule_add(filter, allow, CALL(clone), 1,
-                             SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
+                             MASKED(0, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
   for (size_t i = 0; i < COUNT(duties); i++)
-    result |= seccomp_rule_add(filter, allow, CALL(fcntl), 1, SCMP_A1(SCMP_CMP_EQ, (scmp_datum_t)duties[i]));
+    result |= seccomp_rule_add(filter, allow, CALL(fcntl), 1, EQUAL(1, (scmp_datum_t)duties[i]));
   for (size_t i = 0; i < COUNT(signals); i++)
-    result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1,
-                               SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)signals[i]));
-  result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
+    result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1, EQUAL(0, (scmp_datum_t)signals[i]));
+  result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, EQUAL(0, PR_SET_NAME));
   /* From Linux 5.17 on the C library may name its arenas. */
-  result |=
-      seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), CALL(prctl), 1, SCMP_A0(SCMP_CMP_EQ, 0x53564d41));
+  result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), CALL(prctl), 1, EQUAL(0, 0x53564d41));
   return result;
 }
 
@@ -237,8 +240,7 @@ bool vgpu_confine(enum vgpu_backend_number backend, bool filter, int32_t *denied
   int result = 0;
   if (backend == VGPU_BACKEND_SOFTWARE) {
     /* To end itself, as abort() does, and to signal nobody else. */
-    result = seccomp_rule_add(prepared, SCMP_ACT_ALLOW, CALL(tgkill), 1,
-                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
+    result = seccomp_rule_add(prepared, SCMP_ACT_ALLOW, CALL(tgkill), 1, EQUAL(0, (scmp_datum_t)getpid()));
   }
   if (result == 0) result = seccomp_load(prepared);
   if (result != 0) errno = -result;

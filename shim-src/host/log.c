@@ -22,19 +22,16 @@ static void make_safe(char *out, size_t size, const char *text) {
   out[used] = '\0';
 }
 
-void vgpu_host_log(const char *event, uint64_t session, const char *format, ...) {
-  char message[512], safe[1024], line[1400];
-  va_list arguments;
-  va_start(arguments, format);
+static void say(const char *event, uint64_t session, const char *members, const char *format,
+                va_list arguments) {
+  char message[640], safe[1300], line[2400], number[40] = "";
   vsnprintf(message, sizeof message, format, arguments);
-  va_end(arguments);
   make_safe(safe, sizeof safe, message);
   int length;
-  if (as_json && session != 0) {
-    length = snprintf(line, sizeof line, "{\"event\":\"%s\",\"session\":%llu,\"message\":\"%s\"}\n", event,
-                      (unsigned long long)session, safe);
-  } else if (as_json) {
-    length = snprintf(line, sizeof line, "{\"event\":\"%s\",\"message\":\"%s\"}\n", event, safe);
+  if (as_json) {
+    if (session != 0) snprintf(number, sizeof number, "\"session\":%llu,", (unsigned long long)session);
+    length = snprintf(line, sizeof line, "{\"event\":\"%s\",%s%s%s\"message\":\"%s\"}\n", event, number,
+                      members, members[0] == '\0' ? "" : ",", safe);
   } else if (session != 0) {
     length = snprintf(line, sizeof line, "vgpu-hostd: session %llu: %s\n", (unsigned long long)session, safe);
   } else {
@@ -43,4 +40,19 @@ void vgpu_host_log(const char *event, uint64_t session, const char *format, ...)
   /* One write, so that lines of several workers do not mix. */
   ssize_t written = write(STDERR_FILENO, line, (size_t)length);
   (void)written;
+}
+
+void vgpu_host_log(const char *event, uint64_t session, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say(event, session, "", format, arguments);
+  va_end(arguments);
+}
+
+void vgpu_host_log_members(const char *event, uint64_t session, const char *members, const char *format,
+                           ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say(event, session, members, format, arguments);
+  va_end(arguments);
 }

@@ -12,4 +12,8 @@ void vgpu_host_log_json(bool json);
 __attribute__((format(printf, 3, 4))) void vgpu_host_log(const char *event, uint64_t session,
                                                          const char *format, ...);
 
+/* The same with more members for the JSON object: `"name":value,...`, already JSON. */
+__attribute__((format(printf, 4, 5))) void
+vgpu_host_log_members(const char *event, uint64_t session, const char *members, const char *format, ...);
+
 #endif

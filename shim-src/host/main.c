@@ -76,7 +76,10 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
                  .calls = options->calls},
       .admission = {.policy = used,
                     .policy_name = options->config == NULL ? VGPU_POLICY_FILE : options->config},
-      .code = {.kernels = options->kernels, .launch_log = -1, .session_bytes = options->session_code}};
+      .code = {.kernels = options->kernels,
+               .checks = options->checks,
+               .launch_log = -1,
+               .session_bytes = options->session_code}};
   char error[256];
   if (supervisor.filter && !vgpu_confine_prepare(backend->number, error, sizeof error)) {
     vgpu_host_log("error", 0, "%s", error);

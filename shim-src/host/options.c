@@ -8,6 +8,7 @@
 
 #include "host/accounts.h"
 #include "host/cuda/library.h"
+#include "host/software/ptx/ptx.h"
 
 static const char usage[] =
     "usage: vgpu-hostd --device software|cuda [--listen ADDRESS]... [options]\n"
@@ -39,6 +40,9 @@ static const char usage[] =
     "  --software-kernels HOW   what the simulated GPU does with a kernel: run (default), refuse, or skip "
     "it\n"
     "                           (and say so in the device's name)\n"
+    "  --check race,init        look for races in shared memory, for reads of memory never written, or "
+    "both,\n"
+    "                           in every kernel that the simulated GPU runs, and tell them; slow\n"
     "  --launch-log FILE        a JSON line for each launch, as the simulated GPU saw it\n"
     "  --help, --version\n"
     "\n"
@@ -76,6 +80,21 @@ static bool kernels(const char *text, struct vgpu_options *options) {
     return false;
   }
   return true;
+}
+
+/* "race", "init", or both with a comma between. */
+static bool checks(const char *text, struct vgpu_options *options) {
+  const char *at = text;
+  for (;;) {
+    size_t length = strcspn(at, ",");
+    if (length == 4 && strncmp(at, "race", 4) == 0) options->checks |= PTX_CHECK_RACE;
+    else if (length == 4 && strncmp(at, "init", 4) == 0) options->checks |= PTX_CHECK_INIT;
+    else break;
+    if (at[length] == '\0') return true;
+    at += length + 1;
+  }
+  fprintf(stderr, "vgpu-hostd: --check \"%s\" is neither race nor init nor race,init\n", text);
+  return false;
 }
 
 static bool listen_on(const char *text, struct vgpu_options *options) {
@@ -145,6 +164,8 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
       return true;
     case 'k':
       return kernels(optarg, options);
+    case 'K':
+      return checks(optarg, options);
     case 'L':
       options->launch_log = optarg;
       return true;
@@ -176,6 +197,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"no-seccomp", no_argument, NULL, 'N'},
                                         {"image-cache", required_argument, NULL, 'i'},
                                         {"software-kernels", required_argument, NULL, 'k'},
+                                        {"check", required_argument, NULL, 'K'},
                                         {"launch-log", required_argument, NULL, 'L'},
                                         {"help", no_argument, NULL, 'h'},
                                         {"version", no_argument, NULL, 'V'},
@@ -207,6 +229,10 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
   }
   if (options->device == 0 && !options->check_config) {
     fputs("vgpu-hostd: --device software|cuda is missing (see --help)\n", stderr);
+    return VGPU_OPTIONS_BAD;
+  }
+  if (options->checks != 0 && options->device != VGPU_DEVICE_SOFTWARE) {
+    fputs("vgpu-hostd: --check needs --device software: a real GPU runs kernels as they are\n", stderr);
     return VGPU_OPTIONS_BAD;
   }
   return VGPU_OPTIONS_RUN;

@@ -24,6 +24,7 @@ struct vgpu_options {
   uint32_t session_handles;
   uint32_t sessions;
   enum vgpu_kernels kernels;
+  uint32_t checks;        /* PTX_CHECK_* */
   const char *launch_log; /* NULL: none */
   uint64_t session_code;  /* bytes of memory for code of one session */
   uint64_t outstanding;   /* bytes of one session that wait */

@@ -15,6 +15,7 @@
 
 #include "host/confine.h"
 #include "host/log.h"
+#include "host/software/ptx/ptx.h"
 #include "host/notify.h"
 #include "wire/clock.h"
 
@@ -74,6 +75,7 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
                                .inventory = supervisor->inventory,
                                .profiles = supervisor->inventory->profiles,
                                .limits = limits,
+                               .memory = {.watched = (supervisor->code.checks & PTX_CHECK_INIT) != 0},
                                .code_options = &supervisor->code};
   int32_t *denied = &supervisor->accounts->slots[slot].denied;
   if (!vgpu_confine(supervisor->backend->number, supervisor->filter, denied)) {

@@ -21,8 +21,8 @@ export interface Job {
   readonly ptx: { readonly text: string } | { readonly file: string };
   /** The device, 61 is 6.1. Default: 90. */
   readonly device?: number;
-  /** Bytes of each buffer, or its size (zeros). */
-  readonly buffers?: readonly (Buffer | number)[];
+  /** Bytes of each buffer, or its size (zeros); `fresh`: of so many bytes that nobody has written. */
+  readonly buffers?: readonly (Buffer | number | { readonly fresh: number })[];
   /** Lines before the launches: `helpers 1`, `heap 65536`, ... */
   readonly before?: readonly string[];
   readonly launches?: readonly Launch[];
@@ -36,7 +36,12 @@ export interface Outcome {
   readonly printed: string;
   readonly kernels: readonly string[];
   readonly buffers: readonly Buffer[];
+  /** What checks have found, a line each. */
+  readonly findings: readonly string[];
 }
+
+/** `VGPU_PTX_CHECK=race,init`: every job runs under these checks, and a finding is an error. */
+const CHECK = process.env['VGPU_PTX_CHECK'];
 
 /** Runs all of a job in one process. Throws when the process does not end by itself, whatever kernels do. */
 export function runPtx(job: Job): Outcome {
@@ -49,12 +54,14 @@ export function runPtx(job: Job): Outcome {
     (job.buffers ?? []).forEach((buffer, i) => {
       if (typeof buffer === 'number') {
         lines.push(`buffer ${buffer}`);
+      } else if ('fresh' in buffer) {
+        lines.push(`fresh ${buffer.fresh}`);
       } else {
         writeFileSync(file(`in${i}`), buffer);
         lines.push(`buffer ${buffer.length} ${file(`in${i}`)}`);
       }
     });
-    const before = job.before ?? [];
+    const before = [...(job.before ?? []), ...(CHECK === undefined ? [] : [`check ${CHECK}`])];
     lines.push(...before);
     for (const launch of job.launches ?? []) {
       const [gx = 1, gy = 1, gz = 1] = launch.grid ?? [];
@@ -77,7 +84,9 @@ export function runPtx(job: Job): Outcome {
       );
     }
     const out = run.stdout.split('\n').filter((line) => line !== '');
-    const answers = out.filter((line) => !line.startsWith('kernel ') && !line.startsWith('print '));
+    const findings = out.filter((line) => line.startsWith('finding ')).map((line) => line.slice(8));
+    if (CHECK !== undefined && findings.length > 0) throw new Error(findings.join('\n'));
+    const answers = out.filter((line) => !/^(kernel|print|finding) /.test(line));
     const first = 1 + count + before.length;
     return {
       load: answers[0] ?? '',
@@ -88,6 +97,7 @@ export function runPtx(job: Job): Outcome {
         .join(''),
       kernels: out.filter((line) => line.startsWith('kernel ')).map((line) => line.slice(7)),
       buffers: Array.from({ length: count }, (_, i) => readFileSync(file(`out${i}`))),
+      findings,
     };
   } finally {
     rmSync(scratch, { recursive: true, force: true });

@@ -23,6 +23,7 @@ static inline const char *vgpu_kernels_word(enum vgpu_kernels kernels) {
 /* The same for all sessions of a daemon. */
 struct vgpu_code_options {
   enum vgpu_kernels kernels;
+  uint32_t checks;            /* PTX_CHECK_*: what is looked for in kernels */
   int launch_log;             /* descriptor to write a line for each launch to, or -1 */
   uint64_t session_bytes;     /* memory for images, programs and graphs of one session */
   struct vgpu_images *images; /* NULL: nothing is kept between sessions */

@@ -8,7 +8,7 @@ static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64
                             uint64_t destination, const struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, context, stream);
   if (result != SUCCESS) return result;
-  unsigned char *to = vgpu_memory_at(&worker->memory, destination, bulk->in_size);
+  unsigned char *to = vgpu_memory_to_write(&worker->memory, destination, bulk->in_size);
   if (to == NULL) return INVALID_VALUE;
   memcpy(to, bulk->in, bulk->in_size);
   return SUCCESS;
@@ -30,7 +30,7 @@ static int32_t move_memory(struct vgpu_worker *worker, uint64_t context, uint64_
                            uint64_t destination, uint64_t source, uint64_t bytes) {
   int32_t result = check_stream(worker, context, stream);
   if (result != SUCCESS) return result;
-  unsigned char *to = vgpu_memory_at(&worker->memory, destination, bytes);
+  unsigned char *to = vgpu_memory_to_write(&worker->memory, destination, bytes);
   const unsigned char *from = vgpu_memory_at(&worker->memory, source, bytes);
   if (to == NULL || from == NULL) return INVALID_VALUE;
   memmove(to, from, bytes);
@@ -43,7 +43,7 @@ static int32_t fill_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   if (result != SUCCESS) return result;
   uint64_t bytes;
   if (destination % width != 0 || __builtin_mul_overflow(count, width, &bytes)) return INVALID_VALUE;
-  unsigned char *to = vgpu_memory_at(&worker->memory, destination, bytes);
+  unsigned char *to = vgpu_memory_to_write(&worker->memory, destination, bytes);
   if (to == NULL) return INVALID_VALUE;
   if (value == 0) {
     vgpu_memory_clear(to, bytes);
@@ -124,7 +124,7 @@ int32_t vgpu_host_write_rows(struct vgpu_worker *worker, const struct vgpu_send_
       __builtin_mul_overflow(send->width, send->rows, &bytes) || bytes != bulk->in_size) {
     return INVALID_VALUE;
   }
-  unsigned char *to = vgpu_memory_at(&worker->memory, send->destination, span);
+  unsigned char *to = vgpu_memory_to_write(&worker->memory, send->destination, span);
   if (to == NULL) return INVALID_VALUE;
   for (uint64_t i = 0; i < send->rows; i++) {
     memcpy(to + i * send->pitch, bulk->in + i * send->width, send->width);
@@ -159,7 +159,7 @@ int32_t vgpu_host_copy_box(struct vgpu_worker *worker, const struct vgpu_send_co
       !span_of(send->width, send->source_row, send->height, send->source_slice, send->depth, &from_span)) {
     return INVALID_VALUE;
   }
-  unsigned char *to = vgpu_memory_at(&worker->memory, send->destination, to_span);
+  unsigned char *to = vgpu_memory_to_write(&worker->memory, send->destination, to_span);
   const unsigned char *from = vgpu_memory_at(&worker->memory, send->source, from_span);
   if (to == NULL || from == NULL) return INVALID_VALUE;
   for (uint64_t z = 0; z < send->depth; z++) {

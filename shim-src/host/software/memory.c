@@ -90,9 +90,15 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
   if (address == 0 || !grow(memory)) return 0;
   unsigned char *bytes = get_memory(size);
   if (bytes == NULL) return 0;
+  unsigned char *written = memory->watched ? get_memory(size) : NULL;
+  if (memory->watched && written == NULL) {
+    put_memory(bytes, size);
+    return 0;
+  }
   insert(memory, &(struct vgpu_allocation){.address = address,
                                            .size = size,
                                            .memory = bytes,
+                                           .written = written,
                                            .context = context,
                                            .pool = pool,
                                            .device = device});
@@ -103,6 +109,7 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
 static void remove_at(struct vgpu_memory *memory, size_t at, struct vgpu_allocation *freed) {
   *freed = memory->array[at];
   put_memory(freed->memory, freed->size);
+  if (freed->written != NULL) put_memory(freed->written, freed->size);
   memory->count--;
   memmove(&memory->array[at], &memory->array[at + 1], (memory->count - at) * sizeof *memory->array);
 }
@@ -131,6 +138,14 @@ unsigned char *vgpu_memory_at(const struct vgpu_memory *memory, uint64_t address
   if (offset > allocation->size || bytes > allocation->size - offset) return NULL;
   if (allocation->reserved && !vgpu_virtual_accessible(memory->virtual, address, bytes)) return NULL;
   return allocation->memory + offset;
+}
+
+unsigned char *vgpu_memory_to_write(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes) {
+  unsigned char *at = vgpu_memory_at(memory, address, bytes);
+  if (at == NULL || !memory->watched) return at;
+  const struct vgpu_allocation *allocation = &memory->array[upper_bound(memory, address) - 1];
+  if (allocation->written != NULL) memset(allocation->written + (address - allocation->address), 1, bytes);
+  return at;
 }
 
 const struct vgpu_allocation *vgpu_memory_holding(const struct vgpu_memory *memory, uint64_t address) {

@@ -14,8 +14,9 @@ struct vgpu_allocation {
   uint64_t address;
   uint64_t size; /* as accounted: rounded up */
   unsigned char *memory;
-  uint64_t context; /* 0: goes with none */
-  uint64_t pool;    /* number of the pool that it counts to; 0: none */
+  unsigned char *written; /* a byte for each, 1 once it was written; NULL: nobody asks */
+  uint64_t context;       /* 0: goes with none */
+  uint64_t pool;          /* number of the pool that it counts to; 0: none */
   uint32_t device;
   bool reserved; /* addresses only; what is mapped there is told by virtual.h */
 };
@@ -28,6 +29,7 @@ struct vgpu_memory {
   size_t capacity;
   uint64_t hint[32];            /* where to look for room next, for each device */
   struct vgpu_virtual *virtual; /* NULL until something is reserved */
+  bool watched;                 /* allocations know what of them was written */
 };
 
 /* What an allocation of so many bytes takes; 0 when it is too much for any device. */
@@ -61,6 +63,9 @@ bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struc
 
 /* The bytes at [address, address + bytes), or NULL if they are not all of one allocation or accessible. */
 unsigned char *vgpu_memory_at(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
+
+/* The same for who is about to write there (all of it, as far as anybody asks). */
+unsigned char *vgpu_memory_to_write(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
 
 /* The allocation that holds this address, or NULL. */
 const struct vgpu_allocation *vgpu_memory_holding(const struct vgpu_memory *memory, uint64_t address);

@@ -93,7 +93,8 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   const struct vgpu_worker *worker = user;
   const struct vgpu_allocation *found = vgpu_memory_holding(&worker->memory, address);
   if (found == NULL) return false;
-  *region = (struct ptx_region){.address = found->address, .size = found->size, .bytes = found->memory};
+  *region = (struct ptx_region){
+      .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   return true;
 }
 
@@ -105,7 +106,7 @@ static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *modu
   if (bytes > 0) {
     int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
     if (result != SUCCESS) return result;
-    memory = vgpu_memory_at(&worker->memory, module->data, bytes);
+    memory = vgpu_memory_to_write(&worker->memory, module->data, bytes);
     if (memory == NULL) return OUT_OF_MEMORY;
   }
   ptx_module_place(module->code, module->data, memory);
@@ -188,6 +189,47 @@ static void print(void *user, const char *text, size_t length) {
                 text);
 }
 
+/* What a check has found, for the host's people; as members of an object for programs. */
+static void tell(void *user, const struct ptx_finding *f) {
+  const struct vgpu_worker *worker = user;
+  char members[640];
+  if (f->check == 0) {
+    snprintf(members, sizeof members, "\"kernel\":\"%.200s\",\"more\":%llu", f->kernel,
+             (unsigned long long)f->rest);
+    vgpu_host_log_members("check", worker->session, members, "kernel %.200s: %llu more findings are not told",
+                          f->kernel, (unsigned long long)f->rest);
+    return;
+  }
+  bool race = f->check == PTX_CHECK_RACE;
+  int length = snprintf(
+      members, sizeof members,
+      "\"check\":\"%s\",\"kernel\":\"%.200s\",\"instruction\":\"%s\",\"space\":\"%s\",\"line\":%u,"
+      "\"block\":[%u,%u,%u],\"thread\":[%u,%u,%u],\"address\":%llu,\"bytes\":%u",
+      race ? "race" : "init", f->kernel, f->instruction, f->space, f->line, f->block[0], f->block[1],
+      f->block[2], f->thread[0], f->thread[1], f->thread[2], (unsigned long long)f->address, f->bytes);
+  if (race) {
+    snprintf(members + length, sizeof members - (size_t)length,
+             ",\"access\":\"%s\",\"before\":{\"access\":\"%s\",\"line\":%u,\"thread\":[%u,%u,%u]}",
+             f->writes ? "write" : "read", f->other_writes ? "write" : "read", f->other_line,
+             f->other_thread[0], f->other_thread[1], f->other_thread[2]);
+    vgpu_host_log_members("check", worker->session, members,
+                          "race: kernel %.200s, line %u of its PTX (%s): block %u,%u,%u thread %u,%u,%u %s "
+                          "%u bytes at 0x%llx of "
+                          "shared memory that thread %u,%u,%u %s at line %u, with no barrier between",
+                          f->kernel, f->line, f->instruction, f->block[0], f->block[1], f->block[2],
+                          f->thread[0], f->thread[1], f->thread[2], f->writes ? "writes" : "reads", f->bytes,
+                          (unsigned long long)f->address, f->other_thread[0], f->other_thread[1],
+                          f->other_thread[2], f->other_writes ? "wrote" : "read", f->other_line);
+    return;
+  }
+  vgpu_host_log_members(
+      "check", worker->session, members,
+      "init: kernel %.200s, line %u of its PTX (%s): block %u,%u,%u thread %u,%u,%u reads %u "
+      "bytes at 0x%llx of %s memory that nobody has written",
+      f->kernel, f->line, f->instruction, f->block[0], f->block[1], f->block[2], f->thread[0], f->thread[1],
+      f->thread[2], f->bytes, (unsigned long long)f->address, f->space);
+}
+
 static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
@@ -213,6 +255,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .timeout = TIME_LIMIT_S * 1000000000ull,
                              .find = find_region,
                              .print = print,
+                             .checks = worker->code_options->checks,
+                             .report = tell,
                              .user = worker};
   struct ptx_pool *pool = helpers(worker);
   if (worker->code.compute != NULL && ptx_module_allocates(code))
@@ -220,6 +264,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   if (launch->cooperative) {
     int32_t result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
     if (result != SUCCESS) return result;
+    vgpu_memory_to_write(&worker->memory, order.workspace, WORKSPACE_BYTES);
   }
   memcpy(order.grid, launch->grid, sizeof order.grid);
   memcpy(order.block, launch->block, sizeof order.block);

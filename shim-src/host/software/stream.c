@@ -250,6 +250,7 @@ int32_t vgpu_host_memory_op(struct vgpu_worker *worker, const struct vgpu_send_m
   unsigned char *at = vgpu_memory_at(&worker->memory, send->address, size);
   if (at == NULL || send->address % size != 0) return INVALID_VALUE;
   if (send->operation == WRITE_32 || send->operation == WRITE_64) {
+    vgpu_memory_to_write(&worker->memory, send->address, size);
     memcpy(at, &send->value, size);
     return SUCCESS;
   }

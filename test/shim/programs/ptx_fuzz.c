@@ -18,12 +18,13 @@
 #define MEMORY 65536u
 
 static unsigned char memory[MEMORY] __attribute__((aligned(256)));
+static unsigned char written[MEMORY];
 static unsigned long loaded, ran;
 
 static bool find(void *user, uint64_t address, struct ptx_region *region) {
   (void)user;
   if (address < BASE || address - BASE >= MEMORY) return false;
-  *region = (struct ptx_region){BASE, MEMORY, memory};
+  *region = (struct ptx_region){BASE, MEMORY, memory, written};
   return true;
 }
 
@@ -57,6 +58,8 @@ static void try_one(const char *text, size_t size) {
                            .find = find,
                            .print = print,
                            .heap = heap,
+                           /* every other module under the checks, which keep books of what it does */
+                           .checks = loaded % 2 == 0 ? PTX_CHECK_RACE | PTX_CHECK_INIT : 0,
                            .workspace = BASE};
     struct ptx_fault fault;
     if (ptx_launch(module, k, &l, NULL, &fault) == PTX_OK) ran++;

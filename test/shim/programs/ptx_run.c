@@ -3,6 +3,9 @@
  *
  *   module FILE [DEVICE]        loads it (DEVICE: 61 for 6.1); prints what it holds
  *   buffer BYTES [FILE]         device memory, zeroed or from a file; prints its number, 1 for the first
+ *   fresh BYTES                 the same, but taken as never written (for checks)
+ *   check LIST                  of launches from here on: race, init, race,init; "most N" tells N places
+ *   most N
  *   heap BYTES                  what kernels' malloc takes from
  *   limit MILLISECONDS          of launches from here on
  *   stack BYTES
@@ -31,6 +34,7 @@
 static struct {
   unsigned char *bytes;
   uint64_t size;
+  unsigned char *written; /* NULL: all of it is */
 } buffers[MAX_BUFFERS];
 static unsigned buffer_count;
 static struct ptx_module *module;
@@ -41,13 +45,15 @@ static uint64_t limit_ms;
 static uint32_t stack_limit;
 static int cooperative;
 static uint64_t workspace;
+static uint32_t checks, most;
 
 static bool find(void *user, uint64_t address, struct ptx_region *region) {
   (void)user;
   uint64_t number = (address - BASE) / STEP;
   if (address < BASE || number >= buffer_count) return false;
   if (address - (BASE + number * STEP) >= buffers[number].size) return false;
-  *region = (struct ptx_region){BASE + number * STEP, buffers[number].size, buffers[number].bytes};
+  *region = (struct ptx_region){BASE + number * STEP, buffers[number].size, buffers[number].bytes,
+                                buffers[number].written};
   return true;
 }
 
@@ -59,6 +65,24 @@ static void print(void *user, const char *text, size_t length) {
     else fputc(text[i], stdout);
   }
   fputc('\n', stdout);
+}
+
+static void report(void *user, const struct ptx_finding *f) {
+  (void)user;
+  if (f->check == 0) {
+    printf("finding rest %" PRIu64 "\n", f->rest);
+    return;
+  }
+  printf("finding %s %s %s %s line %u block %u,%u,%u thread %u,%u,%u bytes %u address 0x%" PRIx64,
+         f->check == PTX_CHECK_RACE ? "race" : "init", f->kernel, f->instruction, f->space, f->line,
+         f->block[0], f->block[1], f->block[2], f->thread[0], f->thread[1], f->thread[2], f->bytes,
+         f->address);
+  if (f->check == PTX_CHECK_RACE) {
+    printf(" %s after %s line %u thread %u,%u,%u", f->writes ? "write" : "read",
+           f->other_writes ? "write" : "read", f->other_line, f->other_thread[0], f->other_thread[1],
+           f->other_thread[2]);
+  }
+  putchar('\n');
 }
 
 static unsigned char *aligned(uint64_t size) {
@@ -188,6 +212,9 @@ static void launch(char *rest) {
                          .timeout = limit_ms * 1000000ull,
                          .cooperative = cooperative != 0,
                          .stack_limit = stack_limit,
+                         .checks = checks,
+                         .most_findings = most,
+                         .report = report,
                          .workspace = workspace};
   unsigned repeat = 1;
   char *colon = strstr(rest, " :");
@@ -252,6 +279,17 @@ int main(void) {
         free(bytes);
       }
       printf("ok %u\n", number);
+    } else if (strcmp(word, "fresh") == 0) {
+      unsigned number = add_buffer(strtoull(rest, NULL, 0));
+      buffers[number].written = aligned(buffers[number].size);
+      printf("ok %u\n", number);
+    } else if (strcmp(word, "check") == 0) {
+      checks = (strstr(rest, "race") != NULL ? PTX_CHECK_RACE : 0u) |
+               (strstr(rest, "init") != NULL ? PTX_CHECK_INIT : 0u);
+      puts("ok");
+    } else if (strcmp(word, "most") == 0) {
+      most = (uint32_t)strtoul(rest, NULL, 0);
+      puts("ok");
     } else if (strcmp(word, "heap") == 0) {
       uint64_t size = strtoull(rest, NULL, 0);
       heap_buffer = add_buffer(size);
@@ -290,7 +328,10 @@ int main(void) {
     fflush(stdout);
   }
   free(line);
-  for (unsigned i = 0; i < buffer_count; i++) free(buffers[i].bytes);
+  for (unsigned i = 0; i < buffer_count; i++) {
+    free(buffers[i].bytes);
+    free(buffers[i].written);
+  }
   ptx_heap_free(heap);
   ptx_pool_free(pool);
   ptx_module_free(module);

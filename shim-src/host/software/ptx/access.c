@@ -10,6 +10,7 @@ static unsigned char *in_one(const struct place *at, uint32_t mask, uint32_t byt
   const struct ptx_instruction *in = at->in;
   const struct launch_state *l = at->worker->launch;
   const struct warp *warp = at->warp;
+  if (warp->block->check != NULL) return NULL; /* every access is looked at by itself */
   const unsigned char *address = ptx_operand(at, in->a);
   bool narrow = (in->m & ML_NARROW) != 0;
   uint64_t offset = in->u.offset, first;
@@ -51,7 +52,7 @@ static unsigned char *in_one(const struct place *at, uint32_t mask, uint32_t byt
       struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
       if (first - region->address >= region->size) {
         const struct ptx_launch *launch = l->launch;
-        struct ptx_region found;
+        struct ptx_region found = {0};
         if (launch->find == NULL || !launch->find(launch->user, first, &found)) return NULL;
         *region = found;
       }

@@ -109,7 +109,9 @@ static void access(struct parser *p, bool load) {
   in->space = (uint8_t)space;
   in->type = (uint8_t)type;
   in->size = (uint8_t)bytes;
-  in->m = narrow | (signed_type(type) ? ML_SIGNED : 0) | held << 4;
+  bool ordered = ptx_has(p, "volatile") || ptx_has(p, "relaxed") || ptx_has(p, "acquire") ||
+                 ptx_has(p, "release") || ptx_has(p, "mmio");
+  in->m = narrow | (signed_type(type) ? ML_SIGNED : 0) | held << 4 | (ordered ? ML_VOLATILE : 0);
   in->x = p->x_count;
   in->x_count = (uint16_t)count;
   uint32_t defined = load ? PTX_DEFINED : 0;

@@ -2,6 +2,7 @@
  * call. */
 #include <string.h>
 
+#include "host/software/ptx/check.h"
 #include "host/software/ptx/modes.h"
 #include "host/software/ptx/parser.h"
 
@@ -135,6 +136,7 @@ void ptx_finish_module(struct parser *p) {
   }
   m->kernels = ptx_take(p, m->kernel_count * sizeof *m->kernels);
   m->kernel_function = ptx_take(p, m->kernel_count * sizeof *m->kernel_function);
+  m->findings = ptx_take(p, m->kernel_count * sizeof *m->findings);
   uint32_t next = 0;
   for (uint32_t i = 0; i < m->function_count; i++) {
     struct ptx_function *f = m->functions[i];

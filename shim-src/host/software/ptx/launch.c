@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "host/software/ptx/check.h"
 #include "host/software/ptx/fpu.h"
 #include "host/software/ptx/warp.h"
 
@@ -38,6 +39,7 @@ static void free_block(struct block *block) {
       split = next;
     }
   }
+  ptx_check_free(block->check);
   free(block->warps);
   free(block->shared);
   free(block->local);
@@ -62,7 +64,9 @@ static struct block *new_block(struct worker *worker) {
   void *stack = NULL;
   if (local > 0 && posix_memalign(&stack, 64, local) != 0) stack = NULL;
   block->local = stack;
-  if (block->warps == NULL || block->shared == NULL || (local > 0 && block->local == NULL)) {
+  if (l->launch->checks != 0) block->check = ptx_check_new(l, block->warp_count);
+  if (block->warps == NULL || block->shared == NULL || (local > 0 && block->local == NULL) ||
+      (l->launch->checks != 0 && block->check == NULL)) {
     free_block(block);
     return NULL;
   }
@@ -94,6 +98,7 @@ static bool begin_block(struct block *block, uint64_t number) {
   block->live = block->threads;
   block->next_warp = 0;
   memset(block->barriers, 0, sizeof block->barriers);
+  if (block->check != NULL) ptx_check_begin(block);
   uint32_t kernel = l->module->kernel_function[l->info - l->module->kernels];
   for (uint32_t w = 0; w < block->warp_count; w++) {
     struct warp *warp = &block->warps[w];
@@ -345,7 +350,8 @@ enum ptx_status ptx_launch(const struct ptx_module *module, uint32_t kernel, con
   const struct ptx_kernel_info *info = &module->kernels[kernel];
   if (check(launch, info, fault) != PTX_OK) return PTX_BAD_LAUNCH;
   const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
-  struct launch_state l = {.module = module, .kernel = f, .info = info, .launch = launch};
+  struct launch_state l = {
+      .module = module, .kernel = f, .info = info, .launch = launch, .findings = &module->findings[kernel]};
   l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
   l.dynamic_offset = (info->static_shared + 15) / 16 * 16;
   l.shared_bytes = l.dynamic_offset + launch->dynamic_shared;
@@ -371,6 +377,7 @@ enum ptx_status ptx_launch(const struct ptx_module *module, uint32_t kernel, con
     pthread_mutex_unlock(&pool->lock);
   }
   pthread_mutex_destroy(&l.lock);
+  if (launch->checks != 0) ptx_check_end(&l);
   *fault = l.fault;
   return l.fault.status;
 }

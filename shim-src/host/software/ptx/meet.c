@@ -1,6 +1,7 @@
 /* Where threads wait for each other: barriers of a block, operations with a member mask. */
 #include <string.h>
 
+#include "host/software/ptx/check.h"
 #include "host/software/ptx/warp.h"
 
 /* Threads that came to a barrier may all be there now. */
@@ -41,8 +42,10 @@ static void settle_barrier(struct block *block, uint32_t number) {
       }
       split->state = SPLIT_READY;
       split->pc++;
+      if (block->check != NULL) ptx_check_pass(warp, number, barrier->expected == 0);
     }
   }
+  if (block->check != NULL) ptx_check_open(block, number);
   *barrier = (struct barrier){0};
 }
 
@@ -65,6 +68,7 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
   uint32_t came = (uint32_t)__builtin_popcount(mask);
   /* Counts are of whole warps: lanes that do not exist or have ended count with the last that come. */
   if (expected > 0 && (mask | warp->exited | ~warp->exists) == FULL) came = PTX_LANES;
+  if (warp->block->check != NULL) ptx_check_arrive(warp, id);
   b->expected = expected;
   b->arrived += came;
   if ((in->m & 7) >= BAR_POPC) {
@@ -98,6 +102,9 @@ void ptx_together(const struct place *at, uint32_t mask) {
       break;
     case K_ELECT:
       ptx_elect(at, mask);
+      break;
+    case K_WARP_BARRIER:
+      if (at->warp->block->check != NULL) ptx_check_met(at->warp, mask);
       break;
     default:
       break;

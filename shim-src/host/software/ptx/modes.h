@@ -6,7 +6,7 @@
 #define ML_NARROW 1u /* the address has 32 bits */
 #define ML_SIGNED 2u
 #define ML_REGISTER(m) ((m) >> 4 & 15u) /* bytes of each register */
-#define ML_VOLATILE 256u
+#define ML_VOLATILE 256u                /* or relaxed, acquire, release: other threads are reckoned with */
 
 enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS };
 #define MA_OPERATION(m) ((m) >> 4 & 15u)

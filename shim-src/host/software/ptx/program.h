@@ -170,6 +170,7 @@ struct ptx_module {
   uint32_t function_count, function_room;
   struct ptx_kernel_info *kernels;
   uint32_t *kernel_function;
+  struct ptx_kernel_findings *findings; /* of each kernel, what checks have told */
   uint32_t kernel_count;
   struct ptx_global_info *globals;
   uint32_t global_count, global_room;

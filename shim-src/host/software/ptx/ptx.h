@@ -21,6 +21,8 @@ struct ptx_region {
   uint64_t address;
   uint64_t size;
   unsigned char *bytes; /* aligned to 16 at least wherever `address` is */
+  /* A byte for each that is not 0 once it was written, kept by who checks; NULL: all is taken as written. */
+  unsigned char *written;
 };
 
 /* Finds the region that holds `address`; false when there is none. Called from several threads at a time;
@@ -107,6 +109,28 @@ struct ptx_fault {
   char text[200]; /* what happened, in words */
 };
 
+enum { PTX_CHECK_RACE = 1, PTX_CHECK_INIT = 2 };
+
+/* What a check has found; or, with check 0, how much more there was that was not told. */
+struct ptx_finding {
+  uint32_t check;
+  const char *kernel;
+  const char *space;    /* "shared", "local" or "global" */
+  char instruction[32]; /* "ld.shared.f32" */
+  bool writes;          /* else it reads */
+  uint32_t line;        /* in the module's text */
+  uint32_t block[3];
+  uint32_t thread[3];
+  uint64_t address; /* within the space */
+  uint32_t bytes;
+  /* of a race: the access before */
+  bool other_writes;
+  uint32_t other_line;
+  uint32_t other_thread[3];
+  uint64_t rest; /* of the kernel, since its module was loaded */
+};
+typedef void ptx_report(void *user, const struct ptx_finding *finding);
+
 struct ptx_launch {
   uint32_t grid[3];
   uint32_t block[3];
@@ -125,6 +149,9 @@ struct ptx_launch {
   /* Address of 8 bytes of device memory, zero, for launches whose blocks wait for each other (cooperative
    * groups count there); 0: none, and grid.sync() traps. */
   uint64_t workspace;
+  uint32_t checks;        /* PTX_CHECK_*; the launch goes on whatever they find */
+  uint32_t most_findings; /* told of one kernel, at different places; 0: 10 */
+  ptx_report *report;     /* called under a lock */
 };
 
 /* Carries a launch out and returns when it is over. Streams are the caller's to order. */

@@ -1,6 +1,7 @@
 /* Where an address lies: device memory by regions, shared and local memory by windows. */
 #include <stdio.h>
 
+#include "host/software/ptx/check.h"
 #include "host/software/ptx/warp.h"
 
 /* The addresses of all lanes. */
@@ -39,22 +40,27 @@ static unsigned char *in_local(const struct place *at, uint32_t lane, uint64_t o
     return NULL;
   }
   uint64_t thread = (uint64_t)at->warp->number * PTX_LANES + lane;
+  if (at->warp->block->check != NULL) ptx_check_local(at, lane, thread * l->local_bytes + offset, bytes);
   return at->warp->block->local + thread * l->local_bytes + offset;
 }
 
 unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes) {
   struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
   uint64_t offset = address - region->address;
-  if (offset < region->size && bytes <= region->size - offset) return region->bytes + offset;
-  const struct ptx_launch *launch = at->worker->launch->launch;
-  struct ptx_region found;
-  if (launch->find == NULL || !launch->find(launch->user, address, &found) || address < found.address ||
-      address - found.address >= found.size || bytes > found.size - (address - found.address)) {
-    ptx_refuse_access(at, PTX_ILLEGAL_ADDRESS, lane, address, bytes, "is outside of device memory");
-    return NULL;
+  if (offset >= region->size || bytes > region->size - offset) {
+    const struct ptx_launch *launch = at->worker->launch->launch;
+    struct ptx_region found = {0};
+    if (launch->find == NULL || !launch->find(launch->user, address, &found) || address < found.address ||
+        address - found.address >= found.size || bytes > found.size - (address - found.address)) {
+      ptx_refuse_access(at, PTX_ILLEGAL_ADDRESS, lane, address, bytes, "is outside of device memory");
+      return NULL;
+    }
+    *region = found;
+    offset = address - found.address;
   }
-  *region = found;
-  return found.bytes + (address - found.address);
+  if (at->warp->block->check != NULL)
+    ptx_check_global(at, lane, address, bytes, region->written == NULL ? NULL : region->written + offset);
+  return region->bytes + offset;
 }
 
 unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
@@ -86,6 +92,8 @@ unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_
                           "is outside of the block's shared memory");
         return NULL;
       }
+      if (at->warp->block->check != NULL)
+        ptx_check_shared(at, lane, offset, bytes, at->warp->block->shared + offset);
       return at->warp->block->shared + offset;
     case S_LOCAL:
       return in_local(at, lane, offset, bytes, address);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/software/ptx/check.h"
 #include "host/software/ptx/warp.h"
 
 #define MAX_FRAME_BYTES ((uint64_t)256 << 20) /* of one worker */
@@ -94,6 +95,7 @@ void ptx_arrive(struct split *split, uint32_t lanes) {
 }
 
 void ptx_leave(struct warp *warp, struct split *split, uint32_t lanes) {
+  if (warp->block->check != NULL) ptx_check_gone(warp);
   warp->exited |= lanes;
   warp->block->live -= (uint32_t)__builtin_popcount(lanes);
   split->mask &= ~lanes;

@@ -72,6 +72,7 @@ struct block {
   unsigned char *shared;
   unsigned char *local;
   struct barrier barriers[PTX_BARRIERS];
+  struct block_check *check; /* NULL: nothing is checked */
   uint32_t next_warp;
   struct block *next;
 };
@@ -83,6 +84,7 @@ struct launch_state {
   const struct ptx_launch *launch;
   uint32_t shared_bytes, dynamic_offset;
   uint32_t local_bytes; /* a thread */
+  struct ptx_kernel_findings *findings;
   uint64_t blocks, next_block;
   uint64_t deadline; /* monotonic nanoseconds; 0: none */
   uint64_t begun;

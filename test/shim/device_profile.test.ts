@@ -18,10 +18,12 @@ describe('the device profiles that are shipped', () => {
     h200: ['NVIDIA H200', '9.0', 132, 1980, 3201, 6144, 62914560, '2335'],
     l40s: ['NVIDIA L40S', '8.9', 142, 2520, 9001, 384, 100663296, '26b9'],
     'rtx-4090': ['NVIDIA GeForce RTX 4090', '8.9', 128, 2520, 10501, 384, 75497472, '2684'],
+    'a100-40gb': ['NVIDIA A100-SXM4-40GB', '8.0', 108, 1410, 1215, 5120, 41943040, '20b0'],
+    p40: ['Tesla P40', '6.1', 30, 1531, 3615, 384, 3145728, '1b38'],
     t4: ['Tesla T4', '7.5', 40, 1590, 5001, 256, 4194304, '1eb8'],
   } as const;
 
-  it('shipped are exactly the five that are known', async () => {
+  it('shipped are exactly the seven that are known', async () => {
     const files = (await readdir(DIRECTORY)).filter((name) => name !== 'device.schema.json').sort();
     assert.deepEqual(
       files,

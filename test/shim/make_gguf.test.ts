@@ -32,13 +32,13 @@ const decoders: Readonly<Record<WeightType, (data: Buffer) => number[]>> = {
 
 describe('the tiny model', () => {
   it('is the same for the same options, and another for others', () => {
-    const options = { type: 'q4_0', layers: 2, seed: 7 } as const;
+    const options = { type: 'q4_0', seed: 7 } as const;
     assert.deepEqual(makeGguf(options), makeGguf(options));
     assert.notDeepEqual(makeGguf(options), makeGguf({ ...options, seed: 8 }));
   });
 
   it('has no token with a byte from 0x80 up but the mark for a space', () => {
-    const model = makeGguf({ type: 'q4_0', layers: 1, seed: 1 }).toString('latin1');
+    const model = makeGguf({ type: 'q4_0', seed: 1 }).toString('latin1');
     assert.doesNotMatch(model, /<0x[89A-F][0-9A-F]>/);
     assert.match(model, /<0x7E>/);
   });

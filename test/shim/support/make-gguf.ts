@@ -1,43 +1,46 @@
 /**
- * A tiny llama model with random weights, the same bytes for the same options: something real for llama.cpp to
- * load, small enough to make on the spot. What it writes is noise, but always ASCII: a vocabulary with the
+ * A tiny llama model (tiny_weights.ts says which), the same bytes for the same options: something real for
+ * llama.cpp to load, small enough to make on the spot. What it writes is always ASCII: a vocabulary with the
  * bytes 0x80-0xFF can end a stream early with half a character.
  *
- * node dist/test/shim/support/make-gguf.js FILE [f16|q4_0|q8_0|q4_k] [LAYERS]
+ * node dist/test/shim/support/make-gguf.js FILE [f16|q4_0|q8_0|q4_k] [WORD...]
+ *
+ * With WORDs, each another one: a model that has learnt that sentence by heart.
  */
 import { writeFileSync } from 'node:fs';
 import { argv, exit, stderr } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { encodeWeights, FORMATS, type WeightType } from './gguf_blocks.js';
+import {
+  FREQUENCY_BASE,
+  HEADS,
+  INNER,
+  KEY_HEADS,
+  LAYERS,
+  tinyWeights,
+  VOCABULARY,
+  WIDTH,
+} from './tiny_weights.js';
 
 export interface ModelOptions {
   readonly type: WeightType;
-  readonly layers: number;
   readonly seed: number;
+  /** Words of a sentence to be known by heart, each another one. It follows the token that begins a text. */
+  readonly sentence?: readonly string[];
 }
 
-const WIDTH = 256;
-const INNER = 512;
-const HEADS = 4;
-const KEY_HEADS = 2;
 const CONTEXT = 512;
-const VOCABULARY = 256;
 const ALIGNMENT = 32;
 const F32 = 0;
-
-/** Mulberry32: 32 bits of state, good enough for noise, and the same everywhere. */
-function randomNumbers(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
-  };
-}
+const BEGIN = 1;
+const END = 2;
 
 /** Kinds of tokens in a file: 1 normal, 2 unknown, 3 control, 6 byte. */
-function vocabulary(): { readonly tokens: string[]; readonly kinds: number[]; readonly scores: number[] } {
+function vocabulary(words: readonly string[]): {
+  readonly tokens: string[];
+  readonly kinds: number[];
+  readonly scores: number[];
+} {
   const tokens = ['<unk>', '<s>', '</s>'];
   const kinds = [2, 3, 3];
   const add = (token: string, kind: number): void => {
@@ -47,6 +50,7 @@ function vocabulary(): { readonly tokens: string[]; readonly kinds: number[]; re
   };
   for (const byte of [0x09, 0x0a, ...Array.from({ length: 0x5f }, (_, i) => 0x20 + i)])
     add(`<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`, 6);
+  for (const word of words) add(`▁${word}`, 1);
   add('▁', 1);
   const letters = 'etaoinshrdlucmwfgypbvk';
   for (const letter of letters) add(letter, 1);
@@ -114,56 +118,48 @@ interface Tensor {
   readonly data: Buffer;
 }
 
-function makeTensors({ type, layers, seed }: ModelOptions): Tensor[] {
-  const random = randomNumbers(seed);
-  const weights = (name: string, columns: number, rows: number): Tensor => {
-    // Four uniform numbers are nearly normal; the spread keeps activations about as large as they came.
-    const spread = Math.sqrt(3 / columns);
-    const values = Float32Array.from(
-      { length: columns * rows },
-      () => (random() + random() + random() + random() - 2) * spread,
-    );
-    return { name, shape: [columns, rows], type: FORMATS[type].tensor, data: encodeWeights(type, values) };
-  };
+function makeTensors({ type, seed, sentence = [] }: ModelOptions): Tensor[] {
+  const { tokens } = vocabulary(sentence);
+  const known = sentence.map((word) => tokens.indexOf(`▁${word}`));
+  const memory = known.length === 0 ? [] : [BEGIN, ...known, END];
+  if (new Set(memory).size !== memory.length || known.includes(-1))
+    throw new RangeError(`not a sentence of different words, few enough: ${sentence.join(' ')}`);
   const ones = (name: string): Tensor => ({
     name,
     shape: [WIDTH],
     type: F32,
     data: Buffer.concat(Array.from({ length: WIDTH }, () => f32(1))),
   });
-  const keys = (WIDTH / HEADS) * KEY_HEADS;
   return [
-    weights('token_embd.weight', WIDTH, VOCABULARY),
-    ...Array.from({ length: layers }, (_, layer) => [
+    ...tinyWeights(seed, memory).map(({ name, rows, columns, values }) => ({
+      name,
+      shape: [columns, rows],
+      type: FORMATS[type].tensor,
+      data: encodeWeights(type, values),
+    })),
+    ...Array.from({ length: LAYERS }, (_, layer) => [
       ones(`blk.${layer}.attn_norm.weight`),
-      weights(`blk.${layer}.attn_q.weight`, WIDTH, WIDTH),
-      weights(`blk.${layer}.attn_k.weight`, WIDTH, keys),
-      weights(`blk.${layer}.attn_v.weight`, WIDTH, keys),
-      weights(`blk.${layer}.attn_output.weight`, WIDTH, WIDTH),
       ones(`blk.${layer}.ffn_norm.weight`),
-      weights(`blk.${layer}.ffn_gate.weight`, WIDTH, INNER),
-      weights(`blk.${layer}.ffn_up.weight`, WIDTH, INNER),
-      weights(`blk.${layer}.ffn_down.weight`, INNER, WIDTH),
     ]).flat(),
     ones('output_norm.weight'),
-    weights('output.weight', WIDTH, VOCABULARY),
   ];
 }
 
-function makeFacts({ type, layers }: ModelOptions): [string, Value][] {
-  const { tokens, kinds, scores } = vocabulary();
+function makeFacts({ type, sentence = [] }: ModelOptions): [string, Value][] {
+  const { tokens, kinds, scores } = vocabulary(sentence);
   return [
     ['general.architecture', { text: 'llama' }],
-    ['general.name', { text: `vgpu tiny noise ${type}` }],
+    ['general.name', { text: `vgpu toy ${type}` }],
     ['general.alignment', { u32: ALIGNMENT }],
     ['general.file_type', { u32: FORMATS[type].file }],
     ['llama.context_length', { u32: CONTEXT }],
     ['llama.embedding_length', { u32: WIDTH }],
-    ['llama.block_count', { u32: layers }],
+    ['llama.block_count', { u32: LAYERS }],
     ['llama.feed_forward_length', { u32: INNER }],
     ['llama.attention.head_count', { u32: HEADS }],
     ['llama.attention.head_count_kv', { u32: KEY_HEADS }],
     ['llama.attention.layer_norm_rms_epsilon', { f32: 1e-5 }],
+    ['llama.rope.freq_base', { f32: FREQUENCY_BASE }],
     ['llama.rope.dimension_count', { u32: WIDTH / HEADS }],
     ['llama.vocab_size', { u32: VOCABULARY }],
     ['tokenizer.ggml.model', { text: 'llama' }],
@@ -171,8 +167,8 @@ function makeFacts({ type, layers }: ModelOptions): [string, Value][] {
     ['tokenizer.ggml.scores', { f32s: scores }],
     ['tokenizer.ggml.token_type', { i32s: kinds }],
     ['tokenizer.ggml.unknown_token_id', { u32: 0 }],
-    ['tokenizer.ggml.bos_token_id', { u32: 1 }],
-    ['tokenizer.ggml.eos_token_id', { u32: 2 }],
+    ['tokenizer.ggml.bos_token_id', { u32: BEGIN }],
+    ['tokenizer.ggml.eos_token_id', { u32: END }],
   ];
 }
 
@@ -202,12 +198,12 @@ export function isWeightType(word: string): word is WeightType {
 }
 
 function main(words: readonly string[]): number {
-  const [file, type = 'f16', layers = '2'] = words;
-  if (file === undefined || !isWeightType(type) || !/^[1-9]\d?$/.test(layers)) {
-    stderr.write('usage: make-gguf.js FILE [f16|q4_0|q8_0|q4_k] [LAYERS]\n');
+  const [file, type = 'f16', ...sentence] = words;
+  if (file === undefined || !isWeightType(type)) {
+    stderr.write('usage: make-gguf.js FILE [f16|q4_0|q8_0|q4_k] [WORD...]\n');
     return 2;
   }
-  writeFileSync(file, makeGguf({ type, layers: Number(layers), seed: 20_260_101 }));
+  writeFileSync(file, makeGguf({ type, seed: 20_260_101, sentence }));
   return 0;
 }
 

@@ -1,7 +1,7 @@
 // What is measured and what it is compared with: samples taken in turn, A B A B, so that whatever else the
 // machine does meets both alike. The number that counts is the ratio.
 
-export type Unit = 'ms' | 'us' | 'GB/s' | 'calls';
+export type Unit = 'ms' | 'us' | 'GB/s' | 'calls' | 'tokens/s';
 
 export interface Series {
   readonly name: string;
@@ -31,6 +31,8 @@ export interface Entry {
   readonly what: string;
   /** Rounds unless --runs says otherwise. */
   readonly runs: number;
+  /** Why it cannot be measured here; left out: it always can. */
+  readonly missing?: string | false;
   measure(runs: number): Promise<readonly Comparison[]>;
 }
 

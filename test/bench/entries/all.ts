@@ -1,5 +1,6 @@
 import type { Entry } from '../measure.js';
 import { fromBare } from './from-bare.js';
+import { llm } from './llm.js';
 import { nothingToDo } from './nothing-to-do.js';
 import { repair } from './repair.js';
 import { shimCalls, shimCopies, shimStart } from './shim.js';
@@ -14,4 +15,5 @@ export const entries: readonly Entry[] = [
   shimStart,
   shimCalls,
   shimCopies,
+  llm,
 ];

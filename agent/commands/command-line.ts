@@ -7,6 +7,7 @@ import { jsonDocument, jsonLine } from '../output/json.js';
 import { type Sink, streamSink } from '../output/streams.js';
 import { styleFor } from '../output/style.js';
 import { terminalTalk } from '../output/terminal.js';
+import { terminalAsk } from '../wizard/prompt.js';
 import { daemonCommand } from './daemon.js';
 import { doctorCommand } from './doctor.js';
 import { explainLogCommand } from './explain-log.js';
@@ -17,6 +18,7 @@ import { metricsCommand } from './metrics.js';
 import { examples } from './options.js';
 import { planCommand } from './plan.js';
 import { questioner } from './question.js';
+import { setupCommand } from './setup.js';
 import { statusCommand } from './status.js';
 import type { Outcome, Run } from './types.js';
 import { uninstallCommand } from './uninstall.js';
@@ -52,21 +54,34 @@ export async function runCommandLine(argv: readonly string[], self: ProcessLike)
   const run: Run = async (work, { stoppable = false } = {}) => {
     const options = program.opts<GlobalOptions>();
     const style = (sink: Sink) =>
-      styleFor({ isTty: sink.isTty, columns: sink.columns, wanted: options.color, env: self.env });
+      styleFor({
+        isTty: sink.isTty,
+        get columns() {
+          return sink.columns;
+        },
+        wanted: options.color,
+        env: self.env,
+      });
     const json = options.json === true;
     const verbose = options.verbose === true;
     const volume = options.quiet === true ? 'quiet' : verbose ? 'verbose' : 'normal';
-    const talk = terminalTalk(err, style(err), volume);
+    const errStyle = style(err);
+    const dumb = self.env['TERM'] === 'dumb';
+    const talk = terminalTalk(dumb ? inLines(err) : err, errStyle, volume);
     const stop = stoppable ? interruption() : neverStopped();
+    const terminal = { stdin: self.stdin, stderr: self.stderr, style: errStyle, signal: stop.signal };
+    const someone = self.stdin.isTTY === true && self.stderr.isTTY === true;
     try {
       const outcome = await work({
         talk,
         signal: stop.signal,
         isRoot: self.getuid?.() === 0,
         ask: questioner(self, talk),
+        dialogue: someone ? terminalAsk({ ...terminal, dumb }) : null,
         stdin: self.stdin,
         stream: (document, text) => out.write(`${json ? jsonLine(document) : text}\n`),
         say: (text) => err.write(`${text}\n`),
+        show: (text) => err.write(`${text(errStyle)}\n`),
         json,
       });
       talk.pause();
@@ -99,6 +114,11 @@ export async function runCommandLine(argv: readonly string[], self: ProcessLike)
   return exitCode;
 }
 
+/** For a terminal that cannot take back what was written: no line is drawn twice. */
+function inLines(sink: Sink): Sink {
+  return { isTty: false, columns: sink.columns, write: sink.write, flush: sink.flush };
+}
+
 function describe(program: Command, run: Run, out: Sink): void {
   program
     .description("Runs this guest's CUDA programs, Ollama first, on its host's GPU.")
@@ -110,6 +130,7 @@ function describe(program: Command, run: Run, out: Sink): void {
     .addHelpText(
       'after',
       examples(
+        ['sudo vgpu-agent setup', 'by question and answer'],
         ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and prove it'],
         ['vgpu-agent plan', 'what would be changed, as a diff'],
         ['sudo vgpu-agent verify', 'is it on the GPU now?'],
@@ -118,6 +139,7 @@ function describe(program: Command, run: Run, out: Sink): void {
       ),
     );
   for (const command of [
+    setupCommand(run),
     installCommand(run),
     planCommand(run),
     statusCommand(run),
@@ -174,6 +196,7 @@ function fail(error: unknown, { json, verbose, out, err, style }: Failing): Exit
 function usageError(error: unknown, argv: readonly string[]): unknown {
   if (!(error instanceof CommanderError)) return error;
   const known = [
+    'setup',
     'install',
     'plan',
     'status',

@@ -2,6 +2,7 @@
 import type { ExitCode } from '../errors.js';
 import type { Style } from '../output/style.js';
 import type { Talk } from '../output/terminal.js';
+import type { Ask } from '../wizard/types.js';
 
 export interface CommandContext {
   readonly talk: Talk;
@@ -10,11 +11,15 @@ export interface CommandContext {
   readonly isRoot: boolean;
   /** Asks a person yes or no; null when there is nobody to ask (no terminal). */
   readonly ask: ((question: string) => Promise<boolean>) | null;
+  /** Asks the wizard's questions; null when there is nobody to ask. */
+  readonly dialogue: Ask | null;
   readonly stdin: NodeJS.ReadableStream;
   /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */
   readonly stream: (document: object, text: string) => void;
   /** Prints a line on standard error, whatever the volume: a service's own words. */
   readonly say: (text: string) => void;
+  /** As `say`, in the style of standard error. */
+  readonly show: (text: (style: Style) => string) => void;
   /** `--json` was given. */
   readonly json: boolean;
 }

@@ -1,4 +1,5 @@
 /** From the probe's process to what it found. */
+import { noHostIn } from '../machine/probe.js';
 import { parseProbeReport } from '../machine/probe-report.js';
 import type { ProbeResult, ProbeRun } from './types.js';
 
@@ -16,6 +17,5 @@ export function probeResult(run: ProbeRun): ProbeResult {
   if ((run.exitCode === 0) !== report.ok) {
     return { kind: 'crashed', message: `vgpu-probe says ok=${report.ok} but exits with ${run.exitCode}` };
   }
-  const noHost = /^.{0,80}?no host: (.*)$/m.exec(run.stderr)?.[1]?.trim() ?? null;
-  return { kind: 'answered', report, milliseconds: run.milliseconds, noHost };
+  return { kind: 'answered', report, milliseconds: run.milliseconds, noHost: noHostIn(run.stderr) };
 }

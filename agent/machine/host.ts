@@ -32,8 +32,10 @@ function sourceOf(shim: HostQuestion['shim'], name: string): string | null {
 
 function judge(answer: Awaited<ReturnType<typeof askProbe>>): HostFacts['answer'] {
   if (answer.kind === 'failed') return { kind: 'unreachable', message: answer.message };
-  const { report, milliseconds } = answer;
+  const { report, milliseconds, noHost } = answer;
   const [device] = report.devices;
-  if (!report.ok || device === undefined) return { kind: 'unreachable', message: describeFailure(report) };
+  if (!report.ok || device === undefined) {
+    return { kind: 'unreachable', message: noHost ?? describeFailure(report) };
+  }
   return { kind: 'answers', device: device.name, simulated: report.simulated, milliseconds };
 }

@@ -16,7 +16,13 @@ export interface ProbeQuestion {
 }
 
 export type ProbeAnswer =
-  | { readonly kind: 'report'; readonly report: ProbeReport; readonly milliseconds: number }
+  | {
+      readonly kind: 'report';
+      readonly report: ProbeReport;
+      readonly milliseconds: number;
+      /** What our shim said of the transport, without its prefix; null: nothing. */
+      readonly noHost: string | null;
+    }
   | { readonly kind: 'failed'; readonly message: string };
 
 /** The probe ends itself at its time-out; this is how much later it is ended. */
@@ -32,20 +38,28 @@ export async function askProbe(runner: CommandRunner, question: ProbeQuestion): 
       program,
       ['--library', library, '--json', '--timeout', String(timeoutMs / 1000)],
       {
-        env: host === null ? environment : { ...environment, VGPU_HOST: host },
+        // The shim's own word on why there is no host comes on standard error, and only when it is asked.
+        env: host === null ? environment : { ...environment, VGPU_HOST: host, VGPU_LOG: 'stderr' },
         timeoutMs: timeoutMs + graceMs,
       },
     );
     const milliseconds = Math.round(performance.now() - started);
     if (result.timedOut) return { kind: 'failed', message: `${program} did not end within ${timeoutMs} ms` };
     const parsed = parseProbeReport(result.stdout.toString('utf8'));
-    if (!('problem' in parsed)) return { kind: 'report', report: parsed, milliseconds };
     const said = result.stderr.toString('utf8').trim();
+    if (!('problem' in parsed)) {
+      return { kind: 'report', report: parsed, milliseconds, noHost: noHostIn(said) };
+    }
     return { kind: 'failed', message: said === '' ? parsed.problem : said };
   } catch (error) {
     if (error instanceof VgpuError) return { kind: 'failed', message: error.message };
     throw error;
   }
+}
+
+/** `no host: ...` of our shim, without that prefix. */
+export function noHostIn(stderr: string): string | null {
+  return /^.{0,80}?no host: (.*)$/m.exec(stderr)?.[1]?.trim() ?? null;
 }
 
 /** Why a report is not ok, in a sentence. */

@@ -1,4 +1,4 @@
-/** Colour and width, decided once for a stream and handed on. */
+/** Colour and width of a stream. */
 
 export interface Style {
   /** Columns to wrap prose at; without limit where no terminal is, so that a line stays one for grep. */
@@ -12,6 +12,7 @@ export interface Style {
 
 export interface StyleOptions {
   readonly isTty: boolean;
+  /** Read whenever it counts: a terminal may get another size. */
   readonly columns: number | undefined;
   /** `--no-color` was not given. */
   readonly wanted: boolean;
@@ -32,9 +33,11 @@ export function styleFor(options: StyleOptions): Style {
     (text: string): string =>
       colour && text !== '' ? `\u001b[${open}m${text}\u001b[${close}m` : text;
   return {
-    width: options.isTty
-      ? Math.min(widest, Math.max(narrowest, options.columns ?? usual))
-      : Number.POSITIVE_INFINITY,
+    get width() {
+      return options.isTty
+        ? Math.min(widest, Math.max(narrowest, options.columns ?? usual))
+        : Number.POSITIVE_INFINITY;
+    },
     bold: paint(1, 22),
     dim: paint(2, 22),
     good: paint(32, 39),

@@ -15,6 +15,8 @@ export interface Talk {
   readonly emit: Emit;
   /** Takes the spinning line away, for a question or for the result. */
   pause(): void;
+  /** From now on every step that is done stays on the screen as a line of its own. */
+  keepSteps(): void;
 }
 
 const frames = ['|', '/', '-', '\\'];
@@ -32,6 +34,7 @@ export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () =
   let activity: Activity | null = null;
   let frame = 0;
   let shown = false;
+  let stepsStay = !sink.isTty;
   let timer: NodeJS.Timeout | null = null;
   let lastPlain = { text: '', at: 0 };
   // Two files may have the same trouble, and the plan warns of what applying it meets: once is enough.
@@ -104,7 +107,7 @@ export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () =
       case 'change-done':
         if (volume === 'verbose') {
           line(`${step(event, changeTitle(event.change))}: done, ${duration(event.milliseconds)}`);
-        } else if (volume === 'normal' && !sink.isTty) line(step(event, changeTitle(event.change)));
+        } else if (volume === 'normal' && stepsStay) line(step(event, changeTitle(event.change)));
         return;
       case 'change-undone':
         if (volume !== 'quiet') line(`taken back: ${changeTitle(event.change)}`);
@@ -135,7 +138,11 @@ export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () =
     if (event.remedy !== null) line(`${indent}${wrap(oneLine(event.remedy), style.width, indent)}`);
   };
 
-  return { emit, pause };
+  const keepSteps = (): void => {
+    stepsStay = true;
+  };
+
+  return { emit, pause, keepSteps };
 }
 
 /** Phases of apply/ say what of; the verb is ours. */

@@ -79,6 +79,24 @@ export function loadProfile(name: string, places: ProfilePlaces = defaultProfile
   return profile;
 }
 
+/** Every profile that can be read, and what is wrong with those that cannot. */
+export function readableProfiles(places: ProfilePlaces = defaultProfilePlaces()): {
+  readonly profiles: readonly Profile[];
+  readonly problems: readonly VgpuError[];
+} {
+  const profiles: Profile[] = [];
+  const problems: VgpuError[] = [];
+  for (const { name } of listProfiles(places)) {
+    try {
+      profiles.push(loadProfile(name, places));
+    } catch (error) {
+      if (!(error instanceof VgpuError) || error.kind !== 'profile') throw error;
+      problems.push(error);
+    }
+  }
+  return { profiles, problems };
+}
+
 /** Checks the text of one profile; `file` is what errors call it. */
 export function parseProfile(text: string, file: string, validate: ProfileValidator): Profile {
   const parsed = parseJson(text);

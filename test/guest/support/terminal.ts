@@ -15,12 +15,17 @@ export async function whyNoTerminal(): Promise<string | false> {
   );
 }
 
+/** Where the newest terminal of a guest writes its own name. */
+const ttyFile = '/run/terminal-tty';
+
 /** One pane of 80 columns, whose program runs in the guest. */
 export class Terminal {
   readonly #tmux: readonly string[];
+  readonly #guest: Guest;
 
-  private constructor(tmux: readonly string[]) {
+  private constructor(tmux: readonly string[], guest: Guest) {
     this.#tmux = tmux;
+    this.#guest = guest;
   }
 
   /** Starts `command` (a shell's line) in the guest on a terminal of its own; it is closed after `t`. */
@@ -32,7 +37,7 @@ export class Terminal {
       rmSync(directory, { recursive: true });
     });
     // nsenter gives the program no controlling terminal of the guest: script makes one there.
-    const inside = `trap : INT; stty cols ${columns} rows 50; ${command}; echo "exit status $?"; sleep 60`;
+    const inside = `trap : INT; tty >${ttyFile}; stty cols ${columns} rows 50; ${command}; echo "exit status $?"; sleep 60`;
     const line = [
       join(repository, 'scripts/guest'),
       ...['run', guest.name, '--', 'env', 'TERM=tmux-256color', 'script', '-qec', inside, '/dev/null'],
@@ -42,7 +47,7 @@ export class Terminal {
       ...['new-session', '-d', '-x', String(columns), '-y', '50', ...line, ';'],
       ...['set-option', 'history-limit', '5000'],
     ]);
-    return new Terminal(tmux);
+    return new Terminal(tmux, guest);
   }
 
   /** What stands on the screen now, above it too; a line that was wrapped by the terminal is one line. */
@@ -70,6 +75,18 @@ export class Terminal {
   /** Types keys, by tmux's names: `y`, `Enter`, `C-c`. */
   async type(...keys: readonly string[]): Promise<void> {
     await runOk('tmux', [...this.#tmux, 'send-keys', ...keys]);
+  }
+
+  /** Gives the newest terminal of the guest another width, as a person does who pulls at the window. */
+  async resize(columns: number): Promise<void> {
+    await runOk('tmux', [...this.#tmux, 'resize-window', '-x', String(columns), '-y', '50']);
+    const tty = (await this.#guest.read(ttyFile)).trim();
+    await this.#guest.must('stty', '-F', tty, 'cols', String(columns));
+  }
+
+  /** As `lines`, with the escape sequences that the colours came by. */
+  async painted(): Promise<string> {
+    return (await runOk('tmux', [...this.#tmux, 'capture-pane', '-e', '-p', '-S', '-5000'])).stdout;
   }
 
   /** Waits for the end of the command; gives its exit status and all that it left on the terminal. */

@@ -1,0 +1,17 @@
+/** Asks addresses for a host, with the shim that would be installed. */
+import { ContentCache } from '../machine/content.js';
+import { readHost } from '../machine/host.js';
+import { defaultShimDirectory, readShimBuild } from '../machine/shim-build.js';
+import type { HostFacts } from '../machine/types.js';
+import { spawnRunner } from '../run-command.js';
+
+/** Each question is bounded by `timeoutMs`; no answer is an answer. Throws a VgpuError when the shim is not built. */
+export function hostAsker(timeoutMs: number): (endpoint: string) => Promise<HostFacts['answer']> {
+  const runner = spawnRunner();
+  const contents = new ContentCache();
+  return async (endpoint) => {
+    const shim = await readShimBuild(defaultShimDirectory(), contents);
+    const sources = { flag: endpoint, environment: undefined, guestConf: null, defaultSocketExists: false };
+    return (await readHost(runner, { sources, shim, timeoutMs })).answer;
+  };
+}

@@ -1,0 +1,80 @@
+/** What the wizard finds out, asks and decides: data, so that any kind of terminal can ask it. */
+import type { HostFacts, LibraryCandidate } from '../machine/types.js';
+import type { Profile } from '../profile/types.js';
+
+/** A service here that one of the profiles describes. */
+export interface Consumer {
+  readonly profile: Profile;
+  /** Driver libraries here that are not ours. */
+  readonly libraries: readonly Pick<LibraryCandidate, 'path' | 'vendor' | 'ownerOfFile'>[];
+}
+
+/** A place where the host may be, and what was heard from there. */
+export interface HostSeen {
+  readonly endpoint: string;
+  /** Why it was tried: `VGPU_HOST`, `/etc/vgpu/guest.conf`, `the usual socket`, ... */
+  readonly from: string;
+  readonly answer: HostFacts['answer'];
+}
+
+/** What was found out before the first question. */
+export interface Found {
+  /** At least one. */
+  readonly consumers: readonly Consumer[];
+  readonly hosts: readonly HostSeen[];
+  /** What is installed already; null: nothing. */
+  readonly installed: {
+    readonly profile: string;
+    readonly endpoint: string;
+    readonly service: boolean;
+  } | null;
+}
+
+/** What is known so far of what the person wants. */
+export interface Answers {
+  readonly profile?: string;
+  readonly host?: string;
+  readonly service?: boolean;
+  /** The address is about to be typed. */
+  readonly typing?: true;
+}
+
+/** All that an install needs to know. */
+export interface Decision {
+  readonly profile: Profile;
+  readonly host: string;
+  readonly service: boolean;
+}
+
+export interface Choice {
+  readonly value: string;
+  /** A word or two. */
+  readonly label: string;
+  /** What it means, on one line with the label. */
+  readonly explanation: string;
+}
+
+export type Question =
+  | {
+      readonly kind: 'choice';
+      readonly id: 'consumer' | 'host' | 'service' | 'go';
+      readonly message: string;
+      readonly choices: readonly Choice[];
+      /** Value of the choice that Enter alone takes. */
+      readonly preselected: string;
+    }
+  | {
+      readonly kind: 'text';
+      readonly id: 'address';
+      readonly message: string;
+      /** What is wrong with this text; null: nothing. */
+      readonly problem: (text: string) => string | null;
+    };
+
+export type Answer = { readonly kind: 'answer'; readonly value: string } | { readonly kind: 'back' };
+
+/**
+ * Asks one question. Throws a VgpuError (`interrupted`) when the person stops. `back`: there is a question
+ * before this one to go back to.
+ */
+export type Ask = (question: Question, options: { readonly back: boolean }) => Promise<Answer>;

@@ -1,0 +1,73 @@
+/** What the wizard finds out and what it refuses before it asks, on facts that a test makes up. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { VgpuError } from '../../../agent/errors.js';
+import type { MachineFacts, UnitFacts } from '../../../agent/machine/types.js';
+import { planInstall } from '../../../agent/plan/install.js';
+import { loadProfile } from '../../../agent/profile/load.js';
+import { type FindOutEffects, findOut } from '../../../agent/wizard/find-out.js';
+import { facts } from '../plan/support.js';
+
+const profiles = [loadProfile('ollama'), loadProfile('llama-server')];
+
+function looking(
+  machine: Partial<MachineFacts> = {},
+  units: (name: string) => UnitFacts = (name) =>
+    name === 'ollama.service' ? facts().unit : { kind: 'absent', name },
+): FindOutEffects & { readonly asked: string[] } {
+  const asked: string[] = [];
+  return {
+    asked,
+    profiles,
+    unit: async (name) => units(name),
+    inspect: async () => ({ ...facts(), ...machine }),
+    planInstall,
+    askHost: async (endpoint) => {
+      asked.push(endpoint);
+      return { kind: 'unreachable', message: 'nobody' };
+    },
+    environmentHost: undefined,
+    emit: () => {},
+    signal: new AbortController().signal,
+  };
+}
+
+async function refused(effects: FindOutEffects): Promise<VgpuError> {
+  const error: unknown = await findOut(effects).catch((thrown: unknown) => thrown);
+  assert.ok(error instanceof VgpuError, String(error));
+  assert.equal(error.kind, 'refused');
+  return error;
+}
+
+test('the services that are there, and every place where a host may be, asked once', async () => {
+  const effects = looking();
+  const found = await findOut(effects);
+  assert.deepEqual(
+    found.consumers.map(({ profile }) => profile.name),
+    ['ollama'],
+  );
+  assert.equal(new Set(effects.asked).size, effects.asked.length);
+  assert.ok(found.hosts.some(({ endpoint }) => endpoint === 'vsock:2:14833'));
+  assert.equal(found.installed, null);
+});
+
+test('a real GPU that works is refused before any question', async () => {
+  const effects = looking({ realGpu: { kind: 'present', works: true, evidence: 'libcuda lists a GPU' } });
+  const error = await refused(effects);
+  assert.match(error.message, /a real GPU works in this guest \(libcuda lists a GPU\)/);
+  assert.deepEqual(effects.asked, [], 'no host is asked either');
+});
+
+test('no service, and a masked one, are refused with what to do', async () => {
+  const none = await refused(looking({}, (name) => ({ kind: 'absent', name })));
+  assert.match(none.message, /ollama\.service is absent, llama-server\.service is absent/);
+  const masked = await refused(looking({}, (name) => ({ kind: 'masked', name, path: '' })));
+  assert.match(masked.remedy ?? '', /systemctl unmask ollama\.service/);
+});
+
+test('a signal while it looks ends it before the first question', async () => {
+  const stop = new AbortController();
+  const effects = { ...looking(), signal: stop.signal };
+  stop.abort();
+  await assert.rejects(findOut(effects), /stopped before the first question; nothing was changed/);
+});

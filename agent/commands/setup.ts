@@ -2,13 +2,15 @@
 import { Command } from 'commander';
 import type { RestartOutcome } from '../apply/types.js';
 import type { Verdict } from '../confirm/types.js';
+import type { Diagnosis } from '../doctor/types.js';
 import { ExitCode, VgpuError } from '../errors.js';
+import { firstFindingText } from '../output/doctor-text.js';
 import { planText } from '../output/plan-text.js';
 import type { Style } from '../output/style.js';
 import { plural, wrap } from '../output/text.js';
 import { verdictText } from '../output/verdict-text.js';
 import { type InstallResult, install } from '../pipeline/install.js';
-import type { Workplace } from '../pipeline/workplace.js';
+import type { DoctorWorkplace, Workplace } from '../pipeline/workplace.js';
 import type { Plan } from '../plan/types.js';
 import { readableProfiles } from '../profile/load.js';
 import { back, beginning, type DialogueEffects, decide } from '../wizard/dialogue.js';
@@ -34,6 +36,8 @@ export interface SetupDocument {
 
 /** How long one address may take to answer. */
 const hostQuestionMs = 3_000;
+/** How long the doctor waits for the service to say something; it has had its time already. */
+const doctorMs = 10_000;
 
 export function setupCommand(run: Run): Command {
   return new Command('setup')
@@ -74,7 +78,7 @@ function noTerminal(): VgpuError {
   });
 }
 
-async function converse(work: Workplace, ask: Ask, context: CommandContext): Promise<Outcome> {
+async function converse(work: DoctorWorkplace, ask: Ask, context: CommandContext): Promise<Outcome> {
   const { talk, signal, show } = context;
   const effects = await lookingEffects(work, context);
   const found = await findOut(effects);
@@ -127,9 +131,23 @@ async function converse(work: Workplace, ask: Ask, context: CommandContext): Pro
       },
       talk.emit,
     );
-    if (!wentBack) return outcomeOf(result, decision);
+    if (!wentBack) return outcomeOf(result, decision, await whyNot(work, result, decision, context));
     standing = back(decided);
   }
+}
+
+/** What the doctor says where the verdict is not GPU; null: there is nothing to ask it. */
+async function whyNot(
+  work: DoctorWorkplace,
+  result: InstallResult,
+  { profile }: Decision,
+  { talk, signal }: CommandContext,
+): Promise<Diagnosis | null> {
+  if (result.kind !== 'done' || result.verdict === null || result.verdict.mode === 'gpu') return null;
+  const { examine } = await import('../pipeline/doctor.js');
+  const { diagnosis } = await examine(work, { profile, timeoutMs: doctorMs, signal }, talk.emit);
+  talk.pause();
+  return diagnosis;
 }
 
 async function lookingEffects(work: Workplace, { talk, signal }: CommandContext): Promise<FindOutEffects> {
@@ -150,7 +168,7 @@ async function lookingEffects(work: Workplace, { talk, signal }: CommandContext)
   };
 }
 
-function outcomeOf(result: InstallResult, decision: Decision): Outcome {
+function outcomeOf(result: InstallResult, decision: Decision, diagnosis: Diagnosis | null): Outcome {
   const same = commandLine(decision);
   const again = `the same without questions:\n  ${same}`;
   if (result.kind !== 'done') {
@@ -167,6 +185,7 @@ function outcomeOf(result: InstallResult, decision: Decision): Outcome {
     text: (style) =>
       [
         ...(verdict === null ? [] : [verdictText(verdict, style), '']),
+        ...findingText(diagnosis, style),
         plan.changes.length === 0
           ? planText(plan, style)
           : `installed (${plural(applied.changes, 'change')}); ${again}`,
@@ -177,12 +196,20 @@ function outcomeOf(result: InstallResult, decision: Decision): Outcome {
   };
 }
 
+function findingText(diagnosis: Diagnosis | null, style: Style): readonly string[] {
+  const text = diagnosis === null ? null : firstFindingText(diagnosis, style);
+  return text === null ? [] : [text, ''];
+}
+
 /** The verdict tells the next command itself when it is not GPU. */
 function whatNow(verdict: Verdict | null, style: Style): string {
   const lines =
     verdict?.mode === 'gpu'
       ? ['sudo vgpu-agent verify      is it still on the GPU?']
-      : ['sudo vgpu-agent verify      after that was mended: the verdict anew'];
+      : [
+          'sudo vgpu-agent doctor      why not, check by check',
+          'sudo vgpu-agent verify      after that was mended: the verdict anew',
+        ];
   return [
     style.bold('From now on'),
     ...lines.map((line) => `  ${line}`),

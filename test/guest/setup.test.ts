@@ -9,7 +9,7 @@ import { whyNoConsumer } from './support/consumer.js';
 import { type Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
 import type { Listing } from './support/listing.js';
-import { ready } from './support/scenario.js';
+import { ready, settings } from './support/scenario.js';
 import { Terminal, whyNoTerminal } from './support/terminal.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || (await whyNoTerminal());
@@ -325,6 +325,30 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await terminal.type('C-c');
     assert.equal((await terminal.end()).code, 130);
     await guest.must('rm', library);
+  });
+
+  test("where the verdict is not GPU it ends with the doctor's first finding", async (t) => {
+    await settings(
+      guest,
+      'Environment=CUDA_VISIBLE_DEVICES=-1',
+      'UnsetEnvironment=LD_PRELOAD LD_LIBRARY_PATH',
+    );
+    const terminal = await Terminal.start(guest, 'vgpu-agent setup', t);
+    await terminal.shows(asks.host);
+    await terminal.type('Enter');
+    await terminal.shows(asks.service);
+    await terminal.type('2', 'Enter');
+    await terminal.shows(asks.go);
+    await terminal.type('Enter');
+    const { code, text } = await terminal.end();
+    assert.equal(code, 3, text);
+    assert.match(text, /^CPU {2}ollama\.service/m);
+    assert.match(text, /^BROKEN {2}(environment|overrides)$/m);
+    assert.match(text, /^ {2}do: /m, 'and what to do');
+    assert.match(text, /^ {2}sudo vgpu-agent doctor +why not, check by check$/m);
+    assert.deepEqual(tooWide(text, 80), []);
+    await guest.must('vgpu-agent', 'uninstall', '--yes');
+    await settings(guest);
   });
 
   test('it can be used without colours, and on a terminal that cannot be drawn on', async (t) => {

@@ -9,7 +9,7 @@ import { verdictText } from '../output/verdict-text.js';
 import { type InstallResult, inspectAndPlan, install } from '../pipeline/install.js';
 import type { Plan } from '../plan/types.js';
 import { approved, chosenProfile, exitCodeForMode, requireRoot } from './common.js';
-import { endpoint, examples, hostHelp, profileHelp, seconds } from './options.js';
+import { computeHelp, endpoint, examples, hostHelp, profileHelp, seconds } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface InstallDocument {
@@ -32,6 +32,7 @@ interface InstallOptions {
   readonly restart: boolean;
   readonly timeout?: number;
   readonly force?: true;
+  readonly compute?: true;
   /** `--service`, `--no-service`, or neither: as it is. */
   readonly service?: boolean;
 }
@@ -52,6 +53,7 @@ export function installCommand(run: Run): Command {
     )
     .option('--service', 'also install and enable the service that keeps all this true')
     .option('--no-service', 'take the service away (default: as it is)')
+    .option('--compute', computeHelp)
     .option('--force', 'go on although a real GPU works here')
     .addHelpText(
       'after',
@@ -92,6 +94,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
         ...request,
         rollbackOnFailure: options.rollbackOnFailure === true,
         timeoutMs: options.timeout === undefined ? null : options.timeout * 1000,
+        compute: options.compute === true,
         signal: context.signal,
         approve: async (plan) => {
           emit({ kind: 'plan', plan });

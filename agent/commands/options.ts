@@ -36,6 +36,10 @@ export const profileHelp =
   'what the service needs: the name of a profile (default: the installed one, else ollama)';
 export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
 
+/** The help text of `--compute`. */
+export const computeHelp =
+  'also run kernels of our own on the device and check every number: no GPU verdict without';
+
 /** Examples under a command's help: the command, and what it is for below it. */
 export function examples(...lines: readonly (readonly [command: string, what: string])[]): string {
   return `\nExamples:\n${lines.map(([command, what]) => `  ${command}\n      ${what}`).join('\n')}`;

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import type { Verdict } from '../confirm/types.js';
 import { verdictText } from '../output/verdict-text.js';
 import { chosenProfile, exitCodeForMode, requireRoot } from './common.js';
-import { examples, profileHelp, seconds } from './options.js';
+import { computeHelp, examples, profileHelp, seconds } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface VerifyDocument {
@@ -15,6 +15,7 @@ export interface VerifyDocument {
 interface VerifyOptions {
   readonly profile?: string;
   readonly timeout?: number;
+  readonly compute?: true;
 }
 
 export function verifyCommand(run: Run): Command {
@@ -22,10 +23,12 @@ export function verifyCommand(run: Run): Command {
     .description("is the service on the GPU? From this start's evidence, and a probe run as the service")
     .option('-p, --profile <name>', profileHelp)
     .option('--timeout <seconds>', 'wait at most so long (default: from the profile)', seconds)
+    .option('--compute', computeHelp)
     .addHelpText(
       'after',
       `\nThe exit code is the verdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent verify', 'verdict, evidence, reason, next command'],
+        ['sudo vgpu-agent verify --compute', 'the strongest evidence: numbers that the GPU computed'],
         ['sudo vgpu-agent verify --quiet >/dev/null || echo "not on the GPU"', 'in a script'],
       )}`,
     )
@@ -45,7 +48,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     emit({ kind: 'phase', phase: 'confirm', text: `asking ${profile.unit} where it runs` });
     const timeoutMs = options.timeout === undefined ? null : options.timeout * 1000;
     const judged = await work.confirm(
-      { profile, facts, mark: null, timeoutMs, signal: context.signal },
+      { profile, facts, mark: null, timeoutMs, compute: options.compute === true, signal: context.signal },
       emit,
     );
     // Where nothing of ours is, looking for the fault of ours leads nowhere.

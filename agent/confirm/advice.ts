@@ -102,6 +102,10 @@ const advices: Readonly<Record<Reason, Advice>> = {
     mend: 'see --gpu-layers',
     next: edit,
   },
+  'compute-failed': {
+    why: 'has a GPU on which our own kernels did not run and compute right',
+    next: (about) => `${probe(about)} --compute`,
+  },
 };
 
 const modeWords: Readonly<Record<Mode, string>> = {
@@ -133,7 +137,14 @@ export function adviceOn(
       log.devices.some(({ name }) => name.endsWith(' (simulated)')) ||
       (probe?.kind === 'answered' && probe.report.simulated);
     const warning = simulated ? ' This GPU is simulated: no GPU stands behind it.' : '';
-    return { summary: `${profile.name} ${modeWords.gpu}: ${names.join('; ')}.${warning}`, next: null };
+    const computed =
+      probe?.kind === 'answered' && probe.report.compute?.ok === true
+        ? ' Our own kernels compute right on it.'
+        : '';
+    return {
+      summary: `${profile.name} ${modeWords.gpu}: ${names.join('; ')}.${computed}${warning}`,
+      next: null,
+    };
   }
   if (reason === null) {
     return { summary: `${profile.name} ${modeWords[mode]}, and nothing says why.`, next: probeOrLogs(about) };

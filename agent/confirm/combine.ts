@@ -111,6 +111,11 @@ function concludeGpu(observation: Observation): Conclusion {
   if (readiness.kind === 'silent') {
     return degraded({ reason: 'readiness-timeout', detail: `${readiness.url}: ${readiness.lastError}` });
   }
+  if (observation.computeAsked === true && !(answered && probe.report.compute?.ok === true)) {
+    // Asked for and not had: what is claimed then must not be more than what is known.
+    const why = probe?.kind === 'not-run' ? probe.message : 'the probe did not come to them';
+    return { mode: 'undetermined', reason: 'compute-failed', detail: `our kernels were not run: ${why}` };
+  }
   return { mode: 'gpu', reason: null, detail: null };
 }
 

@@ -84,9 +84,10 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     const now = unit.unit();
     return now.kind === 'loaded' ? now.mainPid : 0;
   };
+  const computeAsked = options.compute === true;
+  const wantsProbe = profile.evidence.probe || computeAsked;
   let probe: ProbeResult | null = null;
-  const probing =
-    profile.evidence.probe && first.kind === 'loaded' ? runProbe(effects, signal) : Promise.resolve(null);
+  const probing = wantsProbe && first.kind === 'loaded' ? runProbe(effects, signal) : Promise.resolve(null);
   let probeOver = false;
   const probeDone = probing.then((result) => {
     probe = result;
@@ -172,6 +173,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       readiness: readiness.seen(),
       processes: processes.seen(profile, mainPid()),
       probe,
+      computeAsked,
       host,
       endpoint: options.endpoint,
     };

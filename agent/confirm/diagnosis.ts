@@ -92,10 +92,16 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
     const detail = error.name === null ? error.message : `${error.step}: ${error.name}`;
     if (/^the library (?:killed|ended) the process/.test(error.message))
       return { reason: 'probe-crashed', detail };
-    if (/^no answer within/.test(error.message)) return { reason: 'host-slow', detail };
+    const computing = report.compute?.ok === false;
+    if (/^no answer within/.test(error.message)) {
+      return computing
+        ? { reason: 'compute-failed', detail: `${error.step}: ${error.message}` }
+        : { reason: 'host-slow', detail };
+    }
     if (error.name === hostLost) {
       return { reason: 'host-unreachable', detail: `it was lost in the middle: ${detail}` };
     }
+    if (computing) return { reason: 'compute-failed', detail };
     if (report.roundTrip?.ok === false || /^(?:compare$|cuMem)/.test(error.step)) {
       return { reason: 'memory-round-trip-failed', detail: error.message };
     }

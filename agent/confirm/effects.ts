@@ -63,5 +63,7 @@ export interface ConfirmOptions {
    * Without: it begins one of its own.
    */
   readonly looking?: ProcessWatch | null;
+  /** The probe runs kernels too: it is asked whatever the profile says, and GPU needs their numbers right. */
+  readonly compute?: boolean;
   readonly signal: AbortSignal;
 }

@@ -16,6 +16,7 @@ export function evidenceOf(observation: Observation): readonly Evidence[] {
     ...observation.processes.map(mapsEvidence).filter((item) => item !== null),
     ...environmentEvidence(observation),
     ...probeEvidence(observation),
+    ...computeEvidence(observation),
     ...hostEvidence(observation),
   ];
 }
@@ -133,7 +134,8 @@ function probeEvidence({ probe }: Observation): readonly Evidence[] {
   const trouble = probeTrouble(probe);
   if (probe.kind !== 'answered') return item(trouble?.detail ?? 'no answer', 'against');
   const { report, noHost } = probe;
-  if (trouble !== null) {
+  // A device that is there and computes wrong is there: the kernels speak for themselves.
+  if (trouble !== null && trouble.reason !== 'compute-failed') {
     const host = noHost === null ? '' : ` (no host: ${noHost})`;
     return item(`${trouble.detail ?? 'it found no working GPU'}${host}`, 'against');
   }
@@ -141,6 +143,28 @@ function probeEvidence({ probe }: Observation): readonly Evidence[] {
   const trip = report.roundTrip;
   const memory = trip === null ? '' : `; ${trip.bytes} bytes went there and back in ${trip.microseconds} us`;
   return item(`${devices} through ${report.library ?? 'libcuda.so.1'}${memory}`, 'for');
+}
+
+function computeEvidence({ probe, computeAsked }: Observation): readonly Evidence[] {
+  if (computeAsked !== true) return [];
+  const item = (text: string, weight: Evidence['weight']): readonly Evidence[] => [
+    { kind: 'compute', text, weight, source: "vgpu-probe --compute, as the service's user" },
+  ];
+  if (probe?.kind !== 'answered') return item('our kernels were not run', 'neutral');
+  const { compute, error } = probe.report;
+  if (compute === undefined) return item('the probe did not come to our kernels', 'neutral');
+  if (compute.ok) {
+    const { values, microseconds } = compute;
+    return item(
+      `our kernels ran there: ${values} numbers, every one as the CPU computes it, in ${microseconds} us`,
+      'for',
+    );
+  }
+  const how = error === null ? '' : error.message.includes(error.step) ? '' : `${error.step}: `;
+  return item(
+    `our kernels did not run and compute right: ${how}${error?.message ?? 'no reason given'}`,
+    'against',
+  );
 }
 
 function hostEvidence({ host, endpoint }: Observation): readonly Evidence[] {

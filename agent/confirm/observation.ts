@@ -49,6 +49,8 @@ export interface Observation {
   readonly processes: readonly SeenProcess[];
   /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;
+  /** The probe was told to run kernels too. */
+  readonly computeAsked?: boolean;
   /** Null: not asked. */
   readonly host: HostFacts['answer'] | null;
   readonly endpoint: string;

@@ -8,6 +8,12 @@ export function probeResult(run: ProbeRun): ProbeResult {
   if (run.kind === 'not-run') return run;
   if (run.timedOut) return { kind: 'timed-out', milliseconds: run.milliseconds };
   if (run.signal !== null) return { kind: 'crashed', message: `vgpu-probe was ended by ${run.signal}` };
+  // vgpu-probe's usage error: it is of another version than we are.
+  if (run.exitCode === 2) {
+    const message =
+      'the vgpu-probe that is installed does not know these options; sudo vgpu-agent install brings its own';
+    return { kind: 'not-run', message };
+  }
   const report = parseProbeReport(run.stdout);
   if ('problem' in report) {
     const said = run.stderr.trim().slice(0, 300);

@@ -38,6 +38,7 @@ export const reasons = [
   'probe-disagrees',
   'not-cuda',
   'layers-not-offloaded',
+  'compute-failed',
 ] as const;
 export type Reason = (typeof reasons)[number];
 
@@ -50,7 +51,7 @@ export interface Device {
 }
 
 export interface Evidence {
-  readonly kind: 'log-line' | 'readiness' | 'maps' | 'environment' | 'probe' | 'unit' | 'host';
+  readonly kind: 'log-line' | 'readiness' | 'maps' | 'environment' | 'probe' | 'compute' | 'unit' | 'host';
   /** Says it in a sentence, or quotes the line. */
   readonly text: string;
   /** Does it speak for GPU mode, against it, or neither. */
@@ -99,6 +100,13 @@ export interface ProbeReport {
     readonly uuid: string;
   }[];
   readonly roundTrip: { readonly bytes: number; readonly ok: boolean; readonly microseconds: number } | null;
+  /** The kernels of `--compute`: how many numbers were held against the CPU's. Absent: it did not come to that. */
+  readonly compute?: {
+    readonly ok: boolean;
+    readonly values: number;
+    readonly wrong: number;
+    readonly microseconds: number;
+  };
   readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
   readonly error: {
     readonly step: string;

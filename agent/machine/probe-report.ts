@@ -16,13 +16,16 @@ export function parseProbeReport(text: string): ProbeReport | { readonly problem
 }
 
 function reportOf(value: Json): ProbeReport | null {
-  const { schema, ok, simulated, library, driver, devices, roundTrip, nvml, error } = value;
+  const { schema, ok, simulated, library, driver, devices, roundTrip, compute, nvml, error } = value;
   if (schema !== 1 || typeof ok !== 'boolean' || typeof simulated !== 'boolean') return null;
   if (!isTextOrNull(library) || !isTextOrNull(driver)) return null;
   if (!Array.isArray(devices) || !devices.every(isDevice)) return null;
   if (!(roundTrip === null || isRoundTrip(roundTrip)) || !isNvml(nvml)) return null;
   if (!(error === null || isError(error))) return null;
-  return { schema, ok, simulated, library, driver, devices, roundTrip, nvml, error };
+  const report = { schema, ok, simulated, library, driver, devices, roundTrip, nvml, error } as const;
+  // An older probe does not name it.
+  if (compute === undefined || compute === null) return report;
+  return isCompute(compute) ? { ...report, compute } : null;
 }
 
 function isDevice(value: unknown): value is ProbeReport['devices'][number] {
@@ -40,6 +43,14 @@ function isRoundTrip(value: unknown): value is NonNullable<ProbeReport['roundTri
     typeof value['ok'] === 'boolean' &&
     typeof value['bytes'] === 'number' &&
     typeof value['microseconds'] === 'number'
+  );
+}
+
+function isCompute(value: unknown): value is NonNullable<ProbeReport['compute']> {
+  return (
+    isObject(value) &&
+    typeof value['ok'] === 'boolean' &&
+    ['values', 'wrong', 'microseconds'].every((name) => typeof value[name] === 'number')
   );
 }
 

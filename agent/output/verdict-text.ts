@@ -71,6 +71,7 @@ const labels: Readonly<Record<Evidence['kind'], string>> = {
   maps: 'maps',
   environment: 'environ',
   probe: 'probe',
+  compute: 'compute',
   unit: 'unit',
   host: 'host',
 };

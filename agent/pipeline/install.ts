@@ -17,6 +17,8 @@ export interface InstallRequest {
   readonly service?: boolean | null;
   readonly rollbackOnFailure: boolean;
   readonly timeoutMs: number | null;
+  /** The verdict needs kernels that compute right. */
+  readonly compute?: boolean;
   readonly signal: AbortSignal;
   /** Asked once, and only when there is something to change. False stops without a change. */
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
@@ -128,6 +130,7 @@ async function judge(work: Workplace, request: InstallRequest, state: Changed, e
         facts,
         mark,
         timeoutMs: request.timeoutMs,
+        compute: request.compute === true,
         signal: request.signal,
       },
       emit,

@@ -40,6 +40,8 @@ import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 const restartTimeoutMs = 200_000;
 /** The probe's own limit; connecting to the host is bounded inside it. */
 const probeTimeoutMs = 15_000;
+/** With kernels: a real driver compiles them first. */
+const computeTimeoutMs = 60_000;
 const quickQuestionMs = 2_000;
 const hostQuestionMs = 5_000;
 /** Another command is let finish: an install without a question takes seconds. */
@@ -90,7 +92,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         const now = await bus.unit(unit);
         if (now.kind !== 'loaded') return { kind: 'not-run', message: `${unit} is ${now.kind}` };
         const program = `${storeCurrent}/vgpu-probe`;
-        return runProbe({ unit: now, program, timeoutMs: probeTimeoutMs, signal, runner });
+        const compute = request.compute === true;
+        const timeoutMs = compute ? computeTimeoutMs : probeTimeoutMs;
+        return runProbe({ unit: now, program, timeoutMs, compute, signal, runner });
       },
       host: () =>
         readHost(runner, {
@@ -115,6 +119,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       endpoint: request.facts.host.endpoint,
       outputFile: request.mark?.outputFile ?? null,
       looking: request.mark?.looking ?? null,
+      compute: request.compute === true,
       signal: request.signal,
     };
     return observe(options, effects);

@@ -79,5 +79,7 @@ export interface ConfirmRequest {
   readonly mark: Mark | null;
   /** Overrides the profile's time-outs. */
   readonly timeoutMs: number | null;
+  /** The probe runs kernels too, and GPU needs their numbers right. */
+  readonly compute?: boolean;
   readonly signal: AbortSignal;
 }

@@ -14,6 +14,8 @@ export interface ProbeRunOptions {
   readonly program: string;
   /** Limit for the probe's own work, handed to it as `--timeout`. */
   readonly timeoutMs: number;
+  /** Run kernels too. */
+  readonly compute?: boolean;
   readonly signal: AbortSignal;
   readonly runner: CommandRunner;
 }
@@ -65,10 +67,10 @@ export async function runProbe(options: ProbeRunOptions): Promise<ProbeRun> {
 
 /** systemd-run's arguments: the unit's user, environment and those sandbox settings that matter to a GPU. */
 export function probeArguments(
-  options: Pick<ProbeRunOptions, 'unit' | 'program' | 'timeoutMs'>,
+  options: Pick<ProbeRunOptions, 'unit' | 'program' | 'timeoutMs' | 'compute'>,
   transientName: string,
 ): readonly string[] {
-  const { unit, program, timeoutMs } = options;
+  const { unit, program, timeoutMs, compute = false } = options;
   const properties = [
     ...(unit.user === '' ? [] : [`User=${unit.user}`]),
     ...(unit.group === '' ? [] : [`Group=${unit.group}`]),
@@ -97,6 +99,7 @@ export function probeArguments(
     '--json',
     '--timeout',
     String(Math.ceil(timeoutMs / 1000)),
+    ...(compute ? ['--compute'] : []),
   ];
 }
 

@@ -2,8 +2,9 @@
  * vgpu-probe: does CUDA work here, for this user, with this environment?
  *
  * Opens libcuda.so.1 and libnvidia-ml.so.1 as any program would, asks for the devices, carries a
- * megabyte to the first one and back, and prints what it found as one JSON document. It is linked
- * against neither library, so it says something useful where they are missing or broken.
+ * megabyte to the first one and back, with --compute runs kernels there, and prints what it found as one JSON
+ * document. It is linked against neither library, so it says something useful where they are missing or
+ * broken.
  *
  * The libraries run in a child process: one that hangs or crashes costs the child, and the answer
  * comes within the time limit all the same.
@@ -27,13 +28,14 @@
 enum { OK = 0, NOT_OK = 1, USAGE = 2 };
 
 static const char usage[] =
-    "usage: vgpu-probe [--library PATH] [--json] [--timeout SECONDS]\n"
+    "usage: vgpu-probe [--library PATH] [--compute] [--json] [--timeout SECONDS]\n"
     "\n"
     "Asks libcuda.so.1 and libnvidia-ml.so.1 for their devices, carries a megabyte to the\n"
     "first one and back, and prints one JSON document on stdout.\n"
     "\n"
     "  --library PATH     this libcuda instead of the one the loader finds; the\n"
     "                     libnvidia-ml.so.1 beside it is preferred\n"
+    "  --compute          also run kernels on the first device and check every number\n"
     "  --timeout SECONDS  give up after this long (default 10, at most 600)\n"
     "  --json             accepted: the answer is always JSON\n"
     "\n"
@@ -47,13 +49,13 @@ static long long milliseconds(void) {
 }
 
 /* Never returns. Stdout is for the document alone, whatever a library prints. */
-static void child(struct vgpu_probe_report *report, const char *library, pid_t parent) {
+static void child(struct vgpu_probe_report *report, const char *library, bool compute, pid_t parent) {
   int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
   if (nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
-  vgpu_probe_cuda(report, library);
+  vgpu_probe_cuda(report, library, compute);
   report->cuda_done = true;
   vgpu_probe_nvml(report, library);
   report->finished = true;
@@ -110,19 +112,20 @@ static bool parse_timeout(const char *text, double *seconds) {
 
 int main(int argc, char **argv) {
   static const struct option options[] = {
-      {"library", required_argument, NULL, 'l'},
-      {"json", no_argument, NULL, 'j'},
-      {"timeout", required_argument, NULL, 't'},
-      {"help", no_argument, NULL, 'h'},
-      {NULL, 0, NULL, 0},
+      {"library", required_argument, NULL, 'l'}, {"compute", no_argument, NULL, 'c'},
+      {"json", no_argument, NULL, 'j'},          {"timeout", required_argument, NULL, 't'},
+      {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
   };
   const char *library = NULL;
+  bool compute = false;
   double limit = 10;
   int option, ends[2], status = 0;
 
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
     if (option == 'l') {
       library = optarg;
+    } else if (option == 'c') {
+      compute = true;
     } else if (option == 't') {
       if (!parse_timeout(optarg, &limit)) {
         fprintf(stderr, "vgpu-probe: --timeout %s: must be seconds, more than 0, at most 600\n", optarg);
@@ -153,7 +156,7 @@ int main(int argc, char **argv) {
   pid_t pid = fork();
   if (pid == 0) {
     close(ends[0]);
-    child(report, library, parent);
+    child(report, library, compute, parent);
   }
   close(ends[1]);
   bool in_time = pid > 0 && wait_for(pid, ends[0], deadline, &status);

@@ -95,6 +95,12 @@ bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out) {
     fprintf(out, "{\"bytes\":%" PRIu64 ",\"ok\":%s,\"microseconds\":%" PRIu64 "}", report->trip_bytes,
             report->trip_ok ? "true" : "false", report->trip_microseconds);
   else fputs("null", out);
+  fputs(",\"compute\":", out);
+  if (report->compute_begun)
+    fprintf(out, "{\"ok\":%s,\"values\":%" PRIu64 ",\"wrong\":%" PRIu64 ",\"microseconds\":%" PRIu64 "}",
+            report->compute_ok ? "true" : "false", report->compute_values, report->compute_wrong,
+            report->compute_microseconds);
+  else fputs("null", out);
   fprintf(out, ",\"nvml\":{\"ok\":%s,\"driver\":", report->nvml_ok ? "true" : "false");
   print_text_or_null(out, report->nvml_driver, sizeof report->nvml_driver);
   fputs(",\"error\":", out);

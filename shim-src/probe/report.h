@@ -33,6 +33,12 @@ struct vgpu_probe_report {
   uint64_t trip_bytes;
   uint64_t trip_microseconds;
 
+  bool compute_begun; /* the kernels were asked for, and it came to that */
+  bool compute_ok;
+  uint64_t compute_values; /* numbers that were compared */
+  uint64_t compute_wrong;  /* of those */
+  uint64_t compute_microseconds;
+
   bool nvml_ok;
   char nvml_driver[96];
   char nvml_error[512];
@@ -49,10 +55,11 @@ struct vgpu_probe_report {
 
 /* Both run in the child, set report->step before each step, and return when there is nothing more
  * to do. */
-void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library);
+void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool compute);
 void vgpu_probe_nvml(struct vgpu_probe_report *report, const char *library);
 
-/* True if CUDA answered all the way and the memory round trip came back right. NVML has its own
+/* True if CUDA answered all the way, the memory round trip came back right, and so did the kernels' numbers
+ * if they were asked for. NVML has its own
  * verdict. */
 bool vgpu_probe_ok(const struct vgpu_probe_report *report);
 

@@ -32,7 +32,7 @@ const same = (service: string): RegExp =>
 
 /** Lines that are too wide and not to be copied, nor quoted from a file. */
 function tooWide(text: string, columns: number): readonly string[] {
-  const quoted = /^ {4}[+-]|^ {2}sudo |^ +\S+$/;
+  const quoted = /^ {4}[+-]|^ {2,}(?:sudo|systemctl) |^next: |^ +\S+$/;
   return text.split('\n').filter((line) => line.length > columns && !quoted.test(line));
 }
 

@@ -20,6 +20,12 @@ interface Answer {
     readonly uuid: string;
   }[];
   readonly roundTrip: { readonly bytes: number; readonly ok: boolean; readonly microseconds: number } | null;
+  readonly compute: {
+    readonly ok: boolean;
+    readonly values: number;
+    readonly wrong: number;
+    readonly microseconds: number;
+  } | null;
   readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
   readonly error: {
     readonly step: string;
@@ -29,7 +35,11 @@ interface Answer {
   } | null;
 }
 
-const SOURCES = ['main', 'report', 'cuda', 'nvml'].map((name) => `shim-src/probe/${name}.c`);
+const SOURCES = [
+  ...['main', 'report', 'cuda', 'nvml', 'compute'].map((name) => `shim-src/probe/${name}.c`),
+  // The text of its kernels, as the build made it.
+  'build/meson/compute_ptx.c',
+];
 
 describe('vgpu-probe', { concurrency: 8 }, () => {
   let program = '';
@@ -100,6 +110,14 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
     assert.equal(answer.roundTrip?.bytes, 1024 * 1024);
     assert.ok(Number.isInteger(answer.roundTrip?.microseconds));
     assert.deepEqual(answer.nvml, { ok: true, driver: '570.1.2', error: null });
+  });
+
+  it('with --compute a library that has no modules is told, and its memory is still judged', async () => {
+    const { answer } = await probe('', ['--compute']);
+    assert.equal(answer.roundTrip?.ok, true);
+    assert.deepEqual(answer.compute, { ok: false, values: 0, wrong: 0, microseconds: 0 });
+    assert.equal(answer.error?.step, 'dlsym');
+    assert.match(answer.error?.message ?? '', / has no cuModuleLoadData$/);
   });
 
   it('opens the library it is given, and the NVML beside it', async () => {

@@ -1,0 +1,57 @@
+/*
+ * The driver API as far as the probe asks it, and how each step is told. CUcontext, CUmodule and
+ * CUfunction are pointers, CUdeviceptr 64 bits.
+ */
+#ifndef VGPU_PROBE_DRIVER_H
+#define VGPU_PROBE_DRIVER_H
+
+#include "probe/report.h"
+
+#include <stddef.h>
+
+struct vgpu_probe_driver {
+  void *library;
+  int (*init)(unsigned flags);
+  int (*version)(int *version);
+  int (*count)(int *count);
+  int (*device)(int *device, int ordinal);
+  int (*name)(char *name, int size, int device);
+  int (*total)(size_t *bytes, int device);
+  int (*attribute)(int *value, int attribute, int device);
+  int (*uuid)(unsigned char uuid[16], int device);
+  int (*pci)(char *id, int size, int device);
+  int (*retain)(void **context, int device);
+  int (*release)(int device);
+  int (*current)(void *context);
+  int (*allocate)(uint64_t *address, size_t bytes);
+  int (*give_back)(uint64_t address);
+  int (*to_device)(uint64_t to, const void *from, size_t bytes);
+  int (*within)(uint64_t to, uint64_t from, size_t bytes);
+  int (*from_device)(void *to, uint64_t from, size_t bytes);
+  int (*error_name)(int code, const char **name);
+};
+
+/* Names the step that follows: where it is when it ends early. */
+void vgpu_probe_begin(struct vgpu_probe_report *report, const char *step);
+
+/* Notes a failure of the present step; always false. */
+__attribute__((format(printf, 2, 3))) bool vgpu_probe_fail(struct vgpu_probe_report *report,
+                                                           const char *format, ...);
+
+/* True if the call succeeded; else the failure is in the report. */
+bool vgpu_probe_good(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver, int code);
+
+/* Looks a function up, the newer name first: the real driver keeps the older one for old programs. */
+bool vgpu_probe_find(struct vgpu_probe_report *report, void *library, void *function, const char *newer,
+                     const char *older);
+
+/* Runs the kernels of compute.ptx in the current context and holds every number against the CPU's. */
+void vgpu_probe_compute(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver);
+
+/* Microseconds, monotonic. */
+uint64_t vgpu_probe_now(void);
+
+/* Fills `bytes` bytes from the kernel's generator. */
+bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes);
+
+#endif

@@ -1,4 +1,5 @@
 /** Which settings of a unit keep its processes from the host. */
+import { BlockList } from 'node:net';
 import type { SandboxFacts } from '../machine/types.js';
 
 /**
@@ -21,6 +22,20 @@ export function blockedTransport(
         : `set RestrictAddressFamilies=${family} too`,
     };
   }
+  const filter = sandbox.systemCallFilter ?? null;
+  const call = transportCalls.find((one) => filter?.calls.includes(one) === filter?.deny);
+  if (filter !== null && call !== undefined) {
+    return {
+      setting: `SystemCallFilter= without ${call}()`,
+      remedy: `set SystemCallFilter=${filter.deny ? call : '@system-service'} too`,
+    };
+  }
+  if (kind === 'tcp' && isDenied(address, sandbox)) {
+    return {
+      setting: `IPAddressDeny= (${address})`,
+      remedy: `set IPAddressAllow=${withoutPort(address)} too`,
+    };
+  }
   if (kind === 'tcp' && sandbox.privateNetwork) {
     return {
       setting: 'PrivateNetwork=yes',
@@ -28,6 +43,9 @@ export function blockedTransport(
     };
   }
   if (kind !== 'unix') return null;
+  if (sandbox.privateTmp === true && /^\/(?:var\/)?tmp\//.test(address)) {
+    return { setting: 'PrivateTmp=yes', remedy: `use a socket outside of /tmp, or set BindPaths=${address}` };
+  }
   const hidden = sandbox.inaccessiblePaths
     .map((path) => path.replace(/^[-+]+/, ''))
     .find((path) => isUnder(address, path));
@@ -54,6 +72,27 @@ export function blockedTransport(
     };
   }
   return null;
+}
+
+/** What the shim calls to reach the host. */
+export const transportCalls = ['socket', 'connect'];
+
+function withoutPort(address: string): string {
+  return address.replace(/:\d+$/, '').replaceAll(/[[\]]/g, '');
+}
+
+/** By systemd's lists: an allowed address is let through, whatever is denied. */
+function isDenied(address: string, { ipAddressDeny = [], ipAddressAllow = [] }: SandboxFacts): boolean {
+  const host = withoutPort(address);
+  const within = (ranges: readonly string[]): boolean => {
+    const list = new BlockList();
+    for (const range of ranges) {
+      const [base = '', prefix = ''] = range.split('/');
+      list.addSubnet(base, Number(prefix), base.includes(':') ? 'ipv6' : 'ipv4');
+    }
+    return list.check(host, host.includes(':') ? 'ipv6' : 'ipv4');
+  };
+  return within(ipAddressDeny) && !within(ipAddressAllow);
 }
 
 function splitOnce(endpoint: string): readonly string[] {

@@ -3,14 +3,17 @@ import path from 'node:path';
 import { storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
-import { consumerDirectories } from './candidates.js';
+import { consumerDirectories, libraryOf } from './candidates.js';
 import type { ContentCache } from './content.js';
 import { type ExecutableFacts, readExecutables } from './executables.js';
+import { type HostWord, readHostWord } from './host-word.js';
+import { type LoaderLook, lookAtLoader } from './loader-look.js';
 import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
 import { type PreloadEntry, readPreload } from './preload.js';
 import { isSecure } from './process-security.js';
 import { Root } from './root.js';
 import { storeDamage } from './store-damage.js';
+import { readSymbolNeeds, type SymbolNeeds } from './symbol-look.js';
 import type { ElfFacts, MachineFacts } from './types.js';
 
 /** One shared library in a directory of the consumer's own. */
@@ -42,6 +45,19 @@ export interface CloserLook {
   readonly openedByPath: readonly OpenedByPath[];
   /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
   readonly storeDamage: readonly string[] | null;
+  /** What the loader takes, simulated. */
+  readonly loader: LoaderLook;
+  readonly symbols: readonly SymbolNeeds[];
+  readonly host: HostWord;
+  /** What vgpu-agent.service says of itself; null: it does not run, or was not understood. */
+  readonly service: { readonly status: ServiceState | null };
+}
+
+export interface ServiceState {
+  /** `settled`, `waiting`, `degraded`... */
+  readonly state: string;
+  readonly problem: string | null;
+  readonly configProblem: string | null;
 }
 
 export interface LookEffects {
@@ -49,6 +65,8 @@ export interface LookEffects {
   readonly root: string;
   readonly contents: ContentCache;
   readonly runner: CommandRunner;
+  /** Asks our own service, over the bus; null: it does not run. */
+  serviceState(): Promise<ServiceState | null>;
 }
 
 /** A machine without the consumer gives empty lists; nothing is thrown for what may not be read. */
@@ -60,7 +78,7 @@ export async function lookCloser(
   const { contents, runner } = effects;
   const { unit, processes, shim } = facts;
   const root = new Root(effects.root);
-  const [consumer, executables, preload, openedByPath, damage] = await Promise.all([
+  const [consumer, executables, preload, openedByPath, damage, host, status] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
     readPreload(runner, contents, facts, isOurs),
@@ -68,14 +86,34 @@ export async function lookCloser(
     facts.store.versions.some(({ id }) => id === shim.id)
       ? storeDamage(root, contents, shim).catch((error: unknown) => [String(error)])
       : null,
+    readHostWord(runner, root, facts.host, shim),
+    effects.serviceState().catch(() => null),
   ]);
+  const asking = consumer.libraries.flatMap(({ path: file, elf }) => {
+    const needed = elf?.needed.filter((name) => libraryOf(name) !== null) ?? [];
+    return needed.length === 0 ? [] : [{ path: file, needed }];
+  });
+  const openers = asking.map((one) => one.path);
+  const loader = await lookAtLoader({ root, runner, contents, facts, openers });
+  const symbols = readSymbolNeeds(root, asking);
   const security = processes.map(({ pid, name, executable }) => ({
     pid,
     name,
     executable,
     secure: isSecure(pid),
   }));
-  return { consumer, security, executables, preload, openedByPath, storeDamage: damage };
+  return {
+    consumer,
+    security,
+    executables,
+    preload,
+    openedByPath,
+    storeDamage: damage,
+    loader,
+    symbols,
+    host,
+    service: { status },
+  };
 }
 
 function isOurs(entry: string): boolean {

@@ -168,6 +168,13 @@ export interface SandboxFacts {
   readonly rootDirectory: string;
   readonly inaccessiblePaths: readonly string[];
   readonly temporaryFileSystem: readonly string[];
+  /** A /tmp and /var/tmp of its own. */
+  readonly privateTmp?: boolean;
+  /** IPAddressDeny= and IPAddressAllow= as `ADDRESS/PREFIX`; the allowed ones win. */
+  readonly ipAddressDeny?: readonly string[];
+  readonly ipAddressAllow?: readonly string[];
+  /** SystemCallFilter= with its groups written out; null = no filter. `deny` when the list is inverted (`~`). */
+  readonly systemCallFilter?: { readonly deny: boolean; readonly calls: readonly string[] } | null;
 }
 
 export type UnitFacts =

@@ -34,6 +34,7 @@ import { journalReader } from '../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
 import { runProbe } from '../systemd/probe-runner.js';
 import type { Manager } from '../systemd/types.js';
+import { serviceState } from './service-state.js';
 import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
 /** How long `systemctl restart` may take: a unit's own TimeoutStartSec and TimeoutStopSec are 90 s each. */
@@ -183,7 +184,8 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     },
     confirm: async (request, emit) => combine(await observeStart(request, emit)),
     observe: observeStart,
-    lookCloser: (profile, facts) => lookCloser({ root: '/', contents, runner }, profile, facts),
+    lookCloser: (profile, facts) =>
+      lookCloser({ root: '/', contents, runner, serviceState: () => serviceState(profile) }, profile, facts),
     journal: options.journal ?? journalWriter(),
   };
   return {

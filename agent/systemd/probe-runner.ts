@@ -3,6 +3,7 @@
  * service. What the probe cannot see there, the consumer cannot see either.
  */
 import { randomBytes } from 'node:crypto';
+import { transportCalls } from '../confirm/sandbox.js';
 import type { ProbeRun } from '../confirm/types.js';
 import { VgpuError } from '../errors.js';
 import type { LoadedUnit } from '../machine/types.js';
@@ -121,7 +122,20 @@ function sandboxProperties(unit: LoadedUnit): readonly string[] {
     ...(sandbox.rootDirectory === '' ? [] : [`RootDirectory=${sandbox.rootDirectory}`]),
     ...sandbox.inaccessiblePaths.map((path) => `InaccessiblePaths=${path}`),
     ...sandbox.temporaryFileSystem.map((path) => `TemporaryFileSystem=${path}`),
+    ...(sandbox.privateTmp === true ? ['PrivateTmp=yes'] : []),
+    ...(sandbox.ipAddressDeny ?? []).map((address) => `IPAddressDeny=${address}`),
+    ...(sandbox.ipAddressAllow ?? []).map((address) => `IPAddressAllow=${address}`),
+    ...systemCalls(sandbox),
   ];
+}
+
+/** Only what decides over the transport: a whole filter would be longer than a command line may be. */
+function systemCalls({ systemCallFilter }: LoadedUnit['sandbox']): readonly string[] {
+  const blocked = transportCalls.filter(
+    (call) => systemCallFilter?.calls.includes(call) === systemCallFilter?.deny,
+  );
+  if (systemCallFilter === null || systemCallFilter === undefined || blocked.length === 0) return [];
+  return [`SystemCallFilter=~${blocked.join(' ')}`, 'SystemCallErrorNumber=EPERM'];
 }
 
 interface TransientReport {

@@ -123,7 +123,35 @@ function sandbox(service: PropertyBag): SandboxFacts {
     temporaryFileSystem: structs(service, 'TemporaryFileSystem').map(([path, options]) =>
       options === '' || options === undefined ? String(path) : `${String(path)}:${String(options)}`,
     ),
+    privateTmp: flag(service, 'PrivateTmp'),
+    ipAddressDeny: addresses(service, 'IPAddressDeny'),
+    ipAddressAllow: addresses(service, 'IPAddressAllow'),
+    systemCallFilter: systemCallFilter(service['SystemCallFilter']),
   };
+}
+
+/** `(family, bytes of the address, length of the prefix)`. */
+function addresses(service: PropertyBag, name: string): readonly string[] {
+  return structs(service, name).flatMap(([family, bytes, prefix]) => {
+    const list = Array.isArray(bytes) || Buffer.isBuffer(bytes) ? [...bytes].map(Number) : [];
+    if (family === familyInet && list.length === 4) return [`${list.join('.')}/${String(prefix)}`];
+    if (family !== familyInet6 || list.length !== 16) return [];
+    const words = Array.from({ length: 8 }, (_, at) =>
+      (((list[2 * at] ?? 0) << 8) | (list[2 * at + 1] ?? 0)).toString(16),
+    );
+    return [`${words.join(':')}/${String(prefix)}`];
+  });
+}
+
+const familyInet = 2;
+const familyInet6 = 10;
+
+/** `(allow-list?, calls)`; an entry may name an error: `connect:EPERM`. An empty deny list filters nothing. */
+function systemCallFilter(value: unknown): NonNullable<SandboxFacts['systemCallFilter']> | null {
+  if (!Array.isArray(value)) return null;
+  const [allow, calls] = value;
+  const list = Array.isArray(calls) ? calls.map((call) => String(call).replace(/:.*$/, '')) : [];
+  return list.length === 0 ? null : { deny: allow !== true, calls: list };
 }
 
 /** `(allow-list?, families)`. An empty deny list is no restriction; an empty allow list is `none`. */

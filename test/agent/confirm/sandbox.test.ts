@@ -52,3 +52,29 @@ test('a socket under a hidden path cannot be reached', () => {
   assert.equal(blocked(unix, { protectHome: 'yes' }), null);
   assert.equal(blocked(vsock, { inaccessiblePaths: ['/run/vgpu'], rootDirectory: '/srv/jail' }), null);
 });
+
+test('a /tmp of its own hides a socket in /tmp, and no other', () => {
+  assert.equal(blocked('unix:/tmp/hostd.sock', { privateTmp: true }), 'PrivateTmp=yes');
+  assert.equal(blocked('unix:/var/tmp/x/hostd.sock', { privateTmp: true }), 'PrivateTmp=yes');
+  assert.equal(blocked(unix, { privateTmp: true }), null);
+});
+
+test('a denied address is blocked unless it is allowed too, and only over TCP', () => {
+  const any = ['0.0.0.0/0', '0:0:0:0:0:0:0:0/0'];
+  assert.match(blocked(tcp, { ipAddressDeny: any }) ?? '', /^IPAddressDeny=/);
+  assert.match(blocked('tcp:[::1]:1', { ipAddressDeny: any }) ?? '', /^IPAddressDeny=/);
+  assert.equal(blocked(tcp, { ipAddressDeny: any, ipAddressAllow: ['127.0.0.0/8'] }), null);
+  assert.equal(blocked(tcp, { ipAddressDeny: ['10.0.0.0/8'] }), null);
+  assert.equal(blocked(unix, { ipAddressDeny: any }), null);
+  assert.equal(blocked(vsock, { ipAddressDeny: any }), null);
+});
+
+test('a filter of system calls must let a socket be made and connected', () => {
+  const allowed = { deny: false, calls: ['read', 'write', 'mmap'] };
+  assert.match(blocked(unix, { systemCallFilter: allowed }) ?? '', /^SystemCallFilter= without socket/);
+  const more = { deny: false, calls: ['read', 'socket', 'connect'] };
+  assert.equal(blocked(unix, { systemCallFilter: more }), null);
+  assert.match(blocked(vsock, { systemCallFilter: { deny: true, calls: ['connect'] } }) ?? '', /connect/);
+  assert.equal(blocked(unix, { systemCallFilter: { deny: true, calls: ['mount'] } }), null);
+  assert.equal(blocked(unix, { systemCallFilter: null }), null);
+});

@@ -26,6 +26,13 @@ const hardened = unit({
   DevicePolicy: 'closed',
   NoNewPrivileges: true,
   TemporaryFileSystem: [['/var', 'ro']],
+  PrivateTmp: true,
+  IPAddressDeny: [
+    [2, [0, 0, 0, 0], 0],
+    [10, Array.from({ length: 16 }, () => 0), 0],
+  ],
+  IPAddressAllow: [[2, [127, 0, 0, 0], 8]],
+  SystemCallFilter: [false, ['connect:EPERM', 'mount']],
 });
 
 test('the probe gets the user, the environment and the sandbox of the service', () => {
@@ -44,6 +51,12 @@ test('the probe gets the user, the environment and the sandbox of the service', 
     '--property=DevicePolicy=closed',
     '--property=NoNewPrivileges=yes',
     '--property=TemporaryFileSystem=/var:ro',
+    '--property=PrivateTmp=yes',
+    '--property=IPAddressDeny=0.0.0.0/0',
+    '--property=IPAddressDeny=0:0:0:0:0:0:0:0/0',
+    '--property=IPAddressAllow=127.0.0.0/8',
+    // Only what the transport needs: the whole filter could be longer than a command line.
+    '--property=SystemCallFilter=~connect',
     '--property=RuntimeMaxSec=17',
     '--setenv=VGPU_LOG=stderr',
   ]) {

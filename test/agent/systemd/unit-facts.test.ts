@@ -69,6 +69,29 @@ test('no restriction of address families differs from a list that allows none', 
   assert.deepEqual(restriction([false, ['AF_UNIX']]), { deny: true, families: ['AF_UNIX'] });
 });
 
+test('a filter of system calls is told with its kind, without the errors; none and an empty one are none', () => {
+  const filter = (value: unknown) =>
+    loaded({ service: { SystemCallFilter: value } }).sandbox.systemCallFilter;
+  assert.deepEqual(filter([true, ['read', 'write:EPERM']]), { deny: false, calls: ['read', 'write'] });
+  assert.deepEqual(filter([false, ['mount']]), { deny: true, calls: ['mount'] });
+  assert.equal(filter([false, []]), null);
+  assert.equal(filter(undefined), null);
+});
+
+test('denied and allowed addresses are written with their prefix; what is no address is left out', () => {
+  const { ipAddressDeny } = loaded({
+    service: {
+      IPAddressDeny: [
+        [2, Buffer.from([10, 0, 0, 0]), 8],
+        [10, [0xfe, 0x80, ...Array.from({ length: 14 }, () => 0)], 64],
+        [2, [1, 2], 8],
+        ['x'],
+      ],
+    },
+  }).sandbox;
+  assert.deepEqual(ipAddressDeny, ['10.0.0.0/8', 'fe80:0:0:0:0:0:0:0/64']);
+});
+
 test('a bad unit says what systemd says of it', () => {
   const facts = unitFacts({
     ...sources,

@@ -27,6 +27,8 @@ export interface Breakage {
   readonly undo: (guest: Guest) => Promise<unknown>;
   /** Id of the check that must be the first red one (`kind: 'warning'`: the check that must warn). */
   readonly check: string;
+  /** The first red one where that is another: its cause, told by a check before it. */
+  readonly first?: string;
   readonly kind?: 'broken' | 'warning';
   /** Each must be in its evidence. */
   readonly evidence: readonly RegExp[];
@@ -48,7 +50,7 @@ export function assertFound(document: DoctorDocument, wanted: Breakage): void {
   const found = document.checks.find(({ id }) => id === wanted.check);
   assert.ok(found !== undefined, `no check ${wanted.check}`);
   const { finding } = found;
-  if (kind === 'broken') assert.equal(document.first, wanted.check, shown(document));
+  if (kind === 'broken') assert.equal(document.first, wanted.first ?? wanted.check, shown(document));
   assert.ok(finding.kind === 'broken' || finding.kind === 'warning', shown(document));
   assert.equal(finding.kind, kind, shown(document));
   for (const pattern of wanted.evidence) assert.match(finding.evidence.join('\n'), pattern);

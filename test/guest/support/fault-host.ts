@@ -5,6 +5,7 @@
 //   garbage  answers everything with bytes that mean nothing
 //   slow     passes everything to the real host at --upstream, answers N seconds late
 //   dies     passes everything on; after N bytes of answers it is gone: connections cut, socket left behind
+//   speaks   passes everything on, but greets with the wire version --version
 //   stalls   passes everything on; after N bytes of answers no further byte comes, connections stay
 // Prints "listening" once it does. Ends on SIGTERM.
 
@@ -12,7 +13,7 @@ import { chmodSync, rmSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import { parseArgs } from 'node:util';
 
-const MODES = ['silent', 'garbage', 'slow', 'dies', 'stalls'] as const;
+const MODES = ['silent', 'garbage', 'slow', 'dies', 'speaks', 'stalls'] as const;
 type Mode = (typeof MODES)[number];
 
 interface Settings {
@@ -20,6 +21,7 @@ interface Settings {
   readonly upstream: string | undefined;
   readonly seconds: number;
   readonly bytes: number;
+  readonly version: number;
 }
 
 function serve(client: Socket, settings: Settings): void {
@@ -33,6 +35,7 @@ function serve(client: Socket, settings: Settings): void {
       return;
     case 'slow':
     case 'dies':
+    case 'speaks':
     case 'stalls':
       relay(client, settings);
   }
@@ -64,6 +67,10 @@ function relay(client: Socket, settings: Settings): void {
       setTimeout(() => client.write(chunk), settings.seconds * 1000);
       return;
     }
+    if (settings.mode === 'speaks') {
+      client.write(withVersion(chunk, settings.version));
+      return;
+    }
     const rest = Math.max(0, settings.bytes - answered);
     answered += chunk.length;
     client.write(chunk.subarray(0, rest), () => {
@@ -73,6 +80,13 @@ function relay(client: Socket, settings: Settings): void {
   });
 }
 
+/** The version stands behind the magic bytes of the greeting. */
+function withVersion(chunk: Buffer, version: number): Buffer {
+  const at = chunk.indexOf('VGPUWIRE');
+  if (at !== -1) chunk.writeUInt16LE(version, at + 8);
+  return chunk;
+}
+
 const { values } = parseArgs({
   options: {
     listen: { type: 'string' },
@@ -80,6 +94,7 @@ const { values } = parseArgs({
     upstream: { type: 'string' },
     seconds: { type: 'string', default: '0' },
     bytes: { type: 'string', default: '0' },
+    version: { type: 'string', default: '0' },
   },
 });
 const mode = MODES.find((known) => known === values.mode);
@@ -92,6 +107,7 @@ const settings: Settings = {
   upstream: values.upstream,
   seconds: Number(values.seconds),
   bytes: Number(values.bytes),
+  version: Number(values.version),
 };
 const path = values.listen;
 rmSync(path, { force: true });

@@ -30,7 +30,9 @@ export type Fault =
   /** The real host, but gone after `bytes` bytes of answers (over one connection). */
   | { readonly mode: 'dies'; readonly bytes: number }
   /** The real host, but silent after `bytes` bytes of answers a connection. */
-  | { readonly mode: 'stalls'; readonly bytes: number };
+  | { readonly mode: 'stalls'; readonly bytes: number }
+  /** The real host, but it greets with another version of the protocol. */
+  | { readonly mode: 'speaks'; readonly version: number };
 
 export const HOSTD = join(repository, 'build/shim/vgpu-hostd');
 
@@ -119,7 +121,8 @@ export class Hosts {
     const args = ['--mode', fault.mode];
     if (fault.mode === 'slow') args.push('--seconds', String(fault.seconds));
     if (fault.mode === 'dies' || fault.mode === 'stalls') args.push('--bytes', String(fault.bytes));
-    if (fault.mode === 'slow' || fault.mode === 'dies' || fault.mode === 'stalls') {
+    if (fault.mode === 'speaks') args.push('--version', String(fault.version));
+    if (fault.mode !== 'silent' && fault.mode !== 'garbage') {
       const upstream = join(this.#directory, 'upstream.sock');
       await this.#hostd(upstream, options);
       args.push('--upstream', upstream);

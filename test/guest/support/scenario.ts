@@ -91,6 +91,11 @@ export async function settings(guest: Guest, ...lines: readonly string[]): Promi
   await guest.must('systemctl', 'daemon-reload');
 }
 
+/** Starts the consumer anew, however often that was done already: systemd's start limit does not count. */
+export async function restartConsumer(guest: Guest): Promise<void> {
+  await guest.must('sh', '-c', 'systemctl reset-failed ollama; systemctl restart ollama');
+}
+
 /** The consumer lives and answers /api/version: whatever we do to it, this must hold. */
 export async function assertServes(guest: Guest, port = 11_434): Promise<void> {
   assert.equal(await guest.property('ollama', 'ActiveState'), 'active');

@@ -1,0 +1,58 @@
+import { agentUnit } from '../../paths.js';
+import { byHand, changeEvidence, fixes, notApplicable, ok, plannedChanges, warning } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** Installed with --service: then it has to run, and to be able to. */
+export const agentService: Check = {
+  id: 'agent-service',
+  title: 'vgpu-agent.service runs and keeps it so',
+  looksAt: `the files of ${agentUnit}, its state in systemd, and what it says of itself on the bus`,
+  explains: [],
+  examine(facts) {
+    const { machine, look, profile } = facts;
+    const { service, manifest } = machine;
+    const ours = new Set(service?.files.map(({ present }) => present.path) ?? []);
+    const owned = manifest?.items.some((item) => ours.has(item.path)) === true;
+    if (service === undefined || !owned) return notApplicable('it is not installed (install --service)');
+    const planned = plannedChanges(facts).filter(
+      (change) => 'path' in change && (ours.has(change.path) || change.path === service.link.path),
+    );
+    if (planned.length > 0) {
+      return warning({
+        cause: `Files of ${agentUnit} were changed or removed: it may not start again, or not at boot.`,
+        evidence: planned.map(changeEvidence),
+        remedy: fixes(facts, 'write them again'),
+      });
+    }
+    if (service.activeState !== 'active' && service.activeState !== 'reloading') {
+      return warning({
+        cause: `${agentUnit} is installed and does not run: nothing repairs what changes, and nothing notices the host.`,
+        evidence: [`systemd says: ${service.activeState}`],
+        remedy: byHand(
+          'start it, and read why it ended',
+          `sudo systemctl restart ${agentUnit}; journalctl -u ${agentUnit}`,
+        ),
+      });
+    }
+    const { status } = look.service;
+    if (status === null) return ok(`${agentUnit} is active`);
+    if (status.state === 'degraded') {
+      return warning({
+        cause: `${agentUnit} has given up repairing: it tried as often as it may, and it did not last.`,
+        evidence: [`it says: ${status.problem ?? 'degraded'}`],
+        remedy: byHand(
+          'mend what it names, then let it try again',
+          `sudo systemctl restart ${agentUnit} && vgpu-agent status --profile ${profile.name}`,
+        ),
+      });
+    }
+    if (status.configProblem !== null) {
+      return warning({
+        cause: 'Its configuration has a fault and is not in force; the one before still is.',
+        evidence: [status.configProblem],
+        remedy: byHand('mend /etc/vgpu-agent/agent.json, then', `sudo systemctl reload ${agentUnit}`),
+      });
+    }
+    return ok(`${agentUnit} is ${status.state}`);
+  },
+};

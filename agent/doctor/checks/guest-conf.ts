@@ -1,0 +1,44 @@
+import { parseEndpoint, parseGuestConf } from '../../machine/endpoint.js';
+import { guestConf as file } from '../../paths.js';
+import { broken, changeEvidence, editUnit, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** Where the shim is told that the host is. */
+export const guestConf: Check = {
+  id: 'guest-conf',
+  title: 'the shim is told where the host is',
+  looksAt: `host= in ${file}, whether every user may read it, and VGPU_HOST in the unit`,
+  explains: ['host-unreachable', 'no-device'],
+  examine(facts) {
+    const { machine, profile } = facts;
+    if (machine.manifest === null) return notApplicable('nothing is installed');
+    const own = machine.unit.kind === 'loaded' ? machine.unit.environment['VGPU_HOST'] : undefined;
+    const host = parseGuestConf(machine.guestConf.content ?? '');
+    if (own !== undefined && own !== host) {
+      const bad = parseEndpoint(own);
+      const isBad = bad.kind === 'bad' ? `${JSON.stringify(own)} is no address: ${bad.reason}` : null;
+      return broken({
+        cause: `${profile.unit} has an address of its own for the host, and ${file} does not count for it.`,
+        evidence: [
+          `VGPU_HOST=${own} [Environment=]`,
+          `host=${host ?? ''} [${file}]`,
+          ...(isBad === null ? [] : [isBad]),
+        ],
+        remedy: editUnit(facts, 'take VGPU_HOST out'),
+      });
+    }
+    const planned = plannedChanges(facts).filter((change) => 'path' in change && change.path === file);
+    if (planned.length === 0) return ok(`host=${host ?? ''}`);
+    const what =
+      machine.guestConf.state.kind === 'absent'
+        ? 'is missing'
+        : host === machine.manifest.endpoint
+          ? 'may not be read by everybody'
+          : 'names another host than the one that was installed, or none';
+    return broken({
+      cause: `${file} ${what}: programs do not find the host.`,
+      evidence: planned.map(changeEvidence),
+      remedy: fixes(facts, 'write it again, as it was installed'),
+    });
+  },
+};

@@ -1,0 +1,101 @@
+import path from 'node:path';
+import type { LoaderChoice, ProcessChoices } from '../../machine/loader-look.js';
+import { broken, byHand, fixes, notApplicable, ok, unknown } from '../finding.js';
+import type { Check, DoctorFacts } from '../types.js';
+
+/** What the loader would take: simulated for every process as it stands, and for the next start. */
+export const loaderChoice: Check = {
+  id: 'loader-choice',
+  title: 'the loader takes the shim for every process',
+  looksAt:
+    "LD_PRELOAD, DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, glibc-hwcaps, the loader's cache and its default " +
+    "directories, followed as the loader does, for each process's environment, user and mounts",
+  explains: ['library-not-found', 'foreign-library-loaded', 'shim-not-loaded'],
+  examine(facts) {
+    const { machine, look } = facts;
+    if (machine.manifest === null) return notApplicable('nothing is installed');
+    const { processes, problem } = look.loader;
+    if (processes.length === 0) {
+      return problem === null
+        ? notApplicable(`${machine.unit.name} starts no program`)
+        : unknown('the loader could not be simulated', problem);
+    }
+    const all = processes.flatMap((one) => one.choices.map((choice) => ({ one, choice })));
+    const wrong = all.filter(({ choice }) => isWrong(choice));
+    if (wrong.length === 0) {
+      const lines = all.filter(({ choice }) => choice.library === 'libcuda.so.1');
+      return ok(...lines.map(({ one, choice }) => lineOf(one, choice) + didLoad(facts, one, choice)));
+    }
+    const evidence = wrong.flatMap(({ one, choice }) => [
+      lineOf(one, choice) + didLoad(facts, one, choice),
+      ...choice.passedOver,
+    ]);
+    const [first] = wrong;
+    const file = first === undefined ? null : culprit(first.choice);
+    return broken({
+      cause: causeOf(wrong.map(({ choice }) => choice)),
+      evidence: [...new Set(evidence)],
+      remedy:
+        file === null
+          ? fixes(facts, 'put the shim where the loader looks')
+          : byHand(
+              'see who put it there, take it away or rename it, and start the service anew',
+              `ls -l ${file}; dpkg -S ${file}`,
+            ),
+    });
+  },
+};
+
+/** What the process has mapped under that name, beside what it would get now. */
+function didLoad(
+  { machine }: DoctorFacts,
+  { pid }: ProcessChoices,
+  { library, outcome }: LoaderChoice,
+): string {
+  const live = machine.processes.find((one) => one.pid === pid);
+  if (live === undefined || live.unreadable?.includes('maps') === true) return '';
+  const stem = library.replace(/\.1$/, '');
+  const mapped = live.libraries.filter((one) => path.basename(one.path).startsWith(stem));
+  if (mapped.length === 0) return '; none is loaded now';
+  const real = outcome.kind === 'found' ? outcome.realPath : null;
+  if (mapped.length === 1 && mapped[0]?.path === real && !mapped[0].deleted) return '; it is loaded';
+  const named = mapped.map((one) => `${one.path}${one.deleted ? ' (deleted)' : ''}`);
+  return `; loaded is ${named.join(' and ')}`;
+}
+
+function isWrong({ outcome }: LoaderChoice): boolean {
+  return outcome.kind !== 'found' || (outcome.vendor !== 'vgpu' && outcome.vendor !== null);
+}
+
+/** The file that stands in the way; null when nothing does and ours is just not found. */
+function culprit({ outcome }: LoaderChoice): string | null {
+  return outcome.kind === 'not-found' ? null : outcome.path;
+}
+
+function causeOf(choices: readonly LoaderChoice[]): string {
+  const named = [...new Set(choices.map(({ library }) => library))].join(' and ');
+  if (choices.some(({ outcome }) => outcome.kind === 'refused')) {
+    return `The loader meets a file named ${named} that is no library, and gives up there.`;
+  }
+  if (choices.some(({ outcome }) => outcome.kind === 'not-found')) {
+    return `The loader does not find ${named} in the environment of the service.`;
+  }
+  return `The loader finds another ${named} before the shim.`;
+}
+
+function lineOf({ pid, name }: ProcessChoices, { library, neededBy, outcome }: LoaderChoice): string {
+  const who = pid === null ? `the next start (${name})` : `process ${pid} (${name})`;
+  const asked = neededBy === null ? library : `${library}, needed by ${neededBy}`;
+  switch (outcome.kind) {
+    case 'not-found':
+      return `${who}: ${asked}: not found`;
+    case 'refused':
+      return `${who}: ${asked}: ${outcome.path} is met first: ${outcome.reason}`;
+    case 'found': {
+      const real = outcome.realPath === outcome.path ? '' : ` -> ${outcome.realPath}`;
+      const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'not ours' } as const;
+      const vendor = outcome.vendor === null ? 'unread' : whose[outcome.vendor];
+      return `${who}: ${asked}: ${outcome.path}${real}, by ${outcome.by} (${vendor})`;
+    }
+  }
+}

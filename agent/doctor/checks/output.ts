@@ -1,0 +1,47 @@
+import { journalBypass } from '../../confirm/diagnosis.js';
+import { broken, editUnit, notApplicable, ok, warning } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** What it does not say to the journal cannot be evidence. */
+export const output: Check = {
+  id: 'output',
+  title: 'what the service says reaches the journal',
+  looksAt: 'StandardOutput= and StandardError= of the unit, and whether the journal could be read',
+  explains: ['output-bypasses-journal', 'journal-unavailable', 'no-discovery-line'],
+  examine(facts) {
+    const { machine, observation, verdict } = facts;
+    const { unit } = machine;
+    if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
+    const bypass = journalBypass(unit);
+    if (bypass !== null) {
+      const remedy = editUnit(
+        facts,
+        'under [Service] write StandardOutput=journal and StandardError=journal',
+      );
+      if (observation.logFile === null && verdict.mode === 'undetermined') {
+        return broken({
+          cause: `Where it runs cannot be told: ${unit.name} does not write to the journal.`,
+          evidence: [bypass],
+          remedy,
+        });
+      }
+      return warning({
+        cause: `${unit.name} does not write to the journal; what it said of this start may be missed.`,
+        evidence: observation.logFile === null ? [bypass] : [bypass, `read instead: ${observation.logFile}`],
+        remedy,
+      });
+    }
+    if (observation.journalError !== null) {
+      return broken({
+        cause: 'The journal cannot be read, so that nothing can be said of what the service says.',
+        evidence: [observation.journalError],
+        remedy: {
+          text: 'see what is wrong with it',
+          command: 'systemctl status systemd-journald',
+          fix: false,
+        },
+      });
+    }
+    return ok(`${observation.log.entries} entries of this start`);
+  },
+};

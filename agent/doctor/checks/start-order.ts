@@ -1,0 +1,39 @@
+import { agentUnit } from '../../paths.js';
+import { broken, byHand, notApplicable, ok } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** After a boot, or after the host was away: it looked when there was nothing to find. */
+export const startOrder: Check = {
+  id: 'start-order',
+  title: 'the GPU was there when the service looked',
+  looksAt: 'what the service said at its start, against what vgpu-probe finds now in its place',
+  // Whatever else is broken is the likelier cause: this one is told first only where it stands alone.
+  explains: [],
+  examine({ machine, observation, verdict }) {
+    const { log, probe, unit } = observation;
+    if (machine.manifest === null) return notApplicable('nothing is installed');
+    if (unit.kind !== 'loaded' || unit.mainPid === 0) return notApplicable(`${verdict.unit} does not run`);
+    // Where the service named its own reason, that one is told by the check it belongs to.
+    const vague = log.reason === null || log.reason === 'no-device' || log.reason === 'driver-init-failed';
+    if (log.mode !== 'cpu' || !vague) return ok();
+    if (probe?.kind !== 'answered' || !probe.report.ok) return ok();
+    const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
+    const guarded = machine.service?.activeState === 'active';
+    return broken({
+      cause:
+        `A GPU answers now, and ${verdict.profile} found none when it started: ` +
+        'it looked before the host was there, or before the shim was. It looks once.',
+      evidence: [
+        ...lines,
+        `now vgpu-probe finds ${probe.report.devices[0]?.name ?? 'a device'}, as its user and in its unit`,
+        ...(guarded ? [] : [`${agentUnit} does not run, which would have started it anew`]),
+      ],
+      remedy: byHand(
+        guarded
+          ? 'start it anew'
+          : 'start it anew; vgpu-agent install --service sees to the order at boot and does this by itself',
+        `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify --profile ${verdict.profile}`,
+      ),
+    });
+  },
+};

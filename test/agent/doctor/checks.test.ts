@@ -1,0 +1,271 @@
+// Findings that a guest cannot be brought to, or that are one of many words for the same: from made facts.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { agentService } from '../../../agent/doctor/checks/agent-service.js';
+import { discoveryTime } from '../../../agent/doctor/checks/discovery-time.js';
+import { driverVersion } from '../../../agent/doctor/checks/driver-version.js';
+import { host } from '../../../agent/doctor/checks/host.js';
+import { loaderChoice } from '../../../agent/doctor/checks/loader-choice.js';
+import { nvml } from '../../../agent/doctor/checks/nvml.js';
+import { output } from '../../../agent/doctor/checks/output.js';
+import { overrides } from '../../../agent/doctor/checks/overrides.js';
+import { realGpu } from '../../../agent/doctor/checks/real-gpu.js';
+import { sandbox } from '../../../agent/doctor/checks/sandbox.js';
+import { startOrder } from '../../../agent/doctor/checks/start-order.js';
+import { symbols } from '../../../agent/doctor/checks/symbols.js';
+import { versions } from '../../../agent/doctor/checks/versions.js';
+import type { LoaderChoice } from '../../../agent/machine/loader-look.js';
+import type { HostFacts, MachineFacts } from '../../../agent/machine/types.js';
+import { answered, findingsOf, noDevice, openSandbox, unit } from '../confirm/support.js';
+import { doctorFacts, troubleOf } from './support.js';
+
+const endpoint = 'vsock:2:14833';
+const answers: HostFacts = {
+  endpoint,
+  from: 'guest.conf',
+  answer: { kind: 'answers', device: 'NVIDIA H200', simulated: false, milliseconds: 40 },
+};
+const away: HostFacts = {
+  endpoint,
+  from: 'guest.conf',
+  answer: { kind: 'unreachable', message: 'cuInit: no CUDA-capable device is detected' },
+};
+
+describe('host', () => {
+  for (const [said, cause] of [
+    ['cannot connect to vsock:2:14833: Connection reset by peer', /Nobody answers/],
+    ['no answer within the limit', /does not answer: the host is frozen/],
+    ['it refused the session: the host has as many sessions as it allows (status 5)', /full/],
+    ['it refused the session: it has no device (status 3)', /no GPU to give/],
+    ['it refused the session: the host refuses this guest, its hostd.conf does not allow it', /hostd\.conf/],
+    ['it speaks wire version 2, we speak 1', /another version of the protocol/],
+    ['it refused the session: it speaks another version of the protocol (status 1)', /another version/],
+  ] as const) {
+    test(`"${said}" is told for what it is`, () => {
+      const facts = doctorFacts({ machine: { host: away }, look: { host: { noHost: said, socket: [] } } });
+      const trouble = troubleOf(host.examine(facts));
+      assert.equal(trouble.kind, 'broken');
+      assert.match(trouble.cause, cause);
+      assert.ok(trouble.evidence.includes(`no host: ${said}`));
+    });
+  }
+
+  test('it answers root and refuses the user of the unit', () => {
+    const noHost = 'cannot connect to unix:/run/vgpu/hostd.sock: Permission denied';
+    const probe = answered({ ...(noDevice.kind === 'answered' ? noDevice.report : {}) }, noHost);
+    const observation = { probe, host: answers.answer };
+    const trouble = troubleOf(host.examine(doctorFacts({ machine: { host: answers }, observation })));
+    assert.match(trouble.cause, /answers root and refuses the user/);
+    assert.match(trouble.evidence, /Permission denied/);
+  });
+
+  test('one that answers after six seconds is warned of, one that answers at once is not', () => {
+    const answer = { kind: 'answers', device: 'x', simulated: false, milliseconds: 6_000 } as const;
+    const late = troubleOf(host.examine(doctorFacts({ machine: { host: { ...answers, answer } } })));
+    assert.equal(late.kind, 'warning');
+    assert.equal(host.examine(doctorFacts({ machine: { host: answers } })).kind, 'ok');
+  });
+});
+
+test('versions: a host that refuses ours for its version is told, whichever is older', () => {
+  const noHost = 'it refused the session: it speaks another version of the protocol (status 1)';
+  const facts = doctorFacts({ machine: { host: away }, look: { host: { noHost, socket: [] } } });
+  assert.match(troubleOf(versions.examine(facts)).cause, /do not understand each other/);
+  assert.equal(versions.examine(doctorFacts()).kind, 'ok');
+});
+
+test('real-gpu: one that works is warned of, and how to give it back', () => {
+  const found = {
+    kind: 'present',
+    works: true,
+    evidence: '/usr/lib/libcuda.so.550 lists NVIDIA T4',
+  } as const;
+  const trouble = troubleOf(realGpu.examine(doctorFacts({ machine: { realGpu: found } })));
+  assert.equal(trouble.kind, 'warning');
+  assert.match(trouble.evidence, /NVIDIA T4/);
+  assert.equal(trouble.command, 'sudo vgpu-agent uninstall --profile ollama');
+  assert.equal(realGpu.examine(doctorFacts()).kind, 'ok');
+});
+
+describe('loader-choice', () => {
+  const choice = (outcome: LoaderChoice['outcome'], passedOver: readonly string[] = []) =>
+    doctorFacts({
+      look: {
+        loader: {
+          problem: null,
+          processes: [
+            {
+              pid: 7,
+              name: 'ollama',
+              executable: '/usr/local/bin/ollama',
+              choices: [{ library: 'libcuda.so.1', neededBy: null, outcome, passedOver }],
+            },
+          ],
+        },
+      },
+    });
+
+  test('ours is no alarm, nor is one that could not be read', () => {
+    for (const vendor of ['vgpu', null] as const) {
+      const outcome = { kind: 'found', path: '/a', realPath: '/b', by: 'LD_PRELOAD', vendor } as const;
+      assert.equal(loaderChoice.examine(choice(outcome)).kind, 'ok');
+    }
+  });
+
+  test('none at all names what was tried and passed over', () => {
+    const tried = 'tried /usr/lib/libcuda.so.1 (ld.so.cache): 32-bit i386: not for this process';
+    const trouble = troubleOf(loaderChoice.examine(choice({ kind: 'not-found' }, [tried])));
+    assert.match(trouble.cause, /does not find libcuda\.so\.1/);
+    assert.ok(trouble.evidence.includes(tried));
+    assert.match(trouble.command, /doctor --fix/);
+  });
+
+  test('a file that is no library is told with its path', () => {
+    const outcome = { kind: 'refused', path: '/x/libcuda.so.1', reason: '0 bytes: file too short' } as const;
+    const trouble = troubleOf(loaderChoice.examine(choice(outcome)));
+    assert.match(trouble.cause, /is no library, and gives up there/);
+    assert.match(trouble.command, /^ls -l \/x\/libcuda\.so\.1;/);
+  });
+
+  test('where nothing could be simulated, it is unknown and not ok', () => {
+    const loader = { processes: [], problem: '/usr/bin/x: a loader that says nothing of itself' };
+    assert.equal(loaderChoice.examine(doctorFacts({ look: { loader } })).kind, 'unknown');
+  });
+});
+
+test('symbols: one library of two that lacks functions is a warning, both are broken; long lists are cut', () => {
+  const missing = Array.from({ length: 12 }, (_, index) => `cuNew${index}`);
+  const lacking = { path: '/l/cuda_v14/libggml-cuda.so', needed: 30, missing };
+  const fine = { path: '/l/cuda_v13/libggml-cuda.so', needed: 11, missing: [] };
+  const one = troubleOf(symbols.examine(doctorFacts({ look: { symbols: [lacking, fine] } })));
+  assert.equal(one.kind, 'warning');
+  assert.match(one.evidence, /cuNew9, and 2 more$/);
+  assert.equal(troubleOf(symbols.examine(doctorFacts({ look: { symbols: [lacking] } }))).kind, 'broken');
+  assert.equal(symbols.examine(doctorFacts({ look: { symbols: [fine] } })).kind, 'ok');
+  assert.equal(symbols.examine(doctorFacts()).kind, 'not-applicable');
+});
+
+test('sandbox: what does not block this transport is no alarm', () => {
+  const harmless = {
+    ...openSandbox,
+    privateNetwork: true,
+    devicePolicy: 'closed',
+    memoryDenyWriteExecute: true,
+    noNewPrivileges: true,
+    privateTmp: true,
+    ipAddressDeny: ['0.0.0.0/0'],
+  };
+  const inUnit = { unit: unit({ sandbox: harmless }) };
+  assert.equal(sandbox.examine(doctorFacts({ machine: inUnit })).kind, 'ok');
+  const shut = { ...harmless, restrictAddressFamilies: { deny: true, families: ['AF_UNIX'] } };
+  const trouble = troubleOf(sandbox.examine(doctorFacts({ machine: { unit: unit({ sandbox: shut }) } })));
+  assert.match(trouble.evidence, /RestrictAddressFamilies=~AF_UNIX/);
+});
+
+test('overrides: an environment file wins over Environment=, both ways', () => {
+  const file = { path: '/etc/default/ollama', content: 'CUDA_VISIBLE_DEVICES=0\n' };
+  const hidden = { CUDA_VISIBLE_DEVICES: '-1' };
+  const mended = unit({ environment: hidden, environmentFileContents: [file] });
+  assert.notEqual(overrides.examine(doctorFacts({ machine: { unit: mended } })).kind, 'broken');
+  const spoilt = unit({
+    environment: { CUDA_VISIBLE_DEVICES: '0' },
+    environmentFileContents: [{ ...file, content: 'CUDA_VISIBLE_DEVICES=-1\n' }],
+  });
+  const trouble = troubleOf(overrides.examine(doctorFacts({ machine: { unit: spoilt } })));
+  assert.match(trouble.evidence, /^CUDA_VISIBLE_DEVICES=-1 \[\/etc\/default\/ollama\]$/m);
+});
+
+test('output: a verdict that stands all the same makes it a warning; a journal that cannot be read is broken', () => {
+  const silent = { unit: unit({ standardError: 'append:/var/log/ollama.log' }) };
+  assert.equal(troubleOf(output.examine(doctorFacts({ machine: silent }))).kind, 'warning');
+  const observation = { journalError: 'journalctl: Permission denied' };
+  assert.equal(troubleOf(output.examine(doctorFacts({ observation }))).kind, 'broken');
+});
+
+test('driver-version: a driver of the host that the service finds too old, with both versions', () => {
+  const observation = { log: findingsOf('0.32.9_v12dir-driver535_debug0') };
+  const trouble = troubleOf(driverVersion.examine(doctorFacts({ observation })));
+  assert.match(trouble.evidence, /driver too old/i);
+  assert.match(trouble.evidence, /580\.65\.06/);
+  assert.equal(driverVersion.examine(doctorFacts()).kind, 'ok');
+});
+
+test('discovery-time: the real time-out of a slow driver, and none of a quick one', () => {
+  const observation = { log: findingsOf('0.32.9_slow-init-35s_debug0') };
+  const trouble = troubleOf(discoveryTime.examine(doctorFacts({ observation, machine: { host: answers } })));
+  assert.match(trouble.evidence, /now the host answers after 40 ms/);
+  const quick = { log: findingsOf('0.32.9_slow3s_debug0') };
+  assert.equal(discoveryTime.examine(doctorFacts({ observation: quick })).kind, 'ok');
+});
+
+test('start-order: only where a GPU answers now, and the service gave no reason of its own', () => {
+  const log = findingsOf('0.32.9_cuda_v13_no-libcuda_debug0');
+  const trouble = troubleOf(startOrder.examine(doctorFacts({ observation: { log } })));
+  assert.match(trouble.evidence, /library=cpu/);
+  assert.equal(startOrder.examine(doctorFacts({ observation: { log, probe: noDevice } })).kind, 'ok');
+  const said = { log: findingsOf('0.32.9_v12dir-driver535_debug0') };
+  assert.equal(startOrder.examine(doctorFacts({ observation: said })).kind, 'ok');
+  assert.equal(startOrder.examine(doctorFacts()).kind, 'ok');
+});
+
+test('nvml: what it says where only CUDA works; nothing where CUDA does not', () => {
+  const failing = { nvml: { ok: false, driver: null, error: 'nvmlInit_v2: NVML_ERROR_UNKNOWN' } };
+  const trouble = troubleOf(nvml.examine(doctorFacts({ observation: { probe: answered(failing) } })));
+  assert.equal(trouble.kind, 'warning');
+  assert.match(trouble.evidence, /NVML_ERROR_UNKNOWN/);
+  const none = { observation: { probe: noDevice } };
+  assert.equal(nvml.examine(doctorFacts(none)).kind, 'not-applicable');
+});
+
+describe('agent-service', () => {
+  const file = '/etc/systemd/system/vgpu-agent.service';
+  const state = { kind: 'file', size: 1, sha256: 'a', mode: 0o644, uid: 0, gid: 0, mtimeNs: '0' } as const;
+  const machine = (activeState: string): Partial<MachineFacts> => ({
+    service: {
+      unit: 'vgpu-agent.service',
+      files: [{ present: { path: file, state, content: 'x' }, content: 'x', editable: false }],
+      link: {
+        path: '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service',
+        target: file,
+        state: { kind: 'link', target: file, uid: 0, gid: 0, mtimeNs: '0' },
+      },
+      activeState,
+    },
+    manifest: {
+      schema: 1,
+      agent: '0.1.0',
+      profile: 'ollama',
+      unit: 'ollama.service',
+      storeId: '0123456789abcdef',
+      endpoint,
+      items: [
+        {
+          kind: 'file',
+          path: file,
+          sha256: 'a',
+          mode: 0o644,
+          before: { kind: 'absent' },
+          backup: null,
+          ownerPackage: null,
+        },
+      ],
+    },
+  });
+
+  test('one that gave up is told with its own words', () => {
+    const status = { state: 'degraded', problem: 'libcuda.so.1 was replaced 20 times', configProblem: null };
+    const facts = doctorFacts({ machine: machine('active'), look: { service: { status } } });
+    const trouble = troubleOf(agentService.examine(facts));
+    assert.match(trouble.cause, /given up repairing/);
+    assert.match(trouble.evidence, /replaced 20 times/);
+  });
+
+  test('one that failed is told; one that runs, or was never installed, is no alarm', () => {
+    const failed = troubleOf(agentService.examine(doctorFacts({ machine: machine('failed') })));
+    assert.match(failed.evidence, /failed/);
+    const status = { state: 'settled', problem: null, configProblem: null };
+    const fine = doctorFacts({ machine: machine('active'), look: { service: { status } } });
+    assert.equal(agentService.examine(fine).kind, 'ok');
+    assert.equal(agentService.examine(doctorFacts()).kind, 'not-applicable');
+  });
+});

@@ -1,0 +1,67 @@
+/** Facts of a healthy, installed machine for tests of single checks, with changes. */
+import { combine } from '../../../agent/confirm/combine.js';
+import type { Observation } from '../../../agent/confirm/observation.js';
+import type { DoctorFacts, Finding } from '../../../agent/doctor/types.js';
+import type { CloserLook } from '../../../agent/machine/closer-look.js';
+import type { MachineFacts } from '../../../agent/machine/types.js';
+import { observation, ollama } from '../confirm/support.js';
+import { facts as machineFacts, plan } from '../plan/support.js';
+
+const manifest: NonNullable<MachineFacts['manifest']> = {
+  schema: 1,
+  agent: '0.1.0',
+  profile: 'ollama',
+  unit: 'ollama.service',
+  storeId: '0123456789abcdef',
+  endpoint: 'vsock:2:14833',
+  items: [],
+};
+
+const look: CloserLook = {
+  consumer: { directories: [], libraries: [] },
+  security: [],
+  executables: [],
+  preload: [],
+  openedByPath: [],
+  storeDamage: null,
+  loader: { processes: [], problem: null },
+  symbols: [],
+  host: { noHost: null, socket: [] },
+  service: { status: null },
+};
+
+export interface Changes {
+  readonly machine?: Partial<MachineFacts>;
+  readonly look?: Partial<CloserLook>;
+  readonly observation?: Partial<Observation>;
+  /** Default: what install would plan for this machine. */
+  readonly plan?: DoctorFacts['plan'];
+}
+
+export function doctorFacts(changes: Changes = {}): DoctorFacts {
+  const machine = machineFacts({ manifest, ...changes.machine });
+  const seen = observation(changes.observation);
+  return {
+    profile: ollama,
+    machine,
+    look: { ...look, ...changes.look },
+    plan: changes.plan ?? plan(machine),
+    observation: seen,
+    verdict: combine(seen),
+  };
+}
+
+/** The parts of a finding of trouble; fails for any other. */
+export function troubleOf(finding: Finding): {
+  readonly kind: 'broken' | 'warning';
+  readonly cause: string;
+  readonly evidence: string;
+  readonly command: string;
+  readonly text: string;
+} {
+  if (finding.kind !== 'broken' && finding.kind !== 'warning') {
+    throw new Error(`no trouble: ${JSON.stringify(finding)}`);
+  }
+  const { kind, cause, evidence, remedy } = finding;
+  return { kind, cause, evidence: evidence.join('\n'), command: remedy.command, text: remedy.text };
+}

@@ -16,6 +16,8 @@ export const manifestFile = '/var/lib/vgpu-agent/manifest.json';
 export const transactionFile = '/var/lib/vgpu-agent/transaction.jsonl';
 export const backupDirectory = '/var/lib/vgpu-agent/backup';
 export const lockFile = '/run/vgpu-agent/lock';
+/** A file a unit: how long its log was before its latest start. Gone at boot, as every start then is. */
+export const startsDirectory = '/run/vgpu-agent/starts';
 export const agentConf = '/etc/vgpu-agent/agent.json';
 export const userProfiles = '/etc/vgpu-agent/profiles';
 export const defaultSocket = '/run/vgpu/hostd.sock';
@@ -29,6 +31,8 @@ export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';
 export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service';
 /** Who may do what on the system bus. */
 export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
+/** Who may have the service act, for polkit. */
+export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
 /** Explanations of the journal entries, for `journalctl -x`. */
 export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 

@@ -107,7 +107,7 @@ export function watchLog(
     const { path, offset } = options.outputFile;
     try {
       for await (const entry of readEntries(effects.followFile(path, offset, signal))) {
-        const item = { ...entry, source: `${path}, ${entry.source} since the restart` };
+        const item = { ...entry, source: `${path}, ${entry.source} of this start` };
         remember(item);
         push(item);
       }

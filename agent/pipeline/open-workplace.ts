@@ -17,13 +17,15 @@ import { ContentCache } from '../machine/content.js';
 import { glob } from '../machine/glob.js';
 import { readHost } from '../machine/host.js';
 import { inspect } from '../machine/inspect.js';
+import { outputTarget } from '../machine/output-target.js';
 import { OwnerCache } from '../machine/packages.js';
 import { readProcesses } from '../machine/processes.js';
 import { Root } from '../machine/root.js';
 import { defaultShimDirectory } from '../machine/shim-build.js';
+import { placeOfStart } from '../machine/start-record.js';
 import type { UnitFacts } from '../machine/types.js';
 import type { Emit } from '../output/types.js';
-import { storeCurrent } from '../paths.js';
+import { startsDirectory, storeCurrent } from '../paths.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
 import { loadProfile } from '../profile/load.js';
@@ -118,7 +120,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       libraryDirectories: libraryDirectories(request.profile),
       timeoutMs: request.timeoutMs,
       endpoint: request.facts.host.endpoint,
-      outputFile: request.mark?.outputFile ?? null,
+      outputFile: request.mark?.outputFile ?? (now.kind === 'loaded' ? await placeOfStart(now) : null),
       looking: request.mark?.looking ?? null,
       compute: request.compute === true,
       signal: request.signal,
@@ -160,6 +162,8 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         done = true;
         return result;
       } finally {
+        // An uninstall leaves nothing, and the lock's directory goes only when it is empty.
+        if (done && command === 'uninstall') await fs.rm(startsDirectory, { recursive: true, force: true });
         await lock.release({ remove: done && command === 'uninstall' });
       }
     },
@@ -200,22 +204,17 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
 }
 
 /**
- * The file that takes the unit's output instead of the journal, and where it ends now. `file:` writes over
- * old bytes without a sign which are new, so it is left out. One that will be truncated is followed from its
- * present end too: until the service has emptied it, what stands there is of a former start.
+ * The unit's own log file and where it ends now. One that will be truncated is followed from its present end too:
+ * until the service has emptied it, what stands there is of a former start.
  */
 async function outputFile(unit: UnitFacts): Promise<Mark['outputFile']> {
-  if (unit.kind !== 'loaded') return null;
-  for (const target of [unit.standardError, unit.standardOutput]) {
-    const path = /^(?:append|truncate):(\/.*)$/.exec(target)?.[1];
-    if (path === undefined) continue;
-    const size = await fs.stat(path).then(
-      (found) => found.size,
-      () => 0,
-    );
-    return { path, offset: size };
-  }
-  return null;
+  const target = unit.kind === 'loaded' ? outputTarget(unit) : null;
+  if (target === null) return null;
+  const size = await fs.stat(target.path).then(
+    (found) => found.size,
+    () => 0,
+  );
+  return { path: target.path, offset: size };
 }
 
 /** How many of the directories that the consumer tries one after the other exist here. */

@@ -1,5 +1,6 @@
 /** The drop-in that gives the consumer its environment. Pure. */
 import path from 'node:path';
+import { outputTarget, recordFile } from '../machine/output-target.js';
 import type { LoadedUnit, MachineFacts } from '../machine/types.js';
 import { dropInPath, storeCurrent, storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
@@ -98,7 +99,7 @@ export function wantedDropIns(
   const wanted: WantedDropIn[] = [
     {
       path: first,
-      content: dropInText(profile.name, variables, null),
+      content: `${dropInText(profile.name, variables, null)}${startRecordLines(unit)}`,
       reason: `gives ${unit.name} ${variables.map((variable) => variable.name).join(' and ')}, and keeps what it has set already`,
     },
   ];
@@ -147,6 +148,25 @@ function dropInText(profile: string, variables: readonly WantedVariable[], after
     lines.push(environmentLine(name, [...entries.map(escapeSpecifiers), ...inherited].join(separator)));
   }
   return `${lines.join('\n')}\n`;
+}
+
+/** Characters that neither systemd nor a shell reads as anything but themselves. */
+const plainPath = /^\/[\w.,/@:+=-]+$/;
+
+/**
+ * Where the log goes to a file, each start notes how long that file was before it (machine/start-record.ts): old lines
+ * must not speak for a new start. `-`: the consumer starts whatever becomes of it; `+`: as root, outside of its sandbox.
+ */
+function startRecordLines(unit: LoadedUnit): string {
+  const target = outputTarget(unit);
+  const record = recordFile(unit.name);
+  if (target?.kind !== 'append' || !plainPath.test(target.path) || !plainPath.test(record)) return '';
+  const directory = path.dirname(record);
+  const stat = (format: string): string => `$$(stat -Lc ${format} ${target.path})`;
+  const note = `echo "$$INVOCATION_ID ${stat('%%d:%%i')} ${stat('%%s')}" >${record}.new`;
+  return `# Where this start's lines begin in the log file: old ones must not count.
+ExecStartPre=-+/bin/sh -c 'mkdir -p ${directory} && ${note} && mv ${record}.new ${record}'
+`;
 }
 
 /** Does systemd have our entries in force? Variables that something overrides do not count. */

@@ -86,9 +86,20 @@ describe('output that does not go to the journal', { skip }, () => {
     await settings(guest, `StandardOutput=append:${file}`, `StandardError=append:${file}`);
     await installedGpu(guest);
     assert.match(await guest.read(file), /library=CUDA/);
-    // verify knows no place in the file from which on lines are new
-    const verify = await tell(guest, 'verify');
-    await assertVerdict(guest, verify, { mode: 'undetermined', reason: 'output-bypasses-journal' });
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    // Started again by somebody else: the drop-in has noted where the new start begins.
+    await guest.must('systemctl', 'restart', 'ollama');
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    await guest.hosts.stop();
+    await guest.must('systemctl', 'restart', 'ollama');
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'cpu', reason: 'host-unreachable' });
+    // Whose place in the file nobody noted is not judged by it.
+    await guest.must('rm', '/run/vgpu-agent/starts/ollama.service');
+    await assertVerdict(guest, await tell(guest, 'verify'), {
+      mode: 'undetermined',
+      reason: 'output-bypasses-journal',
+    });
+    await guest.hosts.start();
     // Another address is a change: install restarts it, and knows where the file ended before.
     const moved = await tell(guest, 'install', '--yes', '--host', 'unix:/run/vgpu/nobody.sock');
     await assertVerdict(guest, moved, { mode: 'cpu', reason: 'host-unreachable' });

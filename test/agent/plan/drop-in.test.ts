@@ -31,6 +31,24 @@ describe('the drop-in', () => {
     assert.match(text, /vgpu-agent uninstall/);
   });
 
+  it('notes where a start begins in a log file that is appended to', () => {
+    const text = textAt(first, { standardError: 'append:/var/log/ollama.log' });
+    const line = text.split('\n').find((one) => one.startsWith('ExecStartPre='));
+    assert.match(line ?? '', /^ExecStartPre=-\+\/bin\/sh -c '/);
+    assert.ok(line?.includes('$$(stat -Lc %%s /var/log/ollama.log)'), line);
+    assert.ok(line?.endsWith("/run/vgpu-agent/starts/ollama.service'"), line);
+  });
+
+  for (const [what, target] of [
+    ['the journal', 'journal'],
+    ['a file that is emptied at each start', 'truncate:/var/log/ollama.log'],
+    ['a file whose name a shell would read as more', 'append:/var/log/$(reboot).log'],
+  ] as const) {
+    it(`notes nothing for ${what}`, () => {
+      assert.doesNotMatch(textAt(first, { standardError: target }), /ExecStartPre/);
+    });
+  }
+
   it('puts ours before what the fragment and other drop-ins set', () => {
     const text = textAt(first, {
       fragmentContent: '[Service]\nEnvironment="LD_PRELOAD=/usr/lib/libjemalloc.so" OTHER=1\n',

@@ -1,8 +1,9 @@
 /**
  * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets
- * everybody read and only root act; who acts is asked for here as well.
+ * everybody read and ask; who may act is decided here (authority.ts).
  */
 import type { BusAnswer, BusConnection, IncomingCall } from '../systemd/connection.js';
+import { mayNot } from './authority.js';
 import type { Board, Snapshot } from './board.js';
 
 export const busName = 'org.vgpu.Agent1';
@@ -103,9 +104,8 @@ export function serveBusObject(effects: BusObjectEffects): void {
     if (!['Verify', 'Repair', 'Reload'].includes(call.member)) {
       return failed('org.freedesktop.DBus.Error.UnknownMethod', `there is no method ${call.member}`);
     }
-    if ((await userOf(call.sender)) !== 0) {
-      return failed('org.freedesktop.DBus.Error.AccessDenied', `only root may call ${call.member}`);
-    }
+    const refusal = await mayNot(bus, call, `${busName}.${call.member.toLowerCase()}`);
+    if (refusal !== null) return failed('org.freedesktop.DBus.Error.AccessDenied', refusal);
     switch (call.member) {
       case 'Verify':
         return reply('s', await effects.verify());
@@ -117,18 +117,6 @@ export function serveBusObject(effects: BusObjectEffects): void {
         await effects.reload();
         return { kind: 'reply', signature: '', body: [] };
     }
-  };
-
-  const userOf = async (sender: string): Promise<number> => {
-    const [user] = await bus.call({
-      destination: 'org.freedesktop.DBus',
-      path: '/org/freedesktop/DBus',
-      interface: 'org.freedesktop.DBus',
-      member: 'GetConnectionUnixUser',
-      signature: 's',
-      body: [sender],
-    });
-    return Number(user);
   };
 
   bus.serve((call) => {

@@ -10,6 +10,7 @@ import {
   busPolicyFile,
   catalogFile,
   packageRoot,
+  polkitFile,
 } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import { expandVariables } from '../profile/variables.js';
@@ -39,6 +40,10 @@ export async function readService(
     [agentConf, configText(profile, endpoint), true],
     [busPolicyFile, template('org.vgpu.Agent1.conf'), false],
     [catalogFile, template('vgpu-agent.catalog'), false],
+    // Where there is no polkit, root alone may act.
+    ...(root.realDirectory(path.dirname(polkitFile)) === null
+      ? []
+      : [[polkitFile, template('org.vgpu.Agent1.policy'), false] as const]),
     [agentUnitFile, unitText(root, profile, distribution), false],
   ];
   const [files, link, unit] = await Promise.all([

@@ -1,7 +1,7 @@
 /** The files of the service vgpu-agent.service, as changes. Pure. */
 import { dirname } from 'node:path';
 import type { MachineFacts, ServiceFile } from '../machine/types.js';
-import { agentConf, agentUnitFile } from '../paths.js';
+import { agentConf, agentUnitFile, polkitFile } from '../paths.js';
 import { writeChange } from './our-files.js';
 import type { Change, PlanOptions } from './types.js';
 
@@ -76,7 +76,9 @@ function fileChanges(
 const reasons: Readonly<Record<string, string>> = {
   [agentConf]: 'what the service keeps true; yours to edit (vgpu-agent.json(5))',
   [agentUnitFile]: 'the service that keeps all this as it is',
-  '/etc/dbus-1/system.d/org.vgpu.Agent1.conf': 'who may ask the service: everybody may read, root may act',
+  '/etc/dbus-1/system.d/org.vgpu.Agent1.conf':
+    'who may ask the service: everybody; polkit says who may have it act',
+  [polkitFile]: 'who besides root may have the service act',
   '/usr/lib/systemd/catalog/vgpu-agent.catalog': 'journalctl -x explains the entries of the service',
 };
 

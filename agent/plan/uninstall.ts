@@ -16,6 +16,7 @@ import {
   busPolicyFile,
   catalogFile,
   guestConf,
+  polkitFile,
   storeCurrent,
   storeRoot,
 } from '../paths.js';
@@ -26,7 +27,7 @@ import { leansOnStore } from './restart.js';
 import type { Change, Plan, PlanOptions, Warning } from './types.js';
 import { isVersionOf, versionsBeside } from './versioned.js';
 
-const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile]);
+const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
 
 type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
 

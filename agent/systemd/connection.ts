@@ -13,6 +13,8 @@ const systemBusSocket = '/run/dbus/system_bus_socket';
 const connectTimeoutMs = 10_000;
 /** D-Bus's own default for a reply. */
 const callTimeoutMs = 25_000;
+/** ALLOW_INTERACTIVE_AUTHORIZATION of the D-Bus specification; dbus-next has no name for it. */
+const allowInteractive = 4;
 
 export interface BusCall {
   readonly destination: string;
@@ -51,6 +53,8 @@ export interface IncomingCall {
   readonly interface: string;
   readonly member: string;
   readonly body: readonly unknown[];
+  /** The caller can wait for a person to be asked for a password. */
+  readonly interactive: boolean;
 }
 
 export type BusAnswer =
@@ -195,6 +199,7 @@ export async function connectBus(
           interface: message.interface ?? '',
           member: message.member,
           body: message.body ?? [],
+          interactive: (message.flags & allowInteractive) !== 0,
         });
         if (answering === null) return false;
         const send = (answer: BusAnswer): void => {

@@ -20,16 +20,7 @@ export function daemonCommand(run: Run): Command {
 
 async function daemon(context: CommandContext): Promise<Outcome> {
   requireRoot(context, 'daemon');
-  const { runService } = await import('../daemon/run.js');
-  const stop = new AbortController();
-  for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => stop.abort());
-  await runService({
-    env: process.env,
-    signal: stop.signal,
-    onReload: (listener) => process.on('SIGHUP', listener),
-    line: context.say,
-  });
-  // A child that does not end, or a lock that is still waited for, must not hold up the stop.
-  setTimeout(() => process.exit(), 50).unref();
+  const { serve } = await import('../daemon/serve.js');
+  await serve(context.say);
   return { exitCode: ExitCode.done, document: { schema: 1, command: 'daemon' }, text: () => '' };
 }

@@ -1,7 +1,6 @@
 /** The effects of confirm() that need nothing but Node: time, HTTP, a growing file. */
 import { open, stat } from 'node:fs/promises';
 import http from 'node:http';
-import https from 'node:https';
 import { setTimeout as wait } from 'node:timers/promises';
 import { errnoOf } from '../errors.js';
 import type { Clock, HttpAnswer } from './effects.js';
@@ -20,7 +19,9 @@ const maxBody = 64 * 1024;
  * One GET: no redirects, no proxy, no keep-alive. Never rejects. A certificate is
  * not checked: only whether somebody answers is asked, nothing is sent.
  */
-export function httpGet(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer> {
+export async function httpGet(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer> {
+  // TLS is 2 MB of code that a consumer at home on this machine needs of nobody.
+  const client = url.startsWith('https:') ? (await import('node:https')).default : http;
   return new Promise((resolve) => {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
     const failed = (error: Error): void => {
@@ -34,7 +35,6 @@ export function httpGet(url: string, timeoutMs: number, signal: AbortSignal): Pr
         headers: { connection: 'close' },
         rejectUnauthorized: false,
       };
-      const client = url.startsWith('https:') ? https : http;
       const request = client.get(url, options, (response) => {
         const parts: Buffer[] = [];
         let size = 0;

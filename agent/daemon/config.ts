@@ -1,12 +1,11 @@
 /** `/etc/vgpu-agent/agent.json`: what the service keeps true. Described by units/agent.schema.json. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { DefinedError } from 'ajv';
-import { Ajv2020 } from 'ajv/dist/2020.js';
 import { errnoOf, VgpuError } from '../errors.js';
 import { parseEndpoint } from '../machine/endpoint.js';
 import { agentConf, packageRoot } from '../paths.js';
 import { parseJson } from '../profile/json.js';
+import { schemaCheck } from '../profile/schema.js';
 import { problemsOf, readablePointer } from '../profile/validate.js';
 
 export interface AgentConfig {
@@ -58,8 +57,7 @@ export function createConfigReader(
   schemaFile = path.join(packageRoot(), 'units', 'agent.schema.json'),
 ): ConfigReader {
   const schema: unknown = JSON.parse(readFileSync(schemaFile, 'utf8'));
-  const ajv = new Ajv2020({ allErrors: true, verbose: true, allowUnionTypes: true });
-  const fits = ajv.compile<ConfigFile>(Object(schema));
+  const check = schemaCheck(Object(schema));
   return (text, file) => {
     const parsed = parseJson(text);
     if (parsed.kind === 'bad') {
@@ -67,8 +65,9 @@ export function createConfigReader(
       throw badConfig(file, [`line ${line}, column ${column}: no JSON: ${parsed.message}`]);
     }
     const { value, places } = parsed;
-    if (!fits(value)) {
-      const lines = problemsOf((fits.errors ?? []) as DefinedError[]).map(({ pointer, message }) => {
+    const errors = check(value);
+    if (errors.length > 0) {
+      const lines = problemsOf(errors).map(({ pointer, message }) => {
         const place = places.get(pointer);
         const field = pointer === '' ? 'the file' : readablePointer(pointer);
         return `${place === undefined ? '' : `line ${place.line}, `}${field}: ${message}`;

@@ -1,9 +1,9 @@
 /** From parsed JSON to a Profile, or a list of what is wrong with it, each with its field. */
 import type { DefinedError } from 'ajv';
-import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { Json } from './json.js';
 import { pointerPart } from './json.js';
 import { checkMeaning } from './meaning.js';
+import { schemaCheck } from './schema.js';
 import { nearest } from './suggest.js';
 import type { Profile } from './types.js';
 
@@ -37,21 +37,11 @@ export function readablePointer(pointer: string): string {
  * mistake in it is noticed here.
  */
 export function createProfileValidator(schema: object): ProfileValidator {
-  const ajv = new Ajv2020({
-    allErrors: true,
-    verbose: true,
-    strict: true,
-    strictTypes: false,
-    allowUnionTypes: true,
-    // To check our own schema and to make the code small takes longer than to run that code once.
-    validateSchema: false,
-    code: { optimize: false },
-  });
-  const fits = ajv.compile<Profile>(schema);
-  return (value) => {
-    if (!fits(value)) {
-      return { kind: 'bad', problems: problemsOf((fits.errors ?? []) as DefinedError[]) };
-    }
+  const check = schemaCheck(schema);
+  return (given) => {
+    const errors = check(given);
+    if (errors.length > 0) return { kind: 'bad', problems: problemsOf(errors) };
+    const value = given as unknown as Profile;
     const problems = checkMeaning(value);
     return problems.length === 0 ? { kind: 'ok', profile: value } : { kind: 'bad', problems };
   };

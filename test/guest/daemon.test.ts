@@ -1,6 +1,7 @@
 // The service under a real systemd: boot, readiness, death, reload, stop, the bus, and taking it away.
 
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { messageIds } from '../../agent/systemd/journal-writer.js';
 import { assertDocument } from '../agent/commands/json-schemas.js';
@@ -9,6 +10,7 @@ import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
 import { at, differences, documentOf, prepareConsumer, uninstall } from './support/installed.js';
 import { until } from './support/process.js';
+import { repository } from './support/repository.js';
 import {
   entries,
   installService,
@@ -245,6 +247,11 @@ describe('one guest with the service', { skip }, () => {
     };
     const [before, beforeWatch] = [await read(node), await read(main)];
     assert.ok(before.rss + beforeWatch.rss < 60, `${before.rss} + ${beforeWatch.rss} MB`);
+    const all = (await guest.must('sh', '-c', `echo ${main} ${node} $(pgrep -P ${node})`)).trim().split(' ');
+    assert.ok(all.length >= 3, 'journalctl follows the consumer');
+    const pages = join(repository, 'dist/test/guest/support/pages.js');
+    const together = Number(await guest.must('node', pages, ...all));
+    assert.ok(together < 60, `${together} MB with journalctl, each page once`);
     const seconds = 20;
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
     const [after, afterWatch] = [await read(node), await read(main)];

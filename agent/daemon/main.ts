@@ -1,0 +1,16 @@
+/**
+ * What vgpu-agent.service starts: `vgpu-agent daemon` without the command line, which a process that lives for months
+ * would keep in memory (measured: 2 MB).
+ */
+import { errorDocument, errorText } from '../output/error-text.js';
+import { styleFor } from '../output/style.js';
+import { serve } from './serve.js';
+
+const plain = styleFor({ isTty: false, columns: undefined, wanted: false, env: {} });
+const line = (text: string): void => void process.stderr.write(`${text}\n`);
+try {
+  await serve(line);
+} catch (error) {
+  line(errorText(error, plain, false));
+  process.exitCode = errorDocument(error).exitCode;
+}

@@ -4,18 +4,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "wire/clock.h"
 
 struct vgpu_bucket {
   uint64_t last; /* nanoseconds; 0: not used yet, and full */
   double tokens;
 };
-
-static inline uint64_t vgpu_now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* Takes one token. 0: taken; else the nanoseconds until there will be one, and nothing is taken. */
 static inline uint64_t vgpu_bucket_take(struct vgpu_bucket *bucket, uint32_t rate, uint64_t now) {

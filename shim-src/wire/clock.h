@@ -1,9 +1,15 @@
-/* Monotonic time in milliseconds and what is left of a limit. */
+/* Monotonic time and what is left of a limit. */
 #ifndef VGPU_WIRE_CLOCK_H
 #define VGPU_WIRE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
+
+static inline uint64_t vgpu_now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 static inline int64_t vgpu_now_ms(void) {
   struct timespec now;

@@ -20,9 +20,16 @@
  * Failures of one-way frames are kept by the host and told in `deferred` of the next reply, first
  * failure first and each once.
  *
- * A ring in shared memory (feature VGPU_FEATURE_RING) carries these same frames; bulk data in a shared
- * area (feature VGPU_FEATURE_AREA) is announced by VGPU_FLAG_AREA, and then the bulk bytes are one
- * struct vgpu_span instead of the data.
+ * A guest on the same machine offers VGPU_FEATURE_RING and VGPU_FEATURE_AREA over its unix socket. A host
+ * that takes the first sends, with the WELCOME, the descriptor of sealed memory with two rings (ring.h);
+ * all frames after it lie in them, each way, and the socket is only the bell and the sign of life (bell.h).
+ *
+ * With VGPU_FEATURE_AREA the guest may ask for areas: memory of its own that the host sees too. The
+ * descriptor of an area comes over the socket before the answer is in the ring. In a frame with
+ * VGPU_FLAG_AREA the bulk is one struct vgpu_span in place of the data: data to send lies there; a call
+ * that brings raw data puts it there, and answers with VGPU_FLAG_AREA and the span as far as it is filled.
+ * Only calls that the description marks as raw may have it. An area is read or written some time between
+ * the call and its reply, or that of any later waiting call.
  */
 #ifndef VGPU_WIRE_FRAME_H
 #define VGPU_WIRE_FRAME_H
@@ -61,12 +68,14 @@ enum vgpu_control_opcode {
   VGPU_OP_DEVICE_FACTS = 3,     /* vgpu_facts_request -> vgpu_facts_reply + bulk: vgpu_device_facts[] */
   VGPU_OP_DEVICE_USAGE = 4,     /* vgpu_usage_request -> vgpu_usage_reply */
   VGPU_OP_DEVICE_PROCESSES = 5, /* vgpu_usage_request -> vgpu_facts_reply + bulk: vgpu_process_facts[] */
+  VGPU_OP_AREA_ADD = 6,         /* vgpu_area_request -> vgpu_area_reply; its memory comes over the socket */
+  VGPU_OP_AREA_DROP = 7,        /* vgpu_area_drop -> nothing: the host has forgotten it */
 };
 
 /* Frame flags. */
 #define VGPU_FLAG_REPLY 0x1u
 #define VGPU_FLAG_ONEWAY 0x2u /* no reply will be sent */
-#define VGPU_FLAG_AREA 0x4u   /* the bulk bytes are a vgpu_span into a shared area */
+#define VGPU_FLAG_AREA 0x4u   /* the bulk bytes are a vgpu_span: where the data lies, or is to go */
 #define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_AREA)
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
@@ -95,6 +104,7 @@ struct vgpu_span {
   uint64_t length;
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
+#define VGPU_SPAN_MAX (64u << 20) /* bytes of one span */
 
 /* Status of frames in the control range. */
 enum vgpu_status {
@@ -138,11 +148,23 @@ struct vgpu_welcome {
   uint64_t secret;
   uint64_t memory_limit; /* bytes of device memory for this session; 0: no limit but the device's */
   uint32_t handle_limit;
-  uint32_t reserved;
+  uint32_t ring_size;    /* with VGPU_FEATURE_RING: bytes of each ring, whose memory comes along */
   char nvml_version[32]; /* "580.65.06"; zero-terminated */
   char host[64];         /* "vgpu-hostd 0.1.0 software"; zero-terminated */
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
+
+struct vgpu_area_request {
+  uint64_t bytes;
+};
+struct vgpu_area_reply {
+  uint32_t area; /* its number, in vgpu_span */
+  uint32_t reserved;
+};
+struct vgpu_area_drop {
+  uint32_t area;
+  uint32_t reserved;
+};
 
 #define VGPU_DEVICES_MAX 32u
 #define VGPU_ATTRIBUTES_MAX 192u /* CUdevice_attribute 0..191; 13.0 ends at 145 */

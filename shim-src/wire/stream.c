@@ -63,10 +63,36 @@ int vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline) {
   return descriptor;
 }
 
-enum vgpu_stream_result vgpu_stream_read(int descriptor, void *bytes, size_t size, int64_t deadline) {
+/* Keeps the first descriptor that came if there is none yet, and closes the rest. */
+static void take_passed(struct msghdr *message, int *passed) {
+  for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL; part = CMSG_NXTHDR(message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; i++) {
+      int descriptor;
+      memcpy(&descriptor, CMSG_DATA(part) + i * sizeof descriptor, sizeof descriptor);
+      if (*passed < 0) *passed = descriptor;
+      else close(descriptor);
+    }
+  }
+}
+
+ssize_t vgpu_stream_receive(int descriptor, void *bytes, size_t size, int *passed) {
+  _Alignas(struct cmsghdr) unsigned char control[CMSG_SPACE(sizeof(int))];
+  struct iovec part = {.iov_base = bytes, .iov_len = size};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  ssize_t got = recvmsg(descriptor, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got >= 0) take_passed(&message, passed);
+  return got;
+}
+
+enum vgpu_stream_result vgpu_stream_read_passed(int descriptor, void *bytes, size_t size, int *passed,
+                                                int64_t deadline) {
   unsigned char *at = bytes;
   while (size > 0) {
-    ssize_t got = recv(descriptor, at, size, MSG_DONTWAIT);
+    ssize_t got = passed == NULL ? recv(descriptor, at, size, MSG_DONTWAIT)
+                                 : vgpu_stream_receive(descriptor, at, size, passed);
     if (got > 0) {
       at += got;
       size -= (size_t)got;
@@ -81,13 +107,56 @@ enum vgpu_stream_result vgpu_stream_read(int descriptor, void *bytes, size_t siz
   return VGPU_STREAM_OK;
 }
 
+enum vgpu_stream_result vgpu_stream_read(int descriptor, void *bytes, size_t size, int64_t deadline) {
+  return vgpu_stream_read_passed(descriptor, bytes, size, NULL, deadline);
+}
+
 uint32_t vgpu_stream_padding(const struct vgpu_frame *frame) {
   return frame->length - (uint32_t)sizeof *frame - frame->body - frame->bulk;
 }
 
-enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
-                                                uint32_t body_size, const void *bulk, uint32_t bulk_size,
-                                                int64_t deadline) {
+/* All of the parts; `passed`, if there is one, goes with the first byte. */
+static enum vgpu_stream_result write_parts(int descriptor, struct iovec *parts, size_t count, int passed,
+                                           int64_t deadline) {
+  _Alignas(struct cmsghdr) unsigned char control[CMSG_SPACE(sizeof(int))] = {0};
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+  if (passed >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    struct cmsghdr *part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof passed);
+    memcpy(CMSG_DATA(part), &passed, sizeof passed);
+  }
+  while (message.msg_iovlen > 0) {
+    ssize_t sent = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN && errno != EWOULDBLOCK) return VGPU_STREAM_CLOSED;
+      enum vgpu_stream_result result = wait_for(descriptor, POLLOUT, deadline);
+      if (result != VGPU_STREAM_OK) return result;
+      continue;
+    }
+    message.msg_control = NULL;
+    message.msg_controllen = 0;
+    size_t left = (size_t)sent;
+    while (message.msg_iovlen > 0 && left >= message.msg_iov->iov_len) {
+      left -= message.msg_iov->iov_len;
+      message.msg_iov++;
+      message.msg_iovlen--;
+    }
+    if (message.msg_iovlen > 0) {
+      message.msg_iov->iov_base = (unsigned char *)message.msg_iov->iov_base + left;
+      message.msg_iov->iov_len -= left;
+    }
+  }
+  return VGPU_STREAM_OK;
+}
+
+static enum vgpu_stream_result write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
+                                           uint32_t body_size, const void *bulk, uint32_t bulk_size,
+                                           int passed, int64_t deadline) {
   static const unsigned char zeros[8];
   frame->body = body_size;
   frame->bulk = bulk_size;
@@ -101,29 +170,24 @@ enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_fram
     parts[count++] = (struct iovec){.iov_base = (void *)(uintptr_t)bulk, .iov_len = bulk_size};
   uint32_t padding = vgpu_stream_padding(frame);
   if (padding > 0) parts[count++] = (struct iovec){.iov_base = (void *)(uintptr_t)zeros, .iov_len = padding};
+  return write_parts(descriptor, parts, count, passed, deadline);
+}
 
-  struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
-  while (message.msg_iovlen > 0) {
-    ssize_t sent = sendmsg(descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) return VGPU_STREAM_CLOSED;
-      enum vgpu_stream_result result = wait_for(descriptor, POLLOUT, deadline);
-      if (result != VGPU_STREAM_OK) return result;
-      continue;
-    }
-    size_t left = (size_t)sent;
-    while (message.msg_iovlen > 0 && left >= message.msg_iov->iov_len) {
-      left -= message.msg_iov->iov_len;
-      message.msg_iov++;
-      message.msg_iovlen--;
-    }
-    if (message.msg_iovlen > 0) {
-      message.msg_iov->iov_base = (unsigned char *)message.msg_iov->iov_base + left;
-      message.msg_iov->iov_len -= left;
-    }
-  }
-  return VGPU_STREAM_OK;
+enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
+                                                uint32_t body_size, const void *bulk, uint32_t bulk_size,
+                                                int64_t deadline) {
+  return write_frame(descriptor, frame, body, body_size, bulk, bulk_size, -1, deadline);
+}
+
+enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame, const void *body,
+                                               uint32_t body_size, int passed, int64_t deadline) {
+  return write_frame(descriptor, frame, body, body_size, NULL, 0, passed, deadline);
+}
+
+enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t deadline) {
+  unsigned char byte = 0;
+  struct iovec part = {.iov_base = &byte, .iov_len = 1};
+  return write_parts(descriptor, &part, 1, passed, deadline);
 }
 
 enum vgpu_stream_result vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame, int64_t deadline) {

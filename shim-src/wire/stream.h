@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include "wire/address.h"
@@ -30,6 +31,23 @@ enum vgpu_stream_result vgpu_stream_read(int descriptor, void *bytes, size_t siz
 /* Header, body, bulk and padding in one go; sets the sizes of `frame` itself. */
 enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
+                                                int64_t deadline);
+
+/* Likewise, and passes a descriptor along with it (unix sockets only; -1: none). */
+enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame, const void *body,
+                                               uint32_t body_size, int passed, int64_t deadline);
+
+/* One byte, and a descriptor with it. */
+enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t deadline);
+
+/*
+ * What recv() gives, without waiting. *passed is a descriptor that came along (the caller's to close), and
+ * left alone when none did.
+ */
+ssize_t vgpu_stream_receive(int descriptor, void *bytes, size_t size, int *passed);
+
+/* vgpu_stream_read for bytes that a descriptor may come with. */
+enum vgpu_stream_result vgpu_stream_read_passed(int descriptor, void *bytes, size_t size, int *passed,
                                                 int64_t deadline);
 
 /* Reads one header and checks it; nothing of the body is read. */

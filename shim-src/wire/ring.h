@@ -1,0 +1,101 @@
+/*
+ * Two rings of bytes in shared memory, one each way, that carry the frames of a session.
+ *
+ * The memory: VGPU_RING_CONTROL bytes with a struct vgpu_ring_control for the requests and, 128 bytes
+ * further, one for the replies; then `size` bytes of requests, then as many of replies. Each end maps the
+ * bytes of a ring twice, one behind the other, so that a frame never has a gap.
+ *
+ * `tail` counts the bytes ever written, `head` those ever read; only the writer moves the one, only the
+ * reader the other, both by whole frames. Who is going to sleep says so in its `sleeps` and looks once
+ * more; who moves an index and finds the other's `sleeps` set clears it and rings the bell (bell.h), the
+ * reader not before half of the ring is free.
+ *
+ * Neither end believes the other. An index is read once, into a variable, and is only used when it leaves
+ * no more than `size` between the two and both are multiples of 8; each end works with its own copy of
+ * its own index. A header is copied out, checked and used from the copy. What else lies in the ring may
+ * change while it is read: it is copied before anything in it is looked at, except bulk that is only
+ * copied itself. Any nonsense ends the session.
+ */
+#ifndef VGPU_WIRE_RING_H
+#define VGPU_WIRE_RING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/bell.h"
+#include "wire/frame.h"
+#include "wire/spin.h"
+
+#define VGPU_RING_CONTROL 65536u /* a page on every machine */
+#define VGPU_RING_REPLIES 128u   /* where the second control begins */
+#define VGPU_RING_BYTES (2u << 20)
+#define VGPU_RING_MOST (64u << 20)
+
+/* Two cache lines: what the writer writes, what the reader writes. */
+struct vgpu_ring_control {
+  _Alignas(64) uint64_t tail;
+  uint32_t writer_sleeps;
+  _Alignas(64) uint64_t head;
+  uint32_t reader_sleeps;
+};
+_Static_assert(sizeof(struct vgpu_ring_control) == VGPU_RING_REPLIES, "ring control");
+
+/* One end of one ring. */
+struct vgpu_ring {
+  struct vgpu_ring_control *control; /* shared */
+  unsigned char *bytes;              /* shared, mapped twice */
+  uint32_t size;                     /* a power of two */
+  uint64_t position;                 /* our own index: tail of the writer, head of the reader */
+  struct vgpu_spin spin;
+};
+
+struct vgpu_rings {
+  void *base; /* NULL: there are none */
+  size_t mapped;
+  struct vgpu_ring requests, replies;
+};
+
+/* Bytes of the memory for rings of `size`. */
+static inline uint64_t vgpu_rings_bytes(uint32_t size) {
+  return VGPU_RING_CONTROL + 2ull * size;
+}
+
+/* A size that rings may have: it must take the longest frame. */
+static inline bool vgpu_ring_size_sound(uint32_t size) {
+  return size > VGPU_FRAME_MAX && size <= VGPU_RING_MOST && (size & (size - 1)) == 0;
+}
+
+/* Maps the rings; a fork()ed child will not have them. False: no room. The descriptor can be closed. */
+bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint32_t size);
+void vgpu_rings_unmap(struct vgpu_rings *rings);
+
+enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };
+
+/* Of the writer: whether `length` bytes can be written now. */
+enum vgpu_ring_state vgpu_ring_room(const struct vgpu_ring *ring, uint32_t length);
+
+/* Of the reader: how much there is. */
+enum vgpu_ring_state vgpu_ring_available(const struct vgpu_ring *ring, uint32_t *bytes);
+
+/* Where the next byte is written or read; that and what follows it without a gap. */
+static inline unsigned char *vgpu_ring_at(const struct vgpu_ring *ring) {
+  return ring->bytes + (ring->position & (ring->size - 1));
+}
+
+/* `length` bytes are written, or read and no longer needed. Wakes the other end if it sleeps. */
+void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell);
+void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell);
+
+/* Waits, awake at first, for room and writes a whole frame; sets the sizes of `frame` itself. */
+enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgpu_frame *frame,
+                                              const void *body, uint32_t body_size, const void *bulk,
+                                              uint32_t bulk_size, struct vgpu_bell *bell, int64_t deadline);
+
+/*
+ * Waits for a frame and copies its header out, checked; the body and what follows lie behind it at
+ * vgpu_ring_at() until vgpu_ring_read(frame->length).
+ */
+enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgpu_frame *frame,
+                                              struct vgpu_bell *bell, int64_t deadline);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * Waiting awake for a moment before going to sleep: a wake-up of another processor costs many times what
+ * an answer takes. Each end learns how long is worth it. With one processor it never is, and hardly with
+ * too few for all who want to run: whoever waits awake there keeps the very peer from running.
+ */
+#ifndef VGPU_WIRE_SPIN_H
+#define VGPU_WIRE_SPIN_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/clock.h"
+
+#define VGPU_SPIN_MOST_NS 60000
+#define VGPU_SPIN_LEAST_NS 4000
+#define VGPU_SPIN_CROWDED_NS 20000 /* one turn took so long: somebody else ran */
+#define VGPU_SPIN_REST 128u        /* waits without spinning after that */
+#define VGPU_SPIN_AWAKE_TURNS 48u  /* some microseconds */
+
+struct vgpu_spin {
+  int64_t limit; /* nanoseconds; 0: one processor */
+  uint32_t rest; /* waits to come that go to sleep at once */
+};
+
+struct vgpu_spinning {
+  int64_t begun; /* 0: the clock was not asked yet */
+  int64_t last;
+  uint32_t turns;
+  bool crowded;
+};
+
+static inline void vgpu_spin_init(struct vgpu_spin *spin) {
+  cpu_set_t usable;
+  bool alone = sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) == 1;
+  *spin = (struct vgpu_spin){.limit = alone ? 0 : VGPU_SPIN_MOST_NS};
+}
+
+static inline void vgpu_relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/*
+ * One turn; false when it has been long enough. The first turns only wait for the other processor's cache
+ * line; after them the processor is offered to others, among them perhaps the peer.
+ */
+static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
+  if (spin->limit == 0 || spin->rest > 0 || spinning->crowded) return false;
+  if (spinning->turns++ < VGPU_SPIN_AWAKE_TURNS) {
+    vgpu_relax();
+    return true;
+  }
+  int64_t now = (int64_t)vgpu_now_ns();
+  if (spinning->begun == 0) {
+    spinning->begun = now;
+  } else {
+    spinning->crowded = now - spinning->last > VGPU_SPIN_CROWDED_NS;
+    if (spinning->crowded || now - spinning->begun >= spin->limit) return false;
+  }
+  spinning->last = now;
+  sched_yield();
+  return true;
+}
+
+/* What the last wait was worth: `slept` if what was waited for came too late for the spinning. */
+static inline void vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
+  if (spin->limit == 0) return;
+  if (spin->rest > 0) {
+    spin->rest--;
+    return;
+  }
+  if (spinning->crowded) spin->rest = VGPU_SPIN_REST;
+  int64_t limit = slept ? spin->limit / 2 : spin->limit * 2;
+  spin->limit = limit < VGPU_SPIN_LEAST_NS  ? VGPU_SPIN_LEAST_NS
+                : limit > VGPU_SPIN_MOST_NS ? VGPU_SPIN_MOST_NS
+                                            : limit;
+}
+
+#endif

@@ -113,11 +113,12 @@ export function emitDispatch(library: Library): string {
     out.push(
       `  {VGPU_OP_${entry.symbol}, ${bodyBytes(carriage.send)}, ${reply === undefined ? 0 : bodyBytes(reply)}, ` +
         `${carriage.kind === 'oneway'}, ${carriage.send.bulk}, ${reply?.bulk ?? false}, ` +
+        `${carriage.send.raw}, ${reply?.raw ?? false}, ` +
         `${fieldOffset(carriage.send, 'stream') ?? -1}, "${entry.symbol}", {host_${entry.symbol}, real_${entry.symbol}}},`,
     );
   }
   // A table may be empty (NVML carries by control opcodes so far) and C wants an element.
-  if (carried.length === 0) out.push('  {0, 0, 0, false, false, false, -1, "", {0, 0}},');
+  if (carried.length === 0) out.push('  {0, 0, 0, false, false, false, false, false, -1, "", {0, 0}},');
   out.push('};', '');
   out.push(`const struct vgpu_dispatch_row *vgpu_dispatch_${library.name}(uint32_t opcode) {`);
   out.push('  for (size_t low = 0, high = sizeof rows / sizeof *rows; low < high;) {');

@@ -20,6 +20,8 @@ export interface WireBody {
   readonly fields: readonly WireField[];
   /** Bytes of any length follow the body. */
   readonly bulk: boolean;
+  /** They are only copied, never looked at: they may lie where the other end can change them meanwhile. */
+  readonly raw: boolean;
 }
 
 export type Carriage =

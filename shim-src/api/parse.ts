@@ -63,9 +63,13 @@ function parseFields(text: string, fail: (message: string) => never): WireField[
 }
 
 function parseBody(word: string, text: string, fail: (message: string) => never): WireBody {
-  const match = new RegExp(`\\b${word}\\(([^)]*)\\)(\\+bulk)?`).exec(text);
+  const match = new RegExp(`\\b${word}\\(([^)]*)\\)(\\+bulk|\\+raw)?`).exec(text);
   if (match === null) return fail(`a carried call needs "${word}(...)"`);
-  return { fields: parseFields(match[1] ?? '', fail), bulk: match[2] !== undefined };
+  return {
+    fields: parseFields(match[1] ?? '', fail),
+    bulk: match[2] !== undefined,
+    raw: match[2] === '+raw',
+  };
 }
 
 function parseProc(text: string, fail: (message: string) => never): ProcName | undefined {

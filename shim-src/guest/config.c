@@ -65,3 +65,11 @@ bool vgpu_config_host(char *text, size_t size) {
   if (!found) vgpu_log("no host: %s has no host= line", GUEST_CONF);
   return found;
 }
+
+bool vgpu_config_ring(void) {
+  const char *transport = secure_getenv("VGPU_TRANSPORT");
+  if (transport == NULL || strcmp(transport, "ring") == 0 || transport[0] == '\0') return true;
+  if (strcmp(transport, "socket") != 0)
+    vgpu_log("VGPU_TRANSPORT \"%s\" is neither ring nor socket", transport);
+  return strcmp(transport, "socket") != 0;
+}

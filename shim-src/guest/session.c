@@ -11,12 +11,26 @@
 #include "guest/log.h"
 #include "guest/session_internal.h"
 #include "wire/clock.h"
+#include "wire/shared.h"
 #include "wire/stream.h"
 
-static bool shake_hands(struct vgpu_session *session, enum vgpu_library library, int64_t deadline) {
+/* Takes the rings whose memory came with the WELCOME; it is closed in any case. */
+static bool enter_rings(struct vgpu_session *session, int memory) {
+  uint32_t size = session->welcome.ring_size;
+  bool sound = memory >= 0 && vgpu_ring_size_sound(size) &&
+               vgpu_shared_sound(memory, vgpu_rings_bytes(size)) &&
+               vgpu_rings_map(&session->rings, memory, size);
+  if (memory >= 0) close(memory);
+  return sound;
+}
+
+/* *memory: a descriptor that came along, for the caller to close; offers shared memory if `rings`. */
+static bool shake_hands(struct vgpu_session *session, enum vgpu_library library, bool rings, int *memory,
+                        int64_t deadline) {
   struct vgpu_hello hello = {
       .major = VGPU_WIRE_MAJOR,
       .minor = VGPU_WIRE_MINOR,
+      .features = rings ? VGPU_FEATURE_RING | VGPU_FEATURE_AREA : 0,
       .frame_max = VGPU_FRAME_MAX,
       .library = (uint32_t)library,
       .pid = (uint32_t)getpid(),
@@ -32,7 +46,9 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   /* A host that refuses says so before it hears us, and may have hung up: the answer is there all the same.
    */
   struct vgpu_frame reply;
-  enum vgpu_stream_result result = vgpu_stream_read_header(session->descriptor, &reply, deadline);
+  enum vgpu_stream_result result =
+      vgpu_stream_read_passed(session->descriptor, &reply, sizeof reply, rings ? memory : NULL, deadline);
+  if (result == VGPU_STREAM_OK && !vgpu_frame_sound(&reply)) result = VGPU_STREAM_UNSOUND;
   if (result == VGPU_STREAM_OK && reply.status != 0) {
     vgpu_log("no host: it refused the session: %s (status %d)", vgpu_refusal_text(reply.status),
              (int)reply.status);
@@ -70,6 +86,26 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   return true;
 }
 
+enum greeting { GREETED, NOBODY, NO_RINGS };
+
+/* Connects and greets. NO_RINGS: the host gave some that cannot be used here, and wants to be asked anew. */
+static enum greeting greet(struct vgpu_session *session, const struct vgpu_address *address, const char *text,
+                           enum vgpu_library library, bool rings, int64_t deadline) {
+  session->descriptor = vgpu_stream_connect(address, deadline);
+  if (session->descriptor < 0) {
+    vgpu_log("no host: cannot connect to %s: %s", text, strerror(errno));
+    return NOBODY;
+  }
+  int memory = -1;
+  bool greeted = shake_hands(session, library, rings, &memory, deadline);
+  bool taken = greeted && (session->welcome.features & VGPU_FEATURE_RING) != 0;
+  if (taken && enter_rings(session, memory)) return GREETED;
+  if (memory >= 0 && !taken) close(memory);
+  if (greeted && !taken) return GREETED;
+  close(session->descriptor);
+  return taken ? NO_RINGS : NOBODY;
+}
+
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library) {
   *out = NULL;
   int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
@@ -82,22 +118,26 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   }
   struct vgpu_session *session = calloc(1, sizeof *session);
   if (session == NULL) return VGPU_NO_HOST;
-  session->descriptor = vgpu_stream_connect(&address, deadline);
-  if (session->descriptor < 0) {
-    vgpu_log("no host: cannot connect to %s: %s", text, strerror(errno));
+  /* Few and short calls are not worth the memory: libnvidia-ml keeps to the socket. */
+  bool rings = address.kind == VGPU_ADDRESS_UNIX && library == VGPU_LIBRARY_CUDA && vgpu_config_ring();
+  enum greeting greeting = greet(session, &address, text, library, rings, deadline);
+  if (greeting == NO_RINGS) {
+    vgpu_log("the host's shared memory cannot be used: the socket carries the frames");
+    greeting = greet(session, &address, text, library, false, deadline);
+  }
+  if (greeting != GREETED) {
     free(session);
     return VGPU_NO_HOST;
   }
-  if (!shake_hands(session, library, deadline)) {
-    close(session->descriptor);
-    free(session);
-    return VGPU_NO_HOST;
-  }
+  pthread_mutex_init(&session->area, NULL);
   pthread_mutex_init(&session->sending, NULL);
   pthread_mutex_init(&session->state, NULL);
+  pthread_mutex_init(&session->pieces, NULL);
+  vgpu_bell_init(&session->bell, session->descriptor);
   session->next_sequence = 1;
-  vgpu_log("session %llu with %s at %s: %u device(s)", (unsigned long long)session->welcome.session,
-           session->welcome.host, text, session->welcome.device_count);
+  vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
+           session->welcome.host, text, session->welcome.device_count,
+           session->rings.base == NULL ? "over the socket" : "through shared memory");
   *out = session;
   return VGPU_ANSWERED;
 }
@@ -105,13 +145,18 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
 void vgpu_session_close(struct vgpu_session *session) {
   if (session == NULL) return;
   close(session->descriptor);
+  vgpu_rings_unmap(&session->rings);
+  vgpu_bell_destroy(&session->bell);
+  pthread_mutex_destroy(&session->area);
+  pthread_mutex_destroy(&session->pieces);
   pthread_mutex_destroy(&session->sending);
   pthread_mutex_destroy(&session->state);
   free(session);
 }
 
 void vgpu_session_abandon(struct vgpu_session *session) {
-  /* Its locks may be held by threads that this child does not have, so nothing but the descriptor. */
+  /* Its locks may be held by threads that this child does not have, so nothing but the descriptor; the
+   * rings are not mapped in a child. */
   if (session != NULL) close(session->descriptor);
 }
 
@@ -120,10 +165,7 @@ const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *sessi
 }
 
 bool vgpu_session_is_lost(struct vgpu_session *session) {
-  pthread_mutex_lock(&session->state);
-  bool lost = session->lost;
-  pthread_mutex_unlock(&session->state);
-  return lost;
+  return __atomic_load_n(&session->lost, __ATOMIC_ACQUIRE);
 }
 
 int32_t vgpu_session_take_deferred(struct vgpu_session *session) {

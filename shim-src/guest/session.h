@@ -48,14 +48,16 @@ struct vgpu_send {
   uint32_t body_size;
   uint32_t bulk_size;
   const void *bulk;
+  /* Shared memory where the data lies instead, or is to be put if the call brings some; NULL: none. */
+  const struct vgpu_span *area;
 };
 
 struct vgpu_receive {
   void *body;
   uint32_t body_size;     /* a reply with status 0 must have exactly this many bytes */
   uint32_t bulk_capacity; /* a longer bulk loses the session */
-  void *bulk;
-  uint32_t bulk_size; /* set: bytes that came */
+  void *bulk;             /* unused when send->area says where it goes */
+  uint32_t bulk_size;     /* set: bytes that came */
 };
 
 /*
@@ -69,6 +71,33 @@ enum vgpu_outcome vgpu_session_call(struct vgpu_session *session, uint32_t opcod
 /* A one-way call: VGPU_ANSWERED means sent. Its failure comes back by vgpu_session_take_deferred. */
 enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
                                     const struct vgpu_send *send);
+
+/*
+ * The same call for `total` bytes piece by piece, several on their way at a time where that is safe; never
+ * more than VGPU_BULK_MAX each. `make` fills the body of the piece that begins at `offset`. Stops at the
+ * first piece that is not answered with status 0; *done bytes came before it, in order.
+ */
+struct vgpu_pieces {
+  uint32_t opcode;
+  uint32_t body_size; /* up to VGPU_PIECE_BODY */
+  unsigned char *destination;
+  size_t total;
+  void (*make)(void *context, size_t offset, uint32_t bytes, void *body);
+  void *context;
+};
+#define VGPU_PIECE_BODY 64u
+enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct vgpu_pieces *pieces,
+                                      size_t *done, int32_t *status);
+
+/* How long a piece should be: what is copied twice goes quickest through the processors' caches. */
+uint32_t vgpu_session_piece(const struct vgpu_session *session);
+
+/*
+ * Memory that the host sees too, zeroed, and its number for spans; false: this session cannot have any
+ * more. Given back by vgpu_session_area_drop, once nothing names it any more; it waits for the host.
+ */
+bool vgpu_session_area_make(struct vgpu_session *session, size_t bytes, uint32_t *area, void **memory);
+void vgpu_session_area_drop(struct vgpu_session *session, uint32_t area, void *memory, size_t bytes);
 
 /*
  * Facts of all devices in one round trip: fills at most `capacity` elements, sets *count.

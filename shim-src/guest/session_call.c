@@ -14,7 +14,7 @@ static const struct vgpu_send nothing_to_send;
 /* With `state` held. */
 static void lose_locked(struct vgpu_session *session, const char *reason) {
   if (!session->lost) {
-    session->lost = true;
+    __atomic_store_n(&session->lost, true, __ATOMIC_RELEASE);
     vgpu_log("session %llu is lost: %s", (unsigned long long)session->welcome.session, reason);
     /* Wakes a thread inside poll(); the descriptor stays ours until the session is closed. */
     shutdown(session->descriptor, SHUT_RDWR);
@@ -44,26 +44,64 @@ static const char *reason_of(enum vgpu_stream_result result) {
   return "unknown";
 }
 
+/* Copies out of the ring, or reads from the socket, what follows a reply's header. */
+static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *at, void *bytes, size_t size,
+                                          int64_t deadline) {
+  if (session->rings.base == NULL) return vgpu_stream_read(session->descriptor, bytes, size, deadline);
+  memcpy(bytes, vgpu_ring_at(&session->rings.replies) + *at, size);
+  *at += size;
+  return VGPU_STREAM_OK;
+}
+
+/* The reply to a call whose bulk goes into an area: it must be the one asked for, filled or not. */
+static bool span_sound(const struct vgpu_span *asked, const struct vgpu_span *got) {
+  return got->area == asked->area && got->offset == asked->offset && got->length <= asked->length;
+}
+
+static enum vgpu_stream_result read_values(struct vgpu_session *session, const struct vgpu_frame *frame,
+                                           struct vgpu_pending *waiter, int64_t deadline) {
+  struct vgpu_receive *receive = waiter->receive;
+  const struct vgpu_span *area = waiter->area;
+  struct vgpu_span span;
+  uint32_t body_size = receive == NULL ? 0 : receive->body_size;
+  uint32_t capacity = area != NULL ? sizeof span : receive == NULL ? 0 : receive->bulk_capacity;
+  bool flagged = (frame->flags & VGPU_FLAG_AREA) != 0;
+  if (frame->body != body_size || frame->bulk > capacity || flagged != (area != NULL) ||
+      (flagged && frame->bulk != sizeof span)) {
+    return VGPU_STREAM_UNSOUND;
+  }
+  size_t at = sizeof *frame;
+  enum vgpu_stream_result result = VGPU_STREAM_OK;
+  if (frame->body > 0) result = read_bytes(session, &at, receive->body, frame->body, deadline);
+  if (result == VGPU_STREAM_OK && frame->bulk > 0) {
+    result = read_bytes(session, &at, flagged ? (void *)&span : receive->bulk, frame->bulk, deadline);
+  }
+  if (result != VGPU_STREAM_OK) return result;
+  if (flagged && !span_sound(area, &span)) return VGPU_STREAM_UNSOUND;
+  if (receive != NULL) receive->bulk_size = flagged ? (uint32_t)span.length : frame->bulk;
+  return VGPU_STREAM_OK;
+}
+
 /* Reads what follows a reply's header into the waiter's buffers. A wrong size is a broken protocol. */
 static enum vgpu_stream_result read_reply(struct vgpu_session *session, const struct vgpu_frame *frame,
                                           struct vgpu_pending *waiter, int64_t deadline) {
-  int descriptor = session->descriptor;
-  struct vgpu_receive *receive = waiter->receive;
   waiter->status = frame->status;
-  if (frame->status != 0) {
-    return vgpu_stream_skip(descriptor, frame->length - sizeof *frame, deadline);
-  }
-  uint32_t body_size = receive == NULL ? 0 : receive->body_size;
-  uint32_t capacity = receive == NULL ? 0 : receive->bulk_capacity;
-  if (frame->body != body_size || frame->bulk > capacity) return VGPU_STREAM_UNSOUND;
+  bool ring = session->rings.base != NULL;
   enum vgpu_stream_result result = VGPU_STREAM_OK;
-  if (frame->body > 0) result = vgpu_stream_read(descriptor, receive->body, frame->body, deadline);
-  if (result == VGPU_STREAM_OK && frame->bulk > 0) {
-    result = vgpu_stream_read(descriptor, receive->bulk, frame->bulk, deadline);
-  }
-  if (receive != NULL) receive->bulk_size = frame->bulk;
+  if (frame->status == 0) result = read_values(session, frame, waiter, deadline);
   if (result != VGPU_STREAM_OK) return result;
-  return vgpu_stream_skip(descriptor, vgpu_stream_padding(frame), deadline);
+  if (ring) {
+    vgpu_ring_read(&session->rings.replies, frame->length, &session->bell);
+    return VGPU_STREAM_OK;
+  }
+  size_t rest = frame->status == 0 ? vgpu_stream_padding(frame) : frame->length - sizeof *frame;
+  return vgpu_stream_skip(session->descriptor, rest, deadline);
+}
+
+static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
+                                           int64_t deadline) {
+  if (session->rings.base == NULL) return vgpu_stream_read_header(session->descriptor, frame, deadline);
+  return vgpu_ring_read_header(&session->rings.replies, frame, &session->bell, deadline);
 }
 
 static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t sequence) {
@@ -83,11 +121,12 @@ static void read_one(struct vgpu_session *session, int64_t deadline) {
   pthread_mutex_unlock(&session->state);
   struct vgpu_frame frame;
   struct vgpu_pending *waiter = NULL;
-  enum vgpu_stream_result result = vgpu_stream_read_header(session->descriptor, &frame, deadline);
+  enum vgpu_stream_result result = read_header(session, &frame, deadline);
   pthread_mutex_lock(&session->state);
   if (result == VGPU_STREAM_OK) {
     waiter = find_waiter(session, frame.sequence);
-    if (waiter == NULL || waiter->opcode != frame.opcode || frame.flags != VGPU_FLAG_REPLY) {
+    if (waiter == NULL || waiter->opcode != frame.opcode ||
+        (frame.flags & ~VGPU_FLAG_AREA) != VGPU_FLAG_REPLY) {
       result = VGPU_STREAM_UNSOUND;
     }
   }
@@ -153,26 +192,45 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
   hand_over_reading(session);
 }
 
-/* Sends one frame; enters `self` into the list first, so that its reply finds it. */
+static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct vgpu_frame *frame,
+                                           const struct vgpu_send *send, int64_t deadline) {
+  const void *bulk = send->bulk;
+  uint32_t bulk_size = send->bulk_size;
+  if (send->area != NULL) {
+    frame->flags |= VGPU_FLAG_AREA;
+    bulk = send->area;
+    bulk_size = sizeof *send->area;
+  }
+  if (session->rings.base != NULL) {
+    return vgpu_ring_write_frame(&session->rings.requests, frame, send->body, send->body_size, bulk,
+                                 bulk_size, &session->bell, deadline);
+  }
+  return vgpu_stream_write_frame(session->descriptor, frame, send->body, send->body_size, bulk, bulk_size,
+                                 deadline);
+}
+
+/* False when the session is lost. Entered into the list before it is sent, so that its reply finds it. */
+static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, uint64_t sequence) {
+  pthread_mutex_lock(&session->state);
+  bool lost = session->lost;
+  if (!lost) {
+    self->sequence = sequence;
+    self->next = session->pending;
+    session->pending = self;
+  }
+  pthread_mutex_unlock(&session->state);
+  return !lost;
+}
+
+/* Sends one frame; `self` is NULL for one that nobody waits for. */
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {
   struct vgpu_frame frame = {.opcode = opcode, .flags = flags};
   pthread_mutex_lock(&session->sending);
   frame.sequence = session->next_sequence++;
-  pthread_mutex_lock(&session->state);
-  bool lost = session->lost;
-  if (!lost && self != NULL) {
-    self->sequence = frame.sequence;
-    self->next = session->pending;
-    session->pending = self;
-  }
-  pthread_mutex_unlock(&session->state);
-  enum vgpu_stream_result result = VGPU_STREAM_OK;
-  if (!lost) {
-    result = vgpu_stream_write_frame(session->descriptor, &frame, send->body, send->body_size, send->bulk,
-                                     send->bulk_size, deadline);
-  }
+  bool lost = self == NULL ? vgpu_session_is_lost(session) : !enter_list(session, self, frame.sequence);
+  enum vgpu_stream_result result = lost ? VGPU_STREAM_OK : write_frame(session, &frame, send, deadline);
   pthread_mutex_unlock(&session->sending);
   if (lost) return VGPU_LOST;
   if (result != VGPU_STREAM_OK) {
@@ -182,38 +240,52 @@ static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcod
   return VGPU_ANSWERED;
 }
 
-static bool fits(const struct vgpu_send *send) {
-  return send->body_size <= VGPU_BODY_MAX && send->bulk_size <= VGPU_BULK_MAX;
+static bool fits(const struct vgpu_session *session, const struct vgpu_send *send) {
+  return send->body_size <= VGPU_BODY_MAX && send->bulk_size <= VGPU_BULK_MAX &&
+         (send->area == NULL || (send->bulk_size == 0 && session->rings.base != NULL));
 }
 
 enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
                                     const struct vgpu_send *send) {
   if (send == NULL) send = &nothing_to_send;
-  if (!fits(send)) return VGPU_TOO_LARGE;
+  if (!fits(session, send)) return VGPU_TOO_LARGE;
   return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
+}
+
+enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
+                                     const struct vgpu_send *send, struct vgpu_receive *receive,
+                                     struct vgpu_pending *self) {
+  if (send == NULL) send = &nothing_to_send;
+  if (!fits(session, send)) return VGPU_TOO_LARGE;
+  *self = (struct vgpu_pending){.opcode = opcode,
+                                .receive = receive,
+                                .area = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->area,
+                                .outcome = VGPU_LOST,
+                                .deadline = vgpu_now_ms() + VGPU_CALL_LIMIT_MS};
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&self->wake, &attributes);
+  pthread_condattr_destroy(&attributes);
+  enum vgpu_outcome outcome = send_frame(session, opcode, 0, send, self, self->deadline);
+  if (outcome != VGPU_ANSWERED) pthread_cond_destroy(&self->wake);
+  return outcome;
+}
+
+enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_pending *self,
+                                      int32_t *status) {
+  pthread_mutex_lock(&session->state);
+  wait_for_reply(session, self, self->deadline);
+  pthread_mutex_unlock(&session->state);
+  pthread_cond_destroy(&self->wake);
+  *status = self->status;
+  return self->outcome;
 }
 
 enum vgpu_outcome vgpu_session_call(struct vgpu_session *session, uint32_t opcode,
                                     const struct vgpu_send *send, struct vgpu_receive *receive,
                                     int32_t *status) {
-  if (send == NULL) send = &nothing_to_send;
-  if (!fits(send)) return VGPU_TOO_LARGE;
-  struct vgpu_pending self = {.opcode = opcode, .receive = receive, .outcome = VGPU_LOST};
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&self.wake, &attributes);
-  pthread_condattr_destroy(&attributes);
-
-  int64_t deadline = vgpu_now_ms() + VGPU_CALL_LIMIT_MS;
-  enum vgpu_outcome outcome = send_frame(session, opcode, 0, send, &self, deadline);
-  if (outcome == VGPU_ANSWERED) {
-    pthread_mutex_lock(&session->state);
-    wait_for_reply(session, &self, deadline);
-    pthread_mutex_unlock(&session->state);
-    outcome = self.outcome;
-    *status = self.status;
-  }
-  pthread_cond_destroy(&self.wake);
-  return outcome;
+  struct vgpu_pending self;
+  enum vgpu_outcome outcome = vgpu_session_begin(session, opcode, send, receive, &self);
+  return outcome == VGPU_ANSWERED ? vgpu_session_finish(session, &self, status) : outcome;
 }

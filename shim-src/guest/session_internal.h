@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "guest/session.h"
+#include "wire/ring.h"
 
 /* A thread that waits for a reply; lives on that thread's stack, in the session's list. */
 struct vgpu_pending {
@@ -12,9 +13,11 @@ struct vgpu_pending {
   uint64_t sequence;
   uint32_t opcode;
   struct vgpu_receive *receive;
+  const struct vgpu_span *area; /* where the host puts the bulk; NULL: it comes with the reply */
   int32_t status;
   enum vgpu_outcome outcome;
-  bool done;
+  int64_t deadline;
+  bool done;   /* written under `state` */
   bool asleep; /* on `wake`; false while it still sends, when a signal would be lost */
   pthread_cond_t wake;
 };
@@ -26,15 +29,30 @@ struct vgpu_pending {
  */
 struct vgpu_session {
   int descriptor;
+  struct vgpu_rings
+      rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
+  struct vgpu_bell bell;
   struct vgpu_welcome welcome;
+  pthread_mutex_t pieces; /* see session_pieces.c */
+  pthread_mutex_t area;   /* one at a time asks for an area, whose descriptor comes beside the answer */
   pthread_mutex_t sending;
   uint64_t next_sequence;
   pthread_mutex_t state;
   struct vgpu_pending *pending;
   bool reading;
-  bool lost;
+  bool lost; /* written under `state` */
   int32_t deferred;
 };
+
+/*
+ * The two halves of a waiting call. After begin() with VGPU_ANSWERED finish() must follow, by the same
+ * thread; the reply may be read by any that waits.
+ */
+enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
+                                     const struct vgpu_send *send, struct vgpu_receive *receive,
+                                     struct vgpu_pending *self);
+enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_pending *self,
+                                      int32_t *status);
 
 /* Why a session ends; said once to VGPU_LOG. Wakes everybody who waits. */
 void vgpu_session_lose(struct vgpu_session *session, const char *reason);

@@ -1,5 +1,6 @@
 /* The control calls: what the devices are and how they are used. */
 #include <string.h>
+#include <unistd.h>
 
 #include "host/worker.h"
 
@@ -62,10 +63,26 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
   return VGPU_STATUS_OK;
 }
 
+static int32_t area_add(struct vgpu_worker *worker, const struct vgpu_area_request *request,
+                        struct vgpu_area_reply *reply) {
+  if (!worker->areas_agreed) return VGPU_STATUS_REFUSED;
+  int descriptor = -1;
+  uint32_t area = vgpu_areas_add(&worker->areas, request->bytes, worker->limits->session_shared, &descriptor);
+  if (area == 0) return VGPU_STATUS_REFUSED;
+  /* A guest that cannot be reached is noticed where the answer is sent. */
+  (void)vgpu_link_pass(&worker->link, descriptor);
+  close(descriptor);
+  reply->area = area;
+  return VGPU_STATUS_OK;
+}
+
 int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
                      void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk) {
   struct vgpu_facts_request facts_request;
   struct vgpu_usage_request usage_request;
+  struct vgpu_area_request area_request;
+  struct vgpu_area_drop area_drop;
+  struct vgpu_area_reply area_reply = {0};
   struct vgpu_facts_reply facts_reply = {0};
   struct vgpu_usage_reply usage_reply = {0};
   int32_t status;
@@ -93,6 +110,17 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
         *reply_size = sizeof usage_reply;
       }
       return status;
+    case VGPU_OP_AREA_ADD:
+      if (body_size != sizeof area_request) return VGPU_STATUS_INVALID;
+      memcpy(&area_request, body, sizeof area_request);
+      status = area_add(worker, &area_request, &area_reply);
+      memcpy(reply, &area_reply, sizeof area_reply);
+      *reply_size = sizeof area_reply;
+      return status;
+    case VGPU_OP_AREA_DROP:
+      if (body_size != sizeof area_drop) return VGPU_STATUS_INVALID;
+      memcpy(&area_drop, body, sizeof area_drop);
+      return vgpu_areas_drop(&worker->areas, area_drop.area);
     default:
       return VGPU_STATUS_UNKNOWN;
   }

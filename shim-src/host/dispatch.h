@@ -27,6 +27,8 @@ struct vgpu_dispatch_row {
   bool oneway;
   bool bulk_in;
   bool bulk_out;
+  bool raw_in; /* the bulk is only copied, never looked at: it may lie in memory that the guest can change */
+  bool raw_out;
   int16_t stream; /* offset in the body of the stream it works on; -1: none */
   const char *name;
   int32_t (*run[VGPU_BACKENDS])(struct vgpu_worker *worker, const void *send, void *reply,

@@ -28,6 +28,8 @@ static const char usage[] =
     "  --session-memory BYTES   device memory one session may hold; default: all of it\n"
     "  --session-handles N      handles and allocations of one session; default: 65536\n"
     "  --sessions N             sessions at a time; default: 128\n"
+    "  --session-shared BYTES   pinned memory that a session on this machine may share with the host;\n"
+    "                           default: 8 GiB, 0: no shared memory at all\n"
     "  --session-code BYTES     memory for code of one session; default: 1 GiB\n"
     "  --session-outstanding BYTES  calls and answers of one session that wait; default: 256 MiB\n"
     "  --session-calls N        calls of one session a second; default: no limit\n"
@@ -141,6 +143,10 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
       if (!number(name, optarg, 1u << 20, 1ull << 40, 10, &value)) return false;
       options->session_code = value;
       return true;
+    case 'a':
+      if (!number(name, optarg, 0, 1ull << 50, 10, &value)) return false;
+      options->session_shared = value;
+      return true;
     case 'i':
       if (!number(name, optarg, 0, 1ull << 40, 10, &value)) return false;
       options->image_cache = value;
@@ -189,6 +195,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"sessions", required_argument, NULL, 's'},
                                         {"cuda-library", required_argument, NULL, 'c'},
                                         {"nvml-library", required_argument, NULL, 'v'},
+                                        {"session-shared", required_argument, NULL, 'a'},
                                         {"session-code", required_argument, NULL, 'C'},
                                         {"session-outstanding", required_argument, NULL, 'O'},
                                         {"session-calls", required_argument, NULL, 'r'},
@@ -206,6 +213,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                    .nvml_library = VGPU_NVML_LIBRARY,
                                    .socket_mode = 0666,
                                    .session_handles = 65536,
+                                   .session_shared = 8ull << 30,
                                    .sessions = 128,
                                    .kernels = VGPU_KERNELS_RUN,
                                    .session_code = 1ull << 30,

@@ -23,6 +23,7 @@ struct vgpu_options {
   uint64_t session_memory; /* bytes; 0: no limit but the device's */
   uint32_t session_handles;
   uint32_t sessions;
+  uint64_t session_shared; /* bytes; 0: frames go over the socket */
   enum vgpu_kernels kernels;
   uint32_t checks;        /* PTX_CHECK_* */
   const char *launch_log; /* NULL: none */

@@ -67,7 +67,7 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
   signal(SIGPIPE, SIG_IGN);
   sigprocmask(SIG_SETMASK, &loop->before, NULL);
   offer_to_oom_killer();
-  struct vgpu_worker worker = {.descriptor = connection,
+  struct vgpu_worker worker = {.link = {.descriptor = connection},
                                .session = supervisor->accounts->slots[slot].session,
                                .slot = slot,
                                .accounts = supervisor->accounts,

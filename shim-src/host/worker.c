@@ -3,19 +3,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "host/log.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
 
-/* A guest that started a frame must finish it; one that asked must read the answer. */
-#define FRAME_LIMIT_MS 60000
-
 static bool greet(struct vgpu_worker *worker) {
   int64_t deadline = vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS;
   struct vgpu_frame frame;
   struct vgpu_hello hello;
-  enum vgpu_stream_result result = vgpu_stream_read_header(worker->descriptor, &frame, deadline);
+  enum vgpu_stream_result result = vgpu_stream_read_header(worker->link.descriptor, &frame, deadline);
   if (result != VGPU_STREAM_OK || frame.opcode != VGPU_OP_HELLO || frame.flags != 0 || frame.sequence != 0 ||
       frame.body < sizeof hello) {
     vgpu_host_log("refused", worker->session, "no greeting: %s",
@@ -25,9 +23,9 @@ static bool greet(struct vgpu_worker *worker) {
     return false;
   }
   /* A later guest may say more than we know. */
-  result = vgpu_stream_read(worker->descriptor, &hello, sizeof hello, deadline);
+  result = vgpu_stream_read(worker->link.descriptor, &hello, sizeof hello, deadline);
   if (result == VGPU_STREAM_OK) {
-    result = vgpu_stream_skip(worker->descriptor, frame.length - sizeof frame - sizeof hello, deadline);
+    result = vgpu_stream_skip(worker->link.descriptor, frame.length - sizeof frame - sizeof hello, deadline);
   }
   if (result != VGPU_STREAM_OK) return false;
 
@@ -52,8 +50,19 @@ static bool greet(struct vgpu_worker *worker) {
   memcpy(welcome.magic, VGPU_WIRE_MAGIC, sizeof welcome.magic);
   memcpy(welcome.nvml_version, worker->inventory->nvml_version, sizeof welcome.nvml_version);
   bool taken = reply.status == 0;
-  result = vgpu_stream_write_frame(worker->descriptor, &reply, &welcome, taken ? sizeof welcome : 0, NULL, 0,
-                                   deadline);
+  int rings = -1;
+  bool local = worker->accounts->slots[worker->slot].peer.kind == VGPU_ADDRESS_UNIX;
+  if (taken && local && worker->limits->session_shared > 0 && (hello.features & VGPU_FEATURE_RING) != 0) {
+    rings = vgpu_link_make_rings(&worker->link);
+  }
+  if (rings >= 0) {
+    welcome.features = hello.features & (VGPU_FEATURE_RING | VGPU_FEATURE_AREA);
+    welcome.ring_size = VGPU_RING_BYTES;
+  }
+  result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, taken ? sizeof welcome : 0,
+                                  rings, deadline);
+  if (rings >= 0) close(rings);
+  worker->areas_agreed = (welcome.features & VGPU_FEATURE_AREA) != 0;
   hello.program[sizeof hello.program - 1] = '\0';
   worker->library = hello.library;
   __atomic_store_n(&worker->accounts->slots[worker->slot].guest_pid, hello.pid, __ATOMIC_RELAXED);
@@ -77,51 +86,79 @@ static int32_t refusal(uint32_t opcode, bool known) {
 
 struct answer {
   int32_t status;
+  uint32_t flags;
   uint32_t body_size;
   unsigned char body[VGPU_BODY_MAX];
   struct vgpu_bulk bulk;
+  struct vgpu_span span; /* that the bulk is put into */
 };
 
-static void carry_out(struct vgpu_worker *worker, const struct vgpu_frame *frame, struct answer *answer) {
-  const void *body = worker->in;
+static const struct vgpu_dispatch_row *find_row(const void *context, uint32_t opcode) {
+  const struct vgpu_worker *worker = context;
+  switch (opcode & VGPU_OP_RANGE_MASK) {
+    case VGPU_OP_CUDA:
+      return worker->library == VGPU_LIBRARY_CUDA ? vgpu_dispatch_cuda(opcode) : NULL;
+    case VGPU_OP_NVML:
+      return worker->library == VGPU_LIBRARY_NVML ? vgpu_dispatch_nvml(opcode) : NULL;
+    default:
+      return NULL;
+  }
+}
+
+/*
+ * A frame whose bulk is a span: points `bulk` at the data in the area, or at where it is to go. Only for
+ * calls that look at neither, which no session can have without areas.
+ */
+static bool enter_area(const struct vgpu_worker *worker, const struct vgpu_request *request,
+                       struct vgpu_span *span, struct vgpu_bulk *bulk) {
+  const struct vgpu_dispatch_row *row = request->row;
+  if (!worker->areas_agreed || row == NULL || request->frame.bulk != sizeof *span) return false;
+  bool in = row->raw_in, out = row->raw_out && !row->bulk_in;
+  memcpy(span, request->bulk, sizeof *span);
+  unsigned char *memory = vgpu_areas_at(&worker->areas, span);
+  if (memory == NULL || (!in && !out)) return false;
+  if (in) {
+    bulk->in = memory;
+    bulk->in_size = (uint32_t)span->length;
+  } else {
+    bulk->in_size = 0;
+    bulk->out = memory;
+    bulk->out_capacity = (uint32_t)span->length;
+  }
+  return true;
+}
+
+static void carry_out(struct vgpu_worker *worker, const struct vgpu_request *request, struct answer *answer) {
+  const struct vgpu_frame *frame = &request->frame;
   struct vgpu_bulk *bulk = &answer->bulk;
-  uint32_t range = frame->opcode & VGPU_OP_RANGE_MASK;
-  if (range == VGPU_OP_CONTROL) {
-    answer->status =
-        vgpu_control(worker, frame->opcode, body, frame->body, answer->body, &answer->body_size, bulk);
+  const struct vgpu_dispatch_row *row = request->row;
+  bool in_area = (frame->flags & VGPU_FLAG_AREA) != 0;
+  if ((frame->opcode & VGPU_OP_RANGE_MASK) == VGPU_OP_CONTROL && !in_area) {
+    answer->status = vgpu_control(worker, frame->opcode, request->body, frame->body, answer->body,
+                                  &answer->body_size, bulk);
     return;
   }
-  const struct vgpu_dispatch_row *row = NULL;
-  if (range == VGPU_OP_CUDA && worker->library == VGPU_LIBRARY_CUDA) row = vgpu_dispatch_cuda(frame->opcode);
-  if (range == VGPU_OP_NVML && worker->library == VGPU_LIBRARY_NVML) row = vgpu_dispatch_nvml(frame->opcode);
+  struct vgpu_span span;
   if (row == NULL || row->send_size != frame->body ||
-      row->oneway != ((frame->flags & VGPU_FLAG_ONEWAY) != 0) || (!row->bulk_in && frame->bulk != 0)) {
+      row->oneway != ((frame->flags & VGPU_FLAG_ONEWAY) != 0) ||
+      (in_area ? !enter_area(worker, request, &span, bulk) : !row->bulk_in && frame->bulk != 0)) {
     answer->status = refusal(frame->opcode, row != NULL);
     return;
   }
+  unsigned char *into = bulk->out;
   memset(answer->body, 0, row->reply_size);
   answer->status = worker->backend->number == VGPU_BACKEND_SOFTWARE
-                       ? vgpu_queue_run(worker, row, body, answer->body, bulk)
-                       : row->run[worker->backend->number](worker, body, answer->body, bulk);
+                       ? vgpu_queue_run(worker, row, request->body, answer->body, bulk)
+                       : row->run[worker->backend->number](worker, request->body, answer->body, bulk);
   answer->body_size = row->reply_size;
   if (!row->bulk_out) bulk->out_size = 0;
-}
-
-static bool next_frame(struct vgpu_worker *worker, struct vgpu_frame *frame) {
-  enum vgpu_stream_result result = vgpu_stream_read_header(worker->descriptor, frame, VGPU_NO_DEADLINE);
-  if (result == VGPU_STREAM_CLOSED) return false;
-  const char *wrong = NULL;
-  if (result != VGPU_STREAM_OK) wrong = "a frame whose sizes do not agree";
-  else if ((frame->flags & ~VGPU_FLAG_ONEWAY) != 0) wrong = "a flag that was not agreed upon";
-  else if (frame->sequence != worker->next_sequence) wrong = "a frame out of order";
-  if (wrong != NULL) {
-    vgpu_host_log("violation", worker->session, "violation: the guest sent %s", wrong);
-    return false;
-  }
-  worker->next_sequence++;
-  size_t rest = frame->length - sizeof *frame;
-  return vgpu_stream_read(worker->descriptor, worker->in, rest, vgpu_now_ms() + FRAME_LIMIT_MS) ==
-         VGPU_STREAM_OK;
+  if (!in_area || !row->bulk_out || answer->status != 0) return;
+  if (bulk->out != into) memcpy(into, bulk->out, bulk->out_size);
+  answer->span = span;
+  answer->span.length = bulk->out_size;
+  answer->flags = VGPU_FLAG_AREA;
+  bulk->out = (unsigned char *)&answer->span;
+  bulk->out_size = sizeof answer->span;
 }
 
 bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
@@ -148,43 +185,49 @@ static void keep_to_rate(struct vgpu_worker *worker) {
   }
 }
 
-static bool answer_frame(struct vgpu_worker *worker, const struct vgpu_frame *frame) {
+static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request *request) {
+  const struct vgpu_frame *frame = &request->frame;
   struct answer answer;
   answer.status = 0;
+  answer.flags = 0;
   answer.body_size = 0;
-  answer.bulk = (struct vgpu_bulk){.in = worker->in + frame->body,
-                                   .in_size = frame->bulk,
-                                   .out = worker->out,
-                                   .out_capacity = VGPU_BULK_MAX};
-  carry_out(worker, frame, &answer);
+  answer.bulk = (struct vgpu_bulk){
+      .in = request->bulk, .in_size = frame->bulk, .out = worker->out, .out_capacity = VGPU_BULK_MAX};
+  carry_out(worker, request, &answer);
+  vgpu_link_done(&worker->link, request);
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
     return true;
   }
   struct vgpu_frame reply = {.opcode = frame->opcode,
-                             .flags = VGPU_FLAG_REPLY,
+                             .flags = VGPU_FLAG_REPLY | answer.flags,
                              .lane = frame->lane,
                              .sequence = frame->sequence,
                              .status = answer.status,
                              .deferred = worker->deferred};
   worker->deferred = worker->spoiled;
   bool brings = answer.status == 0;
-  return vgpu_stream_write_frame(worker->descriptor, &reply, answer.body, brings ? answer.body_size : 0,
-                                 answer.bulk.out, brings ? answer.bulk.out_size : 0,
-                                 vgpu_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
+  return vgpu_link_reply(&worker->link, &reply, answer.body, brings ? answer.body_size : 0, answer.bulk.out,
+                         brings ? answer.bulk.out_size : 0);
 }
 
 int vgpu_worker_serve(struct vgpu_worker *worker) {
   if (!greet(worker)) return 1;
   worker->handles.limit = worker->limits->session_handles;
-  worker->in = malloc(VGPU_FRAME_MAX);
+  worker->link.in = malloc(VGPU_FRAME_MAX);
   worker->out = malloc(VGPU_FRAME_MAX);
-  if (worker->in == NULL || worker->out == NULL) return 1;
-  worker->next_sequence = 1;
-  struct vgpu_frame frame;
-  while (next_frame(worker, &frame)) {
+  if (worker->link.in == NULL || worker->out == NULL) return 1;
+  worker->link.next_sequence = 1;
+  struct vgpu_request request;
+  const char *violation;
+  for (;;) {
+    if (!vgpu_link_receive(&worker->link, find_row, worker, &request, &violation)) {
+      if (violation != NULL) {
+        vgpu_host_log("violation", worker->session, "violation: the guest sent %s", violation);
+      }
+      return 0;
+    }
     keep_to_rate(worker);
-    if (!answer_frame(worker, &frame)) break;
+    if (!answer_request(worker, &request)) return 0;
   }
-  return 0;
 }

@@ -3,10 +3,12 @@
 #define VGPU_HOST_WORKER_H
 
 #include "host/accounts.h"
+#include "host/areas.h"
 #include "host/backend.h"
 #include "host/bucket.h"
 #include "host/dispatch.h"
 #include "host/handles.h"
+#include "host/link.h"
 #include "host/software/code.h"
 #include "host/software/memory.h"
 #include "host/software/profile.h"
@@ -18,9 +20,10 @@ struct vgpu_limits {
   uint64_t session_memory; /* bytes; 0: only the device's */
   uint32_t session_handles;
   uint32_t sessions;
-  uint64_t outstanding; /* bytes of calls and answers that wait here for something */
-  uint32_t calls;       /* frames a second; 0: no limit */
-  uint64_t peer_memory; /* bytes, of all sessions of this peer; 0: no limit */
+  uint64_t outstanding;    /* bytes of calls and answers that wait here for something */
+  uint32_t calls;          /* frames a second; 0: no limit */
+  uint64_t peer_memory;    /* bytes, of all sessions of this peer; 0: no limit */
+  uint64_t session_shared; /* bytes of memory shared with the guest; 0: no rings either */
 };
 
 /* Reads whose bytes the guest will fetch. */
@@ -31,7 +34,9 @@ struct vgpu_reads {
 };
 
 struct vgpu_worker {
-  int descriptor;
+  struct vgpu_link link;
+  struct vgpu_areas areas;
+  bool areas_agreed;
   uint64_t session;
   uint32_t slot; /* in accounts */
   uint32_t library;
@@ -47,15 +52,13 @@ struct vgpu_worker {
   struct vgpu_real *real; /* the host's GPU, once something of this session needed it */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
-  uint64_t next_sequence;
   struct vgpu_bucket calls;
   bool slowed; /* said in the log that it calls too often */
   int32_t deferred;
   int32_t
       spoiled; /* software: what a kernel did to a context, told with every answer until it is destroyed */
   uint64_t spoiled_context;
-  unsigned char *in; /* VGPU_FRAME_MAX bytes each */
-  unsigned char *out;
+  unsigned char *out; /* VGPU_FRAME_MAX bytes */
 };
 
 /* Whether so many bytes more may wait: calls for their stream, reads for the guest. */

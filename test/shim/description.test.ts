@@ -35,8 +35,8 @@ describe('the description of entry points', () => {
       proc: { base: 'cuFoo', version: 3020, perThread: false },
       carriage: {
         kind: 'waiting',
-        send: { fields: [{ name: 'context', type: 'u64' }], bulk: false },
-        reply: { fields: [{ name: 'out', type: 'u64' }], bulk: true },
+        send: { fields: [{ name: 'context', type: 'u64' }], bulk: false, raw: false },
+        reply: { fields: [{ name: 'out', type: 'u64' }], bulk: true, raw: false },
         auto: false,
       },
       parameters: [
@@ -77,11 +77,13 @@ describe('the description of entry points', () => {
     const body = {
       fields: [{ name: 'a', type: 'u64' } as const, { name: 'b', type: 'u32' } as const],
       bulk: false,
+      raw: false,
     };
     assert.deepEqual(cMembers(body, 'x'), ['uint64_t a;', 'uint32_t b;', 'uint32_t reserved;']);
     const bad = {
       fields: [{ name: 'a', type: 'u32' } as const, { name: 'b', type: 'u64' } as const],
       bulk: false,
+      raw: false,
     };
     assert.throws(() => cMembers(bad, 'cuA send'), /cuA send: field "b" is not aligned/);
   });
@@ -113,7 +115,7 @@ describe('the description of entry points', () => {
     assert.match(calls, /#define VGPU_OP_cuA \(VGPU_OP_CUDA \| 0x00c8u\)/);
     assert.match(
       emitDispatch(library('0200 cuA - oneway ()\n send(a: u64)+bulk')),
-      /\{VGPU_OP_cuA, 8, 0, true, true, false, -1, "cuA", \{host_cuA, real_cuA\}\}/,
+      /\{VGPU_OP_cuA, 8, 0, true, true, false, false, false, -1, "cuA", \{host_cuA, real_cuA\}\}/,
     );
   });
 
@@ -130,8 +132,8 @@ describe('the description of entry points', () => {
       '0003 cuA - oneway ()\n send(context: u64, stream: u64)\n0004 cuB - oneway ()\n send(event: u64)';
     assert.match(emitStreamFields(library(text)), /\[3\] = 9,/);
     assert.doesNotMatch(emitStreamFields(library(text)), /\[4\]/);
-    assert.match(emitDispatch(library(text)), /\{VGPU_OP_cuA, 16, 0, true, false, false, 8, /);
-    assert.match(emitDispatch(library(text)), /\{VGPU_OP_cuB, 8, 0, true, false, false, -1, /);
+    assert.match(emitDispatch(library(text)), /\{VGPU_OP_cuA, 16, 0, true, false, false, false, false, 8, /);
+    assert.match(emitDispatch(library(text)), /\{VGPU_OP_cuB, 8, 0, true, false, false, false, false, -1, /);
   });
 
   it('sorts the names for cuGetProcAddress', () => {

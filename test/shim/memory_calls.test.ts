@@ -41,6 +41,14 @@ const PROGRAMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     bad_requests: 'what cannot be of a pool is refused',
     captures: 'a capture that would allocate ends with an error',
   },
+  pinned_calls: {
+    lengths: 'copies of every length to and from pinned memory are done when they return',
+    in_order: 'asynchronous copies through the same pinned memory keep their order',
+    behind_a_wait: 'copies behind a stream that waits are made after it',
+    many: 'pinned memory is made, given back and made again',
+    threads: 'many threads have pinned memory of their own',
+    forks: 'a child that forked has none of it',
+  },
   virtual_calls: {
     grows: 'a reservation that grows piece by piece is used as one memory',
     aliases: 'what is mapped twice is one memory, and what is made anew is empty',
@@ -57,11 +65,16 @@ interface Ended {
   readonly output: string;
 }
 
-function run(program: string, name: string, host: Host): Promise<Ended> {
+function run(
+  program: string,
+  name: string,
+  host: Host,
+  more: Readonly<Record<string, string>>,
+): Promise<Ended> {
   const { VGPU_LOG: _log, CUDA_VISIBLE_DEVICES: _visible, ...clean } = process.env;
   const child = spawn(builtFile(path.join('programs', program)), [name], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...clean, LD_LIBRARY_PATH: SHIM, VGPU_HOST: host.address },
+    env: { ...clean, LD_LIBRARY_PATH: SHIM, VGPU_HOST: host.address, ...more },
     timeout: 30_000,
     killSignal: 'SIGKILL',
   });
@@ -74,7 +87,7 @@ function run(program: string, name: string, host: Host): Promise<Ended> {
   return new Promise((resolve) => child.once('close', (code, signal) => resolve({ code, signal, output })));
 }
 
-for (const transport of ['unix', 'tcp', 'chain'] as const) {
+for (const transport of ['unix', 'unix without a ring', 'tcp', 'chain'] as const) {
   describe(
     transport === 'chain'
       ? 'memory and streams with --device cuda over our own library'
@@ -88,7 +101,7 @@ for (const transport of ['unix', 'tcp', 'chain'] as const) {
           transport === 'chain'
             ? await startChain(scratch.path)
             : await startHost({
-                listen: transport === 'unix' ? `unix:${scratch.path}/s` : `tcp:127.0.0.1:${PORT}`,
+                listen: transport === 'tcp' ? `tcp:127.0.0.1:${PORT}` : `unix:${scratch.path}/s`,
               });
       });
       after(async () => {
@@ -99,7 +112,9 @@ for (const transport of ['unix', 'tcp', 'chain'] as const) {
       for (const [program, cases] of Object.entries(PROGRAMS)) {
         for (const [name, sentence] of Object.entries(cases)) {
           it(sentence, async () => {
-            assert.deepEqual(await run(program, name, host), { code: 0, signal: null, output: '' });
+            const more: Record<string, string> =
+              transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : {};
+            assert.deepEqual(await run(program, name, host, more), { code: 0, signal: null, output: '' });
             await until('the session to end', () => sessionsNow(host) === 0);
             assert.doesNotMatch(host.log(), /Sanitizer|violation/);
           });

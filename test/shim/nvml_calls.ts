@@ -37,11 +37,18 @@ export function buildCaller(sanitize: (typeof SANITIZERS)[number], name: string)
       'test/shim/programs/nvml_calls.c',
       ...guest(['state', 'system', 'handles', 'device', 'pci', 'usage'].map((file) => `guest/nvml/${file}`)),
       ...guest(
-        ['session', 'session_call', 'session_facts', 'process', 'log', 'config'].map(
-          (file) => `guest/${file}`,
-        ),
+        [
+          'session',
+          'session_area',
+          'session_call',
+          'session_facts',
+          'session_pieces',
+          'process',
+          'log',
+          'config',
+        ].map((file) => `guest/${file}`),
       ),
-      ...guest(['wire/address', 'wire/stream']),
+      ...guest(['wire/address', 'wire/bell', 'wire/ring', 'wire/shared', 'wire/stream']),
     ],
   });
 }

@@ -1,8 +1,15 @@
-/** Speaks the wire (shim-src/wire/frame.h) to vgpu-hostd from the outside, rightly or wrongly. */
-import { connect, type Socket } from 'node:net';
+/**
+ * Speaks the wire (shim-src/wire/frame.h) to vgpu-hostd from the outside, rightly or wrongly: over the
+ * socket, or through the rings with the program ring_bridge, since Node cannot map memory.
+ */
+import { spawn } from 'node:child_process';
+import { connect } from 'node:net';
+import type { Readable, Writable } from 'node:stream';
+import { builtFile } from './shim_host.js';
 
 export const HEADER = 40;
 export const ONEWAY = 2;
+export const AREA = 4;
 export const CUDA = 0x10000;
 
 export interface FrameFields {
@@ -35,11 +42,17 @@ export function frame({
 
 export function hello(
   library = 1,
-  fields: { readonly major?: number; readonly magic?: string; readonly join?: bigint } = {},
+  fields: {
+    readonly major?: number;
+    readonly magic?: string;
+    readonly join?: bigint;
+    readonly features?: number;
+  } = {},
 ): Buffer {
   const body = Buffer.alloc(112);
   body.write(fields.magic ?? 'VGPUWIRE', 0, 'latin1');
   body.writeUInt16LE(fields.major ?? 1, 8);
+  body.writeUInt32LE(fields.features ?? 0, 12);
   body.writeUInt32LE(1024 * 1024 + 4096, 16);
   body.writeUInt32LE(library, 20);
   body.writeUInt32LE(4242, 24);
@@ -62,6 +75,7 @@ export function words(...values: readonly (bigint | number)[]): Buffer {
 
 export interface Reply {
   readonly opcode: number;
+  readonly flags: number;
   readonly sequence: bigint;
   readonly status: number;
   readonly deferred: number;
@@ -69,46 +83,95 @@ export interface Reply {
   readonly bulk: Buffer;
 }
 
+export type Over = 'socket' | 'ring';
+
+/** What a client takes that is not told; attack_over_ring.test.ts runs whole files through the rings. */
+export const OVER: Over = process.env['VGPU_TEST_OVER'] === 'ring' ? 'ring' : 'socket';
+
+/** What ring_bridge can do beside sending frames; see there. */
+export const POKE = { tail: 1, head: 2, bell: 3, flicker: 4, sleeps: 5, pass: 6 } as const;
+
+interface Line {
+  readonly input: Writable;
+  readonly output: Readable;
+  readonly pid: number;
+  close(): void;
+}
+
+async function overSocket(path: string): Promise<Line> {
+  const socket = connect(path);
+  await new Promise<void>((resolve, reject) => {
+    socket.once('connect', resolve);
+    socket.once('error', reject);
+  });
+  return { input: socket, output: socket, pid: 0, close: () => socket.destroy() };
+}
+
+function overRing(path: string): Line {
+  const child = spawn(builtFile('programs/ring_bridge'), [path], { stdio: ['pipe', 'pipe', 'inherit'] });
+  return {
+    input: child.stdin,
+    output: child.stdout,
+    pid: child.pid ?? 0,
+    close: () => {
+      child.kill('SIGKILL');
+    },
+  };
+}
+
 export class WireClient {
-  readonly #socket: Socket;
+  readonly #line: Line;
+  readonly over: Over;
   #pending: Buffer = Buffer.alloc(0);
   #sequence = 1n;
   #closed = false;
   #wake: () => void = () => undefined;
 
-  private constructor(socket: Socket) {
-    this.#socket = socket;
-    socket.on('data', (chunk: Buffer) => {
+  private constructor(line: Line, over: Over) {
+    this.#line = line;
+    this.over = over;
+    line.output.on('data', (chunk: Buffer) => {
       this.#pending = Buffer.concat([this.#pending, chunk]);
       this.#wake();
     });
-    socket.on('error', () => undefined);
-    socket.on('close', () => {
+    line.input.on('error', () => undefined);
+    line.output.on('error', () => undefined);
+    line.output.on('close', () => {
       this.#closed = true;
       this.#wake();
     });
   }
 
-  static async open(path: string): Promise<WireClient> {
-    const socket = connect(path);
-    await new Promise<void>((resolve, reject) => {
-      socket.once('connect', resolve);
-      socket.once('error', reject);
-    });
-    return new WireClient(socket);
+  static async open(path: string, over: Over = OVER): Promise<WireClient> {
+    return new WireClient(over === 'socket' ? await overSocket(path) : overRing(path), over);
   }
 
   /** Connected and welcomed. */
-  static async greeted(path: string, library = 1): Promise<WireClient> {
-    const client = await WireClient.open(path);
-    client.send(hello(library));
+  static async greeted(path: string, library = 1, over: Over = OVER): Promise<WireClient> {
+    const client = await WireClient.open(path, over);
+    client.send(hello(library, { features: over === 'ring' ? 3 : 0 }));
     const reply = await client.receive();
     if (reply?.status !== 0) throw new Error(`not welcomed: ${reply?.status}`);
+    if (over === 'ring' && reply.body.readUInt32LE(12) !== 3) throw new Error('the host gave no rings');
     return client;
   }
 
+  /** Of the process at this end; 0 over a socket. */
+  get pid(): number {
+    return this.#line.pid;
+  }
+
   send(bytes: Buffer): void {
-    if (!this.#closed) this.#socket.write(bytes);
+    if (this.over === 'socket') {
+      if (!this.#closed) this.#line.input.write(bytes);
+    } else {
+      this.poke(0, bytes);
+    }
+  }
+
+  /** Does something to the rings. */
+  poke(what: number, bytes: Buffer): void {
+    if (!this.#closed) this.#line.input.write(Buffer.concat([words(what, bytes.length), bytes]));
   }
 
   /** The next reply; undefined when the host closed. Throws after `limit` milliseconds. */
@@ -123,6 +186,7 @@ export class WireClient {
           const body = HEADER + bytes.readUInt32LE(16);
           return {
             opcode: bytes.readUInt32LE(4),
+            flags: bytes.readUInt32LE(8),
             sequence: bytes.readBigUInt64LE(24),
             status: bytes.readInt32LE(32),
             deferred: bytes.readInt32LE(36),
@@ -145,18 +209,23 @@ export class WireClient {
   }
 
   /** Sends a waiting call and gives its reply; throws if the session ends instead. */
-  async call(opcode: number, body: Buffer = Buffer.alloc(0), bulk: Buffer = Buffer.alloc(0)): Promise<Reply> {
-    this.send(frame({ opcode, sequence: this.#sequence++, body, bulk }));
+  async call(
+    opcode: number,
+    body: Buffer = Buffer.alloc(0),
+    bulk: Buffer = Buffer.alloc(0),
+    flags = 0,
+  ): Promise<Reply> {
+    this.send(frame({ opcode, flags, sequence: this.#sequence++, body, bulk }));
     const reply = await this.receive();
     if (reply === undefined) throw new Error(`the session ended at opcode ${opcode.toString(16)}`);
     return reply;
   }
 
-  post(opcode: number, body: Buffer, bulk: Buffer = Buffer.alloc(0)): void {
-    this.send(frame({ opcode, flags: ONEWAY, sequence: this.#sequence++, body, bulk }));
+  post(opcode: number, body: Buffer, bulk: Buffer = Buffer.alloc(0), flags = 0): void {
+    this.send(frame({ opcode, flags: ONEWAY | flags, sequence: this.#sequence++, body, bulk }));
   }
 
   close(): void {
-    this.#socket.destroy();
+    this.#line.close();
   }
 }

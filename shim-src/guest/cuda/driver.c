@@ -150,6 +150,7 @@ int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   struct vgpu_send sending = {.body = exchange->send,
                               .body_size = exchange->send_size,
                               .bulk = exchange->send_bulk,
+                              .area = exchange->area,
                               .bulk_size = exchange->send_bulk_size};
   struct vgpu_receive receiving = {.body = exchange->reply,
                                    .body_size = exchange->reply_size,
@@ -175,16 +176,63 @@ int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *
   return result == VGPU_CUDA_SUCCESS && reply_size == 0 ? take_deferred() : result;
 }
 
+/* Until the host no longer says NOT_READY; all of the bulk must have come. */
+static int call_until_ready(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
+  struct vgpu_pause pause = {0};
+  int result;
+  while ((result = vgpu_cuda_exchange(opcode, exchange)) == VGPU_CUDA_NOT_READY) vgpu_pause(&pause);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (exchange->bulk_size != exchange->bulk_capacity) return VGPU_CUDA_UNKNOWN; /* answered with less */
+  return take_deferred();
+}
+
 int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, void *bulk,
                         uint32_t bulk_size) {
   struct vgpu_cuda_exchange exchange = {
       .send = send, .send_size = send_size, .bulk = bulk, .bulk_capacity = bulk_size};
-  struct vgpu_pause pause = {0};
+  return call_until_ready(opcode, &exchange);
+}
+
+int vgpu_cuda_call_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area) {
+  struct vgpu_cuda_exchange exchange = {
+      .send = send, .send_size = send_size, .area = area, .bulk_capacity = (uint32_t)area->length};
+  return call_until_ready(opcode, &exchange);
+}
+
+int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done) {
   int result;
-  while ((result = vgpu_cuda_exchange(opcode, &exchange)) == VGPU_CUDA_NOT_READY) vgpu_pause(&pause);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (exchange.bulk_size != bulk_size) return VGPU_CUDA_UNKNOWN; /* the host answered with less */
-  return take_deferred();
+  *done = 0;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  int32_t status;
+  enum vgpu_outcome outcome = vgpu_session_pieces(driver->session, pieces, done, &status);
+  result = result_of(outcome, status);
+  return result == VGPU_CUDA_SUCCESS ? take_deferred() : result;
+}
+
+int vgpu_cuda_ping(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  int32_t status = 0;
+  return result_of(vgpu_session_call(driver->session, VGPU_OP_PING, NULL, NULL, &status), status);
+}
+
+/* The frame; whether it is captured instead was asked before. */
+static int post(struct vgpu_driver *driver, uint32_t opcode, const struct vgpu_send *send) {
+  int result = result_of(vgpu_session_post(driver->session, opcode, send), 0);
+  vgpu_outstanding_issued(&driver->outstanding, opcode, send->body, send->body_size, true);
+  return result;
+}
+
+int vgpu_cuda_post_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  struct vgpu_send sending = {.body = send, .body_size = send_size, .area = area};
+  return post(driver, opcode, &sending);
 }
 
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
@@ -195,7 +243,5 @@ int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const 
   if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
   if (vgpu_capture_post(driver, opcode, send, send_size, bulk, bulk_size, &result)) return result;
   struct vgpu_send sending = {.body = send, .body_size = send_size, .bulk = bulk, .bulk_size = bulk_size};
-  result = result_of(vgpu_session_post(driver->session, opcode, &sending), 0);
-  vgpu_outstanding_issued(&driver->outstanding, opcode, send, send_size, true);
-  return result;
+  return post(driver, opcode, &sending);
 }

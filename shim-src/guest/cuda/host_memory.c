@@ -1,4 +1,7 @@
-/* "Pinned" host memory is plain memory of the guest: copies read and write it while they run. */
+/*
+ * "Pinned" host memory is plain memory of the guest: copies read and write it while they run. Where the
+ * host is on the same machine it is memory that both see, so that a copy needs no frame to carry it.
+ */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,6 +20,23 @@ static size_t whole_pages(size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+/* Below this a copy travels in its frame anyway. */
+#define SHORTEST_SHARED ((size_t)64 << 10)
+
+static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *area) {
+  void *memory;
+  *area = 0;
+  if (bytes >= SHORTEST_SHARED && vgpu_session_area_make(driver->session, bytes, area, &memory))
+    return memory;
+  memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void give_memory(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area) {
+  if (area != 0) vgpu_session_area_drop(driver->session, area, memory, bytes);
+  else munmap(memory, bytes);
+}
+
 int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
@@ -26,17 +46,18 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   if (pp == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) {
     return VGPU_CUDA_INVALID_VALUE;
   }
-  void *memory =
-      mmap(NULL, whole_pages(bytesize), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return VGPU_CUDA_OUT_OF_MEMORY;
+  uint32_t area;
+  void *memory = take_memory(driver, whole_pages(bytesize), &area);
+  if (memory == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
                                .kind = VGPU_REGION_PINNED,
                                .flags = Flags,
                                .context = context->number,
-                               .ordinal = context->ordinal};
+                               .ordinal = context->ordinal,
+                               .area = area};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
-    munmap(memory, whole_pages(bytesize));
+    give_memory(driver, memory, whole_pages(bytesize), area);
     return VGPU_CUDA_OUT_OF_MEMORY;
   }
   *pp = memory;
@@ -58,7 +79,7 @@ int cuMemFreeHost(void *p) {
   }
   /* Reads on their way into it must have arrived, or failed, before it is gone. */
   vgpu_readback_flush(driver, p, region.size);
-  munmap(p, whole_pages(region.size));
+  give_memory(driver, p, whole_pages(region.size), region.area);
   return VGPU_CUDA_SUCCESS;
 }
 

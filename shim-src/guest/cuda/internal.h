@@ -107,12 +107,23 @@ int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, v
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                    uint32_t bulk_size);
 
+/* Likewise with the data in shared memory: to be read from there, or put there in full. */
+int vgpu_cuda_post_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area);
+int vgpu_cuda_call_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area);
+
+/* vgpu_session_pieces, its result as a CUresult: NOT_READY may come after any piece. Not while capturing. */
+int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
+
+/* Waits until the host has taken in all that was posted before. */
+int vgpu_cuda_ping(void);
+
 /* A waiting call with all there can be; fill what is wanted, 0 the rest. Does not take deferred failures. */
 struct vgpu_cuda_exchange {
   const void *send;
   void *reply;
   const void *send_bulk;
   void *bulk;
+  const struct vgpu_span *area; /* the host puts the bulk there; then `bulk` is not used */
   uint32_t send_size;
   uint32_t reply_size;
   uint32_t send_bulk_size;

@@ -1,0 +1,70 @@
+/*
+ * A long read in several pieces, of which the next ones are asked for before the first has come: while
+ * this process copies one out of the ring the host copies the next one in.
+ *
+ * Only one thread at a time does so, and only through a ring. The host stops when the replies have no
+ * room, and then takes no more requests; a thread that sends while nobody reads must find room. The
+ * replies of one such thread always fit; all others read while they wait.
+ */
+#include <string.h>
+
+#include "guest/session_internal.h"
+
+#define WINDOW 8u
+#define PIECE (128u << 10) /* WINDOW of them fit the smallest ring, and stay in a processor's cache */
+
+struct flight {
+  struct vgpu_pending pending;
+  struct vgpu_receive receive;
+};
+
+uint32_t vgpu_session_piece(const struct vgpu_session *session) {
+  return session->rings.base == NULL ? VGPU_BULK_MAX : PIECE;
+}
+
+static enum vgpu_outcome begin(struct vgpu_session *session, const struct vgpu_pieces *pieces, size_t offset,
+                               struct flight *flight) {
+  uint32_t most = vgpu_session_piece(session);
+  uint32_t bytes = pieces->total - offset < most ? (uint32_t)(pieces->total - offset) : most;
+  unsigned char body[VGPU_PIECE_BODY];
+  pieces->make(pieces->context, offset, bytes, body);
+  struct vgpu_send send = {.body = body, .body_size = pieces->body_size};
+  flight->receive = (struct vgpu_receive){.bulk = pieces->destination + offset, .bulk_capacity = bytes};
+  return vgpu_session_begin(session, pieces->opcode, &send, &flight->receive, &flight->pending);
+}
+
+enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct vgpu_pieces *pieces,
+                                      size_t *done, int32_t *status) {
+  struct flight flights[WINDOW];
+  uint32_t piece = vgpu_session_piece(session);
+  bool window = session->rings.base != NULL && pthread_mutex_trylock(&session->pieces) == 0;
+  unsigned most = window ? WINDOW : 1, oldest = 0, count = 0;
+  enum vgpu_outcome outcome = VGPU_ANSWERED;
+  size_t asked = 0;
+  *done = 0;
+  *status = 0;
+  for (;;) {
+    while (outcome == VGPU_ANSWERED && *status == 0 && count < most && asked < pieces->total) {
+      outcome = begin(session, pieces, asked, &flights[(oldest + count) % WINDOW]);
+      if (outcome != VGPU_ANSWERED) break;
+      count++;
+      asked += piece;
+    }
+    if (count == 0) break;
+    struct flight *flight = &flights[oldest];
+    int32_t one = 0;
+    enum vgpu_outcome came = vgpu_session_finish(session, &flight->pending, &one);
+    bool first = outcome == VGPU_ANSWERED && *status == 0;
+    if (first) {
+      outcome = came;
+      *status = one;
+      if (came == VGPU_ANSWERED && one == 0) *done += flight->receive.bulk_size;
+      /* Less than asked for: what comes behind it would leave a gap. */
+      if (*status == 0 && flight->receive.bulk_size != flight->receive.bulk_capacity) outcome = VGPU_LOST;
+    }
+    oldest = (oldest + 1) % WINDOW;
+    count--;
+  }
+  if (window) pthread_mutex_unlock(&session->pieces);
+  return outcome;
+}

@@ -1,0 +1,238 @@
+/* Pinned memory, which the host may see too: every copy must be there when CUDA says so, and not before. */
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define MIB ((size_t)1 << 20)
+
+static unsigned char *pinned(size_t size) {
+  void *memory = NULL;
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory, size, 0));
+  return memory;
+}
+
+static void unpin(void *memory) {
+  OK(CALL(cuMemFreeHost, (void *), memory));
+}
+
+static int to(devptr device, const void *bytes, size_t size) {
+  return CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), device, bytes, size);
+}
+
+static int from(void *bytes, devptr device, size_t size) {
+  return CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), bytes, device, size);
+}
+
+static int to_async(devptr device, const void *bytes, size_t size, void *stream) {
+  return CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), device, bytes, size, stream);
+}
+
+static int from_async(void *bytes, devptr device, size_t size, void *stream) {
+  return CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), bytes, device, size, stream);
+}
+
+static void *make_stream(void) {
+  void *stream = NULL;
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, 1));
+  return stream;
+}
+
+/* What is on the device, by way of plain memory. */
+static void expect(devptr device, uint64_t seed, size_t size) {
+  unsigned char *got = malloc(size), *wanted = malloc(size);
+  check_pattern(wanted, size, seed);
+  MUST(from(got, device, size));
+  OK(memcmp(got, wanted, size));
+  free(got);
+  free(wanted);
+}
+
+/* Lengths around every limit: what goes in a frame, in several, in an area, in several spans. */
+static void lengths(void) {
+  static const size_t sizes[] = {1,      4096, 65535,   65536,       131072,
+                                 131073, MIB,  MIB + 1, 3 * MIB + 7, 64 * MIB + 1};
+  size_t most = 64 * MIB + 65;
+  unsigned char *memory = pinned(most), *plain = malloc(most);
+  devptr device = check_alloc(most);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    size_t size = sizes[i], offset = i * 5 % 64;
+    check_pattern(memory + offset, size, i + 1);
+    memcpy(plain, memory + offset, size);
+    OK(to(device + offset, memory + offset, size));
+    memset(memory + offset, 0, size); /* at once: the copy has its bytes */
+    OK(from(memory, device + offset, size));
+    OK(memcmp(memory, plain, size));
+    /* Plain memory both ways, and mixed. */
+    OK(to(device, plain, size));
+    memset(plain, 0, size);
+    OK(from(plain, device, size));
+    OK(memcmp(memory, plain, size));
+  }
+  /* Beyond the end of either there is nothing. */
+  IS(INVALID_VALUE, to(device, memory, most + 1));
+  IS(INVALID_VALUE, from(memory, device, most + 1));
+  unpin(memory);
+  free(plain);
+}
+
+/* Asynchronous copies that follow each other through the same pinned memory. */
+static void in_order(void) {
+  void *stream = make_stream();
+  size_t size = 5 * MIB;
+  devptr device = check_alloc(2 * size);
+  unsigned char *memory = pinned(2 * size);
+  for (unsigned round = 1; round <= 8; round++) {
+    check_pattern(memory, size, round);
+    OK(to_async(device, memory, size, stream));
+    OK(CALL(cuMemcpyDtoDAsync_v2, (devptr, devptr, size_t, void *), device + size, device, size, stream));
+    OK(from_async(memory + size, device + size, size, stream));
+    OK(CALL(cuStreamSynchronize, (void *), stream));
+    OK(memcmp(memory, memory + size, size));
+    expect(device + size, round, size);
+    memset(memory, 0, 2 * size);
+  }
+  unpin(memory);
+  OK(CALL(cuStreamDestroy_v2, (void *), stream));
+}
+
+static void *write_later(void *argument) {
+  devptr flag = *(devptr *)argument;
+  void *context = NULL;
+  if (CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0) != 0 ||
+      CALL(cuCtxSetCurrent, (void *), context) != 0) {
+    return NULL;
+  }
+  usleep(50000);
+  int one = 1;
+  void *stream = make_stream();
+  OK(to_async(flag, &one, sizeof one, stream));
+  OK(CALL(cuStreamSynchronize, (void *), stream));
+  return NULL;
+}
+
+/* A stream that waits: what is behind it waits too, reads of every kind, and the memory may be given back. */
+static void behind_a_wait(void) {
+  void *stream = make_stream();
+  size_t size = 3 * MIB;
+  devptr device = check_alloc(size), flag = check_alloc(4);
+  unsigned char *memory = pinned(size), *plain = malloc(size), *wanted = malloc(size);
+  check_pattern(wanted, size, 7);
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), flag, 0, 4));
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), device, 0, size));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  memcpy(memory, wanted, size);
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, uint32_t, unsigned), stream, flag, 1, 1));
+  OK(to_async(device, memory, size, stream));
+  pthread_t thread;
+  pthread_create(&thread, NULL, write_later, &flag);
+  OK(from_async(plain, device, size, stream)); /* plain memory: waits for the stream */
+  OK(memcmp(plain, wanted, size));
+  unpin(memory);
+  pthread_join(thread, NULL);
+  expect(device, 7, size);
+  free(plain);
+  free(wanted);
+}
+
+/* More pieces than a session may share, of all sizes, made and given back in every order. */
+static void many(void) {
+  static unsigned char *memory[1500];
+  devptr device = check_alloc(70000);
+  for (unsigned i = 0; i < 1500; i++) {
+    memory[i] = pinned(i % 3 == 0 ? 100 : 65536 + i % 7);
+    check_pattern(memory[i], 100, i);
+  }
+  for (unsigned i = 0; i < 1500; i += 37) {
+    OK(to(device, memory[i], 100));
+    expect(device, i, 100);
+  }
+  for (unsigned i = 0; i < 1500; i += 2) unpin(memory[i]);
+  for (unsigned i = 0; i < 1500; i += 2) {
+    memory[i] = pinned(66000);
+    IS(0, memory[i][65999]); /* empty, whoever had it before */
+    memory[i][65999] = 1;
+  }
+  for (unsigned i = 0; i < 1500; i++) unpin(memory[1499 - i]);
+  IS(INVALID_VALUE, CALL(cuMemFreeHost, (void *), memory[0]));
+}
+
+struct job {
+  pthread_t thread;
+  unsigned seed;
+  int bad;
+};
+
+static void *work(void *argument) {
+  struct job *job = argument;
+  void *context = NULL;
+  job->bad = CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0);
+  if (job->bad == 0) job->bad = CALL(cuCtxSetCurrent, (void *), context);
+  size_t size = 200000 + job->seed * 40000;
+  unsigned char *memory = pinned(size), *plain = malloc(size);
+  devptr device = check_alloc(size);
+  for (unsigned i = 0; i < 6 && job->bad == 0; i++) {
+    check_pattern(plain, size, job->seed * 100 + i);
+    job->bad = i % 2 == 0 ? to(device, plain, size) : to_async(device, memory, size, (void *)2);
+    if (job->bad == 0) job->bad = from(memory, device, size);
+    if (job->bad == 0 && i % 2 == 0 && memcmp(memory, plain, size) != 0) job->bad = -1;
+    memcpy(memory, plain, size);
+    if (job->bad == 0) job->bad = to(device, memory, size);
+    memset(plain, 0, size);
+    if (job->bad == 0) job->bad = from(plain, device, size);
+    if (job->bad == 0 && memcmp(memory, plain, size) != 0) job->bad = -2;
+  }
+  unpin(memory);
+  free(plain);
+  if (job->bad == 0) job->bad = CALL(cuMemFree_v2, (devptr), device);
+  return NULL;
+}
+
+static void threads(void) {
+  static struct job jobs[24];
+  for (unsigned i = 0; i < 24; i++) {
+    jobs[i].seed = i;
+    pthread_create(&jobs[i].thread, NULL, work, &jobs[i]);
+  }
+  for (unsigned i = 0; i < 24; i++) {
+    pthread_join(jobs[i].thread, NULL);
+    OK(jobs[i].bad);
+  }
+}
+
+/* A child has none of its parent's session, whose work goes on while the child makes its own. */
+static void forks(void) {
+  size_t size = 2 * MIB;
+  unsigned char *memory = pinned(size);
+  devptr device = check_alloc(size);
+  check_pattern(memory, size, 1);
+  OK(to(device, memory, size));
+  pid_t child = fork();
+  if (child == 0) {
+    void *context = NULL;
+    IS(NOT_INITIALIZED, CALL(cuMemFreeHost, (void *), memory));
+    MUST(CALL(cuInit, (unsigned), 0));
+    MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+    MUST(CALL(cuCtxSetCurrent, (void *), context));
+    devptr own = check_alloc(size);
+    unsigned char *other = pinned(size);
+    check_pattern(other, size, 2);
+    OK(to(own, other, size));
+    expect(own, 2, size);
+    exit(check_failures);
+  }
+  for (unsigned i = 0; i < 50; i++) expect(device, 1, size);
+  int status = -1;
+  waitpid(child, &status, 0);
+  OK(status);
+  expect(device, 1, size);
+  unpin(memory);
+}
+
+int main(int argc, char **argv) {
+  static const struct check_case cases[] = {
+      {"lengths", lengths}, {"in_order", in_order}, {"behind_a_wait", behind_a_wait},
+      {"many", many},       {"threads", threads},   {"forks", forks}};
+  return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

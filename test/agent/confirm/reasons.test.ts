@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { reasons } from '../../../agent/confirm/types.js';
+import { checks } from '../../../agent/doctor/checks.js';
 import { packageRoot } from '../../../agent/paths.js';
 
 const text = readFileSync(path.join(packageRoot(), 'docs/reasons.md'), 'utf8');
@@ -29,4 +30,18 @@ test('every link in it leads to a reason', () => {
       target,
     );
   }
+});
+
+test('the checks of the doctor that are named with a reason are there, and explain it', () => {
+  let named = 0;
+  for (const reason of reasons) {
+    const section = text.split(`## ${reason}\n`)[1]?.split('\n## ')[0] ?? '';
+    const line = /^\*\*Doctor:\*\* (.*)$/m.exec(section)?.[1];
+    for (const [, id] of (line ?? '').matchAll(/`([^`]+)`/g)) {
+      const check = checks.find((one) => one.id === id);
+      assert.ok(check?.explains.includes(reason), `${reason}: ${id}`);
+      named += 1;
+    }
+  }
+  assert.ok(named > 10, `${named} checks are named`);
 });

@@ -1,6 +1,6 @@
 /** All that can be found out before anybody is asked. Looks only through the effects handed in. */
 import { VgpuError } from '../errors.js';
-import { parseGuestConf } from '../machine/endpoint.js';
+import { parseEndpoint, parseGuestConf } from '../machine/endpoint.js';
 import type { HostFacts, MachineFacts, UnitFacts } from '../machine/types.js';
 import type { Emit } from '../output/types.js';
 import { agentUnitFile, defaultPort, defaultSocket, guestConf, userProfiles } from '../paths.js';
@@ -61,9 +61,9 @@ export function hostCandidates(sources: {
 }): readonly Candidate[] {
   const candidates = new Map<string, string>();
   const add = (endpoint: string | null | undefined, from: string): void => {
-    if (endpoint !== null && endpoint !== undefined && endpoint !== '' && !candidates.has(endpoint)) {
-      candidates.set(endpoint, from);
-    }
+    if (endpoint === null || endpoint === undefined || candidates.has(endpoint)) return;
+    // What is no address cannot be asked; install says what is wrong with it.
+    if (parseEndpoint(endpoint).kind !== 'bad') candidates.set(endpoint, from);
   };
   add(sources.environment, 'VGPU_HOST');
   add(parseGuestConf(sources.guestConf ?? ''), guestConf);

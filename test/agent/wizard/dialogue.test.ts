@@ -136,6 +136,12 @@ test('candidates: what is set comes first, the usual places last, each once', ()
   );
 });
 
+test('what is no address is no candidate', () => {
+  const sources = { environment: '', guestConf: 'host=http://nowhere\n', installed: null };
+  const endpoints = hostCandidates(sources).map(({ endpoint }) => endpoint);
+  assert.deepEqual(endpoints, ['unix:/run/vgpu/hostd.sock', 'vsock:2:14833']);
+});
+
 test('the command line can be pasted into a shell', () => {
   const line = commandLine({ profile: ollama.profile, host: "unix:/run/a b'c", service: true });
   assert.equal(line, `sudo vgpu-agent install --profile ollama --host 'unix:/run/a b'\\''c' --service --yes`);

@@ -1,26 +1,30 @@
 /*
  * Waiting awake for a moment before going to sleep: a wake-up of another processor costs many times what
  * an answer takes. Each end learns how long is worth it. With one processor it never is, and hardly with
- * too few for all who want to run: whoever waits awake there keeps the very peer from running.
+ * too few for all who want to run: whoever waits awake there keeps the very peer from running. It does not
+ * help to yield: that gives a turn to everybody who wants one, which may be milliseconds; who sleeps on the
+ * socket is woken as soon as there is something to do.
  */
 #ifndef VGPU_WIRE_SPIN_H
 #define VGPU_WIRE_SPIN_H
 
-#include <sched.h>
+#include <sched.h> /* sched_getaffinity */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "wire/clock.h"
 
 #define VGPU_SPIN_MOST_NS 60000
-#define VGPU_SPIN_LEAST_NS 4000
+#define VGPU_SPIN_LEAST_NS 500
+#define VGPU_SPIN_PROBE 64u        /* waits that slept, after which one looks longer again */
 #define VGPU_SPIN_CROWDED_NS 20000 /* one turn took so long: somebody else ran */
 #define VGPU_SPIN_REST 128u        /* waits without spinning after that */
-#define VGPU_SPIN_AWAKE_TURNS 48u  /* some microseconds */
+#define VGPU_SPIN_TURNS 8u         /* between two looks at the clock */
 
 struct vgpu_spin {
-  int64_t limit; /* nanoseconds; 0: one processor */
-  uint32_t rest; /* waits to come that go to sleep at once */
+  int64_t limit;  /* nanoseconds; 0: one processor */
+  uint32_t slept; /* waits in a row that were too long for it */
+  uint32_t rest;  /* waits to come that go to sleep at once */
 };
 
 struct vgpu_spinning {
@@ -44,26 +48,16 @@ static inline void vgpu_relax(void) {
 #endif
 }
 
-/*
- * One turn; false when it has been long enough. The first turns only wait for the other processor's cache
- * line; after them the processor is offered to others, among them perhaps the peer.
- */
+/* One turn; false when it has been long enough. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
-  if (spin->limit == 0 || spin->rest > 0 || spinning->crowded) return false;
-  if (spinning->turns++ < VGPU_SPIN_AWAKE_TURNS) {
-    vgpu_relax();
-    return true;
-  }
+  if (spin->limit == 0 || spin->rest > 0) return false;
+  vgpu_relax();
+  if (++spinning->turns % VGPU_SPIN_TURNS != 1) return true;
   int64_t now = (int64_t)vgpu_now_ns();
-  if (spinning->begun == 0) {
-    spinning->begun = now;
-  } else {
-    spinning->crowded = now - spinning->last > VGPU_SPIN_CROWDED_NS;
-    if (spinning->crowded || now - spinning->begun >= spin->limit) return false;
-  }
+  if (spinning->begun == 0) spinning->begun = now;
+  else spinning->crowded = now - spinning->last > VGPU_SPIN_CROWDED_NS;
   spinning->last = now;
-  sched_yield();
-  return true;
+  return !spinning->crowded && now - spinning->begun < spin->limit;
 }
 
 /* What the last wait was worth: `slept` if what was waited for came too late for the spinning. */
@@ -74,7 +68,9 @@ static inline void vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spi
     return;
   }
   if (spinning->crowded) spin->rest = VGPU_SPIN_REST;
+  spin->slept = slept ? spin->slept + 1 : 0;
   int64_t limit = slept ? spin->limit / 2 : spin->limit * 2;
+  if (slept && spin->slept % VGPU_SPIN_PROBE == 0) limit = VGPU_SPIN_MOST_NS / 2;
   spin->limit = limit < VGPU_SPIN_LEAST_NS  ? VGPU_SPIN_LEAST_NS
                 : limit > VGPU_SPIN_MOST_NS ? VGPU_SPIN_MOST_NS
                                             : limit;

@@ -1,4 +1,4 @@
-// The shim over its unix socket: calls, copies, and the start of a process.
+// The shim over its unix socket and the rings that come with it: calls, copies, and the start of a process.
 
 import { type Comparison, type Entry, type Series, spread, type Unit } from '../measure.js';
 import { shim, shimBench } from '../paths.js';
@@ -16,7 +16,7 @@ const ask = 'a socketpair, same bytes';
 
 export const shimCalls: Entry = {
   name: 'shim-calls',
-  what: 'one call through libcuda.so.1, the unix socket and vgpu-hostd',
+  what: 'one call through libcuda.so.1, the rings and vgpu-hostd',
   runs: 15,
   measure: async (runs) =>
     read(run('calls', runs), [
@@ -27,6 +27,7 @@ export const shimCalls: Entry = {
         series: [
           ['shim', 'cuMemGetInfo'],
           ['raw', ask],
+          ['ring', 'a ring, same bytes, both ends awake'],
         ],
       },
       {
@@ -62,6 +63,8 @@ export const shimCopies: Entry = {
       sizes.flatMap((size) => [
         copy(`to:${size}`, `${size} to the device`, 'cuMemcpyHtoD'),
         copy(`from:${size}`, `${size} from the device`, 'cuMemcpyDtoH'),
+        pinned(`pinned-to:${size}`, `${size} to the device, pinned`, 'cuMemcpyHtoD'),
+        pinned(`pinned-from:${size}`, `${size} from the device, pinned`, 'cuMemcpyDtoH'),
       ]),
     ),
 };
@@ -74,6 +77,18 @@ function copy(key: string, title: string, call: string): Printed {
     series: [
       ['shim', call],
       ['socket', ask],
+      ['memcpy', 'memcpy'],
+    ],
+  };
+}
+
+function pinned(key: string, title: string, call: string): Printed {
+  return {
+    key,
+    title,
+    unit: 'GB/s',
+    series: [
+      ['shim', call],
       ['memcpy', 'memcpy'],
     ],
   };

@@ -1,6 +1,6 @@
 /*
- * What the shim is measured against: bytes over a socketpair to a forked child that reads and
- * answers, with nothing else on the way. An order tells the child what comes.
+ * What the shim is measured against: bytes over a socketpair, or through shared memory, to a forked child
+ * that reads and answers, with nothing else on the way. An order tells the child what comes.
  */
 #ifndef BENCH_RAW_H
 #define BENCH_RAW_H
@@ -14,7 +14,10 @@ struct order {
   uint64_t read;
   uint64_t piece;
   uint64_t answer;
+  uint64_t ring; /* not 0: all of it through shared memory, with both ends awake; at most RAW_RING bytes */
 };
+
+#define RAW_RING ((size_t)4096)
 
 #define LARGEST ((size_t)256 << 20)
 
@@ -31,5 +34,8 @@ void start_peer(void);
 void order_peer(struct order order);
 void raw_put(const void *bytes, size_t size);
 void raw_get(void *bytes, size_t size);
+
+/* One exchange of an order with `ring`. */
+void raw_ring(const void *ask, size_t ask_size, void *answer, size_t answer_size);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * Times the shim, each step beside a raw one of the same size in the same loop. The reference never
- * touches CUDA: a socketpair to a forked child that reads and answers, memcpy, exec of `true`.
+ * touches CUDA: a socketpair, or shared memory, to a forked child that reads and answers, memcpy, exec of
+ * `true`.
  *
  *   shim_bench calls  ROUNDS LIBRARY     a waiting call, a one-way call, many one-way calls
  *   shim_bench copies ROUNDS LIBRARY     copies to and from the device, 4 KiB to 256 MiB
@@ -38,6 +39,7 @@ static struct {
   int (*set)(uint64_t address, unsigned char value, size_t bytes);
   int (*to)(uint64_t destination, const void *source, size_t bytes);
   int (*from)(void *destination, uint64_t source, size_t bytes);
+  int (*pin)(void **memory, size_t bytes, unsigned flags);
 } cuda;
 
 static void find(void *library, const char *name, void *target) {
@@ -62,6 +64,7 @@ static void load(const char *path) {
   find(library, "cuMemsetD8_v2", &cuda.set);
   find(library, "cuMemcpyHtoD_v2", &cuda.to);
   find(library, "cuMemcpyDtoH_v2", &cuda.from);
+  find(library, "cuMemHostAlloc", &cuda.pin);
 }
 
 static void check(int result, const char *what) {
@@ -102,6 +105,11 @@ static void waiting_calls(int round) {
     raw_get(target, ANSWER);
   }
   sample(round, "waiting", "raw", (now_us() - begun) / CALLS);
+
+  order_peer((struct order){.times = CALLS, .read = ASK, .answer = ANSWER, .ring = 1});
+  begun = now_us();
+  for (int i = 0; i < CALLS; i++) raw_ring(source, ASK, target, ANSWER);
+  sample(round, "waiting", "ring", (now_us() - begun) / CALLS);
 }
 
 /* What the program pays for: the time until the call is back, not until it is carried out. */
@@ -158,6 +166,23 @@ static double rate(size_t bytes, int times, double microseconds) {
   return (double)bytes * times / microseconds / 1e3;
 }
 
+static unsigned char *pinned; /* LARGEST bytes */
+
+static void pinned_copy(int round, uint64_t address, size_t size, const char *name, int times, double plain) {
+  char to[32], from[32];
+  snprintf(to, sizeof to, "pinned-to:%s", name);
+  snprintf(from, sizeof from, "pinned-from:%s", name);
+  double begun = now_us();
+  for (int i = 0; i < times; i++) check(cuda.to(address, pinned, size), "cuMemcpyHtoD");
+  check(cuda.synchronize(), "cuCtxSynchronize");
+  sample(round, to, "shim", rate(size, times, now_us() - begun));
+  sample(round, to, "memcpy", plain);
+  begun = now_us();
+  for (int i = 0; i < times; i++) check(cuda.from(pinned, address, size), "cuMemcpyDtoH");
+  sample(round, from, "shim", rate(size, times, now_us() - begun));
+  sample(round, from, "memcpy", plain);
+}
+
 static void copy(int round, uint64_t address, size_t size, const char *name) {
   int times = size >= ENOUGH ? 1 : (int)(ENOUGH / size);
   size_t piece = size < PIECE ? size : PIECE;
@@ -200,6 +225,7 @@ static void copy(int round, uint64_t address, size_t size, const char *name) {
   double plain = rate(size, times, now_us() - begun);
   sample(round, to, "memcpy", plain);
   sample(round, from, "memcpy", plain);
+  pinned_copy(round, address, size, name, times, plain);
 }
 
 static void copies(int rounds) {
@@ -211,6 +237,10 @@ static void copies(int rounds) {
                {"1MiB", 1u << 20},
                {"16MiB", 16u << 20},
                {"256MiB", LARGEST}};
+  void *memory;
+  check(cuda.pin(&memory, LARGEST, 0), "cuMemHostAlloc");
+  pinned = memory;
+  memset(pinned, 4, LARGEST);
   for (int round = 0; round <= rounds; round++) {
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
       uint64_t address;

@@ -1,5 +1,5 @@
 /** Where metrics go besides the bus: a file for node_exporter, a listener on a unix socket or loopback. */
-import { chmodSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, lstatSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import path from 'node:path';
 import type { AgentConfig } from './config.js';
@@ -47,7 +47,7 @@ export function metricsOutput(
   const stopListening = (): void => {
     server?.close();
     server?.closeAllConnections();
-    if (listen?.startsWith('unix:')) rmSync(listen.slice('unix:'.length), { force: true });
+    if (server !== null && listen?.startsWith('unix:')) removeSocket(listen.slice('unix:'.length));
     server = null;
   };
   const startListening = (address: string): void => {
@@ -64,7 +64,7 @@ export function metricsOutput(
     created.on('error', (error) => complainOnce(`cannot listen on ${address}: ${error.message}`));
     if (address.startsWith('unix:')) {
       const socket = address.slice('unix:'.length);
-      rmSync(socket, { force: true });
+      removeSocket(socket);
       created.listen(socket, () => chmodSync(socket, 0o666));
     } else {
       const at = address.lastIndexOf(':');
@@ -98,4 +98,9 @@ export function metricsOutput(
       stopListening();
     },
   };
+}
+
+/** Only a socket that a former service left: a slip in the configuration must not cost anybody a file. */
+function removeSocket(socket: string): void {
+  if (lstatSync(socket, { throwIfNoEntry: false })?.isSocket() === true) rmSync(socket, { force: true });
 }

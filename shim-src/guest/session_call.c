@@ -1,15 +1,30 @@
 /* Calls over a session from any number of threads. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include "cuda_calls.h"
 #include "guest/log.h"
 #include "guest/session_internal.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
 
 static const struct vgpu_send nothing_to_send;
+
+/*
+ * Calls are answered in order, and a device that computes on the host's processor answers none before the
+ * kernels ahead of it are done. A host that has ended is seen at once all the same: it closes the connection.
+ */
+static int64_t deadline_of(struct vgpu_session *session) {
+  bool works = atomic_load(&session->launched) > atomic_load(&session->answered);
+  return vgpu_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
+}
+
+static bool begins_work(uint32_t opcode) {
+  return opcode == VGPU_OP_cuLaunchKernelEx || opcode == VGPU_OP_cuGraphLaunch;
+}
 
 /* With `state` held. */
 static void lose_locked(struct vgpu_session *session, const char *reason) {
@@ -141,6 +156,7 @@ static void read_one(struct vgpu_session *session, int64_t deadline) {
     return;
   }
   if (frame.deferred != 0 && session->deferred == 0) session->deferred = frame.deferred;
+  if (frame.sequence > atomic_load(&session->answered)) atomic_store(&session->answered, frame.sequence);
   waiter->outcome = VGPU_ANSWERED;
   waiter->done = true;
   pthread_cond_signal(&waiter->wake);
@@ -229,6 +245,7 @@ static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcod
   struct vgpu_frame frame = {.opcode = opcode, .flags = flags};
   pthread_mutex_lock(&session->sending);
   frame.sequence = session->next_sequence++;
+  if (begins_work(opcode)) atomic_store(&session->launched, frame.sequence);
   bool lost = self == NULL ? vgpu_session_is_lost(session) : !enter_list(session, self, frame.sequence);
   enum vgpu_stream_result result = lost ? VGPU_STREAM_OK : write_frame(session, &frame, send, deadline);
   pthread_mutex_unlock(&session->sending);
@@ -249,7 +266,7 @@ enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcod
                                     const struct vgpu_send *send) {
   if (send == NULL) send = &nothing_to_send;
   if (!fits(session, send)) return VGPU_TOO_LARGE;
-  return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
+  return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, deadline_of(session));
 }
 
 enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
@@ -261,7 +278,7 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
                                 .receive = receive,
                                 .area = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->area,
                                 .outcome = VGPU_LOST,
-                                .deadline = vgpu_now_ms() + VGPU_CALL_LIMIT_MS};
+                                .deadline = deadline_of(session)};
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

@@ -37,6 +37,8 @@ struct vgpu_session {
   pthread_mutex_t area;   /* one at a time asks for an area, whose descriptor comes beside the answer */
   pthread_mutex_t sending;
   uint64_t next_sequence;
+  _Atomic uint64_t launched; /* sequence number of the last frame that began work */
+  _Atomic uint64_t answered; /* and of the last call that was answered: work before it is done */
   pthread_mutex_t state;
   struct vgpu_pending *pending;
   bool reading;

@@ -53,7 +53,8 @@
 
 /* Time limits in milliseconds. */
 #define VGPU_CONNECT_LIMIT_MS 2000   /* connect and WELCOME together */
-#define VGPU_CALL_LIMIT_MS 10000     /* an answer to any call that is not marked slow */
+#define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call */
+#define VGPU_WORK_LIMIT_MS 900000    /* to one behind kernels, which take what they take */
 #define VGPU_HANDSHAKE_LIMIT_MS 5000 /* the host waits this long for HELLO */
 
 /* Opcodes. The low 16 bits number an entry of the description (shim-src/api), which never changes. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import {
@@ -119,6 +119,26 @@ describe('a host that is not there', () => {
     assert.equal(again.result, SYSTEM_NOT_READY);
     assert.ok(again.milliseconds < 200, 'lost once is lost at once');
     process.kill(worker, 'SIGCONT');
+    assert.equal(await shell.end(), 0);
+  });
+
+  it('that is long silent behind a kernel is not lost', async () => {
+    const host = await start(['--software-kernels', 'skip']);
+    const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
+    shells.push(shell);
+    const module = `${scratch.path}/empty.ptx`;
+    writeFileSync(
+      module,
+      '.version 7.0\n.target sm_50\n.address_size 64\n.visible .entry empty()\n{\n  ret;\n}\n',
+    );
+    await askAll(shell, ['begin', `load 0 ${module}`, 'function 1 0 empty', 'sync']);
+    const worker = Number(/worker (\d+)/.exec(host.log())?.[1]);
+    process.kill(worker, 'SIGSTOP'); // for longer than any other call may take
+    await askAll(shell, ['launch 1 1 1 1 1 1 1 0 -']);
+    const answer = shell.ask('sync', 60_000);
+    await sleep(11_000);
+    process.kill(worker, 'SIGCONT');
+    assert.equal((await answer).result, 0);
     assert.equal(await shell.end(), 0);
   });
 

@@ -1,0 +1,88 @@
+/*
+ * The first and only program of a virtual machine that tests vsock: loads the kernel modules named in
+ * /modules, runs the command lines in /commands one after the other, tells each exit status on the console,
+ * powers off.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char *environment[] = {"PATH=/bin", "LD_LIBRARY_PATH=/lib/vgpu", "VGPU_HOST=vsock:2:14833",
+                              "VGPU_LOG=stderr", NULL};
+
+/* Everything of a small file, zero-terminated. */
+static char *content(const char *path) {
+  static char text[2][8192];
+  static int which;
+  char *into = text[which++ & 1];
+  int file = open(path, O_RDONLY);
+  ssize_t got = file < 0 ? -1 : read(file, into, sizeof text[0] - 1);
+  if (file >= 0) close(file);
+  into[got < 0 ? 0 : got] = '\0';
+  return into;
+}
+
+static void load_module(const char *name) {
+  char path[256];
+  snprintf(path, sizeof path, "/modules.d/%s", name);
+  int file = open(path, O_RDONLY);
+  if (file < 0 || syscall(SYS_finit_module, file, "", 0) != 0) {
+    printf("vm: %s: %s\n", name, strerror(errno));
+  }
+  if (file >= 0) close(file);
+}
+
+static void run(char *line) {
+  char *words[16];
+  int count = 0;
+  printf("vm: run %s\n", line);
+  for (char *word = strtok(line, " "); word != NULL && count < 15; word = strtok(NULL, " "))
+    words[count++] = word;
+  words[count] = NULL;
+  if (count == 0) return;
+  pid_t child = fork();
+  if (child == 0) {
+    execve(words[0], words, environment);
+    printf("vm: %s: %s\n", words[0], strerror(errno));
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("vm: exit %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+}
+
+int main(void) {
+  mkdir("/dev", 0755);
+  mkdir("/proc", 0755);
+  mkdir("/sys", 0755);
+  mkdir("/tmp", 01777);
+  mount("devtmpfs", "/dev", "devtmpfs", 0, "");
+  mount("proc", "/proc", "proc", 0, "");
+  mount("sysfs", "/sys", "sysfs", 0, "");
+  int console = open("/dev/console", O_RDWR);
+  if (console >= 0) {
+    dup2(console, 0);
+    dup2(console, 1);
+    dup2(console, 2);
+  }
+  setvbuf(stdout, NULL, _IONBF, 0);
+  for (char *rest, *name = strtok_r(content("/modules"), "\n", &rest); name != NULL;
+       name = strtok_r(NULL, "\n", &rest))
+    load_module(name);
+  printf("vm: kernel %s", content("/proc/version"));
+  for (char *rest, *line = strtok_r(content("/commands"), "\n", &rest); line != NULL;
+       line = strtok_r(NULL, "\n", &rest))
+    run(line);
+  printf("vm: done\n");
+  sync();
+  reboot(RB_POWER_OFF);
+  return 1;
+}

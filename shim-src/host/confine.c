@@ -23,6 +23,10 @@
 #endif
 #endif
 
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
 #define CALL(name) SCMP_SYS(name)
 #ifndef SYS_SECCOMP
 #define SYS_SECCOMP 1 /* si_code; the C library leaves it to the kernel's headers */
@@ -165,16 +169,12 @@ static int add_conditional(scmp_filter_ctx filter) {
 
 /* A sanitizer looks at its own process to tell what it found. */
 static int add_sanitizer(scmp_filter_ctx filter) {
-#ifdef SANITIZED
   static const int calls[] = {CALL(open),      CALL(openat),    CALL(readlink),    CALL(newfstatat),
                               CALL(stat),      CALL(prlimit64), CALL(sigaltstack), CALL(ioctl),
                               CALL(getrlimit), CALL(prctl),     CALL(uname),       CALL(rt_sigaction),
-                              CALL(clone),     CALL(mmap),      CALL(mprotect)};
-  return add(filter, SCMP_ACT_ALLOW, calls, COUNT(calls));
-#else
-  (void)filter;
-  return 0;
-#endif
+                              CALL(clone),     CALL(clone3),    CALL(fcntl),       CALL(access),
+                              CALL(statx),     CALL(sysinfo),   CALL(mmap),        CALL(mprotect)};
+  return !SANITIZED ? 0 : add(filter, SCMP_ACT_ALLOW, calls, COUNT(calls));
 }
 
 static scmp_filter_ctx make_filter(enum vgpu_backend_number backend) {
@@ -185,10 +185,10 @@ static scmp_filter_ctx make_filter(enum vgpu_backend_number backend) {
   if (software) {
     result |= add_sanitizer(filter);
     result |= add(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
-#ifndef SANITIZED
-    result |= add(filter, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));
-    result |= add_conditional(filter);
-#endif
+    if (!SANITIZED) {
+      result |= add(filter, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));
+      result |= add_conditional(filter);
+    }
   } else {
     result |= add(filter, SCMP_ACT_ERRNO(EPERM), never, COUNT(never));
   }

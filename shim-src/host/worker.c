@@ -88,7 +88,7 @@ struct answer {
   int32_t status;
   uint32_t flags;
   uint32_t body_size;
-  unsigned char body[VGPU_BODY_MAX];
+  _Alignas(8) unsigned char body[VGPU_BODY_MAX]; /* structures of the wire, filled in place */
   struct vgpu_bulk bulk;
   struct vgpu_span span; /* that the bulk is put into */
 };

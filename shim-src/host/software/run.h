@@ -1,7 +1,7 @@
 /*
  * The seam between a launch, checked and recorded, and what executes it. The PTX machine
- * (ptx/) runs it; with --software-kernels=refuse a launch ends here with NOT_SUPPORTED, with skip it is taken and
- * nothing is executed.
+ * (ptx/) runs it; with --software-kernels=refuse a launch ends here with NOT_SUPPORTED, with skip it is taken
+ * and nothing is executed.
  */
 #ifndef VGPU_HOST_SOFTWARE_RUN_H
 #define VGPU_HOST_SOFTWARE_RUN_H

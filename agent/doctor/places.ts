@@ -2,6 +2,7 @@
 import path from 'node:path';
 import { publicDirectories } from '../machine/candidates.js';
 import type { LibraryCandidate } from '../machine/types.js';
+import { storeRoot } from '../paths.js';
 import { byHand, fixes, plannedChanges } from './finding.js';
 import type { DoctorFacts, Remedy } from './types.js';
 
@@ -12,6 +13,11 @@ export function publicCandidates({ profile, machine }: DoctorFacts): readonly Li
   return machine.candidates.filter(
     ({ path: file }) => directories.has(path.dirname(file)) && names.has(path.basename(file)),
   );
+}
+
+/** It leads to a file of the store: what is wrong with that one, the store's own check tells. */
+export function leadsToStore({ resolution }: LibraryCandidate): boolean {
+  return resolution.kind === 'file' && resolution.realPath.startsWith(`${storeRoot}/`);
 }
 
 /** Under a driver's name in the consumer's own directories: its children look there first. */

@@ -8,39 +8,72 @@ import { verdictHead } from './verdict-text.js';
 export function doctorText(diagnosis: Diagnosis, style: Style): string {
   const { verdict, broken, results } = diagnosis;
   const warnings = results.filter(({ finding }) => finding.kind === 'warning');
+  const quiet = broken.length === 0 && warnings.length === 0;
   return [
     verdictHead(verdict, style),
     wrap(oneLine(verdict.summary), style.width),
-    ...broken.flatMap((result, index) => ['', ...troubleText(result, index > 0, style)]),
-    ...warnings.flatMap((result) => ['', ...troubleText(result, false, style)]),
+    ...broken.flatMap((result, index) => ['', ...troubleText(result, broken[index - 1] ?? null, style)]),
+    ...warnings.flatMap((result) => ['', ...troubleText(result, null, style)]),
     '',
-    ...results.map((result) => listed(result, style)),
+    // Beside trouble the rest is one paragraph: the first red line must not scroll away.
+    ...(quiet ? results.map((result) => listed(result, style)) : inShort(results, style)),
     '',
-    wrap(closing(diagnosis), style.width),
+    closing(diagnosis, style),
   ].join('\n');
 }
 
 /** The first broken check alone, without a newline at its end; null: no check found anything broken. */
 export function firstFindingText({ broken }: Diagnosis, style: Style): string | null {
   const [first] = broken;
-  return first === undefined ? null : troubleText(first, false, style).join('\n');
+  return first === undefined ? null : troubleText(first, null, style).join('\n');
+}
+
+function inShort(results: readonly CheckResult[], style: Style): readonly string[] {
+  const unknowns = results.filter(({ finding }) => finding.kind === 'unknown');
+  const names = (kind: Finding['kind']): string =>
+    results
+      .filter(({ finding }) => finding.kind === kind)
+      .map(({ check }) => check.id)
+      .join(', ');
+  const row = (kind: 'ok' | 'not-applicable'): readonly string[] => {
+    const text = names(kind);
+    if (text === '') return [];
+    const indent = ' '.repeat(widestWord + 1);
+    return [
+      `${painted(kind, words[kind].padEnd(widestWord), style)} ${wrap(text, style.width - indent.length).replaceAll('\n', `\n${indent}`)}`,
+    ];
+  };
+  return [...unknowns.map((result) => listed(result, style)), ...row('ok'), ...row('not-applicable')];
 }
 
 const margin = '  ';
 
-function troubleText({ check, finding }: CheckResult, further: boolean, style: Style): readonly string[] {
+/** @param former the one above, whose remedy is not told twice; null: it stands alone */
+function troubleText(
+  { check, finding }: CheckResult,
+  former: CheckResult | null,
+  style: Style,
+): readonly string[] {
   if (finding.kind !== 'broken' && finding.kind !== 'warning') return [];
   const { cause, evidence, remedy } = finding;
   const label = finding.kind === 'broken' ? style.bold(style.bad('BROKEN')) : style.caution('WARNING');
-  const also = further ? ' (may follow from the above)' : '';
+  const also = former === null ? '' : ' (may follow from the above)';
   return [
     `${label}  ${style.bold(check.id)}${also}`,
     margin + wrap(oneLine(cause), style.width - margin.length, margin),
     ...evidence.map((line) => `${margin}- ${wrap(oneLine(line), style.width - 4, `${margin}  `)}`),
-    `${margin}${style.bold('do:')} ${wrap(`${oneLine(remedy.text)}:`, style.width - 6, `${margin}    `)}`,
-    // Never wrapped: it is there to be copied.
-    `${margin}    ${oneLine(remedy.command)}`,
+    ...(former !== null && commandOf(former) === remedy.command
+      ? []
+      : [
+          `${margin}${style.bold('do:')} ${wrap(`${oneLine(remedy.text)}:`, style.width - 6, `${margin}    `)}`,
+          // Never wrapped: it is there to be copied.
+          `${margin}    ${oneLine(remedy.command)}`,
+        ]),
   ];
+}
+
+function commandOf({ finding }: CheckResult): string | null {
+  return finding.kind === 'broken' ? finding.remedy.command : null;
 }
 
 const words: Readonly<Record<Finding['kind'], string>> = {
@@ -75,14 +108,14 @@ function painted(kind: Finding['kind'], text: string, style: Style): string {
   }
 }
 
-function closing({ broken, results, verdict }: Diagnosis): string {
+function closing({ broken, results, verdict }: Diagnosis, style: Style): string {
   const [first] = broken;
   if (first !== undefined) {
-    const count = broken.length === 1 ? 'One check is' : `${broken.length} checks are`;
-    const rest = broken.length === 1 ? '' : '; mend the first and look again';
-    return `${count} broken${rest}. What each looks at: man vgpu-doctor`;
+    const more = broken.length === 1 ? '' : ` of ${broken.length}; mend it and look again`;
+    const command = commandOf(first) ?? '';
+    return `${style.bold(`first: ${first.check.id}`)}${more}\nnext: ${oneLine(command)}`;
   }
-  if (verdict.mode === 'gpu') return `Nothing is broken (${plural(results.length, 'check')}).`;
-  const next = verdict.next === null ? '' : ` Next: ${verdict.next}`;
-  return `No check found the reason.${next}`;
+  if (verdict.mode === 'gpu') return `nothing is broken (${plural(results.length, 'check')})`;
+  const next = verdict.next === null ? '' : `\nnext: ${oneLine(verdict.next)}`;
+  return `no check found the reason${next}`;
 }

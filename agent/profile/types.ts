@@ -49,7 +49,13 @@ export interface Profile {
 
 export interface DoctorRules {
   /** Files without which the consumer has no CUDA: one of `files` must stand in one of the consumerLibraries. */
-  readonly backend?: { readonly versions: string; readonly files: readonly string[]; readonly why: string };
+  readonly backend?: {
+    readonly versions: string;
+    readonly files: readonly string[];
+    readonly why: string;
+    /** The command that brings them back. */
+    readonly reinstall: string;
+  };
   /** Versions that open libcuda by absolute path, where LD_PRELOAD does not count; `directories` in their order. */
   readonly opensByPath?: { readonly versions: string; readonly directories: readonly string[] };
 }

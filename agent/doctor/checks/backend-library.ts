@@ -27,10 +27,7 @@ export const backendLibrary: Check = {
     return broken({
       cause: `${profile.name} has no ${rule.files.join(' or ')}: ${rule.why}. An upgrade that was cut short leaves it so.`,
       evidence: spoilt.length > 0 ? spoilt : [lookedIn(rule.files, directories)],
-      remedy: byHand(
-        `install ${profile.name} again, as it was installed before; then`,
-        `sudo vgpu-agent doctor --profile ${profile.name}`,
-      ),
+      remedy: byHand(`install ${profile.name} again, as it was installed before`, rule.reinstall),
     });
   },
 };

@@ -1,6 +1,7 @@
 import { ourDropIns } from '../../plan/drop-in.js';
+import type { Change } from '../../plan/types.js';
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
-import type { Check } from '../types.js';
+import type { Check, DoctorFacts } from '../types.js';
 
 /** The environment that the service is given: its file, and whether systemd has read it. */
 export const dropIn: Check = {
@@ -16,10 +17,9 @@ export const dropIn: Check = {
     const planned = plannedChanges(facts);
     const files = planned.filter((change) => 'path' in change && paths.has(change.path));
     if (files.length > 0) {
-      const what = file.state.kind === 'absent' ? 'is missing' : 'was changed';
       return broken({
-        cause: `The drop-in ${what}: ${unit.name} is not told where the shim is, or not as it has to be.`,
-        evidence: files.map(changeEvidence),
+        cause: `The drop-in ${whatHappened(facts)}: ${unit.name} is not told where the shim is, or not as it has to be.`,
+        evidence: files.flatMap(differences),
         remedy: fixes(facts, 'write it again, let systemd read it and start the service anew'),
       });
     }
@@ -35,3 +35,31 @@ export const dropIn: Check = {
     return ok(`${file.path} is in force`);
   },
 };
+
+function whatHappened({ machine: { dropIn: file, manifest } }: DoctorFacts): string {
+  const { state } = file;
+  if (state.kind !== 'file')
+    return state.kind === 'absent' ? 'is missing' : `was replaced by a ${state.kind}`;
+  const item = manifest?.items.find((one) => one.kind === 'file' && one.path === file.path);
+  return item?.kind === 'file' && item.sha256 === state.sha256
+    ? 'is as we wrote it, but another setting of the unit that came since does not go with it'
+    : 'was changed';
+}
+
+/** Lines that are missing from a file of ours, and lines that it has beyond them. */
+function differences(change: Change): readonly string[] {
+  if (change.kind !== 'write-file') return [changeEvidence(change)];
+  const { path, content, previousContent } = change;
+  if (previousContent === null) return [`${path} is not there`];
+  const wanted = settingsOf(content);
+  const present = settingsOf(previousContent);
+  const lines = [
+    ...wanted.filter((line) => !present.includes(line)).map((line) => `${path} lacks ${line}`),
+    ...present.filter((line) => !wanted.includes(line)).map((line) => `${path} has ${line}`),
+  ];
+  return lines.length > 0 ? lines : [`${path} differs in its comments or the order of its lines`];
+}
+
+function settingsOf(text: string): readonly string[] {
+  return text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+}

@@ -1,4 +1,5 @@
-import { broken, byHand, notApplicable, ok } from '../finding.js';
+import { wantedVariables } from '../../plan/drop-in.js';
+import { broken, byHand, editUnit, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** The drop-in says it, and something else of the unit takes it away again. */
@@ -7,16 +8,27 @@ export const environment: Check = {
   title: 'nothing overrides what our drop-in sets',
   looksAt:
     "UnsetEnvironment=, environment files and later drop-ins of the unit that set or clear the loader's variables",
-  explains: [],
-  examine({ machine, plan }) {
-    if (machine.unit.kind !== 'loaded') return notApplicable(`${machine.unit.name} is ${machine.unit.kind}`);
-    const taken = plan.warnings.filter(({ code }) => code === 'environment-overridden');
+  explains: ['consumer-not-restarted', 'shim-not-loaded'],
+  examine(facts) {
+    const { machine, profile } = facts;
+    const { unit } = machine;
+    if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
+    if (machine.manifest === null) return notApplicable('nothing is installed');
+    const taken = wantedVariables(profile, machine, unit).flatMap(({ name, overridden }) =>
+      overridden === null ? [] : [{ name, overridden }],
+    );
     const [first] = taken;
     if (first === undefined) return ok();
+    const isFile = first.overridden.startsWith('/');
     return broken({
       cause: 'The service does not get the variables that lead the loader to the shim.',
-      evidence: taken.map(({ message }) => message),
-      remedy: byHand(first.remedy ?? 'take it out', `systemctl cat ${machine.unit.name}`),
+      evidence: taken.map(({ name, overridden }) => `${overridden} wins over our ${name}`),
+      remedy: isFile
+        ? byHand(
+            `take ${first.name} out of that file, then start the service anew`,
+            `sudoedit ${first.overridden} && sudo systemctl restart ${unit.name}`,
+          )
+        : editUnit(facts, `take ${first.overridden.replace(' of the unit', '')} out`),
     });
   },
 };

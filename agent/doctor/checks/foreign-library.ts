@@ -1,6 +1,6 @@
 import type { LibraryCandidate } from '../../machine/types.js';
 import { broken, notApplicable, ok, warning } from '../finding.js';
-import { consumerCandidates, mendPlace, publicCandidates, whereFound } from '../places.js';
+import { consumerCandidates, leadsToStore, mendPlace, publicCandidates, whereFound } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';
 
 /** Somebody else's driver where ours is looked for: NVIDIA's without a GPU, or one that is neither's. */
@@ -29,8 +29,8 @@ export const foreignLibrary: Check = {
   },
 };
 
-function isForeign({ vendor }: LibraryCandidate): boolean {
-  return vendor === 'nvidia' || vendor === 'foreign';
+function isForeign(candidate: LibraryCandidate): boolean {
+  return (candidate.vendor === 'nvidia' || candidate.vendor === 'foreign') && !leadsToStore(candidate);
 }
 
 function describe(candidate: LibraryCandidate, { machine }: DoctorFacts): string {

@@ -1,7 +1,7 @@
 import { nativeElf } from '../../machine/elf.js';
 import type { LibraryCandidate } from '../../machine/types.js';
 import { broken, notApplicable, ok } from '../finding.js';
-import { consumerCandidates, mendPlace, publicCandidates, whereFound } from '../places.js';
+import { consumerCandidates, leadsToStore, mendPlace, publicCandidates, whereFound } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';
 
 /** A file under a driver's name that the loader cannot take, or takes for another. */
@@ -13,8 +13,8 @@ export const libraryFormat: Check = {
   explains: ['library-not-found'],
   examine(facts) {
     const places = [...publicCandidates(facts), ...consumerCandidates(facts)];
-    const found = places.filter(({ resolution }) => resolution.kind === 'file');
-    if (found.length === 0) return notApplicable('no such file is there');
+    const found = places.filter((one) => one.resolution.kind === 'file' && !leadsToStore(one));
+    if (found.length === 0) return notApplicable('only the shim is named so');
     const bad = found.flatMap((candidate) => {
       const what = formatProblem(candidate, facts);
       return what === null ? [] : [{ candidate, what }];

@@ -1,4 +1,4 @@
-import { isLibcuda, libcudaPaths, mappedBy } from '../../confirm/maps.js';
+import { isInStore, isLibcuda, libcudaPaths, mappedBy } from '../../confirm/maps.js';
 import type { SeenProcess } from '../../confirm/observation.js';
 import { broken, fixes, notApplicable, ok, unknown } from '../finding.js';
 import type { Check } from '../types.js';
@@ -15,7 +15,7 @@ export const loadedLibrary: Check = {
     if (processes.length === 0) return notApplicable('no process of the service was seen');
     const mapped = processes.map((one) => ({ one, mapped: mappedBy(one.facts) }));
     const lines = mapped.filter(({ one }) => one.facts.libraries.length > 0).map(({ one }) => lineOf(one));
-    const other = mapped.filter((each) => each.mapped === 'foreign' || each.mapped === 'mixed');
+    const other = mapped.filter(({ one }) => hasOther(one));
     const stale = mapped.filter((each) => each.mapped === 'stale');
     if (other.length > 0) {
       return broken({
@@ -38,6 +38,14 @@ export const loadedLibrary: Check = {
     return ok(...(lines.length > 0 ? lines : ['none of them has a libcuda loaded now']));
   },
 };
+
+/** Somebody else's; a file of the store that was changed is told by the store's own check. */
+function hasOther({ facts }: SeenProcess): boolean {
+  return facts.libraries.some(
+    ({ path, vendor }) =>
+      isLibcuda(path) && (vendor === 'nvidia' || vendor === 'foreign') && !isInStore(path),
+  );
+}
 
 function lineOf({ facts }: SeenProcess): string {
   const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: "neither ours nor NVIDIA's" };

@@ -11,6 +11,7 @@ import type { InstallResult } from '../pipeline/install.js';
 import type { DoctorWorkplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
 import { approved, chosenProfile, requireRoot } from './common.js';
+import { checkReportPath, type ReportOutcome, report as writeReport } from './doctor-report.js';
 import { examples, profileHelp, seconds } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
@@ -30,6 +31,8 @@ export interface DoctorDocument {
   }[];
   /** What `--fix` did before these findings; null without it. */
   readonly fix: FixOutcome | null;
+  /** What `--report` wrote; null without it. */
+  readonly report: ReportOutcome | null;
 }
 
 export interface FixOutcome {
@@ -49,6 +52,7 @@ interface DoctorOptions {
   readonly timeout?: number;
   readonly fix?: true;
   readonly yes?: true;
+  readonly report?: string;
 }
 
 export function doctorCommand(run: Run): Command {
@@ -56,6 +60,10 @@ export function doctorCommand(run: Run): Command {
     .description('why is the service not on the GPU? Each check with evidence and what to do')
     .option('-p, --profile <name>', profileHelp)
     .option('--fix', 'mend what is ours to mend: shows the plan, asks, looks again')
+    .option(
+      '--report <file>',
+      'write a tarball for a bug report: lists what is in it, asks; secrets are taken out',
+    )
     .option('-y, --yes', 'do not ask')
     .option(
       '--timeout <seconds>',
@@ -67,6 +75,7 @@ export function doctorCommand(run: Run): Command {
       `\nThe first BROKEN is the reason. man vgpu-doctor explains each check.\nThe exit code is 0 when nothing is broken and the GPU is confirmed, else the\nverdict: 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent doctor', 'what is wrong, and what to do'],
         ['sudo vgpu-agent doctor --fix', 'mend it, where that is ours to do'],
+        ['sudo vgpu-agent doctor --report vgpu.tar.gz', 'for a bug report'],
         ['sudo vgpu-agent doctor --json | jq -r .first', 'the reason, in a script'],
       )}`,
     )
@@ -74,20 +83,25 @@ export function doctorCommand(run: Run): Command {
 }
 
 async function doctor(options: DoctorOptions, context: CommandContext): Promise<Outcome> {
+  requireRoot(context, 'doctor');
+  if (options.report !== undefined) checkReportPath(options.report);
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {
     const profile = await chosenProfile(work, options.profile);
-    requireRoot(context, 'doctor');
     const { emit } = context.talk;
     const timeoutMs = (options.timeout ?? usualSeconds) * 1000;
     const request = { profile, timeoutMs, signal: context.signal };
-    const { diagnosis } = await examine(work, request, emit);
-    if (options.fix !== true) return outcomeOf(diagnosis, null);
-    const mended = await mend(work, profile, diagnosis, options, context);
-    if (mended.outcome !== 'done') return outcomeOf(diagnosis, mended);
-    const after = await examine(work, request, emit);
-    return outcomeOf(after.diagnosis, mended);
+    let found = await examine(work, request, emit);
+    let mended: FixOutcome | null = null;
+    if (options.fix === true) {
+      mended = await mend(work, profile, found.diagnosis, options, context);
+      if (mended.outcome === 'done') found = await examine(work, request, emit);
+    }
+    const document = documentOf(found.diagnosis, mended);
+    if (options.report === undefined) return outcomeOf(found.diagnosis, document);
+    const written = await writeReport(options.report, options.yes === true, { ...found, document }, context);
+    return outcomeOf(found.diagnosis, { ...document, report: written });
   } finally {
     close();
   }
@@ -128,8 +142,8 @@ function carriedOut(result: InstallResult | null): Pick<FixOutcome, 'outcome' | 
   return { outcome: 'done', changes: result?.kind === 'done' ? result.applied.changes : 0 };
 }
 
-function outcomeOf(diagnosis: Diagnosis, mended: FixOutcome | null): Outcome {
-  const document: DoctorDocument = {
+function documentOf(diagnosis: Diagnosis, mended: FixOutcome | null): DoctorDocument {
+  return {
     schema: 1,
     command: 'doctor',
     healthy: isHealthy(diagnosis),
@@ -142,23 +156,34 @@ function outcomeOf(diagnosis: Diagnosis, mended: FixOutcome | null): Outcome {
       finding,
     })),
     fix: mended,
-  };
-  return {
-    exitCode: mended?.outcome === 'declined' ? ExitCode.interrupted : exitCodeOf(diagnosis),
-    document,
-    text: (style) => `${doctorText(diagnosis, style)}${mendedText(mended)}`,
+    report: null,
   };
 }
 
-function mendedText(mended: FixOutcome | null): string {
+function outcomeOf(diagnosis: Diagnosis, document: DoctorDocument): Outcome {
+  const { fix: mended, report } = document;
+  const declined = mended?.outcome === 'declined' || report?.outcome === 'declined';
+  return {
+    exitCode: declined ? ExitCode.interrupted : exitCodeOf(diagnosis),
+    document,
+    text: (style) => [doctorText(diagnosis, style), ...mendedText(mended), ...reportText(report)].join('\n'),
+  };
+}
+
+function mendedText(mended: FixOutcome | null): readonly string[] {
   switch (mended?.outcome) {
     case undefined:
-      return '';
+      return [];
     case 'nothing':
-      return '\n--fix: nothing of this is ours to mend';
+      return ['--fix: nothing of this is ours to mend'];
     case 'declined':
-      return '\n--fix: nothing was changed';
+      return ['--fix: nothing was changed'];
     case 'done':
-      return `\n--fix: ${plural(mended.changes, 'change')} made; this is how it is now`;
+      return [`--fix: ${plural(mended.changes, 'change')} made; this is how it is now`];
   }
+}
+
+function reportText(report: ReportOutcome | null): readonly string[] {
+  if (report === null) return [];
+  return [report.outcome === 'declined' ? 'no report was written' : `the report is in ${report.path}`];
 }

@@ -128,10 +128,8 @@ breakages('the doctor on the service', [
   },
   {
     name: 'an upgrade that lost libggml-cuda',
-    break: (guest) =>
-      sh(guest, `mkdir /root/lost; mv /usr/local/lib/ollama/cuda_v1* /root/lost/; ${start}`),
-    undo: (guest) =>
-      sh(guest, `mv /root/lost/* /usr/local/lib/ollama/; rmdir /root/lost; ${start}`),
+    break: (guest) => sh(guest, `mkdir /root/lost; mv /usr/local/lib/ollama/cuda_v1* /root/lost/; ${start}`),
+    undo: (guest) => sh(guest, `mv /root/lost/* /usr/local/lib/ollama/; rmdir /root/lost; ${start}`),
     check: 'backend-library',
     evidence: [/libggml-cuda\.so: not in \/usr\/local\/lib\/ollama/],
     command: /install\.sh/,

@@ -1,0 +1,49 @@
+/** `doctor --report FILE`: lists what the report has, asks, writes. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
+import { VgpuError } from '../errors.js';
+import { bytes } from '../output/text.js';
+import { gatherReport } from '../pipeline/report.js';
+import { alreadyThere, writeTarball } from '../report/tarball.js';
+import { spawnRunner } from '../run-command.js';
+import { approved } from './common.js';
+import type { CommandContext } from './types.js';
+
+export interface ReportOutcome {
+  readonly outcome: 'written' | 'declined';
+  readonly path: string;
+  readonly files: readonly { readonly name: string; readonly bytes: number; readonly what: string }[];
+}
+
+/** Throws a VgpuError (`usage`) before anything is looked at when FILE cannot be it. */
+export function checkReportPath(file: string): void {
+  if (existsSync(file)) throw alreadyThere(file);
+  if (existsSync(path.dirname(path.resolve(file)))) return;
+  throw new VgpuError(`${path.dirname(file)} does not exist, so no report can be written there`, {
+    kind: 'usage',
+    operation: 'write the report',
+    path: file,
+    remedy: 'name a file in a directory that exists',
+  });
+}
+
+export async function report(
+  file: string,
+  yes: boolean,
+  found: { readonly facts: DoctorFacts; readonly diagnosis: Diagnosis; readonly document: object },
+  context: CommandContext,
+): Promise<ReportOutcome> {
+  const runner = spawnRunner();
+  const files = await gatherReport(runner, found.facts, found.diagnosis, found.document);
+  const listed = files.map(({ name, what, text }) => ({ name, bytes: Buffer.byteLength(text), what }));
+  const widest = Math.max(...listed.map(({ name }) => name.length));
+  context.talk.pause();
+  context.say('the report will have, with secrets, host names, user names and addresses taken out:');
+  for (const one of listed) {
+    context.say(`  ${one.name.padEnd(widest)}  ${bytes(one.bytes).padStart(9)}  ${one.what}`);
+  }
+  const go = await approved(context, 'doctor --report', yes, `Write it to ${file}?`, 'vgpu-agent doctor');
+  if (go) await writeTarball(runner, file, files);
+  return { outcome: go ? 'written' : 'declined', path: file, files: listed };
+}

@@ -1,0 +1,105 @@
+/** What a report has in it: small text files, each scrubbed. Pure. */
+import type { DoctorFacts } from '../doctor/types.js';
+import type { MachineFacts, UnitFacts } from '../machine/types.js';
+import type { Scrubber } from './scrub.js';
+
+export interface ReportFile {
+  readonly name: string;
+  /** What it is, a phrase; listed before anything is written. */
+  readonly what: string;
+  readonly text: string;
+}
+
+/** What the report is made of, as it is on the machine. */
+export interface ReportSources {
+  readonly facts: DoctorFacts;
+  /** The document of `doctor --json` and its text at 80 columns. */
+  readonly document: object;
+  readonly text: string;
+  /** `name version` lines: of the agent, Node, the kernel, systemd, the loader. */
+  readonly versions: readonly string[];
+  /** Of this start of the consumer, and of our own service, oldest first. */
+  readonly journal: readonly string[];
+  readonly agentJournal: readonly string[];
+}
+
+/** Every byte of what comes back went through `scrub`. */
+export function reportFiles(sources: ReportSources, scrub: Scrubber): readonly ReportFile[] {
+  const { facts, document, text, versions, journal, agentJournal } = sources;
+  const { machine, look, plan, profile } = facts;
+  const plain: readonly (readonly [name: string, what: string, text: string])[] = [
+    ['doctor.txt', 'what the doctor says', text],
+    ['versions.txt', 'versions of everything that takes part', versions.join('\n')],
+    ['unit.txt', `${profile.unit} and its drop-ins`, unitText(machine.unit)],
+    ['journal.txt', `this start of ${profile.unit}`, lines(journal)],
+    ['agent-journal.txt', 'the last words of vgpu-agent.service', lines(agentJournal)],
+    ['loader.txt', 'what the loader knows of drivers', loaderText(machine)],
+  ];
+  const json: readonly (readonly [name: string, what: string, value: unknown])[] = [
+    ['doctor.json', 'the same, with the evidence of every check', document],
+    ['facts.json', 'the facts that the checks were given', { machine: withoutTexts(machine), look, plan }],
+  ];
+  return [
+    ...plain.map(([name, what, content]) => ({ name, what, text: `${scrub.text(content).trimEnd()}\n` })),
+    ...json.map(([name, what, value]) => ({
+      name,
+      what,
+      text: `${JSON.stringify(scrub.value(value), null, 1)}\n`,
+    })),
+  ];
+}
+
+function lines(entries: readonly string[]): string {
+  return entries.length === 0 ? '(nothing)' : entries.join('\n');
+}
+
+function unitText(unit: UnitFacts): string {
+  if (unit.kind !== 'loaded') return `${unit.name} is ${unit.kind}`;
+  const files = [
+    { path: unit.fragment, content: unit.fragmentContent ?? '(not read)' },
+    ...unit.dropIns,
+    // Whatever stands in such a file is more likely to be a secret than to be of use.
+    ...(unit.environmentFileContents ?? []).map(({ path, content }) => ({
+      path,
+      content: namesOnly(content),
+    })),
+  ];
+  return files.map(({ path, content }) => `# ${path}\n${content.trimEnd()}\n`).join('\n');
+}
+
+/** The names that an environment file assigns. */
+function namesOnly(content: string): string {
+  return content
+    .split('\n')
+    .map((line) => /^\s*(?:export\s+)?(\w+)\s*=/.exec(line)?.[1])
+    .filter((name) => name !== undefined)
+    .map((name) => `${name}=(left out)`)
+    .join('\n');
+}
+
+function loaderText({ loader, candidates }: MachineFacts): string {
+  return [
+    '# directories, as ldconfig reads them',
+    ...loader.directories.map(({ path, from }) => `${path} (${from})`),
+    '',
+    '# of the cache',
+    ...loader.cache.map(({ soname, flags, path }) => `${soname} (${flags}) => ${path}`),
+    '',
+    '# where a program may find a driver',
+    ...candidates
+      .filter(({ state }) => state.kind !== 'absent')
+      .map(({ path, resolution, vendor, elf, elfProblem }) => {
+        const end = resolution.kind === 'file' ? resolution.realPath : resolution.kind;
+        const what = elf === null ? (elfProblem ?? 'no library') : `SONAME ${elf.soname ?? 'none'}`;
+        return `${path} => ${end}: ${vendor ?? 'unknown'}, ${what}`;
+      }),
+  ].join('\n');
+}
+
+/** unit.txt has the texts already, environment files without their values. */
+function withoutTexts(machine: MachineFacts): unknown {
+  const { unit } = machine;
+  if (unit.kind !== 'loaded') return machine;
+  const { fragmentContent: _text, environmentFileContents: _values, ...rest } = unit;
+  return { ...machine, unit: rest };
+}

@@ -4,11 +4,13 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { doctorCommand } from '../../../agent/commands/doctor.js';
 import { installCommand } from '../../../agent/commands/install.js';
 import { planCommand } from '../../../agent/commands/plan.js';
 import { statusCommand } from '../../../agent/commands/status.js';
 import { uninstallCommand } from '../../../agent/commands/uninstall.js';
 import { verifyCommand } from '../../../agent/commands/verify.js';
+import { checks } from '../../../agent/doctor/checks.js';
 import { messageIds } from '../../../agent/systemd/journal-writer.js';
 
 const page = fileURLToPath(new URL('../../../../docs/man/vgpu-agent.8', import.meta.url));
@@ -27,7 +29,14 @@ test('mandoc finds nothing to complain about', {
 
 test('every option of every command is on the page, in its synopsis and explained', () => {
   const run = async (): Promise<void> => {};
-  for (const make of [installCommand, planCommand, statusCommand, verifyCommand, uninstallCommand]) {
+  for (const make of [
+    installCommand,
+    planCommand,
+    statusCommand,
+    verifyCommand,
+    doctorCommand,
+    uninstallCommand,
+  ]) {
     const command = make(run);
     const [, part = ''] = text.split(`.Cm ${command.name()}\n`);
     const synopsis = part.split('.Nm\n')[0] ?? '';
@@ -43,4 +52,27 @@ test('every option of every command is on the page, in its synopsis and explaine
 
 test('the message IDs on the page are those of the journal entries', () => {
   for (const id of Object.values(messageIds)) assert.ok(text.includes(id), id);
+});
+
+test('vgpu-doctor(7) explains every check, in the order in which they are made, and no other', () => {
+  const doctor = fileURLToPath(new URL('../../../../docs/man/vgpu-doctor.7', import.meta.url));
+  const section = readFileSync(doctor, 'utf8').split('.Sh CHECKS\n')[1] ?? '';
+  const explained = [...section.matchAll(/^\.It Sy (\S+)$/gm)].map(([, id]) => id);
+  assert.deepEqual(
+    explained,
+    checks.map(({ id }) => id),
+  );
+  const lint = spawnSync('mandoc', ['-T', 'lint', doctor], { encoding: 'utf8' });
+  const complaints = (lint.stdout ?? '')
+    .split('\n')
+    .filter((line) => line.includes(doctor) && !/referenced manual not found: Xr vgpu-/.test(line));
+  assert.deepEqual(complaints, []);
+});
+
+test('checks have ids and titles that fit the list that a person reads', () => {
+  assert.equal(new Set(checks.map(({ id }) => id)).size, checks.length);
+  for (const { id, title } of checks) {
+    assert.match(id, /^[a-z][a-z-]{1,19}$/);
+    assert.ok(title.length <= 50, `${id}: ${title}`);
+  }
 });

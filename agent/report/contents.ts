@@ -1,7 +1,7 @@
 /** What a report has in it: small text files, each scrubbed. Pure. */
 import type { DoctorFacts } from '../doctor/types.js';
 import type { MachineFacts, UnitFacts } from '../machine/types.js';
-import type { Scrubber } from './scrub.js';
+import { redacted, type Scrubber } from './scrub.js';
 
 export interface ReportFile {
   readonly name: string;
@@ -73,7 +73,7 @@ function namesOnly(content: string): string {
     .split('\n')
     .map((line) => /^\s*(?:export\s+)?(\w+)\s*=/.exec(line)?.[1])
     .filter((name) => name !== undefined)
-    .map((name) => `${name}=(left out)`)
+    .map((name) => `${name}=${redacted}`)
     .join('\n');
 }
 
@@ -96,10 +96,16 @@ function loaderText({ loader, candidates }: MachineFacts): string {
   ].join('\n');
 }
 
-/** unit.txt has the texts already, environment files without their values. */
+/** unit.txt has the texts already, environment files without their values; those of our service are known. */
 function withoutTexts(machine: MachineFacts): unknown {
-  const { unit } = machine;
-  if (unit.kind !== 'loaded') return machine;
-  const { fragmentContent: _text, environmentFileContents: _values, ...rest } = unit;
-  return { ...machine, unit: rest };
+  const { unit, service } = machine;
+  const files = service?.files.map(({ present, content }) => ({
+    path: present.path,
+    state: present.state,
+    asWritten: present.content === content,
+  }));
+  const rest = { ...machine, service: service === undefined ? null : { ...service, files } };
+  if (unit.kind !== 'loaded') return rest;
+  const { fragmentContent: _text, environmentFileContents: _values, ...known } = unit;
+  return { ...rest, unit: known };
 }

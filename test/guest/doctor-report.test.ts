@@ -90,7 +90,7 @@ describe('doctor --report', { skip }, () => {
     // What it is for is there: the log with the lines scrubbed, unit and drop-ins, facts, versions.
     assert.match(all, /msg="inference compute".*library=CUDA/);
     assert.match(all, /api_key=\[redacted\] user=\[user-\d\]/);
-    assert.match(all, /OLLAMA_FILE_PASSWORD=\(left out\)/);
+    assert.match(all, /^HARMLESS=\[redacted\]$/m);
     assert.match(all, /# \/etc\/systemd\/system\/ollama\.service\.d\/50-vgpu\.conf/);
     assert.match(all, /^systemd \d+/m);
     const text = await guest.must('tar', '-xzOf', '/root/report.tar.gz', 'vgpu-report/doctor.json');

@@ -10,6 +10,7 @@ import { driftOf, statusView } from '../pipeline/status-view.js';
 import type { ReadyPlan, Workplace } from '../pipeline/workplace.js';
 import type { Change, Plan } from '../plan/types.js';
 import type { Board } from './board.js';
+import { causesOf } from './causes.js';
 import type { Desired } from './desired.js';
 import { Limiter } from './limiter.js';
 import { type Pacer, pacer } from './pacer.js';
@@ -75,10 +76,13 @@ export function keeper(effects: KeeperEffects): Keeper {
   const pass = async (): Promise<void> => {
     limiter.limits = limitsOf(effects.desired());
     const mayBegin = first;
+    // Asked before the look as well: what was seen while it worked may be half of what it does.
+    const busy = await effects.packageManager();
     const facts = await inspect();
     board.count('checks');
     effects.seen(facts);
     if (facts.interrupted) {
+      if (await waited(busy)) return;
       // Of a command that was killed, or of one that is at work: the lock tells.
       await mend(facts, 'an interrupted run');
       return;
@@ -103,8 +107,10 @@ export function keeper(effects: KeeperEffects): Keeper {
       return;
     }
     board.update({ view });
+    const mends = effects.desired().config.repair.enabled;
+    if (mends && (await waited(busy))) return;
     tell(drift, made);
-    if (!effects.desired().config.repair.enabled) {
+    if (!mends) {
       board.update({
         phase: 'waiting',
         problem: `repairs are switched off; ${plural(drift.length, 'change')} would mend it`,
@@ -172,8 +178,6 @@ export function keeper(effects: KeeperEffects): Keeper {
   };
 
   const mend = async (seen: MachineFacts, because: string | null): Promise<void> => {
-    await awaitPackageManager();
-    if (signal.aborted) return;
     board.update({ phase: 'repairing' });
     const begun = noticedAt ?? performance.now();
     let tried: readonly Change[] = [];
@@ -252,20 +256,24 @@ export function keeper(effects: KeeperEffects): Keeper {
     });
   };
 
-  const awaitPackageManager = async (): Promise<void> => {
+  /**
+   * Was a package manager at work? Then it was waited for, and everything has to be looked at again: what it did
+   * last was not seen.
+   */
+  const waited = async (before: string | null): Promise<boolean> => {
+    let who = before ?? (await effects.packageManager());
+    if (who === null) return false;
+    const problem = `waiting for the package manager: ${who}`;
+    board.update({ phase: 'waiting', problem });
+    record.write({ kind: 'packageManager', profile: null, unit: null, text: problem });
     const begun = Date.now();
-    let told = false;
-    while (!signal.aborted && Date.now() - begun < packageManagerLimitMs) {
-      const who = await effects.packageManager();
-      if (who === null) return;
-      if (!told) {
-        told = true;
-        const problem = `waiting for the package manager: ${who}`;
-        board.update({ phase: 'waiting', problem });
-        record.write({ kind: 'packageManager', profile: null, unit: null, text: problem });
-      }
+    while (who !== null && !signal.aborted) {
+      if (Date.now() - begun >= packageManagerLimitMs) return false;
       await pace.sleep(packageManagerEveryMs);
+      who = await effects.packageManager();
     }
+    pace.now();
+    return true;
   };
 
   const safePass = async (): Promise<void> => {
@@ -299,15 +307,4 @@ export function keeper(effects: KeeperEffects): Keeper {
 
 function limitsOf({ config }: Desired): { perHour: number; backoffMs: number; minimumMs: number } {
   return { perHour: config.repair.perHour, backoffMs: config.repair.backoffSeconds * 1000, minimumMs: 0 };
-}
-
-/** What a repair is about, for back-off and for people: paths, else the kind of change. */
-function causesOf(changes: readonly Change[]): readonly string[] {
-  const paths = changes.flatMap((change) =>
-    'path' in change ? [change.path] : change.kind === 'store' ? ['/opt/vgpu'] : [],
-  );
-  if (paths.length > 0) return [...new Set(paths)];
-  return [
-    ...new Set(changes.map((change) => (change.kind === 'ldconfig' ? '/etc/ld.so.cache' : change.kind))),
-  ];
 }

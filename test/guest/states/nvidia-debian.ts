@@ -12,6 +12,8 @@ export interface DebianDriver extends StartingState {
   readonly version: string;
   /** Installs libcuda1, libnvidia-ml1 and nvidia-alternative once more, as an upgrade does. */
   reinstall(guest: Guest): Promise<void>;
+  /** Installs them with apt-get, from the files; what they depend on and nobody has is there in name only. */
+  installWithApt(guest: Guest): Promise<void>;
   /** Takes the libraries and the alternatives away, configuration included. */
   purge(guest: Guest): Promise<void>;
 }
@@ -42,9 +44,27 @@ function driver(suite: string, group: string, label: string): DebianDriver {
     skip,
     version,
     prepare: async (guest) => {
-      // man-db's trigger takes seconds and has nothing to do with drivers.
-      await guest.must('rm', '-f', '/var/lib/man-db/auto-update');
+      await quietTriggers(guest);
       await install(guest, files(debs));
+    },
+    installWithApt: async (guest) => {
+      await quietTriggers(guest);
+      await guest.must('bash', '-ec', emptyPackages, 'bash', version);
+      const ran = await guest.runWith(
+        { env: { DEBIAN_FRONTEND: 'noninteractive' }, timeoutMs: 400_000 },
+        'apt-get',
+        '-oDir::Etc::SourceList=/dev/null',
+        '-oDir::Etc::SourceParts=/dev/null',
+        '-oAPT::Sandbox::User=root',
+        '-oDpkg::Options::=--force-unsafe-io',
+        'install',
+        '--yes',
+        '--no-install-recommends',
+        ...files(debs),
+        '/tmp/pciutils.deb',
+        '/tmp/libnvidia-pkcs11-openssl3.deb',
+      );
+      if (ran.code !== 0) throw new Error(`apt-get: exit status ${ran.code}\n${ran.stdout}${ran.stderr}`);
     },
     reinstall: (guest) =>
       install(guest, files(debs.filter((deb) => /^(libcuda1|libnvidia-ml1|nvidia-alternative)_/.test(deb)))),
@@ -52,6 +72,21 @@ function driver(suite: string, group: string, label: string): DebianDriver {
       dpkg(guest, '--purge', 'libcuda1', 'libnvidia-ml1', 'nvidia-smi', 'libnvidia-ptxjitcompiler1'),
   };
 }
+
+/** man-db's and the initramfs' triggers take seconds to minutes and have nothing to do with drivers. */
+async function quietTriggers(guest: Guest): Promise<void> {
+  await guest.must('rm', '-f', '/var/lib/man-db/auto-update');
+  const conf = '/etc/initramfs-tools/update-initramfs.conf';
+  await guest.must('sh', '-c', `[ ! -e ${conf} ] || sed -i 's/=yes/=no/' ${conf}`);
+}
+
+const emptyPackages = `
+  mkdir -p /tmp/empty/DEBIAN
+  for one in pciutils=1:9 libnvidia-pkcs11-openssl3=$1-1; do
+    printf 'Package: %s\\nVersion: %s\\nArchitecture: amd64\\nMaintainer: test <test@localhost>\\nDescription: empty\\n' \
+      "\${one%%=*}" "\${one#*=}" >/tmp/empty/DEBIAN/control
+    dpkg-deb --build /tmp/empty "/tmp/\${one%%=*}.deb"
+  done`;
 
 /**
  * --force-depends: of what the packages depend on, pciutils and libnvidia-pkcs11-openssl3 are left out, which no

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "standin.h"
@@ -45,12 +46,27 @@ int http_listen(char *address, size_t size) {
   return listener;
 }
 
-static void reply(int client, const char *(*answer)(const char *path)) {
+/* In a grandchild, so that nobody has to wait for it: holds the request for as long as STANDIN_BUSY says. */
+static bool hold(void) {
+  pid_t child = fork();
+  if (child == 0) {
+    if (fork() != 0) _exit(0);
+    while (busy()) usleep(50000);
+    return false;
+  }
+  if (child > 0) waitpid(child, NULL, 0);
+  return child > 0;
+}
+
+/* True in the process that only answered one request. */
+static bool reply(int client, const char *(*answer)(const char *path)) {
   char request[4096], path[256] = "", head[256];
   ssize_t got = recv(client, request, sizeof request - 1, 0);
-  if (got <= 0) return;
+  if (got <= 0) return false;
   request[got] = '\0';
-  if (sscanf(request, "%*7s %255s", path) != 1) return;
+  if (sscanf(request, "%*7s %255s", path) != 1) return false;
+  bool held = strcmp(path, "/api/generate") == 0 && busy();
+  if (held && hold()) return false;
   const char *body = answer(path);
   const char *status = body == NULL ? "404 Not Found" : "200 OK";
   if (body == NULL) body = "404 page not found";
@@ -59,6 +75,7 @@ static void reply(int client, const char *(*answer)(const char *path)) {
        *body == '{' ? "application/json; charset=utf-8" : "text/plain; charset=utf-8", strlen(body));
   send(client, head, strlen(head), MSG_NOSIGNAL);
   if (strncmp(request, "HEAD ", 5) != 0) send(client, body, strlen(body), MSG_NOSIGNAL);
+  return held;
 }
 
 void http_serve(int listener, const char *(*answer)(const char *path)) {
@@ -67,7 +84,7 @@ void http_serve(int listener, const char *(*answer)(const char *path)) {
     if (client < 0) continue;
     struct timeval limit = {.tv_sec = 5};
     setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    reply(client, answer);
+    if (reply(client, answer)) _exit(0);
     close(client);
   }
 }

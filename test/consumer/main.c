@@ -7,11 +7,15 @@
 #include "standin.h"
 
 static char version_answer[128], processes_answer[512];
+/* The shape of Ollama's; no model is there, and no memory of a GPU is used. */
+static const char busy_answer[] =
+    "{\"models\":[{\"name\":\"stand-in\",\"size\":0,\"size_vram\":0,\"stand_in\":true}]}";
 
 static const char *answer(const char *path) {
   if (strcmp(path, "/") == 0) return "Ollama is running";
   if (strcmp(path, "/api/version") == 0) return version_answer;
-  if (strcmp(path, "/api/ps") == 0) return processes_answer;
+  if (strcmp(path, "/api/ps") == 0) return busy() ? busy_answer : processes_answer;
+  if (strcmp(path, "/api/generate") == 0) return "{\"response\":\"\",\"done\":true,\"stand_in\":true}";
   return NULL;
 }
 

@@ -22,6 +22,11 @@ void crash_at(const char *stage) {
   }
 }
 
+bool busy(void) {
+  const char *file = setting("STANDIN_BUSY");
+  return *file != '\0' && access(file, F_OK) == 0;
+}
+
 static void copy_file(const char *path) {
   if (*path == '\0') return;
   FILE *file = fopen(path, "rb");

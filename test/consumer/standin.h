@@ -46,6 +46,9 @@ double discovery_timeout(void);
 /* Ends the process with status 1 if STANDIN_CRASH names this stage: start, listen or discovered. */
 void crash_at(const char *stage);
 
+/* Is the file of STANDIN_BUSY there? */
+bool busy(void);
+
 /* What knobs add to the log before (`after` false) and after the result: noise, lines from files.
  */
 void extra_lines(bool after);

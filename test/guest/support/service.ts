@@ -45,7 +45,7 @@ export async function status(guest: Guest): Promise<unknown> {
   return JSON.parse((await guest.agent('status', '--json')).stdout);
 }
 
-export async function settledOnGpu(guest: Guest, timeoutMs = 20_000): Promise<void> {
+export async function settledOnGpu(guest: Guest, timeoutMs = 60_000): Promise<void> {
   try {
     await until('the service is settled and the verdict GPU', timeoutMs, async () => {
       const ran = await guest.run('vgpu-agent', 'status', '--json');
@@ -76,7 +76,7 @@ export async function entries(guest: Guest, id: string): Promise<readonly string
 }
 
 /** Waits until there is an entry with this ID beyond those that `before` counted. */
-export async function untilEntry(guest: Guest, id: string, before = 0, timeoutMs = 20_000): Promise<string> {
+export async function untilEntry(guest: Guest, id: string, before = 0, timeoutMs = 60_000): Promise<string> {
   try {
     return await until(`an entry ${id}`, timeoutMs, async () => (await entries(guest, id))[before]);
   } catch (error) {
@@ -98,7 +98,7 @@ export async function repairs(
   const before = await entries(guest, messageIds.repaired);
   await drift();
   try {
-    await until('the drift is repaired', 20_000, async () => ((await repaired()) ? true : undefined));
+    await until('the drift is repaired', 60_000, async () => ((await repaired()) ? true : undefined));
   } catch (error) {
     throw new Error(`${String(error)}\n${await said(guest)}`);
   }

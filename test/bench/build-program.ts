@@ -4,15 +4,20 @@
 import { mkdir, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { runOk } from '../guest/support/process.js';
-import { repository, shimBench } from './paths.js';
+import { computeBench, repository, shimBench } from './paths.js';
 
 /** Throws with the compiler's complaint. */
 export async function buildProgram(): Promise<void> {
   await mkdir(dirname(shimBench), { recursive: true });
-  const fresh = `${shimBench}.${process.pid}`;
-  const sources = ['raw.c', 'shim_bench.c'].map((name) => `${repository}/test/bench/programs/${name}`);
+  await compile(shimBench, ['raw.c', 'shim_bench.c'], '-O2');
+  await compile(computeBench, ['compute_bench.c'], '-O3');
+}
+
+async function compile(program: string, names: readonly string[], level: string): Promise<void> {
+  const fresh = `${program}.${process.pid}`;
+  const sources = names.map((name) => `${repository}/test/bench/programs/${name}`);
   await runOk(process.env['CC'] ?? 'cc', [
-    ...['-std=c11', '-D_GNU_SOURCE', '-O2', '-Wall', '-Wextra', '-Werror'],
+    ...['-std=c11', '-D_GNU_SOURCE', level, '-Wall', '-Wextra', '-Werror'],
     ...[`-I${repository}/shim-src`, `-I${repository}/build/generated`],
     ...sources,
     '-ldl',
@@ -20,5 +25,5 @@ export async function buildProgram(): Promise<void> {
     fresh,
   ]);
   // Beside and renamed: another benchmark may be running the old one.
-  await rename(fresh, shimBench);
+  await rename(fresh, program);
 }

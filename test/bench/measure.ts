@@ -1,7 +1,7 @@
 // What is measured and what it is compared with: samples taken in turn, A B A B, so that whatever else the
 // machine does meets both alike. The number that counts is the ratio.
 
-export type Unit = 'ms' | 'us' | 'GB/s' | 'calls' | 'tokens/s';
+export type Unit = 'ms' | 'us' | 'GB/s' | 'M/s' | 'calls' | 'tokens/s';
 
 export interface Series {
   readonly name: string;

@@ -7,6 +7,9 @@ export const shim = join(repository, 'build/shim');
 /** Built by build-program.ts before the guest starts. */
 export const shimBench = join(repository, 'build/bench/shim_bench');
 
+/** The same sums as loops of C; built beside it. */
+export const computeBench = join(repository, 'build/bench/compute_bench');
+
 export function byHand(name: 'check' | 'install' | 'uninstall'): string {
   return join(repository, 'test/bench/by-hand', name);
 }

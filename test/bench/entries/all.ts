@@ -1,9 +1,10 @@
 import type { Entry } from '../measure.js';
+import { compute } from './compute.js';
 import { fromBare } from './from-bare.js';
 import { llm } from './llm.js';
 import { nothingToDo } from './nothing-to-do.js';
 import { repair } from './repair.js';
-import { shimCalls, shimCopies, shimStart } from './shim.js';
+import { shimCalls, shimCopies, shimLaunches, shimStart } from './shim.js';
 import { verdict } from './verdict.js';
 
 /** In the order in which they run. */
@@ -15,5 +16,7 @@ export const entries: readonly Entry[] = [
   shimStart,
   shimCalls,
   shimCopies,
+  shimLaunches,
+  compute,
   llm,
 ];

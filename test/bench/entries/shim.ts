@@ -51,6 +51,33 @@ export const shimCalls: Entry = {
     ]),
 };
 
+export const shimLaunches: Entry = {
+  name: 'shim-launches',
+  what: 'a kernel that does nothing (256 threads), through the shim and on the simulated GPU',
+  runs: 15,
+  measure: async (runs) =>
+    read(run('launches', runs), [
+      {
+        key: 'launches',
+        title: 'a launch of 2000, until all are carried out',
+        unit: 'us',
+        series: [
+          ['shim', 'cuLaunchKernel'],
+          ['raw', 'a socketpair, 72 bytes each'],
+        ],
+      },
+      {
+        key: 'pairs',
+        title: 'a launch and a wait for its end',
+        unit: 'us',
+        series: [
+          ['shim', 'cuLaunchKernel'],
+          ['raw', ask],
+        ],
+      },
+    ]),
+};
+
 const sizes = ['4KiB', '64KiB', '1MiB', '16MiB', '256MiB'] as const;
 
 export const shimCopies: Entry = {
@@ -121,7 +148,7 @@ export const shimStart: Entry = {
     ]),
 };
 
-function run(what: 'calls' | 'copies' | 'start', runs: number): string {
+function run(what: 'calls' | 'launches' | 'copies' | 'start', runs: number): string {
   const args = [what, String(runs), `${shim}/libcuda.so.1`, `${shim}/vgpu-probe`];
   return runTimed(shimBench, args, { VGPU_HOST: 'unix:/run/vgpu/hostd.sock' }).stdout;
 }

@@ -4,6 +4,7 @@
  * `true`.
  *
  *   shim_bench calls  ROUNDS LIBRARY     a waiting call, a one-way call, many one-way calls
+ *   shim_bench launches ROUNDS LIBRARY   a kernel that does nothing, many times and with a wait for each
  *   shim_bench copies ROUNDS LIBRARY     copies to and from the device, 4 KiB to 256 MiB
  *   shim_bench start  ROUNDS LIBRARY PROBE   a process from nothing to a device that answers
  *
@@ -40,6 +41,10 @@ static struct {
   int (*to)(uint64_t destination, const void *source, size_t bytes);
   int (*from)(void *destination, uint64_t source, size_t bytes);
   int (*pin)(void **memory, size_t bytes, unsigned flags);
+  int (*module)(void **module, const void *image);
+  int (*function)(void **function, void *module, const char *name);
+  int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                unsigned shared, void *stream, void **parameters, void **extra);
 } cuda;
 
 static void find(void *library, const char *name, void *target) {
@@ -65,6 +70,9 @@ static void load(const char *path) {
   find(library, "cuMemcpyHtoD_v2", &cuda.to);
   find(library, "cuMemcpyDtoH_v2", &cuda.from);
   find(library, "cuMemHostAlloc", &cuda.pin);
+  find(library, "cuModuleLoadData", &cuda.module);
+  find(library, "cuModuleGetFunction", &cuda.function);
+  find(library, "cuLaunchKernel", &cuda.launch);
 }
 
 static void check(int result, const char *what) {
@@ -155,6 +163,44 @@ static void calls(int rounds) {
     waiting_calls(round);
     one_way_calls(round, address);
     many_calls(round, address);
+  }
+}
+
+/* A block of 256 threads that does nothing: what is left is what a launch costs. */
+static void launches(int rounds) {
+  static const char text[] =
+      ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+  enum { LAUNCHES = 2000, PAIRS = 500 };
+  void *module, *function;
+  check(cuda.module(&module, text), "cuModuleLoadData");
+  check(cuda.function(&function, module, "nothing"), "cuModuleGetFunction");
+  for (int round = 0; round <= rounds; round++) {
+    double begun = now_us();
+    for (int i = 0; i < LAUNCHES; i++)
+      check(cuda.launch(function, 1, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+    check(cuda.synchronize(), "cuCtxSynchronize");
+    sample(round, "launches", "shim", (now_us() - begun) / LAUNCHES);
+
+    order_peer((struct order){.times = 1, .read = ONEWAY * LAUNCHES, .piece = ONEWAY, .answer = DONE});
+    begun = now_us();
+    for (int i = 0; i < LAUNCHES; i++) raw_put(source, ONEWAY);
+    raw_get(target, DONE);
+    sample(round, "launches", "raw", (now_us() - begun) / LAUNCHES);
+
+    begun = now_us();
+    for (int i = 0; i < PAIRS; i++) {
+      check(cuda.launch(function, 1, 1, 1, 256, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+      check(cuda.synchronize(), "cuCtxSynchronize");
+    }
+    sample(round, "pairs", "shim", (now_us() - begun) / PAIRS);
+
+    order_peer((struct order){.times = PAIRS, .read = ASK, .piece = ASK, .answer = ANSWER});
+    begun = now_us();
+    for (int i = 0; i < PAIRS; i++) {
+      raw_put(source, ASK);
+      raw_get(target, ANSWER);
+    }
+    sample(round, "pairs", "raw", (now_us() - begun) / PAIRS);
   }
 }
 
@@ -294,15 +340,16 @@ int main(int count, char **arguments) {
   int rounds = count > 3 ? atoi(arguments[2]) : 0;
   if (strcmp(what, "ready") == 0) {
     ready(arguments[3]);
-  } else if (strcmp(what, "calls") == 0 || strcmp(what, "copies") == 0) {
+  } else if (strcmp(what, "calls") == 0 || strcmp(what, "copies") == 0 || strcmp(what, "launches") == 0) {
     start_peer();
     open_device(arguments[3]);
-    if (what[1] == 'a') calls(rounds);
+    if (what[0] == 'l') launches(rounds);
+    else if (what[1] == 'a') calls(rounds);
     else copies(rounds);
   } else if (strcmp(what, "start") == 0 && count > 4) {
     starts(rounds, arguments[0], arguments[3], arguments[4]);
   } else {
-    fputs("usage: shim_bench calls|copies|start ROUNDS LIBRARY [PROBE]\n", stderr);
+    fputs("usage: shim_bench calls|launches|copies|start ROUNDS LIBRARY [PROBE]\n", stderr);
     return 2;
   }
   return fflush(stdout) == 0 ? 0 : 1;

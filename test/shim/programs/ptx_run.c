@@ -120,10 +120,14 @@ static void write_file(const char *path, const void *bytes, size_t size) {
   puts("ok");
 }
 
-static uint64_t now(void) {
+static uint64_t clock_of(clockid_t clock) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now(void) {
+  return clock_of(CLOCK_MONOTONIC);
 }
 
 static void load(char *rest) {
@@ -241,12 +245,13 @@ static void launch(char *rest) {
   l.parameter_bytes = info->parameter_bytes;
   struct ptx_fault fault;
   enum ptx_status status = PTX_OK;
-  uint64_t begun = now();
+  uint64_t begun = now(), used = clock_of(CLOCK_PROCESS_CPUTIME_ID);
   for (unsigned i = 0; i < repeat && status == PTX_OK; i++)
     status = ptx_launch(module, (uint32_t)kernel, &l, pool, &fault);
   uint64_t took = now() - begun;
   if (status == PTX_OK) {
-    printf("ok nanoseconds=%" PRIu64 "\n", took / repeat);
+    used = clock_of(CLOCK_PROCESS_CPUTIME_ID) - used;
+    printf("ok nanoseconds=%" PRIu64 " processor=%" PRIu64 "\n", took / repeat, used / repeat);
   } else {
     printf("error %s: line %u block %u,%u,%u thread %u,%u,%u address 0x%" PRIx64 ": %s\n",
            ptx_status_name(status), fault.line, fault.block[0], fault.block[1], fault.block[2],

@@ -74,6 +74,7 @@ static struct block *new_block(struct worker *worker) {
    */
   memset(block->shared, 0, l->shared_bytes == 0 ? 128 : l->shared_bytes);
   if (local > 0) memset(block->local, 0, local);
+  uint32_t place[3] = {0, 0, 0};
   for (uint32_t w = 0; w < block->warp_count; w++) {
     struct warp *warp = &block->warps[w];
     warp->block = block;
@@ -81,9 +82,13 @@ static struct block *new_block(struct worker *worker) {
     for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
       uint32_t thread = w * PTX_LANES + lane;
       if (thread < block->threads) warp->exists |= 1u << lane;
-      warp->tid[0][lane] = thread % size[0];
-      warp->tid[1][lane] = thread / size[0] % size[1];
-      warp->tid[2][lane] = thread / size[0] / size[1];
+      for (int k = 0; k < 3; k++) warp->tid[k][lane] = place[k];
+      /* counted on: divisions were a third of what a small launch cost */
+      if (++place[0] < size[0]) continue;
+      place[0] = 0;
+      if (++place[1] < size[1]) continue;
+      place[1] = 0;
+      place[2]++;
     }
   }
   return block;

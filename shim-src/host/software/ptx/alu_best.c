@@ -2,7 +2,7 @@
 #include "host/software/ptx/alu.h"
 
 const struct ptx_alu *ptx_alu_best(void) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512cd")) {

@@ -1,0 +1,167 @@
+/** Where the fuzzers begin: what is right, made from the API description and the tree's own examples. */
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fatBinary } from '../fat_binary.js';
+import { ROOT } from '../private_programs.js';
+
+export const FUZZERS = ['host', 'guest', 'image', 'conf', 'profile', 'ptx'] as const;
+export type Fuzzer = (typeof FUZZERS)[number];
+
+const fixture = (name: string): Buffer => readFileSync(path.join(ROOT, 'test/fixtures/code', name));
+
+/** Records of test/shim/fuzz/host.c: a context, memory, a stream and an event, then each call there is. */
+function hostSeeds(): Buffer[] {
+  const api = readFileSync(path.join(ROOT, 'shim-src/api/cuda.api'), 'utf8');
+  const opcodes = new Map(
+    [...api.matchAll(/^(\d{4}) (\w+) /gm)].map(([, number, symbol]) => [symbol ?? '', Number(number)]),
+  );
+  const record = (opcode: number, words: readonly number[], bulk: readonly number[] = []): Buffer =>
+    Buffer.from([opcode & 0xff, opcode >> 8, ...words, bulk.length / 4, ...bulk]);
+  const call = (symbol: string, ...words: number[]): Buffer => record(opcodes.get(symbol) ?? 0, words);
+  const prelude = [
+    Buffer.from([0]),
+    call('cuCtxCreate_v2', 5, 0),
+    call('cuMemAlloc_v2', 5, 0x84),
+    call('cuStreamCreate', 5, 6, 0),
+    call('cuEventCreate', 5, 7, 0),
+  ];
+  const bodies: readonly (readonly number[])[] = [
+    [5, 6, 0x90, 8, 1, 1, 1, 1, 1, 1, 1, 1],
+    [5, 0x90, 0x90, 8, 8, 0, 0, 0, 0, 0, 0, 0],
+    [8, 9, 5, 7, 6, 0xa0, 0, 0, 0, 0, 0, 0],
+  ];
+  return [
+    Buffer.concat([Buffer.from([2]), record(0x8003, [0]), record(0x8004, [0]), record(0x8005, [0])]),
+    ...[...opcodes.values()].flatMap((opcode) =>
+      bodies.map((body) => Buffer.concat([...prelude, record(opcode, body, [1, 2, 3, 4, 5, 6, 7, 8])])),
+    ),
+  ];
+}
+
+function guestSeeds(): Buffer[] {
+  // Status, bytes of body, bytes of bulk; then body and bulk.
+  const facts = Buffer.alloc(8 + 968);
+  facts.writeUInt32LE(1, 0);
+  facts.writeUInt32LE(968, 4);
+  const answer = (body: number, bulk: number, bytes: Buffer): Buffer =>
+    Buffer.concat([
+      Buffer.from([0, body, bulk >> 8, bulk & 0xff]),
+      bytes,
+      Buffer.alloc(-(40 + body + bulk) & 7),
+    ]);
+  const usage = answer(40, 0, Buffer.alloc(40));
+  return [
+    Buffer.concat([
+      Buffer.from([0, 0, 0, 0, 0]),
+      answer(8, 968, facts),
+      usage,
+      answer(8, 0, Buffer.alloc(8)),
+      usage,
+    ]),
+    Buffer.from([0, 20, 0, 0, 0]),
+    Buffer.concat([Buffer.from([1]), Buffer.alloc(400)]),
+  ];
+}
+
+function imageSeeds(): Buffer[] {
+  const [ptx, cubin] = [fixture('kernels.ptx'), fixture('kernels.sm_90.cubin')];
+  return [
+    ptx,
+    cubin,
+    fatBinary([
+      { kind: 'ptx', architecture: 80, payload: ptx },
+      { kind: 'elf', architecture: 90, payload: cubin },
+    ]),
+    fatBinary([{ kind: 'ptx', architecture: 61, payload: ptx.subarray(0, 2000), packed: 'lz4' }]),
+    fatBinary([{ kind: 'elf', architecture: 90, payload: cubin, packed: 'zstd', flags: 0x100000 }]),
+  ];
+}
+
+const CONF = [
+  '# all\nlimits sessions=3 memory=8G connects=50 calls=1000 outstanding=64M\nallow any\n',
+  'deny vsock cid=7\nallow vsock cid=3-9,12 memory=none\nallow unix uid=0,2000-2999 gid=root pid=7\ndeny tcp\n',
+];
+
+function below(directory: string, extension: string): Buffer[] {
+  return readdirSync(path.join(ROOT, directory))
+    .filter((name) => name.endsWith(extension))
+    .map((name) => readFileSync(path.join(ROOT, directory, name)));
+}
+
+const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
+  host: hostSeeds,
+  guest: guestSeeds,
+  image: imageSeeds,
+  conf: () => CONF.map((text) => Buffer.from(text)),
+  profile: () => below('profiles/devices', '.json'),
+  ptx: () => [fixture('kernels.ptx'), ...below('test/shim/kernels/ptx', '80.ptx')],
+};
+
+/** Words that a fuzzer puts in: those of the grammars. */
+const WORDS: Readonly<Partial<Record<Fuzzer, readonly string[]>>> = {
+  conf: [
+    'allow',
+    'deny',
+    'limits',
+    'unix',
+    'vsock',
+    'tcp',
+    'any',
+    'uid=',
+    'gid=',
+    'pid=',
+    'cid=',
+    'sessions=',
+  ].concat(['connects=', 'memory=', 'outstanding=', 'calls=', 'none', '4294967295', '1-2', ',', '\\x0a']),
+  profile: [
+    '\\"devices\\"',
+    '\\"attributes\\"',
+    '\\"memory\\"',
+    '\\"uuid\\"',
+    '\\"pci\\"',
+    '\\"compute\\"',
+    '-1',
+    '1e400',
+    'null',
+  ],
+  image: [
+    '\\x7fELF',
+    '\\x50\\xed\\x55\\xba',
+    '.nv.info',
+    '.param',
+    '.entry',
+    '\\x28\\xb5\\x2f\\xfd',
+    '.symtab',
+  ],
+  ptx: [
+    '.reg',
+    '.param',
+    '.u64',
+    '.f32',
+    'ld.global',
+    'st.shared',
+    'bra',
+    'bar.sync',
+    '@%p1',
+    '%tid.x',
+    '.v4',
+    '.entry',
+  ],
+};
+
+/** Writes the seeds of one fuzzer into its directory, and its dictionary beside; gives both. */
+export function writeSeeds(
+  fuzzer: Fuzzer,
+  directory: string,
+): { readonly corpus: string; readonly options: string[] } {
+  const corpus = path.join(directory, fuzzer);
+  mkdirSync(corpus, { recursive: true });
+  MAKE[fuzzer]().forEach((bytes, index) => {
+    writeFileSync(path.join(corpus, `seed-${String(index).padStart(4, '0')}`), bytes);
+  });
+  const words = WORDS[fuzzer];
+  if (words === undefined) return { corpus, options: [] };
+  const dictionary = path.join(directory, `${fuzzer}.dict`);
+  writeFileSync(dictionary, words.map((word) => `"${word}"\n`).join(''));
+  return { corpus, options: [`-dict=${dictionary}`] };
+}

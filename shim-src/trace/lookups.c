@@ -62,7 +62,7 @@ PLACE(1)
 PLACE(2)
 PLACE(3)
 
-    static first_version *const first[PLACES] = {first_0, first_1, first_2, first_3};
+static first_version *const first[PLACES] = {first_0, first_1, first_2, first_3};
 static second_version *const second[PLACES] = {second_0, second_1, second_2, second_3};
 
 /* The place of a real function, taken if need be; PLACES when all are others'. */

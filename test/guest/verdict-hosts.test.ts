@@ -41,42 +41,42 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
       fault: { mode: 'absent' },
       mode: 'cpu',
       reason: 'host-unreachable',
-      withinMs: 15_000,
+      withinMs: 60_000,
       says: /cannot reach the host \(cannot connect to unix:\/run\/vgpu\/hostd\.sock: No such file or directory\); start vgpu-hostd there/,
     },
     {
       fault: { mode: 'refused' },
       mode: 'cpu',
       reason: 'host-unreachable',
-      withinMs: 15_000,
+      withinMs: 60_000,
       says: /cannot connect to unix:\/run\/vgpu\/hostd\.sock: Connection refused/,
     },
     {
       fault: { mode: 'silent' },
       mode: 'cpu',
       reason: 'host-slow',
-      withinMs: 40_000,
+      withinMs: 90_000,
       says: /waits too long for the host \(no answer within the limit\)/,
     },
     {
       fault: { mode: 'slow', seconds: 11 },
       mode: 'cpu',
       reason: 'host-slow',
-      withinMs: 40_000,
+      withinMs: 90_000,
       says: /waits too long for the host/,
     },
     {
       fault: { mode: 'garbage' },
       mode: 'cpu',
       reason: 'host-unreachable',
-      withinMs: 15_000,
+      withinMs: 60_000,
       says: /cannot reach the host \(its answer is not one of vgpu-hostd\)/,
     },
     {
       fault: { mode: 'dies', bytes: 200 },
       mode: 'cpu',
       reason: 'host-unreachable',
-      withinMs: 15_000,
+      withinMs: 60_000,
       says: /cannot reach the host/,
     },
   ];
@@ -163,7 +163,7 @@ describe('a host that is there at first', { skip: skip || whyNoStandIn(), concur
       else process.kill(pid, name);
       const told = await tell(guest, 'verify');
       await assertVerdict(guest, told, expected);
-      assert.ok(told.ms < 30_000, `${told.ms} ms`);
+      assert.ok(told.ms < 90_000, `${told.ms} ms`);
       await assertServes(guest);
       if (name === 'SIGSTOP') process.kill(pid, 'SIGCONT');
       else await guest.hosts.start();
@@ -176,7 +176,7 @@ describe('a host that is there at first', { skip: skip || whyNoStandIn(), concur
     await guest.hosts.startFaulty({ mode: 'stalls', bytes: 3_000 });
     const told = await tell(guest, 'install', '--yes');
     await assertVerdict(guest, told, { mode: 'degraded', reason: ['host-slow', 'host-unreachable'] });
-    assert.ok(told.ms < 60_000, `${told.ms} ms`);
+    assert.ok(told.ms < 120_000, `${told.ms} ms`);
     await assertServes(guest);
   });
 });

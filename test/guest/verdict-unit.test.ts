@@ -27,7 +27,7 @@ describe('a consumer that ends again and again', { skip: skip || whyNoStandIn() 
       await settings(guest, 'RestartSec=300ms'); // install.sh sets 3 s
       const told = await tell(guest, 'install', '--yes');
       const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'unit-restarting' });
-      assert.ok(told.ms < 15_000, `${told.ms} ms`);
+      assert.ok(told.ms < 60_000, `${told.ms} ms`);
       assert.match(verdict.summary, /^ollama keeps ending and being started again \(.*exit-code/);
       assert.equal(verdict.next, 'sudo journalctl --unit=ollama.service --lines=100');
       assert.match(evidence(verdict, 'log-line').join('\n'), /STANDIN_CRASH|Main process exited.*status=1/);
@@ -42,7 +42,7 @@ describe('a consumer that ends again and again', { skip: skip || whyNoStandIn() 
     await guest.must('systemctl', 'daemon-reload');
     const told = await tell(guest, 'install', '--yes');
     const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'unit-failed' });
-    assert.ok(told.ms < 10_000, `${told.ms} ms`);
+    assert.ok(told.ms < 60_000, `${told.ms} ms`);
     assert.match(verdict.summary, /^ollama is not running \(failed/);
     assert.equal(verdict.next, 'systemctl status ollama.service');
   });
@@ -54,7 +54,7 @@ describe('a unit that cannot be started', { skip }, () => {
     await settings(guest, 'ExecStart=', 'ExecStart=/usr/local/bin/olama serve', 'Restart=no');
     const told = await tell(guest, 'install', '--yes');
     const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'unit-failed' });
-    assert.ok(told.ms < 10_000, `${told.ms} ms`);
+    assert.ok(told.ms < 60_000, `${told.ms} ms`);
     assert.match(evidence(verdict, 'log-line').join('\n'), /203\/EXEC|Failed .*\/usr\/local\/bin\/olama/);
   });
 
@@ -90,7 +90,7 @@ async function refused(guest: Guest, message: RegExp, remedy: RegExp): Promise<v
   const verify = await tell(guest, 'verify');
   const verdict = await assertVerdict(guest, verify, { mode: 'undetermined', reason: 'unit-failed' });
   assert.match(verdict.summary, /^ollama is not running \(the unit is (absent|masked|bad)\)\.$/);
-  assert.ok(verify.ms < 10_000, `${verify.ms} ms`);
+  assert.ok(verify.ms < 60_000, `${verify.ms} ms`);
   assert.equal((await guest.agent('uninstall', '--yes')).stdout, 'nothing to do\n');
 }
 

@@ -57,7 +57,7 @@ for (const linking of ['static', 'shared'] as const) {
     it('says that there is no device when there is no host, in time', async () => {
       const ended = await start('unix:/nonexistent');
       assert.match(ended.stdout, /^count 100$/m);
-      assert.ok(ended.milliseconds < 5000, `${ended.milliseconds} ms`);
+      assert.ok(ended.milliseconds < 20_000, `${ended.milliseconds} ms`);
       assert.equal(ended.signal, null);
     });
   });

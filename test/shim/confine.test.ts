@@ -71,6 +71,14 @@ describe('a worker that was taken over', {
     clients.push(client);
     return client;
   };
+  /** Greets, and gives the pid of this session's worker; the log has those of earlier ones, too. */
+  const newWorker = async (): Promise<number> => {
+    const workers = (): number[] => [...host.log().matchAll(/worker (\d+)$/gm)].map(([, pid]) => Number(pid));
+    const before = workers().length;
+    await greeted();
+    await until('the worker to be told of', () => workers().length > before);
+    return workers()[before] ?? 0;
+  };
   const ask = async (
     client: WireClient,
     name: Name,
@@ -161,9 +169,7 @@ describe('a worker that was taken over', {
   });
 
   it('has no privileges, leaves no core and cannot gain any', async () => {
-    await greeted();
-    await until('the worker to be there', () => /worker \d+$/m.test(host.log()));
-    const pid = [...host.log().matchAll(/worker (\d+)$/gm)].at(-1)?.[1];
+    const pid = await newWorker();
     const status = readFileSync(`/proc/${pid}/status`, 'utf8');
     assert.match(status, /^NoNewPrivs:\s+1$/m);
     assert.match(status, /^Seccomp:\s+2$/m);
@@ -174,10 +180,7 @@ describe('a worker that was taken over', {
   });
 
   it('is told of as killed by a signal when no filter ended it', async () => {
-    await greeted();
-    await until('the worker to be there', () => sessionsNow(host) === 1);
-    const pid = Number([...host.log().matchAll(/worker (\d+)$/gm)].at(-1)?.[1]);
-    process.kill(pid, 'SIGSYS');
+    process.kill(await newWorker(), 'SIGSYS');
     await until('its end', () => /killed by signal 31$/m.test(host.log()), 20_000);
   });
 

@@ -192,7 +192,7 @@ describe('the build', { skip: VARIANT === 'shim' ? false : 'a build of its own' 
       }
       mkdirSync(path.join(copy, 'docs'));
       mkdirSync(path.join(copy, 'build'));
-      const built = await runProgram('bash', [path.join(copy, 'scripts/build-shim')], { limit: 240_000 });
+      const built = await runProgram('bash', [path.join(copy, 'scripts/build-shim')], { limit: 900_000 });
       assert.equal(built.code, 0, built.stdout + built.stderr);
       for (const name of ['libcuda.so.1', 'libnvidia-ml.so.1', 'vgpu-hostd', 'vgpu-probe']) {
         const [here, there] = [
@@ -208,7 +208,7 @@ describe('the build', { skip: VARIANT === 'shim' ? false : 'a build of its own' 
 
   it('does nothing the second time', async () => {
     const before = readFileSync(builtFile('libcuda.so.1'));
-    const again = await runProgram('bash', [path.join(ROOT, 'scripts/build-shim')], { limit: 240_000 });
+    const again = await runProgram('bash', [path.join(ROOT, 'scripts/build-shim')], { limit: 900_000 });
     assert.equal(again.code, 0, again.stderr);
     assert.ok(readFileSync(builtFile('libcuda.so.1')).equals(before));
   });

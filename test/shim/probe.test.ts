@@ -191,11 +191,11 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
     });
 
     it(`${call} that never returns costs the time limit and no more`, async () => {
-      const { answer, milliseconds } = await probe(`${call}:hang`, ['--timeout', '0.5']);
+      const { answer, milliseconds } = await probe(`${call}:hang`, ['--timeout', '2']);
       assert.equal(answer.error?.step, call);
       assert.equal(answer.error?.code, null);
-      assert.equal(answer.error?.message, 'no answer within 0.5 s');
-      assert.ok(milliseconds >= 450 && milliseconds < 9000, `${milliseconds} ms`);
+      assert.equal(answer.error?.message, 'no answer within 2 s');
+      assert.ok(milliseconds >= 1900 && milliseconds < 20_000, `${milliseconds} ms`);
       assert.match(answer.nvml.error ?? '', new RegExp(`not asked: ${call} did not return`));
     });
   }

@@ -14,6 +14,12 @@ export interface Scrubber {
 
 export const redacted = '[redacted]';
 
+/**
+ * A word as long as this tells a reader nothing, may be a key in a form that nobody foresaw, and costs the
+ * patterns below the square of its length.
+ */
+const longWord = /\S{2048,}/g;
+
 /** Names of variables and settings whose value is nobody's business. */
 const secretName = 'KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|SIGNATURE|SESSION_ID';
 const isSecretName = new RegExp(secretName, 'i');
@@ -35,7 +41,7 @@ export function createScrubber(identity: Identity): Scrubber {
   const homes = numbered('user');
 
   const text = (given: string): string => {
-    let out = given;
+    let out = given.replace(longWord, ({ length }) => `[a word of ${length} characters]`);
     for (const [pattern, replacement] of secretPatterns) out = out.replace(pattern, replacement);
     out = out.replace(address4, (found: string) => (isPublic4(found) ? addresses(found) : found));
     out = out.replace(address6, (found: string) =>
@@ -73,7 +79,7 @@ const secretPatterns: readonly (readonly [RegExp, string])[] = [
   // NAME=value, NAME: value, "name": "value", also with escaped quotes; values in quotes go whole.
   [
     new RegExp(
-      `([\\w.-]*(?:${secretName})[\\w.-]*\\\\?["']?\\s*(?:=|:)\\s*)(?!\\[redacted\\])(?:\\\\?"(?:\\\\.|[^"\\\\])*\\\\?"|'[^']*'|[^\\s,;"'\\]})]+)`,
+      `(?<![\\w.-])([\\w.-]*(?:${secretName})[\\w.-]*\\\\?["']?\\s*(?:=|:)\\s*)(?!\\[redacted\\])(?:\\\\?"(?:\\\\.|[^"\\\\])*\\\\?"|'[^']*'|[^\\s,;"'\\]})]+)`,
       'gi',
     ),
     `$1${redacted}`,

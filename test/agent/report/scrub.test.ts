@@ -118,6 +118,10 @@ test('a long line without a match does not take long', () => {
     '/home/'.repeat(20_000),
   ];
   for (const text of hostile) assert.equal(typeof scrub(text), 'string');
+  assert.equal(scrub(`before ${'a'.repeat(9000)} after`), 'before [a word of 9000 characters] after');
+  for (const word of ['a', '=', '\\', '/home/', 'KEY', '"KEY=']) {
+    scrub(`${word.repeat(2000 / word.length)} `.repeat(5)); // as long as words may be
+  }
 });
 
 test('the names of this machine are read from where it keeps them', () => {

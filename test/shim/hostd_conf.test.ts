@@ -184,8 +184,8 @@ describe('vgpu-hostd --config', () => {
     shells.push(shell);
     return shell;
   };
-  const greeted = async (): Promise<WireClient> => {
-    const client = await WireClient.greeted(`${scratch.path}/s`);
+  const greeted = async (over?: 'socket' | 'ring'): Promise<WireClient> => {
+    const client = await WireClient.greeted(`${scratch.path}/s`, 1, over);
     clients.push(client);
     return client;
   };
@@ -374,15 +374,33 @@ describe('vgpu-hostd --config', () => {
     assert.deepEqual([before, (await client.call(2)).deferred], [0, 2]);
   });
 
-  it('slows down a session that calls too often, and nobody else', async () => {
-    const host = await start('allow unix calls=200\n');
-    const [busy, calm] = [await greeted(), await greeted()];
+  for (const [over, how, text, args] of [
+    ['socket', 'hostd.conf', 'allow unix calls=200\n', []],
+    ['ring', 'hostd.conf', 'allow unix calls=200\n', []],
+    ['ring', '--session-calls', 'allow unix\n', ['--session-calls', '200']],
+  ] as const) {
+    it(`slows down a session that calls too often, and nobody else: ${how}, over a ${over}`, async () => {
+      const host = await start(text, args);
+      const [busy, calm] = [await greeted(over), await greeted(over)];
+      const began = performance.now();
+      for (let i = 0; i < 500; i++) assert.equal((await busy.call(2)).status, 0);
+      // 200 at once and 200 a second from then on: never faster, however slow the machine.
+      assert.ok(performance.now() - began > 1000, `${performance.now() - began} ms`);
+      assert.match(host.log(), /session 1: slowed down: more than its 200 calls a second/);
+      assert.equal((await calm.call(2)).status, 0);
+      assert.doesNotMatch(host.log(), /session 2: slowed/);
+    });
+  }
+
+  it('slows down a guest whose calls go through shared memory, and it gets its answers all the same', async () => {
+    const host = await start('allow unix calls=100\n');
+    const shell = open(host);
     const began = performance.now();
-    for (let i = 0; i < 600; i++) await busy.call(2);
-    // 200 at once and 200 a second from then on: never faster, however slow the machine.
-    assert.ok(performance.now() - began > 1500, `${performance.now() - began} ms`);
-    assert.match(host.log(), /session 1: slowed down: more than its 200 calls a second/);
-    assert.equal((await calm.call(2)).status, 0);
-    assert.doesNotMatch(host.log(), /session 2: slowed/);
+    await askAll(shell, ['init', 'ctx 0']);
+    assert.match(readFileSync(`/proc/${shell.pid}/maps`, 'utf8'), /memfd:vgpu/, 'the rings');
+    // Each asks the host.
+    for (let i = 0; i < 250; i++) assert.equal((await shell.ask('alloc 4096')).result, 0);
+    assert.ok(performance.now() - began > 1000, `${performance.now() - began} ms`);
+    assert.match(host.log(), /session 1: slowed down: more than its 100 calls a second/);
   });
 });

@@ -59,10 +59,9 @@ static const int allowed[] = {
 
 /* The C library asks by itself and does without: for the number of processors, for overcommit, for a locale.
  */
-static const int refused[] = {CALL(open),     CALL(openat),   CALL(access), CALL(faccessat),
-                              CALL(stat),     CALL(readlink), CALL(statx),  CALL(newfstatat),
-                              CALL(uname),    CALL(sysinfo),  CALL(ioctl),  CALL(getrlimit),
-                              CALL(prlimit64)};
+static const int refused[] = {CALL(open),  CALL(openat),    CALL(access),   CALL(faccessat),
+                              CALL(stat),  CALL(readlink),  CALL(uname),    CALL(sysinfo),
+                              CALL(ioctl), CALL(getrlimit), CALL(prlimit64)};
 
 /*
  * With the host's own driver behind: nobody here has seen what it needs, so only what no driver of a GPU has
@@ -157,6 +156,22 @@ static int add_conditional(scmp_filter_ctx filter) {
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), CALL(clone3), 0);
   result |= seccomp_rule_add(filter, allow, CALL(clone), 1,
                              MASKED(0, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
+  /*
+   * How some C libraries make fstat: of a descriptor, with an empty path. The path itself cannot be looked at
+   * from here, so these flags with another path tell of a file that it is there, and no more: it is not
+   * opened.
+   */
+  static const struct {
+    int call;
+    unsigned int flags; /* which argument they are */
+  } of_descriptors[] = {{CALL(newfstatat), 3}, {CALL(statx), 2}};
+  for (size_t i = 0; i < COUNT(of_descriptors); i++) {
+    int call = of_descriptors[i].call;
+    unsigned int flags = of_descriptors[i].flags;
+    if (call < 0) continue;
+    result |= seccomp_rule_add(filter, allow, call, 1, MASKED(flags, AT_EMPTY_PATH, AT_EMPTY_PATH));
+    result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), call, 1, MASKED(flags, AT_EMPTY_PATH, 0));
+  }
   for (size_t i = 0; i < COUNT(duties); i++)
     result |= seccomp_rule_add(filter, allow, CALL(fcntl), 1, EQUAL(1, (scmp_datum_t)duties[i]));
   for (size_t i = 0; i < COUNT(signals); i++)

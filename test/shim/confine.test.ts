@@ -42,11 +42,13 @@ const CALLS = {
   mount: 165,
   tgkill: 234,
   openat: 257,
+  newfstatat: 262,
   unshare: 272,
   process_vm_readv: 310,
   memfd_create: 319,
   bpf: 321,
   execveat: 322,
+  statx: 332,
   io_uring_setup: 425,
   pidfd_open: 434,
   clone3: 435,
@@ -159,6 +161,8 @@ describe('a worker that was taken over', {
     assert.equal(await ask(client, 'openat', [-100, 0, 0]), EACCES);
     assert.equal(await ask(client, 'open'), EACCES);
     assert.equal(await ask(client, 'ioctl', [0, 0x5401]), EACCES);
+    assert.equal(await ask(client, 'newfstatat', [-100, 0, 0, 0]), EACCES);
+    assert.equal(await ask(client, 'statx', [-100, 0, 0, 0, 0]), EACCES);
     assert.equal(await ask(client, 'clone3', [0, 88]), ENOSYS);
     assert.ok((await ask(client, 'getpid')) > 0);
     assert.ok((await ask(client, 'getpid', [], true)) > 0, 'threads are there');
@@ -166,6 +170,14 @@ describe('a worker that was taken over', {
     assert.equal(await ask(client, 'memfd_create', [0, 0]), EFAULT, 'made, but for its name');
     // A thread and no process: refused for its arguments by the kernel itself, not by the filter.
     assert.equal(await ask(client, 'clone', [THREAD]), -22);
+  });
+
+  it('may ask about what it has open, as fstat of some C libraries does', async () => {
+    const client = await greeted();
+    const EMPTY_PATH = 0x1000;
+    // They reach the kernel, which finds no room for the answer.
+    assert.equal(await ask(client, 'newfstatat', [2, 0, 0, EMPTY_PATH]), EFAULT);
+    assert.equal(await ask(client, 'statx', [2, 0, EMPTY_PATH, 0, 0]), EFAULT);
   });
 
   it('has no privileges, leaves no core and cannot gain any', async () => {

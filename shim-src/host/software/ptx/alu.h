@@ -80,6 +80,7 @@ enum ptx_operation {
   OP_FMA_RELU,
   OP_LOAD_LOW,
   OP_VIDEO,
+  OP_CVT_PACK,
   OP_OPERATIONS
 };
 

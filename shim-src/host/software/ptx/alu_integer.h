@@ -197,6 +197,22 @@ OPERATION(prmt_b32) {
   }
 }
 
+/* m: bits of each, and whether they have a sign */
+OPERATION(cvt_pack_b32) {
+  u32 *d = dv;
+  const s32 *a = av, *b = bv;
+  const u32 *c = cv;
+  const u32 bits = m & 31;
+  const int with_sign = (m & M_SIGNED_A) != 0;
+  const s32 most = (s32)((1u << (with_sign ? bits - 1 : bits)) - 1), least = with_sign ? -most - 1 : 0;
+  const u32 mask = (1u << bits) - 1;
+  LANES {
+    u32 x = (u32)(a[i] > most ? most : a[i] < least ? least : a[i]) & mask;
+    u32 y = (u32)(b[i] > most ? most : b[i] < least ? least : b[i]) & mask;
+    d[i] = (u32)((u64)c[i] << 2 * bits) | x << bits | y;
+  }
+}
+
 OPERATION(lop3_b32) {
   u32 *d = dv;
   const u32 *a = av, *b = bv, *c = cv;

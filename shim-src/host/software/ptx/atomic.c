@@ -23,6 +23,15 @@ static uint16_t extreme16(uint16_t a, uint16_t b, bool larger, uint16_t top) {
   return (larger ? x > y : x < y) ? a : b;
 }
 
+/* An mbarrier: bits 0 to 19 are arrivals that are missing, 20 to 39 those of a phase, 63 changes with each
+ * phase. The low half of b arrives, the high half does not come again. */
+static uint64_t arrived(uint64_t old, uint64_t b) {
+  uint64_t phase = old & 1ull << 63, of_phase = ((old >> 20) - (b >> 32)) & 0xfffff;
+  uint64_t missing = (old - (b & 0xfffff)) & 0xfffff;
+  if (missing != 0) return phase | of_phase << 20 | missing;
+  return (phase ^ 1ull << 63) | of_phase << 20 | of_phase;
+}
+
 /* The new value. */
 static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t b, uint64_t c) {
   uint32_t op = MA_OPERATION(in->m);
@@ -67,6 +76,8 @@ static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t
       return old + b;
     case A_INC:
       return old >= b ? 0 : old + 1;
+    case A_ARRIVE:
+      return arrived(old, b);
     case A_DEC:
       return old == 0 || old > b ? b : old - 1;
     case A_MIN:

@@ -12,8 +12,8 @@ static uint32_t direction_of(const struct ptx_instruction *in) {
       return READS | ((in->m & ML_VOLATILE) != 0 ? MEETS : 0);
     case K_STORE:
       return WRITES | ((in->m & ML_VOLATILE) != 0 ? MEETS : 0);
-    case K_ATOM:
-      return READS | WRITES | MEETS;
+    case K_ATOM: /* mbarrier.init only writes */
+      return (MA_OPERATION(in->m) == A_EXCH && in->d == PTX_NONE ? 0 : READS) | WRITES | MEETS;
     case K_LDMATRIX:
     case K_WMMA_LOAD:
       return READS;

@@ -33,6 +33,8 @@ bool ptx_part(struct parser *p, uint32_t index, const char *text);
 uint32_t ptx_control(struct parser *p);
 uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
 uint32_t ptx_rounding(struct parser *p);
+void ptx_decode_mbarrier(struct parser *p);
+void ptx_mbarrier_arrive(struct parser *p); /* [address] */
 
 typedef void ptx_decoder(struct parser *p);
 struct ptx_mnemonic {

@@ -161,9 +161,11 @@ static void decode_neg(struct parser *p) {
 }
 static void minmax(struct parser *p, enum ptx_operation op) {
   enum ptx_type type = ptx_last_type(p);
-  if (type == T_F32 && ptx_has(p, "NaN") && ptx_has(p, "relu")) ptx_refuse(p, "relu of this type");
-  if (ptx_has(p, "relu")) ptx_refuse(p, "relu");
-  same(p, op, type, 2, ptx_type_mode(p));
+  bool relu = ptx_has(p, "relu");
+  if (relu && type != T_S32 && type != T_S16X2) ptx_refuse(p, "relu of this type");
+  if (type == T_F32 && p->operand_count == 4) ptx_refuse(p, "three operands");
+  uint32_t d = same(p, op, type, 2, ptx_type_mode(p))->d;
+  if (relu) ptx_emit_alu(p, OP_MAX, type, 4, d, d, ptx_constant(p, 4, 0), PTX_NONE, 0);
 }
 static void decode_min(struct parser *p) {
   minmax(p, OP_MIN);
@@ -295,15 +297,6 @@ static void decode_prmt(struct parser *p) {
   }
   same(p, OP_PRMT, T_B32, 3, m);
 }
-static void decode_lop3(struct parser *p) {
-  bool with_predicate = ptx_has(p, "BoolOp") || p->operands[0].paired;
-  if (with_predicate) ptx_refuse(p, "a predicate result");
-  ptx_need(p, 5, 5);
-  if (p->operands[4].kind != O_INTEGER) ptx_refuse(p, "the table must be a number");
-  uint32_t m = (uint32_t)p->operands[4].value & 0xff;
-  p->operand_count = 4;
-  same(p, OP_LOP3, T_B32, 3, m);
-}
 static void dot(struct parser *p, enum ptx_operation op) {
   enum ptx_type a_type = T_NONE, b_type = T_NONE;
   for (uint32_t i = 1; i < p->part_count; i++) {
@@ -390,6 +383,29 @@ static uint32_t combination(struct parser *p, const struct operand *c) {
   uint32_t m = ptx_has(p, "and") ? 1 : ptx_has(p, "or") ? 2 : ptx_has(p, "xor") ? 3 : 0;
   if (m == 0) ptx_refuse(p, "a combination expected");
   return m | (c->negated ? 4u : 0);
+}
+
+/* lop3.b32 d, a, b, c, table; lop3.BoolOp.b32 d|p, a, b, c, table, q: p says whether d is not zero, and or or
+ * q */
+static void decode_lop3(struct parser *p) {
+  bool two = p->operands[0].paired, combined = ptx_has(p, "and") || ptx_has(p, "or");
+  if (two != combined) ptx_refuse(p, "a predicate result and .and or .or belong together");
+  ptx_need(p, two ? 7 : 5, two ? 7 : 5);
+  struct operand result = p->operands[1], with = p->operands[p->operand_count - 1];
+  if (two) memmove(&p->operands[1], &p->operands[2], 4 * sizeof *p->operands);
+  if (p->operands[4].kind != O_INTEGER) ptx_refuse(p, "the table must be a number");
+  uint32_t m = (uint32_t)p->operands[4].value & 0xff;
+  p->operand_count = 4;
+  uint32_t d = same(p, OP_LOP3, T_B32, 3, m)->d;
+  if (!two) return;
+  uint32_t zero = ptx_constant(p, 4, 0), q = ptx_predicate(p, &with), to = ptx_predicate_out(p, &result);
+  struct ptx_instruction *in = ptx_emit(p, K_SETP);
+  in->u.compare = comparer(p, C_NE, T_U32);
+  in->d = to;
+  in->a = d;
+  in->b = zero;
+  in->c = q;
+  in->m = combination(p, &with);
 }
 
 static void decode_setp(struct parser *p) {
@@ -559,7 +575,27 @@ static bool integer_type(enum ptx_type type) {
   return (type >= T_U8 && type <= T_S64);
 }
 
+/* cvt.pack.sat.type.s32{.b32} d, a, b{, c}: a and b to fewer bits, below them those of c */
+static void decode_cvt_pack(struct parser *p) {
+  static const char *const names[] = {"u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"};
+  uint32_t which = 0;
+  while (which < 8 && !ptx_part(p, 3, names[which])) which++;
+  bool halves = which < 2;
+  if (which == 8 || !ptx_part(p, 2, "sat") || !ptx_part(p, 4, "s32") || ptx_part(p, 5, "b32") == halves)
+    ptx_refuse(p, "not supported for these types");
+  ptx_need(p, halves ? 3 : 4, halves ? 3 : 4);
+  uint32_t a = ptx_source(p, &p->operands[1], T_S32), b = ptx_source(p, &p->operands[2], T_S32);
+  uint32_t c = halves ? ptx_constant(p, 4, 0) : ptx_source(p, &p->operands[3], T_B32);
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
+  uint32_t bits = 16u >> which / 2;
+  ptx_emit_alu(p, OP_CVT_PACK, T_B32, 4, d, a, b, c, bits | (which % 2 != 0 ? (uint32_t)M_SIGNED_A : 0));
+}
+
 static void decode_cvt(struct parser *p) {
+  if (ptx_part(p, 1, "pack")) {
+    decode_cvt_pack(p);
+    return;
+  }
   enum ptx_type from = T_NONE, to = T_NONE;
   for (uint32_t i = 1; i < p->part_count; i++) {
     enum ptx_type type = ptx_type_of(p->parts[i]);
@@ -568,6 +604,7 @@ static void decode_cvt(struct parser *p) {
     else from = type;
   }
   if (from == T_NONE) ptx_refuse(p, "two types expected");
+  if (ptx_has(p, "rs")) ptx_refuse(p, "rounding by chance");
   uint32_t m = ptx_type_mode(p) | ptx_rounding(p);
   if ((to == T_F16X2 || to == T_BF16X2 || to == T_E4M3X2 || to == T_E5M2X2) && from == T_F32) {
     ptx_need(p, 3, 3);

@@ -136,9 +136,7 @@ static void atomic(struct parser *p, bool result) {
       if (ptx_word_is(p->parts[i], names[k])) op = k;
     }
   }
-  if (op == A_ATOMICS || ptx_has(p, "async") || ptx_has(p, "v2") || ptx_has(p, "v4") || ptx_has(p, "v8")) {
-    ptx_refuse(p, "not supported");
-  }
+  if (op == A_ATOMICS || ptx_has(p, "async")) ptx_refuse(p, "not supported");
   enum ptx_type type = ptx_last_type(p);
   uint32_t bytes = ptx_type_bytes(type);
   if (bytes != 2 && bytes != 4 && bytes != 8) ptx_refuse(p, "this width");
@@ -147,26 +145,41 @@ static void atomic(struct parser *p, bool result) {
   if (floats && op != A_ADD && !((op == A_MIN || op == A_MAX) && bytes < 8 && type != T_F32))
     ptx_refuse(p, "not supported for this type");
   if (bytes == 2 && !floats && op != A_CAS && op != A_EXCH) ptx_refuse(p, "not supported for this type");
+  uint32_t vector = ptx_has(p, "v2") ? 2 : ptx_has(p, "v4") ? 4 : ptx_has(p, "v8") ? 8 : 1;
+  if (vector > 1 && (!floats || bytes * vector > 16)) ptx_refuse(p, "a vector of this type");
   uint32_t at = result ? 1 : 0;
   ptx_need(p, at + (op == A_CAS ? 3 : 2), at + 4);
   enum ptx_space space = space_of(p);
   uint64_t offset;
   enum ptx_type width;
   uint32_t base = ptx_address(p, &p->operands[at], space, &offset, &width);
-  uint32_t b = ptx_source(p, &p->operands[at + 1], type);
+  /* Of a vector each element is an atomic by itself, as the ISA has it; results wait until all have been
+   * read. */
+  struct operand *values, *results = NULL;
+  uint32_t count = spread(p, at + 1, &values), refs[8];
+  if (count != vector || (result && spread(p, 0, &results) != vector)) ptx_refuse(p, "a vector expected");
   uint32_t c = op == A_CAS ? ptx_source(p, &p->operands[at + 2], type) : PTX_NONE;
-  uint32_t d = result ? ptx_destination(p, &p->operands[0], type) : PTX_NONE;
-  struct ptx_instruction *in = ptx_emit(p, K_ATOM);
-  in->u.offset = offset;
-  in->a = base;
-  in->b = b;
-  in->c = c;
-  in->d = d;
-  in->size = (uint8_t)bytes;
-  in->space = (uint8_t)space;
-  in->type = (uint8_t)type;
-  in->m = (width == T_B32 ? ML_NARROW : 0) | op << 4;
-  if (floats) in->control = 1;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t b = ptx_source(p, &values[i], type);
+    refs[i] = !result ? PTX_NONE : vector > 1 ? ptx_temporary(p, bytes) : ptx_destination(p, results, type);
+    struct ptx_instruction *in = ptx_emit(p, K_ATOM);
+    in->u.offset = offset + (uint64_t)i * bytes;
+    in->a = base;
+    in->b = b;
+    in->c = c;
+    in->d = refs[i];
+    in->size = (uint8_t)bytes;
+    in->space = (uint8_t)space;
+    in->type = (uint8_t)type;
+    in->m = (width == T_B32 ? ML_NARROW : 0) | op << 4;
+    if (floats) in->control = 1;
+  }
+  for (uint32_t i = 0; result && vector > 1 && i < count; i++) {
+    enum ptx_type plain = bytes == 2 ? T_B16 : T_B32;
+    uint32_t d = ptx_destination(p, &results[i], plain);
+    ptx_emit_alu(p, OP_MOV, plain, bytes, d, refs[i], PTX_NONE, PTX_NONE, 0);
+    ptx_finish(p);
+  }
 }
 static void decode_atom(struct parser *p) {
   atomic(p, true);
@@ -213,10 +226,14 @@ static void decode_createpolicy(struct parser *p) {
 }
 
 static void decode_cp(struct parser *p) {
-  if (!ptx_part(p, 1, "async") || ptx_has(p, "bulk") || ptx_has(p, "mbarrier") || ptx_has(p, "reduce")) {
-    ptx_refuse(p, "not supported");
+  if (!ptx_part(p, 1, "async") || ptx_has(p, "bulk") || ptx_has(p, "reduce")) ptx_refuse(p, "not supported");
+  /* Copies are done at once: groups of them have nothing to wait for, barriers no arrival more to wait for.
+   */
+  if (ptx_has(p, "mbarrier")) {
+    ptx_need(p, 1, 1);
+    if (ptx_has(p, "noinc")) ptx_mbarrier_arrive(p);
+    return;
   }
-  /* Copies are done at once: groups of them have nothing to wait for. */
   if (ptx_has(p, "commit_group") || ptx_has(p, "wait_group") || ptx_has(p, "wait_all")) return;
   ptx_need(p, 3, 5);
   uint64_t to_offset, from_offset;
@@ -269,6 +286,7 @@ const struct ptx_mnemonic ptx_memory_mnemonics[] = {
     {"discard", decode_nothing},
     {"createpolicy", decode_createpolicy},
     {"cp", decode_cp},
+    {"mbarrier", ptx_decode_mbarrier},
     {"membar", decode_nothing},
     {"fence", decode_nothing},
     {NULL, NULL},

@@ -102,7 +102,8 @@ static void part(struct parser *p, struct operand *to) {
       return;
     }
   }
-  ptx_fail(p, PTX_UNSUPPORTED, "'.%.*s' of a register", (int)word.length, word.text);
+  ptx_fail(p, PTX_UNSUPPORTED, "%.*s: '.%.*s' of a register", (int)p->mnemonic_length, p->mnemonic,
+           (int)word.length, word.text);
 }
 
 static void name(struct parser *p, struct operand *to) {
@@ -184,7 +185,8 @@ static void address(struct parser *p, struct operand *to) {
   while (!ptx_accept(p, ']')) {
     if (ptx_accept(p, ',')) {
       /* [texture, {coordinates}] and the like */
-      ptx_fail(p, PTX_UNSUPPORTED, "%.*s: textures and surfaces", (int)p->mnemonic_length, p->mnemonic);
+      ptx_fail(p, PTX_UNSUPPORTED, "%.*s: textures, surfaces and tensors", (int)p->mnemonic_length,
+               p->mnemonic);
     }
     bool minus = false;
     if (ptx_accept(p, '-')) minus = true;

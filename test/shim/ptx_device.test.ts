@@ -1,11 +1,21 @@
 /** Kernels through the whole path: a program, the shim, the wire, vgpu-hostd, and back with the right numbers. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { ROOT } from './private_programs.js';
-import { builtFile, type Host, SHIM, scratchDirectory, startHost } from './shim_host.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  SHIM,
+  scratchDirectory,
+  startHost,
+  startShell,
+  until,
+} from './shim_host.js';
 
 const run = promisify(execFile);
 
@@ -43,4 +53,26 @@ describe('a simulated GPU that computes', () => {
       );
     });
   }
+
+  it('loads a module with an instruction that it does not know, names it in the log, and runs no kernel of it', async () => {
+    const file = `${scratch.path}/unknown.ptx`;
+    writeFileSync(
+      file,
+      '.version 8.4\n.target sm_90\n.address_size 64\n.visible .entry never()\n{\n  wgmma.fence.sync.aligned;\n  ret;\n}\n',
+    );
+    const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
+    try {
+      await askAll(shell, ['begin', `load 0 ${file}`, 'function 1 0 never', 'launch 1 1 1 1 1 1 1 0 -']);
+      assert.equal((await shell.ask('sync')).result, 801, 'CUDA_ERROR_NOT_SUPPORTED');
+      const named = /a module: line 6: wgmma\.fence\.sync\.aligned: this instruction is not supported/;
+      await until('the log to name it', () => named.test(host.log()), 20_000);
+      writeFileSync(
+        file,
+        '.version 8.4\n.target sm_90\n.address_size 64\n.visible .entry never()\n{\n  add.u32;\n}\n',
+      );
+      assert.equal((await shell.ask(`load 1 ${file}`)).result, 218, 'CUDA_ERROR_INVALID_PTX');
+    } finally {
+      shell.kill();
+    }
+  });
 });

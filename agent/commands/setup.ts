@@ -184,7 +184,7 @@ function outcomeOf(result: InstallResult, decision: Decision, diagnosis: Diagnos
     document: documentOf('done', same, plan, applied.changes, applied.restart, verdict),
     text: (style) =>
       [
-        ...(verdict === null ? [] : [verdictText(verdict, style), '']),
+        ...(verdict === null ? [] : [verdictText(verdict, style, { doctor: diagnosis === null }), '']),
         ...findingText(diagnosis, style),
         plan.changes.length === 0
           ? planText(plan, style)

@@ -15,14 +15,29 @@ export function verdictHead(verdict: Verdict, style: Style): string {
   return `${paint(verdict.mode, modeText(verdict), style)}  ${oneLine(`${verdict.unit} (${verdict.profile}${version})`)}`;
 }
 
+export interface VerdictTextOptions {
+  /** Names `vgpu-agent doctor` under the next command; false where its findings stand beside it anyway. */
+  readonly doctor?: boolean;
+}
+
 /** Without a newline at its end. */
-export function verdictText(verdict: Verdict, style: Style): string {
+export function verdictText(
+  verdict: Verdict,
+  style: Style,
+  { doctor = true }: VerdictTextOptions = {},
+): string {
   return [
     verdictHead(verdict, style),
     wrap(oneLine(verdict.summary), style.width),
     ...logVerdictBody(verdict, style),
     ...(verdict.next === null ? [] : ['', `next: ${oneLine(verdict.next)}`]),
+    ...(verdict.next === null || verdict.mode === 'gpu' || !doctor ? [] : [doctorLine(verdict)]),
   ].join('\n');
+}
+
+/** A verdict tells what it saw; the doctor looks behind it. A line to copy, as the next command is. */
+function doctorLine({ profile }: Verdict): string {
+  return `why:  ${oneLine(`sudo vgpu-agent doctor --profile ${profile}`)}`;
 }
 
 /** The verdict about a log alone. */

@@ -21,7 +21,22 @@ test('a CPU verdict names its reason and the next command', () => {
   const text = verdictText(cpuVerdict, plain);
   assert.match(text, /^CPU {2}ollama\.service/);
   assert.match(text, /^ {2}reason {4}host-unreachable$/m);
-  assert.match(text, /\nnext: systemctl restart ollama\.service && vgpu-agent verify$/);
+  assert.match(text, /\nnext: systemctl restart ollama\.service && vgpu-agent verify$/m);
+});
+
+test('a verdict other than GPU names the doctor, on a line of its own under the next command', () => {
+  const last = (text: string): readonly string[] => text.split('\n').slice(-2);
+  const next = 'next: systemctl restart ollama.service && vgpu-agent verify';
+  const why = 'why:  sudo vgpu-agent doctor --profile ollama';
+  for (const mode of ['cpu', 'degraded', 'undetermined'] as const) {
+    assert.deepEqual(last(verdictText({ ...cpuVerdict, mode }, plain)), [next, why]);
+  }
+  assert.ok(!verdictText(verdict, plain).includes('doctor'), 'on the GPU there is nothing to explain');
+});
+
+test('beside its own findings, or where all was taken back, the doctor is not named', () => {
+  assert.ok(!verdictText(cpuVerdict, plain, { doctor: false }).includes('doctor'));
+  assert.ok(!verdictText({ ...cpuVerdict, next: null }, plain).includes('doctor'));
 });
 
 test('every mode has its own word', () => {

@@ -36,7 +36,10 @@ export function whereFound({ path: file, resolution }: LibraryCandidate): string
 }
 
 /** Whether install would put it right, else what a person does about it. */
-export function mendPlace(facts: DoctorFacts, { path: file, ownerOfPath }: LibraryCandidate): Remedy {
+export function mendPlace(
+  facts: DoctorFacts,
+  { path: file, ownerOfPath }: Pick<LibraryCandidate, 'path' | 'ownerOfPath'>,
+): Remedy {
   const planned = plannedChanges(facts).some(
     (change) =>
       ('path' in change && change.path === file) ||

@@ -1,4 +1,5 @@
 /** What only the doctor looks at, beside the facts that install has. Reads, never writes. */
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
@@ -7,14 +8,14 @@ import { consumerDirectories, libraryOf } from './candidates.js';
 import type { ContentCache } from './content.js';
 import { type ExecutableFacts, readExecutables } from './executables.js';
 import { type HostWord, readHostWord } from './host-word.js';
-import { type LoaderLook, lookAtLoader } from './loader-look.js';
+import { environmentOf, type LoaderLook, lookAtLoader } from './loader-look.js';
 import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
 import { type PreloadEntry, readPreload } from './preload.js';
 import { isSecure } from './process-security.js';
 import { Root } from './root.js';
 import { storeDamage } from './store-damage.js';
 import { readSymbolNeeds, type SymbolNeeds } from './symbol-look.js';
-import type { ElfFacts, MachineFacts } from './types.js';
+import type { ElfFacts, LoadedUnit, MachineFacts } from './types.js';
 
 /** One shared library in a directory of the consumer's own. */
 export interface ConsumerLibrary {
@@ -82,7 +83,7 @@ export async function lookCloser(
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
     readPreload(runner, contents, facts, isOurs),
-    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, unit) : [],
+    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit)) : [],
     facts.store.versions.some(({ id }) => id === shim.id)
       ? storeDamage(root, contents, shim).catch((error: unknown) => [String(error)])
       : null,
@@ -150,5 +151,15 @@ async function readLibrary(root: Root, contents: ContentCache, file: string): Pr
       : { path: file, elf: null, problem: content.elf.reason };
   } catch (error) {
     return { path: file, elf: null, problem: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; of one that is not there, as the unit sets it. */
+function searchPathOf(unit: LoadedUnit): string {
+  const variable = 'LD_LIBRARY_PATH';
+  try {
+    return environmentOf(readFileSync(`/proc/${unit.mainPid}/environ`))[variable] ?? '';
+  } catch {
+    return unit.environment[variable] ?? '';
   }
 }

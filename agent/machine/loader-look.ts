@@ -137,7 +137,8 @@ function liveProcess(pid: number, name: string, executable: string | null): Subj
   }
 }
 
-function environmentOf(environ: Buffer): Readonly<Record<string, string>> {
+/** `/proc/PID/environ`: what a process was started with. */
+export function environmentOf(environ: Buffer): Readonly<Record<string, string>> {
   const values: Record<string, string> = {};
   for (const assignment of environ.toString('utf8').split('\0')) {
     const equals = assignment.indexOf('=');

@@ -5,7 +5,7 @@ import { libraryOf } from './candidates.js';
 import type { ContentCache } from './content.js';
 import { glob } from './glob.js';
 import type { Root } from './root.js';
-import type { LibraryVendor, LoadedUnit } from './types.js';
+import type { LibraryVendor } from './types.js';
 
 export interface OpenedByPath {
   readonly path: string;
@@ -13,19 +13,20 @@ export interface OpenedByPath {
   readonly vendor: LibraryVendor | null;
 }
 
-/** Each file once, under its first name; empty where the profile has no such rule. */
+/**
+ * Each file once, under its first name; empty where the profile has no such rule. `searchPath` is the consumer's
+ * LD_LIBRARY_PATH.
+ */
 export async function readOpenedByPath(
   root: Root,
   contents: ContentCache,
   profile: Profile,
-  unit: LoadedUnit,
+  searchPath: string,
 ): Promise<readonly OpenedByPath[]> {
   const rule = profile.doctor?.opensByPath;
   if (rule === undefined) return [];
   const [own = [], ...rest] = rule.directories.map((pattern) => glob(root, pattern));
-  const searched = (unit.environment['LD_LIBRARY_PATH'] ?? '')
-    .split(':')
-    .filter((one) => one.startsWith('/'));
+  const searched = searchPath.split(':').filter((one) => one.startsWith('/'));
   const directories = [...own, ...searched, ...rest.flat()];
   const files = directories.flatMap((directory) =>
     namesIn(root, directory).map((name) => path.join(directory, name)),

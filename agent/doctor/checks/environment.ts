@@ -8,7 +8,7 @@ export const environment: Check = {
   title: 'nothing overrides what our drop-in sets',
   looksAt:
     "UnsetEnvironment=, environment files and later drop-ins of the unit that set or clear the loader's variables",
-  explains: ['consumer-not-restarted', 'shim-not-loaded'],
+  explains: ['consumer-not-restarted', 'shim-not-loaded', 'foreign-library-loaded'],
   examine(facts) {
     const { machine, profile } = facts;
     const { unit } = machine;

@@ -1,6 +1,7 @@
 import { versionFits } from '../../confirm/log/grammar.js';
 import { broken, fixes, notApplicable, ok, warning } from '../finding.js';
-import type { Check } from '../types.js';
+import { mendPlace } from '../places.js';
+import type { Check, DoctorFacts } from '../types.js';
 
 /** Versions that open libcuda by absolute path never see one that is only preloaded. */
 export const opensByPath: Check = {
@@ -8,7 +9,7 @@ export const opensByPath: Check = {
   title: 'what the service opens by path is the shim',
   looksAt:
     'for versions that open libcuda by absolute path (Ollama up to 0.12.3): every place they try, in order',
-  explains: ['preload-ignored', 'shim-not-loaded'],
+  explains: ['preload-ignored', 'shim-not-loaded', 'foreign-library-loaded'],
   examine(facts) {
     const { profile, verdict, look, machine } = facts;
     const rule = profile.doctor?.opensByPath;
@@ -30,8 +31,16 @@ export const opensByPath: Check = {
         first === undefined ? 'finds none' : 'finds another before the shim'
       }.`,
       evidence: lines.length > 0 ? lines : [`no libcuda.so* in any of ${rule.directories.length} places`],
-      remedy: fixes(facts, 'set the links and LD_LIBRARY_PATH again'),
+      remedy:
+        first === undefined
+          ? fixes(facts, 'set the links and LD_LIBRARY_PATH again')
+          : mendPlace(facts, { path: first.path, ownerOfPath: ownerOf(first.path, facts) }),
     };
     return verdict.mode === 'gpu' ? warning(trouble) : broken(trouble);
   },
 };
+
+/** The package it came with, where that is known. */
+function ownerOf(file: string, { machine }: DoctorFacts): string | null {
+  return machine.candidates.find((candidate) => candidate.path === file)?.ownerOfPath ?? null;
+}

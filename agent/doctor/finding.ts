@@ -25,12 +25,22 @@ export function warning(trouble: Trouble): Finding {
 
 /** Ours to mend: install's plan does it, and so does `--fix`. */
 export function fixes({ profile }: DoctorFacts, text: string): Remedy {
-  return { text, command: `sudo vgpu-agent doctor --fix --profile ${profile.name}`, fix: true };
+  return {
+    text,
+    command: `sudo vgpu-agent doctor --fix --profile ${profile.name}`,
+    where: 'guest',
+    fix: true,
+  };
 }
 
 /** For a person to do. */
 export function byHand(text: string, command: string): Remedy {
-  return { text, command, fix: false };
+  return { text, command, where: 'guest', fix: false };
+}
+
+/** For a person to do on the other machine, where this command would find nothing here. */
+export function onTheHost(text: string, command: string): Remedy {
+  return { text, command, where: 'host', fix: false };
 }
 
 /** A setting of the unit to be changed in a drop-in of the person's own. */

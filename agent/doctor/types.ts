@@ -28,6 +28,8 @@ export interface Remedy {
   readonly text: string;
   /** The exact command, to be typed as it is. */
   readonly command: string;
+  /** The machine that the command is for: this guest, or the one that runs vgpu-hostd. */
+  readonly where: 'guest' | 'host';
   /** `vgpu-agent doctor --fix` does it: install's plan mends it. */
   readonly fix: boolean;
 }

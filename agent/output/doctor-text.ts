@@ -1,5 +1,5 @@
 /** The doctor's findings for a person: the verdict, then what is broken, reason first, then the list of checks. */
-import type { CheckResult, Diagnosis, Finding } from '../doctor/types.js';
+import type { CheckResult, Diagnosis, Finding, Remedy } from '../doctor/types.js';
 import type { Style } from './style.js';
 import { oneLine, plural, wrap } from './text.js';
 import { verdictHead } from './verdict-text.js';
@@ -62,18 +62,24 @@ function troubleText(
     `${label}  ${style.bold(check.id)}${also}`,
     margin + wrap(oneLine(cause), style.width - margin.length, margin),
     ...evidence.map((line) => `${margin}- ${wrap(oneLine(line), style.width - 4, `${margin}  `)}`),
-    ...(former !== null && commandOf(former) === remedy.command
-      ? []
-      : [
-          `${margin}${style.bold('do:')} ${wrap(`${oneLine(remedy.text)}:`, style.width - 6, `${margin}    `)}`,
-          // Never wrapped: it is there to be copied.
-          `${margin}    ${oneLine(remedy.command)}`,
-        ]),
+    ...remedyText(remedy, former, style),
   ];
 }
 
-function commandOf({ finding }: CheckResult): string | null {
-  return finding.kind === 'broken' ? finding.remedy.command : null;
+function remedyText(remedy: Remedy, former: CheckResult | null, style: Style): readonly string[] {
+  const above = former === null ? null : remedyOf(former);
+  const again = above?.command === remedy.command;
+  if (again && above?.text === remedy.text) return [];
+  const text = `${oneLine(remedy.text)}${again ? ' (the command above)' : ':'}`;
+  return [
+    `${margin}${style.bold('do:')} ${wrap(text, style.width - 6, `${margin}    `)}`,
+    // Never wrapped: it is there to be copied.
+    ...(again ? [] : [`${margin}    ${oneLine(remedy.command)}`]),
+  ];
+}
+
+function remedyOf({ finding }: CheckResult): Remedy | null {
+  return finding.kind === 'broken' ? finding.remedy : null;
 }
 
 const words: Readonly<Record<Finding['kind'], string>> = {
@@ -111,9 +117,10 @@ function painted(kind: Finding['kind'], text: string, style: Style): string {
 function closing({ broken, results, verdict }: Diagnosis, style: Style): string {
   const [first] = broken;
   if (first !== undefined) {
-    const more = broken.length === 1 ? '' : ` of ${broken.length}; mend it and look again`;
-    const command = commandOf(first) ?? '';
-    return `${style.bold(`first: ${first.check.id}`)}${more}\nnext: ${oneLine(command)}`;
+    const more = broken.length === 1 ? '' : ` (the first of ${broken.length}: mend it, then look again)`;
+    const remedy = remedyOf(first);
+    const next = remedy?.where === 'host' ? 'next, on the host' : 'next';
+    return `${style.bold(`first: ${first.check.id}`)}${more}\n${next}: ${oneLine(remedy?.command ?? '')}`;
   }
   if (verdict.mode === 'gpu') return `nothing is broken (${plural(results.length, 'check')})`;
   const next = verdict.next === null ? '' : `\nnext: ${oneLine(verdict.next)}`;

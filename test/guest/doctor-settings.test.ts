@@ -130,6 +130,8 @@ const table: readonly Breakage[] = [
       await again(guest);
     },
     check: 'loader-choice',
+    // Why the loader looks there at all: nothing leads it to the shim any more.
+    first: 'environment',
     cause: /^The loader finds another libcuda\.so\.1 before the shim/,
     evidence: [
       /process \d+ \(ollama\): libcuda\.so\.1: \S+\/x86-64-v2\/libcuda\.so\.1.*, by ld\.so\.cache \(not ours\)/,

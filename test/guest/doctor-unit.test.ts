@@ -1,11 +1,18 @@
 // The doctor on the service: what it is given, what the loader heeds, what an upgrade can lose.
 
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { killedAt } from './support/checkpoints.js';
 import { breakages } from './support/doctor.js';
 import type { Guest } from './support/guest.js';
+import { until } from './support/process.js';
+import { repository } from './support/repository.js';
 import { settings } from './support/scenario.js';
 
 const dropIn = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
+const unitFile = '/etc/systemd/system/ollama.service';
+const own = '/usr/local/lib/ollama';
+const fake = join(repository, 'build/consumer/fake/libcuda-fake.so');
 const fixIt = /^sudo vgpu-agent doctor --fix --profile ollama$/;
 const editIt = /^sudo systemctl edit ollama\.service && sudo systemctl restart ollama\.service$/;
 
@@ -17,6 +24,28 @@ const restart = (guest: Guest): Promise<string> => sh(guest, start);
 /** Lines in a drop-in of the test's, in force at once. */
 const lines = (guest: Guest, ...given: readonly string[]): Promise<unknown> =>
   settings(guest, ...given).then(() => restart(guest));
+
+/** Before each backend one that asks for libcuda with RTLD_DEEPBIND, and writes down which file answered. */
+const deepBinding = `cat >/root/deep.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+__attribute__((constructor)) static void ask(void) {
+  Dl_info info = {.dli_fname = "none"};
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND);
+  if (library != NULL) dladdr(dlsym(library, "cuInit"), &info);
+  FILE *file = fopen("/tmp/deepbind", "a");
+  if (file != NULL) {
+    fprintf(file, "%s\\n", info.dli_fname);
+    fclose(file);
+  }
+}
+END
+for d in ${own}/cuda_v1*; do
+  mv $d/libggml-cuda.so $d/libggml-cuda-real.so
+  gcc -shared -fPIC /root/deep.c -o $d/libggml-cuda.so -Wl,--no-as-needed -L$d -l:libggml-cuda-real.so -Wl,-rpath,'$ORIGIN'
+done
+install -m 0755 ${fake} ${own}/libcuda.so.1`;
 
 breakages('the doctor on the service', [
   {
@@ -127,6 +156,49 @@ breakages('the doctor on the service', [
     fix: false,
   },
   {
+    name: 'a program with a set-user-ID bit, whose preload is ignored',
+    kind: 'warning',
+    break: async (guest) => {
+      await guest.must('chmod', 'u+s', '/usr/local/bin/ollama');
+      await restart(guest);
+    },
+    undo: async (guest) => {
+      await guest.must('chmod', 'u-s', '/usr/local/bin/ollama');
+      await restart(guest);
+    },
+    check: 'secure-execution',
+    evidence: [
+      /process \d+ \(ollama\): AT_SECURE=1 in \/proc\/\d+\/auxv/,
+      /\/usr\/local\/bin\/ollama has a set-user-ID or set-group-ID bit/,
+    ],
+    command: /^sudo chmod ug-s \/usr\/local\/bin\/ollama && sudo systemctl restart ollama\.service$/,
+    fix: false,
+  },
+  {
+    // The fake driver answers: had RTLD_DEEPBIND led there, the verdict would not be GPU and this would be red.
+    name: 'a library that asks with RTLD_DEEPBIND beside another driver, and the preload that still answers',
+    kind: 'warning',
+    break: async (guest) => {
+      await sh(guest, deepBinding);
+      await restart(guest);
+      const asked = await until('the library has asked', 60_000, async () =>
+        (await guest.exists('/tmp/deepbind')) ? guest.read('/tmp/deepbind') : undefined,
+      );
+      assert.match(asked, /^(?:\/opt\/vgpu\/\S+\/libcuda\.so\.1\n)+$/);
+    },
+    undo: (guest) =>
+      sh(
+        guest,
+        `rm ${own}/libcuda.so.1
+         for d in ${own}/cuda_v1*; do mv $d/libggml-cuda-real.so $d/libggml-cuda.so; done
+         ${start}`,
+      ),
+    check: 'foreign-library',
+    evidence: [/\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is neither ours nor NVIDIA's/],
+    command: /^sudo mv \/usr\/local\/lib\/ollama\/libcuda\.so\.1 /,
+    fix: false,
+  },
+  {
     name: 'an upgrade that lost libggml-cuda',
     break: (guest) => sh(guest, `mkdir /root/lost; mv /usr/local/lib/ollama/cuda_v1* /root/lost/; ${start}`),
     undo: (guest) => sh(guest, `mv /root/lost/* /usr/local/lib/ollama/; rmdir /root/lost; ${start}`),
@@ -156,6 +228,42 @@ breakages('the doctor on the service', [
     check: 'direct-linking',
     evidence: [/libggml-cuda\.so: DT_NEEDED \/root\/linked\/libcuda\.so\.535/],
     command: editIt,
+    fix: false,
+  },
+  {
+    name: 'a drop-in of ours that somebody has switched off',
+    break: (guest) => sh(guest, `mv ${dropIn} /root/; ln -s /dev/null ${dropIn}`),
+    undo: (guest) => guest.must('mv', '/root/50-vgpu.conf', dropIn),
+    check: 'refused',
+    cause: /can neither install nor mend anything/,
+    evidence: [/50-vgpu\.conf is a link to \/dev\/null: somebody has switched it off/],
+    command: /^sudo vgpu-agent plan$/,
+    fix: false,
+  },
+  {
+    name: 'a unit that is not there',
+    break: (guest) => sh(guest, `systemctl stop ollama; mv ${unitFile} /root/; systemctl daemon-reload`),
+    // Its file stays away: the next one goes on from there.
+    undo: async () => {},
+    check: 'unit-runs',
+    cause: /^There is no ollama\.service on this machine/,
+    evidence: [/systemd knows no unit ollama\.service/],
+    command: /^sudo vgpu-agent doctor --profile NAME$/,
+    fix: false,
+  },
+  {
+    name: 'a unit that is masked',
+    break: (guest) => guest.must('systemctl', 'mask', '--quiet', 'ollama'),
+    undo: (guest) =>
+      sh(
+        guest,
+        `systemctl unmask --quiet ollama; mv /root/ollama.service ${unitFile}
+         systemctl daemon-reload; systemctl enable --quiet ollama; ${start}`,
+      ),
+    check: 'unit-runs',
+    cause: /^ollama\.service is masked/,
+    evidence: [/\/etc\/systemd\/system\/ollama\.service leads to \/dev\/null/],
+    command: /^sudo systemctl unmask ollama\.service$/,
     fix: false,
   },
   {

@@ -1,6 +1,6 @@
 import { slowHostMs, transportTrouble } from '../../confirm/diagnosis.js';
 import { parseEndpoint } from '../../machine/endpoint.js';
-import { broken, byHand, ok, unknown, warning } from '../finding.js';
+import { broken, byHand, ok, onTheHost, unknown, warning } from '../finding.js';
 import type { Check, DoctorFacts, Finding, Remedy } from '../types.js';
 
 /** Is somebody there, and does it answer in time? */
@@ -22,11 +22,7 @@ export const host: Check = {
         return unknown(`${endpoint} could not be asked`);
       case 'unreachable': {
         const said = look.host.noHost ?? inUnit;
-        const evidence = [
-          `${endpoint}: ${answer.message}`,
-          ...(said === null ? [] : [`the shim says: no host: ${said}`]),
-          ...look.host.socket,
-        ];
+        const evidence = [...wordsOf(endpoint, answer.message, said), ...look.host.socket];
         return unreachable(facts, evidence, `${said ?? ''} ${answer.message}`);
       }
     }
@@ -55,7 +51,7 @@ function answersFor(
       cause:
         'The host answers late. A program gives up looking for GPUs after some seconds and stays on the CPU.',
       evidence: [line],
-      remedy: byHand('see on the host what keeps vgpu-hostd waiting', 'journalctl -u vgpu-hostd'),
+      remedy: onTheHost('see on the host what keeps vgpu-hostd waiting', 'journalctl -u vgpu-hostd'),
     });
   }
   return ok(line);
@@ -75,7 +71,7 @@ function unreachable({ machine, profile }: DoctorFacts, evidence: readonly strin
     return broken({
       cause: refusalOf(said),
       evidence,
-      remedy: byHand(
+      remedy: onTheHost(
         'on the host, read why: it may be full, or not let this guest in',
         'journalctl -u vgpu-hostd',
       ),
@@ -85,7 +81,7 @@ function unreachable({ machine, profile }: DoctorFacts, evidence: readonly strin
     return broken({
       cause: 'Something takes the connection and does not answer: the host is frozen, overloaded or stopped.',
       evidence,
-      remedy: byHand(
+      remedy: onTheHost(
         'on the host, see whether vgpu-hostd runs and start it again',
         'systemctl restart vgpu-hostd',
       ),
@@ -98,6 +94,15 @@ function unreachable({ machine, profile }: DoctorFacts, evidence: readonly strin
   });
 }
 
+/** What was said of it; the shim mostly has the same words as we, which are not quoted twice. */
+function wordsOf(endpoint: string, message: string, said: string | null): readonly string[] {
+  if (said === message) return [`no host: ${said}`];
+  return [
+    message.includes(endpoint) ? message : `${endpoint}: ${message}`,
+    ...(said === null ? [] : [`the shim says: no host: ${said}`]),
+  ];
+}
+
 function refusalOf(said: string): string {
   if (/as many sessions/.test(said))
     return 'The host is there and full: it serves as many sessions as it may.';
@@ -107,9 +112,9 @@ function refusalOf(said: string): string {
 }
 
 function startIt(endpoint: string, profile: string): Remedy {
-  return byHand(
-    `on the host, start vgpu-hostd so that this guest finds it at ${endpoint}; ` +
-      `if it is elsewhere, sudo vgpu-agent install --profile ${profile} --host ADDRESS`,
+  return onTheHost(
+    `if the host is elsewhere, sudo vgpu-agent install --profile ${profile} --host ADDRESS; ` +
+      `else start vgpu-hostd on the host, so that this guest finds it at ${endpoint}`,
     'systemctl start vgpu-hostd',
   );
 }

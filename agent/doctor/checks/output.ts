@@ -38,6 +38,7 @@ export const output: Check = {
         remedy: {
           text: 'see what is wrong with it',
           command: 'systemctl status systemd-journald',
+          where: 'guest',
           fix: false,
         },
       });

@@ -14,7 +14,10 @@ export const refused: Check = {
     return broken({
       cause: 'vgpu-agent can neither install nor mend anything here until this is settled.',
       evidence: plan.refusals.map(({ message }) => message),
-      remedy: byHand(first?.remedy ?? 'settle it', 'sudo vgpu-agent plan'),
+      remedy: byHand(
+        `${first?.remedy ?? 'settle it'}; then see whether that was all`,
+        'sudo vgpu-agent plan',
+      ),
     });
   },
 };

@@ -15,8 +15,9 @@ export const startOrder: Check = {
     if (unit.kind !== 'loaded' || unit.mainPid === 0) return notApplicable(`${verdict.unit} does not run`);
     // Where the service named its own reason, that one is told by the check it belongs to.
     const vague = log.reason === null || log.reason === 'no-device' || log.reason === 'driver-init-failed';
-    if (log.mode !== 'cpu' || !vague) return ok();
-    if (probe?.kind !== 'answered' || !probe.report.ok) return ok();
+    if (log.mode !== 'cpu') return ok();
+    if (!vague) return notApplicable('the service gave a reason of its own');
+    if (probe?.kind !== 'answered' || !probe.report.ok) return notApplicable('no GPU answers now either');
     const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
     const guarded = machine.service?.activeState === 'active';
     return broken({

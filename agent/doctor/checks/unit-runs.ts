@@ -15,7 +15,10 @@ export const unitRuns: Check = {
         return broken({
           cause: `There is no ${name} on this machine, so there is nothing that could use a GPU.`,
           evidence: [`systemd knows no unit ${name}`],
-          remedy: byHand('install the consumer, or name another profile', 'vgpu-agent doctor --profile NAME'),
+          remedy: byHand(
+            'install the consumer, or name another profile',
+            'sudo vgpu-agent doctor --profile NAME',
+          ),
         });
       case 'masked':
         return broken({

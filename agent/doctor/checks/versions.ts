@@ -1,5 +1,5 @@
 import { storeCurrent } from '../../paths.js';
-import { broken, byHand, notApplicable, ok } from '../finding.js';
+import { broken, byHand, notApplicable, ok, onTheHost } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** Shim and host of one protocol. */
@@ -19,7 +19,11 @@ export const versions: Check = {
       installed === null || installed === undefined
         ? []
         : [`the shim is ${installed.version}, wire version ${installed.wire}`];
-    if (said === null) return ok(...shim);
+    if (said === null) {
+      return machine.host.answer.kind === 'unreachable'
+        ? notApplicable('the host does not answer')
+        : ok(...shim);
+    }
     const [, theirs, ours] = /wire version (\d+), we speak (\d+)/.exec(said) ?? [];
     const evidence = [`no host: ${said}`, ...shim];
     const install = `sudo vgpu-agent install --profile ${profile.name}`;
@@ -34,7 +38,7 @@ export const versions: Check = {
       ? broken({
           cause: 'The host is older than the shim of this guest, and they do not understand each other.',
           evidence,
-          remedy: byHand(
+          remedy: onTheHost(
             'update vgpu-hostd on the host, then restart it there',
             'systemctl restart vgpu-hostd',
           ),

@@ -71,7 +71,9 @@ test('versions: a host that refuses ours for its version is told, whichever is o
   const noHost = 'it refused the session: it speaks another version of the protocol (status 1)';
   const facts = doctorFacts({ machine: { host: away }, look: { host: { noHost, socket: [] } } });
   assert.match(troubleOf(versions.examine(facts)).cause, /do not understand each other/);
-  assert.equal(versions.examine(doctorFacts()).kind, 'ok');
+  assert.equal(versions.examine(doctorFacts({ machine: { host: answers } })).kind, 'ok');
+  const silent = doctorFacts({ machine: { host: away }, look: { host: { noHost: null, socket: [] } } });
+  assert.equal(versions.examine(silent).kind, 'not-applicable', 'who says nothing has no version');
 });
 
 test('real-gpu: one that works is warned of, and how to give it back', () => {
@@ -202,9 +204,12 @@ test('start-order: only where a GPU answers now, and the service gave no reason 
   const log = findingsOf('0.32.9_cuda_v13_no-libcuda_debug0');
   const trouble = troubleOf(startOrder.examine(doctorFacts({ observation: { log } })));
   assert.match(trouble.evidence, /library=cpu/);
-  assert.equal(startOrder.examine(doctorFacts({ observation: { log, probe: noDevice } })).kind, 'ok');
+  assert.equal(
+    startOrder.examine(doctorFacts({ observation: { log, probe: noDevice } })).kind,
+    'not-applicable',
+  );
   const said = { log: findingsOf('0.32.9_v12dir-driver535_debug0') };
-  assert.equal(startOrder.examine(doctorFacts({ observation: said })).kind, 'ok');
+  assert.equal(startOrder.examine(doctorFacts({ observation: said })).kind, 'not-applicable');
   assert.equal(startOrder.examine(doctorFacts()).kind, 'ok');
 });
 

@@ -41,6 +41,7 @@ export async function buildProgram(program: Program): Promise<string> {
       ...(sanitize === 'none' ? [] : [`-fsanitize=${sanitize}`, '-fno-sanitize-recover=all']),
       ...(program.soname === undefined ? [] : ['-shared', '-fPIC', `-Wl,-soname,${program.soname}`]),
       '-Ishim-src',
+      '-Ibuild/generated',
       ...program.sources,
       '-pthread',
       ...(program.libraries ?? []).map((library) => `-l${library}`),

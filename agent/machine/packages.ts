@@ -1,11 +1,10 @@
 /** Which package owns a file, from the package manager's own records. */
 import path from 'node:path';
 import type { CommandRunner } from '../run-command.js';
+import { dpkgListsTime, dpkgListsWith, hasDpkgLists } from './dpkg-lists.js';
 import type { Root } from './root.js';
 import type { DistributionFamily } from './types.js';
 
-const dpkgInfo = '/var/lib/dpkg/info';
-const maxListBytes = 64 * 1024 * 1024;
 const queryTimeoutMs = 20_000;
 
 /**
@@ -22,7 +21,7 @@ export async function packageOwners(
 ): Promise<ReadonlyMap<string, string>> {
   const wanted = [...new Set(files)];
   if (wanted.length === 0) return new Map();
-  if (root.stat(dpkgInfo)?.isDirectory()) return cache.of(root, wanted, () => dpkgOwners(root, wanted));
+  if (hasDpkgLists(root)) return cache.of(root, wanted, () => dpkgOwners(root, wanted));
   // rpm and pacman keep a database of their own; only the tool reads it, and only for its own system.
   if (!root.isLive) return new Map();
   if (family === 'redhat' || family === 'suse') return rpmOwners(runner, wanted);
@@ -30,10 +29,7 @@ export async function packageOwners(
   return new Map();
 }
 
-/**
- * Remembers dpkg's answer while its records are the same: dpkg replaces each list by a rename, which changes the
- * directory's time. For the service, which asks after every drift.
- */
+/** Remembers dpkg's answer while its records are the same, for the service, which asks after every drift. */
 export class OwnerCache {
   #key = '';
   #owners: ReadonlyMap<string, string> = new Map();
@@ -43,8 +39,7 @@ export class OwnerCache {
     files: readonly string[],
     ask: () => ReadonlyMap<string, string>,
   ): ReadonlyMap<string, string> {
-    const time = root.stat(dpkgInfo)?.mtimeNs;
-    const key = JSON.stringify([String(time), files]);
+    const key = JSON.stringify([dpkgListsTime(root), files]);
     if (key !== this.#key) {
       this.#owners = ask();
       this.#key = key;
@@ -56,20 +51,12 @@ export class OwnerCache {
 /** Reads dpkg's file lists: as quick as `dpkg-query -S`, and of any root. */
 function dpkgOwners(root: Root, files: readonly string[]): ReadonlyMap<string, string> {
   const aliases = files.map((file) => ({ file, names: dpkgNames(root, file) }));
-  // Nearly every list has none of them: one scan for the common part decides.
-  const stems = [...new Set(files.map((file) => stemOf(path.basename(file))))].map((stem) =>
-    Buffer.from(stem),
-  );
+  // Nearly every list has none of them: the common parts decide which are looked at.
+  const stems = new Set(files.map((file) => stemOf(path.basename(file))));
   const owners = new Map<string, string>();
-  for (const name of root.readdir(dpkgInfo)) {
-    if (!name.endsWith('.list')) continue;
-    const list = root.readFile(path.join(dpkgInfo, name), maxListBytes);
-    if (list === null || !stems.some((stem) => list.includes(stem))) continue;
-    const lines = new Set(list.toString('utf8').split('\n'));
+  for (const list of dpkgListsWith(root, [...stems])) {
     for (const { file, names } of aliases) {
-      if (!owners.has(file) && names.some((one) => lines.has(one))) {
-        owners.set(file, name.slice(0, -'.list'.length));
-      }
+      if (!owners.has(file) && names.some((one) => list.files.has(one))) owners.set(file, list.package);
     }
   }
   return owners;

@@ -56,6 +56,41 @@ describe('packages', () => {
     );
   });
 
+  it('finds owners in lists of every size, and none where two lists meet', async (context) => {
+    const big = (bytes: number, last: string): string =>
+      `${'/usr/share/doc/something-else\n'.repeat(Math.ceil(bytes / 30))}${last}`;
+    const root = new Root(
+      tree(context, {
+        'var/lib/dpkg/info': {
+          'a-empty.list': '',
+          'b-large.list': big(3_000_000, '/opt/large/libcuda.so.1\n'),
+          // Together they read "/opt/torn/libcuda.so.1", and neither names it.
+          'c-torn.list': '/opt/torn/lib',
+          'd-torn.list': 'cuda.so.1\n',
+          ...Object.fromEntries(
+            Array.from({ length: 40 }, (_, i) => [
+              `e-${i + 10}.list`,
+              big(50_000, `/opt/${i}/libnvidia-ml.so.1`),
+            ]),
+          ),
+          'f-last.list': '/opt/last/libcuda.so.1\n',
+          'g.conffiles': '/opt/none/libcuda.so.1\n',
+        },
+      }),
+    );
+    const many = Array.from({ length: 40 }, (_, i): [string, string] => [
+      `/opt/${i}/libnvidia-ml.so.1`,
+      `e-${i + 10}`,
+    ]);
+    const expected = new Map([
+      ['/opt/large/libcuda.so.1', 'b-large'],
+      ...many,
+      ['/opt/last/libcuda.so.1', 'f-last'],
+    ]);
+    const files = [...expected.keys(), '/opt/torn/libcuda.so.1', '/opt/none/libcuda.so.1'];
+    assert.deepEqual(await packageOwners(root, nobody, 'debian', files), expected);
+  });
+
   it('does not ask this system’s rpm about another root', async (context) => {
     const owners = await packageOwners(new Root(tree(context)), nobody, 'redhat', [
       '/usr/lib64/libcuda.so.1',

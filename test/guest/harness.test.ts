@@ -78,6 +78,16 @@ describe('a guest', { skip }, () => {
     assert.deepEqual(ran, { code: 37, stdout: 'one\ntwo', stderr: 'blue\n' });
   });
 
+  test('no start-up file of a shell has a say in what is run', async () => {
+    // Bash reads it where its standard input is a socket, as ours is, and it takes itself for a remote shell.
+    const before = await guest.read('/root/.bashrc').catch(() => '');
+    await guest.write('/root/.bashrc', 'echo remote >>/run/bashrc-was-read\n');
+    assert.equal((await guest.run('true')).code, 0);
+    assert.equal((await guest.run('bash', '-c', 'true')).code, 0);
+    assert.equal(await guest.exists('/run/bashrc-was-read'), false);
+    await guest.write('/root/.bashrc', before);
+  });
+
   test('tells a death by signal as a shell does', async () => {
     assert.equal((await guest.run('sh', '-c', 'kill -9 $$')).code, 137);
   });

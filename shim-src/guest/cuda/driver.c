@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "cuda_api.h"
-#include "guest/cuda/graph.h"
+#include "guest/cuda/capture.h"
 #include "guest/cuda/pause.h"
 #include "guest/log.h"
 #include "guest/process.h"

@@ -49,6 +49,23 @@ struct vgpu_node *vgpu_node_find(struct vgpu_driver *driver, const void *handle)
   return has(driver, handle, VGPU_OBJECT_NODE) ? (struct vgpu_node *)(uintptr_t)handle : NULL;
 }
 
+struct vgpu_node *vgpu_node_of_kind(struct vgpu_driver *driver, const void *handle,
+                                    enum vgpu_node_kind kind) {
+  struct vgpu_node *node = vgpu_node_find(driver, handle);
+  return node != NULL && node->work.kind == kind ? node : NULL;
+}
+
+struct vgpu_driver *vgpu_graph_enter(int *result) {
+  struct vgpu_driver *driver = vgpu_cuda_driver(result);
+  if (driver != NULL) pthread_mutex_lock(&driver->graph_lock);
+  return driver;
+}
+
+int vgpu_graph_leave(struct vgpu_driver *driver, int result) {
+  pthread_mutex_unlock(&driver->graph_lock);
+  return result;
+}
+
 static bool publish(struct vgpu_driver *driver, const void *handle, enum vgpu_object_kind kind,
                     uint64_t *number) {
   pthread_mutex_lock(&driver->lock);
@@ -77,7 +94,7 @@ static void free_node(struct vgpu_driver *driver, struct vgpu_node *node) {
   withdraw(driver, node, VGPU_OBJECT_NODE);
   if (node->child != NULL) vgpu_graph_free(driver, node->child);
   vgpu_work_free(&node->work);
-  free(node->dependencies);
+  vgpu_links_free(&node->dependencies);
   free(node);
 }
 
@@ -88,17 +105,8 @@ void vgpu_graph_free(struct vgpu_driver *driver, struct vgpu_graph *graph) {
   free(graph);
 }
 
-static bool copy_dependencies(struct vgpu_node *node, struct vgpu_node *const *dependencies, size_t count) {
-  node->dependencies = malloc((count + 1) * sizeof(struct vgpu_node *));
-  if (node->dependencies == NULL) return false;
-  for (size_t i = 0; i < count; i++) node->dependencies[i] = dependencies[i];
-  node->dependency_count = count;
-  return true;
-}
-
 struct vgpu_node *vgpu_graph_add(struct vgpu_driver *driver, struct vgpu_graph *graph,
-                                 struct vgpu_node *const *dependencies, size_t count,
-                                 struct vgpu_work *work) {
+                                 const struct vgpu_links *dependencies, struct vgpu_work *work) {
   struct vgpu_node *node = calloc(1, sizeof *node);
   if ((graph->count & (graph->count - 1)) == 0) {
     size_t room = graph->count == 0 ? 1 : graph->count * 2;
@@ -109,9 +117,9 @@ struct vgpu_node *vgpu_graph_add(struct vgpu_driver *driver, struct vgpu_graph *
       node = NULL;
     }
   }
-  if (node == NULL || !copy_dependencies(node, dependencies, count) ||
+  if (node == NULL || !vgpu_links_copy(&node->dependencies, dependencies) ||
       !publish(driver, node, VGPU_OBJECT_NODE, &node->id)) {
-    if (node != NULL) free(node->dependencies);
+    if (node != NULL) vgpu_links_free(&node->dependencies);
     free(node);
     vgpu_work_free(work);
     return NULL;
@@ -130,6 +138,7 @@ static size_t place_of(const struct vgpu_graph *graph, const struct vgpu_node *n
 }
 
 struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgpu_graph *graph) {
+  const struct vgpu_links none = {0};
   struct vgpu_graph *clone = vgpu_graph_make(driver);
   bool whole = clone != NULL;
   for (size_t i = 0; whole && i < graph->count; i++) graph->nodes[i]->mark = (uint32_t)i;
@@ -137,7 +146,7 @@ struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgp
     const struct vgpu_node *node = graph->nodes[i];
     struct vgpu_work work;
     whole = vgpu_work_copy(&work, &node->work);
-    struct vgpu_node *copy = whole ? vgpu_graph_add(driver, clone, NULL, 0, &work) : NULL;
+    struct vgpu_node *copy = whole ? vgpu_graph_add(driver, clone, &none, &work) : NULL;
     whole = copy != NULL;
     if (whole) copy->origin = node->id;
     if (whole && node->child != NULL) {
@@ -149,11 +158,9 @@ struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgp
   /* Dependencies may point ahead, so they come when all nodes are there. */
   for (size_t i = 0; whole && i < graph->count; i++) {
     const struct vgpu_node *node = graph->nodes[i];
-    free(clone->nodes[i]->dependencies);
-    whole = copy_dependencies(clone->nodes[i], node->dependencies, node->dependency_count);
-    for (size_t j = 0; whole && j < node->dependency_count; j++) {
-      clone->nodes[i]->dependencies[j] = clone->nodes[node->dependencies[j]->mark];
-    }
+    struct vgpu_links *links = &clone->nodes[i]->dependencies;
+    whole = vgpu_links_copy(links, &node->dependencies);
+    for (size_t j = 0; whole && j < links->count; j++) links->nodes[j] = clone->nodes[links->nodes[j]->mark];
   }
   if (!whole && clone != NULL) {
     vgpu_graph_free(driver, clone);
@@ -173,7 +180,8 @@ struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph) {
     for (size_t i = 0; i < graph->count; i++) {
       struct vgpu_node *node = graph->nodes[i];
       bool ready = node->mark == 0;
-      for (size_t j = 0; ready && j < node->dependency_count; j++) ready = node->dependencies[j]->mark == 1;
+      const struct vgpu_links *links = &node->dependencies;
+      for (size_t j = 0; ready && j < links->count; j++) ready = links->nodes[j]->mark == 1;
       if (!ready) continue;
       node->mark = 1;
       order[done++] = node;
@@ -189,233 +197,67 @@ struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph) {
 
 /* ---- the API ------------------------------------------------------------- */
 
-static int enter(struct vgpu_driver **driver) {
-  int result;
-  *driver = vgpu_cuda_driver(&result);
-  if (*driver != NULL) pthread_mutex_lock(&(*driver)->graph_lock);
-  return result;
-}
-
-static int leave(struct vgpu_driver *driver, int result) {
-  pthread_mutex_unlock(&driver->graph_lock);
-  return result;
-}
-
 int cuGraphCreate(void **phGraph, uint32_t flags) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
-  if (phGraph == NULL || flags != 0) return leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (phGraph == NULL || flags != 0) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   struct vgpu_graph *graph = vgpu_graph_make(driver);
-  if (graph == NULL) return leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
+  if (graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
   *phGraph = graph;
-  return leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
 }
 
 int cuGraphDestroy(void *hGraph) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL || graph->owned) return leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (graph == NULL || graph->owned) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   vgpu_graph_free(driver, graph);
-  return leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
 }
 
 int cuGraphClone(void **phGraphClone, void *originalGraph) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, originalGraph);
-  if (phGraphClone == NULL || graph == NULL) return leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (phGraphClone == NULL || graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   struct vgpu_graph *clone = vgpu_graph_clone(driver, graph);
-  if (clone == NULL) return leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
+  if (clone == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
   *phGraphClone = clone;
-  return leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
 }
 
 int cuGraphNodeFindInClone(void **phNode, void *hOriginalNode, void *hClonedGraph) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, hClonedGraph);
   struct vgpu_node *node = vgpu_node_find(driver, hOriginalNode);
-  if (phNode == NULL || graph == NULL || node == NULL) return leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (phNode == NULL || graph == NULL || node == NULL)
+    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   for (size_t i = 0; i < graph->count; i++) {
     if (graph->nodes[i]->origin != node->id) continue;
     *phNode = graph->nodes[i];
-    return leave(driver, VGPU_CUDA_SUCCESS);
+    return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
   }
-  return leave(driver, VGPU_CUDA_INVALID_VALUE);
+  return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
 }
 
 int cuGraphDestroyNode(void *hNode) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  if (node == NULL) return leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   struct vgpu_graph *graph = node->graph;
-  for (size_t i = 0; i < graph->count; i++) {
-    struct vgpu_node *other = graph->nodes[i];
-    size_t kept = 0;
-    for (size_t j = 0; j < other->dependency_count; j++) {
-      if (other->dependencies[j] != node) other->dependencies[kept++] = other->dependencies[j];
-    }
-    other->dependency_count = kept;
-  }
+  for (size_t i = 0; i < graph->count; i++) vgpu_links_remove(&graph->nodes[i]->dependencies, node);
   size_t at = place_of(graph, node);
   graph->count--;
   memmove(&graph->nodes[at], &graph->nodes[at + 1], (graph->count - at) * sizeof(struct vgpu_node *));
   /* Room is counted in powers of two: below one again, the next add asks for it anew, which does no harm. */
   free_node(driver, node);
-  return leave(driver, VGPU_CUDA_SUCCESS);
-}
-
-/* Fills what the program has room for; with no array only the count. */
-static int give(struct vgpu_node *const *nodes, size_t count, void **to, size_t *number) {
-  if (number == NULL) return VGPU_CUDA_INVALID_VALUE;
-  if (to != NULL) {
-    for (size_t i = 0; i < *number; i++) to[i] = i < count ? nodes[i] : NULL;
-    if (*number > count) *number = count;
-  } else {
-    *number = count;
-  }
-  return VGPU_CUDA_SUCCESS;
-}
-
-int cuGraphGetNodes(void *hGraph, void **nodes, size_t *numNodes) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
-  if (driver == NULL) return result;
-  struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  return leave(driver,
-               graph == NULL ? VGPU_CUDA_INVALID_VALUE : give(graph->nodes, graph->count, nodes, numNodes));
-}
-
-int cuGraphGetRootNodes(void *hGraph, void **rootNodes, size_t *numRootNodes) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
-  if (driver == NULL) return result;
-  struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL) return leave(driver, VGPU_CUDA_INVALID_VALUE);
-  struct vgpu_node **roots = malloc((graph->count + 1) * sizeof(struct vgpu_node *));
-  if (roots == NULL) return leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
-  size_t count = 0;
-  for (size_t i = 0; i < graph->count; i++) {
-    if (graph->nodes[i]->dependency_count == 0) roots[count++] = graph->nodes[i];
-  }
-  result = give(roots, count, rootNodes, numRootNodes);
-  free(roots);
-  return leave(driver, result);
-}
-
-int cuGraphGetEdges(void *hGraph, void **from, void **to, size_t *numEdges) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
-  if (driver == NULL) return result;
-  struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL || numEdges == NULL || (from == NULL) != (to == NULL)) {
-    return leave(driver, VGPU_CUDA_INVALID_VALUE);
-  }
-  size_t count = 0, room = *numEdges;
-  for (size_t i = 0; i < graph->count; i++) {
-    struct vgpu_node *node = graph->nodes[i];
-    for (size_t j = 0; j < node->dependency_count; j++, count++) {
-      if (from == NULL || count >= room) continue;
-      from[count] = node->dependencies[j];
-      to[count] = node;
-    }
-  }
-  for (size_t i = count; from != NULL && i < room; i++) from[i] = to[i] = NULL;
-  *numEdges = from != NULL && room < count ? room : count;
-  return leave(driver, VGPU_CUDA_SUCCESS);
-}
-
-int cuGraphNodeGetType(void *hNode, int32_t *type) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
-  if (driver == NULL) return result;
-  struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  if (node == NULL || type == NULL) return leave(driver, VGPU_CUDA_INVALID_VALUE);
-  *type = (int32_t)node->work.kind;
-  return leave(driver, VGPU_CUDA_SUCCESS);
-}
-
-int cuGraphNodeGetDependencies(void *hNode, void **dependencies, size_t *numDependencies) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
-  if (driver == NULL) return result;
-  struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  return leave(driver, node == NULL
-                           ? VGPU_CUDA_INVALID_VALUE
-                           : give(node->dependencies, node->dependency_count, dependencies, numDependencies));
-}
-
-int cuGraphNodeGetDependentNodes(void *hNode, void **dependentNodes, size_t *numDependentNodes) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
-  if (driver == NULL) return result;
-  struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  if (node == NULL) return leave(driver, VGPU_CUDA_INVALID_VALUE);
-  struct vgpu_graph *graph = node->graph;
-  struct vgpu_node **found = malloc((graph->count + 1) * sizeof(struct vgpu_node *));
-  if (found == NULL) return leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
-  size_t count = 0;
-  for (size_t i = 0; i < graph->count; i++) {
-    for (size_t j = 0; j < graph->nodes[i]->dependency_count; j++) {
-      if (graph->nodes[i]->dependencies[j] != node) continue;
-      found[count++] = graph->nodes[i];
-      break;
-    }
-  }
-  result = give(found, count, dependentNodes, numDependentNodes);
-  free(found);
-  return leave(driver, result);
-}
-
-static int add_edge(struct vgpu_node *from, struct vgpu_node *to) {
-  for (size_t i = 0; i < to->dependency_count; i++) {
-    if (to->dependencies[i] == from) return VGPU_CUDA_INVALID_VALUE; /* it is there already */
-  }
-  struct vgpu_node **grown =
-      realloc(to->dependencies, (to->dependency_count + 1) * sizeof(struct vgpu_node *));
-  if (grown == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
-  to->dependencies = grown;
-  to->dependencies[to->dependency_count++] = from;
-  return VGPU_CUDA_SUCCESS;
-}
-
-static int remove_edge(const struct vgpu_node *from, struct vgpu_node *to) {
-  for (size_t i = 0; i < to->dependency_count; i++) {
-    if (to->dependencies[i] != from) continue;
-    to->dependencies[i] = to->dependencies[--to->dependency_count];
-    return VGPU_CUDA_SUCCESS;
-  }
-  return VGPU_CUDA_INVALID_VALUE;
-}
-
-static int change_edges(void *hGraph, const void **from, const void **to, size_t count, bool add) {
-  struct vgpu_driver *driver;
-  int result = enter(&driver);
-  if (driver == NULL) return result;
-  struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL || (count > 0 && (from == NULL || to == NULL))) result = VGPU_CUDA_INVALID_VALUE;
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < count; i++) {
-    struct vgpu_node *a = vgpu_node_find(driver, from[i]), *b = vgpu_node_find(driver, to[i]);
-    if (a == NULL || b == NULL || a == b || a->graph != graph || b->graph != graph) {
-      result = VGPU_CUDA_INVALID_VALUE;
-    } else {
-      result = add ? add_edge(a, b) : remove_edge(a, b);
-    }
-  }
-  return leave(driver, result);
-}
-
-int cuGraphAddDependencies(void *hGraph, const void **from, const void **to, size_t numDependencies) {
-  return change_edges(hGraph, from, to, numDependencies, true);
-}
-
-int cuGraphRemoveDependencies(void *hGraph, const void **from, const void **to, size_t numDependencies) {
-  return change_edges(hGraph, from, to, numDependencies, false);
+  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
 }

@@ -1,5 +1,5 @@
 /*
- * Graphs. A node keeps the very frame that its call would have sent; the guest holds the graph, and an
+ * Graphs. A node keeps the very frames that its calls would have sent; the guest holds the graph, and an
  * executable graph is at the host as the list of its frames in an order that keeps the dependencies, so
  * that a launch is one frame. What touches the program's own memory or functions stays in the guest: it
  * splits the list in segments, each an executable of its own at the host.
@@ -7,19 +7,7 @@
 #ifndef VGPU_GUEST_CUDA_GRAPH_H
 #define VGPU_GUEST_CUDA_GRAPH_H
 
-#include "guest/cuda/code.h"
-
-/* CUgraphNodeType. */
-enum vgpu_node_kind {
-  VGPU_NODE_KERNEL = 0,
-  VGPU_NODE_MEMCPY = 1,
-  VGPU_NODE_MEMSET = 2,
-  VGPU_NODE_HOST = 3,
-  VGPU_NODE_GRAPH = 4,
-  VGPU_NODE_EMPTY = 5,
-  VGPU_NODE_WAIT = 6,
-  VGPU_NODE_RECORD = 7,
-};
+#include "guest/cuda/node_params.h"
 
 enum vgpu_node_step {
   VGPU_STEP_NONE = 0,        /* only an order */
@@ -43,8 +31,18 @@ struct vgpu_work {
   size_t size;
   void (*function)(void *data); /* host node */
   void *data;
-  void *handle;              /* of a kernel node its function, of an event node its event */
-  unsigned char params[200]; /* CUDA_MEMCPY3D or CUDA_MEMSET_NODE_PARAMS as the program gave it */
+  void *handle; /* of a kernel node its function, of an event node its event */
+  union {       /* as the program gave it; all zero when the node was captured */
+    struct vgpu_copy_params copy;
+    struct vgpu_memset_params memset;
+  } given;
+};
+
+/* Nodes that something depends on, each with the CUgraphEdgeData of the edge. */
+struct vgpu_links {
+  struct vgpu_node **nodes;
+  uint64_t *data; /* NULL, where links are only read: all zero */
+  size_t count;
 };
 
 struct vgpu_node {
@@ -53,8 +51,7 @@ struct vgpu_node {
   struct vgpu_graph *graph;
   struct vgpu_work work;
   struct vgpu_graph *child;
-  struct vgpu_node **dependencies;
-  size_t dependency_count;
+  struct vgpu_links dependencies;
   uint32_t mark;
 };
 
@@ -64,7 +61,11 @@ struct vgpu_graph {
   bool owned; /* belongs to a node, as its child */
 };
 
-/* All of it under driver->graph_lock. */
+/* Both for calls of the API: the driver with its graph_lock held, and back. NULL: *result says why. */
+struct vgpu_driver *vgpu_graph_enter(int *result);
+int vgpu_graph_leave(struct vgpu_driver *driver, int result);
+
+/* All of what follows under driver->graph_lock. */
 
 struct vgpu_graph *vgpu_graph_make(struct vgpu_driver *driver);
 void vgpu_graph_free(struct vgpu_driver *driver, struct vgpu_graph *graph);
@@ -72,43 +73,34 @@ struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgp
 
 /* A new node; takes `work` over (also when it fails). NULL: no memory. */
 struct vgpu_node *vgpu_graph_add(struct vgpu_driver *driver, struct vgpu_graph *graph,
-                                 struct vgpu_node *const *dependencies, size_t count, struct vgpu_work *work);
+                                 const struct vgpu_links *dependencies, struct vgpu_work *work);
+
+/* `to` becomes a copy; gets what it has not yet; loses its memory. False: no memory. */
+bool vgpu_links_copy(struct vgpu_links *to, const struct vgpu_links *from);
+bool vgpu_links_join(struct vgpu_links *to, const struct vgpu_links *more);
+void vgpu_links_free(struct vgpu_links *links);
+/* Takes a node out of links that are not only read; false: it was not there. */
+bool vgpu_links_remove(struct vgpu_links *links, const struct vgpu_node *node);
+/* Place of a node in links; their count: not there. */
+size_t vgpu_links_place(const struct vgpu_links *links, const struct vgpu_node *node);
 
 bool vgpu_work_copy(struct vgpu_work *to, const struct vgpu_work *from);
 void vgpu_work_free(struct vgpu_work *work);
 /* A frame; false: no memory. */
 bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size);
+/* From parameters as the program gave them. A CUresult; on failure there is nothing to free. */
+int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *params, struct vgpu_work *work);
 
 /* Nodes in an order that keeps the dependencies, for free(); NULL: no memory, or a circle. */
 struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph);
 
 struct vgpu_graph *vgpu_graph_find(struct vgpu_driver *driver, const void *handle);
 struct vgpu_node *vgpu_node_find(struct vgpu_driver *driver, const void *handle);
+struct vgpu_node *vgpu_node_of_kind(struct vgpu_driver *driver, const void *handle, enum vgpu_node_kind kind);
 
 /* New work for an executable's node; takes it over. A CUresult. */
 int vgpu_exec_set(struct vgpu_driver *driver, void *exec, const struct vgpu_node *node,
                   struct vgpu_work *work);
-
-/* ---- capture ------------------------------------------------------------- */
-
-/*
- * A call that is about to be sent. True: it was captured, *result is its result. `bulk` of a copy is the
- * program's own memory.
- */
-bool vgpu_capture_post(struct vgpu_driver *driver, uint32_t opcode, const void *body, uint32_t body_size,
-                       const void *bulk, uint32_t bulk_size, int *result);
-/* Likewise for one that waits: a copy to `into` is captured, anything else is not allowed. */
-bool vgpu_capture_ask(struct vgpu_driver *driver, uint32_t opcode, const void *body, uint32_t body_size,
-                      void *into, uint32_t into_size, int *result);
-/* A host function on a stream that captures. */
-bool vgpu_capture_function(struct vgpu_driver *driver, struct vgpu_stream *stream, void (*function)(void *),
-                           void *data, int *result);
-/* True if the stream, as frames name it, captures. */
-bool vgpu_capture_on(struct vgpu_driver *driver, uint64_t stream);
-/* A call that a stream must not see while it captures: true then, the capture is spoilt, *result says so. */
-bool vgpu_capture_forbids(struct vgpu_driver *driver, const struct vgpu_stream *stream, int *result);
-/* CUstreamCaptureStatus of a stream. */
-int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cuda_api.h"
-#include "guest/cuda/graph.h"
+#include "guest/cuda/capture.h"
 
 #define LEGACY_STREAMS 2u /* numbers 0 and 1 */
 

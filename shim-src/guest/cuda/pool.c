@@ -10,7 +10,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
-#include "guest/cuda/graph.h"
+#include "guest/cuda/capture.h"
 
 #define PEER_ACCESS_UNSUPPORTED 217
 #define POOLS_SUPPORTED 115 /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */

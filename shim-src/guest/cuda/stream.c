@@ -3,7 +3,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
-#include "guest/cuda/graph.h"
+#include "guest/cuda/capture.h"
 
 static bool is_default(const struct vgpu_stream *stream) {
   return stream == NULL || stream == VGPU_STREAM_LEGACY || stream == VGPU_STREAM_PER_THREAD;

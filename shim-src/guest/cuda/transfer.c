@@ -10,7 +10,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
-#include "guest/cuda/graph.h"
+#include "guest/cuda/capture.h"
 
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async) {
   int result;

@@ -1,0 +1,100 @@
+/* What the API says a node does, as its structures lie in memory. */
+#ifndef VGPU_GUEST_CUDA_NODE_PARAMS_H
+#define VGPU_GUEST_CUDA_NODE_PARAMS_H
+
+#include "guest/cuda/code.h"
+
+/* CUgraphNodeType. */
+enum vgpu_node_kind {
+  VGPU_NODE_KERNEL = 0,
+  VGPU_NODE_MEMCPY = 1,
+  VGPU_NODE_MEMSET = 2,
+  VGPU_NODE_HOST = 3,
+  VGPU_NODE_GRAPH = 4,
+  VGPU_NODE_EMPTY = 5,
+  VGPU_NODE_WAIT = 6,
+  VGPU_NODE_RECORD = 7,
+};
+
+/* CUDA_KERNEL_NODE_PARAMS: version 1 ends before `kernel`. */
+struct vgpu_kernel_params {
+  void *function;
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared;
+  void **parameters;
+  void **extra;
+  void *kernel;
+  struct vgpu_context *context;
+};
+#define VGPU_KERNEL_PARAMS_V1 56u
+
+/* CUDA_MEMSET_NODE_PARAMS: version 1 ends before `context`. */
+struct vgpu_memset_params {
+  uint64_t destination;
+  size_t pitch;
+  uint32_t value;
+  uint32_t element;
+  size_t width;
+  size_t height;
+  struct vgpu_context *context;
+};
+#define VGPU_MEMSET_PARAMS_V1 40u
+
+struct vgpu_host_params {
+  void (*function)(void *data);
+  void *data;
+};
+
+/* One side of CUDA_MEMCPY3D, and the whole. */
+struct vgpu_copy_side {
+  size_t x, y, z, level;
+  uint32_t type; /* CUmemorytype */
+  void *host;
+  uint64_t device;
+  void *array;
+  void *reserved;
+  size_t pitch, height;
+};
+struct vgpu_copy_params {
+  struct vgpu_copy_side source, destination;
+  size_t width, height, depth;
+};
+
+/* CUDA_MEMCPY_NODE_PARAMS */
+struct vgpu_copy_node_params {
+  int32_t flags;
+  int32_t reserved;
+  struct vgpu_context *context;
+  struct vgpu_copy_params copy;
+};
+
+/* CUDA_CHILD_GRAPH_NODE_PARAMS */
+struct vgpu_child_params {
+  void *graph;
+  int32_t ownership;
+};
+
+/* CUgraphNodeParams */
+struct vgpu_node_params {
+  int32_t type;
+  int32_t reserved[3];
+  union {
+    unsigned char bytes[232];
+    struct vgpu_kernel_params kernel;
+    struct vgpu_copy_node_params copy;
+    struct vgpu_memset_params memset;
+    struct vgpu_host_params host;
+    struct vgpu_child_params child;
+    struct vgpu_event *event;
+  } of;
+  int64_t reserved_too;
+};
+
+_Static_assert(sizeof(struct vgpu_kernel_params) == 72, "CUDA_KERNEL_NODE_PARAMS");
+_Static_assert(sizeof(struct vgpu_memset_params) == 48, "CUDA_MEMSET_NODE_PARAMS");
+_Static_assert(sizeof(struct vgpu_copy_params) == 200, "CUDA_MEMCPY3D");
+_Static_assert(sizeof(struct vgpu_copy_node_params) == 216, "CUDA_MEMCPY_NODE_PARAMS");
+_Static_assert(sizeof(struct vgpu_node_params) == 256, "CUgraphNodeParams");
+
+#endif

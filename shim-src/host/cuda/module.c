@@ -285,59 +285,49 @@ int32_t vgpu_real_cuLibraryGetKernel(struct vgpu_worker *worker,
   return result;
 }
 
-/* Names from the `first` on, each zero-terminated, as many as fit. `list` has `total` functions or kernels.
- */
-static void tell_names(const struct vgpu_real_api *api, void *const *list, bool kernels, uint32_t first,
-                       uint32_t total, uint32_t *count, struct vgpu_bulk *bulk) {
-  for (uint32_t i = first; i < total; i++) {
+/* Of a module's functions or a library's kernels the names from the `first` on, each zero-terminated, as many
+ * as fit; and how many there are. */
+static int32_t tell_names(struct vgpu_worker *worker, uint64_t number, bool kernels, uint32_t first,
+                          uint32_t *total, uint32_t *count, struct vgpu_bulk *bulk) {
+  struct vgpu_real *real;
+  void *owner;
+  int32_t result =
+      find_object(worker, number, kernels ? VGPU_HANDLE_LIBRARY : VGPU_HANDLE_MODULE, &real, &owner);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  const struct vgpu_real_api *api = &real->api;
+  result = kernels ? VGPU_REAL(api, cuLibraryGetKernelCount, total, owner)
+                   : VGPU_REAL(api, cuModuleGetFunctionCount, total, owner);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  void **list = calloc((size_t)*total + 1, sizeof *list);
+  if (list == NULL) return VGPU_REAL_OUT_OF_MEMORY;
+  result = kernels ? VGPU_REAL(api, cuLibraryEnumerateKernels, list, *total, owner)
+                   : VGPU_REAL(api, cuModuleEnumerateFunctions, list, *total, owner);
+  for (uint32_t i = first; result == VGPU_REAL_SUCCESS && i < *total; i++) {
     const char *name = NULL;
-    int result = kernels ? VGPU_REAL(api, cuKernelGetName, &name, list[i])
-                         : VGPU_REAL(api, cuFuncGetName, &name, list[i]);
-    if (result != VGPU_REAL_SUCCESS || name == NULL) return;
-    size_t length = strlen(name) + 1;
-    if (length > bulk->out_capacity - bulk->out_size) return;
+    int told = kernels ? VGPU_REAL(api, cuKernelGetName, &name, list[i])
+                       : VGPU_REAL(api, cuFuncGetName, &name, list[i]);
+    size_t length = told == VGPU_REAL_SUCCESS && name != NULL ? strlen(name) + 1 : 0;
+    if (length == 0 || length > bulk->out_capacity - bulk->out_size) break;
     memcpy(bulk->out + bulk->out_size, name, length);
     bulk->out_size += (uint32_t)length;
     (*count)++;
   }
+  free(list);
+  return result;
 }
 
 int32_t vgpu_real_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
                                              const struct vgpu_send_cuModuleEnumerateFunctions *send,
                                              struct vgpu_reply_cuModuleEnumerateFunctions *reply,
                                              struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
-  void *module;
-  int32_t result = find_object(worker, send->module, VGPU_HANDLE_MODULE, &real, &module);
-  if (result == VGPU_REAL_SUCCESS)
-    result = VGPU_REAL(&real->api, cuModuleGetFunctionCount, &reply->total, module);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  void **list = calloc((size_t)reply->total + 1, sizeof *list);
-  if (list == NULL) return VGPU_REAL_OUT_OF_MEMORY;
-  result = VGPU_REAL(&real->api, cuModuleEnumerateFunctions, list, reply->total, module);
-  if (result == VGPU_REAL_SUCCESS)
-    tell_names(&real->api, list, false, send->first, reply->total, &reply->count, bulk);
-  free(list);
-  return result;
+  return tell_names(worker, send->module, false, send->first, &reply->total, &reply->count, bulk);
 }
 
 int32_t vgpu_real_cuLibraryEnumerateKernels(struct vgpu_worker *worker,
                                             const struct vgpu_send_cuLibraryEnumerateKernels *send,
                                             struct vgpu_reply_cuLibraryEnumerateKernels *reply,
                                             struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
-  void *library;
-  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &real, &library);
-  if (result == VGPU_REAL_SUCCESS)
-    result = VGPU_REAL(&real->api, cuLibraryGetKernelCount, &reply->total, library);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  void **list = calloc((size_t)reply->total + 1, sizeof *list);
-  if (list == NULL) return VGPU_REAL_OUT_OF_MEMORY;
-  result = VGPU_REAL(&real->api, cuLibraryEnumerateKernels, list, reply->total, library);
-  if (result == VGPU_REAL_SUCCESS)
-    tell_names(&real->api, list, true, send->first, reply->total, &reply->count, bulk);
-  free(list);
-  return result;
+  return tell_names(worker, send->library, true, send->first, &reply->total, &reply->count, bulk);
 }
 
 int32_t vgpu_real_cuLibraryGetModule(struct vgpu_worker *worker,

@@ -1,20 +1,6 @@
-import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import path from 'node:path';
-import { after, before, describe, it } from 'node:test';
-import {
-  builtFile,
-  type Host,
-  SHIM,
-  scratchDirectory,
-  sessionsNow,
-  startChain,
-  startHost,
-  until,
-} from './shim_host.js';
+import { type CasePrograms, describeCases } from './case_programs.js';
 
-/** Programs under test/shim/programs and their cases, each a process of its own. */
-const PROGRAMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+const PROGRAMS: CasePrograms = {
   stream_calls: {
     properties: 'streams say what they were made with and know handles that are none',
     attributes: 'streams keep their attributes',
@@ -57,69 +43,4 @@ const PROGRAMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   },
 };
 
-const PORT = 41_000 + (process.pid % 4_000);
-
-interface Ended {
-  readonly code: number | null;
-  readonly signal: NodeJS.Signals | null;
-  readonly output: string;
-}
-
-function run(
-  program: string,
-  name: string,
-  host: Host,
-  more: Readonly<Record<string, string>>,
-): Promise<Ended> {
-  const { VGPU_LOG: _log, CUDA_VISIBLE_DEVICES: _visible, ...clean } = process.env;
-  const child = spawn(builtFile(path.join('programs', program)), [name], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...clean, LD_LIBRARY_PATH: SHIM, VGPU_HOST: host.address, ...more },
-    timeout: 30_000,
-    killSignal: 'SIGKILL',
-  });
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.on('data', (chunk: Buffer) => {
-      output += chunk.toString();
-    });
-  }
-  return new Promise((resolve) => child.once('close', (code, signal) => resolve({ code, signal, output })));
-}
-
-for (const transport of ['unix', 'unix without a ring', 'tcp', 'chain'] as const) {
-  describe(
-    transport === 'chain'
-      ? 'memory and streams with --device cuda over our own library'
-      : `memory and streams over ${transport}`,
-    () => {
-      const scratch = scratchDirectory();
-      let host: Host;
-
-      before(async () => {
-        host =
-          transport === 'chain'
-            ? await startChain(scratch.path)
-            : await startHost({
-                listen: transport === 'tcp' ? `tcp:127.0.0.1:${PORT}` : `unix:${scratch.path}/s`,
-              });
-      });
-      after(async () => {
-        await host.stop();
-        scratch.remove();
-      });
-
-      for (const [program, cases] of Object.entries(PROGRAMS)) {
-        for (const [name, sentence] of Object.entries(cases)) {
-          it(sentence, async () => {
-            const more: Record<string, string> =
-              transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : {};
-            assert.deepEqual(await run(program, name, host, more), { code: 0, signal: null, output: '' });
-            await until('the session to end', () => sessionsNow(host) === 0);
-            assert.doesNotMatch(host.log(), /Sanitizer|violation/);
-          });
-        }
-      }
-    },
-  );
-}
+describeCases('memory and streams', PROGRAMS, 41_000 + (process.pid % 4_000));

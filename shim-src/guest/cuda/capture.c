@@ -43,6 +43,12 @@ static bool stream_of_frame(uint32_t opcode, const void *body, uint32_t body_siz
 
 /* The next node of a stream; takes `work` over. */
 static int append(struct vgpu_driver *driver, struct vgpu_captured_stream *stream, struct vgpu_work *work) {
+  for (size_t i = 0; i < stream->tips.count; i++) {
+    int result = vgpu_edge_check(stream->tips.data[i], stream->tips.nodes[i]->work.kind, work->kind);
+    if (result == VGPU_CUDA_SUCCESS) continue;
+    vgpu_work_free(work);
+    return result;
+  }
   struct vgpu_node *node = vgpu_graph_add(driver, stream->capture->graph, &stream->tips, work);
   const struct vgpu_links one = {.nodes = &node, .count = 1};
   if (node != NULL && vgpu_links_copy(&stream->tips, &one)) return VGPU_CUDA_SUCCESS;
@@ -210,6 +216,26 @@ bool vgpu_capture_function(struct vgpu_driver *driver, struct vgpu_stream *handl
     struct vgpu_work work = {
         .kind = VGPU_NODE_HOST, .step = VGPU_STEP_FUNCTION, .function = function, .data = data};
     *result = stream->capture->invalid ? VGPU_CAPTURE_INVALIDATED : append(driver, stream, &work);
+  }
+  pthread_mutex_unlock(&driver->graph_lock);
+  return stream != NULL;
+}
+
+bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *handle,
+                       struct vgpu_node_params *params, int *result) {
+  if (none(driver)) return false;
+  pthread_mutex_lock(&driver->graph_lock);
+  struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(handle));
+  if (stream != NULL && stream->capture->invalid) {
+    *result = VGPU_CAPTURE_INVALIDATED;
+  } else if (stream != NULL) {
+    struct vgpu_node *node = NULL;
+    *result = vgpu_node_add(driver, stream->capture->graph, &stream->tips, params, &node);
+    const struct vgpu_links one = {.nodes = &node, .count = 1};
+    if (*result == VGPU_CUDA_SUCCESS && !vgpu_links_copy(&stream->tips, &one)) {
+      stream->capture->invalid = true;
+      *result = VGPU_CUDA_OUT_OF_MEMORY;
+    }
   }
   pthread_mutex_unlock(&driver->graph_lock);
   return stream != NULL;

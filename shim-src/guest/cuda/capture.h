@@ -20,6 +20,9 @@ bool vgpu_capture_ask(struct vgpu_driver *driver, uint32_t opcode, const void *b
 /* A host function on a stream that captures. */
 bool vgpu_capture_function(struct vgpu_driver *driver, struct vgpu_stream *stream, void (*function)(void *),
                            void *data, int *result);
+/* Work of any other kind on a stream that captures, as the node it becomes; out parameters are filled. */
+bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *stream,
+                       struct vgpu_node_params *params, int *result);
 /* True if the stream, as frames name it, captures. */
 bool vgpu_capture_on(struct vgpu_driver *driver, uint64_t stream);
 /* A call that a stream must not see while it captures: true then, the capture is spoilt, *result says so. */
@@ -30,7 +33,6 @@ int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream
 /* ---- between capture.c and capture_api.c, with graph_lock held ---------------------------------------- */
 
 enum {
-  VGPU_CUDA_ILLEGAL_STATE = 401,
   VGPU_CAPTURE_UNSUPPORTED = 900,
   VGPU_CAPTURE_INVALIDATED = 901,
   VGPU_CAPTURE_MERGE = 902,

@@ -52,6 +52,16 @@ int cuStreamBeginCapture(struct vgpu_stream *hStream) {
   return cuStreamBeginCapture_v2(hStream, VGPU_MODE_GLOBAL);
 }
 
+/* What of a capture shall depend on links: edges are checked once it is known what depends. */
+static int check_tips(struct vgpu_driver *driver, const struct vgpu_graph *graph,
+                      const struct vgpu_links *links) {
+  int result = vgpu_links_check(driver, graph, links);
+  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && links->data != NULL && i < links->count; i++) {
+    result = vgpu_edge_check(links->data[i], links->nodes[i]->work.kind, VGPU_NODE_KERNEL);
+  }
+  return result;
+}
+
 int cuStreamBeginCaptureToGraph(struct vgpu_stream *hStream, void *hGraph, const void **dependencies,
                                 const void *dependencyData, size_t numDependencies, int32_t mode) {
   struct vgpu_driver *driver;
@@ -59,17 +69,15 @@ int cuStreamBeginCaptureToGraph(struct vgpu_stream *hStream, void *hGraph, const
   int result = enter(hStream, &driver, &number);
   if (result != VGPU_CUDA_SUCCESS) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL || mode < VGPU_MODE_GLOBAL || mode > VGPU_MODE_RELAXED ||
-      (numDependencies > 0 && dependencies == NULL)) {
+  const struct vgpu_links tips = {.nodes = (struct vgpu_node **)(uintptr_t)dependencies,
+                                  .data = (uint64_t *)(uintptr_t)dependencyData,
+                                  .count = numDependencies};
+  if (graph == NULL || mode < VGPU_MODE_GLOBAL || mode > VGPU_MODE_RELAXED) {
     return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   }
-  if (dependencyData != NULL) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
-  for (size_t i = 0; i < numDependencies; i++) {
-    struct vgpu_node *node = vgpu_node_find(driver, dependencies[i]);
-    if (node == NULL || node->graph != graph) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
-  }
-  struct vgpu_links tips = {.nodes = (struct vgpu_node **)(uintptr_t)dependencies, .count = numDependencies};
-  return vgpu_graph_leave(driver, begin(driver, number, mode, graph, &tips));
+  result = check_tips(driver, graph, &tips);
+  return vgpu_graph_leave(driver,
+                          result == VGPU_CUDA_SUCCESS ? begin(driver, number, mode, graph, &tips) : result);
 }
 
 /* Whether everything of the capture leads to where its first stream ends. */
@@ -126,10 +134,13 @@ int cuStreamGetCaptureInfo_v3(struct vgpu_stream *hStream, int32_t *captureStatu
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
   *captureStatus_out = vgpu_capture_status_of(stream);
   if (stream == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  for (size_t i = 0; dependencies_out != NULL && edgeData_out == NULL && i < stream->tips.count; i++) {
+    if (stream->tips.data[i] != 0) return vgpu_graph_leave(driver, VGPU_CUDA_LOSSY_QUERY);
+  }
   if (id_out != NULL) *id_out = stream->capture->id;
   if (graph_out != NULL) *graph_out = stream->capture->graph;
   if (dependencies_out != NULL) *dependencies_out = (const void **)(uintptr_t)stream->tips.nodes;
-  if (edgeData_out != NULL) *edgeData_out = NULL;
+  if (edgeData_out != NULL) *edgeData_out = stream->tips.data;
   if (numDependencies_out != NULL) *numDependencies_out = stream->tips.count;
   return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
 }
@@ -145,30 +156,27 @@ int cuStreamGetCaptureInfo(struct vgpu_stream *hStream, int32_t *captureStatus_o
 }
 
 /* Flag 0 adds to what the next node depends on, 1 replaces it. */
-int cuStreamUpdateCaptureDependencies(struct vgpu_stream *hStream, void **dependencies,
-                                      size_t numDependencies, uint32_t flags) {
+int cuStreamUpdateCaptureDependencies_v2(struct vgpu_stream *hStream, void **dependencies,
+                                         const void *dependencyData, size_t numDependencies, uint32_t flags) {
   struct vgpu_driver *driver;
   uint64_t number;
   int result = enter(hStream, &driver, &number);
   if (result != VGPU_CUDA_SUCCESS) return result;
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
-  if (stream == NULL || flags > 1 || (numDependencies > 0 && dependencies == NULL)) {
-    return vgpu_graph_leave(driver, stream == NULL ? VGPU_CUDA_ILLEGAL_STATE : VGPU_CUDA_INVALID_VALUE);
-  }
-  for (size_t i = 0; i < numDependencies; i++) {
-    struct vgpu_node *node = vgpu_node_find(driver, dependencies[i]);
-    if (node == NULL || node->graph != stream->capture->graph)
-      return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
-  }
-  const struct vgpu_links tips = {.nodes = (struct vgpu_node **)dependencies, .count = numDependencies};
+  const struct vgpu_links tips = {.nodes = (struct vgpu_node **)dependencies,
+                                  .data = (uint64_t *)(uintptr_t)dependencyData,
+                                  .count = numDependencies};
+  if (stream == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_ILLEGAL_STATE);
+  if (flags > 1) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  result = check_tips(driver, stream->capture->graph, &tips);
+  if (result != VGPU_CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
   bool done = flags == 1 ? vgpu_links_copy(&stream->tips, &tips) : vgpu_links_join(&stream->tips, &tips);
   return vgpu_graph_leave(driver, done ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY);
 }
 
-int cuStreamUpdateCaptureDependencies_v2(struct vgpu_stream *hStream, void **dependencies,
-                                         const void *dependencyData, size_t numDependencies, uint32_t flags) {
-  if (dependencyData != NULL) return VGPU_CUDA_NOT_SUPPORTED;
-  return cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags);
+int cuStreamUpdateCaptureDependencies(struct vgpu_stream *hStream, void **dependencies,
+                                      size_t numDependencies, uint32_t flags) {
+  return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
 }
 
 /* What a thread may call while something captures: nothing is forbidden here, so it is only kept. */

@@ -3,7 +3,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
-#include "guest/cuda/internal.h"
+#include "guest/cuda/capture.h"
 
 /* The event's number if it lives. */
 static int number_of(struct vgpu_driver **driver, const struct vgpu_event *event, uint64_t *number) {
@@ -61,6 +61,24 @@ int cuEventDestroy(struct vgpu_event *hEvent) {
   return cuEventDestroy_v2(hEvent);
 }
 
+#define EXTERNAL 1u /* CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: a node, where a stream captures */
+
+static int external(struct vgpu_driver *driver, const struct vgpu_stream *stream, struct vgpu_event *event,
+                    enum vgpu_node_kind kind) {
+  int result;
+  struct vgpu_node_params params = {.type = (int32_t)kind, .of.event = event};
+  return vgpu_capture_node(driver, stream, &params, &result) ? result : VGPU_CUDA_INVALID_VALUE;
+}
+
+void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream) {
+  pthread_mutex_lock(&driver->lock);
+  if (vgpu_objects_has(&driver->objects, event, VGPU_OBJECT_EVENT)) {
+    __atomic_store_n(&event->stream, stream, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&event->records, 1, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&driver->lock);
+}
+
 int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStream, uint32_t flags) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuEventRecordWithFlags send = {.flags = flags};
@@ -68,7 +86,8 @@ int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStrea
   if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
   if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != VGPU_CUDA_SUCCESS) return result;
-  if (flags != 0) return VGPU_CUDA_INVALID_VALUE; /* 1, external, is for streams that capture */
+  if (flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_RECORD);
+  if (flags != 0) return VGPU_CUDA_INVALID_VALUE;
   result = vgpu_cuda_post(VGPU_OP_cuEventRecordWithFlags, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, send.stream, __ATOMIC_RELAXED);
   __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);
@@ -86,6 +105,7 @@ int cuStreamWaitEvent(struct vgpu_stream *hStream, struct vgpu_event *hEvent, ui
   if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
   if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != VGPU_CUDA_SUCCESS) return result;
+  if (Flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_WAIT);
   if (Flags != 0) return VGPU_CUDA_INVALID_VALUE;
   return vgpu_cuda_post(VGPU_OP_cuStreamWaitEvent, &send, sizeof send, NULL, 0);
 }

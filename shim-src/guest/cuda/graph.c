@@ -11,6 +11,15 @@ void vgpu_work_free(struct vgpu_work *work) {
   work->bytes = NULL;
 }
 
+size_t vgpu_work_frame_bytes(const struct vgpu_work *work) {
+  return (size_t)work->frames * work->body_size + work->bulk_size;
+}
+
+size_t vgpu_work_bytes(const struct vgpu_work *work) {
+  size_t frames = vgpu_work_frame_bytes(work);
+  return work->kept_size == 0 ? frames : ((frames + 7) & ~(size_t)7) + work->kept_size;
+}
+
 bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size) {
   unsigned char *bytes = malloc((size_t)body_size + bulk_size + 1);
@@ -19,6 +28,7 @@ bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, 
   if (bulk_size > 0) memcpy(bytes + body_size, bulk, bulk_size);
   work->step = VGPU_STEP_FRAME;
   work->opcode = opcode;
+  work->frames = 1;
   work->body_size = body_size;
   work->bulk_size = bulk_size;
   work->bytes = bytes;
@@ -28,9 +38,8 @@ bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, 
 bool vgpu_work_copy(struct vgpu_work *to, const struct vgpu_work *from) {
   *to = *from;
   if (from->bytes == NULL) return true;
-  size_t size = (size_t)from->body_size + from->bulk_size;
-  to->bytes = malloc(size + 1);
-  if (to->bytes != NULL) memcpy(to->bytes, from->bytes, size);
+  to->bytes = malloc(vgpu_work_bytes(from) + 1);
+  if (to->bytes != NULL) memcpy(to->bytes, from->bytes, vgpu_work_bytes(from));
   return to->bytes != NULL;
 }
 

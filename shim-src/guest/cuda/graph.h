@@ -25,7 +25,9 @@ struct vgpu_work {
   uint32_t opcode; /* frame */
   uint32_t body_size;
   uint32_t bulk_size;
-  unsigned char *bytes; /* body, then bulk */
+  uint32_t frames;      /* as many bodies, where one node is several calls; those have no bulk */
+  uint32_t kept_size;   /* behind the frames, at a multiple of 8: what the node is described with */
+  unsigned char *bytes; /* body, then bulk, then what is kept */
   void *host;           /* copies: the program's memory */
   uint64_t device;
   size_t size;
@@ -35,6 +37,7 @@ struct vgpu_work {
   union {       /* as the program gave it; all zero when the node was captured */
     struct vgpu_copy_params copy;
     struct vgpu_memset_params memset;
+    struct vgpu_memory_ops_params memory_ops;
   } given;
 };
 
@@ -89,8 +92,28 @@ void vgpu_work_free(struct vgpu_work *work);
 /* A frame; false: no memory. */
 bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size);
+/* Sizes of all frames, and with what is kept behind them. */
+size_t vgpu_work_frame_bytes(const struct vgpu_work *work);
+size_t vgpu_work_bytes(const struct vgpu_work *work);
+/* New work for what another did: of a launch the attributes stay (graph_attribute.c). A CUresult. */
+int vgpu_work_keep_attributes(struct vgpu_work *work, const struct vgpu_work *before);
+bool vgpu_work_cooperative(const struct vgpu_work *work);
+bool vgpu_work_same_context(const struct vgpu_work *a, const struct vgpu_work *b);
 /* From parameters as the program gave them. A CUresult; on failure there is nothing to free. */
 int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *params, struct vgpu_work *work);
+
+/* Likewise, one frame for each operation (memory_op.c). */
+int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_ops_params *params,
+                         struct vgpu_work *work);
+
+/* Same operations on other addresses and values. */
+bool vgpu_memory_ops_alike(const struct vgpu_work *a, const struct vgpu_work *b);
+
+/* A fill or copy as the API describes it, also when it was captured; false: it cannot be described. */
+bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *params);
+bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_copy_params *params);
+/* The function of a kernel's node; NULL: its module is gone. */
+struct vgpu_callable *vgpu_node_callable(struct vgpu_driver *driver, struct vgpu_node *node);
 
 /* Nodes in an order that keeps the dependencies, for free(); NULL: no memory, or a circle. */
 struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph);
@@ -99,8 +122,21 @@ struct vgpu_graph *vgpu_graph_find(struct vgpu_driver *driver, const void *handl
 struct vgpu_node *vgpu_node_find(struct vgpu_driver *driver, const void *handle);
 struct vgpu_node *vgpu_node_of_kind(struct vgpu_driver *driver, const void *handle, enum vgpu_node_kind kind);
 
+/* A node as the API asks for it, at `links`; with graph_lock held. A CUresult. */
+int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const struct vgpu_links *links,
+                  struct vgpu_node_params *params, struct vgpu_node **made);
+
+/* Links as a call gives them: live nodes of the graph, none twice, edges that can be. A CUresult. */
+int vgpu_links_check(struct vgpu_driver *driver, const struct vgpu_graph *graph,
+                     const struct vgpu_links *links);
+/* An edge's data for a node of kind `to`; `CUgraphEdgeData`. */
+int vgpu_edge_check(uint64_t data, enum vgpu_node_kind from, enum vgpu_node_kind to);
+
 /* New work for an executable's node; takes it over. A CUresult. */
 int vgpu_exec_set(struct vgpu_driver *driver, void *exec, const struct vgpu_node *node,
                   struct vgpu_work *work);
+/* Likewise for a child graph's node: what its graph does becomes what another, of the same shape, does. */
+int vgpu_exec_set_child(struct vgpu_driver *driver, void *exec, const struct vgpu_node *node,
+                        const void *graph);
 
 #endif

@@ -34,10 +34,12 @@ static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_
   if (place == NULL) result = VGPU_CUDA_OUT_OF_MEMORY;
   for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < graph->count; i++) {
     struct vgpu_node *node = order[i];
+    size_t first = *count;
     if (node->child != NULL) result = flatten(node->child, nodes, count);
     if (result != VGPU_CUDA_SUCCESS) break;
     struct vgpu_exec_node *made = &nodes[*count];
-    *made = (struct vgpu_exec_node){.origin = node->id, .enabled = true};
+    *made = (struct vgpu_exec_node){
+        .origin = node->id, .node = node, .children = *count - first, .enabled = true};
     const struct vgpu_links *links = &node->dependencies;
     made->before = malloc((links->count + 1) * sizeof *made->before);
     if (made->before == NULL || !vgpu_work_copy(&made->work, &node->work)) {
@@ -60,19 +62,26 @@ static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_
 
 #define ENTRY_BYTES 16u /* opcode, body, bulk, nothing */
 
-size_t vgpu_exec_encoded_size(const struct vgpu_work *work) {
+static size_t entry_size(const struct vgpu_work *work) {
   return ENTRY_BYTES + (((size_t)work->body_size + work->bulk_size + 7) & ~(size_t)7);
+}
+
+size_t vgpu_exec_encoded_size(const struct vgpu_work *work) {
+  return work->frames * entry_size(work);
 }
 
 /* The stream is the launch's: none stands in the frame. */
 void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to) {
   const uint32_t head[4] = {work->opcode, work->body_size, work->bulk_size, 0};
-  memset(to, 0, vgpu_exec_encoded_size(work));
-  memcpy(to, head, sizeof head);
-  memcpy(to + ENTRY_BYTES, work->bytes, (size_t)work->body_size + work->bulk_size);
   uint32_t entry = work->opcode & ~VGPU_OP_RANGE_MASK;
   uint16_t field = entry < VGPU_STREAM_FIELDS ? vgpu_stream_fields[entry] : 0;
-  if (field != 0) memset(to + ENTRY_BYTES + field - 1, 0, sizeof(uint64_t));
+  memset(to, 0, vgpu_exec_encoded_size(work));
+  for (uint32_t i = 0; i < work->frames; i++, to += entry_size(work)) {
+    memcpy(to, head, sizeof head);
+    memcpy(to + ENTRY_BYTES, work->bytes + (size_t)i * work->body_size,
+           (size_t)work->body_size + work->bulk_size);
+    if (field != 0) memset(to + ENTRY_BYTES + field - 1, 0, sizeof(uint64_t));
+  }
 }
 
 /* Sends nodes [first, end) of one segment, as many at a time as a frame holds. */
@@ -110,6 +119,9 @@ static uint64_t next_number(struct vgpu_driver *driver) {
 static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
   unsigned char *bulk = malloc(VGPU_BULK_MAX);
   exec->steps = calloc(exec->count + 1, sizeof *exec->steps);
+  for (size_t i = 0; i < exec->count; i++) {
+    exec->records = exec->records || exec->nodes[i].work.kind == VGPU_NODE_RECORD;
+  }
   int result = bulk == NULL || exec->steps == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
   for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < exec->count;) {
     struct vgpu_exec_node *node = &exec->nodes[i];
@@ -129,7 +141,8 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     for (; end < exec->count && exec->nodes[end].work.step <= VGPU_STEP_FRAME; end++) {
       if (exec->nodes[end].work.step == VGPU_STEP_NONE) continue;
       exec->nodes[end].segment = step->segment;
-      exec->nodes[end].index = index++;
+      exec->nodes[end].index = index;
+      index += exec->nodes[end].work.frames;
     }
     result = send_nodes(exec, step->segment, i, end, bulk);
     struct vgpu_send_cuGraphInstantiateWithFlags send = {

@@ -6,11 +6,13 @@
 
 struct vgpu_exec_node {
   uint64_t origin; /* id of the graph's node */
+  void *node;      /* its handle, to name it: it may be gone */
+  size_t children; /* as many before it in the list are its child graph's */
   struct vgpu_work work;
   size_t *before; /* places of what it depends on */
   size_t before_count;
   uint64_t segment; /* at the host; 0: done here, or nothing to do */
-  uint32_t index;   /* in the segment */
+  uint32_t index;   /* of its first frame, in the segment */
   bool enabled;
 };
 
@@ -27,6 +29,7 @@ struct vgpu_exec {
   size_t step_count;
   uint64_t context;
   uint64_t flags;
+  bool records; /* some node records an event */
 };
 
 /* With graph_lock held. */

@@ -52,6 +52,10 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
       result = vgpu_cuda_post(VGPU_OP_cuGraphLaunch, &send, sizeof send, NULL, 0);
     }
   }
+  for (size_t i = 0; exec->records && i < exec->count; i++) {
+    if (exec->nodes[i].work.kind != VGPU_NODE_RECORD) continue;
+    vgpu_event_recorded(driver, exec->nodes[i].work.handle, send.stream);
+  }
   return result;
 }
 

@@ -24,7 +24,10 @@ static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_para
   for (int i = 0; i < 3; i++) {
     if (params->grid[i] == 0 || params->block[i] == 0) return VGPU_CUDA_INVALID_VALUE;
   }
-  int result = vgpu_launch_place(driver, callable, NULL, &send.context, &send.stream);
+  /* A function runs in its module's context, a kernel in the one that is named. */
+  int result = params->context != NULL && callable->module == NULL
+                   ? vgpu_cuda_context_given(driver, params->context, &send.context)
+                   : vgpu_launch_place(driver, callable, NULL, &send.context, &send.stream);
   if (result != VGPU_CUDA_SUCCESS) return result;
   unsigned char *block = malloc((size_t)callable->parameter_bytes + 1);
   if (block == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
@@ -53,7 +56,7 @@ static int memset_work(struct vgpu_driver *driver, const struct vgpu_memset_para
     return VGPU_CUDA_INVALID_VALUE;
   }
   if (!vgpu_regions_is_device(&driver->regions, params->destination, span)) return VGPU_CUDA_INVALID_VALUE;
-  int result = vgpu_cuda_context_number(&context);
+  int result = vgpu_cuda_context_given(driver, params->context, &context);
   if (result != VGPU_CUDA_SUCCESS) return result;
   const struct vgpu_send_cuMemsetD8Async row = {
       .context = context, .destination = params->destination, .count = params->width, .value = params->value};
@@ -97,29 +100,32 @@ static bool side_start(struct vgpu_driver *driver, const struct vgpu_copy_side *
   return true;
 }
 
-static int copy_work(struct vgpu_driver *driver, const struct vgpu_copy_params *params,
+static int copy_work(struct vgpu_driver *driver, const struct vgpu_copy_node_params *node,
                      struct vgpu_work *work) {
+  const struct vgpu_copy_params *params = &node->copy;
   bool to_device, from_device;
-  uint64_t to, from;
+  uint64_t to, from, context = 0;
+  if (node->flags != 0 || node->reserved != 0) return VGPU_CUDA_INVALID_VALUE;
+  int result = vgpu_cuda_context_given(driver, node->context, &context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
   if (params->width == 0 || params->height == 0 || params->depth == 0) return VGPU_CUDA_INVALID_VALUE;
   *work = (struct vgpu_work){.kind = VGPU_NODE_MEMCPY, .step = VGPU_STEP_BOX, .size = params->width};
   work->given.copy = *params;
-  if (params->height != 1 || params->depth != 1 || params->source.y != 0 || params->source.z != 0 ||
-      params->destination.y != 0 || params->destination.z != 0) {
-    return VGPU_CUDA_SUCCESS;
-  }
   if (!side_start(driver, &params->source, &from_device, &from) ||
       !side_start(driver, &params->destination, &to_device, &to)) {
     return VGPU_CUDA_NOT_SUPPORTED; /* an array */
+  }
+  if (params->height != 1 || params->depth != 1 || params->source.y != 0 || params->source.z != 0 ||
+      params->destination.y != 0 || params->destination.z != 0) {
+    return VGPU_CUDA_SUCCESS;
   }
   if ((to_device && !vgpu_regions_is_device(&driver->regions, to, params->width)) ||
       (from_device && !vgpu_regions_is_device(&driver->regions, from, params->width))) {
     return VGPU_CUDA_INVALID_VALUE;
   }
   if (to_device && from_device) {
-    struct vgpu_send_cuMemcpyDtoDAsync_v2 send = {.destination = to, .source = from, .bytes = params->width};
-    int result = vgpu_cuda_context_number(&send.context);
-    if (result != VGPU_CUDA_SUCCESS) return result;
+    const struct vgpu_send_cuMemcpyDtoDAsync_v2 send = {
+        .context = context, .destination = to, .source = from, .bytes = params->width};
     return vgpu_work_frame(work, VGPU_OP_cuMemcpyDtoDAsync_v2, &send, sizeof send, NULL, 0)
                ? VGPU_CUDA_SUCCESS
                : VGPU_CUDA_OUT_OF_MEMORY;
@@ -166,7 +172,7 @@ int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *pa
       result = kernel_work(driver, &params->of.kernel, work);
       break;
     case VGPU_NODE_MEMCPY:
-      result = copy_work(driver, &params->of.copy.copy, work);
+      result = copy_work(driver, &params->of.copy, work);
       break;
     case VGPU_NODE_MEMSET:
       result = memset_work(driver, &params->of.memset, work);
@@ -181,8 +187,12 @@ int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *pa
     case VGPU_NODE_WAIT:
       result = event_work(driver, params->of.event, params->type == VGPU_NODE_RECORD, work);
       break;
+    case VGPU_NODE_MEMORY_OPS:
+      result = vgpu_work_memory_ops(driver, &params->of.memory_ops, work);
+      break;
     default:
-      result = VGPU_CUDA_NOT_SUPPORTED;
+      result = params->type >= 0 && params->type <= VGPU_NODE_LAST ? VGPU_CUDA_NOT_SUPPORTED
+                                                                   : VGPU_CUDA_INVALID_VALUE;
   }
   if (result != VGPU_CUDA_SUCCESS) vgpu_work_free(work);
   return result;

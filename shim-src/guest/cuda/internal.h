@@ -155,6 +155,9 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                               uint64_t *context);
 
+/* A graph that was launched on a stream has recorded the event, if it lives. */
+void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream);
+
 /* Asks the host to wait for a stream, as its numbers travel; brings what was read back on it. */
 int vgpu_cuda_wait_stream(struct vgpu_driver *driver, uint64_t context, uint64_t stream);
 

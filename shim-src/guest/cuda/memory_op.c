@@ -1,28 +1,17 @@
-/* Streams that wait for a value in device memory, or write one. */
+/* Streams and nodes that wait for a value in device memory, or write one. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
-#include "guest/cuda/internal.h"
+#include "guest/cuda/capture.h"
 
 /* CUstreamBatchMemOpType */
 enum { WAIT_32 = 1, WRITE_32 = 2, FLUSH_REMOTE = 3, WAIT_64 = 4, WRITE_64 = 5, BARRIER = 6 };
 #define WAIT_FLUSH (1u << 30)
 #define MOST_OPERATIONS 256u
 
-/* CUstreamBatchMemOpParams: 48 bytes; the flags of a barrier lie where others have nothing. */
-struct operation {
-  uint32_t type;
-  uint32_t barrier_flags;
-  uint64_t address;
-  uint64_t value;
-  uint32_t flags;
-  uint32_t unused;
-  uint64_t rest[2];
-};
-_Static_assert(sizeof(struct operation) == 48, "CUstreamBatchMemOpParams");
-
-static int check(struct vgpu_driver *driver, const struct operation *operation) {
+static int check(struct vgpu_driver *driver, const struct vgpu_memory_operation *operation) {
   switch (operation->type) {
     case WAIT_32:
     case WAIT_64:
@@ -46,28 +35,80 @@ static int check(struct vgpu_driver *driver, const struct operation *operation) 
              : VGPU_CUDA_INVALID_VALUE;
 }
 
-static int carry_out(struct vgpu_stream *stream, const struct operation *operations, uint32_t count) {
+/* As it travels. */
+static struct vgpu_send_memory_op frame_of(const struct vgpu_memory_operation *operation, uint64_t context) {
+  bool narrow = operation->type == WAIT_32 || operation->type == WRITE_32;
+  return (struct vgpu_send_memory_op){.context = context,
+                                      .address = operation->address,
+                                      .value = narrow ? (uint32_t)operation->value : operation->value,
+                                      .operation = operation->type,
+                                      .flags = operation->flags};
+}
+
+int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_ops_params *params,
+                         struct vgpu_work *work) {
+  uint64_t context = 0;
+  uint32_t count = params->count;
+  if (count == 0 || count > MOST_OPERATIONS || params->operations == NULL || params->flags != 0) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  int result = vgpu_cuda_context_given(driver, params->context, &context);
+  for (uint32_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+    result = check(driver, &params->operations[i]);
+  }
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  *work = (struct vgpu_work){.kind = VGPU_NODE_MEMORY_OPS,
+                             .step = VGPU_STEP_FRAME,
+                             .opcode = VGPU_OP_memory_op,
+                             .body_size = sizeof(struct vgpu_send_memory_op),
+                             .frames = count,
+                             .kept_size = count * (uint32_t)sizeof *params->operations,
+                             .given.memory_ops = *params};
+  work->bytes = malloc(vgpu_work_bytes(work));
+  if (work->bytes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  for (uint32_t i = 0; i < count; i++) {
+    const struct vgpu_send_memory_op send = frame_of(&params->operations[i], context);
+    memcpy(work->bytes + i * sizeof send, &send, sizeof send);
+  }
+  memcpy(work->bytes + vgpu_work_bytes(work) - work->kept_size, params->operations, work->kept_size);
+  return VGPU_CUDA_SUCCESS;
+}
+
+bool vgpu_memory_ops_alike(const struct vgpu_work *a, const struct vgpu_work *b) {
+  struct vgpu_send_memory_op old, new;
+  for (uint32_t i = 0; i < a->frames; i++) {
+    memcpy(&old, a->bytes + i * sizeof old, sizeof old);
+    memcpy(&new, b->bytes + i * sizeof new, sizeof new);
+    bool waits = old.operation == WAIT_32 || old.operation == WAIT_64;
+    if (old.operation != new.operation || old.context != new.context) return false;
+    if (!waits && old.flags != new.flags) return false;
+  }
+  return true;
+}
+
+static int carry_out(struct vgpu_stream *stream, struct vgpu_memory_operation *operations, uint32_t count) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  struct vgpu_send_memory_op send = {0};
-  result = vgpu_cuda_context_number(&send.context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, stream, &send.stream);
+  uint64_t context = 0, number = 0;
+  result = vgpu_cuda_context_number(&context);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, stream, &number);
   /* All are looked at before one is sent. */
   for (uint32_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) result = check(driver, &operations[i]);
+  if (result != VGPU_CUDA_SUCCESS || count == 0) return result;
+  struct vgpu_node_params node = {.type = VGPU_NODE_MEMORY_OPS,
+                                  .of.memory_ops = {.count = count, .operations = operations}};
+  if (vgpu_capture_node(driver, stream, &node, &result)) return result;
   for (uint32_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
-    send.operation = operations[i].type;
-    send.address = operations[i].address;
-    send.value = operations[i].value;
-    send.flags = operations[i].flags;
-    if (send.operation == WAIT_32 || send.operation == WRITE_32) send.value = (uint32_t)send.value;
+    struct vgpu_send_memory_op send = frame_of(&operations[i], context);
+    send.stream = number;
     result = vgpu_cuda_post(VGPU_OP_memory_op, &send, sizeof send, NULL, 0);
   }
   return result;
 }
 
 static int one(struct vgpu_stream *stream, uint32_t type, uint64_t address, uint64_t value, uint32_t flags) {
-  struct operation operation = {.type = type, .address = address, .value = value, .flags = flags};
+  struct vgpu_memory_operation operation = {.type = type, .address = address, .value = value, .flags = flags};
   return carry_out(stream, &operation, 1);
 }
 
@@ -92,7 +133,7 @@ int cuStreamBatchMemOp_v2(struct vgpu_stream *stream, uint32_t count, void *para
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (count > MOST_OPERATIONS || (count > 0 && paramArray == NULL) || flags != 0)
     return VGPU_CUDA_INVALID_VALUE;
-  struct operation operations[MOST_OPERATIONS];
+  struct vgpu_memory_operation operations[MOST_OPERATIONS];
   if (count > 0) memcpy(operations, paramArray, count * sizeof *operations);
   return carry_out(stream, operations, count);
 }

@@ -14,6 +14,8 @@ enum vgpu_node_kind {
   VGPU_NODE_EMPTY = 5,
   VGPU_NODE_WAIT = 6,
   VGPU_NODE_RECORD = 7,
+  VGPU_NODE_MEMORY_OPS = 12,
+  VGPU_NODE_LAST = 13, /* of those that the API knows */
 };
 
 /* CUDA_KERNEL_NODE_PARAMS: version 1 ends before `kernel`. */
@@ -75,6 +77,25 @@ struct vgpu_child_params {
   int32_t ownership;
 };
 
+/* CUstreamBatchMemOpParams; the flags of a barrier lie where others have nothing. */
+struct vgpu_memory_operation {
+  uint32_t type;
+  uint32_t barrier_flags;
+  uint64_t address;
+  uint64_t value;
+  uint32_t flags;
+  uint32_t unused;
+  uint64_t rest[2];
+};
+
+/* CUDA_BATCH_MEM_OP_NODE_PARAMS */
+struct vgpu_memory_ops_params {
+  struct vgpu_context *context;
+  uint32_t count;
+  struct vgpu_memory_operation *operations;
+  uint32_t flags;
+};
+
 /* CUgraphNodeParams */
 struct vgpu_node_params {
   int32_t type;
@@ -87,6 +108,7 @@ struct vgpu_node_params {
     struct vgpu_host_params host;
     struct vgpu_child_params child;
     struct vgpu_event *event;
+    struct vgpu_memory_ops_params memory_ops;
   } of;
   int64_t reserved_too;
 };
@@ -95,6 +117,8 @@ _Static_assert(sizeof(struct vgpu_kernel_params) == 72, "CUDA_KERNEL_NODE_PARAMS
 _Static_assert(sizeof(struct vgpu_memset_params) == 48, "CUDA_MEMSET_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_copy_params) == 200, "CUDA_MEMCPY3D");
 _Static_assert(sizeof(struct vgpu_copy_node_params) == 216, "CUDA_MEMCPY_NODE_PARAMS");
+_Static_assert(sizeof(struct vgpu_memory_operation) == 48, "CUstreamBatchMemOpParams");
+_Static_assert(sizeof(struct vgpu_memory_ops_params) == 32, "CUDA_BATCH_MEM_OP_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_node_params) == 256, "CUgraphNodeParams");
 
 #endif

@@ -20,7 +20,7 @@ enum {
 #define NODES_MAX (1u << 20)
 
 struct graph_frame {
-  const struct vgpu_dispatch_row *row;
+  const struct vgpu_dispatch_row *row; /* NULL: nothing is done in this place */
   uint32_t bulk_size;
   unsigned char *bytes; /* body, then bulk */
 };
@@ -62,6 +62,7 @@ static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bu
 }
 
 static void free_frame(struct vgpu_worker *worker, struct graph_frame *frame) {
+  if (frame->row == NULL) return;
   vgpu_code_give(worker, (uint64_t)frame->row->send_size + frame->bulk_size + sizeof *frame);
   free(frame->bytes);
 }
@@ -138,9 +139,9 @@ int32_t vgpu_host_graph_node_set(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_exec_object *exec = find(worker, send->exec);
   if (exec == NULL) return INVALID_HANDLE;
   if (!exec->ready || send->index >= exec->count) return INVALID_VALUE;
-  struct graph_frame frame;
+  struct graph_frame frame = {0};
   uint32_t at = 0;
-  int32_t result = read_entry(worker, bulk, &at, &frame);
+  int32_t result = bulk->in_size == 0 ? SUCCESS : read_entry(worker, bulk, &at, &frame);
   if (result != SUCCESS) return result;
   free_frame(worker, &exec->frames[send->index]);
   exec->frames[send->index] = frame;
@@ -173,6 +174,7 @@ int32_t vgpu_host_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_se
   int32_t result = SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {
     const struct graph_frame *frame = &exec->frames[i];
+    if (frame->row == NULL) continue;
     _Alignas(8) unsigned char body[VGPU_BODY_MAX];
     memcpy(body, frame->bytes, frame->row->send_size);
     memcpy(body + frame->row->stream, &send->stream, sizeof send->stream);

@@ -289,6 +289,12 @@ describe('a guest that lies about code', () => {
     assert.equal(await deferred(), 1, 'memory that is not there, found when it is launched');
     guest.post(227, words(CONTEXT, exec, 77n));
     assert.equal(await deferred(), 400, 'no such stream');
+    for (let i = 0; i < 2; i++) guest.post(OP.graphNodeSet, words(CONTEXT, exec, 0, 0));
+    guest.post(227, words(CONTEXT, exec, 0n));
+    assert.equal(await deferred(), 0, 'a node replaced by nothing is not done');
+    guest.post(OP.graphNodeSet, words(CONTEXT, exec, 0, 0), node(CUDA | 500, fill));
+    guest.post(227, words(CONTEXT, exec, 0n));
+    assert.equal(await deferred(), 1, 'and is done again when it is back');
     guest.close();
     assert.doesNotMatch(host.log(), /killed by signal/);
   });

@@ -4,8 +4,10 @@
  * every byte; and nothing is lost.
  *
  * The steps are found at run time: agent/apply marks each with a checkpoint, and the agent kills itself there
- * (support/at-checkpoint.ts). Unless VGPU_TEST_LONG=1 the steps that only write our log, backups or state are
- * sampled, and every kill is followed by one of the two commands, in turns. VGPU_TEST_SEED repeats a sample.
+ * (support/at-checkpoint.ts). With VGPU_TEST_LONG=1 every step is killed, followed by install and by uninstall. Unless
+ * so: every second step that the consumer or the loader can see (which half, the seed says), one in twelve of those that
+ * only write our log, backups or state, each followed by one of the two commands. VGPU_TEST_SEED repeats a sample.
+ * No step is ever left out in test/agent/apply/ (kill-everywhere.ts, killed.test.ts), which needs no guest.
  */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -61,12 +63,11 @@ interface Strike {
 }
 
 function strikes(checkpoints: readonly string[]): readonly Strike[] {
-  return checkpoints.flatMap((name, index): readonly Strike[] => {
-    const n = index + 1;
-    if (long) return recoveries.map((next) => ({ n, name, next }));
-    if (!isVisible(name) && below(8) > 0) return [];
-    return [{ n, name, next: recoveries[(n + seed) % 2] ?? 'install' }];
-  });
+  const steps = checkpoints.map((name, index) => ({ n: index + 1, name }));
+  if (long) return steps.flatMap((step) => recoveries.map((next) => ({ ...step, next })));
+  const visible = steps.filter(({ name }) => isVisible(name)).filter((_, index) => (index + seed) % 2 === 0);
+  const others = steps.filter(({ name }) => !isVisible(name) && below(12) === 0);
+  return [...visible, ...others].map((step) => ({ ...step, next: recoveries[below(2)] ?? 'install' }));
 }
 
 /** What a guest looks like before the first install, and after one that nobody disturbed and that ended in GPU mode. */

@@ -2,12 +2,15 @@
  * llama.cpp's real CUDA library with NVIDIA's real runtime and cuBLAS, as node-llama-cpp ships and drives
  * them, on the software device. Kernels are skipped, so what it generates is noise; that it gets there is the
  * test: every call between loading a model and the last token was carried and none was refused.
+ *
+ * In every run: one model with CUDA graphs, and kernels that are refused. With --large: the other kinds of weights,
+ * without graphs, and through a host that is itself a consumer (--device cuda).
  */
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { consume, type Run, repeating, skip, tinyModel } from './llama_process.js';
+import { consume, type Run, repeating, skip, skipLarge, tinyModel } from './llama_process.js';
 import { type Host, scratchDirectory, startChain, startHost, until } from './shim_host.js';
 import type { WeightType } from './support/gguf_blocks.js';
 import type { Order } from './support/llama-consumer.js';
@@ -42,7 +45,7 @@ describe("llama.cpp with NVIDIA's runtime and cuBLAS", { skip, concurrency: fals
   });
 
   for (const type of ['f16', 'q4_0', 'q8_0', 'q4_k'] as const) {
-    it(`loads a ${type} model, prefills and decodes without graphs`, async () => {
+    it(`loads a ${type} model, prefills and decodes without graphs`, { skip: skipLarge }, async () => {
       generated(await consume(host, model(type), ORDER, { GGML_CUDA_DISABLE_GRAPHS: '1' }));
     });
   }
@@ -53,7 +56,7 @@ describe("llama.cpp with NVIDIA's runtime and cuBLAS", { skip, concurrency: fals
     assert.match(run.log, /CUDA Graph id \d+ reused/);
   });
 
-  it('does the same through a host with --device cuda', async () => {
+  it('does the same through a host with --device cuda', { skip: skipLarge }, async () => {
     mkdirSync(path.join(scratch.path, 'c'));
     const chain = await startChain(path.join(scratch.path, 'c'), ['--software-kernels', 'skip']);
     try {

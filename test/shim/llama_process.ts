@@ -1,13 +1,13 @@
 /**
  * Runs llama.cpp's real CUDA library with NVIDIA's real runtime and cuBLAS, as node-llama-cpp ships them, in a
- * process of its own (support/llama-consumer.ts) against a host. All of them are large: scripts/fetch-packages
- * --large.
+ * process of its own (support/llama-consumer.ts) against a host. All of them are large: scripts/test fetches them
+ * where there is room and a network, and runs a short part; `--large` runs all.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { ROOT } from './private_programs.js';
-import { type Host, SHIM } from './shim_host.js';
+import { type Host, SHIM, VARIANT } from './shim_host.js';
 import type { WeightType } from './support/gguf_blocks.js';
 import type { Answer, Order } from './support/llama-consumer.js';
 import { makeGguf } from './support/make-gguf.js';
@@ -21,7 +21,17 @@ const LIBRARIES = ['cudart-12', 'cublas-12'].map((group) =>
 );
 
 /** Why tests that need the packages are skipped; false if they are there. */
-export const skip = missing.length > 0 ? `run scripts/fetch-packages --large (${missing.join(', ')})` : false;
+export const skip = whyNot();
+
+function whyNot(): string | false {
+  if (VARIANT !== 'shim') return 'a program that is not sanitized cannot load a sanitized library';
+  return missing.length > 0 ? `run scripts/fetch-packages ${missing.join(' ')}` : false;
+}
+
+/** Whether all is run, or what is enough to know that it works. */
+export const large = process.env['VGPU_TEST_LARGE'] === '1';
+/** Why a test of the rest is skipped. */
+export const skipLarge = large ? false : 'only with scripts/test --large';
 
 export interface Run {
   readonly code: number | null;

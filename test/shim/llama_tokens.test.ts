@@ -4,15 +4,20 @@
  * that the chosen token is far ahead of the next and that what follows a prompt is known: the two backends round
  * differently, and with random weights the order of two additions would decide. How far, and by how much the
  * backends differ, is printed and bounded.
+ *
+ * In every run: q4_0 with CUDA graphs. With --large: every kind of weights, without graphs, on other GPUs, and what
+ * is refused by name.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { consume, repeating, skip, tinyModel } from './llama_process.js';
+import { consume, large, repeating, skip, skipLarge, tinyModel } from './llama_process.js';
 import { type Host, scratchDirectory, startHost } from './shim_host.js';
 import type { WeightType } from './support/gguf_blocks.js';
 import type { Answer, Order, Result } from './support/llama-consumer.js';
 
 const TYPES = ['f16', 'q4_0', 'q8_0', 'q4_k'] as const;
+/** The one of every run. */
+const SAMPLE: WeightType = 'q4_0';
 const TOKENS = 8;
 const long = process.env['VGPU_TEST_LONG'] === '1';
 /** How many tokens a prompt has, and after how many it begins again. */
@@ -64,7 +69,7 @@ describe('the software device with a real LLM', { skip, concurrency: false }, ()
       listen: `unix:${scratch.path}/r`,
       args: ['--software-kernels', 'refuse'],
     });
-    for (const type of TYPES) {
+    for (const type of large ? TYPES : [SAMPLE]) {
       const run = await consume(refusing, tinyModel(scratch.path, type), order(type, false), {
         GGML_OP_OFFLOAD_MIN_BATCH: '1000000',
       });
@@ -112,12 +117,16 @@ describe('the software device with a real LLM', { skip, concurrency: false }, ()
   };
 
   for (const type of TYPES) {
-    it(`${type}: generates what the CPU backend does, with CUDA graphs`, async (t) => {
+    it(`${type}: generates what the CPU backend does, with CUDA graphs`, {
+      skip: type === SAMPLE ? false : skipLarge,
+    }, async (t) => {
       const log = await same('h100-80gb', type, 16, {}, (line) => t.diagnostic(line));
       assert.match(log, /CUDA Graph id \d+ reused/);
     });
 
-    it(`${type}: generates what the CPU backend does, without CUDA graphs`, async (t) => {
+    it(`${type}: generates what the CPU backend does, without CUDA graphs`, {
+      skip: skipLarge,
+    }, async (t) => {
       const log = await same('h100-80gb', type, 16, { GGML_CUDA_DISABLE_GRAPHS: '1' }, (line) =>
         t.diagnostic(line),
       );
@@ -134,7 +143,7 @@ describe('the software device with a real LLM', { skip, concurrency: false }, ()
   ];
   for (const [profile, types] of others) {
     for (const type of types) {
-      it(`${type}: generates what the CPU backend does on a ${profile}`, async (t) => {
+      it(`${type}: generates what the CPU backend does on a ${profile}`, { skip: skipLarge }, async (t) => {
         await same(profile, type, profile === 'p40' ? 8 : 16, {}, (line) => t.diagnostic(line));
       });
     }
@@ -153,14 +162,18 @@ describe('the software device with a real LLM', { skip, concurrency: false }, ()
     }
   };
 
-  it('refuses f16 with more than 16 tokens at a time, by the name of the cuBLAS kernel', async () => {
+  it('refuses f16 with more than 16 tokens at a time, by the name of the cuBLAS kernel', {
+    skip: skipLarge,
+  }, async () => {
     await refused('f16', {
       gpu: true,
       tasks: [{ prompt: repeating(...LONG), tokens: 1, batch: 256, flashAttention: true }],
     });
   });
 
-  it('refuses a prompt without flash attention, by the name of the cuBLAS kernel', async () => {
+  it('refuses a prompt without flash attention, by the name of the cuBLAS kernel', {
+    skip: skipLarge,
+  }, async () => {
     await refused('q8_0', {
       gpu: true,
       tasks: [{ prompt: repeating(...LONG), tokens: 1, batch: 256, flashAttention: false }],

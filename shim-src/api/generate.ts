@@ -8,6 +8,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { argv, exit, stderr } from 'node:process';
 import { emitCoverage } from './emit-coverage.js';
+import { emitFuzzHeader, emitFuzzTable } from './emit-fuzz.js';
 import {
   checkLibrary,
   emitApi,
@@ -50,6 +51,8 @@ function generate(source: string, output: string, coverage: string | undefined):
     writeFileSync(join(output, `${library.name}_stubs.c`), emitStubs(library));
     writeFileSync(join(output, `${library.name}.map`), emitVersionScript(library));
   }
+  writeFileSync(join(output, 'cuda_fuzz.h'), emitFuzzHeader(cuda));
+  writeFileSync(join(output, 'cuda_fuzz.c'), emitFuzzTable(cuda));
   writeFileSync(join(output, 'cuda_proc.c'), emitProcTable(cuda));
   writeFileSync(join(output, 'cuda_streams.c'), emitStreamFields(cuda));
   writeIfChanged(

@@ -67,14 +67,25 @@ export interface Ended {
 export function runProgram(
   file: string,
   args: readonly string[],
-  options: { readonly env?: Readonly<Record<string, string>>; readonly limit?: number } = {},
+  options: {
+    /** Beside what is in this process's. */
+    readonly env?: Readonly<Record<string, string>>;
+    /** Instead. */
+    readonly only?: Readonly<NodeJS.ProcessEnv>;
+    readonly limit?: number;
+  } = {},
 ): Promise<Ended> {
   const start = performance.now();
   return new Promise((resolve) => {
     const child = execFile(
       file,
       args,
-      { env: { ...process.env, ...options.env }, timeout: options.limit ?? 60_000, killSignal: 'SIGKILL' },
+      {
+        env: options.only ?? { ...process.env, ...options.env },
+        timeout: options.limit ?? 60_000,
+        killSignal: 'SIGKILL',
+        maxBuffer: 1 << 24,
+      },
       (_error, stdout, stderr) => {
         resolve({
           code: child.exitCode,

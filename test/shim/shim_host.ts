@@ -10,12 +10,22 @@ import { ROOT } from './private_programs.js';
 
 export const VARIANT = process.env['VGPU_TEST_SHIM'] ?? 'shim';
 export const SHIM = path.join(ROOT, 'build', VARIANT);
+/** The build of the daemon, when it is another: a library with ThreadSanitizer against a daemon without. */
+const DAEMON = path.join(ROOT, 'build', process.env['VGPU_TEST_DAEMON'] ?? VARIANT);
 export const SHELL = path.join(SHIM, 'programs', 'driver_shell');
 
-export function builtFile(name: string): string {
-  const file = path.join(SHIM, name);
+function there(file: string): string {
   if (!existsSync(file)) throw new Error(`${file} is not there: run scripts/build-shim`);
   return file;
+}
+
+export function builtFile(name: string): string {
+  return there(path.join(SHIM, name));
+}
+
+/** What the host's side is made of. */
+function daemonFile(name: string): string {
+  return there(path.join(DAEMON, name));
 }
 
 /** A directory of one's own; short, because the path of a unix socket may have 107 bytes. */
@@ -82,7 +92,7 @@ function endOf(child: ChildProcess): Promise<number | null> {
 /** Starts vgpu-hostd, --device software unless it says otherwise, and waits until it listens. */
 export async function startHost(options: HostOptions): Promise<Host> {
   const child = spawn(
-    builtFile(options.program ?? 'vgpu-hostd'),
+    daemonFile(options.program ?? 'vgpu-hostd'),
     ['--device', options.device ?? 'software', '--listen', options.listen, ...(options.args ?? [])],
     { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...options.env } },
   );
@@ -122,7 +132,7 @@ export async function startChain(directory: string, args: readonly string[] = []
     const front = await startHost({
       device: 'cuda',
       listen: `unix:${directory}/s`,
-      args: ['--cuda-library', builtFile('libcuda.so.1'), '--nvml-library', builtFile('libnvidia-ml.so.1')],
+      args: ['--cuda-library', daemonFile('libcuda.so.1'), '--nvml-library', daemonFile('libnvidia-ml.so.1')],
       env: { VGPU_HOST: behind.address },
     });
     return {

@@ -3,40 +3,22 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fatBinary } from '../fat_binary.js';
 import { ROOT } from '../private_programs.js';
+import { committed } from './corpus.js';
+import { hostSeeds, ringGuestSeeds, ringHostSeeds } from './seeds_calls.js';
 
-export const FUZZERS = ['host', 'guest', 'image', 'conf', 'profile', 'ptx'] as const;
+export const FUZZERS = [
+  'host',
+  'guest',
+  'ring_host',
+  'ring_guest',
+  'image',
+  'conf',
+  'profile',
+  'ptx',
+] as const;
 export type Fuzzer = (typeof FUZZERS)[number];
 
 const fixture = (name: string): Buffer => readFileSync(path.join(ROOT, 'test/fixtures/code', name));
-
-/** Records of test/shim/fuzz/host.c: a context, memory, a stream and an event, then each call there is. */
-function hostSeeds(): Buffer[] {
-  const api = readFileSync(path.join(ROOT, 'shim-src/api/cuda.api'), 'utf8');
-  const opcodes = new Map(
-    [...api.matchAll(/^(\d{4}) (\w+) /gm)].map(([, number, symbol]) => [symbol ?? '', Number(number)]),
-  );
-  const record = (opcode: number, words: readonly number[], bulk: readonly number[] = []): Buffer =>
-    Buffer.from([opcode & 0xff, opcode >> 8, ...words, bulk.length / 4, ...bulk]);
-  const call = (symbol: string, ...words: number[]): Buffer => record(opcodes.get(symbol) ?? 0, words);
-  const prelude = [
-    Buffer.from([0]),
-    call('cuCtxCreate_v2', 5, 0),
-    call('cuMemAlloc_v2', 5, 0x84),
-    call('cuStreamCreate', 5, 6, 0),
-    call('cuEventCreate', 5, 7, 0),
-  ];
-  const bodies: readonly (readonly number[])[] = [
-    [5, 6, 0x90, 8, 1, 1, 1, 1, 1, 1, 1, 1],
-    [5, 0x90, 0x90, 8, 8, 0, 0, 0, 0, 0, 0, 0],
-    [8, 9, 5, 7, 6, 0xa0, 0, 0, 0, 0, 0, 0],
-  ];
-  return [
-    Buffer.concat([Buffer.from([2]), record(0x8003, [0]), record(0x8004, [0]), record(0x8005, [0])]),
-    ...[...opcodes.values()].flatMap((opcode) =>
-      bodies.map((body) => Buffer.concat([...prelude, record(opcode, body, [1, 2, 3, 4, 5, 6, 7, 8])])),
-    ),
-  ];
-}
 
 function guestSeeds(): Buffer[] {
   // Status, bytes of body, bytes of bulk; then body and bulk.
@@ -91,6 +73,8 @@ function below(directory: string, extension: string): Buffer[] {
 const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
   host: hostSeeds,
   guest: guestSeeds,
+  ring_host: ringHostSeeds,
+  ring_guest: ringGuestSeeds,
   image: imageSeeds,
   conf: () => CONF.map((text) => Buffer.from(text)),
   profile: () => below('profiles/devices', '.json'),
@@ -149,7 +133,7 @@ const WORDS: Readonly<Partial<Record<Fuzzer, readonly string[]>>> = {
   ],
 };
 
-/** Writes the seeds of one fuzzer into its directory, and its dictionary beside; gives both. */
+/** Writes the seeds and the committed corpus of one fuzzer into its directory, and its dictionary beside; gives both. */
 export function writeSeeds(
   fuzzer: Fuzzer,
   directory: string,
@@ -158,6 +142,9 @@ export function writeSeeds(
   mkdirSync(corpus, { recursive: true });
   MAKE[fuzzer]().forEach((bytes, index) => {
     writeFileSync(path.join(corpus, `seed-${String(index).padStart(4, '0')}`), bytes);
+  });
+  committed(fuzzer).forEach((bytes, index) => {
+    writeFileSync(path.join(corpus, `kept-${String(index).padStart(4, '0')}`), bytes);
   });
   const words = WORDS[fuzzer];
   if (words === undefined) return { corpus, options: [] };

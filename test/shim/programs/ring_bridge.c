@@ -156,7 +156,8 @@ static void carry_out(uint32_t command, const unsigned char *bytes, uint32_t len
       vgpu_bell_ring(&bell);
       return;
     case HEAD:
-      __atomic_store_n(&answers->head, rings.replies.position + wide, __ATOMIC_SEQ_CST);
+      wide += __atomic_load_n(&answers->head, __ATOMIC_SEQ_CST); /* the position is the other thread's */
+      __atomic_store_n(&answers->head, wide, __ATOMIC_SEQ_CST);
       return;
     case BELL:
       while (send(host, bytes, length, MSG_NOSIGNAL) < 0 && (errno == EAGAIN || errno == EINTR)) {

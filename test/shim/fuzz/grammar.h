@@ -1,0 +1,53 @@
+/*
+ * What a guest sends, made of a fuzzer's input by the generated grammar (cuda_fuzz.h): sound frames of real
+ * calls with odd contents, or nonsense where the input says so. A record: u16  which call (its place in the
+ * table, or its number in the description when it has one); bit 15: a control call instead, bit 14: flags as
+ * the next byte has them, bit 13: a body of as many words as the next byte says, one value each its fields, a
+ * value each: 00-7f that number, 80-8f a power of 16, 90-9f what calls answered for a field of its kind (of
+ * what begins with hash_: of an image of the tree), a0 all ones, a1 zero, else the next 8 bytes bulk: 00-df
+ * that many times 4 bytes, of the input; e0-ef an image of the tree; f0-ff one call and more behind each
+ * other, as graphs have them
+ */
+#ifndef VGPU_FUZZ_GRAMMAR_H
+#define VGPU_FUZZ_GRAMMAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda_fuzz.h"
+#include "wire/frame.h"
+
+#define FUZZ_KEPT 16u
+
+struct fuzz_source {
+  const uint8_t *at;
+  size_t left;
+};
+
+struct fuzz_guest {
+  struct fuzz_source source;
+  bool nvml;
+  uint64_t sequence; /* of the next frame */
+  uint8_t counts[FUZZ_KINDS];
+  uint64_t known[FUZZ_KINDS][FUZZ_KEPT]; /* what was answered for fields of a kind */
+};
+
+/* Reads the images that VGPU_FUZZ_IMAGES names, with a colon between two; none is right, too. */
+void fuzz_images_load(void);
+
+uint8_t fuzz_byte(struct fuzz_source *source);
+void fuzz_bytes(struct fuzz_source *source, void *to, size_t size); /* zeros where there is no more */
+
+void fuzz_guest_begin(struct fuzz_guest *guest, struct fuzz_source source);
+
+/* The next record as a frame, of VGPU_FRAME_MAX bytes at most; its length, 0: no more. */
+uint32_t fuzz_frame(struct fuzz_guest *guest, unsigned char *frame);
+
+/* The greeting as a frame. */
+uint32_t fuzz_greeting(const struct fuzz_guest *guest, uint32_t features, unsigned char *frame);
+
+/* Remembers what a reply says. */
+void fuzz_answer(struct fuzz_guest *guest, uint32_t opcode, const unsigned char *body, uint32_t size);
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * The host's end of the rings, fuzzed: a real worker whose guest writes to the shared memory what the input
+ * says, when it says (moments.h): indexes, headers, bodies, bulk and areas change between and during any two
+ * reads. A step: 0, 1  a record of grammar.h as a frame, published 2     likewise, published as far as the
+ * next byte says 3     an index or flag    4  bytes of the last frame    5  bytes of an area 6     all
+ * replies are read, and must be sound: the host is ours 7     the guest hangs up
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fuzz/moments.h"
+#include "fuzz/serve.h"
+#include "host/link.h"
+#include "wire/shared.h"
+#include "wire/stream.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *count, char ***words);
+
+#define AREAS 4u
+
+static struct fuzz_guest guest;
+static struct vgpu_rings rings; /* the guest's mapping */
+static struct {
+  unsigned char *memory;
+  size_t bytes;
+} areas[AREAS];
+static uint32_t area_count;
+static uint64_t last; /* where the last frame began */
+static bool spoilt;   /* the guest broke the replies' indexes itself, or what lies there */
+static unsigned char frame_bytes[VGPU_FRAME_MAX];
+static size_t frame_size, frame_at;
+
+static void send_record(bool whole) {
+  uint32_t length = fuzz_frame(&guest, frame_bytes);
+  struct vgpu_ring *ring = &rings.requests;
+  if (length == 0) return;
+  last = ring->position;
+  memcpy(vgpu_ring_at(ring), frame_bytes, length);
+  ring->position += whole ? length : fuzz_byte(&guest.source) * 8u;
+  __atomic_store_n(&ring->control->tail, ring->position, __ATOMIC_SEQ_CST);
+}
+
+/* The replies of an honest host are whole and sound, unless this guest wrote there. */
+static void take_replies(void) {
+  uint32_t there;
+  while (!spoilt && vgpu_ring_available(&rings.replies, &there) == VGPU_RING_READY) {
+    struct vgpu_frame frame;
+    if (there < sizeof frame) abort();
+    memcpy(&frame, vgpu_ring_at(&rings.replies), sizeof frame);
+    if (!vgpu_frame_sound(&frame) || frame.length > there || (frame.flags & VGPU_FLAG_REPLY) == 0) abort();
+    fuzz_answer(&guest, frame.opcode, vgpu_ring_at(&rings.replies) + sizeof frame, frame.body);
+    rings.replies.position += frame.length;
+    __atomic_store_n(&rings.replies.control->head, rings.replies.position, __ATOMIC_SEQ_CST);
+  }
+}
+
+static bool act(uint8_t what) {
+  struct fuzz_source *source = &guest.source;
+  if (rings.base == NULL) return false;
+  switch (what & 7) {
+    case 0:
+    case 1:
+      send_record(true);
+      return true;
+    case 2:
+      send_record(false);
+      return true;
+    case 3:
+      spoilt = true;
+      fuzz_poke_control(source, &rings);
+      return true;
+    case 4:
+      fuzz_poke_bytes(source, rings.requests.bytes, rings.requests.size, last);
+      return true;
+    case 5:
+      if (area_count == 0) return true;
+      uint32_t area = what >> 3 & (AREAS - 1);
+      if (areas[area].memory != NULL && areas[area].bytes >= 4096) {
+        fuzz_poke_bytes(source, areas[area].memory, 4096, 0);
+      }
+      return true;
+    case 6:
+      take_replies();
+      return true;
+    default:
+      return false;
+  }
+}
+
+enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t size, int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame,
+                                                       int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame,
+                                                      const void *body, uint32_t body_size, int passed,
+                                                      int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_stream_pass(int descriptor, int passed, int64_t deadline);
+
+/* The greeting comes over the socket, and is a good one. */
+enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t size, int64_t deadline) {
+  (void)descriptor;
+  (void)deadline;
+  if (size > frame_size - frame_at) return VGPU_STREAM_CLOSED;
+  memcpy(to, frame_bytes + frame_at, size);
+  frame_at += size;
+  return VGPU_STREAM_OK;
+}
+
+enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int64_t deadline) {
+  (void)descriptor;
+  (void)deadline;
+  return size == 0 ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
+}
+
+enum vgpu_stream_result __wrap_vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame,
+                                                       int64_t deadline) {
+  return __wrap_vgpu_stream_read(descriptor, frame, sizeof *frame, deadline);
+}
+
+enum vgpu_stream_result __wrap_vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame,
+                                                      const void *body, uint32_t body_size, int passed,
+                                                      int64_t deadline) {
+  (void)descriptor;
+  (void)deadline;
+  (void)body;
+  if (frame->status != 0 || body_size != sizeof(struct vgpu_welcome) || passed < 0) abort();
+  if (!vgpu_shared_sound(passed, vgpu_rings_bytes(VGPU_RING_BYTES))) abort();
+  if (!__real_vgpu_rings_map(&rings, passed, VGPU_RING_BYTES)) exit(2);
+  return VGPU_STREAM_OK;
+}
+
+void *__real_vgpu_shared_map(int descriptor, uint64_t bytes);
+enum vgpu_stream_result __wrap_vgpu_stream_pass(int descriptor, int passed, int64_t deadline) {
+  (void)descriptor;
+  (void)deadline;
+  off_t bytes = lseek(passed, 0, SEEK_END);
+  if (area_count == AREAS || bytes <= 0) return VGPU_STREAM_OK;
+  areas[area_count].bytes = (size_t)bytes;
+  areas[area_count++].memory = __real_vgpu_shared_map(passed, (uint64_t)bytes);
+  return VGPU_STREAM_OK;
+}
+
+typedef const struct vgpu_dispatch_row *find_row(const void *context, uint32_t opcode);
+bool __real_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                              struct vgpu_request *request, const char **violation);
+bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                              struct vgpu_request *request, const char **violation);
+
+/* What comes out is valid, whatever the guest did: that is all that the rest of the host relies on. */
+bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                              struct vgpu_request *request, const char **violation) {
+  uint64_t expected = link->next_sequence;
+  if (!__real_vgpu_link_receive(link, find, context, request, violation)) return false;
+  const struct vgpu_frame *frame = &request->frame;
+  if (!vgpu_frame_sound(frame) || frame->sequence != expected || request->body != link->in) abort();
+  const unsigned char *ring = link->rings.requests.bytes, *end = ring + 2ull * link->rings.requests.size;
+  bool copied = request->bulk == link->in + frame->body;
+  if (!copied && (request->bulk < ring || request->bulk + frame->bulk > end)) abort();
+  if (!copied && (request->row == NULL || !request->row->raw_in || (frame->flags & VGPU_FLAG_AREA) != 0))
+    abort(); /* looked into where the guest can change it */
+  return true;
+}
+
+int LLVMFuzzerInitialize(int *count, char ***words) {
+  (void)count;
+  (void)words;
+  fuzz_images_load();
+  fuzz_serve_begin();
+  return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  fuzz_guest_begin(&guest, (struct fuzz_source){.at = data, .left = size});
+  guest.sequence = 1;
+  frame_at = 0;
+  frame_size = fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_AREA, frame_bytes);
+  spoilt = false;
+  last = 0;
+  fuzz_moments_begin(&guest.source, act);
+  fuzz_serve(true);
+  fuzz_moments_begin(NULL, NULL);
+  vgpu_rings_unmap(&rings);
+  for (uint32_t i = 0; i < area_count; i++) munmap(areas[i].memory, areas[i].bytes);
+  memset(areas, 0, sizeof areas);
+  area_count = 0;
+  return 0;
+}

@@ -1,0 +1,233 @@
+/** Records of test/shim/fuzz/grammar.h, made from the description itself: every call there is, rightly asked. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { kindOf } from '../../../shim-src/api/emit-fuzz.js';
+import { carriedEntries } from '../../../shim-src/api/emit-wire.js';
+import { parseDescription } from '../../../shim-src/api/parse.js';
+import { ROOT } from '../private_programs.js';
+
+const FILE = path.join(ROOT, 'shim-src/api/cuda.api');
+
+const CALLS = carriedEntries({
+  name: 'cuda',
+  soname: '',
+  refusal: 801,
+  entries: parseDescription(FILE, readFileSync(FILE, 'utf8')),
+});
+
+/** What an earlier call answered for a field of the same kind, or the first image of the tree. */
+const ANSWERED = 0x90;
+/** Bulk: the first image of the tree. */
+const IMAGE = 0xe0;
+const AREA_FLAG = 4;
+const ONEWAY_FLAG = 2;
+
+/** Values that make sense together: the handles that the prelude makes, sizes that fit. */
+const SENSE: Readonly<Record<string, number>> = {
+  context: 5,
+  stream: 6,
+  event: 7,
+  module: 9,
+  library: 11,
+  function: 10,
+  address: ANSWERED,
+  handle: ANSWERED,
+  pool: ANSWERED,
+  bytes: 64,
+  image_bytes: ANSWERED,
+  hash_0: ANSWERED,
+  hash_1: ANSWERED,
+  hash_2: ANSWERED,
+  hash_3: ANSWERED,
+  rows: 2,
+  height: 2,
+  count: 1,
+  exec: 12,
+  ticket: 13,
+};
+
+export interface Asked {
+  /** Instead of what makes sense, by the field's name. */
+  readonly fields?: Readonly<Record<string, number>>;
+  readonly other?: number;
+  readonly bulk?: Buffer;
+  readonly flags?: number;
+}
+
+function plainBulk(bulk: Buffer): Buffer {
+  const padded = Buffer.concat([bulk, Buffer.alloc(-bulk.length & 3)]);
+  return Buffer.concat([Buffer.from([padded.length / 4]), padded]);
+}
+
+/** One call as a record: fields that make sense, all others `other`. */
+export function call(symbol: string, { fields = {}, other = 0, bulk, flags }: Asked = {}): Buffer {
+  const found = CALLS.find(({ entry }) => entry.symbol === symbol);
+  if (found === undefined) throw new Error(`no ${symbol} in the description`);
+  const { send } = found.carriage;
+  const values = send.fields.map((field) => fields[field.name] ?? SENSE[kindOf(send, field)] ?? other);
+  const number = found.entry.number | (flags === undefined ? 0 : 0x4000);
+  const head = [number & 0xff, number >> 8, ...(flags === undefined ? [] : [flags])];
+  const takes = send.bulk || flags !== undefined;
+  return Buffer.concat([
+    Buffer.from([...head, ...values]),
+    takes ? (bulk ?? plainBulk(Buffer.alloc(8, 1))) : Buffer.alloc(0),
+  ]);
+}
+
+function control(opcode: number, words: readonly number[]): Buffer {
+  return Buffer.from([opcode, 0x80, ...words, 0]);
+}
+
+const text = (name: string): Buffer => plainBulk(Buffer.from(`${name}\0`));
+
+/** A context, memory, a stream, an event and a module with a kernel. */
+function prelude(): Buffer[] {
+  return [
+    call('cuCtxCreate_v2'),
+    call('cuMemAlloc_v2', { fields: { bytes: 0x84 } }),
+    call('cuStreamCreate'),
+    call('cuEventCreate'),
+    call('image_piece', { bulk: Buffer.from([IMAGE]) }),
+    call('cuModuleLoadDataEx'),
+    call('cuModuleGetFunction', { bulk: text('add') }),
+  ];
+}
+
+function every(): Buffer[] {
+  return CALLS.flatMap(({ entry, carriage }) =>
+    [0, 1, 0xa0].map((other) =>
+      call(entry.symbol, {
+        other,
+        ...(carriage.send.bulk ? { bulk: plainBulk(Buffer.alloc(24, other)) } : {}),
+      }),
+    ),
+  );
+}
+
+/** What graphs are made of: calls inside of a call. */
+function graphs(): Buffer[] {
+  const inside = ['cuMemsetD8Async', 'cuLaunchKernelEx', 'cuMemcpyDtoDAsync_v2', 'cuEventRecord'].flatMap(
+    (symbol) => {
+      const found = CALLS.find(({ entry }) => entry.symbol === symbol);
+      if (found === undefined) return [];
+      const { send } = found.carriage;
+      const values = send.fields.map((field) => SENSE[kindOf(send, field)] ?? 1);
+      return [
+        Buffer.from([found.entry.number & 0xff, found.entry.number >> 8, ...values, 4]),
+        Buffer.alloc(16, 1),
+      ];
+    },
+  );
+  return [
+    Buffer.concat([
+      ...prelude(),
+      call('graph_nodes', { bulk: Buffer.concat([Buffer.from([0xf3]), ...inside]) }),
+      call('graph_node_set', { bulk: Buffer.concat([Buffer.from([0xf0]), ...inside.slice(0, 2)]) }),
+      call('cuGraphLaunch'),
+      call('cuStreamSynchronize', { bulk: plainBulk(Buffer.alloc(0)) }),
+    ]),
+  ];
+}
+
+export function hostSeeds(): Buffer[] {
+  const begin = Buffer.from([0]);
+  return [
+    Buffer.concat([Buffer.from([2]), control(3, [0]), control(4, [0]), control(5, [0])]),
+    ...every().map((record) => Buffer.concat([begin, ...prelude(), record])),
+    ...graphs().map((records) => Buffer.concat([begin, records])),
+  ];
+}
+
+/** A step of test/shim/fuzz/moments.h. */
+function step(when: number, what: number, rest: Buffer = Buffer.alloc(0)): Buffer {
+  return Buffer.concat([Buffer.from([when, what]), rest]);
+}
+
+export function ringHostSeeds(): Buffer[] {
+  const begin = prelude().map((record) => step(0, 0, record));
+  const read = step(0, 6);
+  const area = step(0, 0, control(6, [0x83]));
+  const span = plainBulk(Buffer.from([1, ...Array<number>(15).fill(0), 64, ...Array<number>(7).fill(0)]));
+  const poke = (when: number, at: number, bytes: readonly number[]): Buffer =>
+    step(when, 4, Buffer.from([at, bytes.length - 1, ...bytes]));
+  const copy = call('cuMemcpyHtoD_v2', { bulk: plainBulk(Buffer.alloc(64, 7)) });
+  const sound = [
+    Buffer.concat([...begin, read, step(0, 0, copy), step(0, 0, call('cuMemcpyDtoH_v2')), read]),
+    Buffer.concat([
+      ...begin,
+      area,
+      read,
+      step(0, 0, call('cuMemcpyHtoD_v2', { flags: AREA_FLAG | ONEWAY_FLAG, bulk: span })),
+      step(1, 5, Buffer.from([0, 7, 1, 2, 3, 4, 5, 6, 7, 8])),
+      step(0, 0, call('cuMemcpyDtoH_v2', { flags: AREA_FLAG, bulk: span })),
+      read,
+    ]),
+  ];
+  // Header words and bulk that change one, two, ... reads after they were published: to what sums up to little, and
+  // to what is more than there is room for.
+  const looked = call('cuModuleGetGlobal_v2', { bulk: text('table') });
+  const changed = [copy, looked].flatMap((frame) =>
+    [1, 2, 3, 4, 5, 6].flatMap((when) =>
+      [0, 4, 8, 16, 20, 24, 40].flatMap((at) =>
+        [
+          [0xf8, 0xff, 0xff, 0xff],
+          [0, 0, 0x20, 0],
+        ].map((value) => Buffer.concat([...begin, read, step(0, 0, frame), poke(when, at, value), read])),
+      ),
+    ),
+  );
+  const indexes = [0, 1, 2, 3, 8, 9, 16, 17, 24, 25].flatMap((which) =>
+    [0, 2].map((when) =>
+      Buffer.concat([
+        ...begin,
+        step(0, 0, copy),
+        step(when, 3, Buffer.from([which, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
+        step(0, 0, call('cuMemcpyDtoH_v2')),
+        read,
+      ]),
+    ),
+  );
+  const partly = [0, 1, 5, 40].map((words) =>
+    Buffer.concat([...begin, step(0, 2, Buffer.concat([copy, Buffer.from([words])])), read]),
+  );
+  return [...sound, ...changed, ...indexes, ...partly];
+}
+
+export function ringGuestSeeds(): Buffer[] {
+  const answer = (body: number, bulk: number, bytes: readonly number[] = []): Buffer =>
+    step(0, 0, Buffer.concat([Buffer.from([body, bulk, 0, ...bytes]), Buffer.alloc(bulk * 16 + 64)]));
+  const facts = [1, 0, 0, 0, 0xc8, 3, 0, 0];
+  const calls = [0, 1, 2, 3, 4, 5, 6];
+  const greetings = [
+    Buffer.from([1, 1, 6, 0, 0, 0x40, 0]),
+    Buffer.from([2, 1, 6, 0x40]),
+    Buffer.from([4, 1, 6]),
+    Buffer.from([8, 1, 6]),
+  ];
+  const plain = calls.map((which) =>
+    Buffer.concat([
+      Buffer.from([0, 2, which, 6]),
+      ...(which === 4 ? [step(0, 6, Buffer.from([0]))] : []),
+      answer(0, which === 0 ? 61 : which === 5 ? 255 : 4, which === 0 || which === 2 ? facts : []),
+      answer(0, 4),
+      answer(0, 4),
+    ]),
+  );
+  const changed = [1, 2, 3, 4, 5].flatMap((when) =>
+    [0, 4, 8, 16, 20, 24, 32, 40].map((at) =>
+      Buffer.concat([
+        Buffer.from([0, 1, 6]),
+        answer(0, 4),
+        step(when, 4, Buffer.from([at, 3, 0xf8, 0xff, 0xff, 0xff])),
+      ]),
+    ),
+  );
+  const indexes = [0, 1, 2, 3, 8, 9, 16, 17, 24, 25].map((which) =>
+    Buffer.concat([
+      Buffer.from([0, 2, 3, 6]),
+      step(0, 3, Buffer.from([which, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff])),
+      answer(0, 4),
+    ]),
+  );
+  return [...greetings, ...plain, ...changed, ...indexes];
+}

@@ -1,0 +1,87 @@
+#include "fuzz/serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "host/log.h"
+#include "host/software/software.h"
+#include "host/worker.h"
+
+static struct vgpu_inventory inventory;
+static struct vgpu_accounts *accounts;
+
+/* Nothing to be told of what a guest did wrong. */
+void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *format, ...);
+void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *format, ...) {
+  (void)event;
+  (void)session;
+  (void)format;
+}
+
+void fuzz_serve_begin(void) {
+  static struct vgpu_options options = {.device = VGPU_DEVICE_SOFTWARE, .kernels = VGPU_KERNELS_SKIP};
+  options.profile = getenv("VGPU_FUZZ_PROFILE");
+  inventory.options = &options;
+  if (vgpu_software_backend.take_inventory(&options, &inventory) != 0) exit(2);
+  uint64_t totals[VGPU_DEVICES_MAX];
+  for (uint32_t i = 0; i < inventory.count; i++) totals[i] = inventory.devices[i].total_memory;
+  accounts = vgpu_accounts_make(totals, inventory.count);
+  if (accounts == NULL) exit(2);
+}
+
+/* What ends with the process otherwise; most of it goes with its context. */
+static void clean_up(struct vgpu_worker *worker) {
+  for (size_t i = 0; i < worker->handles.capacity; i++) {
+    const struct vgpu_handle *handle = &worker->handles.places[i];
+    if (handle->number == 0 || handle->type != VGPU_HANDLE_CONTEXT) continue;
+    uint64_t number = handle->number;
+    const struct vgpu_dispatch_row *row = vgpu_dispatch_cuda(VGPU_OP_cuCtxDestroy_v2);
+    struct vgpu_bulk bulk = {0};
+    row->run[VGPU_BACKEND_SOFTWARE](worker, &number, NULL, &bulk);
+    i = (size_t)-1; /* places move */
+  }
+  struct vgpu_allocation freed;
+  while (worker->memory.count > 0) {
+    uint64_t address = worker->memory.array[0].address;
+    if (!vgpu_memory_free(&worker->memory, address, &freed) &&
+        !vgpu_memory_unreserve(&worker->memory, address, worker->memory.array[0].size))
+      break;
+  }
+  for (uint32_t area = 1; worker->areas.bytes > 0 && area <= VGPU_AREAS_MAX; area++) {
+    (void)vgpu_areas_drop(&worker->areas, area);
+  }
+  if (worker->link.rings.base != NULL) vgpu_bell_destroy(&worker->link.bell);
+  vgpu_rings_unmap(&worker->link.rings);
+  free(worker->memory.array);
+  free(worker->handles.places);
+  free(worker->link.in);
+  free(worker->out);
+}
+
+void fuzz_serve(bool rings) {
+  memset(accounts->slots, 0, sizeof accounts->slots[0]);
+  accounts->slots[0].pid = 1;
+  accounts->slots[0].peer.kind = VGPU_ADDRESS_UNIX;
+  struct vgpu_limits limits = {.session_memory = 8u << 20,
+                               .session_handles = 300,
+                               .sessions = 1,
+                               .outstanding = 4u << 20,
+                               .session_shared = rings ? 4u << 20 : 0};
+  static const struct vgpu_code_options code = {
+      .kernels = VGPU_KERNELS_SKIP, .launch_log = -1, .session_bytes = 8u << 20};
+  /* On the heap, so that a sanitizer sees what goes beyond it; its areas are large, too. */
+  struct vgpu_worker *worker = calloc(1, sizeof *worker);
+  if (worker == NULL) exit(2);
+  *worker = (struct vgpu_worker){.link = {.descriptor = -1},
+                                 .session = 1,
+                                 .accounts = accounts,
+                                 .backend = &vgpu_software_backend,
+                                 .inventory = &inventory,
+                                 .profiles = inventory.profiles,
+                                 .limits = &limits,
+                                 .code_options = &code};
+  vgpu_worker_serve(worker);
+  clean_up(worker);
+  free(worker);
+}

@@ -13,6 +13,18 @@ const PROGRAMS: CasePrograms = {
     updates: 'an update that cannot be says which node is why, and does nothing',
     dot: 'a graph is written down for dot',
   },
+  graph_memory: {
+    allocates: 'a graph allocates memory at an address that stays, uses and frees it',
+    outlives: 'what a graph allocated and did not free is used after it and freed by others',
+    twice: 'a graph is not launched again over its own memory, but where it shall be freed then',
+    captured: 'a capture makes nodes of what allocates and frees in the order of a stream',
+    restricted: 'a graph with memory is not cloned, cut or instantiated twice',
+    moved: 'a child graph with memory is moved into its parent',
+    counted: 'memory of graphs is counted, trimmed and given back',
+    bad_requests: 'memory that a graph cannot have is refused',
+    user_objects: 'the destructor of a user object runs when its last reference goes',
+    user_objects_of_executables: 'an executable holds what its graph held, until its work is done',
+  },
 };
 
 describeCases('graph nodes', PROGRAMS, 46_000 + (process.pid % 4_000));

@@ -25,7 +25,7 @@ const PROGRAMS: CasePrograms = {
     thresholds: 'a pool keeps what its release threshold says, and gives it back when it is trimmed',
     pools: 'pools are made, set, limited and destroyed, and the default pool stays',
     bad_requests: 'what cannot be of a pool is refused',
-    captures: 'a capture that would allocate ends with an error',
+    captures: 'a capture does not free what no graph allocated',
   },
   pinned_calls: {
     lengths: 'copies of every length to and from pinned memory are done when they return',

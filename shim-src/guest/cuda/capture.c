@@ -25,9 +25,14 @@ static bool none(struct vgpu_driver *driver) {
   return __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* The stream of a handle as frames have it; no check of the handle. */
-static uint64_t number_of(const struct vgpu_stream *stream) {
-  return (uintptr_t)stream <= VGPU_PER_THREAD ? (uint64_t)(uintptr_t)stream : stream->number;
+/* The stream of a handle as frames have it; of a handle that is none a number that no stream has. */
+static uint64_t number_of(struct vgpu_driver *driver, const struct vgpu_stream *stream) {
+  if ((uintptr_t)stream <= VGPU_PER_THREAD) return (uint64_t)(uintptr_t)stream;
+  pthread_mutex_lock(&driver->lock);
+  bool live = vgpu_objects_has(&driver->objects, stream, VGPU_OBJECT_STREAM);
+  uint64_t number = live ? stream->number : UINT64_MAX;
+  pthread_mutex_unlock(&driver->lock);
+  return number;
 }
 
 static bool stream_of_frame(uint32_t opcode, const void *body, uint32_t body_size, uint64_t *stream) {
@@ -211,7 +216,7 @@ bool vgpu_capture_function(struct vgpu_driver *driver, struct vgpu_stream *handl
                            void *data, int *result) {
   if (none(driver)) return false;
   pthread_mutex_lock(&driver->graph_lock);
-  struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(handle));
+  struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(driver, handle));
   if (stream != NULL) {
     struct vgpu_work work = {
         .kind = VGPU_NODE_HOST, .step = VGPU_STEP_FUNCTION, .function = function, .data = data};
@@ -225,7 +230,7 @@ bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *han
                        struct vgpu_node_params *params, int *result) {
   if (none(driver)) return false;
   pthread_mutex_lock(&driver->graph_lock);
-  struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(handle));
+  struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(driver, handle));
   if (stream != NULL && stream->capture->invalid) {
     *result = VGPU_CAPTURE_INVALIDATED;
   } else if (stream != NULL) {
@@ -252,7 +257,7 @@ bool vgpu_capture_on(struct vgpu_driver *driver, uint64_t number) {
 bool vgpu_capture_forbids(struct vgpu_driver *driver, const struct vgpu_stream *handle, int *result) {
   if (driver == NULL || none(driver)) return false;
   pthread_mutex_lock(&driver->graph_lock);
-  struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(handle));
+  struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(driver, handle));
   if (stream != NULL) {
     *result = stream->capture->invalid ? VGPU_CAPTURE_INVALIDATED : VGPU_CAPTURE_UNSUPPORTED;
     stream->capture->invalid = true;
@@ -270,7 +275,7 @@ int32_t vgpu_capture_status_of(const struct vgpu_captured_stream *stream) {
 int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream *handle) {
   if (none(driver)) return vgpu_capture_status_of(NULL);
   pthread_mutex_lock(&driver->graph_lock);
-  int32_t status = vgpu_capture_status_of(vgpu_capture_find(driver, number_of(handle)));
+  int32_t status = vgpu_capture_status_of(vgpu_capture_find(driver, number_of(driver, handle)));
   pthread_mutex_unlock(&driver->graph_lock);
   return status;
 }

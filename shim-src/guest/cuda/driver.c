@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cuda_api.h"
+#include "cuda_calls.h"
 #include "guest/cuda/capture.h"
 #include "guest/cuda/pause.h"
 #include "guest/log.h"
@@ -184,6 +185,17 @@ static int call_until_ready(uint32_t opcode, struct vgpu_cuda_exchange *exchange
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (exchange->bulk_size != exchange->bulk_capacity) return VGPU_CUDA_UNKNOWN; /* answered with less */
   return take_deferred();
+}
+
+int vgpu_cuda_wait_context(uint64_t context) {
+  const struct vgpu_send_cuCtxSynchronize send = {.context = context};
+  struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
+  struct vgpu_pause pause = {0};
+  int result;
+  while ((result = vgpu_cuda_exchange(VGPU_OP_cuCtxSynchronize, &exchange)) == VGPU_CUDA_NOT_READY) {
+    vgpu_pause(&pause);
+  }
+  return result;
 }
 
 int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, void *bulk,

@@ -9,6 +9,8 @@
 void vgpu_work_free(struct vgpu_work *work) {
   free(work->bytes);
   work->bytes = NULL;
+  vgpu_graph_memory_unref(work->memory);
+  work->memory = NULL;
 }
 
 size_t vgpu_work_frame_bytes(const struct vgpu_work *work) {
@@ -37,10 +39,13 @@ bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, 
 
 bool vgpu_work_copy(struct vgpu_work *to, const struct vgpu_work *from) {
   *to = *from;
-  if (from->bytes == NULL) return true;
-  to->bytes = malloc(vgpu_work_bytes(from) + 1);
-  if (to->bytes != NULL) memcpy(to->bytes, from->bytes, vgpu_work_bytes(from));
-  return to->bytes != NULL;
+  if (from->bytes != NULL) {
+    to->bytes = malloc(vgpu_work_bytes(from) + 1);
+    if (to->bytes == NULL) return false;
+    memcpy(to->bytes, from->bytes, vgpu_work_bytes(from));
+  }
+  vgpu_graph_memory_ref(to->memory);
+  return true;
 }
 
 static bool has(struct vgpu_driver *driver, const void *handle, enum vgpu_object_kind kind) {
@@ -79,7 +84,7 @@ static bool publish(struct vgpu_driver *driver, const void *handle, enum vgpu_ob
                     uint64_t *number) {
   pthread_mutex_lock(&driver->lock);
   bool added = vgpu_objects_add(&driver->objects, handle, kind);
-  if (number != NULL) *number = vgpu_cuda_next_number(driver);
+  *number = vgpu_cuda_next_number(driver);
   pthread_mutex_unlock(&driver->lock);
   return added;
 }
@@ -92,7 +97,7 @@ static void withdraw(struct vgpu_driver *driver, const void *handle, enum vgpu_o
 
 struct vgpu_graph *vgpu_graph_make(struct vgpu_driver *driver) {
   struct vgpu_graph *graph = calloc(1, sizeof *graph);
-  if (graph != NULL && !publish(driver, graph, VGPU_OBJECT_GRAPH, NULL)) {
+  if (graph != NULL && !publish(driver, graph, VGPU_OBJECT_GRAPH, &graph->id)) {
     free(graph);
     graph = NULL;
   }
@@ -110,6 +115,7 @@ static void free_node(struct vgpu_driver *driver, struct vgpu_node *node) {
 void vgpu_graph_free(struct vgpu_driver *driver, struct vgpu_graph *graph) {
   withdraw(driver, graph, VGPU_OBJECT_GRAPH);
   for (size_t i = 0; i < graph->count; i++) free_node(driver, graph->nodes[i]);
+  vgpu_holds_release(driver, &graph->holds);
   free(graph->nodes);
   free(graph);
 }
@@ -149,7 +155,7 @@ static size_t place_of(const struct vgpu_graph *graph, const struct vgpu_node *n
 struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgpu_graph *graph) {
   const struct vgpu_links none = {0};
   struct vgpu_graph *clone = vgpu_graph_make(driver);
-  bool whole = clone != NULL;
+  bool whole = clone != NULL && vgpu_holds_join(&clone->holds, &graph->holds);
   for (size_t i = 0; whole && i < graph->count; i++) graph->nodes[i]->mark = (uint32_t)i;
   for (size_t i = 0; whole && i < graph->count; i++) {
     const struct vgpu_node *node = graph->nodes[i];
@@ -224,7 +230,9 @@ int cuGraphDestroy(void *hGraph) {
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   if (graph == NULL || graph->owned) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   vgpu_graph_free(driver, graph);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  vgpu_graph_memory_sweep(driver);
+  return VGPU_CUDA_SUCCESS;
 }
 
 int cuGraphClone(void **phGraphClone, void *originalGraph) {
@@ -233,6 +241,7 @@ int cuGraphClone(void **phGraphClone, void *originalGraph) {
   if (driver == NULL) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, originalGraph);
   if (phGraphClone == NULL || graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
   struct vgpu_graph *clone = vgpu_graph_clone(driver, graph);
   if (clone == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
   *phGraphClone = clone;
@@ -262,6 +271,7 @@ int cuGraphDestroyNode(void *hNode) {
   struct vgpu_node *node = vgpu_node_find(driver, hNode);
   if (node == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   struct vgpu_graph *graph = node->graph;
+  if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
   for (size_t i = 0; i < graph->count; i++) vgpu_links_remove(&graph->nodes[i]->dependencies, node);
   size_t at = place_of(graph, node);
   graph->count--;

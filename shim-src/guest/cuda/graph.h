@@ -33,11 +33,13 @@ struct vgpu_work {
   size_t size;
   void (*function)(void *data); /* host node */
   void *data;
-  void *handle; /* of a kernel node its function, of an event node its event */
-  union {       /* as the program gave it; all zero when the node was captured */
+  struct vgpu_graph_memory *memory; /* of nodes that allocate and free: each work has a reference */
+  void *handle;                     /* of a kernel node its function, of an event node its event */
+  union {                           /* as the program gave it; all zero when the node was captured */
     struct vgpu_copy_params copy;
     struct vgpu_memset_params memset;
     struct vgpu_memory_ops_params memory_ops;
+    struct vgpu_allocation_params allocation;
   } given;
 };
 
@@ -58,10 +60,19 @@ struct vgpu_node {
   uint32_t mark;
 };
 
+/* References to user objects. */
+struct vgpu_holds {
+  struct vgpu_hold *list;
+  size_t count;
+};
+
 struct vgpu_graph {
+  uint64_t id; /* never given twice */
   struct vgpu_node **nodes;
   size_t count;
-  bool owned; /* belongs to a node, as its child */
+  bool owned;         /* belongs to a node, as its child */
+  uint32_t instances; /* executables made of it that live */
+  struct vgpu_holds holds;
 };
 
 /* Both for calls of the API: the driver with its graph_lock held, and back. NULL: *result says why. */
@@ -102,6 +113,10 @@ bool vgpu_work_same_context(const struct vgpu_work *a, const struct vgpu_work *b
 /* From parameters as the program gave them. A CUresult; on failure there is nothing to free. */
 int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *params, struct vgpu_work *work);
 
+/* Likewise, with an address for the memory; and for one that frees it (graph_memory.c). */
+int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocation_params *params,
+                         struct vgpu_work *work);
+int vgpu_work_release(struct vgpu_driver *driver, uint64_t address, struct vgpu_work *work);
 /* Likewise, one frame for each operation (memory_op.c). */
 int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_ops_params *params,
                          struct vgpu_work *work);
@@ -114,6 +129,13 @@ bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *p
 bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_copy_params *params);
 /* The function of a kernel's node; NULL: its module is gone. */
 struct vgpu_callable *vgpu_node_callable(struct vgpu_driver *driver, struct vgpu_node *node);
+
+/* Adds references (of those of a graph with all of its children) to what holds some; false: no memory. */
+bool vgpu_holds_join(struct vgpu_holds *to, const struct vgpu_holds *more);
+bool vgpu_holds_take(struct vgpu_holds *to, const struct vgpu_graph *graph);
+/* Gives them back: at once, or when all is done that a context, by its number, has to do. */
+void vgpu_holds_release(struct vgpu_driver *driver, struct vgpu_holds *holds);
+void vgpu_holds_release_after(struct vgpu_driver *driver, struct vgpu_holds *holds, uint64_t context);
 
 /* Nodes in an order that keeps the dependencies, for free(); NULL: no memory, or a circle. */
 struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph);

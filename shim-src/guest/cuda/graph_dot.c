@@ -17,6 +17,8 @@ enum {
   FUNCTIONS = 1 << 5,
   EVENTS = 1 << 6,
   HANDLES = 1 << 10,
+  ALLOCATIONS = 1 << 11,
+  FREES = 1 << 12,
   MEMORY_OPS = 1 << 13,
   ALL_FLAGS = (1 << 16) - 1,
 };
@@ -39,6 +41,10 @@ static const char *kind_name(enum vgpu_node_kind kind) {
       return "WAIT_EVENT";
     case VGPU_NODE_RECORD:
       return "EVENT_RECORD";
+    case VGPU_NODE_ALLOCATE:
+      return "MEM_ALLOC";
+    case VGPU_NODE_FREE:
+      return "MEM_FREE";
     case VGPU_NODE_MEMORY_OPS:
       return "BATCH_MEM_OP";
     case VGPU_NODE_LAST:
@@ -105,6 +111,10 @@ static void print_node(FILE *file, struct vgpu_driver *driver, struct vgpu_node 
   if (event && (verbose || (flags & EVENTS) != 0)) fprintf(file, "\\nevent %p", work->handle);
   if (work->kind == VGPU_NODE_MEMORY_OPS && (verbose || (flags & MEMORY_OPS) != 0))
     fprintf(file, "\\n%u operations", work->frames);
+  if (work->kind == VGPU_NODE_ALLOCATE && (verbose || (flags & ALLOCATIONS) != 0))
+    fprintf(file, "\\n%zu bytes at %#" PRIx64, work->given.allocation.bytes, work->device);
+  if (work->kind == VGPU_NODE_FREE && (verbose || (flags & FREES) != 0))
+    fprintf(file, "\\n%#" PRIx64, work->device);
   if ((flags & HANDLES) != 0) fprintf(file, "\\nnode %p", (void *)node);
   fputs("\"];\n", file);
 }

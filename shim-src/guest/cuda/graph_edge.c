@@ -255,6 +255,7 @@ static int change_edges(void *hGraph, const void **from, const void **to, const 
   if (driver == NULL) return result;
   const struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   if (graph == NULL || (count > 0 && (from == NULL || to == NULL))) result = VGPU_CUDA_INVALID_VALUE;
+  else if (!add && count > 0 && vgpu_graph_has_memory(graph)) result = VGPU_CUDA_NOT_SUPPORTED;
   for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < count; i++) {
     struct vgpu_node *a = vgpu_node_find(driver, from[i]), *b = vgpu_node_find(driver, to[i]);
     uint64_t edge = data == NULL ? 0 : data[i];

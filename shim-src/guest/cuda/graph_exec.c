@@ -121,6 +121,7 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
   exec->steps = calloc(exec->count + 1, sizeof *exec->steps);
   for (size_t i = 0; i < exec->count; i++) {
     exec->records = exec->records || exec->nodes[i].work.kind == VGPU_NODE_RECORD;
+    exec->has_memory = exec->has_memory || exec->nodes[i].work.memory != NULL;
   }
   int result = bulk == NULL || exec->steps == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
   for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < exec->count;) {
@@ -156,7 +157,21 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
   return result;
 }
 
-static void free_exec(struct vgpu_exec *exec) {
+/* What the graph holds, and that it has an executable. */
+static int belong(struct vgpu_exec *exec, struct vgpu_graph *graph) {
+  if (exec->has_memory && graph->instances > 0) return VGPU_CUDA_NOT_SUPPORTED; /* one at a time */
+  if (!vgpu_holds_take(&exec->holds, graph)) return VGPU_CUDA_OUT_OF_MEMORY;
+  exec->source = graph;
+  exec->source_id = graph->id;
+  graph->instances++;
+  return VGPU_CUDA_SUCCESS;
+}
+
+static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
+  struct vgpu_graph *graph = vgpu_graph_find(driver, exec->source);
+  if (graph != NULL && graph->id == exec->source_id) graph->instances--;
+  if (exec->launched) vgpu_holds_release_after(driver, &exec->holds, exec->context);
+  else vgpu_holds_release(driver, &exec->holds);
   for (size_t i = 0; i < exec->step_count; i++) {
     if (exec->steps[i].segment == 0) continue;
     struct vgpu_send_cuGraphExecDestroy send = {.exec = exec->steps[i].segment};
@@ -190,13 +205,14 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   if (result == VGPU_CUDA_SUCCESS && graph == NULL) result = VGPU_CUDA_INVALID_VALUE;
   if (result == VGPU_CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
   if (result == VGPU_CUDA_SUCCESS) result = build(driver, exec);
+  if (result == VGPU_CUDA_SUCCESS) result = belong(exec, graph);
   if (result == VGPU_CUDA_SUCCESS) {
     pthread_mutex_lock(&driver->lock);
     if (!vgpu_objects_add(&driver->objects, exec, VGPU_OBJECT_EXEC)) result = VGPU_CUDA_OUT_OF_MEMORY;
     pthread_mutex_unlock(&driver->lock);
   }
   if (result == VGPU_CUDA_SUCCESS) *phGraphExec = exec;
-  else free_exec(exec);
+  else free_exec(driver, exec);
   return vgpu_graph_leave(driver, result);
 }
 
@@ -246,8 +262,10 @@ int cuGraphExecDestroy(void *hGraphExec) {
   pthread_mutex_lock(&driver->lock);
   vgpu_objects_remove(&driver->objects, exec, VGPU_OBJECT_EXEC);
   pthread_mutex_unlock(&driver->lock);
-  free_exec(exec);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  free_exec(driver, exec);
+  vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  vgpu_graph_memory_sweep(driver);
+  return VGPU_CUDA_SUCCESS;
 }
 
 int cuGraphExecGetFlags(void *hGraphExec, uint64_t *flags) {

@@ -29,7 +29,12 @@ struct vgpu_exec {
   size_t step_count;
   uint64_t context;
   uint64_t flags;
-  bool records; /* some node records an event */
+  bool records;    /* some node records an event */
+  bool has_memory; /* some node allocates or frees */
+  bool launched;
+  void *source; /* the graph it was made of, by handle and by id: it may be gone */
+  uint64_t source_id;
+  struct vgpu_holds holds;
 };
 
 /* With graph_lock held. */
@@ -38,6 +43,9 @@ struct vgpu_exec *vgpu_exec_find(struct vgpu_driver *driver, const void *handle)
 /* A graph as one list, for vgpu_exec_free_list, also when it fails. A CUresult. */
 int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count);
 void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count);
+
+/* Before a launch: memory for the nodes that allocate, or why it cannot be launched (graph_memory.c). */
+int vgpu_graph_memory_launch(struct vgpu_driver *driver, const struct vgpu_exec *exec);
 
 /* A node's frame as it travels: its size, and the bytes. */
 size_t vgpu_exec_encoded_size(const struct vgpu_work *work);

@@ -39,9 +39,12 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   if (vgpu_capture_status(driver, hStream) != 0) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraph);
+  result = exec == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  if (exec != NULL && exec->has_memory) result = vgpu_graph_memory_launch(driver, exec);
+  if (result == VGPU_CUDA_SUCCESS) exec->launched = true;
   pthread_mutex_unlock(&driver->graph_lock);
   /* Not locked from here: a host function may make graphs. An exec that is launched must not be destroyed. */
-  if (exec == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != VGPU_CUDA_SUCCESS) return result;
   send.context = exec->context;
   for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < exec->step_count; i++) {
     const struct vgpu_exec_step *step = &exec->steps[i];

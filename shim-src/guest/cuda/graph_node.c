@@ -23,16 +23,17 @@ static int fill(struct vgpu_node_params *params, enum vgpu_node_kind kind, const
 
 /* ---- adding -------------------------------------------------------------- */
 
-/* The graph of a child's node: a copy of the program's. */
-static int copy_child(struct vgpu_driver *driver, const struct vgpu_graph *graph,
+/* The graph of a child's node: a copy of the program's, or that one itself. */
+static int take_child(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                       const struct vgpu_child_params *params, struct vgpu_graph **child) {
-  const struct vgpu_graph *given = vgpu_graph_find(driver, params->graph);
-  if (given == NULL || given == graph || params->ownership < OWNERSHIP_CLONE ||
+  struct vgpu_graph *given = vgpu_graph_find(driver, params->graph);
+  if (given == NULL || given == graph || given->owned || params->ownership < OWNERSHIP_CLONE ||
       params->ownership > OWNERSHIP_MOVE) {
     return VGPU_CUDA_INVALID_VALUE;
   }
-  if (params->ownership == OWNERSHIP_MOVE) return VGPU_CUDA_NOT_SUPPORTED;
-  *child = vgpu_graph_clone(driver, given);
+  bool moved = params->ownership == OWNERSHIP_MOVE;
+  if (!moved && vgpu_graph_has_memory(given)) return VGPU_CUDA_NOT_SUPPORTED;
+  *child = moved ? given : vgpu_graph_clone(driver, given);
   if (*child == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
   (*child)->owned = true;
   return VGPU_CUDA_SUCCESS;
@@ -46,16 +47,20 @@ int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const st
   for (size_t i = 0; result == VGPU_CUDA_SUCCESS && links->data != NULL && i < links->count; i++) {
     result = vgpu_edge_check(links->data[i], links->nodes[i]->work.kind, (enum vgpu_node_kind)params->type);
   }
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_graph_memory_may(driver, graph, params);
   if (result == VGPU_CUDA_SUCCESS) result = vgpu_work_make(driver, params, &work);
   if (result != VGPU_CUDA_SUCCESS) return result;
-  if (params->type == VGPU_NODE_GRAPH) result = copy_child(driver, graph, &params->of.child, &child);
+  if (params->type == VGPU_NODE_GRAPH) result = take_child(driver, graph, &params->of.child, &child);
   if (result != VGPU_CUDA_SUCCESS) return result; /* a child's work has nothing to free */
   *made = vgpu_graph_add(driver, graph, links, &work);
   if (*made == NULL) {
-    if (child != NULL) vgpu_graph_free(driver, child);
+    if (child != NULL && params->of.child.ownership == OWNERSHIP_CLONE) vgpu_graph_free(driver, child);
+    else if (child != NULL) child->owned = false;
     return VGPU_CUDA_OUT_OF_MEMORY;
   }
   (*made)->child = child;
+  vgpu_graph_memory_added(*made);
+  if (params->type == VGPU_NODE_ALLOCATE) params->of.allocation.address = work.device;
   return VGPU_CUDA_SUCCESS;
 }
 
@@ -143,6 +148,22 @@ int cuGraphAddEventWaitNode(void **phGraphNode, void *hGraph, const void **depen
   return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
 }
 
+int cuGraphAddMemAllocNode(void **phGraphNode, void *hGraph, const void **dependencies,
+                           size_t numDependencies, void *nodeParams) {
+  struct vgpu_node_params params;
+  int result = fill(&params, VGPU_NODE_ALLOCATE, nodeParams, sizeof params.of.allocation, NULL);
+  if (result == VGPU_CUDA_SUCCESS) result = add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  ((struct vgpu_allocation_params *)nodeParams)->address = params.of.allocation.address;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuGraphAddMemFreeNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
+                          uint64_t dptr) {
+  struct vgpu_node_params params = {.type = VGPU_NODE_FREE, .of.freed = dptr};
+  return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+}
+
 /* ---- changing ------------------------------------------------------------ */
 
 /* Of the graph's node, or (`exec`) of its image in an executable. */
@@ -156,7 +177,7 @@ struct target {
 static int set_child(struct vgpu_driver *driver, struct vgpu_node *node,
                      const struct vgpu_child_params *params) {
   struct vgpu_graph *child = NULL;
-  int result = copy_child(driver, node->graph, params, &child);
+  int result = take_child(driver, node->graph, params, &child);
   if (result != VGPU_CUDA_SUCCESS) return result;
   vgpu_graph_free(driver, node->child);
   node->child = child;
@@ -168,6 +189,7 @@ static int set_locked(struct vgpu_driver *driver, const struct target *target,
   struct vgpu_work work;
   struct vgpu_node *node = vgpu_node_of_kind(driver, target->node, (enum vgpu_node_kind)params->type);
   if (node == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (params->type == VGPU_NODE_ALLOCATE || params->type == VGPU_NODE_FREE) return VGPU_CUDA_NOT_SUPPORTED;
   if (params->type == VGPU_NODE_GRAPH) {
     return target->in_exec ? vgpu_exec_set_child(driver, target->exec, node, params->of.child.graph)
                            : set_child(driver, node, &params->of.child);
@@ -298,6 +320,10 @@ static size_t params_size(int32_t type) {
     case VGPU_NODE_WAIT:
     case VGPU_NODE_RECORD:
       return sizeof(struct vgpu_event *);
+    case VGPU_NODE_ALLOCATE:
+      return sizeof(struct vgpu_allocation_params);
+    case VGPU_NODE_FREE:
+      return sizeof(uint64_t);
     case VGPU_NODE_MEMORY_OPS:
       return sizeof(struct vgpu_memory_ops_params);
     default:

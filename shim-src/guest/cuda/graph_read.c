@@ -216,3 +216,25 @@ int cuGraphBatchMemOpNodeGetParams(void *hNode, void *nodeParams_out) {
   memcpy(nodeParams_out, &params, sizeof params);
   return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
 }
+
+int cuGraphMemAllocNodeGetParams(void *hNode, void *params_out) {
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  if (driver == NULL) return result;
+  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_ALLOCATE);
+  if (node == NULL || params_out == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  struct vgpu_allocation_params params = node->work.given.allocation;
+  params.accesses = params.access_count == 0 ? NULL : (const void *)node->work.bytes;
+  memcpy(params_out, &params, sizeof params);
+  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+}
+
+int cuGraphMemFreeNodeGetParams(void *hNode, uint64_t *dptr_out) {
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  if (driver == NULL) return result;
+  const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_FREE);
+  if (node == NULL || dptr_out == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  *dptr_out = node->work.device;
+  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+}

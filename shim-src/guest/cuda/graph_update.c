@@ -16,6 +16,7 @@ enum {
   UPDATE_TOPOLOGY_CHANGED = 2,
   UPDATE_NODE_TYPE_CHANGED = 3,
   UPDATE_PARAMETERS_CHANGED = 5,
+  UPDATE_NOT_SUPPORTED = 6,
   UPDATE_FUNCTION_CHANGED = 7,
   UPDATE_ATTRIBUTES_CHANGED = 8,
 };
@@ -73,6 +74,7 @@ static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work 
   if (old->kind != new->kind) return UPDATE_NODE_TYPE_CHANGED;
   /* Where it is done decides how the list is cut, and each frame has its place there. */
   if (old->step != new->step || old->frames != new->frames) return UPDATE_PARAMETERS_CHANGED;
+  if (old->memory != new->memory) return UPDATE_NOT_SUPPORTED; /* addresses are fixed */
   if (old->kind == VGPU_NODE_MEMORY_OPS && !vgpu_memory_ops_alike(old, new)) return UPDATE_PARAMETERS_CHANGED;
   if (old->kind == VGPU_NODE_KERNEL && !vgpu_work_same_context(old, new)) return UPDATE_FUNCTION_CHANGED;
   if (old->kind == VGPU_NODE_KERNEL && vgpu_work_cooperative(old) != vgpu_work_cooperative(new)) {
@@ -112,7 +114,7 @@ static int update(struct vgpu_exec *exec, size_t base, size_t span, struct vgpu_
   }
   for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < count; i++) {
     struct vgpu_work work = nodes[i].work;
-    nodes[i].work.bytes = NULL;
+    nodes[i].work = (struct vgpu_work){0};
     result = replace(exec, &exec->nodes[base + i], &work);
   }
   if (nodes != NULL) vgpu_exec_free_list(nodes, count);
@@ -129,7 +131,17 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   if (exec == NULL || graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
-  return vgpu_graph_leave(driver, update(exec, 0, exec->count, graph, info));
+  struct vgpu_holds holds = {0}, before = exec->holds;
+  result =
+      vgpu_holds_take(&holds, graph) ? update(exec, 0, exec->count, graph, info) : VGPU_CUDA_OUT_OF_MEMORY;
+  if (result == VGPU_CUDA_SUCCESS) {
+    exec->holds = holds;
+    if (exec->launched) vgpu_holds_release_after(driver, &before, exec->context);
+    else vgpu_holds_release(driver, &before);
+  } else {
+    vgpu_holds_release(driver, &holds);
+  }
+  return vgpu_graph_leave(driver, result);
 }
 
 int cuGraphExecUpdate(void *hGraphExec, void *hGraph, void **hErrorNode_out, int32_t *updateResult_out) {

@@ -187,6 +187,12 @@ int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *pa
     case VGPU_NODE_WAIT:
       result = event_work(driver, params->of.event, params->type == VGPU_NODE_RECORD, work);
       break;
+    case VGPU_NODE_ALLOCATE:
+      result = vgpu_work_allocation(driver, &params->of.allocation, work);
+      break;
+    case VGPU_NODE_FREE:
+      result = vgpu_work_release(driver, params->of.freed, work);
+      break;
     case VGPU_NODE_MEMORY_OPS:
       result = vgpu_work_memory_ops(driver, &params->of.memory_ops, work);
       break;

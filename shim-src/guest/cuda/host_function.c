@@ -7,7 +7,8 @@
 #include "cuda_api.h"
 #include "guest/cuda/capture.h"
 
-#define LEGACY_STREAMS 2u /* numbers 0 and 1 */
+#define LEGACY_STREAMS 2u    /* numbers 0 and 1 */
+#define NO_STREAM UINT64_MAX /* the queue of what no stream waits for */
 
 typedef void (*host_function)(void *data);
 typedef void (*stream_callback)(struct vgpu_stream *stream, int status, void *data);
@@ -17,6 +18,7 @@ struct job {
   host_function function; /* or */
   stream_callback callback;
   void *data;
+  uint64_t context; /* of a job without a stream: to be waited for before, if there is one */
 };
 
 struct vgpu_function_queue {
@@ -51,6 +53,7 @@ static bool same_stream(const struct vgpu_function_queue *queue, uint64_t stream
 
 /* The legacy default stream and all others wait for each other. */
 static bool ordered(const struct vgpu_function_queue *queue, uint64_t stream) {
+  if (queue->stream == NO_STREAM) return false;
   return stream < LEGACY_STREAMS || queue->stream < LEGACY_STREAMS || same_stream(queue, stream);
 }
 
@@ -77,6 +80,14 @@ bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream) {
   while (queue != NULL && !ordered(queue, stream)) queue = queue->next;
   pthread_mutex_unlock(&functions->lock);
   return queue != NULL;
+}
+
+/* Whatever comes of it: what a detached job takes away has no more use when the context is gone. */
+static void run_detached(const struct job *job) {
+  if (job->context != 0) vgpu_cuda_wait_context(job->context);
+  running = true;
+  job->function(job->data);
+  running = false;
 }
 
 static void run(struct vgpu_function_queue *queue, const struct job *job, bool wait) {
@@ -106,7 +117,8 @@ static void *serve(void *argument) {
   while (queue->first != NULL) {
     struct job *job = queue->first;
     pthread_mutex_unlock(&functions->lock);
-    run(queue, job, wait);
+    if (queue->stream == NO_STREAM) run_detached(job);
+    else run(queue, job, wait);
     pthread_mutex_lock(&functions->lock);
     queue->first = job->next;
     free(job);
@@ -184,6 +196,12 @@ static int launch(struct vgpu_stream *handle, const struct job *job) {
   /* Another thread could not wait for this thread's stream. */
   if (is_per_thread(stream)) result = vgpu_cuda_wait_stream(driver, context, stream);
   return result == VGPU_CUDA_SUCCESS ? enqueue(driver, handle, stream, context, job) : result;
+}
+
+bool vgpu_host_functions_detached(struct vgpu_driver *driver, uint64_t context, void (*function)(void *data),
+                                  void *data) {
+  const struct job job = {.function = function, .data = data, .context = context};
+  return enqueue(driver, NULL, NO_STREAM, 0, &job) == VGPU_CUDA_SUCCESS;
 }
 
 int cuLaunchHostFunc(struct vgpu_stream *hStream, void *fn, void *userData) {

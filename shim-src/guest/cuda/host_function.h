@@ -28,6 +28,13 @@ void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream);
 /* True if there are some that vgpu_host_functions_wait would wait for. */
 bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream);
 
+/*
+ * Calls the function on a thread of ours that nobody waits for, once all that a context (its number; 0: of
+ * none) has to do is done. False: there is no memory or no thread for it.
+ */
+bool vgpu_host_functions_detached(struct vgpu_driver *driver, uint64_t context, void (*function)(void *data),
+                                  void *data);
+
 /* The calling thread is inside such a function, where CUDA calls are not permitted. */
 bool vgpu_host_function_runs(void);
 

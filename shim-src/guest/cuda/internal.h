@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "guest/cuda/graph_memory.h"
 #include "guest/cuda/guest_cuda.h"
 #include "guest/cuda/host_function.h"
 #include "guest/cuda/objects.h"
@@ -86,6 +87,7 @@ struct vgpu_driver {
   pthread_mutex_t graph_lock;                       /* graphs and captures; before `lock` */
   uint32_t capturing;                               /* captures under way; read without the lock */
   uint64_t captures;                                /* so far */
+  struct vgpu_graph_memories graph_memory;          /* under graph_lock */
   struct vgpu_captured_stream *captured_streams;
   struct vgpu_captured_event *captured_events;
 };
@@ -154,6 +156,9 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
 /* Number of a stream and of its context (the current one for a default stream); waits for nothing. */
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
                               uint64_t *context);
+
+/* Waits until all is done that a context, by its number, has to do; brings nothing that was read. */
+int vgpu_cuda_wait_context(uint64_t context);
 
 /* A graph that was launched on a stream has recorded the event, if it lives. */
 void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream);

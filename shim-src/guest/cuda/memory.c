@@ -56,6 +56,7 @@ int cuMemFree_v2(uint64_t dptr) {
   if (driver == NULL) return result;
   if (dptr == 0) return VGPU_CUDA_SUCCESS;
   struct vgpu_region region;
+  if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
   /* A module's variable is not the program's to free. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0)
     return VGPU_CUDA_INVALID_VALUE;

@@ -14,6 +14,8 @@ enum vgpu_node_kind {
   VGPU_NODE_EMPTY = 5,
   VGPU_NODE_WAIT = 6,
   VGPU_NODE_RECORD = 7,
+  VGPU_NODE_ALLOCATE = 10,
+  VGPU_NODE_FREE = 11,
   VGPU_NODE_MEMORY_OPS = 12,
   VGPU_NODE_LAST = 13, /* of those that the API knows */
 };
@@ -77,6 +79,27 @@ struct vgpu_child_params {
   int32_t ownership;
 };
 
+/* CUDA_MEM_ALLOC_NODE_PARAMS, with CUmemPoolProps and CUmemAccessDesc */
+struct vgpu_allocation_params {
+  int32_t allocation_type;
+  int32_t handle_types;
+  int32_t location_type;
+  int32_t location;
+  void *win32_security_attributes;
+  size_t max_size;
+  uint16_t usage;
+  unsigned char reserved[54];
+  const struct vgpu_memory_access *accesses;
+  size_t access_count;
+  size_t bytes;
+  uint64_t address; /* given back */
+};
+struct vgpu_memory_access {
+  int32_t location_type;
+  int32_t location;
+  int32_t flags;
+};
+
 /* CUstreamBatchMemOpParams; the flags of a barrier lie where others have nothing. */
 struct vgpu_memory_operation {
   uint32_t type;
@@ -108,6 +131,8 @@ struct vgpu_node_params {
     struct vgpu_host_params host;
     struct vgpu_child_params child;
     struct vgpu_event *event;
+    struct vgpu_allocation_params allocation;
+    uint64_t freed; /* address */
     struct vgpu_memory_ops_params memory_ops;
   } of;
   int64_t reserved_too;
@@ -117,6 +142,7 @@ _Static_assert(sizeof(struct vgpu_kernel_params) == 72, "CUDA_KERNEL_NODE_PARAMS
 _Static_assert(sizeof(struct vgpu_memset_params) == 48, "CUDA_MEMSET_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_copy_params) == 200, "CUDA_MEMCPY3D");
 _Static_assert(sizeof(struct vgpu_copy_node_params) == 216, "CUDA_MEMCPY_NODE_PARAMS");
+_Static_assert(sizeof(struct vgpu_allocation_params) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_memory_operation) == 48, "CUstreamBatchMemOpParams");
 _Static_assert(sizeof(struct vgpu_memory_ops_params) == 32, "CUDA_BATCH_MEM_OP_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_node_params) == 256, "CUgraphNodeParams");

@@ -21,6 +21,7 @@ enum vgpu_object_kind {
   VGPU_OBJECT_NODE = 22,
   VGPU_OBJECT_EXEC = 23,
   VGPU_OBJECT_POOL = 24,
+  VGPU_OBJECT_USER = 25,
 };
 
 struct vgpu_object {

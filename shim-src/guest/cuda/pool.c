@@ -46,8 +46,7 @@ struct access {
   int32_t flags;
 };
 
-/* Whether the host's device has pools at all; else a CUresult. */
-static int check_device(int32_t ordinal) {
+int vgpu_pool_device(int32_t ordinal) {
   int result = vgpu_cuda_ready();
   if (result != VGPU_CUDA_SUCCESS) return result;
   const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(ordinal);
@@ -123,7 +122,7 @@ struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number
 }
 
 int cuDeviceGetDefaultMemPool(struct vgpu_pool **pool_out, int32_t dev) {
-  int result = check_device(dev);
+  int result = vgpu_pool_device(dev);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (pool_out == NULL) return VGPU_CUDA_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -135,7 +134,7 @@ int cuDeviceGetDefaultMemPool(struct vgpu_pool **pool_out, int32_t dev) {
 }
 
 int cuDeviceGetMemPool(struct vgpu_pool **pool, int32_t dev) {
-  int result = check_device(dev);
+  int result = vgpu_pool_device(dev);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (pool == NULL) return VGPU_CUDA_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -148,7 +147,7 @@ int cuDeviceGetMemPool(struct vgpu_pool **pool, int32_t dev) {
 }
 
 int cuDeviceSetMemPool(int32_t dev, struct vgpu_pool *pool) {
-  int result = check_device(dev);
+  int result = vgpu_pool_device(dev);
   if (result != VGPU_CUDA_SUCCESS) return result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
@@ -194,7 +193,7 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   if (properties.allocation_type != PINNED) return VGPU_CUDA_INVALID_VALUE;
   /* Nothing of another process can be shared, as the attributes say; nor is there pooled host memory. */
   if (properties.handle_types != 0 || properties.location.type != ON_DEVICE) return VGPU_CUDA_NOT_SUPPORTED;
-  result = check_device(properties.location.id);
+  result = vgpu_pool_device(properties.location.id);
   if (result != VGPU_CUDA_SUCCESS) return result;
   pthread_mutex_lock(&driver->lock);
   result = make_pool(driver, properties.location.id, properties.max_size, false, pool);
@@ -301,8 +300,8 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
 
 /*
  * The address is given at once: it may only be used behind this call in the order of the stream, and the
- * host gives no memory that something before it on another stream still uses. A stream that captures would
- * make a node of it, which is not carried: the capture ends with an error that says so.
+ * host gives no memory that something before it on another stream still uses. A stream that captures makes
+ * a node of it, with memory of the graph's.
  */
 int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *handle,
                             struct vgpu_stream *hStream) {
@@ -311,7 +310,15 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   int result = take_pool(handle, &driver, &pool);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (dptr == NULL || bytesize == 0) return VGPU_CUDA_INVALID_VALUE;
-  if (vgpu_capture_forbids(driver, hStream, &result)) return result;
+  struct vgpu_node_params node = {.type = VGPU_NODE_ALLOCATE,
+                                  .of.allocation = {.allocation_type = PINNED,
+                                                    .location_type = ON_DEVICE,
+                                                    .location = pool.ordinal,
+                                                    .bytes = bytesize}};
+  if (vgpu_capture_node(driver, hStream, &node, &result)) {
+    if (result == VGPU_CUDA_SUCCESS) *dptr = node.of.allocation.address;
+    return result;
+  }
   struct vgpu_send_cuMemAllocFromPoolAsync send = {.pool = pool.number, .bytes = bytesize};
   result = vgpu_cuda_stream_identity(driver, hStream, &send.queue, &send.context);
   if (result != VGPU_CUDA_SUCCESS) return result;
@@ -347,12 +354,14 @@ int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (vgpu_capture_forbids(driver, hStream, &result)) return result;
+  struct vgpu_node_params node = {.type = VGPU_NODE_FREE, .of.freed = dptr};
+  if (vgpu_capture_node(driver, hStream, &node, &result)) return result;
   struct vgpu_send_cuMemFreeAsync send = {.address = dptr};
   result = vgpu_cuda_stream_identity(driver, hStream, &send.stream, &send.context);
   if (result != VGPU_CUDA_SUCCESS) return result;
   vgpu_host_functions_wait(driver, send.stream);
   struct vgpu_region region;
+  if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
   if (dptr == 0 || (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0) ||
       !vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
     return VGPU_CUDA_INVALID_VALUE;

@@ -17,6 +17,9 @@ struct vgpu_device_pools {
   struct vgpu_pool *current; /* what cuDeviceSetMemPool set; NULL: the default one */
 };
 
+/* Whether the host's device has pools at all; else a CUresult. */
+int vgpu_pool_device(int32_t ordinal);
+
 /* The live pool of this number; NULL: there is none (any more). */
 struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number);
 

@@ -81,11 +81,11 @@ bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint
   while (at > 0 && at <= regions->count) {
     const struct vgpu_region *region = &regions->array[at - 1];
     uint64_t offset = address - region->start;
-    bool usable =
-        region->kind == VGPU_REGION_DEVICE || (region->kind == VGPU_REGION_MAPPED && region->flags != 0);
+    bool mapped = region->kind == VGPU_REGION_MAPPED;
+    bool usable = mapped ? region->flags != 0 : vgpu_region_on_device(region);
     if (!usable || address < region->start || offset >= region->size) break;
     inside = size <= region->size - offset;
-    if (inside || region->kind == VGPU_REGION_DEVICE) break;
+    if (inside || !mapped) break;
     size -= region->size - offset;
     address = region->start + region->size;
     at++;

@@ -14,7 +14,8 @@ enum vgpu_region_kind {
   VGPU_REGION_DEVICE = 1,
   VGPU_REGION_PINNED = 2,
   VGPU_REGION_REGISTERED = 3,
-  VGPU_REGION_MAPPED = 4
+  VGPU_REGION_MAPPED = 4,
+  VGPU_REGION_GRAPH = 5 /* device memory of a graph's allocation node; mapped when the graph is launched */
 };
 
 struct vgpu_region {
@@ -32,7 +33,8 @@ struct vgpu_region {
 };
 
 static inline bool vgpu_region_on_device(const struct vgpu_region *region) {
-  return region->kind == VGPU_REGION_DEVICE || region->kind == VGPU_REGION_MAPPED;
+  return region->kind == VGPU_REGION_DEVICE || region->kind == VGPU_REGION_MAPPED ||
+         region->kind == VGPU_REGION_GRAPH;
 }
 
 struct vgpu_regions {

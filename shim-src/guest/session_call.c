@@ -19,11 +19,16 @@ static const struct vgpu_send nothing_to_send;
  */
 static int64_t deadline_of(struct vgpu_session *session) {
   bool works = atomic_load(&session->launched) > atomic_load(&session->answered);
-  return vgpu_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
+  return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
 static bool begins_work(uint32_t opcode) {
   return opcode == VGPU_OP_cuLaunchKernelEx || opcode == VGPU_OP_cuGraphLaunch;
+}
+
+/* With `state` held. Who is not asleep looks by itself before it sleeps, and has no condition yet. */
+static void rouse(struct vgpu_pending *waiter) {
+  if (waiter->asleep) pthread_cond_signal(&waiter->wake);
 }
 
 /* With `state` held. */
@@ -34,9 +39,7 @@ static void lose_locked(struct vgpu_session *session, const char *reason) {
     /* Wakes a thread inside poll(); the descriptor stays ours until the session is closed. */
     shutdown(session->descriptor, SHUT_RDWR);
   }
-  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) {
-    pthread_cond_signal(&waiter->wake);
-  }
+  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) rouse(waiter);
 }
 
 void vgpu_session_lose(struct vgpu_session *session, const char *reason) {
@@ -126,30 +129,34 @@ static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t s
   return NULL;
 }
 
+/* Whose reply it is. That of the reader itself, as mostly, is found without the lock. */
+static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_pending *self,
+                                      uint64_t sequence) {
+  if (self->sequence == sequence) return self;
+  pthread_mutex_lock(&session->state);
+  struct vgpu_pending *waiter = find_waiter(session, sequence);
+  pthread_mutex_unlock(&session->state);
+  return waiter;
+}
+
 /*
  * Reads one reply, whoever's it is. `state` is held at entry and exit and free in between. A waiter in
  * the list cannot go away meanwhile: it leaves the list only itself, when done, or when lost and nobody
  * reads.
  */
-static void read_one(struct vgpu_session *session, int64_t deadline) {
+static void read_one(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   session->reading = true;
   pthread_mutex_unlock(&session->state);
   struct vgpu_frame frame;
   struct vgpu_pending *waiter = NULL;
   enum vgpu_stream_result result = read_header(session, &frame, deadline);
+  if (result == VGPU_STREAM_OK) {
+    waiter = waiter_of(session, self, frame.sequence);
+    bool expected = waiter != NULL && waiter->opcode == frame.opcode &&
+                    (frame.flags & ~VGPU_FLAG_AREA) == VGPU_FLAG_REPLY;
+    result = expected ? read_reply(session, &frame, waiter, deadline) : VGPU_STREAM_UNSOUND;
+  }
   pthread_mutex_lock(&session->state);
-  if (result == VGPU_STREAM_OK) {
-    waiter = find_waiter(session, frame.sequence);
-    if (waiter == NULL || waiter->opcode != frame.opcode ||
-        (frame.flags & ~VGPU_FLAG_AREA) != VGPU_FLAG_REPLY) {
-      result = VGPU_STREAM_UNSOUND;
-    }
-  }
-  if (result == VGPU_STREAM_OK) {
-    pthread_mutex_unlock(&session->state);
-    result = read_reply(session, &frame, waiter, deadline);
-    pthread_mutex_lock(&session->state);
-  }
   session->reading = false;
   if (result != VGPU_STREAM_OK) {
     lose_locked(session, reason_of(result));
@@ -159,15 +166,26 @@ static void read_one(struct vgpu_session *session, int64_t deadline) {
   if (frame.sequence > atomic_load(&session->answered)) atomic_store(&session->answered, frame.sequence);
   waiter->outcome = VGPU_ANSWERED;
   waiter->done = true;
-  pthread_cond_signal(&waiter->wake);
+  rouse(waiter);
 }
 
-/* Until somebody read our reply, reading is ours, or the session is lost. */
+/* Until somebody read our reply, reading is ours, or the session is lost. With `state` held. */
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
-  struct timespec at = {.tv_sec = deadline / 1000, .tv_nsec = (deadline % 1000) * 1000000};
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&self->wake, &attributes);
+  pthread_condattr_destroy(&attributes);
   self->asleep = true;
-  int result = pthread_cond_timedwait(&self->wake, &session->state, &at);
+  int result = 0;
+  if (session->lost) {
+    pthread_cond_wait(&self->wake, &session->state); /* the reader is on its way out */
+  } else {
+    struct timespec at = {.tv_sec = deadline / 1000, .tv_nsec = (deadline % 1000) * 1000000};
+    result = pthread_cond_timedwait(&self->wake, &session->state, &at);
+  }
   self->asleep = false;
+  pthread_cond_destroy(&self->wake);
   if (result == ETIMEDOUT && !self->done) lose_locked(session, reason_of(VGPU_STREAM_TIMEOUT));
 }
 
@@ -190,17 +208,8 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
       self->outcome = VGPU_LOST;
       break;
     }
-    if (session->reading) {
-      if (session->lost) {
-        self->asleep = true;
-        pthread_cond_wait(&self->wake, &session->state); /* the reader is on its way out */
-        self->asleep = false;
-      } else {
-        sleep_until(session, self, deadline);
-      }
-    } else {
-      read_one(session, deadline);
-    }
+    if (session->reading) sleep_until(session, self, deadline);
+    else read_one(session, self, deadline);
   }
   struct vgpu_pending **link = &session->pending;
   while (*link != self) link = &(*link)->next;
@@ -279,14 +288,7 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
                                 .area = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->area,
                                 .outcome = VGPU_LOST,
                                 .deadline = deadline_of(session)};
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&self->wake, &attributes);
-  pthread_condattr_destroy(&attributes);
-  enum vgpu_outcome outcome = send_frame(session, opcode, 0, send, self, self->deadline);
-  if (outcome != VGPU_ANSWERED) pthread_cond_destroy(&self->wake);
-  return outcome;
+  return send_frame(session, opcode, 0, send, self, self->deadline);
 }
 
 enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_pending *self,
@@ -294,7 +296,6 @@ enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_
   pthread_mutex_lock(&session->state);
   wait_for_reply(session, self, self->deadline);
   pthread_mutex_unlock(&session->state);
-  pthread_cond_destroy(&self->wake);
   *status = self->status;
   return self->outcome;
 }

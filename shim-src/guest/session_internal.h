@@ -18,7 +18,7 @@ struct vgpu_pending {
   enum vgpu_outcome outcome;
   int64_t deadline;
   bool done;   /* written under `state` */
-  bool asleep; /* on `wake`; false while it still sends, when a signal would be lost */
+  bool asleep; /* on `wake`, which there is only then */
   pthread_cond_t wake;
 };
 

@@ -37,16 +37,26 @@ static uint64_t load(const uint64_t *value) {
   return __atomic_load_n(value, __ATOMIC_RELAXED);
 }
 
+void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot) {
+  if (slot >= accounts->slots_begun) __atomic_store_n(&accounts->slots_begun, slot + 1, __ATOMIC_RELEASE);
+}
+
+uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts) {
+  return __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
+}
+
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device) {
   uint64_t used = 0;
-  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) used += load(&accounts->slots[i].used[device]);
+  uint32_t slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; i < slots; i++) used += load(&accounts->slots[i].used[device]);
   return used < accounts->total[device] ? used : accounts->total[device];
 }
 
 /* Bytes that all sessions of an account's peer hold, of all devices. */
 static uint64_t peer_used(const struct vgpu_accounts *accounts, const struct vgpu_account *account) {
   uint64_t used = 0;
-  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+  uint32_t slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_account *other = &accounts->slots[i];
     if (other->peer.kind != account->peer.kind || other->peer.id != account->peer.id) continue;
     for (uint32_t device = 0; device < accounts->device_count; device++) used += load(&other->used[device]);

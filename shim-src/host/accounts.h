@@ -33,12 +33,19 @@ struct vgpu_account {
 struct vgpu_accounts {
   pthread_mutex_t lock; /* robust, between processes; only workers take it */
   uint32_t device_count;
+  uint32_t slots_begun; /* those behind were never given out: nobody need look at 256 to add up one or two */
   uint64_t total[VGPU_DEVICES_MAX];
   struct vgpu_account slots[VGPU_SESSIONS_MAX];
 };
 
 /* NULL with errno. */
 struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count);
+
+/* By the daemon, before a slot is given out. */
+void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot);
+
+/* How many slots can be in use: 0 to this. */
+uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
 
 /* Bytes in use on a device, of all sessions. */
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);

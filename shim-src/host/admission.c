@@ -48,8 +48,8 @@ static struct vgpu_bucket *connects_of(struct vgpu_admission *admission, const s
 }
 
 static uint32_t sessions_of(const struct vgpu_accounts *accounts, const struct vgpu_peer *peer) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+  uint32_t count = 0, slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; i < slots; i++) {
     if (accounts->slots[i].pid != 0 && same(&accounts->slots[i].peer, peer)) count++;
   }
   return count;

@@ -28,8 +28,8 @@ static bool holds(const struct vgpu_account *account, uint32_t device) {
 static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
                            struct vgpu_process_facts *processes, uint32_t capacity) {
   const struct vgpu_peer *peer = &worker->accounts->slots[worker->slot].peer;
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+  uint32_t count = 0, slots = vgpu_accounts_slots(worker->accounts);
+  for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_account *account = &worker->accounts->slots[i];
     if (__atomic_load_n(&account->pid, __ATOMIC_ACQUIRE) == 0 || account->peer.kind != peer->kind ||
         account->peer.id != peer->id || !holds(account, device)) {

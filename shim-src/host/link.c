@@ -70,7 +70,7 @@ void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) 
 
 bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size) {
-  int64_t deadline = vgpu_now_ms() + FRAME_LIMIT_MS;
+  int64_t deadline = vgpu_about_now_ms() + FRAME_LIMIT_MS;
   enum vgpu_stream_result result =
       link->rings.base != NULL
           ? vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size, &link->bell,

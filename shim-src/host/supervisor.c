@@ -109,6 +109,7 @@ static void begin_session(struct loop *loop, int connection) {
   struct vgpu_limits limits = limits_of(&supervisor->limits, &peer);
   *account = (struct vgpu_account){
       .session = session, .denied = -1, .peer = identity.peer, .peer_memory = limits.peer_memory};
+  vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot);
   pid_t daemon = getpid();
   pid_t pid = fork();
   if (pid == 0) run_worker(loop, connection, (uint32_t)slot, daemon, &limits);

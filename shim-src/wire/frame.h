@@ -80,9 +80,9 @@ enum vgpu_control_opcode {
 #define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_AREA)
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
-#define VGPU_FEATURE_RING 0x1u
 #define VGPU_FEATURE_AREA 0x2u
 #define VGPU_FEATURE_JOIN 0x4u /* further streams of one session, by session number and secret */
+#define VGPU_FEATURE_RING 0x8u /* the layout of ring.h; 0x1 was one with two cache lines a ring */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
@@ -105,7 +105,7 @@ struct vgpu_span {
   uint64_t length;
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
-#define VGPU_SPAN_MAX (64u << 20) /* bytes of one span */
+#define VGPU_SPAN_MAX (1u << 30) /* bytes of one span */
 
 /* Status of frames in the control range. */
 enum vgpu_status {

@@ -38,17 +38,29 @@ void vgpu_rings_unmap(struct vgpu_rings *rings) {
   rings->base = NULL;
 }
 
-enum vgpu_ring_state vgpu_ring_room(const struct vgpu_ring *ring, uint32_t length) {
-  uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_SEQ_CST);
-  uint64_t used = ring->position - head;
-  if (used > ring->size || head % 8 != 0) return VGPU_RING_BROKEN;
-  return ring->size - used >= length ? VGPU_RING_READY : VGPU_RING_NOT_YET;
+/* What a frame takes of the ring. Lengths are below VGPU_FRAME_MAX, or from a frame that was found sound. */
+static uint32_t step_of(uint32_t length) {
+  return (length + VGPU_RING_LINE - 1) & ~(VGPU_RING_LINE - 1);
 }
 
-enum vgpu_ring_state vgpu_ring_available(const struct vgpu_ring *ring, uint32_t *bytes) {
-  uint64_t tail = __atomic_load_n(&ring->control->tail, __ATOMIC_SEQ_CST);
-  uint64_t there = tail - ring->position;
-  if (there > ring->size || tail % 8 != 0) return VGPU_RING_BROKEN;
+enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length) {
+  uint32_t step = step_of(length);
+  if (ring->size - (ring->position - ring->peer) >= step) return VGPU_RING_READY;
+  uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_SEQ_CST);
+  uint64_t used = ring->position - head;
+  if (used > ring->size || head % VGPU_RING_LINE != 0) return VGPU_RING_BROKEN;
+  ring->peer = head;
+  return ring->size - used >= step ? VGPU_RING_READY : VGPU_RING_NOT_YET;
+}
+
+enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes) {
+  uint64_t there = ring->peer - ring->position;
+  if (there == 0) {
+    uint64_t tail = __atomic_load_n(&ring->control->tail, __ATOMIC_SEQ_CST);
+    there = tail - ring->position;
+    if (there > ring->size || tail % VGPU_RING_LINE != 0) return VGPU_RING_BROKEN;
+    ring->peer = tail;
+  }
   *bytes = (uint32_t)there;
   return there > 0 ? VGPU_RING_READY : VGPU_RING_NOT_YET;
 }
@@ -63,14 +75,14 @@ static void wake(uint32_t *sleeps, const struct vgpu_bell *bell) {
 
 void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell) {
   struct vgpu_ring_control *control = ring->control;
-  ring->position += length;
+  ring->position += step_of(length);
   __atomic_store_n(&control->tail, ring->position, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&control->reader_sleeps, __ATOMIC_SEQ_CST) != 0) wake(&control->reader_sleeps, bell);
 }
 
 void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell) {
   struct vgpu_ring_control *control = ring->control;
-  ring->position += length;
+  ring->position += step_of(length);
   __atomic_store_n(&control->head, ring->position, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&control->writer_sleeps, __ATOMIC_SEQ_CST) == 0) return;
   /* Not for every frame: a writer that had to sleep gets work for a while. The last frame wakes it at last.
@@ -80,7 +92,7 @@ void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_b
 }
 
 /* `room`: 0 for the reader. */
-static enum vgpu_ring_state look(const struct vgpu_ring *ring, uint32_t room) {
+static enum vgpu_ring_state look(struct vgpu_ring *ring, uint32_t room) {
   uint32_t bytes;
   return room > 0 ? vgpu_ring_room(ring, room) : vgpu_ring_available(ring, &bytes);
 }
@@ -134,5 +146,5 @@ enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgp
   if (vgpu_ring_available(ring, &there) != VGPU_RING_READY || there < sizeof *frame)
     return VGPU_STREAM_UNSOUND;
   memcpy(frame, vgpu_ring_at(ring), sizeof *frame);
-  return vgpu_frame_sound(frame) && frame->length <= there ? VGPU_STREAM_OK : VGPU_STREAM_UNSOUND;
+  return vgpu_frame_sound(frame) && step_of(frame->length) <= there ? VGPU_STREAM_OK : VGPU_STREAM_UNSOUND;
 }

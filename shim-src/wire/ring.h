@@ -1,19 +1,20 @@
 /*
  * Two rings of bytes in shared memory, one each way, that carry the frames of a session.
  *
- * The memory: VGPU_RING_CONTROL bytes with a struct vgpu_ring_control for the requests and, 128 bytes
- * further, one for the replies; then `size` bytes of requests, then as many of replies. Each end maps the
- * bytes of a ring twice, one behind the other, so that a frame never has a gap.
+ * The memory: VGPU_RING_CONTROL bytes with a struct vgpu_ring_control for the requests and, VGPU_RING_REPLIES
+ * bytes further, one for the replies; then `size` bytes of requests, then as many of replies. Each end maps
+ * the bytes of a ring twice, one behind the other, so that a frame never has a gap.
  *
- * `tail` counts the bytes ever written, `head` those ever read; only the writer moves the one, only the
- * reader the other, both by whole frames. Who is going to sleep says so in its `sleeps` and looks once
- * more; who moves an index and finds the other's `sleeps` set clears it and rings the bell (bell.h), the
- * reader not before half of the ring is free.
+ * A frame begins at a cache line, so that a short one is fetched with as few as it fills and nobody writes
+ * into the line of one that is being read. `tail` counts the bytes ever written, those up to the next line
+ * included, `head` those ever read; only the writer moves the one, only the reader the other, both by whole
+ * frames. Who is going to sleep says so in its `sleeps` and looks once more; who moves an index and finds the
+ * other's `sleeps` set clears it and rings the bell (bell.h), the reader not before half of the ring is free.
  *
  * Neither end believes the other. An index is read once, into a variable, and is only used when it leaves
- * no more than `size` between the two and both are multiples of 8; each end works with its own copy of
- * its own index. A header is copied out, checked and used from the copy. What else lies in the ring may
- * change while it is read: it is copied before anything in it is looked at, except bulk that is only
+ * no more than `size` between the two and both are multiples of VGPU_RING_LINE; each end works with its own
+ * copy of its own index. A header is copied out, checked and used from the copy. What else lies in the ring
+ * may change while it is read: it is copied before anything in it is looked at, except bulk that is only
  * copied itself. Any nonsense ends the session.
  */
 #ifndef VGPU_WIRE_RING_H
@@ -27,16 +28,21 @@
 #include "wire/spin.h"
 
 #define VGPU_RING_CONTROL 65536u /* a page on every machine */
-#define VGPU_RING_REPLIES 128u   /* where the second control begins */
+#define VGPU_RING_REPLIES 512u   /* where the second control begins */
+#define VGPU_RING_LINE 64u
 #define VGPU_RING_BYTES (2u << 20)
 #define VGPU_RING_MOST (64u << 20)
 
-/* Two cache lines: what the writer writes, what the reader writes. */
+/*
+ * Each in cache lines of its own (two, as processors fetch pairs): while nobody sleeps, a writer that asks
+ * for reader_sleeps must not fetch the line that the reader has just written its index to, nor the other way
+ * round.
+ */
 struct vgpu_ring_control {
-  _Alignas(64) uint64_t tail;
-  uint32_t writer_sleeps;
-  _Alignas(64) uint64_t head;
-  uint32_t reader_sleeps;
+  _Alignas(128) uint64_t tail;
+  _Alignas(128) uint32_t writer_sleeps;
+  _Alignas(128) uint64_t head;
+  _Alignas(128) uint32_t reader_sleeps;
 };
 _Static_assert(sizeof(struct vgpu_ring_control) == VGPU_RING_REPLIES, "ring control");
 
@@ -46,6 +52,7 @@ struct vgpu_ring {
   unsigned char *bytes;              /* shared, mapped twice */
   uint32_t size;                     /* a power of two */
   uint64_t position;                 /* our own index: tail of the writer, head of the reader */
+  uint64_t peer;                     /* the other's index as it was when last looked at, and sound */
   struct vgpu_spin spin;
 };
 
@@ -71,18 +78,20 @@ void vgpu_rings_unmap(struct vgpu_rings *rings);
 
 enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };
 
-/* Of the writer: whether `length` bytes can be written now. */
-enum vgpu_ring_state vgpu_ring_room(const struct vgpu_ring *ring, uint32_t length);
+/* Of the writer: whether a frame of `length` bytes can be written now. Looks at the reader's index only when
+ * it must. */
+enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length);
 
-/* Of the reader: how much there is. */
-enum vgpu_ring_state vgpu_ring_available(const struct vgpu_ring *ring, uint32_t *bytes);
+/* Of the reader: how much there is, at least. Looks at the writer's index only when nothing is known to be.
+ */
+enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes);
 
 /* Where the next byte is written or read; that and what follows it without a gap. */
 static inline unsigned char *vgpu_ring_at(const struct vgpu_ring *ring) {
   return ring->bytes + (ring->position & (ring->size - 1));
 }
 
-/* `length` bytes are written, or read and no longer needed. Wakes the other end if it sleeps. */
+/* A frame of `length` bytes is written, or read and no longer needed. Wakes the other end if it sleeps. */
 void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell);
 void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell);
 

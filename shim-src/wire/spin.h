@@ -20,6 +20,7 @@
 #define VGPU_SPIN_CROWDED_NS 20000 /* one turn took so long: somebody else ran */
 #define VGPU_SPIN_REST 128u        /* waits without spinning after that */
 #define VGPU_SPIN_TURNS 8u         /* between two looks at the clock */
+#define VGPU_SPIN_EAGER 1024u      /* turns before the first: no pause between them, which is 40 ns on some */
 
 struct vgpu_spin {
   int64_t limit;  /* nanoseconds; 0: one processor */
@@ -51,8 +52,9 @@ static inline void vgpu_relax(void) {
 /* One turn; false when it has been long enough. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
+  if (++spinning->turns <= VGPU_SPIN_EAGER) return true;
   vgpu_relax();
-  if (++spinning->turns % VGPU_SPIN_TURNS != 1) return true;
+  if (spinning->turns % VGPU_SPIN_TURNS != 1) return true;
   int64_t now = (int64_t)vgpu_now_ns();
   if (spinning->begun == 0) spinning->begun = now;
   else spinning->crowded = now - spinning->last > VGPU_SPIN_CROWDED_NS;

@@ -17,6 +17,7 @@
 #define LARGE (1ull << 20)
 /* Below this the heap is better than a mapping of its own: the kernel limits how many there are. */
 #define MAPPED (64ull << 10)
+#define HUGE_WORTH (8ull << 20)
 
 uint64_t vgpu_memory_rounded(uint64_t bytes) {
   if (bytes == 0 || bytes > WINDOW) return 0;
@@ -53,7 +54,9 @@ static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64
 static unsigned char *get_memory(uint64_t size) {
   if (size < MAPPED) return calloc(1, size);
   void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? NULL : memory;
+  if (memory == MAP_FAILED) return NULL;
+  if (size >= HUGE_WORTH) (void)madvise(memory, size, MADV_HUGEPAGE); /* as a GPU has it; a wish, no more */
+  return memory;
 }
 
 static void put_memory(unsigned char *memory, uint64_t size) {

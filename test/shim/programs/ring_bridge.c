@@ -18,10 +18,11 @@
 #include "wire/stream.h"
 
 enum {
-  SEND = 0,    /* bytes of frames: to the socket before the welcome, then into the ring, published at once */
-  TAIL = 1,    /* u64: the tail of the requests becomes this much more than it is */
-  HEAD = 2,    /* u64: likewise the head of the replies */
-  BELL = 3,    /* bytes for the socket */
+  SEND = 0, /* bytes of frames: to the socket before the welcome, then into the ring, published at once */
+  TAIL = 1, /* u64: the tail of the requests becomes this much more than it is */
+  HEAD = 2, /* u64: likewise the head of the replies, which stays there: later replies are read without moving
+               it */
+  BELL = 3, /* bytes for the socket */
   FLICKER = 4, /* two frames of the same length: published, and exchanged for each other without end */
   SLEEPS = 5,  /* u32: what all flags of sleepers become */
   PASS = 6,    /* a descriptor for the socket, as many times as there are bytes */
@@ -30,6 +31,7 @@ enum {
 static struct vgpu_rings rings;
 static struct vgpu_bell bell;
 static int host;
+static _Atomic bool head_stays;
 
 static _Noreturn void give_up(const char *what) {
   fprintf(stderr, "ring_bridge: %s: %s\n", what, strerror(errno));
@@ -67,7 +69,8 @@ static void *replies(void *unused) {
     if (result != VGPU_STREAM_OK) exit(result == VGPU_STREAM_CLOSED ? 0 : 1);
     /* Read before it is told: whoever hears of it may go for the indexes. */
     memcpy(copy, vgpu_ring_at(&rings.replies), frame.length);
-    vgpu_ring_read(&rings.replies, frame.length, &bell);
+    if (!head_stays) vgpu_ring_read(&rings.replies, frame.length, &bell);
+    else rings.replies.position += (frame.length + VGPU_RING_LINE - 1) / VGPU_RING_LINE * VGPU_RING_LINE;
     put(copy, frame.length);
   }
 }
@@ -100,6 +103,14 @@ static void greeting(void) {
   if (rings.base == NULL) exit(0);
 }
 
+static void write_to_ring(const unsigned char *bytes, uint32_t length) {
+  while (vgpu_ring_room(&rings.requests, length) == VGPU_RING_NOT_YET) {
+    if (vgpu_bell_wait(&bell, vgpu_bell_generation(&bell), vgpu_now_ms() + 1) == VGPU_STREAM_CLOSED) exit(0);
+  }
+  memcpy(vgpu_ring_at(&rings.requests), bytes, length);
+  vgpu_ring_written(&rings.requests, length, &bell);
+}
+
 /* The frames as they are, sound or not; more than the ring takes is more than the host would read. */
 static void send_frames(const unsigned char *bytes, uint32_t length) {
   if (rings.base == NULL) {
@@ -107,11 +118,15 @@ static void send_frames(const unsigned char *bytes, uint32_t length) {
     greeting();
     return;
   }
-  while (vgpu_ring_room(&rings.requests, length) == VGPU_RING_NOT_YET) {
-    if (vgpu_bell_wait(&bell, vgpu_bell_generation(&bell), vgpu_now_ms() + 1) == VGPU_STREAM_CLOSED) exit(0);
+  while (length > 0) {
+    /* One by one, as each begins at a line of its own; what is no frame goes in one piece. */
+    uint32_t one = length;
+    if (length >= sizeof(struct vgpu_frame)) memcpy(&one, bytes, sizeof one);
+    if (one == 0 || one > length) one = length;
+    write_to_ring(bytes, one);
+    bytes += one;
+    length -= one;
   }
-  memcpy(vgpu_ring_at(&rings.requests), bytes, length);
-  vgpu_ring_written(&rings.requests, length, &bell);
 }
 
 struct flicker {
@@ -156,6 +171,7 @@ static void carry_out(uint32_t command, const unsigned char *bytes, uint32_t len
       vgpu_bell_ring(&bell);
       return;
     case HEAD:
+      head_stays = true;
       wide += __atomic_load_n(&answers->head, __ATOMIC_SEQ_CST); /* the position is the other thread's */
       __atomic_store_n(&answers->head, wide, __ATOMIC_SEQ_CST);
       return;

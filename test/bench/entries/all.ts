@@ -4,7 +4,7 @@ import { fromBare } from './from-bare.js';
 import { llm } from './llm.js';
 import { nothingToDo } from './nothing-to-do.js';
 import { repair } from './repair.js';
-import { shimCalls, shimCopies, shimLaunches, shimStart } from './shim.js';
+import { shimCalls, shimCopies, shimLaunches, shimStart, shimTokens } from './shim.js';
 import { verdict } from './verdict.js';
 
 /** In the order in which they run. */
@@ -17,6 +17,7 @@ export const entries: readonly Entry[] = [
   shimCalls,
   shimCopies,
   shimLaunches,
+  shimTokens,
   compute,
   llm,
 ];

@@ -78,6 +78,24 @@ export const shimLaunches: Entry = {
     ]),
 };
 
+export const shimTokens: Entry = {
+  name: 'shim-tokens',
+  what: 'the calls of one token of llama.cpp with CUDA graphs: 6 uploads, a graph of 64 nodes, the logits',
+  runs: 15,
+  measure: async (runs) =>
+    read(run('tokens', runs), [
+      {
+        key: 'tokens',
+        title: 'a token: 8 one-way calls and 7 waits',
+        unit: 'us',
+        series: [
+          ['shim', 'through the shim'],
+          ['ring', '7 round trips of a ring'],
+        ],
+      },
+    ]),
+};
+
 const sizes = ['4KiB', '64KiB', '1MiB', '16MiB', '256MiB'] as const;
 
 export const shimCopies: Entry = {
@@ -148,7 +166,7 @@ export const shimStart: Entry = {
     ]),
 };
 
-function run(what: 'calls' | 'launches' | 'copies' | 'start', runs: number): string {
+function run(what: 'calls' | 'launches' | 'tokens' | 'copies' | 'start', runs: number): string {
   const args = [what, String(runs), `${shim}/libcuda.so.1`, `${shim}/vgpu-probe`];
   return runTimed(shimBench, args, { VGPU_HOST: 'unix:/run/vgpu/hostd.sock' }).stdout;
 }

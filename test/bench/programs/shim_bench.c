@@ -5,6 +5,7 @@
  *
  *   shim_bench calls  ROUNDS LIBRARY     a waiting call, a one-way call, many one-way calls
  *   shim_bench launches ROUNDS LIBRARY   a kernel that does nothing, many times and with a wait for each
+ *   shim_bench tokens ROUNDS LIBRARY     the calls with which llama.cpp generates one token
  *   shim_bench copies ROUNDS LIBRARY     copies to and from the device, 4 KiB to 256 MiB
  *   shim_bench start  ROUNDS LIBRARY PROBE   a process from nothing to a device that answers
  *
@@ -45,6 +46,15 @@ static struct {
   int (*function)(void **function, void *module, const char *name);
   int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                 unsigned shared, void *stream, void **parameters, void **extra);
+  int (*stream)(void **stream, unsigned flags);
+  int (*wait)(void *stream);
+  int (*set_async)(uint64_t address, unsigned char value, size_t bytes, void *stream);
+  int (*to_async)(uint64_t destination, const void *source, size_t bytes, void *stream);
+  int (*from_async)(void *destination, uint64_t source, size_t bytes, void *stream);
+  int (*capture)(void *stream, int mode);
+  int (*captured)(void *stream, void **graph);
+  int (*instantiate)(void **exec, void *graph, unsigned long long flags);
+  int (*launch_graph)(void *exec, void *stream);
 } cuda;
 
 static void find(void *library, const char *name, void *target) {
@@ -73,6 +83,15 @@ static void load(const char *path) {
   find(library, "cuModuleLoadData", &cuda.module);
   find(library, "cuModuleGetFunction", &cuda.function);
   find(library, "cuLaunchKernel", &cuda.launch);
+  find(library, "cuStreamCreate", &cuda.stream);
+  find(library, "cuStreamSynchronize", &cuda.wait);
+  find(library, "cuMemsetD8Async", &cuda.set_async);
+  find(library, "cuMemcpyHtoDAsync_v2", &cuda.to_async);
+  find(library, "cuMemcpyDtoHAsync_v2", &cuda.from_async);
+  find(library, "cuStreamBeginCapture_v2", &cuda.capture);
+  find(library, "cuStreamEndCapture", &cuda.captured);
+  find(library, "cuGraphInstantiateWithFlags", &cuda.instantiate);
+  find(library, "cuGraphLaunch", &cuda.launch_graph);
 }
 
 static void check(int result, const char *what) {
@@ -201,6 +220,43 @@ static void launches(int rounds) {
       raw_get(target, ANSWER);
     }
     sample(round, "pairs", "raw", (now_us() - begun) / PAIRS);
+  }
+}
+
+/*
+ * What llama.cpp b8390 does for a token with CUDA graphs, counted at the wire: six short uploads, each waited
+ * for, one launch of a graph, the logits read into pinned memory and waited for. The graph's nodes fill one
+ * byte each, so that what is left is what carrying the calls costs.
+ */
+static void tokens(int rounds) {
+  enum { TOKENS = 200, UPLOADS = 6, NODES = 64, UPLOAD = 64, LOGITS = 4096 };
+  void *stream, *graph, *exec, *logits;
+  uint64_t address;
+  check(cuda.stream(&stream, 1), "cuStreamCreate");
+  check(cuda.allocate(&address, LOGITS), "cuMemAlloc");
+  check(cuda.pin(&logits, LOGITS, 0), "cuMemHostAlloc");
+  check(cuda.capture(stream, 0), "cuStreamBeginCapture");
+  for (int i = 0; i < NODES; i++)
+    check(cuda.set_async(address + (unsigned)i, 7, 1, stream), "cuMemsetD8Async");
+  check(cuda.captured(stream, &graph), "cuStreamEndCapture");
+  check(cuda.instantiate(&exec, graph, 0), "cuGraphInstantiate");
+  for (int round = 0; round <= rounds; round++) {
+    double begun = now_us();
+    for (int token = 0; token < TOKENS; token++) {
+      for (int i = 0; i < UPLOADS; i++) {
+        check(cuda.to_async(address + LOGITS / 2, source, UPLOAD, stream), "cuMemcpyHtoDAsync");
+        check(cuda.wait(stream), "cuStreamSynchronize");
+      }
+      check(cuda.launch_graph(exec, stream), "cuGraphLaunch");
+      check(cuda.from_async(logits, address, LOGITS, stream), "cuMemcpyDtoHAsync");
+      check(cuda.wait(stream), "cuStreamSynchronize");
+    }
+    sample(round, "tokens", "shim", (now_us() - begun) / TOKENS);
+
+    order_peer((struct order){.times = TOKENS * (UPLOADS + 1), .read = ASK, .answer = ANSWER, .ring = 1});
+    begun = now_us();
+    for (int i = 0; i < TOKENS * (UPLOADS + 1); i++) raw_ring(source, ASK, target, ANSWER);
+    sample(round, "tokens", "ring", (now_us() - begun) / TOKENS);
   }
 }
 
@@ -340,16 +396,18 @@ int main(int count, char **arguments) {
   int rounds = count > 3 ? atoi(arguments[2]) : 0;
   if (strcmp(what, "ready") == 0) {
     ready(arguments[3]);
-  } else if (strcmp(what, "calls") == 0 || strcmp(what, "copies") == 0 || strcmp(what, "launches") == 0) {
+  } else if (strcmp(what, "calls") == 0 || strcmp(what, "copies") == 0 || strcmp(what, "launches") == 0 ||
+             strcmp(what, "tokens") == 0) {
     start_peer();
     open_device(arguments[3]);
     if (what[0] == 'l') launches(rounds);
+    else if (what[0] == 't') tokens(rounds);
     else if (what[1] == 'a') calls(rounds);
     else copies(rounds);
   } else if (strcmp(what, "start") == 0 && count > 4) {
     starts(rounds, arguments[0], arguments[3], arguments[4]);
   } else {
-    fputs("usage: shim_bench calls|launches|copies|start ROUNDS LIBRARY [PROBE]\n", stderr);
+    fputs("usage: shim_bench calls|launches|tokens|copies|start ROUNDS LIBRARY [PROBE]\n", stderr);
     return 2;
   }
   return fflush(stdout) == 0 ? 0 : 1;

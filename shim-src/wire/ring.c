@@ -38,13 +38,8 @@ void vgpu_rings_unmap(struct vgpu_rings *rings) {
   rings->base = NULL;
 }
 
-/* What a frame takes of the ring. Lengths are below VGPU_FRAME_MAX, or from a frame that was found sound. */
-static uint32_t step_of(uint32_t length) {
-  return (length + VGPU_RING_LINE - 1) & ~(VGPU_RING_LINE - 1);
-}
-
 enum vgpu_ring_state vgpu_ring_room(struct vgpu_ring *ring, uint32_t length) {
-  uint32_t step = step_of(length);
+  uint32_t step = vgpu_ring_step(length);
   if (ring->size - (ring->position - ring->peer) >= step) return VGPU_RING_READY;
   uint64_t head = __atomic_load_n(&ring->control->head, __ATOMIC_SEQ_CST);
   uint64_t used = ring->position - head;
@@ -75,14 +70,14 @@ static void wake(uint32_t *sleeps, const struct vgpu_bell *bell) {
 
 void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell) {
   struct vgpu_ring_control *control = ring->control;
-  ring->position += step_of(length);
+  ring->position += vgpu_ring_step(length);
   __atomic_store_n(&control->tail, ring->position, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&control->reader_sleeps, __ATOMIC_SEQ_CST) != 0) wake(&control->reader_sleeps, bell);
 }
 
 void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell) {
   struct vgpu_ring_control *control = ring->control;
-  ring->position += step_of(length);
+  ring->position += vgpu_ring_step(length);
   __atomic_store_n(&control->head, ring->position, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&control->writer_sleeps, __ATOMIC_SEQ_CST) == 0) return;
   /* Not for every frame: a writer that had to sleep gets work for a while. The last frame wakes it at last.
@@ -146,5 +141,6 @@ enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgp
   if (vgpu_ring_available(ring, &there) != VGPU_RING_READY || there < sizeof *frame)
     return VGPU_STREAM_UNSOUND;
   memcpy(frame, vgpu_ring_at(ring), sizeof *frame);
-  return vgpu_frame_sound(frame) && step_of(frame->length) <= there ? VGPU_STREAM_OK : VGPU_STREAM_UNSOUND;
+  return vgpu_frame_sound(frame) && vgpu_ring_step(frame->length) <= there ? VGPU_STREAM_OK
+                                                                           : VGPU_STREAM_UNSOUND;
 }

@@ -62,6 +62,12 @@ struct vgpu_rings {
   struct vgpu_ring requests, replies;
 };
 
+/* Bytes of a ring that a frame takes. Lengths are below VGPU_FRAME_MAX, or from a frame that was found sound.
+ */
+static inline uint32_t vgpu_ring_step(uint32_t length) {
+  return (length + VGPU_RING_LINE - 1) & ~(VGPU_RING_LINE - 1);
+}
+
 /* Bytes of the memory for rings of `size`. */
 static inline uint64_t vgpu_rings_bytes(uint32_t size) {
   return VGPU_RING_CONTROL + 2ull * size;

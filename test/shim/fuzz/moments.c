@@ -141,6 +141,11 @@ ssize_t __wrap_vgpu_stream_receive(int descriptor, void *bytes, size_t size, int
   return 1;
 }
 
+uint32_t fuzz_part(struct fuzz_source *source) {
+  uint8_t part = fuzz_byte(source);
+  return (part & 1) != 0 ? part * 8u : part / 2 * VGPU_RING_LINE;
+}
+
 void fuzz_poke_control(struct fuzz_source *source, const struct vgpu_rings *rings) {
   uint8_t which = fuzz_byte(source);
   struct vgpu_ring_control *control = (which & 1) != 0 ? rings->replies.control : rings->requests.control;
@@ -148,7 +153,7 @@ void fuzz_poke_control(struct fuzz_source *source, const struct vgpu_rings *ring
   if ((which & 2) != 0) {
     fuzz_bytes(source, &value, sizeof value);
   } else {
-    value = (uint64_t)((int64_t)(int8_t)fuzz_byte(source) * 8);
+    value = (uint64_t)((int64_t)(int8_t)fuzz_byte(source) * (VGPU_RING_LINE / 2));
     value += (which & 4) != 0 ? control->head : control->tail;
   }
   switch (which >> 3 & 3) {

@@ -30,6 +30,9 @@ void fuzz_moments_pass(int descriptor);
 /* The rings as the code under test has mapped them last; those of the other end are mapped with this. */
 bool __real_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint32_t size);
 
+/* How far a frame is published that is not all there: so many lines, or to a place where none begins. */
+uint32_t fuzz_part(struct fuzz_source *source);
+
 /* Steps that both ends have: one of the words of the two controls, or bytes near `frame`, is changed. */
 void fuzz_poke_control(struct fuzz_source *source, const struct vgpu_rings *rings);
 void fuzz_poke_bytes(struct fuzz_source *source, unsigned char *ring, uint32_t size, uint64_t position);

@@ -58,8 +58,8 @@ static void take_request(void) {
     if (!mine || vgpu_ring_available(ring, &there) != VGPU_RING_READY) return;
     if (there < sizeof asked) abort();
     memcpy(&asked, vgpu_ring_at(ring), sizeof asked);
-    if (!vgpu_frame_sound(&asked) || asked.length > there) abort();
-    ring->position += asked.length;
+    if (!vgpu_frame_sound(&asked) || vgpu_ring_step(asked.length) > there) abort();
+    ring->position += vgpu_ring_step(asked.length);
     __atomic_store_n(&ring->control->head, ring->position, __ATOMIC_SEQ_CST);
   } while ((asked.flags & VGPU_FLAG_ONEWAY) != 0);
 }
@@ -80,7 +80,7 @@ static void answer(bool whole) {
   last = ring->position;
   memcpy(to, &frame, sizeof frame);
   fuzz_bytes(&source, to + sizeof frame, frame.body + frame.bulk);
-  ring->position += whole ? frame.length : fuzz_byte(&source) * 8u;
+  ring->position += whole ? vgpu_ring_step(frame.length) : fuzz_part(&source);
   __atomic_store_n(&ring->control->tail, ring->position, __ATOMIC_SEQ_CST);
 }
 

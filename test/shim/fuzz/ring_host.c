@@ -39,7 +39,7 @@ static void send_record(bool whole) {
   if (length == 0) return;
   last = ring->position;
   memcpy(vgpu_ring_at(ring), frame_bytes, length);
-  ring->position += whole ? length : fuzz_byte(&guest.source) * 8u;
+  ring->position += whole ? vgpu_ring_step(length) : fuzz_part(&guest.source);
   __atomic_store_n(&ring->control->tail, ring->position, __ATOMIC_SEQ_CST);
 }
 
@@ -50,9 +50,11 @@ static void take_replies(void) {
     struct vgpu_frame frame;
     if (there < sizeof frame) abort();
     memcpy(&frame, vgpu_ring_at(&rings.replies), sizeof frame);
-    if (!vgpu_frame_sound(&frame) || frame.length > there || (frame.flags & VGPU_FLAG_REPLY) == 0) abort();
+    if (!vgpu_frame_sound(&frame) || vgpu_ring_step(frame.length) > there ||
+        (frame.flags & VGPU_FLAG_REPLY) == 0)
+      abort();
     fuzz_answer(&guest, frame.opcode, vgpu_ring_at(&rings.replies) + sizeof frame, frame.body);
-    rings.replies.position += frame.length;
+    rings.replies.position += vgpu_ring_step(frame.length);
     __atomic_store_n(&rings.replies.control->head, rings.replies.position, __ATOMIC_SEQ_CST);
   }
 }

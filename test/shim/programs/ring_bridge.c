@@ -70,7 +70,7 @@ static void *replies(void *unused) {
     /* Read before it is told: whoever hears of it may go for the indexes. */
     memcpy(copy, vgpu_ring_at(&rings.replies), frame.length);
     if (!head_stays) vgpu_ring_read(&rings.replies, frame.length, &bell);
-    else rings.replies.position += (frame.length + VGPU_RING_LINE - 1) / VGPU_RING_LINE * VGPU_RING_LINE;
+    else rings.replies.position += vgpu_ring_step(frame.length);
     put(copy, frame.length);
   }
 }

@@ -52,7 +52,8 @@ static inline void vgpu_relax(void) {
 /* One turn; false when it has been long enough. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
-  if (++spinning->turns <= VGPU_SPIN_EAGER) return true;
+  /* Not where looking has been worth nothing lately: these turns take a microsecond. */
+  if (++spinning->turns <= VGPU_SPIN_EAGER && spin->limit > VGPU_SPIN_LEAST_NS) return true;
   vgpu_relax();
   if (spinning->turns % VGPU_SPIN_TURNS != 1) return true;
   int64_t now = (int64_t)vgpu_now_ns();

@@ -133,6 +133,11 @@ first_boot() {
     dev-{hugepages,mqueue}.mount sys-fs-fuse-connections.mount sys-kernel-{config,debug,tracing}.mount; do
     ln -sf /dev/null "$root/etc/systemd/system/$unit"
   done
+  # They run at each daemon-reload, a dozen programs, and have nothing to find here (no fstab, no disks, no consoles).
+  mkdir -p "$root/etc/systemd/system-generators"
+  for unit in "$root"/{usr/lib,usr/local/lib,lib}/systemd/system-generators/*; do
+    [ ! -e "$unit" ] || ln -sf /dev/null "$root/etc/systemd/system-generators/${unit##*/}"
+  done
   ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
   bare "$root"
   ln -s "$REPO/dist/agent/main.js" "$root/usr/local/bin/vgpu-agent"

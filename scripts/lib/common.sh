@@ -2,7 +2,7 @@
 # Shared by every script here: where the repository is, how to talk, where node is.
 # Source it; it defines functions and REPO and does nothing else.
 
-REPO=$(readlink -f "$(dirname "${BASH_SOURCE[0]}")/../..")
+REPO=$(CDPATH='' cd -P -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
 
 # The oldest Node that the dependencies allow (package.json "engines").
 NODE_MIN_MAJOR=20
@@ -21,7 +21,7 @@ die() {
 
 # need_root WHAT: ends with 6 (refused) unless root; WHAT names what needs it.
 need_root() {
-  [ "$(id -u)" = 0 ] || die 6 "$1 needs root: sudo $0"
+  [ "$EUID" = 0 ] || die 6 "$1 needs root: sudo $0"
 }
 
 # alive PID [STARTED]: whether the process runs. kill -0 also succeeds on a zombie, and

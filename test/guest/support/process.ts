@@ -86,17 +86,21 @@ export async function runOk(
   return ran;
 }
 
-/** Polls until `check` gives something other than undefined; rejects with `what` after `timeoutMs`. */
+/**
+ * Polls until `check` gives something other than undefined; rejects with `what` after `timeoutMs`. The longer it has
+ * waited, the less often: to ask a guest costs more than most of what is waited for.
+ */
 export async function until<T>(
   what: string,
   timeoutMs: number,
   check: () => Promise<T | undefined> | T | undefined,
 ): Promise<T> {
-  const deadline = Date.now() + timeoutMs;
+  const begun = Date.now();
   for (;;) {
     const value = await check();
     if (value !== undefined) return value;
-    if (Date.now() > deadline) throw new Error(`${what}: not after ${timeoutMs} ms`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    const waited = Date.now() - begun;
+    if (waited > timeoutMs) throw new Error(`${what}: not after ${timeoutMs} ms`);
+    await new Promise((resolve) => setTimeout(resolve, Math.min(200, Math.max(20, waited / 20))));
   }
 }

@@ -12,7 +12,7 @@ import {
   startShell,
   until,
 } from './shim_host.js';
-import { CUDA, frame, HEADER, hello, ONEWAY, OVER, WireClient, words } from './wire_client.js';
+import { CUDA, frame, HEADER, hello, noise, ONEWAY, OVER, WireClient, words } from './wire_client.js';
 
 /** Opcodes of the description, by symbol. */
 const OPCODES = new Map(
@@ -28,15 +28,6 @@ function op(symbol: string): number {
 }
 
 const CONTEXT = 100n;
-
-/** Deterministic, so that a failure can be run again. */
-function noise(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return state;
-  };
-}
 
 describe('a guest that misbehaves', () => {
   const scratch = scratchDirectory();

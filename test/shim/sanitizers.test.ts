@@ -35,9 +35,9 @@ const PARTS: readonly Part[] = [
     what: 'a guest with ThreadSanitizer and 64 threads, served and left alone',
     build: ['--thread', 'guest'],
     env: { VGPU_TEST_SHIM: 'shim-thread', VGPU_TEST_DAEMON: 'shim' },
-    files: ['driver_api', 'lost_host', 'memory_calls'],
-    tests: '64 threads|however many threads begin|threads have pinned memory',
-    count: 8,
+    files: ['driver_api', 'lost_host', 'guest_life'],
+    tests: '64 threads|however many threads begin|^is (left by|forked|preempted)',
+    count: 17,
   },
 ];
 

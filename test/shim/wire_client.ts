@@ -101,8 +101,10 @@ interface Line {
   close(): void;
 }
 
+/** `path`: of a unix socket, or tcp:PORT of this machine. */
 async function overSocket(path: string): Promise<Line> {
-  const socket = connect(path);
+  const tcp = /^tcp:(\d+)$/.exec(path)?.[1];
+  const socket = tcp === undefined ? connect(path) : connect(Number(tcp), '127.0.0.1');
   await new Promise<void>((resolve, reject) => {
     socket.once('connect', resolve);
     socket.once('error', reject);
@@ -119,6 +121,15 @@ function overRing(path: string): Line {
     close: () => {
       child.kill('SIGKILL');
     },
+  };
+}
+
+/** Deterministic, so that a failure can be run again. */
+export function noise(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state;
   };
 }
 

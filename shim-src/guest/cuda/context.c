@@ -140,10 +140,27 @@ int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *con
   return result;
 }
 
-static int push(struct vgpu_driver *driver, struct vgpu_context *context) {
+uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_context *context) {
+  pthread_mutex_lock(&driver->lock);
+  if (context->number == 0) context->number = vgpu_cuda_next_number(driver);
+  uint64_t number = context->number;
+  pthread_mutex_unlock(&driver->lock);
+  return number;
+}
+
+/* False: it is none. Another thread may give a primary context its number meanwhile, or destroy this one. */
+static bool entry_for(struct vgpu_driver *driver, struct vgpu_context *context, struct stack_entry *entry) {
+  pthread_mutex_lock(&driver->lock);
+  bool live = context != NULL && is_live(driver, context);
+  if (live) *entry = (struct stack_entry){.context = context, .number = context->number};
+  pthread_mutex_unlock(&driver->lock);
+  return live;
+}
+
+static int push(struct vgpu_driver *driver, const struct stack_entry *entry) {
   refresh_stack(driver);
   if (stack.depth == STACK_DEPTH) return VGPU_CUDA_OUT_OF_MEMORY;
-  stack.entries[stack.depth++] = (struct stack_entry){.context = context, .number = context->number};
+  stack.entries[stack.depth++] = *entry;
   return VGPU_CUDA_SUCCESS;
 }
 
@@ -300,7 +317,7 @@ int cuCtxCreate_v2(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
       .context = number, .device = driver->host_index[dev], .flags = flags};
   result = vgpu_cuda_call(VGPU_OP_cuCtxCreate_v2, &send, sizeof send, NULL, 0);
   bool made = result == VGPU_CUDA_SUCCESS;
-  if (made) result = push(driver, context);
+  if (made) result = push(driver, &(struct stack_entry){.context = context, .number = number});
   if (result != VGPU_CUDA_SUCCESS) {
     pthread_mutex_lock(&driver->lock);
     context->at_host = made;
@@ -368,7 +385,8 @@ int cuCtxPushCurrent_v2(struct vgpu_context *ctx) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  return vgpu_cuda_context_live(ctx) ? push(driver, ctx) : VGPU_CUDA_INVALID_CONTEXT;
+  struct stack_entry entry;
+  return entry_for(driver, ctx, &entry) ? push(driver, &entry) : VGPU_CUDA_INVALID_CONTEXT;
 }
 
 int cuCtxPushCurrent(struct vgpu_context *ctx) {
@@ -394,10 +412,11 @@ int cuCtxSetCurrent(struct vgpu_context *ctx) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (ctx != NULL && !vgpu_cuda_context_live(ctx)) return VGPU_CUDA_INVALID_CONTEXT;
+  struct stack_entry entry;
+  if (ctx != NULL && !entry_for(driver, ctx, &entry)) return VGPU_CUDA_INVALID_CONTEXT;
   refresh_stack(driver);
   if (stack.depth > 0) stack.depth--;
-  return ctx == NULL ? VGPU_CUDA_SUCCESS : push(driver, ctx);
+  return ctx == NULL ? VGPU_CUDA_SUCCESS : push(driver, &entry);
 }
 
 int cuCtxGetCurrent(struct vgpu_context **pctx) {

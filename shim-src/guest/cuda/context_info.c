@@ -153,10 +153,7 @@ int cuCtxGetId(struct vgpu_context *ctx, uint64_t *ctxId) {
   int result = choose(ctx, &driver, &context);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (ctxId == NULL) return VGPU_CUDA_INVALID_VALUE;
-  pthread_mutex_lock(&driver->lock);
-  if (context->number == 0) context->number = vgpu_cuda_next_number(driver);
-  *ctxId = context->number;
-  pthread_mutex_unlock(&driver->lock);
+  *ctxId = vgpu_cuda_context_own_number(driver, context);
   return VGPU_CUDA_SUCCESS;
 }
 

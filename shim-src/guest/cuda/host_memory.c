@@ -53,7 +53,7 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
                                .size = bytesize,
                                .kind = VGPU_REGION_PINNED,
                                .flags = Flags,
-                               .context = context->number,
+                               .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal,
                                .area = area};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
@@ -108,7 +108,7 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
                                .size = bytesize,
                                .kind = VGPU_REGION_REGISTERED,
                                .flags = Flags,
-                               .context = context->number,
+                               .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal};
   switch (vgpu_regions_add(&driver->regions, &region)) {
     case VGPU_REGIONS_OK:

@@ -145,6 +145,9 @@ int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *con
 
 /* With driver->lock held. */
 int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *context);
+
+/* The number that it has or will have at the host. Takes driver->lock. */
+uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_context *context);
 uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver);
 
 /*

@@ -15,6 +15,7 @@ const PROGRAMS: CasePrograms = {
     pointers: 'what pointers and peers are asked and set to',
     linear: 'copies between all kinds of memory',
     batch: 'a batch of copies',
+    batch_boxes: 'a batch of copies in three dimensions',
     two_dimensions: 'copies in two dimensions touch their box only',
     three_dimensions: 'copies in three dimensions touch their box only',
     fills: 'fills of all widths in one and two dimensions',

@@ -311,3 +311,72 @@ int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t cou
   if (result != VGPU_CUDA_SUCCESS && failIdx != NULL) *failIdx = SIZE_MAX; /* not one copy's own fault */
   return result;
 }
+
+/* CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP: memory (1) or an array (2), which is not carried. */
+struct batch_side {
+  int32_t type;
+  uint64_t start;
+  size_t row, height; /* in elements of a byte; 0: as the copy's */
+  int32_t hint[2];
+};
+struct batch_box {
+  struct batch_side source, destination;
+  size_t width, height, depth;
+  int32_t order; /* CUmemcpySrcAccessOrder */
+  uint32_t flags;
+};
+_Static_assert(sizeof(struct batch_side) == 40 && sizeof(struct batch_box) == 112, "CUDA_MEMCPY3D_BATCH_OP");
+
+static int check_side(const struct batch_side *side, const struct batch_box *box) {
+  if (side->type == 2) return VGPU_CUDA_NOT_SUPPORTED;
+  bool fits =
+      (side->row == 0 || side->row >= box->width) && (side->height == 0 || side->height >= box->height);
+  return side->type == 1 && fits ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+}
+
+static struct side3 plain_side(const struct batch_side *side, const struct batch_box *box) {
+  return (struct side3){.type = UNIFIED,
+                        .device = side->start,
+                        .pitch = side->row == 0 ? box->width : side->row,
+                        .height = side->height == 0 ? box->height : side->height};
+}
+
+static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *failed, uint64_t flags,
+                       struct vgpu_stream *stream) {
+  int result = vgpu_cuda_ready();
+  if (failed != NULL) *failed = SIZE_MAX; /* not one copy's own fault */
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (count == 0 || boxes == NULL || flags != 0 || stream == NULL || stream == VGPU_STREAM_LEGACY) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  /* All are looked at before one is made. */
+  for (size_t i = 0; i < count; i++) {
+    const struct batch_box *box = &boxes[i];
+    bool sound = box->width > 0 && box->height > 0 && box->depth > 0 && box->order >= 1 && box->order <= 3 &&
+                 box->flags <= 1;
+    result = sound ? check_side(&box->source, box) : VGPU_CUDA_INVALID_VALUE;
+    if (result == VGPU_CUDA_SUCCESS) result = check_side(&box->destination, box);
+    if (result == VGPU_CUDA_SUCCESS) continue;
+    if (failed != NULL) *failed = i;
+    return result;
+  }
+  for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+    const struct memcpy3 copy = {.source = plain_side(&boxes[i].source, &boxes[i]),
+                                 .destination = plain_side(&boxes[i].destination, &boxes[i]),
+                                 .width = boxes[i].width,
+                                 .height = boxes[i].height,
+                                 .depth = boxes[i].depth};
+    result = cuMemcpy3DAsync_v2(&copy, stream);
+    if (result != VGPU_CUDA_SUCCESS && failed != NULL) *failed = i;
+  }
+  return result;
+}
+
+int cuMemcpy3DBatchAsync_v2(size_t numOps, void *opList, uint64_t flags, struct vgpu_stream *hStream) {
+  return batch_boxes(numOps, opList, NULL, flags, hStream);
+}
+
+int cuMemcpy3DBatchAsync(size_t numOps, void *opList, size_t *failIdx, uint64_t flags,
+                         struct vgpu_stream *hStream) {
+  return batch_boxes(numOps, opList, failIdx, flags, hStream);
+}

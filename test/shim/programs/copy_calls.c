@@ -331,10 +331,74 @@ static void pointers(void) {
   IS(INVALID_CONTEXT, CALL(cuCtxEnablePeerAccess, (void *, unsigned), NULL, 0));
 }
 
+struct batch_side {
+  int type;
+  devptr start;
+  size_t row, height;
+  int hint[2];
+};
+struct batch_box {
+  struct batch_side source, destination;
+  size_t width, height, depth;
+  int order;
+  unsigned flags;
+};
+_Static_assert(sizeof(struct batch_box) == 112, "CUDA_MEMCPY3D_BATCH_OP");
+
+static void batch_boxes(void) {
+  enum { BYTES = 4096 };
+  unsigned char *in = check_bytes(BYTES), *out = check_bytes(BYTES);
+  devptr a = check_alloc(BYTES), b = check_alloc(BYTES);
+  void *stream = NULL;
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, 1));
+  check_pattern(in, BYTES, 3);
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), b, 0, BYTES));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  /* The whole to the device, a box of it elsewhere, and that back. */
+  struct batch_box boxes[3] = {
+      {{1, (devptr)(uintptr_t)in, 0, 0, {0}}, {1, a, 0, 0, {0}}, BYTES, 1, 1, 1, 0},
+      {{1, a, 64, 8, {0}}, {1, b, 32, 4, {0}}, 16, 3, 2, 1, 0},
+      {{1, b, 0, 0, {0}}, {1, (devptr)(uintptr_t)out, 0, 0, {0}}, BYTES, 1, 1, 3, 1}};
+  size_t failed = 77;
+#define BOXES(count, list, flags, on)                                                                        \
+  CALL(cuMemcpy3DBatchAsync, (size_t, void *, size_t *, uint64_t, void *), count, list, &failed, flags, on)
+  OK(BOXES(3, boxes, 0, stream));
+  OK(CALL(cuStreamSynchronize, (void *), stream));
+  unsigned char *wanted = check_bytes(BYTES);
+  for (int z = 0; z < 2; z++) {
+    for (int y = 0; y < 3; y++) memcpy(wanted + z * 32 * 4 + y * 32, in + z * 64 * 8 + y * 64, 16);
+  }
+  IS(0, memcmp(wanted, out, BYTES));
+  boxes[1].width = 15;
+  OK(CALL(cuMemcpy3DBatchAsync_v2, (size_t, void *, uint64_t, void *), 2, boxes, 0, stream));
+  boxes[1].width = 65; /* longer than its row */
+  IS(INVALID_VALUE, BOXES(3, boxes, 0, stream));
+  IS(1, failed);
+  boxes[1].width = 16;
+  boxes[2].destination.type = 2;
+  IS(NOT_SUPPORTED, BOXES(3, boxes, 0, stream));
+  IS(2, failed);
+  boxes[2].destination.type = 1;
+  boxes[0].order = 0;
+  IS(INVALID_VALUE, BOXES(3, boxes, 0, stream));
+  IS(0, failed);
+  boxes[0].order = 1;
+  boxes[0].depth = 0;
+  IS(INVALID_VALUE, BOXES(3, boxes, 0, stream));
+  boxes[0].depth = 1;
+  IS(INVALID_VALUE, BOXES(0, boxes, 0, stream));
+  IS(INVALID_VALUE, BOXES(3, NULL, 0, stream));
+  IS(INVALID_VALUE, BOXES(3, boxes, 1, stream));
+  IS(INVALID_VALUE, BOXES(3, boxes, 0, NULL));
+  TRUE(failed == SIZE_MAX);
+  OK(CALL(cuCtxSynchronize, (void), ));
+}
+
 static const struct check_case cases[] = {
     {"pointers", pointers},
     {"linear", linear},
     {"batch", batch},
+    {"batch_boxes", batch_boxes},
     {"two_dimensions", two_dimensions},
     {"three_dimensions", three_dimensions},
     {"fills", fills},

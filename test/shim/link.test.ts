@@ -1,0 +1,13 @@
+import { type CasePrograms, describeCases } from './case_programs.js';
+
+const PROGRAMS: CasePrograms = {
+  link_calls: {
+    joins: 'texts that call each other are one module, each with what is its own',
+    weak_and_shared: 'a strong definition stands for a weak one',
+    one_input: 'one input is the output as it is',
+    refusals: 'what cannot be linked is told in the log, by name',
+    damaged: 'a damaged text is linked or refused, and nothing else',
+  },
+};
+
+describeCases('linking', PROGRAMS, 51_000 + (process.pid % 4_000));

@@ -181,7 +181,7 @@ static void refusals(void) {
 static void damaged(void) {
   char *text = (char *)check_bytes(sizeof library_text);
   void *image = NULL;
-  for (size_t i = 0; i < sizeof library_text; i++) {
+  for (size_t i = 0; i + 1 < sizeof library_text; i++) {
     memcpy(text, library_text, sizeof library_text);
     if (i % 2 == 0) text[i] = '\0';
     else text[i] = "{}()\"/*;.\\"[i / 2 % 10];

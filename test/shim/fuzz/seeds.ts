@@ -70,6 +70,22 @@ function below(directory: string, extension: string): Buffer[] {
     .map((name) => readFileSync(path.join(ROOT, directory, name)));
 }
 
+const HEAD = '.version 7.0\n.target sm_50\n.address_size 64\n';
+const BODY = `${HEAD}.entry k() {`;
+/** Each ends where it is wrong, so that who quotes what follows reads what is not there. */
+const CUT = [
+  `${HEAD}.// G`,
+  `${HEAD}.global x`,
+  `${HEAD}.global .u32 x = 99999999999999999999999`,
+  `${HEAD}.global .u32 x[y`,
+  `${HEAD}.align -`,
+  `${BODY} ;x`,
+  `${BODY} @`,
+  `${BODY} .reg .u32 r; add.u32 r x`,
+  `${BODY} ${'a.'.repeat(40)}b`,
+  `${BODY} mov.u32 %r, 0x`,
+];
+
 const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
   host: hostSeeds,
   guest: guestSeeds,
@@ -78,7 +94,11 @@ const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
   image: imageSeeds,
   conf: () => CONF.map((text) => Buffer.from(text)),
   profile: () => below('profiles/devices', '.json'),
-  ptx: () => [fixture('kernels.ptx'), ...below('test/shim/kernels/ptx', '80.ptx')],
+  ptx: () => [
+    ...CUT.map((text) => Buffer.from(text)),
+    fixture('kernels.ptx'),
+    ...below('test/shim/kernels/ptx', '80.ptx'),
+  ],
 };
 
 /** Words that a fuzzer puts in: those of the grammars. */

@@ -77,10 +77,10 @@ void ptx_expect(struct parser *p, char c) {
   if (ptx_accept(p, c)) return;
   if (p->at >= p->end) ptx_fail(p, PTX_INVALID, "'%c' expected, the text ends", c);
   if (p->mnemonic != NULL) {
-    ptx_fail(p, PTX_INVALID, "'%c' expected before '%.12s' in %.*s", c, p->at, (int)p->mnemonic_length,
-             p->mnemonic);
+    ptx_fail(p, PTX_INVALID, "'%c' expected before '%.*s' in %.*s", c, ptx_some(p, p->at, 12), p->at,
+             (int)p->mnemonic_length, p->mnemonic);
   }
-  ptx_fail(p, PTX_INVALID, "'%c' expected before '%.12s'", c, p->at);
+  ptx_fail(p, PTX_INVALID, "'%c' expected before '%.*s'", c, ptx_some(p, p->at, 12), p->at);
 }
 
 static bool in_word(char c) {
@@ -106,7 +106,7 @@ struct word ptx_need_word(struct parser *p, const char *what) {
   struct word word = ptx_word(p);
   if (word.length == 0) {
     if (p->at >= p->end) ptx_fail(p, PTX_INVALID, "%s expected, the text ends", what);
-    ptx_fail(p, PTX_INVALID, "%s expected before '%.12s'", what, p->at);
+    ptx_fail(p, PTX_INVALID, "%s expected before '%.*s'", what, ptx_some(p, p->at, 12), p->at);
   }
   return word;
 }
@@ -200,11 +200,11 @@ bool ptx_number(struct parser *p, struct operand *to) {
   while (p->at < p->end && digit(*p->at) < base) {
     if (__builtin_mul_overflow(value, (uint64_t)base, &value) ||
         __builtin_add_overflow(value, (uint64_t)digit(*p->at), &value)) {
-      ptx_fail(p, PTX_INVALID, "the number '%.24s' is too large", from);
+      ptx_fail(p, PTX_INVALID, "the number '%.*s' is too large", ptx_some(p, from, 24), from);
     }
     p->at++;
   }
-  if (p->at == digits) ptx_fail(p, PTX_INVALID, "'%.12s' is no number", from);
+  if (p->at == digits) ptx_fail(p, PTX_INVALID, "'%.*s' is no number", ptx_some(p, from, 12), from);
   if (p->at < p->end && *p->at == 'U') p->at++;
   if (negative) value = 0 - value;
   if (inverted) value = ~value;
@@ -217,7 +217,7 @@ bool ptx_number(struct parser *p, struct operand *to) {
 int64_t ptx_integer(struct parser *p) {
   struct operand number = {0};
   if (!ptx_number(p, &number) || number.kind != O_INTEGER) {
-    ptx_fail(p, PTX_INVALID, "an integer expected before '%.12s'", p->at < p->end ? p->at : "");
+    ptx_fail(p, PTX_INVALID, "an integer expected before '%.*s'", ptx_some(p, p->at, 12), p->at);
   }
   return number.value;
 }

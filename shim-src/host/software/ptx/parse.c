@@ -59,7 +59,7 @@ static void type_of_declaration(struct parser *p, struct declaration *d) {
     }
   }
   if (d->type == T_NONE)
-    ptx_fail(p, PTX_INVALID, "a type expected before '%.12s'", p->at < p->end ? p->at : "");
+    ptx_fail(p, PTX_INVALID, "a type expected before '%.*s'", ptx_some(p, p->at, 12), p->at);
 }
 
 static void name_of_declaration(struct parser *p, struct declaration *d) {
@@ -498,14 +498,15 @@ static void parts_of_mnemonic(struct parser *p) {
     bool word =
         (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == ':';
     if (word) continue;
-    if (p->part_count >= MAX_PARTS) ptx_fail(p, PTX_INVALID, "'%.40s' has too many modifiers", from);
+    if (p->part_count >= MAX_PARTS)
+      ptx_fail(p, PTX_INVALID, "'%.*s' has too many modifiers", ptx_some(p, from, 40), from);
     p->parts[p->part_count++] = (struct word){start, (uint32_t)(p->at - start)};
     if (c != '.') break;
     start = p->at + 1;
   }
   p->mnemonic_length = (uint32_t)(p->at - from);
   if (p->mnemonic_length == 0)
-    ptx_fail(p, PTX_INVALID, "an instruction expected before '%.12s'", from < p->end ? from : "");
+    ptx_fail(p, PTX_INVALID, "an instruction expected before '%.*s'", ptx_some(p, from, 12), from);
 }
 
 static void instruction(struct parser *p) {

@@ -132,6 +132,11 @@ void *ptx_scratch(struct parser *p, size_t bytes);
 /* Makes room for one more in an array of the scratch arena. */
 void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 
+/* For %.*s in messages: as much of the text from `at` on as there is, the text need not end in a NUL. */
+static inline int ptx_some(const struct parser *p, const char *at, int most) {
+  return at >= p->end ? 0 : p->end - at < most ? (int)(p->end - at) : most;
+}
+
 /* lexer.c */
 void ptx_skip(struct parser *p);
 bool ptx_accept(struct parser *p, char c);

@@ -33,7 +33,7 @@ function run(
   const child = spawn(builtFile(path.join('programs', program)), [name], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...clean, LD_LIBRARY_PATH: SHIM, VGPU_HOST: host.address, ...more },
-    timeout: 30_000,
+    timeout: 120_000, // forking alone takes seven seconds under ThreadSanitizer on a crowded machine
     killSignal: 'SIGKILL',
   });
   let output = '';

@@ -35,7 +35,10 @@ export function metricsOutput(
     // node_exporter reads only names that end in .prom.
     const temporary = path.join(path.dirname(file), `.${path.basename(file)}.new`);
     try {
-      writeFileSync(temporary, await text(), { mode: 0o644 });
+      const body = await text();
+      // Taken away or moved elsewhere while the text was made: it must not come back.
+      if (textfile !== file) return;
+      writeFileSync(temporary, body, { mode: 0o644 });
       renameSync(temporary, file);
       complained = '';
     } catch (error) {
@@ -95,6 +98,7 @@ export function metricsOutput(
       if (timer !== null) clearTimeout(timer);
       // A value that nobody keeps true any more must not be scraped for ever.
       if (textfile !== null) rmSync(textfile, { force: true });
+      textfile = null;
       stopListening();
     },
   };

@@ -16,7 +16,8 @@
 
 #define VGPU_SPIN_MOST_NS 60000
 #define VGPU_SPIN_LEAST_NS 500
-#define VGPU_SPIN_PROBE 64u        /* waits that slept, after which one looks longer again */
+#define VGPU_SPIN_PROBE 8u         /* waits that slept, after which one looks longer again: twice as many */
+#define VGPU_SPIN_PROBE_MOST 256u  /* each time that was for nothing, up to this */
 #define VGPU_SPIN_CROWDED_NS 20000 /* one turn took so long: somebody else ran */
 #define VGPU_SPIN_REST 128u        /* waits without spinning after that */
 #define VGPU_SPIN_TURNS 8u         /* between two looks at the clock */
@@ -24,7 +25,8 @@
 
 struct vgpu_spin {
   int64_t limit;  /* nanoseconds; 0: one processor */
-  uint32_t slept; /* waits in a row that were too long for it */
+  uint32_t slept; /* waits that were too long for it, since one was not or one looked longer */
+  uint32_t probe; /* so many of them until one looks longer */
   uint32_t rest;  /* waits to come that go to sleep at once */
 };
 
@@ -38,7 +40,7 @@ struct vgpu_spinning {
 static inline void vgpu_spin_init(struct vgpu_spin *spin) {
   cpu_set_t usable;
   bool alone = sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) == 1;
-  *spin = (struct vgpu_spin){.limit = alone ? 0 : VGPU_SPIN_MOST_NS};
+  *spin = (struct vgpu_spin){.limit = alone ? 0 : VGPU_SPIN_MOST_NS, .probe = VGPU_SPIN_PROBE};
 }
 
 static inline void vgpu_relax(void) {
@@ -72,8 +74,13 @@ static inline void vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spi
   }
   if (spinning->crowded) spin->rest = VGPU_SPIN_REST;
   spin->slept = slept ? spin->slept + 1 : 0;
+  if (!slept) spin->probe = VGPU_SPIN_PROBE;
   int64_t limit = slept ? spin->limit / 2 : spin->limit * 2;
-  if (slept && spin->slept % VGPU_SPIN_PROBE == 0) limit = VGPU_SPIN_MOST_NS / 2;
+  if (spin->slept >= spin->probe) {
+    limit = VGPU_SPIN_MOST_NS / 2;
+    spin->slept = 0;
+    if (spin->probe < VGPU_SPIN_PROBE_MOST) spin->probe *= 2;
+  }
   spin->limit = limit < VGPU_SPIN_LEAST_NS  ? VGPU_SPIN_LEAST_NS
                 : limit > VGPU_SPIN_MOST_NS ? VGPU_SPIN_MOST_NS
                                             : limit;

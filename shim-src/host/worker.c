@@ -1,4 +1,4 @@
-#include "host/worker.h"
+#include "host/answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,95 +72,6 @@ static bool greet(struct vgpu_worker *worker) {
   return taken && result == VGPU_STREAM_OK;
 }
 
-/* Result of a call that we cannot carry out at all, in the language of its range. */
-static int32_t refusal(uint32_t opcode, bool known) {
-  switch (opcode & VGPU_OP_RANGE_MASK) {
-    case VGPU_OP_CUDA:
-      return known ? 1 : 801; /* CUDA_ERROR_INVALID_VALUE, NOT_SUPPORTED */
-    case VGPU_OP_NVML:
-      return known ? 2 : 3; /* NVML_ERROR_INVALID_ARGUMENT, NOT_SUPPORTED */
-    default:
-      return known ? VGPU_STATUS_INVALID : VGPU_STATUS_UNKNOWN;
-  }
-}
-
-struct answer {
-  int32_t status;
-  uint32_t flags;
-  uint32_t body_size;
-  _Alignas(8) unsigned char body[VGPU_BODY_MAX]; /* structures of the wire, filled in place */
-  struct vgpu_bulk bulk;
-  struct vgpu_span span; /* that the bulk is put into */
-};
-
-static const struct vgpu_dispatch_row *find_row(const void *context, uint32_t opcode) {
-  const struct vgpu_worker *worker = context;
-  switch (opcode & VGPU_OP_RANGE_MASK) {
-    case VGPU_OP_CUDA:
-      return worker->library == VGPU_LIBRARY_CUDA ? vgpu_dispatch_cuda(opcode) : NULL;
-    case VGPU_OP_NVML:
-      return worker->library == VGPU_LIBRARY_NVML ? vgpu_dispatch_nvml(opcode) : NULL;
-    default:
-      return NULL;
-  }
-}
-
-/*
- * A frame whose bulk is a span: points `bulk` at the data in the area, or at where it is to go. Only for
- * calls that look at neither, which no session can have without areas.
- */
-static bool enter_area(const struct vgpu_worker *worker, const struct vgpu_request *request,
-                       struct vgpu_span *span, struct vgpu_bulk *bulk) {
-  const struct vgpu_dispatch_row *row = request->row;
-  if (!worker->areas_agreed || row == NULL || request->frame.bulk != sizeof *span) return false;
-  bool in = row->raw_in, out = row->raw_out && !row->bulk_in;
-  memcpy(span, request->bulk, sizeof *span);
-  unsigned char *memory = vgpu_areas_at(&worker->areas, span);
-  if (memory == NULL || (!in && !out)) return false;
-  if (in) {
-    bulk->in = memory;
-    bulk->in_size = (uint32_t)span->length;
-  } else {
-    bulk->in_size = 0;
-    bulk->out = memory;
-    bulk->out_capacity = (uint32_t)span->length;
-  }
-  return true;
-}
-
-static void carry_out(struct vgpu_worker *worker, const struct vgpu_request *request, struct answer *answer) {
-  const struct vgpu_frame *frame = &request->frame;
-  struct vgpu_bulk *bulk = &answer->bulk;
-  const struct vgpu_dispatch_row *row = request->row;
-  bool in_area = (frame->flags & VGPU_FLAG_AREA) != 0;
-  if ((frame->opcode & VGPU_OP_RANGE_MASK) == VGPU_OP_CONTROL && !in_area) {
-    answer->status = vgpu_control(worker, frame->opcode, request->body, frame->body, answer->body,
-                                  &answer->body_size, bulk);
-    return;
-  }
-  struct vgpu_span span;
-  if (row == NULL || row->send_size != frame->body ||
-      row->oneway != ((frame->flags & VGPU_FLAG_ONEWAY) != 0) ||
-      (in_area ? !enter_area(worker, request, &span, bulk) : !row->bulk_in && frame->bulk != 0)) {
-    answer->status = refusal(frame->opcode, row != NULL);
-    return;
-  }
-  unsigned char *into = bulk->out;
-  memset(answer->body, 0, row->reply_size);
-  answer->status = worker->backend->number == VGPU_BACKEND_SOFTWARE
-                       ? vgpu_queue_run(worker, row, request->body, answer->body, bulk)
-                       : row->run[worker->backend->number](worker, request->body, answer->body, bulk);
-  answer->body_size = row->reply_size;
-  if (!row->bulk_out) bulk->out_size = 0;
-  if (!in_area || !row->bulk_out || answer->status != 0) return;
-  if (bulk->out != into) memcpy(into, bulk->out, bulk->out_size);
-  answer->span = span;
-  answer->span.length = bulk->out_size;
-  answer->flags = VGPU_FLAG_AREA;
-  bulk->out = (unsigned char *)&answer->span;
-  bulk->out_size = sizeof answer->span;
-}
-
 bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
   uint64_t limit = worker->limits->outstanding, now = worker->queue.bytes + worker->reads.bytes;
   return now <= limit && bytes <= limit - now;
@@ -187,13 +98,8 @@ static void keep_to_rate(struct vgpu_worker *worker) {
 
 static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_frame *frame = &request->frame;
-  struct answer answer;
-  answer.status = 0;
-  answer.flags = 0;
-  answer.body_size = 0;
-  answer.bulk = (struct vgpu_bulk){
-      .in = request->bulk, .in_size = frame->bulk, .out = worker->out, .out_capacity = VGPU_BULK_MAX};
-  carry_out(worker, request, &answer);
+  struct vgpu_answer answer;
+  vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
   vgpu_link_done(&worker->link, request);
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
@@ -221,7 +127,7 @@ int vgpu_worker_serve(struct vgpu_worker *worker) {
   struct vgpu_request request;
   const char *violation;
   for (;;) {
-    if (!vgpu_link_receive(&worker->link, find_row, worker, &request, &violation)) {
+    if (!vgpu_link_receive(&worker->link, vgpu_find_row, worker, &request, &violation)) {
       if (violation != NULL) {
         vgpu_host_log("violation", worker->session, "violation: the guest sent %s", violation);
       }

@@ -9,7 +9,7 @@ import { computeBench, repository, shimBench } from './paths.js';
 /** Throws with the compiler's complaint. */
 export async function buildProgram(): Promise<void> {
   await mkdir(dirname(shimBench), { recursive: true });
-  await compile(shimBench, ['raw.c', 'shim_bench.c'], '-O2');
+  await compile(shimBench, ['raw.c', 'sides.c', 'copies.c', 'shim_bench.c'], '-O2');
   await compile(computeBench, ['compute_bench.c'], '-O3');
 }
 

@@ -1,8 +1,10 @@
 /** Programs under test/shim/programs that are made of cases (check.h), over every way to a host. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { ROOT } from './private_programs.js';
 import {
   builtFile,
   type Host,
@@ -23,16 +25,11 @@ interface Ended {
   readonly output: string;
 }
 
-function run(
-  program: string,
-  name: string,
-  host: Host,
-  more: Readonly<Record<string, string>>,
-): Promise<Ended> {
+function run(program: string, name: string, more: Readonly<Record<string, string>>): Promise<Ended> {
   const { VGPU_LOG: _log, CUDA_VISIBLE_DEVICES: _visible, ...clean } = process.env;
   const child = spawn(builtFile(path.join('programs', program)), [name], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...clean, LD_LIBRARY_PATH: SHIM, VGPU_HOST: host.address, ...more },
+    env: { ...clean, LD_LIBRARY_PATH: SHIM, ...more },
     timeout: 120_000, // forking alone takes seven seconds under ThreadSanitizer on a crowded machine
     killSignal: 'SIGKILL',
   });
@@ -45,8 +42,27 @@ function run(
   return new Promise((resolve) => child.once('close', (code, signal) => resolve({ code, signal, output })));
 }
 
-/** Describes all of them four times; `port` is for TCP and the file's own. */
+/** The library with the software device inside; where it is not built (with sanitizers) there are transports only. */
+const INSIDE = path.join(SHIM, 'programs/inprocess');
+const skipInside = existsSync(path.join(INSIDE, 'libcuda.so.1')) ? false : `${INSIDE} is not built`;
+
+function describeInside(what: string, programs: CasePrograms): void {
+  describe(`${what} without any transport`, { skip: skipInside }, () => {
+    const profile = path.join(ROOT, 'profiles/devices/h100-80gb.json');
+    for (const [program, cases] of Object.entries(programs)) {
+      for (const [name, sentence] of Object.entries(cases)) {
+        it(sentence, async () => {
+          const env = { LD_LIBRARY_PATH: INSIDE, VGPU_INPROCESS_PROFILE: profile };
+          assert.deepEqual(await run(program, name, env), { code: 0, signal: null, output: '' });
+        });
+      }
+    }
+  });
+}
+
+/** Describes all of them four times and once without a host; `port` is for TCP and the file's own. */
 export function describeCases(what: string, programs: CasePrograms, port: number): void {
+  describeInside(what, programs);
   for (const transport of ['unix', 'unix without a ring', 'tcp', 'chain'] as const) {
     describe(
       transport === 'chain' ? `${what} with --device cuda over our own library` : `${what} over ${transport}`,
@@ -72,7 +88,11 @@ export function describeCases(what: string, programs: CasePrograms, port: number
             it(sentence, async () => {
               const more: Record<string, string> =
                 transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : {};
-              assert.deepEqual(await run(program, name, host, more), { code: 0, signal: null, output: '' });
+              assert.deepEqual(await run(program, name, { VGPU_HOST: host.address, ...more }), {
+                code: 0,
+                signal: null,
+                output: '',
+              });
               await until('the session to end', () => sessionsNow(host) === 0);
               assert.doesNotMatch(host.log(), /Sanitizer|violation/);
             });

@@ -1,5 +1,5 @@
 // A program as a CUDA programmer writes one, built here by nvcc with NVIDIA's runtime linked in or shared, over
-// every way there is to a host: what it prints and how it ends is the same.
+// every way there is to a host and without one: what it prints and how it ends is the same.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -59,6 +59,21 @@ describe('a program of four modules built by nvcc', { skip }, () => {
     }
   });
   after(() => scratch.remove());
+
+  // What the transports are compared with: the same library with the software device inside.
+  it('finds all right without any transport', async () => {
+    const ended = await runProgram(program('shared'), [], {
+      env: {
+        VGPU_INPROCESS_PROFILE: path.join(ROOT, 'profiles/devices/h100-80gb.json'),
+        LD_LIBRARY_PATH: [path.join(SHIM, 'programs/inprocess'), process.env['LD_LIBRARY_PATH'] ?? ''].join(
+          ':',
+        ),
+      },
+      limit: 120_000,
+    });
+    assert.equal(ended.stdout, EXPECTED, ended.stderr);
+    assert.equal(ended.code, 0);
+  });
 
   const ways = {
     'the rings': { env: {}, start: () => startHost({ listen: `unix:${scratch.path}/s` }) },

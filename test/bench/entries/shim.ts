@@ -1,7 +1,8 @@
 // The shim over its unix socket and the rings that come with it: calls, copies, and the start of a process.
 
+import { join } from 'node:path';
 import { type Comparison, type Entry, type Series, spread, type Unit } from '../measure.js';
-import { shim, shimBench } from '../paths.js';
+import { repository, shim, shimBench } from '../paths.js';
 import { runTimed } from '../run-timed.js';
 
 /** A comparison as shim_bench prints it: its first series is ours, the others ran beside it. */
@@ -13,6 +14,7 @@ interface Printed {
 }
 
 const ask = 'a socketpair, same bytes';
+const inside = 'the simulated GPU in the process';
 
 export const shimCalls: Entry = {
   name: 'shim-calls',
@@ -26,6 +28,7 @@ export const shimCalls: Entry = {
         unit: 'us',
         series: [
           ['shim', 'cuMemGetInfo'],
+          ['process', inside],
           ['raw', ask],
           ['ring', 'a ring, same bytes, both ends awake'],
         ],
@@ -36,6 +39,7 @@ export const shimCalls: Entry = {
         unit: 'us',
         series: [
           ['shim', 'cuMemsetD8'],
+          ['process', inside],
           ['raw', ask],
         ],
       },
@@ -45,6 +49,7 @@ export const shimCalls: Entry = {
         unit: 'us',
         series: [
           ['shim', 'cuMemsetD8'],
+          ['process', inside],
           ['raw', ask],
         ],
       },
@@ -63,6 +68,7 @@ export const shimLaunches: Entry = {
         unit: 'us',
         series: [
           ['shim', 'cuLaunchKernel'],
+          ['process', inside],
           ['raw', 'a socketpair, 72 bytes each'],
         ],
       },
@@ -72,6 +78,7 @@ export const shimLaunches: Entry = {
         unit: 'us',
         series: [
           ['shim', 'cuLaunchKernel'],
+          ['process', inside],
           ['raw', ask],
         ],
       },
@@ -90,6 +97,7 @@ export const shimTokens: Entry = {
         unit: 'us',
         series: [
           ['shim', 'through the shim'],
+          ['process', inside],
           ['ring', '7 round trips of a ring'],
         ],
       },
@@ -121,6 +129,7 @@ function copy(key: string, title: string, call: string): Printed {
     unit: 'GB/s',
     series: [
       ['shim', call],
+      ['process', inside],
       ['socket', ask],
       ['memcpy', 'memcpy'],
     ],
@@ -134,6 +143,7 @@ function pinned(key: string, title: string, call: string): Printed {
     unit: 'GB/s',
     series: [
       ['shim', call],
+      ['process', inside],
       ['memcpy', 'memcpy'],
     ],
   };
@@ -167,8 +177,11 @@ export const shimStart: Entry = {
 };
 
 function run(what: 'calls' | 'launches' | 'tokens' | 'copies' | 'start', runs: number): string {
-  const args = [what, String(runs), `${shim}/libcuda.so.1`, `${shim}/vgpu-probe`];
-  return runTimed(shimBench, args, { VGPU_HOST: 'unix:/run/vgpu/hostd.sock' }).stdout;
+  const beside = what === 'start' ? `${shim}/vgpu-probe` : `${shim}/programs/inprocess/libcuda.so.1`;
+  return runTimed(shimBench, [what, String(runs), `${shim}/libcuda.so.1`, beside], {
+    VGPU_HOST: 'unix:/run/vgpu/hostd.sock',
+    VGPU_INPROCESS_PROFILE: join(repository, 'profiles/devices/h100-80gb.json'),
+  }).stdout;
 }
 
 function read(output: string, expected: readonly Printed[]): readonly Comparison[] {

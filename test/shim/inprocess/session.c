@@ -1,0 +1,202 @@
+/*
+ * Sessions (guest/session.h) without a transport: the guest's libcuda and a worker with the software device
+ * in one process, each call carried out by the thread that makes it. For tests, which compare what a program
+ * does here with what it does over each transport, and for benchmarks. No shared memory, no limits but the
+ * device's.
+ *
+ * VGPU_INPROCESS_PROFILE names the file of the simulated device.
+ */
+#include "guest/session.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "host/answer.h"
+#include "host/options.h"
+
+struct vgpu_session {
+  pthread_mutex_t lock; /* a worker has one thread */
+  struct vgpu_options options;
+  struct vgpu_inventory inventory;
+  struct vgpu_limits limits;
+  struct vgpu_code_options code;
+  struct vgpu_worker worker;
+  struct vgpu_welcome welcome;
+  struct vgpu_answer answer;
+  int32_t deferred;
+};
+
+enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library) {
+  *out = NULL;
+  struct vgpu_session *session = calloc(1, sizeof *session);
+  if (session == NULL) return VGPU_NO_HOST;
+  session->options = (struct vgpu_options){.device = VGPU_DEVICE_SOFTWARE,
+                                           .kernels = VGPU_KERNELS_RUN,
+                                           .profile = getenv("VGPU_INPROCESS_PROFILE")};
+  session->inventory.options = &session->options;
+  unsigned char *bytes = malloc(VGPU_FRAME_MAX);
+  if (bytes == NULL || vgpu_software_backend.take_inventory(&session->options, &session->inventory) != 0) {
+    free(bytes);
+    free(session);
+    return VGPU_NO_HOST;
+  }
+  uint64_t totals[VGPU_DEVICES_MAX];
+  for (uint32_t i = 0; i < session->inventory.count; i++) {
+    totals[i] = session->inventory.devices[i].total_memory;
+  }
+  struct vgpu_accounts *accounts = vgpu_accounts_make(totals, session->inventory.count);
+  if (accounts == NULL) {
+    free(bytes);
+    free(session);
+    return VGPU_NO_HOST;
+  }
+  vgpu_accounts_begin(accounts, 0);
+  accounts->slots[0] = (struct vgpu_account){.pid = 1, .session = 1, .denied = -1};
+  session->limits =
+      (struct vgpu_limits){.session_handles = 65536, .sessions = 1, .outstanding = (uint64_t)256 << 20};
+  session->code = (struct vgpu_code_options){
+      .kernels = VGPU_KERNELS_RUN, .launch_log = -1, .session_bytes = (uint64_t)1 << 30};
+  session->worker = (struct vgpu_worker){.link = {.descriptor = -1, .in = bytes},
+                                         .session = 1,
+                                         .library = (uint32_t)library,
+                                         .accounts = accounts,
+                                         .backend = &vgpu_software_backend,
+                                         .inventory = &session->inventory,
+                                         .profiles = session->inventory.profiles,
+                                         .limits = &session->limits,
+                                         .handles = {.limit = 65536},
+                                         .code_options = &session->code};
+  session->worker.out = malloc(VGPU_FRAME_MAX);
+  session->welcome = (struct vgpu_welcome){.major = VGPU_WIRE_MAJOR,
+                                           .device_count = session->inventory.count,
+                                           .cuda_version = session->inventory.cuda_version,
+                                           .simulated = 1,
+                                           .session = 1,
+                                           .host = "the same process"};
+  pthread_mutex_init(&session->lock, NULL);
+  *out = session;
+  return session->worker.out == NULL ? VGPU_NO_HOST : VGPU_ANSWERED;
+}
+
+/* The process ends soon: what the device holds goes with it. */
+void vgpu_session_close(struct vgpu_session *session) {
+  (void)session;
+}
+
+void vgpu_session_abandon(struct vgpu_session *session) {
+  (void)session;
+}
+
+const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session) {
+  return &session->welcome;
+}
+
+bool vgpu_session_is_lost(struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
+int32_t vgpu_session_take_deferred(struct vgpu_session *session) {
+  pthread_mutex_lock(&session->lock);
+  int32_t deferred = session->deferred;
+  session->deferred = 0;
+  pthread_mutex_unlock(&session->lock);
+  return deferred;
+}
+
+void vgpu_session_keep_deferred(struct vgpu_session *session, int32_t failure) {
+  pthread_mutex_lock(&session->lock);
+  if (session->deferred == 0) session->deferred = failure;
+  pthread_mutex_unlock(&session->lock);
+}
+
+/* What the guest's half of an answer must be; anything else would have lost a real session. */
+static enum vgpu_outcome take(const struct vgpu_answer *answer, struct vgpu_receive *receive) {
+  uint32_t body_size = receive == NULL ? 0 : receive->body_size;
+  uint32_t capacity = receive == NULL ? 0 : receive->bulk_capacity;
+  if (answer->body_size != body_size || answer->bulk.out_size > capacity) return VGPU_LOST;
+  if (receive == NULL) return VGPU_ANSWERED;
+  if (body_size > 0) memcpy(receive->body, answer->body, body_size);
+  uint32_t bulk_size = answer->bulk.out_size;
+  if (bulk_size > 0 && answer->bulk.out != receive->bulk) memcpy(receive->bulk, answer->bulk.out, bulk_size);
+  receive->bulk_size = bulk_size;
+  return VGPU_ANSWERED;
+}
+
+static enum vgpu_outcome carry(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
+                               const struct vgpu_send *send, struct vgpu_receive *receive, int32_t *status) {
+  static const struct vgpu_send nothing;
+  if (send == NULL) send = &nothing;
+  if (send->area != NULL || send->body_size > VGPU_BODY_MAX || send->bulk_size > VGPU_BULK_MAX) {
+    return VGPU_TOO_LARGE;
+  }
+  struct vgpu_request request = {
+      .frame = {.opcode = opcode, .flags = flags, .body = send->body_size, .bulk = send->bulk_size},
+      .body = send->body,
+      .bulk = send->bulk};
+  pthread_mutex_lock(&session->lock);
+  struct vgpu_worker *worker = &session->worker;
+  struct vgpu_answer *answer = &session->answer;
+  request.row = vgpu_find_row(worker, opcode);
+  /* Raw bytes go where they are wanted, all else to a place with room for a whole frame. */
+  bool raw = request.row != NULL && request.row->raw_out && receive != NULL && receive->bulk != NULL;
+  vgpu_carry_out(worker, &request, raw ? receive->bulk : worker->out,
+                 raw ? receive->bulk_capacity : VGPU_BULK_MAX, answer);
+  enum vgpu_outcome outcome = VGPU_ANSWERED;
+  if ((flags & VGPU_FLAG_ONEWAY) != 0) {
+    if (answer->status != 0 && session->deferred == 0) session->deferred = answer->status;
+  } else {
+    *status = answer->status;
+    if (answer->status == 0) outcome = take(answer, receive);
+    if (session->deferred == 0) session->deferred = worker->deferred;
+    worker->deferred = worker->spoiled;
+  }
+  pthread_mutex_unlock(&session->lock);
+  return outcome;
+}
+
+enum vgpu_outcome vgpu_session_call(struct vgpu_session *session, uint32_t opcode,
+                                    const struct vgpu_send *send, struct vgpu_receive *receive,
+                                    int32_t *status) {
+  return carry(session, opcode, 0, send, receive, status);
+}
+
+enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
+                                    const struct vgpu_send *send) {
+  return carry(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, NULL);
+}
+
+uint32_t vgpu_session_piece(const struct vgpu_session *session) {
+  (void)session;
+  return VGPU_BULK_MAX;
+}
+
+enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct vgpu_pieces *pieces,
+                                      size_t *done, int32_t *status) {
+  *done = 0;
+  *status = 0;
+  while (*done < pieces->total) {
+    size_t left = pieces->total - *done;
+    uint32_t bytes = left < VGPU_BULK_MAX ? (uint32_t)left : VGPU_BULK_MAX;
+    unsigned char body[VGPU_PIECE_BODY];
+    pieces->make(pieces->context, *done, bytes, body);
+    struct vgpu_send send = {.body = body, .body_size = pieces->body_size};
+    struct vgpu_receive receive = {.bulk = pieces->destination + *done, .bulk_capacity = bytes};
+    enum vgpu_outcome outcome = carry(session, pieces->opcode, 0, &send, &receive, status);
+    if (outcome != VGPU_ANSWERED || *status != 0) return outcome;
+    if (receive.bulk_size != bytes) return VGPU_LOST;
+    *done += bytes;
+  }
+  return VGPU_ANSWERED;
+}
+
+bool vgpu_session_area_make(struct vgpu_session *session, size_t bytes, uint32_t *area, void **memory) {
+  (void)session, (void)bytes, (void)area, (void)memory;
+  return false;
+}
+
+void vgpu_session_area_drop(struct vgpu_session *session, uint32_t area, void *memory, size_t bytes) {
+  (void)session, (void)area, (void)memory, (void)bytes;
+}

@@ -105,7 +105,11 @@ struct vgpu_span {
   uint64_t length;
 };
 _Static_assert(sizeof(struct vgpu_span) == 24, "span");
-#define VGPU_SPAN_MAX (1u << 30) /* bytes of one span */
+/*
+ * Bytes of one span: a copy of which is one call, that holds up the session's other threads and must end within
+ * VGPU_CALL_LIMIT_MS, so at 27 MB/s; long enough for a processor to store past its caches.
+ */
+#define VGPU_SPAN_MAX (256u << 20)
 
 /* Status of frames in the control range. */
 enum vgpu_status {

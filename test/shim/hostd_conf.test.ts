@@ -385,7 +385,7 @@ describe('vgpu-hostd --config', () => {
       const began = performance.now();
       for (let i = 0; i < 500; i++) assert.equal((await busy.call(2)).status, 0);
       // 200 at once and 200 a second from then on: never faster, however slow the machine.
-      assert.ok(performance.now() - began > 1000, `${performance.now() - began} ms`);
+      assert.ok(performance.now() - began > 1400, `${performance.now() - began} ms`);
       assert.match(host.log(), /session 1: slowed down: more than its 200 calls a second/);
       assert.equal((await calm.call(2)).status, 0);
       assert.doesNotMatch(host.log(), /session 2: slowed/);
@@ -400,7 +400,7 @@ describe('vgpu-hostd --config', () => {
     assert.match(readFileSync(`/proc/${shell.pid}/maps`, 'utf8'), /memfd:vgpu/, 'the rings');
     // Each asks the host.
     for (let i = 0; i < 250; i++) assert.equal((await shell.ask('alloc 4096')).result, 0);
-    assert.ok(performance.now() - began > 1000, `${performance.now() - began} ms`);
+    assert.ok(performance.now() - began > 1400, `${performance.now() - began} ms`);
     assert.match(host.log(), /session 1: slowed down: more than its 100 calls a second/);
   });
 });

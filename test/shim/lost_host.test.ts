@@ -117,7 +117,7 @@ describe('a host that is not there', () => {
     assert.ok(answer.milliseconds > 5000 && answer.milliseconds < 18_000, `${answer.milliseconds} ms`);
     const again = await shell.ask('info');
     assert.equal(again.result, SYSTEM_NOT_READY);
-    assert.ok(again.milliseconds < 5000, 'lost once is lost at once');
+    assert.ok(again.milliseconds < 2000, 'lost once is lost at once');
     process.kill(worker, 'SIGCONT');
     assert.equal(await shell.end(), 0);
   });
@@ -151,7 +151,7 @@ describe('a host that is not there', () => {
     for (const line of ['info', `trip ${address} 64 1`, `free ${address}`, 'alloc 64', 'sync', 'ctx 0']) {
       const answer = await shell.ask(line);
       assert.equal(answer.result, SYSTEM_NOT_READY, line);
-      assert.ok(answer.milliseconds < 9000, `${line}: the limit of a call was waited for`);
+      assert.ok(answer.milliseconds < 4000, line);
     }
     assert.equal((await shell.ask('init')).result, NO_DEVICE);
     await start();

@@ -163,5 +163,5 @@ test('an aborted sleep ends early and quietly', async () => {
   setTimeout(() => stop.abort(), 20);
   await systemClock.sleep(10_000, stop.signal);
   await systemClock.sleep(10_000, stop.signal);
-  assert.ok(systemClock.now() - start < 10_000);
+  assert.ok(systemClock.now() - start < 2_000);
 });

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fuzz/facts.h"
 #include "guest/session.h"
 #include "wire/stream.h"
 
@@ -124,35 +125,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (vgpu_session_open(&session, VGPU_LIBRARY_CUDA) != VGPU_ANSWERED) return 0;
   for (int round = 0; round < 8 && !vgpu_session_is_lost(session); round++) {
     int32_t status = 0;
-    uint32_t count = 0;
     unsigned char body[64], bulk[4096];
     struct vgpu_receive receive = {
         .body = body, .body_size = sizeof body, .bulk = bulk, .bulk_capacity = sizeof bulk};
-    static struct vgpu_device_facts facts[VGPU_DEVICES_MAX];
-    struct vgpu_process_facts processes[4];
-    struct vgpu_usage_reply usage;
-    switch (round % 4) {
-      case 0:
-        vgpu_session_device_facts(session, facts, VGPU_DEVICES_MAX, &count, &status);
-        if (count > VGPU_DEVICES_MAX) abort();
-        for (uint32_t i = 0; i < count; i++) {
-          if (memchr(facts[i].name, 0, sizeof facts[i].name) == NULL) abort();
-        }
-        break;
-      case 1:
-        vgpu_session_device_usage(session, 0, &usage, &status);
-        break;
-      case 2:
-        vgpu_session_device_processes(session, 0, processes, 4, &count, &status);
-        if (count > 4) abort();
-        break;
-      default:
-        vgpu_session_post(session, VGPU_OP_CUDA | 1, NULL);
-        if (vgpu_session_call(session, VGPU_OP_CUDA | 2, NULL, &receive, &status) == VGPU_ANSWERED &&
-            status == 0 && receive.bulk_size > sizeof bulk)
-          abort();
-        vgpu_session_take_deferred(session);
+    if (round % 4 < 3) {
+      fuzz_ask_facts(session, (unsigned)round % 4);
+      continue;
     }
+    vgpu_session_post(session, VGPU_OP_CUDA | 1, NULL);
+    if (vgpu_session_call(session, VGPU_OP_CUDA | 2, NULL, &receive, &status) == VGPU_ANSWERED &&
+        status == 0 && receive.bulk_size > sizeof bulk)
+      abort();
+    vgpu_session_take_deferred(session);
   }
   vgpu_session_close(session);
   return 0;

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "fuzz/facts.h"
 #include "fuzz/moments.h"
 #include "guest/session.h"
 #include "wire/shared.h"
@@ -258,27 +259,13 @@ static void plain(struct vgpu_session *session) {
 }
 
 static void one_call(struct vgpu_session *session, uint8_t which) {
-  static struct vgpu_device_facts facts[VGPU_DEVICES_MAX];
-  struct vgpu_process_facts processes[4];
-  struct vgpu_usage_reply usage;
-  uint32_t count = 0;
-  int32_t status = 0;
   unsigned char posted[500] = {0};
   struct vgpu_send send = {.bulk = posted, .bulk_size = sizeof posted};
   switch (which % 8) {
     case 0:
-      vgpu_session_device_facts(session, facts, VGPU_DEVICES_MAX, &count, &status);
-      if (count > VGPU_DEVICES_MAX) abort();
-      for (uint32_t i = 0; i < count; i++) {
-        if (memchr(facts[i].name, 0, sizeof facts[i].name) == NULL) abort();
-      }
-      return;
     case 1:
-      vgpu_session_device_usage(session, 0, &usage, &status);
-      return;
     case 2:
-      vgpu_session_device_processes(session, 0, processes, 4, &count, &status);
-      if (count > 4) abort();
+      fuzz_ask_facts(session, which % 8);
       return;
     case 3:
       for (int i = 0; i < 3; i++) vgpu_session_post(session, VGPU_OP_CUDA | 1, &send);

@@ -36,7 +36,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                                            .kernels = VGPU_KERNELS_RUN,
                                            .profile = getenv("VGPU_INPROCESS_PROFILE")};
   session->inventory.options = &session->options;
-  unsigned char *bytes = malloc(VGPU_FRAME_MAX);
+  unsigned char *bytes = malloc(VGPU_FRAME_MAX); /* for bulk that a call brings */
   if (bytes == NULL || vgpu_software_backend.take_inventory(&session->options, &session->inventory) != 0) {
     free(bytes);
     free(session);
@@ -58,7 +58,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
       (struct vgpu_limits){.session_handles = 65536, .sessions = 1, .outstanding = (uint64_t)256 << 20};
   session->code = (struct vgpu_code_options){
       .kernels = VGPU_KERNELS_RUN, .launch_log = -1, .session_bytes = (uint64_t)1 << 30};
-  session->worker = (struct vgpu_worker){.link = {.descriptor = -1, .in = bytes},
+  session->worker = (struct vgpu_worker){.link = {.descriptor = -1},
                                          .session = 1,
                                          .library = (uint32_t)library,
                                          .accounts = accounts,
@@ -67,8 +67,8 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                                          .profiles = session->inventory.profiles,
                                          .limits = &session->limits,
                                          .handles = {.limit = 65536},
-                                         .code_options = &session->code};
-  session->worker.out = malloc(VGPU_FRAME_MAX);
+                                         .code_options = &session->code,
+                                         .out = bytes};
   session->welcome = (struct vgpu_welcome){.major = VGPU_WIRE_MAJOR,
                                            .device_count = session->inventory.count,
                                            .cuda_version = session->inventory.cuda_version,
@@ -77,7 +77,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                                            .host = "the same process"};
   pthread_mutex_init(&session->lock, NULL);
   *out = session;
-  return session->worker.out == NULL ? VGPU_NO_HOST : VGPU_ANSWERED;
+  return VGPU_ANSWERED;
 }
 
 /* The process ends soon: what the device holds goes with it. */

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef uint64_t devptr;
+#include "public_structures.h"
+
 static void *library;
 static int failures;
 
@@ -206,33 +207,6 @@ static void count_call(void *data) {
   called += *(int *)data;
 }
 
-struct kernel_params {
-  void *function;
-  unsigned grid[3], block[3], shared;
-  void **parameters, **extra;
-  void *kernel, *context;
-};
-
-struct fill_params {
-  devptr destination;
-  size_t pitch;
-  unsigned value, element;
-  size_t width, height;
-};
-
-struct side {
-  size_t x, y, z, level;
-  unsigned type;
-  void *host;
-  devptr device;
-  void *array, *reserved;
-  size_t pitch, height;
-};
-struct copy_params {
-  struct side source, destination;
-  size_t width, height, depth;
-};
-
 static void by_hand(void) {
   void *graph = NULL, *child = NULL, *exec = NULL;
   void *first = NULL, *second = NULL, *third = NULL, *kernel = NULL, *inner = NULL, *node = NULL,
@@ -240,7 +214,7 @@ static void by_hand(void) {
   int step = 10, n = 5, type = -1;
   devptr a = memory;
   void *parameters[] = {&a, &a, &a, &n};
-  struct fill_params filled = {memory, 64, 0x01020304, 4, 8, 2};
+  struct fill_params filled = {memory, 64, 0x01020304, 4, 8, 2, NULL};
   struct copy_params copied = {.width = 32, .height = 1, .depth = 1};
   struct {
     void (*function)(void *);
@@ -269,7 +243,7 @@ static void by_hand(void) {
          CALL((void **, void *, void *const *, size_t, const void *), cuGraphAddKernelNode_v2, &kernel, graph,
               &third, 1, &launched),
          0);
-  filled = (struct fill_params){memory + 512, 0, 7, 1, 16, 1};
+  filled = (struct fill_params){memory + 512, 0, 7, 1, 16, 1, NULL};
   expect("a fill in the child",
          CALL((void **, void *, void *const *, size_t, const void *, void *), cuGraphAddMemsetNode, &inner,
               child, NULL, 0, &filled, NULL),

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "wire/frame.h" /* the limits that lengths must lie around */
 
 #define MIB ((size_t)1 << 20)
 
@@ -52,8 +53,8 @@ static void expect(devptr device, uint64_t seed, size_t size) {
 /* Lengths around every limit: what goes in a frame, in several, in an area, in several spans. */
 static void lengths(void) {
   static const size_t sizes[] = {1,      4096, 65535,   65536,       131072,
-                                 131073, MIB,  MIB + 1, 3 * MIB + 7, 64 * MIB + 1};
-  size_t most = 64 * MIB + 65;
+                                 131073, MIB,  MIB + 1, 3 * MIB + 7, VGPU_SPAN_MAX + (size_t)1};
+  size_t most = VGPU_SPAN_MAX + (size_t)65;
   unsigned char *memory = pinned(most), *plain = malloc(most);
   devptr device = check_alloc(most);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

@@ -1,23 +1,13 @@
 /* Memory pools and the stream-ordered allocator. */
 #include "check.h"
+#include "public_structures.h"
 
 #define MIB (1ull << 20)
 
 enum { REUSE = 1, THRESHOLD = 4, RESERVED = 5, RESERVED_HIGH = 6, USED = 7, USED_HIGH = 8 };
 enum { PEER_ACCESS_UNSUPPORTED = 217 };
 
-struct properties {
-  int type, handle_types, location_type, location;
-  void *win32;
-  size_t max_size;
-  unsigned short usage;
-  unsigned char reserved[54];
-};
-struct access {
-  int location_type, location;
-  unsigned flags;
-};
-static const struct properties plain = {.type = 1, .location_type = 1};
+static const struct pool_properties plain = {.type = 1, .location_type = 1};
 
 static void *make_stream(void) {
   void *stream = NULL;
@@ -157,7 +147,7 @@ static void thresholds(void) {
 
 static void pools(void) {
   void *pool = NULL, *current = NULL, *stream = make_stream();
-  struct properties limited = plain;
+  struct pool_properties limited = plain;
   limited.max_size = 4 * MIB;
   size_t before = check_free_memory();
   OK(CALL(cuMemPoolCreate, (void **, const void *), &pool, &limited));
@@ -217,7 +207,7 @@ static void pools(void) {
 static void bad_requests(void) {
   void *pool = NULL, *stream = make_stream();
   devptr memory = 0;
-  struct properties other = plain;
+  struct pool_properties other = plain;
   IS(INVALID_VALUE, allocate(NULL, MIB, stream));
   IS(INVALID_VALUE, allocate(&memory, 0, stream));
   IS(INVALID_HANDLE, allocate(&memory, MIB, check_bytes(64)));

@@ -66,7 +66,7 @@ describe('a host with --device cuda', () => {
   });
 
   it('never loses that the device behind its driver is simulated', async () => {
-    assert.match(host.log(), /device 0: NVIDIA H100 80GB HBM3 \(simulated\), 81079 MiB/);
+    await host.logged(/device 0: NVIDIA H100 80GB HBM3 \(simulated\), 81079 MiB/);
     const probe = await runProgram(builtFile('vgpu-probe'), ['--json'], {
       env: { LD_LIBRARY_PATH: SHIM, VGPU_HOST: host.address },
       limit: 20_000,

@@ -164,12 +164,9 @@ describe('vgpu-hostd', () => {
     const tcp = startShell({ VGPU_HOST: `tcp:127.0.0.1:${21_000 + (process.pid % 9000)}` });
     shells.push(tcp);
     await askAll(tcp, ['use 2']);
-    await until('both to be logged', () => /tcp, loopback, worker/.test(host.log()));
-    assert.match(
-      host.log(),
-      new RegExp(`session 1: unix, pid ${shells[0]?.pid}, uid ${process.getuid?.()}, gid`),
-    );
-    assert.match(host.log(), /libcuda driver_shell \(guest pid \d+\) begins/);
+    await host.logged(/tcp, loopback, worker/);
+    await host.logged(new RegExp(`session 1: unix, pid ${shells[0]?.pid}, uid ${process.getuid?.()}, gid`));
+    await host.logged(/libcuda driver_shell \(guest pid \d+\) begins/);
   });
 
   it('takes the sockets systemd hands over and tells it when it is ready', async () => {
@@ -223,7 +220,7 @@ describe('vgpu-hostd', () => {
     await askAll(shell, [`set8 ${address} 0 ${70 * 1024 * MIB}`]);
     const far = `0x${(BigInt(address) + BigInt(69 * 1024 * MIB)).toString(16)}`;
     await askAll(shell, [`trip ${far} 100000 5`]);
-    const worker = /worker (\d+)/.exec(host.log())?.[1];
+    const worker = (await host.logged(/worker (\d+)/))[1];
     const resident =
       Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${worker}/status`, 'utf8'))?.[1]) / 1024;
     // The sanitizers keep books of their own.

@@ -110,7 +110,7 @@ describe('a host that is not there', () => {
     const host = await start();
     const shell = open(host.address);
     await askAll(shell, ['init', 'ctx 0', 'info']);
-    const worker = Number(/worker (\d+)/.exec(host.log())?.[1]);
+    const worker = Number((await host.logged(/worker (\d+)/))[1]);
     process.kill(worker, 'SIGSTOP');
     const answer = await shell.ask('info', 20_000);
     assert.equal(answer.result, SYSTEM_NOT_READY);
@@ -132,7 +132,7 @@ describe('a host that is not there', () => {
       '.version 7.0\n.target sm_50\n.address_size 64\n.visible .entry empty()\n{\n  ret;\n}\n',
     );
     await askAll(shell, ['begin', `load 0 ${module}`, 'function 1 0 empty', 'sync']);
-    const worker = Number(/worker (\d+)/.exec(host.log())?.[1]);
+    const worker = Number((await host.logged(/worker (\d+)/))[1]);
     process.kill(worker, 'SIGSTOP'); // for longer than any other call may take
     await askAll(shell, ['launch 1 1 1 1 1 1 1 0 -']);
     const answer = shell.ask('sync', 60_000);
@@ -181,7 +181,7 @@ describe('a host that is not there', () => {
     const shell = open(host.address);
     const other = open(host.address);
     await askAll(shell, ['init', 'ctx 0', 'alloc 1000000']);
-    const worker = Number(/worker (\d+)/.exec(host.log())?.[1]);
+    const worker = Number((await host.logged(/worker (\d+)/))[1]);
     await askAll(other, ['init', 'ctx 0', 'alloc 4096']);
     process.kill(worker, 'SIGKILL');
     await until('the worker to be buried', () =>

@@ -51,8 +51,10 @@ export interface Host {
   readonly pid: number;
   /** For VGPU_HOST. */
   readonly address: string;
-  /** stderr so far. */
+  /** stderr so far. What a guest's answer tells may come before the line about it: see logged(). */
   log(): string;
+  /** What `pattern` finds in the log, once it is there; rejects with the log's end after 20 s without it. */
+  logged(pattern: RegExp): Promise<RegExpExecArray>;
   signal(name: NodeJS.Signals): void;
   running(): boolean;
   /** Ends it and waits; the exit status. */
@@ -108,6 +110,16 @@ export async function startHost(options: HostOptions): Promise<Host> {
     pid: child.pid,
     address: options.address ?? options.listen,
     log: () => log,
+    logged: async (pattern) => {
+      const end = performance.now() + 20_000;
+      for (;;) {
+        const found = pattern.exec(log);
+        if (found !== null) return found;
+        if (performance.now() > end)
+          throw new Error(`no ${pattern} in vgpu-hostd's log: ${log.slice(-2000)}`);
+        await sleep(10);
+      }
+    },
     running,
     signal: (name) => {
       child.kill(name);

@@ -173,6 +173,6 @@ describe('a program in a virtual machine', { skip }, () => {
     assert.match(console, /fault 700 again 700/);
     assert.equal((console.match(/vm: exit 0/g) ?? []).length, 2, console);
     assert.match(console, /session \d+ with vgpu-hostd .* at vsock:2:14833: 1 device\(s\)/);
-    assert.match(host.log(), /libcuda ptx_guest \(guest pid \d+\) begins/);
+    await host.logged(/libcuda ptx_guest \(guest pid \d+\) begins/);
   });
 });

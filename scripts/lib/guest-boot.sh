@@ -140,10 +140,10 @@ first_boot() {
   done
   ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
   bare "$root"
-  ln -s "$REPO/dist/agent/main.js" "$root/usr/local/bin/vgpu-agent"
+  ln -s "$REPO/dist/bundle/main.js" "$root/usr/local/bin/vgpu-agent"
 }
 
-# fit_node ROOT: dist/agent/main.js starts with "env node": where that would find none that is new
+# fit_node ROOT: dist/bundle/main.js starts with "env node": where that would find none that is new
 # enough, the one that the scripts use comes first in PATH.
 fit_node() {
   local root=$1 node

@@ -308,7 +308,7 @@ describe('on a guest that is as it should be', { skip }, () => {
       'env',
       '-i',
       process.execPath,
-      join(repository, 'dist/agent/main.js'),
+      join(repository, 'dist/bundle/main.js'),
       'plan',
       '--json',
     );

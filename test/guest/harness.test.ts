@@ -68,7 +68,7 @@ describe('a guest', { skip }, () => {
     assert.doesNotMatch(cache, /libcuda\.so|libnvidia-ml\.so|vgpu/);
     assert.equal(
       (await guest.must('readlink', '/usr/local/bin/vgpu-agent')).trim(),
-      join(repository, 'dist/agent/main.js'),
+      join(repository, 'dist/bundle/main.js'),
     );
   });
 

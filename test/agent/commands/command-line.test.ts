@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { reasons } from '../../../agent/confirm/types.js';
 import { assertDocument, commonDefinition } from './json-schemas.js';
 
-const main = fileURLToPath(new URL('../../../agent/main.js', import.meta.url));
+const main = fileURLToPath(new URL('../../../bundle/main.js', import.meta.url));
 const logs = fileURLToPath(new URL('../../../../test/fixtures/ollama-logs/', import.meta.url));
 
 function vgpu(args: readonly string[], input = ''): SpawnSyncReturns<string> {

@@ -24,8 +24,8 @@ interface Part {
 const PARTS: readonly Part[] = [
   {
     what: 'a host and a guest with AddressSanitizer and UBSan, under attack through shared memory',
-    build: ['--fuzz', 'shim'],
-    env: { VGPU_TEST_SHIM: 'shim-fuzz' },
+    build: ['--fuzz-short', 'shim'],
+    env: { VGPU_TEST_SHIM: 'shim-fuzz-short' },
     files: ['attack_ring'],
     tests:
       'loses its session|gains nothing|reads and writes through an area|has no area|in the ring when it went',
@@ -33,8 +33,8 @@ const PARTS: readonly Part[] = [
   },
   {
     what: 'a guest with ThreadSanitizer and 64 threads, served and left alone',
-    build: ['--thread', 'guest'],
-    env: { VGPU_TEST_SHIM: 'shim-thread', VGPU_TEST_DAEMON: 'shim' },
+    build: ['--thread-short'],
+    env: { VGPU_TEST_SHIM: 'shim-thread-short', VGPU_TEST_DAEMON: 'shim' },
     files: ['driver_api', 'lost_host', 'guest_life'],
     tests: '64 threads|however many threads begin|^is (left by|forked|preempted)',
     count: 17,
@@ -45,7 +45,7 @@ const clang = spawnSync('clang', ['--version']).error === undefined;
 
 describe('with sanitizers', { skip: VARIANT === 'shim' ? false : 'this run has them' }, () => {
   for (const part of PARTS) {
-    it(part.what, { skip: part.build[0] === '--fuzz' && !clang && 'no clang' }, async () => {
+    it(part.what, { skip: part.build[0] === '--fuzz-short' && !clang && 'no clang' }, async () => {
       await promisify(execFile)(path.join(ROOT, 'scripts/build-shim'), [...part.build]);
       const reports = path.join(ROOT, 'build', `reports${part.build.join('')}`);
       rmSync(reports, { recursive: true, force: true });

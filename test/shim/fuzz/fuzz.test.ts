@@ -14,12 +14,13 @@ import { FUZZERS, writeSeeds } from './seeds.js';
 
 const LONG = process.env['VGPU_TEST_LONG'] === '1';
 const SECONDS = LONG ? 120 : 2;
-const BUILD = path.join(ROOT, 'build/shim-fuzz');
+const KIND = LONG ? 'fuzz' : 'fuzz-short';
+const BUILD = path.join(ROOT, `build/shim-${KIND}`);
 const skip = spawnSync('clang', ['--version']).error !== undefined && 'no clang';
 
 describe('fuzzing', { skip }, () => {
   before(() => {
-    execFileSync(path.join(ROOT, 'scripts/build-shim'), ['--fuzz'], { stdio: 'ignore' });
+    execFileSync(path.join(ROOT, 'scripts/build-shim'), [`--${KIND}`], { stdio: 'ignore' });
   });
 
   for (const fuzzer of FUZZERS) {

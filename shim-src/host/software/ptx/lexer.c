@@ -41,6 +41,15 @@ void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, si
   return larger;
 }
 
+void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size) {
+  if (count < *room) return array;
+  uint32_t more = *room == 0 ? 16 : *room * 2;
+  void *larger = ptx_take(p, more * size);
+  if (count > 0) memcpy(larger, array, count * size);
+  *room = more;
+  return larger;
+}
+
 /* Spaces and comments. */
 void ptx_skip(struct parser *p) {
   while (p->at < p->end) {
@@ -100,6 +109,15 @@ struct word ptx_word(struct parser *p) {
   if (at == body) return (struct word){from, 0};
   p->at = at;
   return (struct word){from, (uint32_t)(at - from)};
+}
+
+bool ptx_directive(struct parser *p, struct word *word) {
+  ptx_skip(p);
+  const char *before = p->at;
+  *word = ptx_word(p);
+  if (word->length > 0 && word->text[0] == '.') return true;
+  p->at = before;
+  return false;
 }
 
 struct word ptx_need_word(struct parser *p, const char *what) {

@@ -129,8 +129,9 @@ _Noreturn void ptx_fail(struct parser *p, enum ptx_status status, const char *fo
     __attribute__((format(printf, 3, 4)));
 void *ptx_take(struct parser *p, size_t bytes);
 void *ptx_scratch(struct parser *p, size_t bytes);
-/* Makes room for one more in an array of the scratch arena. */
+/* Makes room for one more in an array: of the scratch arena, of the module. */
 void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
+void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
 
 /* For %.*s in messages: as much of the text from `at` on as there is, the text need not end in a NUL. */
 static inline int ptx_some(const struct parser *p, const char *at, int most) {
@@ -141,7 +142,8 @@ static inline int ptx_some(const struct parser *p, const char *at, int most) {
 void ptx_skip(struct parser *p);
 bool ptx_accept(struct parser *p, char c);
 void ptx_expect(struct parser *p, char c);
-struct word ptx_word(struct parser *p); /* an identifier or a directive; length 0: none */
+struct word ptx_word(struct parser *p);                  /* an identifier or a directive; length 0: none */
+bool ptx_directive(struct parser *p, struct word *word); /* takes one, if one stands here */
 struct word ptx_need_word(struct parser *p, const char *what);
 bool ptx_word_is(struct word word, const char *text);
 bool ptx_number(struct parser *p, struct operand *to); /* integers and floats, with sign */

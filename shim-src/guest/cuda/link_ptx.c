@@ -131,6 +131,11 @@ static bool read_statement(struct linker *linker, struct statement *statement, c
                   statement->name.at);
     }
     if (curly == 0 && round == 0 && first == '.') take_word(statement, token);
+    if (curly == 0 && round == 0 && statement->kind == DECLARATION && is(token, ".pragma")) {
+      /* Its semicolon does not end the function that it stands before the body of. */
+      while (token.length > 0 && !is(token, ";")) token = next(at, end);
+      continue;
+    }
     bool name = is_name_byte(first) && !isdigit((unsigned char)first);
     if (name && curly == 0 && round == 0 && statement->name.length == 0) statement->name = token;
     bool ends = curly == 0 && round == 0 && (first == ';' || (first == '}' && statement->kind == FUNCTION));

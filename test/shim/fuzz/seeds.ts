@@ -45,10 +45,26 @@ function guestSeeds(): Buffer[] {
   ];
 }
 
+/** Every kind of declaration, in few bytes. */
+const DECLARED = `.version 8.4
+.target sm_80
+.address_size 64
+.extern .shared .align 16 .b8 pool[];
+.shared .u32 s, t[2][3];
+.const .align 8 .f32 table[] = {1, 0.5, 0f3F800000, {-2}};
+.global .v2 .u16 rows[][2] = {{1, 2}, {3, 4}}, one;
+.global .u64 at[2] = {generic(rows)+4, 0xFF00(rows)};
+.global.attribute(.unified(1, 2)).samplerref r = {addr_mode_0 = wrap};
+.visible .entry k(.param .u32 n, .param .u64 .ptr .global .align 1 p, .param .align 16 .b8 a[4][2]) .maxntid 8, 4
+{ .shared .u32 u, v[2]; .local .align 8 .b8 d[20]; .loc 1 2 3
+L: .reg .b32 %r<3>; st.shared.u32 [u], %r1; .pragma "nounroll"; ret; }
+`;
+
 function imageSeeds(): Buffer[] {
   const [ptx, cubin] = [fixture('kernels.ptx'), fixture('kernels.sm_90.cubin')];
   return [
     ptx,
+    Buffer.from(DECLARED),
     cubin,
     fatBinary([
       { kind: 'ptx', architecture: 80, payload: ptx },
@@ -95,7 +111,7 @@ const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
   conf: () => CONF.map((text) => Buffer.from(text)),
   profile: () => below('profiles/devices', '.json'),
   ptx: () => [
-    ...CUT.map((text) => Buffer.from(text)),
+    ...[...CUT, DECLARED].map((text) => Buffer.from(text)),
     fixture('kernels.ptx'),
     ...below('test/shim/kernels/ptx', '80.ptx'),
   ],

@@ -1,7 +1,7 @@
 /* Functions and kernels: parameters, directives, bodies. */
 #include "host/software/ptx/parse.h"
 
-static void three(struct parser *p, uint32_t to[3]) {
+void ptx_dimensions(struct parser *p, uint32_t to[3]) {
   for (int i = 0; i < 3; i++) to[i] = 1;
   for (int i = 0; i < 3; i++) {
     int64_t value = ptx_integer(p);
@@ -16,13 +16,13 @@ static void function_directives(struct parser *p, struct ptx_function *f) {
   while (ptx_directive(p, &word)) {
     uint32_t sizes[3];
     if (ptx_word_is(word, ".maxntid")) {
-      three(p, sizes);
+      ptx_dimensions(p, sizes);
       uint64_t threads = (uint64_t)sizes[0] * sizes[1] * sizes[2];
       if (threads > 0 && threads < f->max_threads) f->max_threads = (uint16_t)threads;
     } else if (ptx_word_is(word, ".reqntid")) {
-      three(p, f->reqntid);
+      ptx_dimensions(p, f->reqntid);
     } else if (ptx_word_is(word, ".reqnctapercluster")) {
-      three(p, sizes);
+      ptx_dimensions(p, sizes);
       if (sizes[0] * sizes[1] * sizes[2] != 1)
         ptx_fail(p, PTX_UNSUPPORTED, "clusters of more than one block");
     } else if (ptx_word_is(word, ".minnctapersm") || ptx_word_is(word, ".maxnctapersm") ||
@@ -57,6 +57,12 @@ static struct ptx_function *function_named(struct parser *p, struct word name, b
   return f;
 }
 
+/* To behind the parenthesis that closes a list of parameters. */
+static void skip_list(struct parser *p) {
+  for (ptx_skip(p); p->at < p->end && *p->at != ')'; ptx_skip(p)) p->at++;
+  ptx_expect(p, ')');
+}
+
 void ptx_function(struct parser *p, bool entry) {
   /* The return values come before the name: where they lie in the frame is known when there is a body. */
   const char *returns = NULL;
@@ -64,24 +70,16 @@ void ptx_function(struct parser *p, bool entry) {
   if (!entry && ptx_accept(p, '(')) {
     returns = p->at;
     returns_line = p->line;
-    while (p->at < p->end && *p->at != ')') {
-      if (*p->at == '\n') p->line++;
-      p->at++;
-    }
-    ptx_expect(p, ')');
+    skip_list(p);
   }
-  struct ptx_function *f = function_named(p, ptx_need_word(p, "a name"), entry);
+  struct ptx_function *f = function_named(p, ptx_need_name(p, "a name"), entry);
   f->line = p->line;
   const char *parameters = NULL;
   uint32_t parameters_line = p->line;
   if (ptx_accept(p, '(')) {
     parameters = p->at;
     parameters_line = p->line;
-    while (p->at < p->end && *p->at != ')') {
-      if (*p->at == '\n') p->line++;
-      p->at++;
-    }
-    ptx_expect(p, ')');
+    skip_list(p);
   }
   function_directives(p, f);
   bool prototype_only = ptx_accept(p, ';');

@@ -3,8 +3,8 @@
 
 #include "host/software/ptx/parse.h"
 
-static void put_scalar(struct parser *p, uint64_t at, enum ptx_type type, const struct operand *value) {
-  uint32_t bytes = ptx_type_bytes(type);
+/* The bits of a number as a value of a type. */
+static uint64_t scalar(const struct operand *value, enum ptx_type type) {
   uint64_t bits = (uint64_t)value->value;
   if (value->kind == O_FLOAT && type == T_F32 && value->type == T_F64) {
     double wide;
@@ -25,83 +25,85 @@ static void put_scalar(struct parser *p, uint64_t at, enum ptx_type type, const 
     if (type == T_F64) memcpy(&bits, &wide, 8);
     else memcpy(&bits, &narrow, 4);
   }
-  memcpy(p->module->data + at, &bits, bytes);
+  return bits;
 }
 
-/* One value of an initialiser: a number, the address of a variable or function, generic() or mask() of one.
- */
-static void initial_value(struct parser *p, uint64_t at, uint64_t end, enum ptx_type type) {
-  uint32_t bytes = ptx_type_bytes(type);
-  if (end - at < bytes) ptx_fail(p, PTX_INVALID, "more initial values than elements");
-  struct operand value = {0};
-  uint8_t shift = 0;
-  if (ptx_number(p, &value)) {
-    if (ptx_accept(p, '(')) {
-      /* 0xFF(name): one byte of an address */
-      uint64_t mask = (uint64_t)value.value;
-      while (shift < 56 && (mask >> shift & 0xff) == 0) shift = (uint8_t)(shift + 8);
-    } else {
-      put_scalar(p, at, type, &value);
-      return;
-    }
-  }
-  struct word word = ptx_need_word(p, "an initial value");
-  bool closing = shift > 0 || value.kind == O_INTEGER;
+/* name, name+4, generic(name), generic(name)+4: with `closing` a parenthesis is open before it. */
+static void address(struct parser *p, bool closing, struct ptx_address *a) {
   int depth = closing ? 1 : 0;
-  if (ptx_word_is(word, "generic")) {
+  a->name = ptx_need_word(p, "an initial value");
+  if (ptx_word_is(a->name, "generic")) {
     ptx_expect(p, '(');
     depth++;
-    word = ptx_need_word(p, "a name");
+    a->name = ptx_need_word(p, "a name");
   }
-  struct symbol *s = ptx_find(p, word);
-  if (s == NULL) ptx_fail(p, PTX_INVALID, "'%.*s' is not defined", (int)word.length, word.text);
-  int64_t addend = 0;
   for (; depth > 0 && ptx_accept(p, ')'); depth--) {
   }
   ptx_skip(p);
   if (p->at < p->end && (*p->at == '+' || *p->at == '-')) {
     bool minus = *p->at++ == '-';
-    addend = ptx_integer(p);
-    if (minus) addend = (int64_t)(0 - (uint64_t)addend);
+    a->addend = ptx_integer(p);
+    if (minus) a->addend = (int64_t)(0 - (uint64_t)a->addend);
   }
   for (; depth > 0; depth--) ptx_expect(p, ')');
-  if (s->kind == SYM_FUNCTION) {
-    uint64_t address = PTX_FUNCTION_WINDOW + (uint64_t)s->number * 16;
-    address >>= shift;
-    memcpy(p->module->data + at, &address, bytes);
-  } else if (s->kind == SYM_GLOBAL) {
-    struct ptx_module *m = p->module;
-    m->relocations =
-        ptx_module_room(p, m->relocations, m->relocation_count, &m->relocation_room, sizeof *m->relocations);
-    m->relocations[m->relocation_count++] = (struct ptx_data){
-        .offset = at, .addend = s->offset + (uint64_t)addend, .bytes = (uint8_t)bytes, .shift = shift};
-  } else {
-    ptx_fail(p, PTX_UNSUPPORTED, "the address of '%.*s' as an initial value", (int)word.length, word.text);
-  }
 }
 
-static uint64_t values(struct parser *p, uint64_t at, uint64_t end, enum ptx_type type, int depth) {
-  if (depth > 8) ptx_fail(p, PTX_INVALID, "an initialiser is nested too deep");
-  uint32_t bytes = ptx_type_bytes(type);
-  if (!ptx_accept(p, '{')) {
-    initial_value(p, at, end, type);
-    return at + bytes;
+struct values {
+  uint64_t at, size;
+  enum ptx_type type;
+  uint32_t bytes;
+  const struct ptx_initial *to;
+};
+
+static void initial_value(struct parser *p, struct values *v) {
+  if (v->bytes == 0 || v->size - v->at < v->bytes)
+    ptx_fail(p, PTX_INVALID, "more initial values than elements");
+  uint64_t at = v->at;
+  v->at += v->bytes;
+  struct operand value = {0};
+  struct ptx_address a = {0};
+  bool number = ptx_number(p, &value), masked = number && ptx_accept(p, '(');
+  if (number && !masked) {
+    uint64_t bits = scalar(&value, v->type);
+    if (v->to->number != NULL) v->to->number(p, v->to->user, at, bits, v->bytes);
+    return;
   }
-  if (ptx_accept(p, '}')) return at;
-  do at = values(p, at, end, type, depth + 1);
+  while (masked && a.shift < 56 && ((uint64_t)value.value >> a.shift & 0xff) == 0)
+    a.shift = (uint8_t)(a.shift + 8);
+  address(p, masked, &a);
+  if (v->to->address != NULL) v->to->address(p, v->to->user, at, &a, v->bytes);
+}
+
+static void values(struct parser *p, struct values *v, int depth) {
+  if (depth > 8) ptx_fail(p, PTX_INVALID, "an initialiser is nested too deep");
+  if (!ptx_accept(p, '{')) {
+    initial_value(p, v);
+    return;
+  }
+  if (ptx_accept(p, '}')) return;
+  do values(p, v, depth + 1);
   while (ptx_accept(p, ','));
   ptx_expect(p, '}');
-  return at;
 }
 
-void ptx_initial_values(struct parser *p, uint64_t at, uint64_t end, enum ptx_type type) {
-  values(p, at, end, type, 0);
+void ptx_initial_values(struct parser *p, uint64_t size, enum ptx_type type, const struct ptx_initial *to) {
+  struct values v = {.size = size, .type = type, .bytes = ptx_type_bytes(type), .to = to};
+  if (v.bytes > 8) ptx_fail(p, PTX_UNSUPPORTED, "initial values of %u bytes", v.bytes);
+  values(p, &v, 0);
 }
 
-uint64_t ptx_count_initial(struct parser *p) {
-  uint64_t count = 1;
-  for (const char *at = p->at; at < p->end && *at != ';'; at++) {
-    if (*at == ',') count++;
-  }
-  return count;
+void ptx_close_dimension(struct parser *p, struct ptx_declaration *d) {
+  const char *at = p->at;
+  uint32_t line = p->line;
+  static const struct ptx_initial nobody = {0};
+  struct values v = {.size = UINT64_MAX, .type = d->type, .bytes = ptx_type_bytes(d->type), .to = &nobody};
+  values(p, &v, 0);
+  p->at = at;
+  p->line = line;
+  d->open = false;
+  uint64_t row = ptx_declared_bytes(d);
+  if (row == 0) ptx_fail(p, PTX_INVALID, "'%.*s' has no size", (int)d->name.length, d->name.text);
+  d->count *= (v.at + row - 1) / row;
+  if (d->count > (uint64_t)1 << 40)
+    ptx_fail(p, PTX_INVALID, "'%.*s' is too large", (int)d->name.length, d->name.text);
 }

@@ -7,15 +7,10 @@
 #include "host/software/ptx/parser.h"
 
 _Noreturn void ptx_fail(struct parser *p, enum ptx_status status, const char *format, ...) {
-  if (p->log != NULL && p->log_size > 0) {
-    int used = snprintf(p->log, p->log_size, "line %u: ", p->line);
-    if (used > 0 && (size_t)used < p->log_size) {
-      va_list list;
-      va_start(list, format);
-      vsnprintf(p->log + used, p->log_size - (size_t)used, format, list);
-      va_end(list);
-    }
-  }
+  va_list list;
+  va_start(list, format);
+  vsnprintf(p->why, sizeof p->why, format, list);
+  va_end(list);
   p->status = status;
   longjmp(p->failed, 1);
 }
@@ -126,6 +121,13 @@ struct word ptx_need_word(struct parser *p, const char *what) {
     if (p->at >= p->end) ptx_fail(p, PTX_INVALID, "%s expected, the text ends", what);
     ptx_fail(p, PTX_INVALID, "%s expected before '%.*s'", what, ptx_some(p, p->at, 12), p->at);
   }
+  return word;
+}
+
+struct word ptx_need_name(struct parser *p, const char *what) {
+  struct word word = ptx_need_word(p, what);
+  if (word.text[0] == '.')
+    ptx_fail(p, PTX_INVALID, "%s expected, not '%.*s'", what, (int)word.length, word.text);
   return word;
 }
 

@@ -1,4 +1,5 @@
 /* A module: what stands outside of functions. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 
 #define MAX_TEXT ((size_t)256 << 20)
 
-static void skip_section(struct parser *p) {
+void ptx_skip_section(struct parser *p) {
   ptx_word(p);
   ptx_skip(p);
   while (p->at < p->end && *p->at != '{') p->at++;
@@ -20,7 +21,7 @@ static void skip_section(struct parser *p) {
   }
 }
 
-static void target(struct parser *p) {
+uint32_t ptx_target(struct parser *p) {
   struct word word = ptx_need_word(p, "a target");
   if (word.length < 4 || memcmp(word.text, "sm_", 3) != 0) {
     ptx_fail(p, PTX_UNSUPPORTED, "the target '%.*s'", (int)word.length, word.text);
@@ -29,8 +30,12 @@ static void target(struct parser *p) {
   for (uint32_t i = 3; i < word.length && i < 7; i++) {
     if (word.text[i] >= '0' && word.text[i] <= '9') number = number * 10 + (uint32_t)(word.text[i] - '0');
   }
-  p->module->target = number;
   while (ptx_accept(p, ',')) ptx_need_word(p, "an option of the target");
+  return number;
+}
+
+static void target(struct parser *p) {
+  uint32_t number = p->module->target = ptx_target(p);
   if (p->module->device > 0 && number > p->module->device) {
     ptx_fail(p, PTX_UNSUPPORTED, "the module is for sm_%u, this device is sm_%u", number, p->module->device);
   }
@@ -70,7 +75,7 @@ static void top_level(struct parser *p) {
   } else if (ptx_word_is(word, ".file") || ptx_word_is(word, ".loc")) {
     ptx_skip_line(p);
   } else if (ptx_word_is(word, ".section")) {
-    skip_section(p);
+    ptx_skip_section(p);
   } else if (ptx_word_is(word, ".pragma")) {
     ptx_string(p);
     ptx_expect(p, ';');
@@ -89,7 +94,8 @@ static void top_level(struct parser *p) {
   }
 }
 
-static void module(struct parser *p) {
+static void module(struct parser *p, void *unused) {
+  (void)unused;
   for (;;) {
     ptx_skip(p);
     if (p->at >= p->end) break;
@@ -101,9 +107,9 @@ static void module(struct parser *p) {
   ptx_finish_module(p);
 }
 
-static bool guarded(struct parser *p) {
+bool ptx_guarded(struct parser *p, void reading(struct parser *p, void *user), void *user) {
   if (setjmp(p->failed) != 0) return false;
-  module(p);
+  reading(p, user);
   return true;
 }
 
@@ -124,14 +130,13 @@ enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t device
   p->end = nul == NULL ? text + length : nul;
   p->line = 1;
   p->module = m;
-  p->log = log;
-  p->log_size = log_size;
   /* Decoded code is about as large as its text; a small text must not ask for much. */
   m->arena.limit = ((size_t)1 << 30) + 16 * length;
   p->scratch.limit = ((size_t)1 << 30) + 16 * length;
   m->device = device;
-  bool good = guarded(p);
+  bool good = ptx_guarded(p, module, NULL);
   enum ptx_status status = good ? PTX_OK : p->status;
+  if (!good && log != NULL && log_size > 0) snprintf(log, log_size, "line %u: %s", p->line, p->why);
   ptx_arena_free(&p->scratch);
   free(p);
   if (!good) {

@@ -1,4 +1,4 @@
-/* Shared by the parser and the decoder; nothing else includes it. */
+/* Shared by the parser and the decoder. */
 #ifndef VGPU_PTX_PARSER_H
 #define VGPU_PTX_PARSER_H
 
@@ -78,9 +78,8 @@ struct parser {
   uint32_t line;
   struct ptx_module *module;
   struct ptx_arena scratch; /* symbols of a function; freed after each */
-  char *log;
-  size_t log_size;
   enum ptx_status status;
+  char why[256]; /* it failed, in words */
   jmp_buf failed;
 
   struct symbol *buckets[BUCKETS];
@@ -145,6 +144,7 @@ void ptx_expect(struct parser *p, char c);
 struct word ptx_word(struct parser *p);                  /* an identifier or a directive; length 0: none */
 bool ptx_directive(struct parser *p, struct word *word); /* takes one, if one stands here */
 struct word ptx_need_word(struct parser *p, const char *what);
+struct word ptx_need_name(struct parser *p, const char *what); /* and it is no directive */
 bool ptx_word_is(struct word word, const char *text);
 bool ptx_number(struct parser *p, struct operand *to); /* integers and floats, with sign */
 int64_t ptx_integer(struct parser *p);

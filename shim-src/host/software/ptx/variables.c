@@ -3,6 +3,7 @@
 
 #include "host/software/ptx/parse.h"
 
+#define MAX_DATA ((uint64_t)256 << 20)
 #define MAX_SHARED (228u << 10)
 #define MAX_PARAMETERS 32764u
 
@@ -21,19 +22,56 @@ static void grow_data(struct parser *p, uint64_t end) {
   if (end > m->data_bytes) m->data_bytes = end;
 }
 
+/* The type of a variable in memory: predicates have no place there, and names of one each. */
+static void read_memory(struct parser *p, struct ptx_declaration *d) {
+  ptx_read_type(p, d);
+  if (d->type == T_PRED) ptx_fail(p, PTX_INVALID, "a predicate in memory");
+}
+
+static void read_name(struct parser *p, struct ptx_declaration *d) {
+  ptx_read_name(p, d);
+  if (d->range)
+    ptx_fail(p, PTX_UNSUPPORTED, "'%.*s<%u>' in memory", (int)d->name.length, d->name.text, d->range_count);
+}
+
+static void put_number(struct parser *p, void *user, uint64_t at, uint64_t bits, uint32_t bytes) {
+  const struct symbol *variable = user;
+  memcpy(p->module->data + variable->offset + at, &bits, bytes);
+}
+
+static void put_address(struct parser *p, void *user, uint64_t at, const struct ptx_address *a,
+                        uint32_t bytes) {
+  const struct symbol *variable = user, *s = ptx_find(p, a->name);
+  struct ptx_module *m = p->module;
+  at += variable->offset;
+  if (s == NULL) ptx_fail(p, PTX_INVALID, "'%.*s' is not defined", (int)a->name.length, a->name.text);
+  if (s->kind == SYM_FUNCTION) {
+    uint64_t address = (PTX_FUNCTION_WINDOW + (uint64_t)s->number * 16) >> a->shift;
+    memcpy(m->data + at, &address, bytes);
+  } else if (s->kind == SYM_GLOBAL) {
+    m->relocations =
+        ptx_module_room(p, m->relocations, m->relocation_count, &m->relocation_room, sizeof *m->relocations);
+    m->relocations[m->relocation_count++] = (struct ptx_data){
+        .offset = at, .addend = s->offset + (uint64_t)a->addend, .bytes = (uint8_t)bytes, .shift = a->shift};
+  } else {
+    ptx_fail(p, PTX_UNSUPPORTED, "the address of '%.*s' as an initial value", (int)a->name.length,
+             a->name.text);
+  }
+}
+
 void ptx_global_variable(struct parser *p, bool constant) {
   struct ptx_declaration d;
-  ptx_read_type(p, &d);
+  read_memory(p, &d);
   struct ptx_module *m = p->module;
   do {
-    ptx_read_name(p, &d);
+    read_name(p, &d);
     bool initialised = ptx_accept(p, '=');
     if (d.opaque) {
       ptx_define(p, d.name, SYM_OPAQUE);
       while (p->at < p->end && *p->at != ';') p->at++;
       break;
     }
-    if (d.count == 0 && initialised) d.count = (ptx_count_initial(p) + d.vector - 1) / d.vector;
+    if (d.open && initialised) ptx_close_dimension(p, &d);
     uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
     struct symbol *s = ptx_find(p, d.name);
     if (s == NULL || s->kind != SYM_GLOBAL || s->scope != p->scope) {
@@ -50,17 +88,18 @@ void ptx_global_variable(struct parser *p, bool constant) {
       ptx_fail(p, PTX_INVALID, "'%.*s' is declared twice with different sizes", (int)d.name.length,
                d.name.text);
     }
-    if (initialised) ptx_initial_values(p, s->offset, s->offset + s->size, d.type);
+    struct ptx_initial to = {s, put_number, put_address};
+    if (initialised) ptx_initial_values(p, s->size, d.type, &to);
   } while (ptx_accept(p, ','));
   ptx_expect(p, ';');
 }
 
 void ptx_shared_variable(struct parser *p, bool external) {
   struct ptx_declaration d;
-  ptx_read_type(p, &d);
+  read_memory(p, &d);
   do {
-    ptx_read_name(p, &d);
-    if (external || d.count == 0) {
+    read_name(p, &d);
+    if (external || d.open || d.count == 0) {
       if (ptx_find(p, d.name) == NULL)
         ptx_define(p, d.name, SYM_SHARED_EXTERN)->size = ptx_declared_alignment(&d);
       continue;
@@ -83,9 +122,9 @@ void ptx_shared_variable(struct parser *p, bool external) {
 
 static void local_variable(struct parser *p) {
   struct ptx_declaration d;
-  ptx_read_type(p, &d);
+  read_memory(p, &d);
   do {
-    ptx_read_name(p, &d);
+    read_name(p, &d);
     uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
     uint64_t from = (p->local_bytes + alignment - 1) / alignment * alignment;
     if (from + size > (512u << 10))
@@ -137,9 +176,9 @@ static struct symbol *frame_parameter(struct parser *p, const struct ptx_declara
 
 static void parameter_variable(struct parser *p) {
   struct ptx_declaration d;
-  ptx_read_type(p, &d);
+  read_memory(p, &d);
   do {
-    ptx_read_name(p, &d);
+    read_name(p, &d);
     frame_parameter(p, &d);
   } while (ptx_accept(p, ','));
   ptx_expect(p, ';');
@@ -168,28 +207,19 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define) {
   }
   if (!ptx_accept(p, ')')) {
     do {
-      struct word space = ptx_need_word(p, ".param");
-      if (!ptx_word_is(space, ".param")) {
-        ptx_fail(p, PTX_UNSUPPORTED, "a parameter in '%.*s'", (int)space.length, space.text);
-      }
+      ptx_need_param(p);
       struct ptx_declaration d;
-      ptx_read_type(p, &d);
-      ptx_read_name(p, &d);
+      read_memory(p, &d);
+      read_name(p, &d);
       list = ptx_room(p, list, count, &room, sizeof *list);
       place = ptx_room(p, place, count, &place_room, sizeof *place);
       uint64_t size = ptx_declared_bytes(&d);
       if (f->entry) {
-        uint64_t alignment = ptx_declared_alignment(&d);
-        uint64_t offset = (f->parameter_bytes + alignment - 1) / alignment * alignment;
-        if (size > MAX_PARAMETERS || offset + size > MAX_PARAMETERS) {
-          ptx_fail(p, PTX_UNSUPPORTED, "more than %u bytes of parameters", MAX_PARAMETERS);
-        }
-        list[count] = (struct ptx_parameter){(uint32_t)offset, (uint32_t)size};
+        list[count] = ptx_place_parameter(p, &d, &f->parameter_bytes);
         place[count] = 0;
-        f->parameter_bytes = (uint32_t)(offset + size);
         if (define) {
           struct symbol *s = ptx_define(p, d.name, SYM_KERNEL_PARAM);
-          s->offset = offset;
+          s->offset = list[count].offset;
           s->size = size;
         }
       } else if (define) {
@@ -203,7 +233,6 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define) {
         place[count] = 0;
       }
       count++;
-      ptx_accept(p, ' ');
     } while (ptx_accept(p, ','));
     ptx_expect(p, ')');
   }

@@ -1,5 +1,6 @@
 /**
- * Part of the build: dist/bundle/main.js, the command that people run, of dist/agent and what it imports.
+ * Part of the build: dist/bundle, of dist/agent and what it imports: main.js, the command that people run, and
+ * daemon.js, what the service runs.
  * Half of the start of a command was finding and opening 370 files; the rest is what is really run. Parts
  * that only some commands need stay files of their own and are loaded when they are imported.
  */
@@ -8,11 +9,12 @@ import path from 'node:path';
 import { build } from 'esbuild';
 import { packageRoot } from '../agent/paths.js';
 
+const modules = path.join(packageRoot(), 'dist', 'agent');
 const directory = path.join(packageRoot(), 'dist', 'bundle');
 const [fresh, former] = [`${directory}.new`, `${directory}.old`];
 for (const left of [fresh, former]) rmSync(left, { recursive: true, force: true });
 await build({
-  entryPoints: [path.join(packageRoot(), 'dist', 'agent', 'main.js')],
+  entryPoints: { main: path.join(modules, 'main.js'), daemon: path.join(modules, 'daemon', 'main.js') },
   outdir: fresh,
   bundle: true,
   splitting: true,

@@ -103,7 +103,7 @@ export const nodeFlags = [
 
 /** units/vgpu-agent.service with what differs from machine to machine. */
 function unitText(root: Root, profile: Profile, distribution: Distribution): string {
-  const main = path.join(packageRoot(), 'dist', 'agent', 'daemon', 'main.js');
+  const main = path.join(packageRoot(), 'dist', 'bundle', 'daemon.js');
   const watch = path.join(defaultShimDirectory(), 'vgpu-watch');
   const command = [watch, '--', process.execPath, ...nodeFlags, main];
   const inHome = [process.execPath, main].some((file) => /^\/(home|root|run\/user)\//.test(file));

@@ -144,7 +144,7 @@ async function withOlderShim(guest: Guest, work: () => Promise<void>): Promise<v
 /** The checkout's path, which the guest sees at the same place. */
 async function checkout(guest: Guest): Promise<string> {
   const main = (await guest.must('readlink', '-f', '/usr/local/bin/vgpu-agent')).trim();
-  return main.replace(/\/dist\/agent\/main\.js$/, '');
+  return main.replace(/\/dist\/bundle\/main\.js$/, '');
 }
 
 test('install replaces an older version, and uninstall goes back to before the first one', {

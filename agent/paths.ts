@@ -18,6 +18,12 @@ export const backupDirectory = '/var/lib/vgpu-agent/backup';
 export const lockFile = '/run/vgpu-agent/lock';
 /** A file a unit: how long its log was before its latest start. Gone at boot, as every start then is. */
 export const startsDirectory = '/run/vgpu-agent/starts';
+/** While `doctor --trace` traces a service: `unit` names it, `events` is what its processes write. Gone at boot. */
+export const traceDirectory = '/run/vgpu-agent/trace';
+export const traceRecord = '/run/vgpu-agent/trace/unit';
+export const traceFile = '/run/vgpu-agent/trace/events';
+/** The tracer's name in the store. */
+export const tracerName = 'libvgpu-trace.so';
 export const agentConf = '/etc/vgpu-agent/agent.json';
 export const userProfiles = '/etc/vgpu-agent/profiles';
 export const defaultSocket = '/run/vgpu/hostd.sock';
@@ -38,6 +44,11 @@ export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 
 export function dropInPath(unit: string): string {
   return `/etc/systemd/system/${unit}.d/${dropInName}`;
+}
+
+/** The runtime drop-in of a trace. Its name comes after our own last one, and after those that people use. */
+export function traceDropInPath(unit: string): string {
+  return `/run/systemd/system/${unit}.d/zzzz-vgpu-trace.conf`;
 }
 
 /**

@@ -88,6 +88,11 @@ class NodeDisk implements Disk {
     checkpoint(`append ${file}`);
   }
 
+  async own(file: string, uid: number, gid: number): Promise<void> {
+    sync.lchownSync(this.#prefix + file, uid, gid);
+    checkpoint(`own ${file}`);
+  }
+
   async symlink(file: string, target: string): Promise<void> {
     sync.symlinkSync(target, this.#prefix + file);
     checkpoint(`symlink ${file}`);

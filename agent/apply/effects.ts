@@ -21,6 +21,8 @@ export interface Disk {
   create(path: string, content: Buffer, mode: number): Promise<void>;
   /** Appends and fsyncs; creates with mode 0600. */
   append(path: string, content: Buffer): Promise<void>;
+  /** chown of a file. */
+  own(path: string, uid: number, gid: number): Promise<void>;
   symlink(path: string, target: string): Promise<void>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;

@@ -6,12 +6,15 @@ import type { Diagnosis, Finding } from '../doctor/types.js';
 import { ExitCode } from '../errors.js';
 import { doctorText } from '../output/doctor-text.js';
 import { plural } from '../output/text.js';
-import { examine, fix } from '../pipeline/doctor.js';
+import { traceText } from '../output/trace-text.js';
+import { type Examined, examine, fix } from '../pipeline/doctor.js';
 import type { InstallResult } from '../pipeline/install.js';
+import { takeBackTrace } from '../pipeline/trace.js';
 import type { DoctorWorkplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
 import { approved, chosenProfile, requireRoot } from './common.js';
 import { checkReportPath, type ReportOutcome, report as writeReport } from './doctor-report.js';
+import { type TraceOutcome, traceOutcome, traceStart } from './doctor-trace.js';
 import { examples, profileHelp, seconds } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
@@ -31,6 +34,8 @@ export interface DoctorDocument {
   }[];
   /** What `--fix` did before these findings; null without it. */
   readonly fix: FixOutcome | null;
+  /** What `--trace` showed; null without it. */
+  readonly trace: TraceOutcome | null;
   /** What `--report` wrote; null without it. */
   readonly report: ReportOutcome | null;
 }
@@ -51,6 +56,7 @@ interface DoctorOptions {
   readonly profile?: string;
   readonly timeout?: number;
   readonly fix?: true;
+  readonly trace?: true;
   readonly yes?: true;
   readonly report?: string;
 }
@@ -61,13 +67,17 @@ export function doctorCommand(run: Run): Command {
     .option('-p, --profile <name>', profileHelp)
     .option('--fix', 'mend what is ours to mend: shows the plan, asks, looks again')
     .option(
+      '--trace',
+      'restart the service twice: traced, to see which library each CUDA symbol is taken from, and back; asks',
+    )
+    .option(
       '--report <file>',
       'write a tarball for a bug report: lists what is in it, asks; secrets are taken out',
     )
     .option('-y, --yes', 'do not ask')
     .option(
       '--timeout <seconds>',
-      `wait at most so long for the service to say something (default: ${usualSeconds})`,
+      `wait at most so long for the service to say something (default: ${usualSeconds}; after a restart the profile's)`,
       seconds,
     )
     .addHelpText(
@@ -75,6 +85,7 @@ export function doctorCommand(run: Run): Command {
       `\nThe first BROKEN is the reason. man vgpu-doctor explains each check.\nThe exit code is 0 when nothing is broken and the GPU is confirmed, else the\nverdict: 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent doctor', 'what is wrong, and what to do'],
         ['sudo vgpu-agent doctor --fix', 'mend it, where that is ours to do'],
+        ['sudo vgpu-agent doctor --trace', 'which libcuda does it really call? Two restarts'],
         ['sudo vgpu-agent doctor --report vgpu.tar.gz', 'for a bug report'],
         ['sudo vgpu-agent doctor --json | jq -r .first', 'the reason, in a script'],
       )}`,
@@ -90,18 +101,33 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
   try {
     const profile = await chosenProfile(work, options.profile);
     const { emit } = context.talk;
-    const timeoutMs = (options.timeout ?? usualSeconds) * 1000;
-    const request = { profile, timeoutMs, signal: context.signal };
-    let found = await examine(work, request, emit);
+    // A start that has only begun is given the time that the profile grants.
+    const patience = (began: boolean): number | null =>
+      options.timeout !== undefined ? options.timeout * 1000 : began ? null : usualSeconds * 1000;
+    const { signal } = context;
+    const began = await takeBackTrace(work, emit);
+    let found: Examined | null = null;
     let mended: FixOutcome | null = null;
     if (options.fix === true) {
+      found = await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
       mended = await mend(work, profile, found.diagnosis, options, context);
-      if (mended.outcome === 'done') found = await examine(work, request, emit);
+      if (mended.outcome === 'done') found = null;
     }
-    const document = documentOf(found.diagnosis, mended);
-    if (options.report === undefined) return outcomeOf(found.diagnosis, document);
+    if (options.trace === true) {
+      const traced = await traceStart(
+        work,
+        { profile, timeoutMs: patience(true) },
+        options.yes === true,
+        context,
+      );
+      const timeoutMs = patience(began || traced.mark !== null);
+      found = await examine(work, { profile, timeoutMs, signal, traced }, emit);
+    }
+    found ??= await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
+    const document = documentOf(found, mended);
+    if (options.report === undefined) return outcomeOf(found, document);
     const written = await writeReport(options.report, options.yes === true, { ...found, document }, context);
-    return outcomeOf(found.diagnosis, { ...document, report: written });
+    return outcomeOf(found, { ...document, report: written });
   } finally {
     close();
   }
@@ -142,7 +168,7 @@ function carriedOut(result: InstallResult | null): Pick<FixOutcome, 'outcome' | 
   return { outcome: 'done', changes: result?.kind === 'done' ? result.applied.changes : 0 };
 }
 
-function documentOf(diagnosis: Diagnosis, mended: FixOutcome | null): DoctorDocument {
+function documentOf({ diagnosis, facts }: Examined, mended: FixOutcome | null): DoctorDocument {
   return {
     schema: 1,
     command: 'doctor',
@@ -156,17 +182,25 @@ function documentOf(diagnosis: Diagnosis, mended: FixOutcome | null): DoctorDocu
       finding,
     })),
     fix: mended,
+    trace: traceOutcome(facts.trace),
     report: null,
   };
 }
 
-function outcomeOf(diagnosis: Diagnosis, document: DoctorDocument): Outcome {
-  const { fix: mended, report } = document;
-  const declined = mended?.outcome === 'declined' || report?.outcome === 'declined';
+function outcomeOf({ diagnosis, facts }: Examined, document: DoctorDocument): Outcome {
+  const { fix: mended, trace, report } = document;
+  const declined = [mended, trace, report].some((one) => one?.outcome === 'declined');
   return {
     exitCode: declined ? ExitCode.interrupted : exitCodeOf(diagnosis),
     document,
-    text: (style) => [doctorText(diagnosis, style), ...mendedText(mended), ...reportText(report)].join('\n'),
+    text: (style) =>
+      [
+        ...traceText(facts.trace, style),
+        doctorText(diagnosis, style),
+        ...mendedText(mended),
+        ...(trace?.outcome === 'declined' ? ['--trace: nothing was restarted'] : []),
+        ...reportText(report),
+      ].join('\n'),
   };
 }
 

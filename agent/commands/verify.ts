@@ -2,6 +2,7 @@
 import { Command } from 'commander';
 import type { Verdict } from '../confirm/types.js';
 import { verdictText } from '../output/verdict-text.js';
+import { takeBackTrace } from '../pipeline/trace.js';
 import { chosenProfile, exitCodeForMode, requireRoot } from './common.js';
 import { computeHelp, examples, profileHelp, seconds } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
@@ -42,6 +43,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     const profile = await chosenProfile(work, options.profile);
     requireRoot(context, 'verify');
     const { emit } = context.talk;
+    await takeBackTrace(work, emit);
     emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
     const facts = await work.inspect(profile, null);
     emit({ kind: 'facts', facts });

@@ -135,7 +135,8 @@ export function judge(effects: JudgeEffects): Judge {
       publish();
       return;
     }
-    // On its way somewhere: systemd tells when it is there.
+    // On its way somewhere: systemd tells when it is there. A start that a doctor traces is followed by another.
+    if (unit.traced === true) return;
     if (unit.activeState === 'activating' || unit.activeState === 'deactivating') return;
     if (pending !== null && pending.invocationId !== unit.invocationId) drop();
     const { invocationId, activeState } = unit;

@@ -81,7 +81,7 @@ export function keeper(effects: KeeperEffects): Keeper {
     const facts = await inspect();
     board.count('checks');
     effects.seen(facts);
-    if (facts.interrupted) {
+    if (facts.interrupted || facts.traced === true) {
       if (await waited(busy)) return;
       // Of a command that was killed, or of one that is at work: the lock tells.
       await mend(facts, 'an interrupted run');
@@ -192,7 +192,9 @@ export function keeper(effects: KeeperEffects): Keeper {
         // Between the look and the lock a command may have been at work; after an uninstall nothing is kept.
         const manifest = await work.manifest();
         const stale =
-          recovery.kind !== 'nothing' || JSON.stringify(manifest) !== JSON.stringify(seen.manifest);
+          recovery.kind !== 'nothing' ||
+          seen.traced === true ||
+          JSON.stringify(manifest) !== JSON.stringify(seen.manifest);
         const facts = stale ? await inspect() : seen;
         if (stale && facts.manifest === null && seen.manifest !== null) return null;
         if (because !== null && facts.manifest === null) return null;

@@ -31,6 +31,7 @@ import { secureExecution } from './checks/secure-execution.js';
 import { startOrder } from './checks/start-order.js';
 import { store } from './checks/store.js';
 import { symbols } from './checks/symbols.js';
+import { tracedBindings } from './checks/traced-bindings.js';
 import { unitRuns } from './checks/unit-runs.js';
 import { versions } from './checks/versions.js';
 import type { Check } from './types.js';
@@ -68,6 +69,7 @@ export const checks: readonly Check[] = [
   directLinking,
   opensByPath,
   loadedLibrary,
+  tracedBindings,
   startOrder,
   nvml,
   // what keeps it so, and what is told

@@ -8,6 +8,7 @@ import type { CloserLook } from '../machine/closer-look.js';
 import type { MachineFacts } from '../machine/types.js';
 import type { Plan } from '../plan/types.js';
 import type { Profile } from '../profile/types.js';
+import type { TraceFacts } from './trace-types.js';
 
 /** Everything that checks are given: gathered once, by pipeline/doctor.ts. */
 export interface DoctorFacts {
@@ -21,6 +22,8 @@ export interface DoctorFacts {
   /** What was seen of the start that the consumer is in: log, processes with their maps, probe, host. */
   readonly observation: Observation;
   readonly verdict: Verdict;
+  /** What one traced start showed; null: nobody asked for it. */
+  readonly trace: TraceFacts | null;
 }
 
 export interface Remedy {

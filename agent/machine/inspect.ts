@@ -1,7 +1,14 @@
 /** All facts about this guest, at one moment. */
 import { machine } from 'node:os';
 import type { Manifest } from '../apply/types.js';
-import { defaultSocket, dropInPath, guestConf, loaderConf, transactionFile } from '../paths.js';
+import {
+  defaultSocket,
+  dropInPath,
+  guestConf,
+  loaderConf,
+  traceDirectory,
+  transactionFile,
+} from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
 import type { Manager } from '../systemd/types.js';
@@ -64,6 +71,9 @@ export async function inspect(
   const root = new Root(effects.root);
   const contents = effects.contents ?? new ContentCache();
   const timeoutMs = options.questionTimeoutMs ?? defaultQuestionMs;
+  const isTraced = (): boolean => root.lstat(traceDirectory) !== null;
+  // A trace may end while we look, and what was seen of the unit before is then of it.
+  const traced = isTraced();
 
   // Each part begins at once and runs beside the others: bus, getent and the probe work while files are read.
   const consumer = inspectConsumer(effects, profile.unit, contents);
@@ -115,6 +125,7 @@ export async function inspect(
     manifest: parts[7],
     service: parts[8],
     interrupted: root.lstat(transactionFile) !== null,
+    ...(traced || isTraced() ? { traced: true } : {}),
   };
 }
 

@@ -10,6 +10,7 @@ import { errnoOf } from '../errors.js';
 import { libraryOf } from './candidates.js';
 import type { ContentCache } from './content.js';
 import { openRegular } from './root.js';
+import { withoutTracer } from './trace-environment.js';
 import type { LibraryVendor, ProcessFacts } from './types.js';
 
 const loaderVariables = ['LD_PRELOAD', 'LD_LIBRARY_PATH'];
@@ -49,7 +50,7 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
     startTicks: after.startTicks,
     executable: executable === 'denied' || executable === null ? null : withoutDeleted(executable),
     libraries,
-    loaderEnvironment: Buffer.isBuffer(environ) ? loaderEnvironment(environ) : {},
+    loaderEnvironment: Buffer.isBuffer(environ) ? withoutTracer(loaderEnvironment(environ)) : {},
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
 }

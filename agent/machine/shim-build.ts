@@ -1,7 +1,7 @@
 /** The compiled shim that would be installed. */
 import path from 'node:path';
 import { VgpuError } from '../errors.js';
-import { packageRoot } from '../paths.js';
+import { packageRoot, tracerName } from '../paths.js';
 import type { ContentCache } from './content.js';
 import { pathState } from './path-state.js';
 import { Root } from './root.js';
@@ -13,10 +13,13 @@ export const shimFiles: readonly {
   readonly name: string;
   readonly mode: number;
   readonly library: boolean;
+  /** It is built for x86-64 alone, and nothing but `doctor --trace` needs it. */
+  readonly optional: boolean;
 }[] = [
-  { name: 'libcuda.so.1', mode: 0o644, library: true },
-  { name: 'libnvidia-ml.so.1', mode: 0o644, library: true },
-  { name: 'vgpu-probe', mode: 0o755, library: false },
+  { name: 'libcuda.so.1', mode: 0o644, library: true, optional: false },
+  { name: 'libnvidia-ml.so.1', mode: 0o644, library: true, optional: false },
+  { name: tracerName, mode: 0o644, library: true, optional: true },
+  { name: 'vgpu-probe', mode: 0o755, library: false, optional: false },
 ];
 
 /** Where the build leaves the shim, or the package keeps it. */
@@ -30,8 +33,11 @@ export function defaultShimDirectory(): string {
  */
 export async function readShimBuild(directory: string, contents: ContentCache): Promise<ShimBuild> {
   const root = new Root('/');
+  const wanted = shimFiles.filter(
+    ({ name, optional }) => !optional || root.lstat(path.join(directory, name)) !== null,
+  );
   const files = await Promise.all(
-    shimFiles.map(async ({ name, mode }) => {
+    wanted.map(async ({ name, mode }) => {
       const source = path.join(directory, name);
       const state = await pathState(root, source, contents);
       if (state.kind !== 'file') {
@@ -41,7 +47,7 @@ export async function readShimBuild(directory: string, contents: ContentCache): 
     }),
   );
   const versions = await Promise.all(
-    shimFiles
+    wanted
       .filter((file) => file.library)
       .map((file) => versionOf(root, path.join(directory, file.name), contents)),
   );

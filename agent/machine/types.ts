@@ -212,6 +212,8 @@ export interface LoadedUnit {
   readonly standardError: string;
   readonly sandbox: SandboxFacts;
   readonly unitFileState: string;
+  /** `doctor --trace` is at work, or was killed: its drop-in is in force. What that adds is left out of the above. */
+  readonly traced?: boolean;
 }
 
 export interface ProcessFacts {
@@ -228,7 +230,7 @@ export interface ProcessFacts {
     readonly deleted: boolean;
     readonly vendor: LibraryVendor | null;
   }[];
-  /** LD_PRELOAD and LD_LIBRARY_PATH as the process has them. */
+  /** LD_PRELOAD and LD_LIBRARY_PATH as the process has them; what a trace put before is left out. */
   readonly loaderEnvironment: Readonly<Record<string, string>>;
   /** What of /proc/PID may not be read (`maps`, `environ`): its absence above is then no evidence. */
   readonly unreadable?: readonly ('maps' | 'environ' | 'exe')[];
@@ -305,4 +307,6 @@ export interface MachineFacts {
   readonly manifest: Manifest | null;
   /** A transaction was cut short (its log is there): apply/ must finish or undo it first. */
   readonly interrupted: boolean;
+  /** `doctor --trace` is at work, or was cut short. */
+  readonly traced?: boolean;
 }

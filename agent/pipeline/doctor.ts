@@ -5,13 +5,16 @@ import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
 import type { Emit } from '../output/types.js';
 import type { Profile } from '../profile/types.js';
 import { type InstallResult, install, recoverFirst } from './install.js';
+import type { Traced } from './trace.js';
 import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
 
 export interface DoctorRequest {
   readonly profile: Profile;
   /** Waits at most so long for what the consumer says; what is there is there, so this is short. */
-  readonly timeoutMs: number;
+  readonly timeoutMs: number | null;
   readonly signal: AbortSignal;
+  /** What a trace showed, and the restart after it; null or absent: there was none. */
+  readonly traced?: Traced | null;
 }
 
 export interface Examined {
@@ -26,13 +29,14 @@ export async function examine(work: DoctorWorkplace, request: DoctorRequest, emi
 }
 
 async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<DoctorFacts> {
-  const { profile, timeoutMs, signal } = request;
+  const { profile, timeoutMs, signal, traced = null } = request;
+  const mark = traced?.mark ?? null;
   emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
   const machine = await work.inspect(profile, null);
   emit({ kind: 'facts', facts: machine });
   emit({ kind: 'phase', phase: 'confirm', text: `asking ${profile.unit} where it runs` });
   const [observation, look] = await Promise.all([
-    work.observe({ profile, facts: machine, mark: null, timeoutMs, signal }, emit),
+    work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit),
     work.lookCloser(profile, machine),
   ]);
   const plan = work.planInstall(profile, machine, {
@@ -41,7 +45,15 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
     force: true,
     restart: true,
   });
-  return { profile, machine, look, plan, observation, verdict: combine(observation) };
+  return {
+    profile,
+    machine,
+    look,
+    plan,
+    observation,
+    verdict: combine(observation),
+    trace: traced?.facts ?? null,
+  };
 }
 
 export interface FixRequest extends DoctorRequest {

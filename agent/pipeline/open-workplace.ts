@@ -6,6 +6,7 @@ import { nodeDisk } from '../apply/disk.js';
 import { acquireLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { systemEffects } from '../apply/system-effects.js';
+import { recoverTrace } from '../apply/trace.js';
 import { combine } from '../confirm/combine.js';
 import { observe } from '../confirm/confirm.js';
 import type { ConfirmEffects, ConfirmOptions } from '../confirm/effects.js';
@@ -25,7 +26,7 @@ import { defaultShimDirectory } from '../machine/shim-build.js';
 import { placeOfStart } from '../machine/start-record.js';
 import type { UnitFacts } from '../machine/types.js';
 import type { Emit } from '../output/types.js';
-import { startsDirectory, storeCurrent } from '../paths.js';
+import { startsDirectory, storeCurrent, traceDirectory } from '../paths.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
 import { loadProfile } from '../profile/load.js';
@@ -37,6 +38,7 @@ import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js'
 import { runProbe } from '../systemd/probe-runner.js';
 import type { Manager } from '../systemd/types.js';
 import { serviceState } from './service-state.js';
+import { tracing } from './tracing.js';
 import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
 /** How long `systemctl restart` may take: a unit's own TimeoutStartSec and TimeoutStopSec are 90 s each. */
@@ -152,10 +154,10 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       ),
     planInstall,
     planUninstall,
-    locked: async (command, task) => {
+    locked: async (command, task, { waitMs = options.lockWaitMs ?? lockWaitMs } = {}) => {
       // Before the lock: where there is no systemd, nothing is left behind, not even a lock file.
       await manager();
-      const lock = await acquireLock({ command, waitMs: options.lockWaitMs ?? lockWaitMs });
+      const lock = await acquireLock({ command, waitMs });
       let done = false;
       try {
         const result = await task();
@@ -167,7 +169,14 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         await lock.release({ remove: done && command === 'uninstall' });
       }
     },
-    recover: async (emit) => recover(await applyEffects(), emit),
+    recover: async (emit) => {
+      const effects = await applyEffects();
+      await recoverTrace(effects, emit);
+      return recover(effects, emit);
+    },
+    traceLeft: async () => (await disk.inspect(traceDirectory)).kind === 'directory',
+    recoverTrace: async (emit) => recoverTrace(await applyEffects(), emit),
+    tracing: tracing(applyEffects, async (unit) => (await manager()).processes(unit), runner, contents),
     apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),
     rollback: async (unit, emit) => rollback(await applyEffects(), emit, unit),
     settle: async (emit) => settle(await applyEffects(), emit),

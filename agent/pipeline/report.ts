@@ -6,6 +6,7 @@ import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
 import { readIdentity } from '../machine/identity.js';
 import { doctorText } from '../output/doctor-text.js';
 import { styleFor } from '../output/style.js';
+import { traceText } from '../output/trace-text.js';
 import { agentUnit } from '../paths.js';
 import { type ReportFile, reportFiles } from '../report/contents.js';
 import { createScrubber } from '../report/scrub.js';
@@ -44,7 +45,7 @@ export async function gatherReport(
   const sources = {
     facts,
     document,
-    text: doctorText(diagnosis, plain),
+    text: [...traceText(facts.trace, plain), doctorText(diagnosis, plain)].join('\n'),
     versions,
     journal,
     agentJournal,

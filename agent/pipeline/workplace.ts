@@ -7,8 +7,10 @@ import type { Observation } from '../confirm/observation.js';
 import type { Verdict } from '../confirm/types.js';
 import type { ProcessWatch } from '../confirm/watch-processes.js';
 import type { CloserLook } from '../machine/closer-look.js';
-import type { MachineFacts, UnitFacts } from '../machine/types.js';
+import type { LiveProcess } from '../machine/traced.js';
+import type { LibraryVendor, MachineFacts, UnitFacts } from '../machine/types.js';
 import type { Emit } from '../output/types.js';
+import type { TracePlan } from '../plan/trace.js';
 import type { Plan, PlanOptions } from '../plan/types.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalWriter } from '../systemd/journal-writer.js';
@@ -35,9 +37,17 @@ export interface Workplace {
    * Holds the lock that the service shares while `work` runs. Throws a VgpuError (`refused`) when it is taken.
    * `command` is told to others meanwhile; after an uninstall that is done nothing of the lock stays.
    */
-  locked<T>(command: 'install' | 'uninstall' | 'repair', work: () => Promise<T>): Promise<T>;
-  /** Finishes or undoes what an earlier run left half done. */
+  locked<T>(
+    command: 'install' | 'uninstall' | 'repair' | 'trace',
+    work: () => Promise<T>,
+    options?: { readonly waitMs?: number },
+  ): Promise<T>;
+  /** Finishes or undoes what an earlier run left half done; a trace too, which it tells by itself. */
   recover(emit: Emit): Promise<Recovery>;
+  /** A doctor traces a service, or was killed while it did. */
+  traceLeft(): Promise<boolean>;
+  /** With the lock held: takes away what a doctor that was killed left of a trace. False: nothing was left. */
+  recoverTrace(emit: Emit): Promise<boolean>;
   apply(plan: ReadyPlan, options: ApplyRequest, emit: Emit): Promise<Applied>;
   /** After `apply` with `keepUndo`: takes everything back and restarts `unit`. */
   rollback(unit: string, emit: Emit): Promise<RestartOutcome>;
@@ -59,6 +69,22 @@ export interface DoctorWorkplace extends Workplace {
   /** What `confirm` would judge. */
   observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
   lookCloser(profile: Profile, facts: MachineFacts): Promise<CloserLook>;
+  readonly tracing: Tracing;
+}
+
+/** One traced start, step by step; all with the lock held. */
+export interface Tracing {
+  /** The next start is traced. Throws the system's error; `disarm` and `forget` take back what was done. */
+  begin(plan: TracePlan): Promise<void>;
+  restart(unit: string): Promise<RestartOutcome>;
+  /** The processes that the unit has now. */
+  live(unit: string): Promise<readonly LiveProcess[]>;
+  /** What the processes wrote so far. */
+  read(): { readonly text: string; readonly cut: boolean };
+  vendors(files: Iterable<string>): Promise<ReadonlyMap<string, LibraryVendor>>;
+  /** The next start is not traced. */
+  disarm(unit: string): Promise<void>;
+  forget(): Promise<void>;
 }
 
 export interface ApplyRequest {

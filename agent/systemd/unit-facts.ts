@@ -1,5 +1,7 @@
 /** From systemd's properties of a unit to UnitFacts. Pure: the property bags and file contents come in. */
+import { withoutTracer } from '../machine/trace-environment.js';
 import type { DropIn, SandboxFacts, UnitFacts } from '../machine/types.js';
+import { traceDropInPath } from '../paths.js';
 import { count, flag, hex, type PropertyBag, structs, text, texts } from './properties.js';
 import { lastAssignment } from './unit-file.js';
 
@@ -37,12 +39,16 @@ function loadedUnit(sources: UnitSources): UnitFacts {
   const { name, unit, service } = sources;
   const standardOutput = outputTarget(sources, 'StandardOutput');
   const standardError = outputTarget(sources, 'StandardError');
+  const id = text(unit, 'Id', name);
+  const dropIns = sources.dropIns.filter((dropIn) => dropIn.path !== traceDropInPath(id));
+  const traced = dropIns.length < sources.dropIns.length;
+  const inForce = environment(texts(service, 'Environment'));
   return {
     kind: 'loaded',
-    name: text(unit, 'Id', name),
+    name: id,
     fragment: text(unit, 'FragmentPath'),
     fragmentContent: sources.fragment,
-    dropIns: sources.dropIns,
+    dropIns,
     activeState: text(unit, 'ActiveState'),
     subState: text(unit, 'SubState'),
     result: text(service, 'Result'),
@@ -50,7 +56,7 @@ function loadedUnit(sources: UnitSources): UnitFacts {
     mainPid: count(service, 'MainPID'),
     invocationId: hex(unit, 'InvocationID'),
     needDaemonReload: flag(unit, 'NeedDaemonReload'),
-    environment: environment(texts(service, 'Environment')),
+    environment: traced ? withoutTracer(inForce) : inForce,
     environmentFiles: structs(service, 'EnvironmentFiles').map(
       ([path, mayBeMissing]) => `${mayBeMissing === true ? '-' : ''}${String(path)}`,
     ),
@@ -64,6 +70,7 @@ function loadedUnit(sources: UnitSources): UnitFacts {
     standardError: standardError === 'inherit' ? standardOutput : standardError,
     sandbox: sandbox(service),
     unitFileState: text(unit, 'UnitFileState'),
+    ...(traced ? { traced } : {}),
   };
 }
 

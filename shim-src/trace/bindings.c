@@ -4,9 +4,11 @@
  */
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trace/trace.h"
 
@@ -182,9 +184,26 @@ static int visit(struct dl_phdr_info *object, size_t size, void *with) {
   return 0;
 }
 
+/* Who writes: once for each process, also for one that is forked off and goes on without exec. */
+static void tell_process(void) {
+  static pid_t told; /* under `lock` */
+  char program[1024];
+  if (told == getpid()) return;
+  told = getpid();
+  int error = errno;
+  ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  errno = error;
+  program[length > 0 ? length : 0] = '\0';
+  struct vgpu_trace_line line;
+  vgpu_trace_begin(&line, "process");
+  vgpu_trace_text(&line, "program", length > 0 ? program : NULL);
+  vgpu_trace_end(&line);
+}
+
 void vgpu_trace_scan(bool last) {
   /* Not waited for: another thread that scans tells the same, and we may be in a signal handler of it. */
   if (pthread_mutex_trylock(&lock) != 0) return;
+  tell_process();
   dl_iterate_phdr(visit, &last);
   pthread_mutex_unlock(&lock);
 }

@@ -11,8 +11,24 @@
 
 #define UNOPENED (-2)
 
+static int output = UNOPENED;
+
+/* VGPU_TRACE_LIMIT: the length from which on nothing is added to the file; 0 is none. */
+static int64_t limit(void) {
+  static int64_t kept = -1;
+  int64_t now = __atomic_load_n(&kept, __ATOMIC_RELAXED);
+  if (now < 0) {
+    const char *text = getenv("VGPU_TRACE_LIMIT");
+    int error = errno;
+    long long told = text == NULL ? 0 : strtoll(text, NULL, 10);
+    errno = error;
+    now = told > 0 ? told : 0;
+    __atomic_store_n(&kept, now, __ATOMIC_RELAXED);
+  }
+  return now;
+}
+
 int vgpu_trace_output(void) {
-  static int output = UNOPENED;
   int now = __atomic_load_n(&output, __ATOMIC_ACQUIRE);
   if (now != UNOPENED) return now;
   const char *path = getenv("VGPU_TRACE");
@@ -103,8 +119,11 @@ void vgpu_trace_begin(struct vgpu_trace_line *line, const char *event) {
 
 void vgpu_trace_end(struct vgpu_trace_line *line) {
   line->text[line->length] = '\n';
-  int error = errno;
-  ssize_t written = write(vgpu_trace_output(), line->text, line->length + 1);
+  int error = errno, file = vgpu_trace_output();
+  ssize_t written = write(file, line->text, line->length + 1);
   (void)written; /* a full disk must not disturb the program */
+  /* What is appended ends at the end of the file, whoever else wrote to it. The file stays open: it may be
+   * standard error, or be written to by another thread. */
+  if (limit() > 0 && lseek(file, 0, SEEK_CUR) >= limit()) __atomic_store_n(&output, -1, __ATOMIC_RELEASE);
   errno = error;
 }

@@ -1,7 +1,8 @@
 /*
  * libvgpu-trace.so: for LD_PRELOAD, tells which library each CUDA and NVML symbol of a process binds to. It
  * is a tool to look with and nothing of the shim needs it. Off unless VGPU_TRACE names a file to append to
- * ("-" is standard error); a line an event, as key=value pairs.
+ * ("-" is standard error); a line an event, as key=value pairs. VGPU_TRACE_LIMIT is the length in bytes from
+ * which on nothing is added.
  */
 #ifndef VGPU_TRACE_TRACE_H
 #define VGPU_TRACE_TRACE_H
@@ -19,7 +20,7 @@ struct vgpu_trace_line {
   size_t length;
 };
 
-/* Where lines go, opened at the first use: -1 when nothing is wanted. */
+/* Where lines go, opened at the first use: -1 when nothing is wanted, or VGPU_TRACE_LIMIT is reached. */
 int vgpu_trace_output(void);
 
 void vgpu_trace_begin(struct vgpu_trace_line *line, const char *event);

@@ -7,7 +7,8 @@
 
 int ask_backend(const char *file, struct device *devices, int most, bool print) {
   char why[256];
-  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  bool deep = strcmp(setting("STANDIN_DEEPBIND"), "1") == 0;
+  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | (deep ? RTLD_DEEPBIND : 0));
   if (library == NULL) {
     if (print) fprintf(stderr, "load_backend: failed to load %s: %s\n", file, dlerror());
     return -1;

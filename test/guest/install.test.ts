@@ -47,7 +47,8 @@ for (const design of consumerDesigns()) {
       const after = await guest.listing();
       const current = (await after.at('/opt/vgpu/current'))?.target ?? '';
       assert.match(current, /^versions\/[0-9a-f]{16}$/);
-      for (const name of ['libcuda.so.1', 'libnvidia-ml.so.1', 'vgpu-probe']) {
+      const tracer = process.arch === 'x64' ? ['libvgpu-trace.so'] : [];
+      for (const name of ['libcuda.so.1', 'libnvidia-ml.so.1', 'vgpu-probe', ...tracer]) {
         const stored = await after.at(`/opt/vgpu/${current}/${name}`);
         const built = await guest.must('sha256sum', `${await checkout(guest)}/${repositoryShim}/${name}`);
         assert.equal(stored?.sha256, built.split(' ')[0], name);

@@ -161,6 +161,24 @@ describe('libvgpu-trace.so', { skip }, () => {
     );
   });
 
+  it('names the program of each process that writes, once', async () => {
+    const lines = await traced(['looks']);
+    const { pid, program } = only(lines, { event: 'process' });
+    assert.equal(program, guest);
+    assert.ok(lines.every((line) => line['pid'] === pid));
+  });
+
+  it('adds nothing to a file that has reached VGPU_TRACE_LIMIT, and the program goes on', async () => {
+    const file = path.join(scratch.path, 'limited');
+    const env = { VGPU_TRACE: file, VGPU_TRACE_LIMIT: '4096' };
+    const ended = await start([builtFile('libvgpu-trace.so')], env, ['threads']);
+    assert.equal(ended.code, 0, ended.stderr);
+    const text = readFileSync(file, 'utf8');
+    parse(text);
+    // Each of the 16 threads may have been about to write the last one.
+    assert.ok(text.length >= 4096 && text.length < 4096 + 17 * 2048, String(text.length));
+  });
+
   it('writes whole lines from many threads at once', async () => {
     const lines = await traced(['threads']);
     assert.equal(where(lines, { event: 'dlsym' }).length, 16 * 200);

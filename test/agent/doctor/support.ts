@@ -36,6 +36,7 @@ export interface Changes {
   readonly observation?: Partial<Observation>;
   /** Default: what install would plan for this machine. */
   readonly plan?: DoctorFacts['plan'];
+  readonly trace?: DoctorFacts['trace'];
 }
 
 export function doctorFacts(changes: Changes = {}): DoctorFacts {
@@ -48,6 +49,7 @@ export function doctorFacts(changes: Changes = {}): DoctorFacts {
     plan: changes.plan ?? plan(machine),
     observation: seen,
     verdict: combine(seen),
+    trace: changes.trace ?? null,
   };
 }
 

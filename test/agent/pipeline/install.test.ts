@@ -52,6 +52,8 @@ function workplace(script: Script = {}) {
       did.push('recover');
       return { kind: 'nothing' };
     },
+    traceLeft: async () => false,
+    recoverTrace: async () => false,
     apply: async (todo, options) => {
       did.push(`apply ${todo.changes.length}${options.keepUndo ? ' keeping the undo log' : ''}`);
       script.apply?.();

@@ -1,0 +1,49 @@
+/** `doctor --trace`: asks, traces one start, and what of it stands in the document. */
+import type { TracedProcess } from '../doctor/trace-bindings.js';
+import type { TraceFacts } from '../doctor/trace-types.js';
+import { type Traced, trace } from '../pipeline/trace.js';
+import type { DoctorWorkplace } from '../pipeline/workplace.js';
+import type { Profile } from '../profile/types.js';
+import { approved } from './common.js';
+import type { CommandContext } from './types.js';
+
+export interface TraceOutcome {
+  /** `not-possible`: `why` says what is in the way. */
+  readonly outcome: 'traced' | 'not-possible' | 'declined';
+  readonly why: string | null;
+  /** What the processes wrote, in lines; those that could not be read; whether the trace reached its limit. */
+  readonly lines: number;
+  readonly strange: number;
+  readonly cut: boolean;
+  readonly processes: readonly TracedProcess[];
+  /** Processes that had to go without the tracer, and why. */
+  readonly deaf: readonly { readonly pid: number; readonly program: string; readonly why: string | null }[];
+}
+
+/** Throws a VgpuError (`usage`) without `--yes` and without a terminal. */
+export async function traceStart(
+  work: DoctorWorkplace,
+  { profile, timeoutMs }: { readonly profile: Profile; readonly timeoutMs: number | null },
+  yes: boolean,
+  context: CommandContext,
+): Promise<Traced> {
+  const approve = async (unit: string): Promise<boolean> => {
+    context.talk.pause();
+    const question = `Restart ${unit} twice, to trace one start and to put it back?`;
+    return approved(context, 'doctor --trace', yes, question, 'vgpu-agent doctor');
+  };
+  return trace(work, { profile, timeoutMs, signal: context.signal, approve }, context.talk.emit);
+}
+
+export function traceOutcome(facts: TraceFacts | null): TraceOutcome | null {
+  if (facts === null) return null;
+  if (facts.kind === 'not-traced') {
+    const outcome = facts.declined ? 'declined' : 'not-possible';
+    return { outcome, why: facts.why, lines: 0, strange: 0, cut: false, processes: [], deaf: [] };
+  }
+  const { lines, strange, cut, processes, live } = facts;
+  const deaf = live
+    .filter(({ traced }) => traced === false)
+    .map(({ pid, program, deaf: why }) => ({ pid, program, why }));
+  return { outcome: 'traced', why: null, lines, strange, cut, processes, deaf };
+}

@@ -1,0 +1,142 @@
+import { plural } from '../../output/text.js';
+import { broken, byHand, notApplicable, ok, unknown, warning } from '../finding.js';
+import { mendPlace } from '../places.js';
+import type { Binding } from '../trace-bindings.js';
+import type { TracedStart } from '../trace-types.js';
+import { bindingText, deafText, libraryText, processNames, silence, together } from '../trace-words.js';
+import type { Check, DoctorFacts, Finding } from '../types.js';
+
+/** Evidence lines of one kind; the JSON has all. */
+const shown = 8;
+
+/** What no other check sees: the library that each function of the driver was taken from, in one real start. */
+export const tracedBindings: Check = {
+  id: 'traced-bindings',
+  title: 'what its processes call is the shim (--trace)',
+  looksAt:
+    'with --trace: one start with libvgpu-trace.so, which tells the library of every CUDA and NVML symbol',
+  explains: ['foreign-library-loaded', 'shim-not-loaded', 'preload-ignored'],
+  examine(facts) {
+    const { trace } = facts;
+    if (trace === null) {
+      return notApplicable('it needs two restarts of the service: sudo vgpu-agent doctor --trace');
+    }
+    if (trace.kind === 'not-traced') {
+      return trace.declined ? notApplicable(trace.why) : unknown(`not traced: ${trace.why}`);
+    }
+    return (
+      foreign(trace, facts) ??
+      nothing(trace, facts) ??
+      partly(trace, facts) ??
+      ok(...limited(bindingLines(trace)), ...asides(trace))
+    );
+  },
+};
+
+/** A driver that is not ours was called: that is the reason, whatever else was seen. */
+function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
+  const process = trace.processes.find(({ bindings }) => bindings.some(isForeign));
+  const binding = process?.bindings.find(isForeign);
+  if (process === undefined || binding === undefined) return null;
+  const { library } = binding;
+  return broken({
+    cause: `${processNames([process])} calls ${libraryText(binding)}, which does not lead to the host.`,
+    evidence: [...limited(bindingLines(trace, isForeign)), ...asides(trace)],
+    remedy: mendPlace(facts, {
+      path: library,
+      ownerOfPath: facts.machine.candidates.find((one) => one.path === library)?.ownerOfPath ?? null,
+    }),
+  });
+}
+
+/** No symbol at all: because nobody asked, or because the tracer was not heeded? */
+function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
+  const { processes, live } = trace;
+  if (processes.some(({ bindings }) => bindings.length > 0)) return null;
+  const deaf = live.find(({ traced }) => traced === false);
+  if (deaf !== undefined) {
+    return unknown(`the tracer was not heeded: ${deaf.deaf ?? 'nobody knows why'}`, ...asides(trace));
+  }
+  if (processes.length === 0) return unknown('no process was seen with the tracer', ...asides(trace));
+  if (facts.verdict.mode === 'gpu' || !trace.complete) {
+    return unknown('the trace shows no symbol of CUDA or NVML', ...asides(trace));
+  }
+  return broken({
+    cause: processes.some((one) => one.asked)
+      ? 'Its processes asked for a CUDA driver and called nothing of it: it was not found, or could not be loaded.'
+      : 'None of its processes ever opened libcuda, so no driver can help: it does not look for CUDA at all.',
+    evidence: [
+      ...limited(
+        together(processes, (one) => silence(one, processes)).map(
+          (group) => `${processNames(group)} ${silence(group[0], processes)}`,
+        ),
+      ),
+      ...asides(trace),
+    ],
+    remedy: byHand(
+      'see what it says of its own search',
+      `sudo vgpu-agent logs --profile ${facts.profile.name}`,
+    ),
+  });
+}
+
+/** All that was seen is ours, but not all was seen, and it is not on the GPU. */
+function partly(trace: TracedStart, facts: DoctorFacts): Finding | null {
+  if (facts.verdict.mode === 'gpu') return null;
+  const past = trace.processes.some(({ bypassed, opened }) => bypassed.length > 0 || opened.some(isForeign));
+  if (!past && trace.live.every(({ traced }) => traced !== false)) return null;
+  return warning({
+    cause: 'What was seen is bound to the shim, but parts of the service go past what is preloaded.',
+    evidence: [...asides(trace), ...limited(bindingLines(trace))],
+    remedy: byHand('see which libraries its processes have loaded', 'sudo vgpu-agent doctor --json'),
+  });
+}
+
+/** One for each program and binding: processes that did the same stand together. */
+function bindingLines({ processes }: TracedStart, wanted = (_: Binding): boolean => true): readonly string[] {
+  const texts = processes.flatMap(({ bindings }) => bindings.filter(wanted).map(lineOf));
+  return [...new Set(texts)].flatMap((text) =>
+    together(
+      processes.filter(({ bindings }) => bindings.some((one) => wanted(one) && lineOf(one) === text)),
+      () => text,
+    ).map((group) => `${processNames(group)}: ${text}`),
+  );
+}
+
+function lineOf(binding: Binding): string {
+  return `${bindingText(binding)}${binding.symbols > 1 ? ` (${binding.example}, ...)` : ''}`;
+}
+
+/** What else was seen, and what the trace cannot show. */
+function asides({ processes, live, strange, cut, complete, more }: TracedStart): readonly string[] {
+  const opened = processes.flatMap((one) => one.opened.filter(isForeign).map(({ file }) => file));
+  const bypassed = processes.flatMap((one) => one.bypassed);
+  return [
+    ...limited(
+      [...new Set(opened)].map((file) => {
+        const who = processes.filter((one) => one.opened.some((each) => each.file === file));
+        const vendor = who[0]?.opened.find((each) => each.file === file)?.vendor ?? null;
+        return `${processNames(who)} opened ${libraryText({ library: file, vendor })}`;
+      }),
+    ),
+    ...limited(
+      [...new Set(bypassed)].map(
+        (object) => `what ${object} looks up is not seen: RTLD_DEEPBIND, or it is bound to itself`,
+      ),
+    ),
+    ...live.filter(({ traced }) => traced === false).map(deafText),
+    ...(complete ? [] : ['the service had not said which device it uses when the trace ended']),
+    ...(cut ? ['the trace reached its limit: what came later is missing'] : []),
+    ...(more > 0 ? [`it started so many processes that ${more} of them were only counted`] : []),
+    ...(strange > 0 ? [`${plural(strange, 'line')} of the trace could not be read`] : []),
+  ];
+}
+
+function isForeign({ vendor }: { readonly vendor: Binding['vendor'] }): boolean {
+  return vendor === 'nvidia' || vendor === 'foreign';
+}
+
+function limited(lines: readonly string[]): readonly string[] {
+  if (lines.length <= shown) return lines;
+  return [...lines.slice(0, shown), `and ${lines.length - shown} more of that kind (--json has all)`];
+}

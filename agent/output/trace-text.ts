@@ -1,0 +1,49 @@
+/** What a traced start showed, for a person: programs with what they bound; those that did the same stand together. */
+import type { TracedProcess } from '../doctor/trace-bindings.js';
+import type { TraceFacts } from '../doctor/trace-types.js';
+import {
+  bindingText,
+  deafText,
+  libraryText,
+  processNames,
+  silence,
+  together,
+} from '../doctor/trace-words.js';
+import type { Style } from './style.js';
+import { oneLine, plural, wrap } from './text.js';
+
+/** Lines with an empty one after them; none without a trace. */
+export function traceText(facts: TraceFacts | null, style: Style): readonly string[] {
+  if (facts?.kind !== 'traced') return [];
+  const { processes, live } = facts;
+  const asked = processes.filter((one) => one.asked);
+  const deaf = live.filter(({ traced }) => traced === false);
+  return [
+    style.bold(`one traced start (${plural(facts.lines, 'line')} of the tracer)`),
+    ...together(asked, (one) => linesOf(one).join('\n')).flatMap((group) => [
+      line(processNames(group), '  ', style),
+      ...linesOf(group[0]).map((text) => line(text, '    ', style)),
+    ]),
+    ...together(
+      processes.filter((one) => !one.asked),
+      () => '',
+    ).map((group) => line(`${processNames(group)} ${silence(group[0], processes)}`, '  ', style)),
+    ...deaf.map((one) => line(deafText(one), '  ', style)),
+    ...(processes.length === 0 && deaf.length === 0 ? [line('no process was seen', '  ', style)] : []),
+    '',
+  ];
+}
+
+function linesOf({ bindings, opened, bypassed }: TracedProcess): readonly string[] {
+  const foreign = opened.filter(({ vendor }) => vendor !== 'vgpu' && vendor !== null);
+  const lines = [
+    ...bindings.map(bindingText),
+    ...foreign.map(({ file, vendor }) => `opened ${libraryText({ library: file, vendor })}`),
+    ...bypassed.map((object) => `what ${object} looks up is not seen`),
+  ];
+  return lines.length > 0 ? lines : ['called nothing of what it asked for'];
+}
+
+function line(text: string, indent: string, style: Style): string {
+  return indent + wrap(oneLine(text), style.width - indent.length, `${indent}  `);
+}

@@ -1,0 +1,195 @@
+/**
+ * doctor --trace: one start of the service with the tracer before everything that it loads, then one as before. The
+ * lock is held from the first change to the last, so that no repair and no other command comes between.
+ */
+import type { Observation } from '../confirm/observation.js';
+import { gatherTrace, librariesOf } from '../doctor/trace-bindings.js';
+import { readTrace } from '../doctor/trace-events.js';
+import type { TracedStart, TraceFacts } from '../doctor/trace-types.js';
+import { VgpuError } from '../errors.js';
+import type { LiveProcess } from '../machine/traced.js';
+import type { MachineFacts, UnitFacts } from '../machine/types.js';
+import type { Emit } from '../output/types.js';
+import { planTrace, type TracePlan } from '../plan/trace.js';
+import type { Profile } from '../profile/types.js';
+import type { DoctorWorkplace, Mark, Workplace } from './workplace.js';
+
+export interface TraceRequest {
+  readonly profile: Profile;
+  /** Overrides the profile's time-outs, for each of the two starts. */
+  readonly timeoutMs: number | null;
+  readonly signal: AbortSignal;
+  /** Asked once, and only where a trace is possible. */
+  readonly approve: (unit: string) => Promise<boolean>;
+}
+
+export interface Traced {
+  readonly facts: TraceFacts;
+  /** Of the restart that put everything back: what comes after it is judged. Null: nothing was restarted. */
+  readonly mark: Mark | null;
+}
+
+/**
+ * Traces one start. Whatever happens, the service is put back before this returns or throws. Throws a VgpuError:
+ * `interrupted` when `signal` aborted, `failed` when the machine refused, or when putting back failed (the next
+ * command tries again).
+ */
+export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: Emit): Promise<Traced> {
+  return work.locked('trace', async () => {
+    await work.recoverTrace(emit);
+    emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${request.profile.unit}` });
+    const machine = await work.inspect(request.profile, null);
+    const decision = planTrace(machine);
+    if (decision.kind === 'not-possible') return notTraced(decision.why);
+    if (!(await request.approve(decision.plan.unit))) {
+      return notTraced('nothing was restarted', true);
+    }
+    stopIfAsked(request);
+    return start(work, request, { machine, plan: decision.plan }, emit);
+  });
+}
+
+function notTraced(why: string, declined = false): Traced {
+  return { facts: { kind: 'not-traced', why, declined }, mark: null };
+}
+
+interface Prepared {
+  readonly machine: MachineFacts;
+  readonly plan: TracePlan;
+}
+
+async function start(
+  work: DoctorWorkplace,
+  request: TraceRequest,
+  prepared: Prepared,
+  emit: Emit,
+): Promise<Traced> {
+  const { tracing } = work;
+  const { unit } = prepared.plan;
+  let mark: Mark | null = null;
+  let restarted = false;
+  let cleared = false;
+  try {
+    let seen: Seen;
+    try {
+      await tracing.begin(prepared.plan);
+      restarted = true;
+      seen = await tracedStart(work, request, prepared, emit);
+    } finally {
+      await tracing.disarm(unit);
+      cleared = true;
+      if (restarted) mark = await putBack(work, request, prepared.machine.unit, emit);
+    }
+    const facts = await conclude(work, seen);
+    await tracing.forget();
+    return { facts, mark };
+  } catch (error) {
+    mark?.looking.stop();
+    // While the drop-in is there the record stays: the next command takes up from there.
+    if (cleared) {
+      await tracing.forget();
+      stopIfAsked(request);
+    }
+    throw error;
+  }
+}
+
+/** After the restart: what processes bound late they tell when they end. */
+async function conclude({ tracing }: DoctorWorkplace, { observation, live }: Seen): Promise<TracedStart> {
+  const { text, cut } = tracing.read();
+  const { events, strange } = readTrace(text);
+  return {
+    kind: 'traced',
+    ...gatherTrace(events, await tracing.vendors(librariesOf(events)), live),
+    live,
+    lines: events.length + strange,
+    strange,
+    cut,
+    complete: observation.end === 'settled',
+  };
+}
+
+interface Seen {
+  readonly observation: Observation;
+  readonly live: readonly LiveProcess[];
+}
+
+async function tracedStart(
+  work: DoctorWorkplace,
+  request: TraceRequest,
+  { machine, plan }: Prepared,
+  emit: Emit,
+): Promise<Seen> {
+  const { profile, timeoutMs, signal } = request;
+  const mark = await work.mark(machine.unit, signal);
+  try {
+    emit({ kind: 'phase', phase: 'restart', text: `${plan.unit}, traced` });
+    const outcome = await work.tracing.restart(plan.unit);
+    if (outcome.kind === 'failed') {
+      throw new VgpuError(`${plan.unit} could not be started with the tracer: ${outcome.message}`, {
+        kind: 'failed',
+        operation: 'trace',
+        path: plan.unit,
+        remedy: `vgpu-agent doctor looks without a trace; systemctl status ${plan.unit}`,
+      });
+    }
+    stopIfAsked(request);
+    emit({ kind: 'phase', phase: 'confirm', text: `asking ${plan.unit} where it runs, traced` });
+    const observation = await work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit);
+    return { observation, live: await work.tracing.live(plan.unit) };
+  } finally {
+    mark.looking.stop();
+  }
+}
+
+/** Not to be stopped half way: only a second signal, which ends the process, does. */
+async function putBack(
+  work: DoctorWorkplace,
+  request: TraceRequest,
+  unit: UnitFacts,
+  emit: Emit,
+): Promise<Mark> {
+  const mark = await work.mark(unit, request.signal);
+  emit({ kind: 'phase', phase: 'restart', text: `${unit.name}, as before` });
+  const outcome = await work.tracing.restart(unit.name);
+  if (outcome.kind === 'failed') {
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'restart-failed',
+      text: outcome.message,
+      remedy: `systemctl restart ${unit.name}`,
+    });
+  }
+  return mark;
+}
+
+function stopIfAsked({ signal, profile }: TraceRequest): void {
+  if (!signal.aborted) return;
+  throw new VgpuError('stopped on request; nothing of the trace is left', {
+    kind: 'interrupted',
+    operation: 'trace',
+    path: profile.unit,
+  });
+}
+
+/**
+ * For commands that only look: takes away what a doctor that was killed left of a trace. One that is at work is left
+ * alone, and told. True: something was taken away, and the service may have been restarted.
+ */
+export async function takeBackTrace(work: Workplace, emit: Emit): Promise<boolean> {
+  if (!(await work.traceLeft())) return false;
+  try {
+    return await work.locked('repair', () => work.recoverTrace(emit), { waitMs: 0 });
+  } catch (error) {
+    if (!(error instanceof VgpuError) || error.kind !== 'refused') throw error;
+    emit({
+      kind: 'note',
+      level: 'warning',
+      code: 'trace-under-way',
+      text: `the service is being traced: ${error.message}`,
+      remedy: 'run the same command again when that is done',
+    });
+    return false;
+  }
+}

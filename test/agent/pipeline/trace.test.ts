@@ -1,0 +1,187 @@
+/** The order of a trace's steps, and that the service is put back whatever fails. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { RestartOutcome } from '../../../agent/apply/types.js';
+import { VgpuError } from '../../../agent/errors.js';
+import { type TraceRequest, takeBackTrace, trace } from '../../../agent/pipeline/trace.js';
+import type { DoctorWorkplace } from '../../../agent/pipeline/workplace.js';
+import { loadProfile } from '../../../agent/profile/load.js';
+import { observation } from '../confirm/support.js';
+import { facts, unit } from '../plan/support.js';
+
+const profile = loadProfile('ollama');
+const storeId = '0123456789abcdef';
+const machine = facts({
+  unit: unit(),
+  manifest: {
+    schema: 1,
+    agent: '0.1.0',
+    profile: 'ollama',
+    unit: 'ollama.service',
+    storeId,
+    endpoint: 'vsock:2:14833',
+    items: [
+      {
+        kind: 'file',
+        path: `/opt/vgpu/versions/${storeId}/libvgpu-trace.so`,
+        sha256: 'ab'.repeat(32),
+        mode: 0o644,
+        before: { kind: 'absent' },
+        backup: null,
+        ownerPackage: null,
+      },
+    ],
+  },
+});
+const text = 'time=1.000000 pid=7 event=process program=/usr/bin/ollama\n';
+
+interface Script {
+  readonly begin?: () => Promise<void>;
+  readonly restart?: RestartOutcome;
+  readonly observe?: () => Promise<void>;
+  readonly disarm?: () => Promise<void>;
+  readonly approve?: boolean;
+}
+
+function fails(what: string): () => Promise<never> {
+  return async () => {
+    throw new VgpuError(`${what} failed`, { kind: 'failed', operation: what });
+  };
+}
+
+/** Only what a trace asks of it. */
+function workplace(script: Script) {
+  const did: string[] = [];
+  const step = (name: string, work: (() => Promise<void>) | undefined) => async (): Promise<void> => {
+    did.push(name);
+    await work?.();
+  };
+  const part: Partial<DoctorWorkplace> = {
+    locked: async (command, task) => {
+      did.push(`lock ${command}`);
+      try {
+        return await task();
+      } finally {
+        did.push('unlock');
+      }
+    },
+    recoverTrace: async () => false,
+    inspect: async () => machine,
+    mark: async () => ({
+      cursor: null,
+      outputFile: null,
+      looking: {
+        seen: () => [],
+        look: async () => {},
+        forget: () => {},
+        stop: () => {},
+        done: Promise.resolve(),
+      },
+    }),
+    observe: async () => {
+      did.push('observe');
+      await script.observe?.();
+      return observation();
+    },
+    tracing: {
+      begin: step('begin', script.begin),
+      restart: async () => {
+        did.push('restart');
+        return script.restart ?? { kind: 'restarted', job: 'done' };
+      },
+      live: async () => [],
+      read: () => {
+        did.push('read');
+        return { text, cut: false };
+      },
+      vendors: async () => new Map(),
+      disarm: step('disarm', script.disarm),
+      forget: step('forget', undefined),
+    },
+  };
+  return { work: part as DoctorWorkplace, did };
+}
+
+function request(script: Script, stop = new AbortController()): TraceRequest {
+  return { profile, timeoutMs: null, signal: stop.signal, approve: async () => script.approve ?? true };
+}
+
+async function run(script: Script, stop?: AbortController) {
+  const { work, did } = workplace(script);
+  const said: string[] = [];
+  const outcome = await trace(work, request(script, stop), (event) => {
+    if (event.kind === 'note') said.push(event.text);
+  }).then(
+    (traced) => traced.facts.kind,
+    (error: unknown) => String(error),
+  );
+  return { outcome, said, did: did.join(', ') };
+}
+
+describe('a trace', () => {
+  test('is read after the restart that puts everything back, all under the lock', async () => {
+    const { outcome, did } = await run({});
+    assert.equal(outcome, 'traced');
+    assert.equal(did, 'lock trace, begin, restart, observe, disarm, restart, read, forget, unlock');
+  });
+
+  test('that nobody wants changes nothing', async () => {
+    assert.deepEqual(await run({ approve: false }), {
+      outcome: 'not-traced',
+      said: [],
+      did: 'lock trace, unlock',
+    });
+  });
+
+  test('that cannot begin restarts nothing', async () => {
+    const { outcome, did } = await run({ begin: fails('begin') });
+    assert.match(outcome, /begin failed/);
+    assert.equal(did, 'lock trace, begin, disarm, forget, unlock');
+  });
+
+  test('whose traced start fails is put back, with the reason told', async () => {
+    const { outcome, said, did } = await run({ restart: { kind: 'failed', message: 'no such luck' } });
+    assert.match(outcome, /could not be started with the tracer: no such luck/);
+    assert.deepEqual(said, ['no such luck'], 'the second restart failed, too');
+    assert.equal(did, 'lock trace, begin, restart, disarm, restart, forget, unlock');
+  });
+
+  test('that is stopped while it waits is put back, and says so', async () => {
+    const stop = new AbortController();
+    const observe = async (): Promise<void> => {
+      stop.abort();
+      throw new VgpuError('stopped while waiting', { kind: 'interrupted', operation: 'confirm' });
+    };
+    const { outcome, did } = await run({ observe }, stop);
+    assert.match(outcome, /stopped on request; nothing of the trace is left/);
+    assert.equal(did, 'lock trace, begin, restart, observe, disarm, restart, forget, unlock');
+  });
+
+  test('that cannot be taken back keeps its record for the next command, and does not claim otherwise', async () => {
+    const stop = new AbortController();
+    const { outcome, did } = await run(
+      {
+        observe: async () => stop.abort(),
+        disarm: fails('disarm'),
+      },
+      stop,
+    );
+    assert.match(outcome, /disarm failed/);
+    assert.ok(!did.includes('forget'), did);
+  });
+});
+
+test('a command that only looks leaves a trace alone that is at work, and tells of it', async () => {
+  const part: Partial<DoctorWorkplace> = {
+    traceLeft: async () => true,
+    locked: async () => {
+      throw new VgpuError('vgpu-agent trace (process 7) is at work', { kind: 'refused', operation: 'lock' });
+    },
+  };
+  const said: string[] = [];
+  const took = await takeBackTrace(part as DoctorWorkplace, (event) => {
+    if (event.kind === 'note') said.push(event.text);
+  });
+  assert.equal(took, false);
+  assert.deepEqual(said, ['the service is being traced: vgpu-agent trace (process 7) is at work']);
+});

@@ -427,10 +427,12 @@ static const struct ptx_mnemonic *find(const struct ptx_mnemonic *list, struct w
 }
 
 void ptx_decode(struct parser *p) {
-  const struct ptx_mnemonic *known = find(ptx_arithmetic_mnemonics, p->parts[0]);
-  if (known == NULL) known = find(ptx_memory_mnemonics, p->parts[0]);
-  if (known == NULL) known = find(ptx_control_mnemonics, p->parts[0]);
-  if (known == NULL) known = find(ptx_matrix_mnemonics, p->parts[0]);
+  static const struct ptx_mnemonic *const lists[] = {
+      ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics, ptx_compare_mnemonics,
+      ptx_memory_mnemonics,  ptx_control_mnemonics,    ptx_matrix_mnemonics};
+  const struct ptx_mnemonic *known = NULL;
+  for (size_t i = 0; known == NULL && i < sizeof lists / sizeof *lists; i++)
+    known = find(lists[i], p->parts[0]);
   if (known == NULL) ptx_refuse(p, "this instruction is not supported");
   p->later_count = 0;
   known->decode(p);

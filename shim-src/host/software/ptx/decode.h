@@ -33,6 +33,22 @@ bool ptx_part(struct parser *p, uint32_t index, const char *text);
 uint32_t ptx_control(struct parser *p);
 uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
 uint32_t ptx_rounding(struct parser *p);
+
+/* decode_arithmetic.c */
+bool ptx_is_float(enum ptx_type type);
+uint32_t ptx_held(enum ptx_type type); /* bytes of a register of it */
+/* d = op(a, b, c) of one type. */
+struct ptx_instruction *ptx_same(struct parser *p, enum ptx_operation op, enum ptx_type type,
+                                 uint32_t sources, uint32_t m);
+/* Saturation of 32-bit floats comes after the operation; 16-bit ones have it in theirs. */
+void ptx_saturate(struct parser *p, enum ptx_type type);
+/* The first and the last of a mnemonic's types; T_NONE where there are not so many. */
+void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second);
+
+/* decode_logic.c: an operation on predicates. */
+enum { TABLE_AND, TABLE_OR, TABLE_XOR, TABLE_NOT, TABLE_MOV };
+void ptx_emit_predicates(struct parser *p, uint32_t table, uint32_t sources);
+
 void ptx_decode_mbarrier(struct parser *p);
 void ptx_mbarrier_arrive(struct parser *p); /* [address] */
 
@@ -42,7 +58,7 @@ struct ptx_mnemonic {
   ptx_decoder *decode;
 };
 /* Each ends with a NULL name. */
-extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[],
-    ptx_matrix_mnemonics[];
+extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],
+    ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[];
 
 #endif

@@ -1,32 +1,22 @@
-/* Modules and libraries of a session, their functions, kernels and variables. Results are CUresult values. */
+/* Modules of a session, their functions and variables. */
+#include "host/software/module.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_handlers.h"
 #include "host/software/run.h"
-#include "host/worker.h"
-
-enum {
-  SUCCESS = 0,
-  INVALID_VALUE = 1,
-  OUT_OF_MEMORY = 2,
-  INVALID_DEVICE = 101,
-  INVALID_CONTEXT = 201,
-  INVALID_HANDLE = 400,
-  NOT_FOUND = 500,
-};
 
 #define VARIABLE_ALIGNMENT 256u
 #define NAME_MAX_BYTES 65536u
 #define LOG_MAX 65536u
 
-static void *object_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type) {
+void *vgpu_code_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type) {
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);
   return handle == NULL ? NULL : handle->object;
 }
 
-static int32_t name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
-                           uint64_t context, void *object) {
+int32_t vgpu_code_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
+                              uint64_t context, void *object) {
   if (number < VGPU_FIRST_HANDLE) return INVALID_VALUE;
   struct vgpu_handle *handle = vgpu_handles_add(&worker->handles, number, type);
   if (handle == NULL) return OUT_OF_MEMORY;
@@ -35,12 +25,10 @@ static int32_t name_handle(struct vgpu_worker *worker, uint64_t number, enum vgp
   return SUCCESS;
 }
 
-static uint32_t device_of(struct vgpu_worker *worker, uint64_t context) {
+uint32_t vgpu_code_device(struct vgpu_worker *worker, uint64_t context) {
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
   return handle == NULL ? UINT32_MAX : handle->device;
 }
-
-/* ---- modules ------------------------------------------------------------- */
 
 static void free_functions(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   while (module->functions != NULL) {
@@ -51,7 +39,7 @@ static void free_functions(struct vgpu_worker *worker, struct vgpu_module_object
   }
 }
 
-static void end_module(struct vgpu_worker *worker, struct vgpu_module_object **link) {
+void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **link) {
   struct vgpu_module_object *module = *link;
   *link = module->next;
   free_functions(worker, module);
@@ -67,7 +55,7 @@ void vgpu_code_drop_context(struct vgpu_worker *worker, uint64_t context) {
   if (worker->spoiled_context == context) worker->spoiled = worker->deferred = 0;
   vgpu_graph_drop_context(worker, context);
   for (struct vgpu_module_object **link = &worker->code.modules; *link != NULL;) {
-    if ((*link)->context == context) end_module(worker, link);
+    if ((*link)->context == context) vgpu_module_end(worker, link);
     else link = &(*link)->next;
   }
 }
@@ -93,9 +81,8 @@ static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_ob
   return SUCCESS;
 }
 
-/* Takes over `loaded`, also when it fails. */
-static int32_t make_module(struct vgpu_worker *worker, uint64_t context, struct vgpu_loaded *loaded,
-                           struct vgpu_library_object *library, struct vgpu_module_object **result) {
+int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vgpu_loaded *loaded,
+                         struct vgpu_library_object *library, struct vgpu_module_object **result) {
   struct vgpu_module_object *module = malloc(sizeof *module);
   uint64_t *globals = calloc(loaded->program.global_count + 1, sizeof *globals);
   if (module == NULL || globals == NULL) {
@@ -106,7 +93,7 @@ static int32_t make_module(struct vgpu_worker *worker, uint64_t context, struct 
   }
   *module = (struct vgpu_module_object){.next = worker->code.modules,
                                         .context = context,
-                                        .device = device_of(worker, context),
+                                        .device = vgpu_code_device(worker, context),
                                         .library = library,
                                         .loaded = loaded,
                                         .globals = globals};
@@ -114,19 +101,12 @@ static int32_t make_module(struct vgpu_worker *worker, uint64_t context, struct 
   int32_t status = vgpu_run_load(worker, module);
   if (status == SUCCESS && module->code == NULL) status = place_variables(worker, module);
   if (status != SUCCESS) {
-    end_module(worker, &worker->code.modules);
+    vgpu_module_end(worker, &worker->code.modules);
     return status;
   }
   *result = module;
   return SUCCESS;
 }
-
-struct load_reply {
-  int32_t *result;
-  uint32_t *missing;
-  uint32_t *info_bytes;
-  uint32_t *error_bytes;
-};
 
 enum { JIT_INFO_LOG_SIZE = 4, JIT_ERROR_LOG_SIZE = 6 };
 
@@ -142,8 +122,8 @@ static uint32_t log_room(const struct vgpu_bulk *bulk, uint32_t wanted) {
   return room;
 }
 
-/* The outcome of a load: a failed one answers too, because it brings its log. */
-static int32_t answer_load(struct load_reply reply, int32_t status, const char *why, struct vgpu_bulk *bulk) {
+int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, const char *why,
+                              struct vgpu_bulk *bulk) {
   *reply.missing = status == VGPU_CODE_MISSING;
   *reply.result = status == VGPU_CODE_MISSING ? SUCCESS : status;
   uint32_t room = log_room(bulk, JIT_ERROR_LOG_SIZE);
@@ -160,34 +140,34 @@ static int32_t answer_load(struct load_reply reply, int32_t status, const char *
 int32_t vgpu_host_cuModuleLoadDataEx(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuModuleLoadDataEx *send,
                                      struct vgpu_reply_cuModuleLoadDataEx *reply, struct vgpu_bulk *bulk) {
-  struct load_reply answer = {&reply->result, &reply->missing, &reply->info_bytes, &reply->error_bytes};
-  uint32_t device = device_of(worker, send->context);
+  struct vgpu_load_reply answer = {&reply->result, &reply->missing, &reply->info_bytes, &reply->error_bytes};
+  uint32_t device = vgpu_code_device(worker, send->context);
   if (device == UINT32_MAX) return INVALID_CONTEXT;
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
   struct vgpu_loaded *loaded;
   char why[256] = "";
   int32_t result = vgpu_code_load(worker, &hash, send->bytes, device, &loaded, why, sizeof why);
   struct vgpu_module_object *module;
-  if (result == SUCCESS) result = make_module(worker, send->context, loaded, NULL, &module);
+  if (result == SUCCESS) result = vgpu_module_make(worker, send->context, loaded, NULL, &module);
   if (result == SUCCESS) {
-    result = name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
+    result = vgpu_code_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
     if (result == SUCCESS) module->number = send->module;
-    else end_module(worker, &worker->code.modules);
+    else vgpu_module_end(worker, &worker->code.modules);
   }
   if (result != VGPU_CODE_MISSING) vgpu_code_forget_upload(worker, &hash);
-  return answer_load(answer, result, why, bulk);
+  return vgpu_code_answer_load(answer, result, why, bulk);
 }
 
 int32_t vgpu_host_cuModuleUnload(struct vgpu_worker *worker, const struct vgpu_send_cuModuleUnload *send) {
-  struct vgpu_module_object *module = object_of(worker, send->module, VGPU_HANDLE_MODULE);
+  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
   if (module == NULL || module->library != NULL) return INVALID_HANDLE;
   struct vgpu_module_object **link = &worker->code.modules;
   while (*link != module) link = &(*link)->next;
-  end_module(worker, link);
+  vgpu_module_end(worker, link);
   return SUCCESS;
 }
 
-static struct vgpu_function_settings settings_of(const struct vgpu_program_function *function) {
+struct vgpu_function_settings vgpu_function_settings_of(const struct vgpu_program_function *function) {
   return (struct vgpu_function_settings){
       .max_dynamic = function->attributes[VGPU_FUNCTION_MAX_DYNAMIC],
       .carveout = function->attributes[VGPU_FUNCTION_CARVEOUT],
@@ -207,9 +187,8 @@ static void fill_attributes(const struct vgpu_program_function *function,
   attributes[VGPU_FUNCTION_SCHEDULING] = settings->scheduling;
 }
 
-/* Facts, then parameters: what vgpu_function_facts says. */
-static void tell_function(const struct vgpu_program_function *function,
-                          const struct vgpu_function_settings *settings, struct vgpu_bulk *bulk) {
+void vgpu_function_tell(const struct vgpu_program_function *function,
+                        const struct vgpu_function_settings *settings, struct vgpu_bulk *bulk) {
   struct vgpu_function_facts facts = {.parameter_count = function->parameter_count,
                                       .parameter_bytes = function->parameter_bytes};
   fill_attributes(function, settings, facts.attributes);
@@ -224,7 +203,7 @@ static int32_t make_function(struct vgpu_worker *worker, struct vgpu_module_obje
                              const struct vgpu_function_settings *settings) {
   struct vgpu_function_object *object = malloc(sizeof *object);
   if (object == NULL) return OUT_OF_MEMORY;
-  int32_t result = name_handle(worker, number, VGPU_HANDLE_FUNCTION, module->context, object);
+  int32_t result = vgpu_code_name_handle(worker, number, VGPU_HANDLE_FUNCTION, module->context, object);
   if (result != SUCCESS) {
     free(object);
     return result;
@@ -238,7 +217,7 @@ static int32_t make_function(struct vgpu_worker *worker, struct vgpu_module_obje
   return SUCCESS;
 }
 
-static bool is_name(const struct vgpu_bulk *bulk) {
+bool vgpu_code_is_name(const struct vgpu_bulk *bulk) {
   return bulk->in_size > 0 && bulk->in_size <= NAME_MAX_BYTES &&
          memchr(bulk->in, '\0', bulk->in_size) == NULL;
 }
@@ -246,21 +225,21 @@ static bool is_name(const struct vgpu_bulk *bulk) {
 int32_t vgpu_host_cuModuleGetFunction(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuModuleGetFunction *send,
                                       struct vgpu_bulk *bulk) {
-  struct vgpu_module_object *module = object_of(worker, send->module, VGPU_HANDLE_MODULE);
+  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
   if (module == NULL) return INVALID_HANDLE;
-  if (!is_name(bulk)) return INVALID_VALUE;
+  if (!vgpu_code_is_name(bulk)) return INVALID_VALUE;
   const struct vgpu_program_function *function =
       vgpu_program_function(&module->loaded->program, (const char *)bulk->in, bulk->in_size);
   if (function == NULL) return NOT_FOUND;
-  struct vgpu_function_settings settings = settings_of(function);
+  struct vgpu_function_settings settings = vgpu_function_settings_of(function);
   int32_t result = make_function(worker, module, send->function, function, &settings);
-  if (result == SUCCESS) tell_function(function, &settings, bulk);
+  if (result == SUCCESS) vgpu_function_tell(function, &settings, bulk);
   return result;
 }
 
-static int32_t find_variable(const struct vgpu_module_object *module, const struct vgpu_bulk *bulk,
+int32_t vgpu_module_variable(const struct vgpu_module_object *module, const struct vgpu_bulk *bulk,
                              uint64_t *address, uint64_t *bytes) {
-  if (!is_name(bulk)) return INVALID_VALUE;
+  if (!vgpu_code_is_name(bulk)) return INVALID_VALUE;
   long at = vgpu_program_global(&module->loaded->program, (const char *)bulk->in, bulk->in_size);
   if (at < 0 || module->globals[at] == 0) return NOT_FOUND;
   *address = module->globals[at];
@@ -272,14 +251,13 @@ int32_t vgpu_host_cuModuleGetGlobal_v2(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuModuleGetGlobal_v2 *send,
                                        struct vgpu_reply_cuModuleGetGlobal_v2 *reply,
                                        struct vgpu_bulk *bulk) {
-  struct vgpu_module_object *module = object_of(worker, send->module, VGPU_HANDLE_MODULE);
+  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
   if (module == NULL) return INVALID_HANDLE;
-  return find_variable(module, bulk, &reply->address, &reply->bytes);
+  return vgpu_module_variable(module, bulk, &reply->address, &reply->bytes);
 }
 
-/* Names of functions from the `first` on, each zero-terminated, as many as fit. */
-static int32_t enumerate(const struct vgpu_program *program, uint32_t first, uint32_t *total, uint32_t *count,
-                         struct vgpu_bulk *bulk) {
+int32_t vgpu_code_enumerate(const struct vgpu_program *program, uint32_t first, uint32_t *total,
+                            uint32_t *count, struct vgpu_bulk *bulk) {
   *total = (uint32_t)program->function_count;
   for (size_t i = first; i < program->function_count; i++) {
     size_t length = strlen(program->functions[i].name) + 1;
@@ -295,219 +273,17 @@ int32_t vgpu_host_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
                                              const struct vgpu_send_cuModuleEnumerateFunctions *send,
                                              struct vgpu_reply_cuModuleEnumerateFunctions *reply,
                                              struct vgpu_bulk *bulk) {
-  struct vgpu_module_object *module = object_of(worker, send->module, VGPU_HANDLE_MODULE);
+  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
   if (module == NULL) return INVALID_HANDLE;
-  return enumerate(&module->loaded->program, send->first, &reply->total, &reply->count, bulk);
-}
-
-/* ---- libraries ----------------------------------------------------------- */
-
-static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object *library, uint32_t device,
-                          struct vgpu_loaded **loaded) {
-  if (device >= worker->profiles->count) return INVALID_DEVICE;
-  *loaded = library->loaded[device];
-  if (*loaded != NULL) return SUCCESS;
-  char why[256];
-  int32_t result = vgpu_code_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
-  if (result == VGPU_CODE_MISSING && library->image != NULL) {
-    /* Of another architecture than the first one, and gone from the cache: it is kept for this. */
-    vgpu_images_put(worker->code_options->images, &library->hash, library->image, library->size);
-    result = vgpu_code_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
-  }
-  if (result == VGPU_CODE_MISSING) return OUT_OF_MEMORY;
-  if (result == SUCCESS) library->loaded[device] = *loaded;
-  return result;
-}
-
-static void end_library(struct vgpu_worker *worker, struct vgpu_library_object **link) {
-  struct vgpu_library_object *library = *link;
-  *link = library->next;
-  for (struct vgpu_module_object **module = &worker->code.modules; *module != NULL;) {
-    if ((*module)->library == library) end_module(worker, module);
-    else module = &(*module)->next;
-  }
-  while (library->kernels != NULL) {
-    struct vgpu_kernel_object *kernel = library->kernels;
-    library->kernels = kernel->next;
-    vgpu_handles_remove(&worker->handles, kernel->number, VGPU_HANDLE_KERNEL);
-    free(kernel->name);
-    free(kernel);
-  }
-  for (uint32_t i = 0; i < VGPU_DEVICES_MAX; i++) vgpu_code_release(worker, library->loaded[i]);
-  if (library->image != NULL) vgpu_code_give(worker, library->size);
-  vgpu_handles_remove(&worker->handles, library->number, VGPU_HANDLE_LIBRARY);
-  free(library->image);
-  free(library);
-}
-
-static bool architectures_differ(const struct vgpu_device_profiles *profiles) {
-  for (uint32_t i = 1; i < profiles->count; i++) {
-    if (profiles->devices[i].compute_major != profiles->devices[0].compute_major ||
-        profiles->devices[i].compute_minor != profiles->devices[0].compute_minor) {
-      return true;
-    }
-  }
-  return false;
-}
-
-static int32_t make_library(struct vgpu_worker *worker, const struct vgpu_send_cuLibraryLoadData *send,
-                            const struct vgpu_hash *hash, char *why, size_t why_size) {
-  if (send->device >= worker->profiles->count) return INVALID_DEVICE;
-  struct vgpu_loaded *loaded;
-  int32_t result = vgpu_code_load(worker, hash, send->bytes, send->device, &loaded, why, why_size);
-  if (result != SUCCESS) return result;
-  struct vgpu_library_object *library = malloc(sizeof *library);
-  if (library != NULL) result = name_handle(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library);
-  if (library == NULL || result != SUCCESS) {
-    free(library);
-    vgpu_code_release(worker, loaded);
-    return library == NULL ? OUT_OF_MEMORY : result;
-  }
-  *library = (struct vgpu_library_object){
-      .next = worker->code.libraries, .number = send->library, .hash = *hash, .size = send->bytes};
-  library->loaded[send->device] = loaded;
-  worker->code.libraries = library;
-  if (architectures_differ(worker->profiles) && vgpu_code_take(worker, send->bytes)) {
-    library->image = vgpu_code_image(worker, hash, send->bytes);
-    if (library->image == NULL) vgpu_code_give(worker, send->bytes);
-  }
-  return SUCCESS;
-}
-
-int32_t vgpu_host_cuLibraryLoadData(struct vgpu_worker *worker,
-                                    const struct vgpu_send_cuLibraryLoadData *send,
-                                    struct vgpu_reply_cuLibraryLoadData *reply, struct vgpu_bulk *bulk) {
-  struct load_reply answer = {&reply->result, &reply->missing, &reply->info_bytes, &reply->error_bytes};
-  struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
-  char why[256] = "";
-  int32_t result = make_library(worker, send, &hash, why, sizeof why);
-  if (result != VGPU_CODE_MISSING) vgpu_code_forget_upload(worker, &hash);
-  return answer_load(answer, result, why, bulk);
-}
-
-int32_t vgpu_host_cuLibraryUnload(struct vgpu_worker *worker, const struct vgpu_send_cuLibraryUnload *send) {
-  struct vgpu_library_object *library = object_of(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
-  struct vgpu_library_object **link = &worker->code.libraries;
-  while (*link != library) link = &(*link)->next;
-  end_library(worker, link);
-  return SUCCESS;
-}
-
-/* The library's module in a context, made when first asked for. */
-static int32_t module_in(struct vgpu_worker *worker, struct vgpu_library_object *library, uint64_t context,
-                         struct vgpu_module_object **result) {
-  uint32_t device = device_of(worker, context);
-  if (device == UINT32_MAX) return INVALID_CONTEXT;
-  for (struct vgpu_module_object *module = worker->code.modules; module != NULL; module = module->next) {
-    if (module->library != library || module->context != context) continue;
-    *result = module;
-    return SUCCESS;
-  }
-  struct vgpu_loaded *loaded;
-  int32_t status = library_on(worker, library, device, &loaded);
-  if (status != SUCCESS) return status;
-  loaded->users++;
-  return make_module(worker, context, loaded, library, result);
-}
-
-int32_t vgpu_host_cuLibraryGetModule(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuLibraryGetModule *send) {
-  struct vgpu_library_object *library = object_of(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
-  struct vgpu_module_object *module;
-  int32_t result = module_in(worker, library, send->context, &module);
-  if (result != SUCCESS) return result;
-  if (module->number != 0) return INVALID_VALUE; /* the guest has a name for it already */
-  result = name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
-  if (result == SUCCESS) module->number = send->module;
-  return result;
-}
-
-int32_t vgpu_host_cuLibraryGetGlobal(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuLibraryGetGlobal *send,
-                                     struct vgpu_reply_cuLibraryGetGlobal *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_library_object *library = object_of(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
-  struct vgpu_module_object *module;
-  int32_t result = module_in(worker, library, send->context, &module);
-  return result == SUCCESS ? find_variable(module, bulk, &reply->address, &reply->bytes) : result;
-}
-
-int32_t vgpu_host_cuLibraryEnumerateKernels(struct vgpu_worker *worker,
-                                            const struct vgpu_send_cuLibraryEnumerateKernels *send,
-                                            struct vgpu_reply_cuLibraryEnumerateKernels *reply,
-                                            struct vgpu_bulk *bulk) {
-  struct vgpu_library_object *library = object_of(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
-  struct vgpu_loaded *loaded;
-  int32_t result = library_on(worker, library, send->device, &loaded);
-  if (result != SUCCESS) return result;
-  return enumerate(&loaded->program, send->first, &reply->total, &reply->count, bulk);
-}
-
-/* ---- kernels ------------------------------------------------------------- */
-
-int32_t vgpu_host_cuLibraryGetKernel(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuLibraryGetKernel *send,
-                                     struct vgpu_bulk *bulk) {
-  struct vgpu_library_object *library = object_of(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
-  if (!is_name(bulk)) return INVALID_VALUE;
-  struct vgpu_loaded *loaded;
-  int32_t result = library_on(worker, library, send->device, &loaded);
-  if (result != SUCCESS) return result;
-  const struct vgpu_program_function *function =
-      vgpu_program_function(&loaded->program, (const char *)bulk->in, bulk->in_size);
-  if (function == NULL) return NOT_FOUND;
-  struct vgpu_kernel_object *kernel = calloc(1, sizeof *kernel);
-  char *name = strdup(function->name);
-  if (kernel == NULL || name == NULL) result = OUT_OF_MEMORY;
-  else result = name_handle(worker, send->kernel, VGPU_HANDLE_KERNEL, 0, kernel);
-  if (result != SUCCESS) {
-    free(kernel);
-    free(name);
-    return result;
-  }
-  kernel->next = library->kernels;
-  kernel->number = send->kernel;
-  kernel->library = library;
-  kernel->name = name;
-  library->kernels = kernel;
-  struct vgpu_function_settings settings = settings_of(function);
-  tell_function(function, &settings, bulk);
-  return SUCCESS;
-}
-
-static int32_t kernel_on(struct vgpu_worker *worker, struct vgpu_kernel_object *kernel, uint32_t device,
-                         const struct vgpu_program_function **function,
-                         struct vgpu_function_settings *settings) {
-  struct vgpu_loaded *loaded;
-  int32_t result = library_on(worker, kernel->library, device, &loaded);
-  if (result != SUCCESS) return result;
-  *function = vgpu_program_function(&loaded->program, kernel->name, strlen(kernel->name));
-  if (*function == NULL) return NOT_FOUND;
-  *settings = (kernel->set >> device & 1) != 0 ? kernel->settings[device] : settings_of(*function);
-  return SUCCESS;
-}
-
-int32_t vgpu_host_cuKernelGetAttribute(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuKernelGetAttribute *send,
-                                       struct vgpu_bulk *bulk) {
-  struct vgpu_kernel_object *kernel = object_of(worker, send->kernel, VGPU_HANDLE_KERNEL);
-  if (kernel == NULL) return INVALID_HANDLE;
-  const struct vgpu_program_function *function;
-  struct vgpu_function_settings settings;
-  int32_t result = kernel_on(worker, kernel, send->device, &function, &settings);
-  if (result == SUCCESS) tell_function(function, &settings, bulk);
-  return result;
+  return vgpu_code_enumerate(&module->loaded->program, send->first, &reply->total, &reply->count, bulk);
 }
 
 /* CUdevice_attribute: most shared memory a block may ask for. */
 #define SHARED_OPT_IN 97
 
-static int32_t change(const struct vgpu_device_profile *device, const struct vgpu_program_function *function,
-                      struct vgpu_function_settings *settings, int32_t attribute, int32_t value) {
+int32_t vgpu_function_change(const struct vgpu_device_profile *device,
+                             const struct vgpu_program_function *function,
+                             struct vgpu_function_settings *settings, int32_t attribute, int32_t value) {
   switch (attribute) {
     case VGPU_FUNCTION_MAX_DYNAMIC:
       if (value < 0 ||
@@ -539,51 +315,17 @@ static int32_t change(const struct vgpu_device_profile *device, const struct vgp
   }
 }
 
-int32_t vgpu_host_cuKernelSetAttribute(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuKernelSetAttribute *send) {
-  struct vgpu_kernel_object *kernel = object_of(worker, send->kernel, VGPU_HANDLE_KERNEL);
-  if (kernel == NULL) return INVALID_HANDLE;
-  const struct vgpu_program_function *function;
-  struct vgpu_function_settings settings;
-  int32_t result = kernel_on(worker, kernel, send->device, &function, &settings);
-  if (result == SUCCESS) {
-    result =
-        change(&worker->profiles->devices[send->device], function, &settings, send->attribute, send->value);
-  }
-  if (result != SUCCESS) return result;
-  kernel->settings[send->device] = settings;
-  kernel->set |= 1u << send->device;
-  return SUCCESS;
-}
-
 int32_t vgpu_host_cuFuncSetAttribute(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuFuncSetAttribute *send) {
-  struct vgpu_function_object *function = object_of(worker, send->function, VGPU_HANDLE_FUNCTION);
+  struct vgpu_function_object *function = vgpu_code_object(worker, send->function, VGPU_HANDLE_FUNCTION);
   if (function == NULL) {
     /* A CUkernel may stand for a CUfunction: then it is meant on the context's device. */
     struct vgpu_send_cuKernelSetAttribute kernel = {.kernel = send->function,
-                                                    .device = device_of(worker, send->context),
+                                                    .device = vgpu_code_device(worker, send->context),
                                                     .attribute = send->attribute,
                                                     .value = send->value};
     return vgpu_host_cuKernelSetAttribute(worker, &kernel);
   }
-  return change(&worker->profiles->devices[function->module->device], function->function, &function->settings,
-                send->attribute, send->value);
-}
-
-int32_t vgpu_code_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
-                           struct vgpu_module_object **module, const struct vgpu_program_function **function,
-                           struct vgpu_function_settings *settings) {
-  struct vgpu_function_object *object = object_of(worker, number, VGPU_HANDLE_FUNCTION);
-  if (object != NULL) {
-    if (object->module->context != context) return INVALID_HANDLE;
-    *module = object->module;
-    *function = object->function;
-    *settings = object->settings;
-    return SUCCESS;
-  }
-  struct vgpu_kernel_object *kernel = object_of(worker, number, VGPU_HANDLE_KERNEL);
-  if (kernel == NULL) return INVALID_HANDLE;
-  int32_t result = module_in(worker, kernel->library, context, module);
-  return result == SUCCESS ? kernel_on(worker, kernel, (*module)->device, function, settings) : result;
+  return vgpu_function_change(&worker->profiles->devices[function->module->device], function->function,
+                              &function->settings, send->attribute, send->value);
 }

@@ -69,6 +69,20 @@ static inline int add_node(void **node, void *graph, void *const *after, size_t 
               params);
 }
 
+static inline int set_node(void *node, struct node_params *params) {
+  return CALL(cuGraphNodeSetParams, (void *, void *), node, params);
+}
+
+static inline int set_exec(void *exec, void *node, struct node_params *params) {
+  return CALL(cuGraphExecNodeSetParams, (void *, void *, void *), exec, node, params);
+}
+
+/* Work of the host: adds up what it is given. */
+static int called;
+static inline void count_call(void *data) {
+  called += *(int *)data;
+}
+
 static inline int instantiate(void **exec, void *graph, uint64_t flags) {
   return CALL(cuGraphInstantiateWithFlags, (void **, void *, uint64_t), exec, graph, flags);
 }

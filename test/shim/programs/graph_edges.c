@@ -1,0 +1,180 @@
+/* How the nodes of a graph hang together: edges with data, captures into a graph, what is written down. */
+#include <unistd.h>
+
+#include "graph_check.h"
+
+static int edges_of(void *graph, void **from, void **to, struct edge *data, size_t *count) {
+  return CALL(cuGraphGetEdges_v2, (void *, void **, void **, void *, size_t *), graph, from, to, data, count);
+}
+
+static void edges(void) {
+  void *function = put_function(), *graph = new_graph(), *stream = new_stream();
+  void *a = NULL, *b = NULL, *c = NULL, *parameters[2], *from[4], *to[4];
+  devptr memory = check_alloc(4096);
+  unsigned what = 5;
+  clear(memory, 4);
+  struct node_params kernel = put_node(function, &memory, &what, parameters);
+  struct node_params fill = fill_node(memory + 4, 6, 1);
+  struct edge programmatic = {.from_port = 1, .type = 1}, plain = {0}, data[4];
+  OK(add_node(&a, graph, NULL, 0, &kernel));
+#define ADD(node, after, edge_data, params)                                                                  \
+  CALL(cuGraphAddNode_v2, (void **, void *, void *const *, const void *, size_t, void *), node, graph,       \
+       after, edge_data, 1, params)
+  OK(ADD(&b, &a, &programmatic, &kernel));
+  IS(INVALID_VALUE, ADD(&c, &a, &programmatic, &fill)); /* only between kernels */
+  programmatic.from_port = 3;
+  IS(INVALID_VALUE, ADD(&c, &a, &programmatic, &kernel));
+  programmatic = (struct edge){.from_port = 1, .type = 1, .reserved = {0, 0, 1}};
+  IS(INVALID_VALUE, ADD(&c, &a, &programmatic, &kernel));
+  programmatic = (struct edge){.to_port = 1};
+  IS(INVALID_VALUE, ADD(&c, &a, &programmatic, &kernel));
+  programmatic = (struct edge){.from_port = 2, .type = 1};
+  OK(ADD(&c, &b, &plain, &fill));
+  size_t count = 4;
+  IS(402, edges_of(graph, from, to, NULL, &count)); /* data that would be lost */
+  IS(402, CALL(cuGraphGetEdges, (void *, void **, void **, size_t *), graph, from, to, &count));
+  OK(edges_of(graph, NULL, NULL, NULL, &count));
+  IS(2, count);
+  count = 4;
+  OK(edges_of(graph, from, to, data, &count));
+  IS(2, count);
+  TRUE(from[0] == a && to[0] == b && data[0].type == 1 && data[0].from_port == 1);
+  TRUE(from[1] == b && to[1] == c && memcmp(&data[1], &plain, sizeof plain) == 0);
+  TRUE(from[2] == NULL && to[3] == NULL);
+  IS(INVALID_VALUE, edges_of(graph, NULL, NULL, data, &count));
+  count = 4;
+#define NEIGHBOURS(name, node, data_out)                                                                     \
+  CALL(name, (void *, void **, void *, size_t *), node, from, data_out, &count)
+  IS(402, NEIGHBOURS(cuGraphNodeGetDependencies_v2, b, NULL));
+  OK(NEIGHBOURS(cuGraphNodeGetDependencies_v2, b, data));
+  TRUE(count == 1 && from[0] == a && data[0].type == 1);
+  count = 4;
+  OK(NEIGHBOURS(cuGraphNodeGetDependentNodes_v2, a, data));
+  TRUE(count == 1 && from[0] == b && data[0].from_port == 1);
+  IS(INVALID_VALUE, NEIGHBOURS(cuGraphNodeGetDependentNodes_v2, graph, data));
+
+#define CHANGE(name, first, second, edge_data)                                                               \
+  CALL(name, (void *, void *const *, void *const *, const void *, size_t), graph, first, second, edge_data, 1)
+  IS(INVALID_VALUE, CHANGE(cuGraphAddDependencies_v2, &a, &b, &plain)); /* there already */
+  IS(INVALID_VALUE, CHANGE(cuGraphAddDependencies_v2, &a, &a, NULL));
+  IS(INVALID_VALUE, CHANGE(cuGraphAddDependencies_v2, &a, &c, &programmatic));
+  OK(CHANGE(cuGraphAddDependencies_v2, &a, &c, NULL));
+  IS(INVALID_VALUE, CHANGE(cuGraphRemoveDependencies_v2, &a, &b, NULL)); /* that edge has data */
+  programmatic.from_port = 1;
+  OK(CHANGE(cuGraphRemoveDependencies_v2, &a, &b, &programmatic));
+  OK(edges_of(graph, from, to, NULL, &count));
+  void *exec = new_exec(graph);
+  OK(launch(exec, stream));
+  IS(5, word_at(memory));
+  IS(6, word_at(memory + 4));
+  drop(graph, exec);
+}
+
+static void captured_edges(void) {
+  void *function = put_function(), *stream = new_stream(), *graph = new_graph(), *made = NULL;
+  void *first = NULL, *parameters[2];
+  const void **tips = NULL;
+  const struct edge *data = NULL;
+  devptr memory = check_alloc(4096);
+  unsigned what = 1;
+  int status = -1;
+  size_t count = 0;
+  clear(memory, 4);
+  struct node_params kernel = put_node(function, &memory, &what, parameters);
+  struct edge programmatic = {.from_port = 1, .type = 1}, wrong = {.type = 2};
+  OK(add_node(&first, graph, NULL, 0, &kernel));
+#define BEGIN(edge_data)                                                                                     \
+  CALL(cuStreamBeginCaptureToGraph, (void *, void *, void *const *, const void *, size_t, int), stream,      \
+       graph, &first, edge_data, 1, 2)
+  IS(INVALID_VALUE, BEGIN(&wrong));
+  OK(BEGIN(&programmatic));
+  IS(402, CALL(cuStreamGetCaptureInfo_v2, (void *, int *, uint64_t *, void **, const void ***, size_t *),
+               stream, &status, NULL, NULL, &tips, &count));
+  OK(CALL(cuStreamGetCaptureInfo_v3,
+          (void *, int *, uint64_t *, void **, const void ***, const struct edge **, size_t *), stream,
+          &status, NULL, &made, &tips, &data, &count));
+  TRUE(count == 1 && made == graph && tips[0] == first && data[0].type == 1);
+  void *to = NULL;
+  what = 2;
+  OK(CALL(cuLaunchKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+           void **),
+          function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+#define UPDATE(nodes, edge_data, number, flags)                                                              \
+  CALL(cuStreamUpdateCaptureDependencies_v2, (void *, void **, const void *, size_t, unsigned), stream,      \
+       nodes, edge_data, number, flags)
+  IS(INVALID_VALUE, UPDATE(&first, &wrong, 1, 0));
+  IS(INVALID_VALUE, UPDATE(&first, NULL, 1, 2));
+  IS(INVALID_VALUE, UPDATE(&to, NULL, 1, 0));
+  OK(UPDATE(&first, &programmatic, 1, 1));
+  /* A fill cannot begin before that kernel has ended. */
+  IS(INVALID_VALUE, CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory + 4, 9, 1, stream));
+  OK(UPDATE(&first, NULL, 1, 1));
+  OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory + 4, 9, 1, stream));
+  OK(CALL(cuStreamEndCapture, (void *, void **), stream, &made));
+  TRUE(made == graph);
+  IS(401, UPDATE(&first, NULL, 1, 1));
+  void *exec = new_exec(graph);
+  OK(launch(exec, stream));
+  IS(2, word_at(memory));
+  IS(9, word_at(memory + 4));
+  drop(graph, exec);
+}
+
+static char *text_of(const char *path) {
+  FILE *file = fopen(path, "r");
+  char *text = (char *)check_bytes(65536);
+  if (file == NULL) return text;
+  text[fread(text, 1, 65535, file)] = '\0';
+  fclose(file);
+  return text;
+}
+
+static void dot(void) {
+  void *function = put_function(), *graph = new_graph(), *child = new_graph();
+  void *a = NULL, *b = NULL, *c = NULL, *parameters[2];
+  devptr memory = check_alloc(4096);
+  unsigned what = 5;
+  char path[] = "/tmp/vgpu-dot-XXXXXX";
+  int file = mkstemp(path);
+  TRUE(file >= 0);
+  close(file);
+  struct node_params kernel = put_node(function, &memory, &what, parameters);
+  struct node_params fill = fill_node(memory + 4, 6, 1);
+  struct node_params nested = {.type = GRAPH, .of.child = {child, 0}};
+  OK(add_node(&a, child, NULL, 0, &fill));
+  OK(add_node(&a, graph, NULL, 0, &kernel));
+  OK(add_node(&b, graph, &a, 1, &fill));
+  OK(add_node(&c, graph, &b, 1, &nested));
+#define PRINT(to, flags) CALL(cuGraphDebugDotPrint, (void *, const char *, unsigned), graph, to, flags)
+  OK(PRINT(path, 0));
+  char *text = text_of(path);
+  TRUE(strncmp(text, "digraph dot {", 13) == 0);
+  TRUE(strstr(text, "KERNEL\\nput\"") != NULL);
+  TRUE(strstr(text, "\"graph_1_node_0\" -> \"graph_1_node_1\"") != NULL);
+  TRUE(strstr(text, "\"graph_2_node_0\"") != NULL);
+  TRUE(strstr(text, "grid") == NULL);
+  int depth = 0;
+  bool quoted = false;
+  for (const char *at = text; *at != '\0'; at++) {
+    if (*at == '"') quoted = !quoted;
+    if (!quoted) depth += (*at == '{') - (*at == '}');
+  }
+  TRUE(depth == 0 && !quoted);
+  OK(PRINT(path, 1 | 1 << 10));
+  text = text_of(path);
+  TRUE(strstr(text, "grid 1 1 1, block 1 1 1") != NULL && strstr(text, "value 0x6") != NULL);
+  IS(304, PRINT("/nonexistent/graph.dot", 0));
+  IS(INVALID_VALUE, PRINT(NULL, 0));
+  IS(INVALID_VALUE, PRINT(path, 1 << 20));
+  IS(INVALID_VALUE, CALL(cuGraphDebugDotPrint, (void *, const char *, unsigned), a, path, 0));
+  unlink(path);
+  drop(graph, NULL);
+  drop(child, NULL);
+}
+
+static const struct check_case cases[] = {{"edges", edges}, {"captured_edges", captured_edges}, {"dot", dot}};
+
+int main(int argc, char **argv) {
+  return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

@@ -1,5 +1,5 @@
 /** Signals of systemd and logind, on the one connection, subscribed once for its life (dbus-next never removes a rule). */
-import type { BusConnection } from '../systemd/connection.js';
+import { addMatch, type BusConnection } from '../systemd/connection.js';
 
 export interface BusEvents {
   /** The unit was started, stopped, restarted or reloaded. */
@@ -39,20 +39,15 @@ export async function watchBus(bus: BusConnection, unitOf: () => string, events:
       events.resumed();
     }
   });
-  const match = (rule: string) =>
-    bus.call({
-      destination: 'org.freedesktop.DBus',
-      path: '/org/freedesktop/DBus',
-      interface: 'org.freedesktop.DBus',
-      member: 'AddMatch',
-      signature: 's',
-      body: [rule],
-    });
-  await match(`type='signal',sender='${systemd}',interface='${systemd}.Manager',member='Reloading'`);
-  await match(
+  await addMatch(bus, `type='signal',sender='${systemd}',interface='${systemd}.Manager',member='Reloading'`);
+  await addMatch(
+    bus,
     "type='signal',sender='org.freedesktop.login1',interface='org.freedesktop.login1.Manager',member='PrepareForSleep'",
   );
-  await match(`type='signal',sender='${systemd}',interface='${properties}',path='${unitPath(unitOf())}'`);
+  await addMatch(
+    bus,
+    `type='signal',sender='${systemd}',interface='${properties}',path='${unitPath(unitOf())}'`,
+  );
   await bus.call({
     destination: systemd,
     path: '/org/freedesktop/systemd1',

@@ -1,5 +1,5 @@
 /** The service of ours, asked over the bus. It may not run: then there is nobody, and that is no failure. */
-import { type BusConnection, BusError, connectBus } from './connection.js';
+import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
 import { bagOf, type PropertyBag } from './properties.js';
 
 export const agentName = 'org.vgpu.Agent1';
@@ -55,7 +55,7 @@ export async function findAgent(): Promise<AgentClient | null> {
         `type='signal',sender='${agentName}',interface='${agentName}'`,
         `type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='${agentName}'`,
       ]) {
-        await bus.call({ ...dbus, member: 'AddMatch', signature: 's', body: [rule] });
+        await addMatch(bus, rule);
       }
     },
     close: () => bus.close(),

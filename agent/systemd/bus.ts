@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { VgpuError } from '../errors.js';
 import type { DropIn, UnitFacts } from '../machine/types.js';
-import { type BusConnection, BusError, connectBus } from './connection.js';
+import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
 import { bagOf, type PropertyBag, structs, text, texts } from './properties.js';
 import type { JobResult, Manager } from './types.js';
 import { unitFacts } from './unit-facts.js';
@@ -162,14 +162,7 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
       waiting.get(String(job))?.resolve(String(result));
     });
     const rule = `type='signal',sender='${destination}',path='${managerPath}',interface='${managerInterface}',member='JobRemoved'`;
-    await bus.call({
-      destination: 'org.freedesktop.DBus',
-      path: '/org/freedesktop/DBus',
-      interface: 'org.freedesktop.DBus',
-      member: 'AddMatch',
-      signature: 's',
-      body: [rule],
-    });
+    await addMatch(bus, rule);
     await subscribeToManager();
   };
 

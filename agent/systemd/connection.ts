@@ -88,6 +88,18 @@ export interface BusConnection {
   close(): void;
 }
 
+/** Asks the bus for the signals that `rule` describes; they are delivered until the connection ends. */
+export async function addMatch(bus: BusConnection, rule: string): Promise<void> {
+  await bus.call({
+    destination: 'org.freedesktop.DBus',
+    path: '/org/freedesktop/DBus',
+    interface: 'org.freedesktop.DBus',
+    member: 'AddMatch',
+    signature: 's',
+    body: [rule],
+  });
+}
+
 /**
  * Connects to the system bus. Rejects with a VgpuError (`failed`, operation `connect to the system bus`)
  * within ten seconds when nobody answers.

@@ -2,23 +2,7 @@
 
 #include <string.h>
 
-static uint16_t u16_at(const unsigned char *at) {
-  uint16_t value;
-  memcpy(&value, at, sizeof value);
-  return value;
-}
-
-static uint32_t u32_at(const unsigned char *at) {
-  uint32_t value;
-  memcpy(&value, at, sizeof value);
-  return value;
-}
-
-static uint64_t u64_at(const unsigned char *at) {
-  uint64_t value;
-  memcpy(&value, at, sizeof value);
-  return value;
-}
+#include "image/numbers.h"
 
 static bool may_be_text(unsigned char byte) {
   return (byte >= ' ' && byte <= '~') || (byte >= '\t' && byte <= '\r');

@@ -1,8 +1,5 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
-import { ROOT } from './private_programs.js';
 import {
   askAll,
   type Host,
@@ -12,20 +9,7 @@ import {
   startShell,
   until,
 } from './shim_host.js';
-import { CUDA, frame, HEADER, hello, noise, ONEWAY, OVER, WireClient, words } from './wire_client.js';
-
-/** Opcodes of the description, by symbol. */
-const OPCODES = new Map(
-  [...readFileSync(path.join(ROOT, 'shim-src/api/cuda.api'), 'utf8').matchAll(/^(\d{4}) (\w+) /gm)].map(
-    ([, number, symbol]) => [symbol ?? '', CUDA | Number(number)],
-  ),
-);
-
-function op(symbol: string): number {
-  const opcode = OPCODES.get(symbol);
-  if (opcode === undefined) throw new Error(`no ${symbol} in the description`);
-  return opcode;
-}
+import { CUDA, frame, HEADER, hello, noise, ONEWAY, OVER, op, WireClient, words } from './wire_client.js';
 
 const CONTEXT = 100n;
 

@@ -1,9 +1,7 @@
 /** What only a guest with rings can do wrong: it writes the host's indexes, flags and frames while they are read. */
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
-import path from 'node:path';
+import { readdirSync } from 'node:fs';
 import { after, afterEach, before, describe, it } from 'node:test';
-import { ROOT } from './private_programs.js';
 import {
   askAll,
   type Host,
@@ -13,19 +11,7 @@ import {
   startShell,
   until,
 } from './shim_host.js';
-import { AREA, CUDA, frame, HEADER, hello, ONEWAY, POKE, WireClient, words } from './wire_client.js';
-
-const OPCODES = new Map(
-  [...readFileSync(path.join(ROOT, 'shim-src/api/cuda.api'), 'utf8').matchAll(/^(\d{4}) (\w+) /gm)].map(
-    ([, number, symbol]) => [symbol ?? '', CUDA | Number(number)],
-  ),
-);
-
-function op(symbol: string): number {
-  const opcode = OPCODES.get(symbol);
-  if (opcode === undefined) throw new Error(`no ${symbol} in the description`);
-  return opcode;
-}
+import { AREA, frame, HEADER, hello, ONEWAY, op, POKE, WireClient, words } from './wire_client.js';
 
 const CONTEXT = 100n;
 const PING = 2;

@@ -3,8 +3,11 @@
  * socket, or through the rings with the program ring_bridge, since Node cannot map memory.
  */
 import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
+import path from 'node:path';
 import type { Readable, Writable } from 'node:stream';
+import { ROOT } from './private_programs.js';
 import { builtFile } from './shim_host.js';
 
 /** VGPU_FEATURE_RING and VGPU_FEATURE_AREA, of shim-src/wire/frame.h. */
@@ -14,6 +17,20 @@ export const HEADER = 40;
 export const ONEWAY = 2;
 export const AREA = 4;
 export const CUDA = 0x10000;
+
+/** Opcodes of the description, by symbol. */
+const OPCODES = new Map(
+  [...readFileSync(path.join(ROOT, 'shim-src/api/cuda.api'), 'utf8').matchAll(/^(\d{4}) (\w+) /gm)].map(
+    ([, number, symbol]) => [symbol ?? '', CUDA | Number(number)],
+  ),
+);
+
+/** The opcode of a call, as the description has it. Throws for one that it has not. */
+export function op(symbol: string): number {
+  const opcode = OPCODES.get(symbol);
+  if (opcode === undefined) throw new Error(`no ${symbol} in the description`);
+  return opcode;
+}
 
 export interface FrameFields {
   readonly opcode: number;

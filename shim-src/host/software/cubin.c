@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "host/software/program.h"
+#include "image/numbers.h"
 
 #define MACHINE_CUDA 190
 #define ENTRY_POINT 0x10 /* st_other: a kernel, not a device function */
@@ -107,18 +108,6 @@ static Elf64_Sym symbol_at(const struct cubin *cubin, uint64_t index) {
 /* Architecture of the machine code: where it stands moved with the ELF's ABI version 8. */
 static uint32_t architecture_of(const Elf64_Ehdr *header) {
   return header->e_ident[EI_ABIVERSION] >= 8 ? header->e_flags >> 8 & 0xff : header->e_flags & 0xff;
-}
-
-static uint16_t u16_at(const unsigned char *at) {
-  uint16_t value;
-  memcpy(&value, at, sizeof value);
-  return value;
-}
-
-static uint32_t u32_at(const unsigned char *at) {
-  uint32_t value;
-  memcpy(&value, at, sizeof value);
-  return value;
 }
 
 struct info {

@@ -37,6 +37,7 @@ import { planUninstall } from '../../../agent/plan/uninstall.js';
 import { assignedVariables } from '../../../agent/plan/unit-environment.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { type CommandRunner, spawnRunner } from '../../../agent/run-command.js';
+import { openSandbox } from '../confirm/support.js';
 import { buildElf, grow, ourNote, type Tree } from '../machine/support.js';
 import { type FaultyDisk, faultyDisk, linkingDisk, sha256Of, type Trouble } from './faulty-disk.js';
 
@@ -397,17 +398,7 @@ export const quietUnit: LoadedUnit = {
   dynamicUser: false,
   standardOutput: 'journal',
   standardError: 'journal',
-  sandbox: {
-    restrictAddressFamilies: null,
-    privateNetwork: false,
-    devicePolicy: 'auto',
-    memoryDenyWriteExecute: false,
-    noNewPrivileges: false,
-    protectHome: 'no',
-    rootDirectory: '',
-    inaccessiblePaths: [],
-    temporaryFileSystem: [],
-  },
+  sandbox: openSandbox,
   unitFileState: 'enabled',
 };
 

@@ -12,6 +12,7 @@ import { defaultShimDirectory } from '../../../agent/machine/shim-build.js';
 import type { LoadedUnit, UnitFacts } from '../../../agent/machine/types.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { spawnRunner } from '../../../agent/run-command.js';
+import { openSandbox } from '../confirm/support.js';
 import { buildElf, ourNote, type Tree, tree } from './support.js';
 
 const profile = loadProfile('ollama');
@@ -36,17 +37,7 @@ const unit: LoadedUnit = {
   dynamicUser: false,
   standardOutput: 'journal',
   standardError: 'journal',
-  sandbox: {
-    restrictAddressFamilies: null,
-    privateNetwork: false,
-    devicePolicy: 'auto',
-    memoryDenyWriteExecute: false,
-    noNewPrivileges: false,
-    protectHome: 'no',
-    rootDirectory: '',
-    inaccessiblePaths: [],
-    temporaryFileSystem: [],
-  },
+  sandbox: openSandbox,
   unitFileState: 'enabled',
 };
 

@@ -7,31 +7,12 @@ import { type TraceRequest, takeBackTrace, trace } from '../../../agent/pipeline
 import type { DoctorWorkplace } from '../../../agent/pipeline/workplace.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { observation } from '../confirm/support.js';
-import { facts, unit } from '../plan/support.js';
+import { facts, tracerManifest, unit } from '../plan/support.js';
 
 const profile = loadProfile('ollama');
-const storeId = '0123456789abcdef';
 const machine = facts({
   unit: unit(),
-  manifest: {
-    schema: 1,
-    agent: '0.1.0',
-    profile: 'ollama',
-    unit: 'ollama.service',
-    storeId,
-    endpoint: 'vsock:2:14833',
-    items: [
-      {
-        kind: 'file',
-        path: `/opt/vgpu/versions/${storeId}/libvgpu-trace.so`,
-        sha256: 'ab'.repeat(32),
-        mode: 0o644,
-        before: { kind: 'absent' },
-        backup: null,
-        ownerPackage: null,
-      },
-    ],
-  },
+  manifest: tracerManifest,
 });
 const text = 'time=1.000000 pid=7 event=process program=/usr/bin/ollama\n';
 

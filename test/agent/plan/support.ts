@@ -110,3 +110,24 @@ export function warningCodes(made: Plan): readonly string[] {
 export function refusalCodes(made: Plan): readonly string[] {
   return made.kind === 'refused' ? made.refusals.map((refusal) => refusal.code) : [];
 }
+
+/** An installation whose version has the tracer. */
+export const tracerManifest: NonNullable<MachineFacts['manifest']> = {
+  schema: 1,
+  agent: '0.1.0',
+  profile: 'ollama',
+  unit: 'ollama.service',
+  storeId: '0123456789abcdef',
+  endpoint: 'vsock:2:14833',
+  items: [
+    {
+      kind: 'file',
+      path: '/opt/vgpu/versions/0123456789abcdef/libvgpu-trace.so',
+      sha256: 'ab'.repeat(32),
+      mode: 0o644,
+      before: { kind: 'absent' },
+      backup: null,
+      ownerPackage: null,
+    },
+  ],
+};

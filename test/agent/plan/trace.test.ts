@@ -4,29 +4,9 @@ import { test } from 'node:test';
 import type { MachineFacts } from '../../../agent/machine/types.js';
 import { planTrace, type TracePlan } from '../../../agent/plan/trace.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
-import { facts, unit } from './support.js';
+import { facts, tracerManifest as manifest, unit } from './support.js';
 
 const tracer = '/opt/vgpu/current/libvgpu-trace.so';
-const storeId = '0123456789abcdef';
-const manifest: NonNullable<MachineFacts['manifest']> = {
-  schema: 1,
-  agent: '0.1.0',
-  profile: 'ollama',
-  unit: 'ollama.service',
-  storeId,
-  endpoint: 'vsock:2:14833',
-  items: [
-    {
-      kind: 'file',
-      path: `/opt/vgpu/versions/${storeId}/libvgpu-trace.so`,
-      sha256: 'ab'.repeat(32),
-      mode: 0o644,
-      before: { kind: 'absent' },
-      backup: null,
-      ownerPackage: null,
-    },
-  ],
-};
 const user = { name: 'ollama', uid: 990, gid: 991, groups: [] };
 
 function planned(changes: Partial<MachineFacts> = {}): TracePlan {

@@ -3,26 +3,15 @@
  * "COMMAND ARGUMENTS" gives "COMMAND RESULT VALUES". Handles are kept in numbered slots. Declarations are our
  * own, from the public API: what is tested must not vouch for itself.
  */
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void *library;
+#include "library.h"
+
 static void *slots[64];
-
-static void *need(const char *name) {
-  void *symbol = dlsym(library, name);
-  if (symbol == NULL) {
-    fprintf(stderr, "no %s\n", name);
-    exit(3);
-  }
-  return symbol;
-}
-
-#define CALL(types, name, ...) ((int(*) types)need(#name))(__VA_ARGS__)
 
 static uint64_t number(const char *text) {
   return text == NULL ? 0 : strtoull(text, NULL, 0);

@@ -3,7 +3,6 @@
  * stdout. The library is found as the loader finds it. Declarations are our own, from the public API, and
  * not those generated from the description: what is tested must not vouch for itself.
  */
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,20 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "library.h"
+
 typedef uint64_t devptr;
-static void *library;
-
-static void *need(const char *name) {
-  void *symbol = dlsym(library, name);
-  if (symbol == NULL) {
-    fprintf(stderr, "no %s\n", name);
-    exit(3);
-  }
-  return symbol;
-}
-
-#define CALL(types, name, ...) ((int(*) types)need(#name))(__VA_ARGS__)
-
 static uint64_t number(const char *text) {
   return text == NULL ? 0 : strtoull(text, NULL, 0);
 }

@@ -2,7 +2,6 @@
  * Stream capture and graphs through libcuda.so.1: graph_calls PTX-FILE. Says "ok NAME" or "FAILED NAME ..."
  * for each thing that must hold. Declarations are our own, from the public API.
  */
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,21 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "library.h"
 #include "public_structures.h"
 
-static void *library;
 static int failures;
-
-static void *need(const char *name) {
-  void *symbol = dlsym(library, name);
-  if (symbol == NULL) {
-    fprintf(stderr, "no %s\n", name);
-    exit(3);
-  }
-  return symbol;
-}
-
-#define CALL(types, name, ...) ((int(*) types)need(#name))(__VA_ARGS__)
 
 static void expect(const char *name, long got, long wanted) {
   if (got == wanted) {

@@ -3,24 +3,14 @@
  * libcuda.so.1, launches, and checks the numbers; then faults, and goes on with a new context. One line for
  * each step, "NAME RESULT ..." with the CUresult; exit status 0 when it came to its end.
  */
-#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef uint64_t address;
+#include "library.h"
 
-static void *library;
-static void *need(const char *name) {
-  void *symbol = dlsym(library, name);
-  if (symbol == NULL) {
-    fprintf(stderr, "no %s\n", name);
-    exit(3);
-  }
-  return symbol;
-}
-#define CALL(types, name, ...) ((int(*) types)need(#name))(__VA_ARGS__)
+typedef uint64_t address;
 
 static void *load(const char *directory, const char *name, const char *target, int *result) {
   char path[4096];

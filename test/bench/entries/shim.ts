@@ -16,6 +16,13 @@ interface Printed {
 const ask = 'a socketpair, same bytes';
 const inside = 'the simulated GPU in the process';
 
+/** A call of ours beside the same call in the process, and beside a socketpair with as many bytes. */
+const besideSocket = (call: string): Printed['series'] => [
+  ['shim', call],
+  ['process', inside],
+  ['raw', ask],
+];
+
 export const shimCalls: Entry = {
   name: 'shim-calls',
   what: 'one call through libcuda.so.1, the rings and vgpu-hostd',
@@ -37,21 +44,13 @@ export const shimCalls: Entry = {
         key: 'oneway',
         title: 'a one-way call (cuMemsetD8: 72 bytes), until it is back',
         unit: 'us',
-        series: [
-          ['shim', 'cuMemsetD8'],
-          ['process', inside],
-          ['raw', ask],
-        ],
+        series: besideSocket('cuMemsetD8'),
       },
       {
         key: 'many',
         title: 'a one-way call of 8000, until all are carried out',
         unit: 'us',
-        series: [
-          ['shim', 'cuMemsetD8'],
-          ['process', inside],
-          ['raw', ask],
-        ],
+        series: besideSocket('cuMemsetD8'),
       },
     ]),
 };
@@ -76,11 +75,7 @@ export const shimLaunches: Entry = {
         key: 'pairs',
         title: 'a launch and a wait for its end',
         unit: 'us',
-        series: [
-          ['shim', 'cuLaunchKernel'],
-          ['process', inside],
-          ['raw', ask],
-        ],
+        series: besideSocket('cuLaunchKernel'),
       },
     ]),
 };
@@ -116,36 +111,24 @@ export const shimCopies: Entry = {
       sizes.flatMap((size) => [
         copy(`to:${size}`, `${size} to the device`, 'cuMemcpyHtoD'),
         copy(`from:${size}`, `${size} from the device`, 'cuMemcpyDtoH'),
-        pinned(`pinned-to:${size}`, `${size} to the device, pinned`, 'cuMemcpyHtoD'),
-        pinned(`pinned-from:${size}`, `${size} from the device, pinned`, 'cuMemcpyDtoH'),
+        copy(`pinned-to:${size}`, `${size} to the device, pinned`, 'cuMemcpyHtoD', []),
+        copy(`pinned-from:${size}`, `${size} from the device, pinned`, 'cuMemcpyDtoH', []),
       ]),
     ),
 };
 
-function copy(key: string, title: string, call: string): Printed {
+/** `beside`: what else carries the bytes; nothing does for pinned memory, which the other end has, too. */
+function copy(
+  key: string,
+  title: string,
+  call: string,
+  beside: Printed['series'] = [['socket', ask]],
+): Printed {
   return {
     key,
     title,
     unit: 'GB/s',
-    series: [
-      ['shim', call],
-      ['process', inside],
-      ['socket', ask],
-      ['memcpy', 'memcpy'],
-    ],
-  };
-}
-
-function pinned(key: string, title: string, call: string): Printed {
-  return {
-    key,
-    title,
-    unit: 'GB/s',
-    series: [
-      ['shim', call],
-      ['process', inside],
-      ['memcpy', 'memcpy'],
-    ],
+    series: [['shim', call], ['process', inside], ...beside, ['memcpy', 'memcpy']],
   };
 }
 

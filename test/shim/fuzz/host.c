@@ -10,7 +10,6 @@
 #include "wire/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerInitialize(int *count, char ***words);
 
 static struct fuzz_guest guest;
 static bool raw;
@@ -82,14 +81,6 @@ enum vgpu_stream_result __wrap_vgpu_stream_pass_frame(int descriptor, struct vgp
                                                       int64_t deadline) {
   (void)passed;
   return __wrap_vgpu_stream_write_frame(descriptor, frame, body, body_size, NULL, 0, deadline);
-}
-
-int LLVMFuzzerInitialize(int *count, char ***words) {
-  (void)count;
-  (void)words;
-  fuzz_images_load();
-  fuzz_serve_begin();
-  return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -17,7 +17,6 @@
 #include "wire/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerInitialize(int *count, char ***words);
 
 #define AREAS 4u
 
@@ -164,14 +163,6 @@ bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void
   if (!copied && (request->row == NULL || !request->row->raw_in || (frame->flags & VGPU_FLAG_AREA) != 0))
     abort(); /* looked into where the guest can change it */
   return true;
-}
-
-int LLVMFuzzerInitialize(int *count, char ***words) {
-  (void)count;
-  (void)words;
-  fuzz_images_load();
-  fuzz_serve_begin();
-  return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

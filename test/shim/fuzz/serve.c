@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda_calls.h"
+#include "fuzz/grammar.h"
 #include "host/log.h"
 #include "host/software/software.h"
 #include "host/worker.h"
@@ -19,7 +20,8 @@ void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *forma
   (void)format;
 }
 
-void fuzz_serve_begin(void) {
+/* Once; exits when VGPU_FUZZ_PROFILE, the device's profile, cannot be read. */
+static void begin(void) {
   static struct vgpu_options options = {.device = VGPU_DEVICE_SOFTWARE, .kernels = VGPU_KERNELS_SKIP};
   options.profile = getenv("VGPU_FUZZ_PROFILE");
   inventory.options = &options;
@@ -28,6 +30,15 @@ void fuzz_serve_begin(void) {
   for (uint32_t i = 0; i < inventory.count; i++) totals[i] = inventory.devices[i].total_memory;
   accounts = vgpu_accounts_make(totals, inventory.count);
   if (accounts == NULL) exit(2);
+}
+
+int LLVMFuzzerInitialize(int *count, char ***words);
+int LLVMFuzzerInitialize(int *count, char ***words) {
+  (void)count;
+  (void)words;
+  fuzz_images_load();
+  begin();
+  return 0;
 }
 
 /* What ends with the process otherwise; most of it goes with its context. */

@@ -35,6 +35,22 @@ describe('shim-build', () => {
     assert.match(shim.id, /^[0-9a-f]{16}$/);
   });
 
+  it('takes the tracer along where it was built, of the same version', async (context) => {
+    const name = 'libvgpu-trace.so';
+    const plain = await readShimBuild(shimTree(context), new ContentCache());
+    const note = ourNote.replace('libcuda', 'libvgpu-trace');
+    const traced = await readShimBuild(shimTree(context, { [name]: buildElf({ note }) }), new ContentCache());
+    const added = traced.files.filter((file) => !plain.files.some((other) => other.name === file.name));
+    assert.deepEqual(
+      added.map((file) => [file.name, file.mode]),
+      [[name, 0o644]],
+    );
+    assert.deepEqual(traced.links, plain.links, 'nobody finds it by another name');
+    assert.notEqual(traced.id, plain.id);
+    const other = shimTree(context, { [name]: buildElf({ note: note.replace('0.1.0', '0.2.0') }) });
+    await assert.rejects(readShimBuild(other, new ContentCache()), /versions 0\.1\.0 and 0\.2\.0/);
+  });
+
   it('has one id whatever the umask and the order, another for other bytes', async (context) => {
     const id = async (directory: string) => (await readShimBuild(directory, new ContentCache())).id;
     const first = shimTree(context);

@@ -1,4 +1,4 @@
-/** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` mends what is ours. */
+/** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` mends what is ours, `--trace` traces. */
 import { Command } from 'commander';
 import type { Verdict } from '../confirm/types.js';
 import { exitCodeOf, isHealthy } from '../doctor/diagnose.js';
@@ -114,14 +114,14 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
       if (mended.outcome === 'done') found = null;
     }
     if (options.trace === true) {
-      const traced = await traceStart(
-        work,
-        { profile, timeoutMs: patience(true) },
-        options.yes === true,
-        context,
-      );
+      const asked = { profile, timeoutMs: patience(true) };
+      const traced = await traceStart(work, asked, options.yes === true, context);
       const timeoutMs = patience(began || traced.mark !== null);
-      found = await examine(work, { profile, timeoutMs, signal, traced }, emit);
+      try {
+        found = await examine(work, { profile, timeoutMs, signal, traced }, emit);
+      } finally {
+        traced.mark?.looking.stop();
+      }
     }
     found ??= await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
     const document = documentOf(found, mended);

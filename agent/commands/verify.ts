@@ -1,4 +1,7 @@
-/** `vgpu-agent verify`: the verdict about the start that the service is in now. Restarts nothing. */
+/**
+ * `vgpu-agent verify`: the verdict about the start that the service is in now. Restarts nothing, but for a service that
+ * a killed `doctor --trace` left with the tracer.
+ */
 import { Command } from 'commander';
 import type { Verdict } from '../confirm/types.js';
 import { verdictText } from '../output/verdict-text.js';

@@ -35,6 +35,9 @@ export function planTrace(facts: MachineFacts): TraceDecision {
   }
   if (unit.activeState === 'inactive')
     return no(`${unit.name} does not run: sudo systemctl start ${unit.name}`);
+  // Another reload than the trace's own has to bring in what nobody has tried yet.
+  if (unit.needDaemonReload)
+    return no(`systemd has not read the files of ${unit.name}: sudo systemctl daemon-reload`);
   const { rootDirectory } = unit.sandbox;
   if (rootDirectory !== '' && rootDirectory !== '/') {
     return no(

@@ -1,14 +1,7 @@
 /** All facts about this guest, at one moment. */
 import { machine } from 'node:os';
 import type { Manifest } from '../apply/types.js';
-import {
-  defaultSocket,
-  dropInPath,
-  guestConf,
-  loaderConf,
-  traceDirectory,
-  transactionFile,
-} from '../paths.js';
+import { defaultSocket, dropInPath, guestConf, loaderConf, traceRecord, transactionFile } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
 import type { Manager } from '../systemd/types.js';
@@ -71,7 +64,7 @@ export async function inspect(
   const root = new Root(effects.root);
   const contents = effects.contents ?? new ContentCache();
   const timeoutMs = options.questionTimeoutMs ?? defaultQuestionMs;
-  const isTraced = (): boolean => root.lstat(traceDirectory) !== null;
+  const isTraced = (): boolean => root.lstat(traceRecord)?.isFile() === true;
   // A trace may end while we look, and what was seen of the unit before is then of it.
   const traced = isTraced();
 

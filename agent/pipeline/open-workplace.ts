@@ -26,7 +26,7 @@ import { defaultShimDirectory } from '../machine/shim-build.js';
 import { placeOfStart } from '../machine/start-record.js';
 import type { UnitFacts } from '../machine/types.js';
 import type { Emit } from '../output/types.js';
-import { startsDirectory, storeCurrent, traceDirectory } from '../paths.js';
+import { startsDirectory, storeCurrent, traceRecord } from '../paths.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
 import { loadProfile } from '../profile/load.js';
@@ -174,7 +174,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       await recoverTrace(effects, emit);
       return recover(effects, emit);
     },
-    traceLeft: async () => (await disk.inspect(traceDirectory)).kind === 'directory',
+    traceLeft: async () => (await disk.inspect(traceRecord)).kind === 'file',
     recoverTrace: async (emit) => recoverTrace(await applyEffects(), emit),
     tracing: tracing(applyEffects, async (unit) => (await manager()).processes(unit), runner, contents),
     apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),

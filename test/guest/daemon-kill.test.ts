@@ -111,13 +111,13 @@ describe(`killed at ${long ? 'every step' : 'steps'} of a repair, it ends the re
     test(drift.what, { timeout: 3_600_000 }, async () => {
       // Once through, to count the steps.
       await guest.must('systemctl', 'stop', 'vgpu-agent');
-      await guest.must('rm', '-f', '/run/vgpu-agent/trace');
-      await environment(guest, { ...preload, VGPU_TEST_TRACE: '/run/vgpu-agent/trace' });
+      await guest.must('rm', '-f', '/run/vgpu-agent/steps');
+      await environment(guest, { ...preload, VGPU_TEST_TRACE: '/run/vgpu-agent/steps' });
       await drift.make(guest);
       await guest.must('systemctl', 'start', 'vgpu-agent');
       await untilMended(guest, drift, drift.what);
       await settledOnGpu(guest, 60_000);
-      const steps = (await guest.must('cat', '/run/vgpu-agent/trace')).trim().split('\n');
+      const steps = (await guest.must('cat', '/run/vgpu-agent/steps')).trim().split('\n');
       assert.ok(steps.length >= 8, steps.join('\n'));
       for (const step of chosen(steps.length)) {
         await killedAt(

@@ -162,6 +162,15 @@ describe('a trace', () => {
     assert.deepEqual(machine.left(), empty);
   });
 
+  it('is not begun, and not looked for, where somebody put something else in its place', async (context) => {
+    const machine = new Machine(context);
+    writeFileSync(`${machine.root}/run/vgpu-agent/trace`, 'mine');
+    assert.equal(await machine.recover(), false);
+    await assert.rejects(beginTrace(plan, machine.effects()), /cannot be traced: .*EEXIST/);
+    assert.equal(readFileSync(`${machine.root}/run/vgpu-agent/trace`, 'utf8'), 'mine');
+    assert.equal(machine.reloads, 0);
+  });
+
   it('whose record names no unit is cleared away, and no path is made of it', async (context) => {
     for (const name of ['../../etc', 'a/b.service', '', '.service', 'x.socket', '..service']) {
       const machine = new Machine(context);

@@ -21,10 +21,8 @@ uint32_t ptx_predicate(struct parser *p, const struct operand *o);     /* a pred
 uint32_t ptx_predicate_out(struct parser *p, const struct operand *o); /* or _ */
 /* What destinations of other widths still need; after the instruction. */
 void ptx_finish(struct parser *p);
-uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);
 uint32_t ptx_temporary(struct parser *p, uint32_t bytes);
 uint32_t ptx_extra(struct parser *p, uint32_t value); /* appends to the function's list; its index */
-uint64_t ptx_float_bits(struct parser *p, const struct operand *o, enum ptx_type type);
 /* A variable's address as a 64-bit reference (32-bit for shared and local), plus what to add. */
 uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
                      enum ptx_type *width);
@@ -33,6 +31,12 @@ bool ptx_part(struct parser *p, uint32_t index, const char *text);
 uint32_t ptx_control(struct parser *p);
 uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
 uint32_t ptx_rounding(struct parser *p);
+
+/* decode_constant.c */
+uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);
+/* An address in the module's data: not shared with numbers, for ptx_module_place changes it. */
+uint32_t ptx_address_constant(struct parser *p, uint64_t addend);
+uint64_t ptx_float_bits(struct parser *p, const struct operand *o, enum ptx_type type);
 
 /* decode_arithmetic.c */
 bool ptx_is_float(enum ptx_type type);

@@ -326,13 +326,27 @@ static const struct ptx_mnemonic *find(const struct ptx_mnemonic *list, struct w
   return NULL;
 }
 
-void ptx_decode(struct parser *p) {
+static const struct ptx_mnemonic *look_up(struct word word) {
   static const struct ptx_mnemonic *const lists[] = {
       ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics, ptx_compare_mnemonics,
       ptx_memory_mnemonics,  ptx_control_mnemonics,    ptx_matrix_mnemonics};
   const struct ptx_mnemonic *known = NULL;
-  for (size_t i = 0; known == NULL && i < sizeof lists / sizeof *lists; i++)
-    known = find(lists[i], p->parts[0]);
+  for (size_t i = 0; known == NULL && i < sizeof lists / sizeof *lists; i++) known = find(lists[i], word);
+  return known;
+}
+
+/* A module has few mnemonics, each many times: those met last are looked at first. */
+static const struct ptx_mnemonic *mnemonic(struct parser *p) {
+  struct word word = p->parts[0];
+  if (word.length == 0) return NULL;
+  unsigned char first = (unsigned char)word.text[0], last = (unsigned char)word.text[word.length - 1];
+  const struct ptx_mnemonic **met = &p->met[(first * 7u + last * 3u + word.length) % MET];
+  if (*met == NULL || !ptx_word_is(word, (*met)->name)) *met = look_up(word);
+  return *met;
+}
+
+void ptx_decode(struct parser *p) {
+  const struct ptx_mnemonic *known = mnemonic(p);
   if (known == NULL) ptx_refuse(p, "this instruction is not supported");
   p->later_count = 0;
   known->decode(p);

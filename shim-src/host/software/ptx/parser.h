@@ -14,6 +14,7 @@ enum {
   MAX_REGISTERS = 1 << 20, /* of one function */
   MAX_INSTRUCTIONS = 4 << 20,
   BUCKETS = 1 << 12,
+  MET = 64, /* mnemonics */
 };
 
 enum symbol_kind {
@@ -101,6 +102,8 @@ struct parser {
   uint32_t module_shared; /* end of the shared variables outside of functions */
   uint32_t *calls;
   uint32_t call_count, call_room;
+
+  const struct ptx_mnemonic *met[MET];
 
   /* the instruction at hand */
   struct word parts[MAX_PARTS];

@@ -7,9 +7,9 @@ import { ROOT } from './private_programs.js';
 import {
   askAll,
   type Host,
+  isIdle,
   type Shell,
   scratchDirectory,
-  sessionsNow,
   startChain,
   startHost,
   startShell,
@@ -86,7 +86,7 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
     });
     afterEach(async () => {
       for (const shell of shells.splice(0)) shell.kill();
-      await until('the sessions to end', () => sessionsNow(host) === 0);
+      await until('the sessions to end', () => isIdle(host), 20_000);
     });
     after(async () => {
       await host.stop();

@@ -12,6 +12,7 @@ import {
   askAll,
   builtFile,
   type Host,
+  isIdle,
   SHIM,
   type Shell,
   scratchDirectory,
@@ -58,7 +59,7 @@ describe('a host with --device cuda', () => {
   afterEach(async () => {
     for (const shell of shells) shell.kill();
     shells = [];
-    await until('the sessions to end', () => sessionsNow(host) === 0);
+    await until('the sessions to end', () => isIdle(host), 20_000);
   });
   after(async () => {
     await host.stop();

@@ -3,9 +3,9 @@ import { after, afterEach, before, describe, it } from 'node:test';
 import {
   askAll,
   type Host,
+  isIdle,
   type Shell,
   scratchDirectory,
-  sessionsNow,
   startChain,
   startHost,
   startShell,
@@ -39,7 +39,7 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
     });
     afterEach(async () => {
       for (const shell of shells.splice(0)) shell.kill();
-      await until('the sessions to end', () => sessionsNow(host) === 0);
+      await until('the sessions to end', () => isIdle(host), 20_000);
     });
     after(async () => {
       await host.stop();

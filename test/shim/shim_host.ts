@@ -59,12 +59,25 @@ export interface Host {
   running(): boolean;
   /** Ends it and waits; the exit status. */
   stop(): Promise<number | null>;
+  /** Whose device it has, when that is one of ours. */
+  readonly behind?: Host;
+}
+
+const counted = (host: Host, pattern: RegExp): number => [...host.log().matchAll(pattern)].length;
+
+/** Sessions that the host's log says there have been. */
+export function sessionsBegun(host: Host): number {
+  return counted(host, /, worker \d+$/gm);
 }
 
 /** Sessions that the host's log says are there. */
 export function sessionsNow(host: Host): number {
-  const count = (pattern: RegExp): number => [...host.log().matchAll(pattern)].length;
-  return count(/, worker \d+$/gm) - count(/session \d+: ended(:.*)?$/gm);
+  return sessionsBegun(host) - counted(host, /session \d+: ended(:.*)?$/gm);
+}
+
+/** Nobody is served any more, here and behind: all that was used is free. */
+export function isIdle(host: Host): boolean {
+  return sessionsNow(host) === 0 && (host.behind === undefined || isIdle(host.behind));
 }
 
 export interface HostOptions {
@@ -149,6 +162,7 @@ export async function startChain(directory: string, args: readonly string[] = []
     });
     return {
       ...front,
+      behind,
       stop: async () => {
         const status = await front.stop();
         await behind.stop();

@@ -280,7 +280,7 @@ static void counted(void) {
 
   /* More than there is: told when it is launched, and the graph can go. */
   graph = new_graph();
-  allocate(&made, graph, NULL, 0, 1ull << 40);
+  allocate(&made, graph, NULL, 0, 1ull << 38);
   exec = new_exec(graph);
   IS(OUT_OF_MEMORY, launch(exec, stream));
   drop(graph, exec);

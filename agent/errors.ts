@@ -3,7 +3,7 @@
  * parts, so that the terminal, JSON and the exit status all tell the same story.
  */
 
-/** Exit codes, part of the contract with scripts (DESIGN: Contracts). */
+/** Exit codes: scripts rely on them. */
 export const ExitCode = {
   done: 0,
   internal: 1,

@@ -1,7 +1,5 @@
-/** Every fixed path of the contract (DESIGN: Contracts), named once. */
-import { existsSync } from 'node:fs';
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
+/** Every fixed path that scripts, packages and parts of the agent rely on, named once. */
+import { findPackageRoot } from './contracts/package-root.js';
 import { VgpuError } from './errors.js';
 
 export const storeRoot = '/opt/vgpu';
@@ -16,7 +14,7 @@ export const manifestFile = '/var/lib/vgpu-agent/manifest.json';
 export const transactionFile = '/var/lib/vgpu-agent/transaction.jsonl';
 export const backupDirectory = '/var/lib/vgpu-agent/backup';
 export const lockFile = '/run/vgpu-agent/lock';
-/** A file a unit: how long its log was before its latest start. Gone at boot, as every start then is. */
+/** Of versions that noted the beginning of a unit's log in a file here; an uninstall takes it away. */
 export const startsDirectory = '/run/vgpu-agent/starts';
 /** While `doctor --trace` traces a service: `unit` names it, `events` is what its processes write. Gone at boot. */
 export const traceDirectory = '/run/vgpu-agent/trace';
@@ -41,6 +39,15 @@ export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
 export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
 /** Explanations of the journal entries, for `journalctl -x`. */
 export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
+export const manDirectory = '/usr/share/man';
+/** Of docs/man, what is about this guest. */
+export const manPages = ['vgpu-agent.8', 'vgpu-agent.json.5', 'vgpu-doctor.7'];
+/** Where each shell looks for completions, and the name of ours in dist/bundle/completions. */
+export const completions: readonly (readonly [path: string, source: string])[] = [
+  ['/usr/share/bash-completion/completions/vgpu-agent', 'vgpu-agent.bash'],
+  ['/usr/share/zsh/vendor-completions/_vgpu-agent', 'vgpu-agent.zsh'],
+  ['/usr/share/fish/vendor_completions.d/vgpu-agent.fish', 'vgpu-agent.fish'],
+];
 
 export function dropInPath(unit: string): string {
   return `/etc/systemd/system/${unit}.d/${dropInName}`;
@@ -56,16 +63,13 @@ export function traceDropInPath(unit: string): string {
  * upwards from this module, so that a checkout, a global npm install and a
  * package all work. Throws an internal VgpuError if there is none.
  */
-export function packageRoot(from: string = path.dirname(fileURLToPath(import.meta.url))): string {
-  for (let directory = from; ; directory = path.dirname(directory)) {
-    if (existsSync(path.join(directory, 'package.json'))) return directory;
-    if (directory === path.dirname(directory)) {
-      throw new VgpuError(`no package.json above ${from}`, {
-        kind: 'internal',
-        operation: 'find the package root',
-        path: from,
-        remedy: 'install vgpu-agent again; files of it are missing',
-      });
-    }
-  }
+export function packageRoot(): string {
+  const found = findPackageRoot();
+  if (found !== null) return found;
+  throw new VgpuError('no package.json above the files of vgpu-agent', {
+    kind: 'internal',
+    operation: 'find the package root',
+    path: import.meta.dirname,
+    remedy: 'install vgpu-agent again; files of it are missing',
+  });
 }

@@ -50,14 +50,21 @@ export function spawnRunner(base: Readonly<Record<string, string | undefined>> =
   return { run: (file, args, options = {}) => runOnce(file, args, options, base) };
 }
 
-/** `base` fit for a tool whose output is parsed: C.UTF-8, no loader variables. */
-export function toolEnvironment(base: Readonly<Record<string, string | undefined>>): Record<string, string> {
+/** Where root looks for tools, whatever PATH a person brought along (`su` keeps it): no directory of anybody else. */
+const rootPath = '/usr/sbin:/usr/bin:/sbin:/bin';
+
+/** `base` fit for a tool whose output is parsed: C.UTF-8, no loader variables, and for root a PATH of root's own. */
+export function toolEnvironment(
+  base: Readonly<Record<string, string | undefined>>,
+  isRoot = process.geteuid?.() === 0,
+): Record<string, string> {
   const environment: Record<string, string> = {};
   for (const [name, value] of Object.entries(base)) {
     if (value === undefined || name === 'LD_PRELOAD' || name === 'LD_LIBRARY_PATH') continue;
     environment[name] = value;
   }
   environment['LC_ALL'] = 'C.UTF-8';
+  if (isRoot) environment['PATH'] = rootPath;
   return environment;
 }
 

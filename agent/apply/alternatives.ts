@@ -1,7 +1,8 @@
 /** Debian's alternatives: read from dpkg's record, changed by update-alternatives(1) only. */
+
+import type { AlternativeGroup } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import { parseAlternative } from '../machine/alternatives.js';
-import type { AlternativeGroup } from '../machine/types.js';
 import { checkpoint } from './checkpoint.js';
 import type { ApplyEffects } from './effects.js';
 import type { AlternativeRecord, AlternativeSpec } from './records.js';

@@ -6,10 +6,12 @@
  * because a service that does not start proves nothing about the files: the verdict judges it, and
  * `--rollback-on-failure` uses the undo log that `keepUndo` keeps.
  */
+
+import type { Emit } from '../contracts/events.js';
+import type { Manifest, OwnedItem } from '../contracts/manifest.js';
+import type { Change, Plan } from '../contracts/plan.js';
 import { VgpuError } from '../errors.js';
-import type { Emit } from '../output/types.js';
 import { agentUnit, agentUnitFile, manifestFile } from '../paths.js';
-import type { Change, Plan } from '../plan/types.js';
 import { carryOut } from './carry-out.js';
 import { checkpoint } from './checkpoint.js';
 import type { ApplyEffects, ApplyOptions } from './effects.js';
@@ -18,7 +20,7 @@ import { manifestBytes, readManifest, sha256 } from './manifest.js';
 import { appendRecord, readTransaction, type StepRecord, type Transaction } from './records.js';
 import { closeTransaction, sweepStore, tidyState } from './sweep.js';
 import { OpenTransaction } from './transaction.js';
-import type { Applied, Manifest, OwnedItem, Recovery, RestartOutcome } from './types.js';
+import type { Applied, Recovery, RestartOutcome } from './types.js';
 import { undoSteps } from './undo.js';
 
 export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
@@ -160,19 +162,19 @@ function stopIfAsked(signal: AbortSignal | undefined): void {
   throw new VgpuError('stopped on request', { kind: 'interrupted', operation: 'apply the plan' });
 }
 
-/** An uninstall leaves none. What could not be given back has been told; it is not ours any more. */
+/** The last consumer leaves none. What could not be given back has been told; it is not ours any more. */
 async function writeManifest(
   transaction: OpenTransaction,
   plan: ReadyPlan,
   agent: string,
   items: readonly OwnedItem[],
 ): Promise<void> {
-  if (plan.intent === 'uninstall') {
+  const { consumers, storeId, endpoint } = plan;
+  if (consumers.length === 0) {
     await transaction.place(manifestFile, { kind: 'absent' });
     return;
   }
-  const { profile, unit, storeId, endpoint } = plan;
-  const manifest: Manifest = { schema: 1, agent, profile, unit, storeId, endpoint, items };
+  const manifest: Manifest = { schema: 2, agent, storeId, endpoint, consumers, items };
   const content = manifestBytes(manifest);
   await transaction.place(manifestFile, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
 }

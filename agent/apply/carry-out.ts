@@ -1,19 +1,21 @@
 /** One change of a plan, as steps of the transaction. */
 import path from 'node:path';
+import type { Emit } from '../contracts/events.js';
+import type { ShimBuild } from '../contracts/facts.js';
+import type { OwnedItem } from '../contracts/manifest.js';
+import type { PathState } from '../contracts/path-state.js';
+import type { Change, Preflight } from '../contracts/plan.js';
 import { VgpuError } from '../errors.js';
-import type { PathState, ShimBuild } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
 import { storeRoot, storeVersions } from '../paths.js';
-import type { Change, Preflight } from '../plan/types.js';
+import { findItem, isOurs } from '../plan/owned.js';
 import { installAlternative, readGroup, removeAlternative, specOf } from './alternatives.js';
 import { keepAside } from './aside.js';
 import type { ApplyEffects } from './effects.js';
-import { findItem, isOurs, sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
+import { sha256, withItem, withoutAlternative, withoutPath } from './manifest.js';
 import { isAlready, sameContent, type Target } from './place.js';
 import { release } from './release.js';
 import { runLdconfig, runReload } from './tools.js';
 import type { OpenTransaction } from './transaction.js';
-import type { OwnedItem } from './types.js';
 
 export interface Work {
   readonly effects: ApplyEffects;
@@ -51,6 +53,9 @@ export async function carryOut(
       return dropAlternative(work, change.group, change.path, items);
     case 'remove-directory':
       return removeDirectory(work, change.path, items);
+    case 'note-consumer':
+      // The manifest is written at the end of every run.
+      return items;
     case 'ldconfig':
       await transaction.record({ type: 'ldconfig' });
       await runLdconfig(effects, change.links);

@@ -1,5 +1,6 @@
 /** Everything apply/ may do to the world, passed in: so that tests can make any of it fail, or stop dead. */
-import type { MachineFacts, PathState } from '../machine/types.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { PathState } from '../contracts/path-state.js';
 import type { CommandRunner } from '../run-command.js';
 import type { Manager } from '../systemd/types.js';
 

@@ -4,10 +4,12 @@
  * flock(1) ends, and goes when this process does, however it dies.
  */
 import { spawn } from 'node:child_process';
+import { constants } from 'node:fs';
 import fs from 'node:fs/promises';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../errors.js';
 import { lockFile } from '../paths.js';
+import { toolEnvironment } from '../run-command.js';
 
 export interface Lock {
   /**
@@ -24,11 +26,17 @@ export interface LockOptions {
   readonly waitMs: number;
   /** Default: the contract's path. */
   readonly file?: string;
+  /** Aborts: nobody waits any more. */
+  readonly signal?: AbortSignal;
 }
+
+/** Whoever may open the file may hold the lock, for reading too: only its owner may. */
+const lockMode = 0o600;
+const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
 /**
  * Takes the lock. Throws a VgpuError: `refused` (exit 6) that says who holds it, or that this user may not;
- * `failed` when flock(1) cannot be run.
+ * `interrupted` when `signal` aborted while it waited; `failed` when flock(1) cannot be run.
  */
 export async function acquireLock(options: LockOptions): Promise<Lock> {
   const file = options.file ?? lockFile;
@@ -37,7 +45,9 @@ export async function acquireLock(options: LockOptions): Promise<Lock> {
     const handle = await openLockFile(file);
     try {
       const seconds = Math.max(0, (deadline - Date.now()) / 1000);
-      if (!(await flock(handle.fd, seconds))) throw await held(file);
+      if (!(await flock(handle.fd, seconds, options.signal))) throw await held(file);
+      // A version before this one let everybody open it, and who did may still hold it open: theirs is given up.
+      if (((await handle.stat()).mode & 0o077) !== 0) await fs.unlink(file).catch(ignoreAbsent);
       if (await isStill(file, handle)) {
         await handle.truncate(0);
         await handle.write(`${process.pid} ${options.command}\n`, 0);
@@ -75,7 +85,7 @@ async function openLockFile(file: string): Promise<fs.FileHandle> {
   for (;;) {
     try {
       await fs.mkdir(path.dirname(file), { recursive: true, mode: 0o755 });
-      return await fs.open(file, 'a+', 0o644);
+      return await fs.open(file, closedToOthers, lockMode);
     } catch (error) {
       const code = errnoOf(error);
       // An uninstall removed the directory between the two calls.
@@ -101,34 +111,54 @@ async function isStill(file: string, handle: fs.FileHandle): Promise<boolean> {
   }
 }
 
+function ignoreAbsent(error: unknown): void {
+  if (errnoOf(error) !== 'ENOENT') throw error;
+}
+
 /** False when another process holds it. */
-function flock(descriptor: number, seconds: number): Promise<boolean> {
+function flock(descriptor: number, seconds: number, signal: AbortSignal | undefined): Promise<boolean> {
   const patience = seconds > 0 ? ['-w', seconds.toFixed(3)] : ['-n'];
   return new Promise((resolve, reject) => {
     // 75: no other failure of flock(1) has it.
     const child = spawn('flock', [...patience, '-E', '75', '3'], {
+      env: toolEnvironment(process.env),
+      // A session of its own: Ctrl-C at the terminal is for us, and we say what it means.
+      detached: true,
       stdio: ['ignore', 'ignore', 'ignore', descriptor],
     });
+    const stop = (): void => void child.kill('SIGTERM');
+    if (signal?.aborted === true) stop();
+    signal?.addEventListener('abort', stop, { once: true });
     child.on('error', (cause) => reject(cannotLock(`cannot run flock: ${cause.message}`, cause)));
-    child.on('exit', (code, signal) => {
-      if (code === 0) resolve(true);
+    child.on('exit', (code, ended) => {
+      signal?.removeEventListener('abort', stop);
+      if (signal?.aborted === true) reject(stopped());
+      else if (code === 0) resolve(true);
       else if (code === 75) resolve(false);
-      else reject(cannotLock(`flock ended with ${code ?? signal ?? 'nothing'}`));
+      else reject(cannotLock(`flock ended with ${code ?? ended ?? 'nothing'}`));
     });
   });
 }
 
+function stopped(): VgpuError {
+  return new VgpuError('stopped while waiting for another vgpu-agent; nothing was changed', {
+    kind: 'interrupted',
+    operation: 'take the lock',
+  });
+}
+
 function cannotLock(message: string, cause?: unknown): VgpuError {
+  const absent = errnoOf(cause) === 'ENOENT';
   return new VgpuError(message, {
     kind: 'failed',
     operation: 'take the lock',
-    remedy: 'install the package util-linux, which provides flock',
+    ...(absent ? { remedy: 'install the package util-linux, which provides flock' } : {}),
     ...(cause === undefined ? {} : { cause }),
   });
 }
 
 async function held(file: string): Promise<VgpuError> {
-  const text = (await fs.readFile(file, 'utf8')).trim();
+  const text = (await fs.readFile(file, 'utf8').catch(() => '')).trim();
   const match = /^(\d+) (.*)$/.exec(text);
   const who = match === null ? 'another vgpu-agent' : `vgpu-agent ${match[2]} (process ${match[1]})`;
   return new VgpuError(`${who} is at work`, {

@@ -1,10 +1,12 @@
 /** The manifest: read, written, and the rules by which it grows. */
 import { createHash } from 'node:crypto';
+import type { Manifest, OwnedItem } from '../contracts/manifest.js';
+import type { PathState } from '../contracts/path-state.js';
+import { checkManifest, formerDropIns, type ProfileOfDropIn } from '../contracts/read-manifest.js';
 import { VgpuError } from '../errors.js';
-import type { PathState } from '../machine/types.js';
 import { manifestFile, storeRoot } from '../paths.js';
+import { findItem, isOurs } from '../plan/owned.js';
 import type { Disk } from './effects.js';
-import type { Manifest, OwnedItem } from './types.js';
 
 /** Null when nothing is installed. Throws a VgpuError (`failed`) when it is there and cannot be understood. */
 export async function readManifest(disk: Disk): Promise<Manifest | null> {
@@ -16,15 +18,20 @@ export async function readManifest(disk: Disk): Promise<Manifest | null> {
   } catch (cause) {
     throw unreadable('it is not JSON', cause);
   }
-  if (typeof value !== 'object' || value === null || !('schema' in value) || !('items' in value)) {
-    throw unreadable('it has no schema or no items');
+  const checked = checkManifest(value, await profilesOfDropIns(disk, value));
+  if (checked.kind === 'bad') throw unreadable(checked.problem);
+  return checked.manifest;
+}
+
+/** A manifest of schema 1 does not say for which profile a second consumer was installed; its drop-in does. */
+export async function profilesOfDropIns(disk: Disk, manifest: unknown): Promise<ProfileOfDropIn> {
+  const profiles = new Map<string, string>();
+  for (const path of formerDropIns(manifest)) {
+    const text = (await disk.read(path))?.toString('utf8') ?? '';
+    const profile = /^# Written by vgpu-agent for the profile (\S+)\. /.exec(text)?.[1];
+    if (profile !== undefined) profiles.set(path, profile);
   }
-  if (value.schema !== 1) {
-    throw unreadable(`its schema is ${JSON.stringify(value.schema)}, this agent knows 1`);
-  }
-  if (!Array.isArray(value.items)) throw unreadable('its items are no list');
-  // Written by us as root; the shape behind the schema number is trusted.
-  return value as unknown as Manifest;
+  return (path) => profiles.get(path) ?? null;
 }
 
 function unreadable(why: string, cause?: unknown): VgpuError {
@@ -43,24 +50,6 @@ export function manifestBytes(manifest: Manifest): Buffer {
 
 export function sha256(content: Buffer): string {
   return createHash('sha256').update(content).digest('hex');
-}
-
-/** Is what stands there what we made? The mode may have been changed since; the content decides. */
-export function isOurs(item: OwnedItem, present: PathState): boolean {
-  switch (item.kind) {
-    case 'file':
-      return present.kind === 'file' && present.sha256 === item.sha256;
-    case 'link':
-      return present.kind === 'link' && present.target === item.target;
-    case 'directory':
-      return present.kind === 'directory';
-    case 'alternative':
-      return false;
-  }
-}
-
-export function findItem(items: readonly OwnedItem[], path: string): OwnedItem | undefined {
-  return items.find((item) => item.kind !== 'alternative' && item.path === path);
 }
 
 /**
@@ -95,15 +84,6 @@ export function withoutAlternative(
   path: string,
 ): readonly OwnedItem[] {
   return items.filter((item) => item.kind !== 'alternative' || item.group !== group || item.path !== path);
-}
-
-/** Items inside `/opt/vgpu/versions/<id>`, the directory itself included. */
-export function itemsOfVersion(items: readonly OwnedItem[], id: string): readonly OwnedItem[] {
-  const directory = `${storeRoot}/versions/${id}`;
-  return items.filter(
-    (item) =>
-      item.kind !== 'alternative' && (item.path === directory || item.path.startsWith(`${directory}/`)),
-  );
 }
 
 /** Names in the backup directory that the manifest still needs. */

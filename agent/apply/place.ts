@@ -1,6 +1,6 @@
 /** Brings one path from whatever it is to what it shall be, without a moment in which a reader sees half. */
 import path from 'node:path';
-import type { PathState } from '../machine/types.js';
+import type { PathState } from '../contracts/path-state.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 

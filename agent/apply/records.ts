@@ -6,12 +6,13 @@
  * Taking back suits both install and uninstall: each ends where it began, in a state where the consumer starts,
  * and the command that comes next plans afresh.
  */
+
+import type { Manifest } from '../contracts/manifest.js';
+import type { PathState } from '../contracts/path-state.js';
 import { VgpuError } from '../errors.js';
-import type { PathState } from '../machine/types.js';
 import { transactionFile } from '../paths.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
-import type { Manifest } from './types.js';
 
 /** `to` as the undo needs it: enough to know our work from a stranger's. */
 export type Aim =
@@ -59,7 +60,8 @@ export interface BeginRecord {
   /** 8 hex digits; begins the name of every backup of this run. */
   readonly id: string;
   readonly intent: 'install' | 'uninstall';
-  readonly manifest: Manifest | null;
+  /** As it was before; of a former schema it may be, too. */
+  readonly manifest: Pick<Manifest, 'items'> | null;
   /** Store versions to be deleted after the commit. */
   readonly retire: readonly string[];
 }

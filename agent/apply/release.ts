@@ -1,12 +1,13 @@
 /** Gives one path back: what was there before the first install returns. */
 import path from 'node:path';
-import type { PathState } from '../machine/types.js';
+import type { OwnedItem } from '../contracts/manifest.js';
+import type { PathState } from '../contracts/path-state.js';
 import { backupDirectory } from '../paths.js';
+import { findItem, isOurs } from '../plan/owned.js';
 import { asideFor, keepAside } from './aside.js';
 import type { Work } from './carry-out.js';
-import { findItem, isOurs, withoutPath } from './manifest.js';
+import { withoutPath } from './manifest.js';
 import type { Target } from './place.js';
-import type { OwnedItem } from './types.js';
 
 type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
 

@@ -3,14 +3,15 @@
  * all of it can be cut short and begun again.
  */
 import path from 'node:path';
-import type { Emit } from '../output/types.js';
+import type { Emit } from '../contracts/events.js';
+import type { OwnedItem } from '../contracts/manifest.js';
 import { backupDirectory, manifestFile, stateDirectory, storeVersions, transactionFile } from '../paths.js';
+import { isOurs, itemsOfVersion } from '../plan/owned.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
-import { isOurs, itemsOfVersion, manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
+import { manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
 import { clear, place, temporaryFor } from './place.js';
 import type { Transaction } from './records.js';
-import type { OwnedItem } from './types.js';
 
 /** Deletes retired versions and, after an uninstall, the store's directories. Keeps a version that is in use. */
 export async function sweepStore(effects: ApplyEffects, transaction: Transaction, emit: Emit): Promise<void> {

@@ -4,8 +4,8 @@
  * short and begun again. All of it lies below /run: after a boot nothing is left.
  */
 import path from 'node:path';
+import type { Emit } from '../contracts/events.js';
 import { VgpuError } from '../errors.js';
-import type { Emit } from '../output/types.js';
 import {
   storeVersions,
   traceDirectory,

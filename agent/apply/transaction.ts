@@ -1,14 +1,14 @@
 /** One run of changes: each step is written down, then done; all of them can be undone. */
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
+import type { Manifest } from '../contracts/manifest.js';
+import type { PathState } from '../contracts/path-state.js';
 import { VgpuError } from '../errors.js';
-import type { PathState } from '../machine/types.js';
 import { backupDirectory, stateDirectory } from '../paths.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { isAlready, place, type Target } from './place.js';
 import { type Aim, appendRecord, type BeginRecord, type StepRecord } from './records.js';
-import type { Manifest } from './types.js';
 
 /** What a step found, and the name of the copy that was made of it. */
 export interface Found {

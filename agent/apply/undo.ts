@@ -1,7 +1,7 @@
 /** Takes a transaction back, last step first. Can be cut short and begun again at any point. */
 import path from 'node:path';
-import type { PathState } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
+import type { Emit } from '../contracts/events.js';
+import type { PathState } from '../contracts/path-state.js';
 import { backupDirectory, guestConf, stateDirectory, storeRoot } from '../paths.js';
 import { undoAlternative } from './alternatives.js';
 import { keepBackupAside } from './aside.js';

@@ -8,6 +8,7 @@ import { type Sink, streamSink } from '../output/streams.js';
 import { styleFor } from '../output/style.js';
 import { terminalTalk } from '../output/terminal.js';
 import { terminalAsk } from '../wizard/prompt.js';
+import { completionCommand } from './completion.js';
 import { daemonCommand } from './daemon.js';
 import { doctorCommand } from './doctor.js';
 import { explainLogCommand } from './explain-log.js';
@@ -17,6 +18,7 @@ import { logsCommand } from './logs.js';
 import { metricsCommand } from './metrics.js';
 import { examples } from './options.js';
 import { planCommand } from './plan.js';
+import { profilesCommand } from './profiles.js';
 import { questioner } from './question.js';
 import { setupCommand } from './setup.js';
 import { statusCommand } from './status.js';
@@ -76,7 +78,7 @@ export async function runCommandLine(argv: readonly string[], self: ProcessLike)
         talk,
         signal: stop.signal,
         isRoot: self.getuid?.() === 0,
-        ask: questioner(self, talk),
+        ask: questioner(self, talk, stop.signal),
         dialogue: someone ? terminalAsk({ ...terminal, dumb }) : null,
         stdin: self.stdin,
         stream: (document, text) => out.write(`${json ? jsonLine(document) : text}\n`),
@@ -96,7 +98,7 @@ export async function runCommandLine(argv: readonly string[], self: ProcessLike)
     }
   };
 
-  describe(program, run, out);
+  describeProgram(program, run, out);
   try {
     await program.parseAsync([...argv], { from: 'user' });
   } catch (error) {
@@ -119,7 +121,8 @@ function inLines(sink: Sink): Sink {
   return { isTty: false, columns: sink.columns, write: sink.write, flush: sink.flush };
 }
 
-function describe(program: Command, run: Run, out: Sink): void {
+/** Gives the program its options and commands. */
+export function describeProgram(program: Command, run: Run, out: Pick<Sink, 'write'>): void {
   program
     .description("Runs this guest's CUDA programs, Ollama first, on its host's GPU.")
     .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
@@ -149,6 +152,8 @@ function describe(program: Command, run: Run, out: Sink): void {
     explainLogCommand(run),
     logsCommand(run),
     metricsCommand(run),
+    profilesCommand(run),
+    completionCommand(run, () => program),
     daemonCommand(run),
     versionCommand(run),
   ]) {
@@ -207,6 +212,8 @@ function usageError(error: unknown, argv: readonly string[]): unknown {
     'daemon',
     'logs',
     'metrics',
+    'profiles',
+    'completion',
     'version',
   ];
   const command = argv.find((word) => known.includes(word));

@@ -1,12 +1,7 @@
 /** What several commands need before they begin, and how a verdict becomes an exit code. */
-import type { Mode } from '../confirm/types.js';
+import type { Mode } from '../contracts/verdict.js';
 import { ExitCode, VgpuError } from '../errors.js';
-import type { Workplace } from '../pipeline/workplace.js';
-import type { Profile } from '../profile/types.js';
 import type { CommandContext } from './types.js';
-
-/** The profile when neither `--profile` nor an installation says which. */
-export const usualProfile = 'ollama';
 
 export function exitCodeForMode(mode: Mode): ExitCode {
   switch (mode) {
@@ -19,11 +14,6 @@ export function exitCodeForMode(mode: Mode): ExitCode {
     case 'degraded':
       return ExitCode.degraded;
   }
-}
-
-/** `--profile`, else the installed one, else ollama. Throws a VgpuError (`profile`). */
-export async function chosenProfile(work: Workplace, name: string | undefined): Promise<Profile> {
-  return work.profile(name ?? (await work.manifest())?.profile ?? usualProfile);
 }
 
 /** Throws a VgpuError (`refused`) that says how to become root. */

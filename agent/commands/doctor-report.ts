@@ -3,10 +3,10 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
 import { VgpuError } from '../errors.js';
-import { bytes } from '../output/text.js';
 import { gatherReport } from '../pipeline/report.js';
-import { alreadyThere, writeTarball } from '../report/tarball.js';
+import { alreadyThere } from '../report/already-there.js';
 import { spawnRunner } from '../run-command.js';
+import { bytes } from '../text.js';
 import { approved } from './common.js';
 import type { CommandContext } from './types.js';
 
@@ -44,6 +44,7 @@ export async function report(
     context.say(`  ${one.name.padEnd(widest)}  ${bytes(one.bytes).padStart(9)}  ${one.what}`);
   }
   const go = await approved(context, 'doctor --report', yes, `Write it to ${file}?`, 'vgpu-agent doctor');
-  if (go) await writeTarball(runner, file, files);
+  // What writes it brings a library with it, which no other command needs.
+  if (go) await (await import('../report/tarball.js')).writeTarball(runner, file, files);
   return { outcome: go ? 'written' : 'declined', path: file, files: listed };
 }

@@ -4,6 +4,7 @@ import type { TraceFacts } from '../doctor/trace-types.js';
 import { type Traced, trace } from '../pipeline/trace.js';
 import type { DoctorWorkplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
+import { oneLine } from '../text.js';
 import { approved } from './common.js';
 import type { CommandContext } from './types.js';
 
@@ -27,12 +28,13 @@ export async function traceStart(
   yes: boolean,
   context: CommandContext,
 ): Promise<Traced> {
-  const approve = async (unit: string): Promise<boolean> => {
+  const approve = async (unit: string, serves: string | null): Promise<boolean> => {
     context.talk.pause();
-    const question = `Restart ${unit} twice, to trace one start and to put it back?`;
+    const now = serves === null ? '' : ` It serves requests now: ${oneLine(serves)}.`;
+    const question = `Restart ${oneLine(unit)} twice, to trace one start and to put it back?${now}`;
     return approved(context, 'doctor --trace', yes, question, 'vgpu-agent doctor');
   };
-  return trace(work, { profile, timeoutMs, signal: context.signal, approve }, context.talk.emit);
+  return trace(work, { profile, timeoutMs, signal: context.signal, approve, asks: !yes }, context.talk.emit);
 }
 
 export function traceOutcome(facts: TraceFacts | null): TraceOutcome | null {

@@ -1,21 +1,22 @@
 /** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` mends what is ours, `--trace` traces. */
 import { Command } from 'commander';
-import type { Verdict } from '../confirm/types.js';
+import type { Verdict } from '../contracts/verdict.js';
 import { exitCodeOf, isHealthy } from '../doctor/diagnose.js';
 import type { Diagnosis, Finding } from '../doctor/types.js';
 import { ExitCode } from '../errors.js';
 import { doctorText } from '../output/doctor-text.js';
-import { plural } from '../output/text.js';
 import { traceText } from '../output/trace-text.js';
+import { chooseOne } from '../pipeline/choose.js';
 import { type Examined, examine, fix } from '../pipeline/doctor.js';
 import type { InstallResult } from '../pipeline/install.js';
 import { takeBackTrace } from '../pipeline/trace.js';
 import type { DoctorWorkplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
-import { approved, chosenProfile, requireRoot } from './common.js';
+import { oneLine, plural } from '../text.js';
+import { approved, requireRoot } from './common.js';
 import { checkReportPath, type ReportOutcome, report as writeReport } from './doctor-report.js';
 import { type TraceOutcome, traceOutcome, traceStart } from './doctor-trace.js';
-import { examples, profileHelp, seconds } from './options.js';
+import { examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface DoctorDocument {
@@ -54,6 +55,7 @@ const usualSeconds = 10;
 
 interface DoctorOptions {
   readonly profile?: string;
+  readonly unit?: string;
   readonly timeout?: number;
   readonly fix?: true;
   readonly trace?: true;
@@ -65,6 +67,7 @@ export function doctorCommand(run: Run): Command {
   return new Command('doctor')
     .description('why is the service not on the GPU? Each check with evidence and what to do')
     .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
     .option('--fix', 'mend what is ours to mend: shows the plan, asks, looks again')
     .option(
       '--trace',
@@ -99,7 +102,7 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {
-    const profile = await chosenProfile(work, options.profile);
+    const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     // A start that has only begun is given the time that the profile grants.
     const patience = (began: boolean): number | null =>
@@ -152,9 +155,11 @@ async function mend(
       profile,
       timeoutMs: 0,
       signal: context.signal,
+      asks: options.yes !== true,
       approve: async (plan) => {
         emit({ kind: 'plan', plan });
-        const question = `Change this, and restart ${plan.unit}?`;
+        const restarts = plan.changes.some((one) => one.kind === 'restart');
+        const question = `Change this${restarts ? `, and restart ${oneLine(plan.unit)}` : ''}?`;
         return approved(context, 'doctor --fix', options.yes === true, question, 'vgpu-agent plan');
       },
     },

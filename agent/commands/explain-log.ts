@@ -1,14 +1,15 @@
 /** `vgpu-agent explain-log FILE`: the verdict for a log that somebody has, offline. Needs no root and no systemd. */
 import { createReadStream } from 'node:fs';
 import { Command } from 'commander';
-import type { LogVerdict } from '../confirm/types.js';
+import type { LogVerdict } from '../contracts/verdict.js';
 import { errnoOf, VgpuError } from '../errors.js';
 import { logVerdictText } from '../output/verdict-text.js';
-import { exitCodeForMode, usualProfile } from './common.js';
+import { usualProfile } from '../pipeline/choose.js';
+import { exitCodeForMode } from './common.js';
 import { examples } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
-/** Exactly this, without a frame: part of the contract (DESIGN: Contracts). */
+/** Exactly this, without a frame: scripts read it. */
 export type ExplainLogDocument = LogVerdict;
 
 interface ExplainLogOptions {

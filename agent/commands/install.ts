@@ -1,15 +1,27 @@
 /** `vgpu-agent install`: from whatever is there to a proven verdict. */
+
 import { Command } from 'commander';
 import type { RestartOutcome } from '../apply/types.js';
-import type { Verdict } from '../confirm/types.js';
+import type { Plan } from '../contracts/plan.js';
+import type { Verdict } from '../contracts/verdict.js';
 import { ExitCode } from '../errors.js';
 import { planText } from '../output/plan-text.js';
-import { plural } from '../output/text.js';
 import { verdictText } from '../output/verdict-text.js';
+import { chooseOne } from '../pipeline/choose.js';
 import { type InstallResult, inspectAndPlan, install } from '../pipeline/install.js';
-import type { Plan } from '../plan/types.js';
-import { approved, chosenProfile, exitCodeForMode, requireRoot } from './common.js';
-import { computeHelp, endpoint, examples, hostHelp, profileHelp, seconds } from './options.js';
+import { choiceOf } from '../profile/instance.js';
+import { oneLine, plural } from '../text.js';
+import { approved, exitCodeForMode, requireRoot } from './common.js';
+import {
+  computeHelp,
+  endpoint,
+  examples,
+  hostHelp,
+  profileHelp,
+  seconds,
+  unitHelp,
+  unitName,
+} from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface InstallDocument {
@@ -25,6 +37,7 @@ export interface InstallDocument {
 
 interface InstallOptions {
   readonly profile?: string;
+  readonly unit?: string;
   readonly host?: string;
   readonly dryRun?: true;
   readonly yes?: true;
@@ -41,6 +54,7 @@ export function installCommand(run: Run): Command {
   return new Command('install')
     .description('give a service the GPU of the host, and prove it')
     .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
     .option('--host <address>', hostHelp, endpoint)
     .option('-n, --dry-run', 'show what would be changed, change nothing')
     .option('-y, --yes', 'do not ask')
@@ -73,7 +87,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {
-    const profile = await chosenProfile(work, options.profile);
+    const profile = await chooseOne(work, options);
     const dryRun = options.dryRun === true;
     if (!dryRun) requireRoot(context, 'install');
     const request = {
@@ -96,9 +110,12 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
         timeoutMs: options.timeout === undefined ? null : options.timeout * 1000,
         compute: options.compute === true,
         signal: context.signal,
+        asks: options.yes !== true,
         approve: async (plan) => {
           emit({ kind: 'plan', plan });
-          return approved(context, 'install', options.yes === true, `Change this, and restart ${plan.unit}?`);
+          const restarts = plan.changes.some((one) => one.kind === 'restart');
+          const question = `Change this${restarts ? `, and restart ${oneLine(plan.unit)}` : ''}?`;
+          return approved(context, 'install', options.yes === true, question);
         },
       },
       emit,
@@ -129,7 +146,7 @@ function outcomeOf(result: InstallResult): Outcome {
     case 'rolled-back': {
       // The verdict's own next command is for what was installed, and that is gone.
       const { profile, endpoint: host, unit } = result.plan;
-      const next = `sudo vgpu-agent install --profile ${profile} --host ${host}`;
+      const next = `sudo vgpu-agent install ${choiceOf({ name: profile, unit })} --host ${host}`;
       const verdict: Verdict = { ...result.verdict, next };
       return {
         exitCode: ExitCode.rolledBack,

@@ -3,12 +3,14 @@ import { spawn } from 'node:child_process';
 import { Command, InvalidArgumentError } from 'commander';
 import { ExitCode, VgpuError } from '../errors.js';
 import { agentUnit } from '../paths.js';
-import { chosenProfile } from './common.js';
-import { examples, profileHelp } from './options.js';
+import { chooseAll } from '../pipeline/choose.js';
+import { toolEnvironment } from '../run-command.js';
+import { examples, profileHelp, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 interface LogsOptions {
   readonly profile?: string;
+  readonly unit?: string;
   readonly follow?: true;
   readonly lines: string;
   readonly since?: string;
@@ -17,8 +19,9 @@ interface LogsOptions {
 
 export function logsCommand(run: Run): Command {
   return new Command('logs')
-    .description('show the journal of the agent and of the service that it looks after, together')
+    .description('show the journal of the agent and of the services that it looks after, together')
     .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
     .option('-f, --follow', 'go on showing what comes')
     .option('-n, --lines <number>', 'the last so many entries, or all', lines, '100')
     .option('--since <time>', 'entries since then, as journalctl(1) takes it')
@@ -41,7 +44,8 @@ function lines(value: string): string {
 async function logs(options: LogsOptions, context: CommandContext): Promise<Outcome> {
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
-  const { unit } = await chosenProfile(work, options.profile).finally(close);
+  const profiles = await chooseAll(work, options).finally(close);
+  const units = profiles.map((one) => one.unit);
   const args = [
     '--no-pager',
     '--quiet',
@@ -52,15 +56,27 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
     ...(options.explain === true ? ['--catalog'] : []),
     // Ours: of the service, and of the commands, which run outside of it.
     'SYSLOG_IDENTIFIER=vgpu-agent',
-    ...[agentUnit, unit].flatMap((name) => ['+', `_SYSTEMD_UNIT=${name}`, '+', '_PID=1', `UNIT=${name}`]),
+    ...[agentUnit, ...units].flatMap((name) => ['+', `_SYSTEMD_UNIT=${name}`, '+', '_PID=1', `UNIT=${name}`]),
   ];
   const code = await new Promise<number>((resolve, reject) => {
-    const child = spawn('journalctl', args, { stdio: ['ignore', 'inherit', 'inherit'] });
+    const child = spawn('journalctl', args, {
+      env: toolEnvironment(process.env),
+      stdio: ['ignore', 'inherit', 'inherit'],
+    });
     child.on('error', (cause) => reject(cannotRun(cause)));
     child.on('close', (status) => resolve(status ?? 0));
   });
+  if (code !== 0 && !context.isRoot) throw notAllowed();
   if (code !== 0) throw cannotRun(new Error(`journalctl ended with ${code}`));
   return { exitCode: ExitCode.done, document: null, text: () => '' };
+}
+
+function notAllowed(): VgpuError {
+  return new VgpuError('journalctl shows this user nothing of the system journal', {
+    kind: 'refused',
+    operation: 'show the journal',
+    remedy: 'sudo vgpu-agent logs, or become a member of the group systemd-journal',
+  });
 }
 
 function cannotRun(cause: Error): VgpuError {

@@ -31,9 +31,23 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+/** The name of a service, as typed after `--unit`; `.service` may be left out. */
+export function unitName(value: string): string {
+  const name = value.endsWith('.service') ? value : `${value}.service`;
+  if (/^[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\-]+)?\.service$/.test(name) && name.length <= 255) return name;
+  throw new InvalidArgumentError(
+    /@\.service$/.test(name)
+      ? 'It is a template: name an instance of it, such as ollama@1.service.'
+      : 'It must be the name of a systemd service, such as ollama.service or ollama@1.service.',
+  );
+}
+
 /** The help text of `--profile`, the same everywhere. */
 export const profileHelp =
   'what the service needs: the name of a profile (default: the installed one, else ollama)';
+/** The help text of `--unit`. */
+export const unitHelp =
+  'the service itself, where several are installed or it is not the one of a profile: any service will do';
 export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
 
 /** The help text of `--compute`. */

@@ -1,10 +1,10 @@
 /** `vgpu-agent plan`: what install would change, as a diff. Changes nothing, needs no root where it can read. */
 import { Command } from 'commander';
+import type { Plan } from '../contracts/plan.js';
 import { ExitCode } from '../errors.js';
 import { planText } from '../output/plan-text.js';
-import type { Plan } from '../plan/types.js';
-import { chosenProfile } from './common.js';
-import { endpoint, examples, hostHelp, profileHelp } from './options.js';
+import { chooseOne } from '../pipeline/choose.js';
+import { endpoint, examples, hostHelp, profileHelp, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface PlanDocument {
@@ -15,6 +15,7 @@ export interface PlanDocument {
 
 interface PlanOptions {
   readonly profile?: string;
+  readonly unit?: string;
   readonly host?: string;
   readonly restart: boolean;
   readonly force?: true;
@@ -24,6 +25,7 @@ export function planCommand(run: Run): Command {
   return new Command('plan')
     .description('show what install would change, as a diff; change nothing')
     .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
     .option('--host <address>', hostHelp, endpoint)
     .option('--no-restart', 'plan without restarting the service')
     .option('--force', 'plan although a real GPU works here')
@@ -41,7 +43,7 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {
-    const profile = await chosenProfile(work, options.profile);
+    const profile = await chooseOne(work, options);
     const { emit } = context.talk;
     emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
     const facts = await work.inspect(profile, options.host ?? null);

@@ -1,18 +1,18 @@
 /** `vgpu-agent setup`: the wizard. Finds out what it can, asks the rest, and then is `install`. */
 import { Command } from 'commander';
 import type { RestartOutcome } from '../apply/types.js';
-import type { Verdict } from '../confirm/types.js';
+import type { Plan } from '../contracts/plan.js';
+import type { Verdict } from '../contracts/verdict.js';
 import type { Diagnosis } from '../doctor/types.js';
 import { ExitCode, VgpuError } from '../errors.js';
 import { firstFindingText } from '../output/doctor-text.js';
 import { planText } from '../output/plan-text.js';
 import type { Style } from '../output/style.js';
-import { plural, wrap } from '../output/text.js';
 import { verdictText } from '../output/verdict-text.js';
 import { type InstallResult, install } from '../pipeline/install.js';
 import type { DoctorWorkplace, Workplace } from '../pipeline/workplace.js';
-import type { Plan } from '../plan/types.js';
 import { readableProfiles } from '../profile/load.js';
+import { plural, wrap } from '../text.js';
 import { back, beginning, type DialogueEffects, decide } from '../wizard/dialogue.js';
 import { type FindOutEffects, findHosts, findOut, hostCandidates } from '../wizard/find-out.js';
 import { goQuestion, yes } from '../wizard/questions.js';
@@ -121,6 +121,7 @@ async function converse(work: DoctorWorkplace, ask: Ask, context: CommandContext
         rollbackOnFailure: false,
         timeoutMs: null,
         signal,
+        asks: true,
         approve: async (plan) => {
           talk.emit({ kind: 'plan', plan });
           show(() => '');

@@ -2,36 +2,54 @@
 import { ExitCode, VgpuError } from '../errors.js';
 import type { StatusView } from '../output/status-text.js';
 import { modeText } from '../output/verdict-text.js';
+import type { Choice } from '../pipeline/choose.js';
 import { type AgentClient, findAgent } from '../systemd/agent-client.js';
 import { text as textOf } from '../systemd/properties.js';
+import { oneLine } from '../text.js';
 import type { StatusDocument } from './status.js';
 import type { CommandContext, Outcome } from './types.js';
 
 /**
- * The service's own status document; null when it does not run, has not looked yet, or looks after another
- * profile than the one that is asked for.
+ * The service's own status document; null when it does not run, has not looked yet, or does not look after the one
+ * that is asked for.
  */
-export async function serviceStatus(profile: string | undefined): Promise<StatusDocument | null> {
+export async function serviceStatus(choice: Choice): Promise<StatusDocument | null> {
   const agent = await findAgent();
   if (agent === null) return null;
   try {
-    return await documentOf(agent, profile);
+    return await documentOf(agent, choice);
   } finally {
     agent.close();
   }
 }
 
-async function documentOf(agent: AgentClient, profile: string | undefined): Promise<StatusDocument | null> {
+async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDocument | null> {
   const properties = await agent.properties();
-  if (profile !== undefined && textOf(properties, 'Profile') !== profile) return null;
   const document: unknown = JSON.parse(textOf(properties, 'Status', 'null'));
-  return typeof document === 'object' && document !== null && 'command' in document
-    ? (document as StatusDocument)
-    : null;
+  // Of our own root service; one of another version may say it in another way.
+  if (typeof document !== 'object' || document === null || !('consumers' in document)) return null;
+  return chosenOf(document as StatusDocument, choice);
+}
+
+/** The document with only the consumers that were asked for; null: there is none of them. */
+function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDocument | null {
+  if (profile === undefined && unit === undefined) return document;
+  const consumers = document.consumers.filter(
+    (one) =>
+      (profile === undefined || one.profile === profile) && (unit === undefined || one.unit.name === unit),
+  );
+  const [first] = consumers;
+  if (first === undefined) return null;
+  const { drift, verdict } = first;
+  const installed =
+    document.installed === null
+      ? null
+      : { ...document.installed, profile: first.profile, unit: first.unit.name };
+  return { ...document, installed, consumers, unit: first.unit, drift, verdict };
 }
 
 /** Prints a line now and at every signal, until the service goes or a person stops it. */
-export async function watchStatus(context: CommandContext): Promise<Outcome> {
+export async function watchStatus(context: CommandContext, choice: Choice): Promise<Outcome> {
   const agent = await findAgent();
   if (agent === null) {
     throw new VgpuError('the service does not run, so there is nothing to follow', {
@@ -42,7 +60,7 @@ export async function watchStatus(context: CommandContext): Promise<Outcome> {
     });
   }
   const show = async (event: string): Promise<void> => {
-    const document = await documentOf(agent, undefined);
+    const document = await documentOf(agent, choice);
     if (document !== null) context.stream({ event, ...document }, lineOf(event, document));
   };
   try {
@@ -62,16 +80,23 @@ export async function watchStatus(context: CommandContext): Promise<Outcome> {
   return { exitCode: ExitCode.done, document: null, text: () => '' };
 }
 
-function lineOf(event: string, view: StatusView): string {
-  const { verdict, service, host, drift } = view;
-  const said = verdict === null ? 'no verdict yet' : modeText(verdict);
+function lineOf(event: string, { consumers, service, host }: StatusView): string {
+  const said = consumers.map((one) => {
+    const { verdict, drift, unit } = one;
+    const mode = verdict === null ? 'no verdict yet' : modeText(verdict);
+    const changed = drift.map(({ change }) => change).join(', ');
+    const text = listed([mode, verdict?.reason ?? '', changed === '' ? '' : `drift: ${changed}`]);
+    return consumers.length === 1 ? text : `${unit.name}: ${text}`;
+  });
   const parts = [
-    said,
-    verdict?.reason ?? '',
+    ...said,
     service === undefined || service === null ? '' : service.state,
-    drift.length === 0 ? '' : `${drift.length} drifted`,
     host.answer.kind === 'unreachable' ? `host: ${host.answer.message}` : '',
     service?.problem ?? '',
   ];
-  return `${new Date().toISOString()} ${event}: ${parts.filter((part) => part !== '').join('; ')}`;
+  return oneLine(`${new Date().toISOString()} ${event}: ${listed(parts)}`);
+}
+
+function listed(parts: readonly string[]): string {
+  return parts.filter((part) => part !== '').join('; ');
 }

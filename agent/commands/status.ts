@@ -1,11 +1,14 @@
 /** `vgpu-agent status`: what is installed, what has drifted, and where the service runs now. Waits for nothing. */
 import { Command } from 'commander';
-import type { Verdict } from '../confirm/types.js';
-import { ExitCode } from '../errors.js';
+import type { Verdict } from '../contracts/verdict.js';
+import { ExitCode, VgpuError } from '../errors.js';
 import { type StatusView, statusText } from '../output/status-text.js';
-import { statusView } from '../pipeline/status-view.js';
-import { chosenProfile, exitCodeForMode } from './common.js';
-import { examples, profileHelp } from './options.js';
+import { chooseAll } from '../pipeline/choose.js';
+import { allInOne, statusView } from '../pipeline/status-view.js';
+import type { Workplace } from '../pipeline/workplace.js';
+import type { Profile } from '../profile/types.js';
+import { exitCodeForMode } from './common.js';
+import { examples, profileHelp, unitHelp, unitName } from './options.js';
 import { serviceStatus, watchStatus } from './status-service.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
@@ -19,6 +22,7 @@ const verdictTimeoutMs = 2_000;
 
 interface StatusOptions {
   readonly profile?: string;
+  readonly unit?: string;
   readonly watch?: true;
   readonly fresh?: true;
 }
@@ -27,6 +31,7 @@ export function statusCommand(run: Run): Command {
   return new Command('status')
     .description('what is installed, what has drifted from it, and where the service runs now')
     .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
     .option('-w, --watch', 'a line now and whenever the service tells of something')
     .option('--fresh', 'look at the machine, even where the service runs and knows')
     .addHelpText(
@@ -43,8 +48,8 @@ export function statusCommand(run: Run): Command {
 }
 
 async function status(options: StatusOptions, context: CommandContext): Promise<Outcome> {
-  if (options.watch === true) return watchStatus(context);
-  const known = options.fresh === true ? null : await serviceStatus(options.profile);
+  if (options.watch === true) return watchStatus(context, options);
+  const known = options.fresh === true ? null : await serviceStatus(options);
   if (known !== null) {
     return {
       exitCode: exitCodeOf(known),
@@ -55,23 +60,12 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {
-    const profile = await chosenProfile(work, options.profile);
-    const { emit } = context.talk;
-    emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
-    const facts = await work.inspect(profile, null, { quick: true });
-    emit({ kind: 'facts', facts });
-    const { manifest } = facts;
-    let verdict: Verdict | null = null;
-    // Other users' maps and the journal are closed to anybody else: a verdict without them would mislead.
-    if (manifest !== null && context.isRoot) {
-      const request = { profile, facts, mark: null, timeoutMs: verdictTimeoutMs, signal: context.signal };
-      verdict = await work.confirm(request, emit);
-    }
-    const plan =
-      manifest === null
-        ? null
-        : work.planInstall(profile, facts, { endpoint: manifest.endpoint, force: true, restart: false });
-    const view = statusView(facts, plan, verdict);
+    const [first, ...others] = await chooseAll(work, options);
+    if (first === undefined)
+      throw new VgpuError('no consumer to look at', { kind: 'internal', operation: 'status' });
+    const views: [StatusView, ...StatusView[]] = [await look(work, first, context)];
+    for (const profile of others) views.push(await look(work, profile, context));
+    const view = allInOne(views);
     const document: StatusDocument = { schema: 1, command: 'status', ...view };
     return { exitCode: exitCodeOf(view), document, text: (style) => statusText(view, style) };
   } finally {
@@ -79,7 +73,31 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
   }
 }
 
+async function look(work: Workplace, profile: Profile, context: CommandContext): Promise<StatusView> {
+  const { emit } = context.talk;
+  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+  const facts = await work.inspect(profile, null, { quick: true });
+  emit({ kind: 'facts', facts });
+  const { manifest } = facts;
+  let verdict: Verdict | null = null;
+  // Other users' maps and the journal are closed to anybody else: a verdict without them would mislead.
+  if (manifest !== null && context.isRoot) {
+    const request = { profile, facts, mark: null, timeoutMs: verdictTimeoutMs, signal: context.signal };
+    verdict = await work.confirm(request, emit);
+  }
+  const plan =
+    manifest === null
+      ? null
+      : work.planInstall(profile, facts, { endpoint: manifest.endpoint, force: true, restart: false });
+  return statusView(profile, facts, plan, verdict);
+}
+
+/** Of several consumers the one that is worst off decides. */
 function exitCodeOf(view: StatusView): ExitCode {
   if (view.installed === null) return ExitCode.done;
-  return view.verdict === null ? ExitCode.undetermined : exitCodeForMode(view.verdict.mode);
+  const codes = view.consumers.map(({ verdict }) =>
+    verdict === null ? ExitCode.undetermined : exitCodeForMode(verdict.mode),
+  );
+  const worst = [ExitCode.cpu, ExitCode.degraded, ExitCode.undetermined].find((code) => codes.includes(code));
+  return worst ?? ExitCode.done;
 }

@@ -1,13 +1,16 @@
 /** `vgpu-agent uninstall`: everything as it was before install. */
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import type { RestartOutcome } from '../apply/types.js';
-import { ExitCode } from '../errors.js';
-import { nothingToDo, planText } from '../output/plan-text.js';
-import { plural } from '../output/text.js';
+import type { Plan } from '../contracts/plan.js';
+import { ExitCode, VgpuError } from '../errors.js';
+import { planText } from '../output/plan-text.js';
+import { chooseAll, chooseOne } from '../pipeline/choose.js';
 import { planUninstall, uninstall } from '../pipeline/uninstall.js';
-import type { Plan } from '../plan/types.js';
-import { approved, chosenProfile, requireRoot } from './common.js';
-import { examples, profileHelp } from './options.js';
+import type { ReadyPlan, Workplace } from '../pipeline/workplace.js';
+import type { Profile } from '../profile/types.js';
+import { oneLine, plural } from '../text.js';
+import { approved, requireRoot } from './common.js';
+import { examples, profileHelp, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface UninstallDocument {
@@ -21,6 +24,8 @@ export interface UninstallDocument {
 
 interface UninstallOptions {
   readonly profile?: string;
+  readonly unit?: string;
+  readonly all?: true;
   readonly dryRun?: true;
   readonly yes?: true;
   readonly restart: boolean;
@@ -30,6 +35,8 @@ export function uninstallCommand(run: Run): Command {
   return new Command('uninstall')
     .description('take everything back: what stood there before install comes back, byte for byte')
     .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
+    .addOption(new Option('--all', 'every service that has the GPU').conflicts(['profile', 'unit']))
     .option('-n, --dry-run', 'show what would be changed, change nothing')
     .option('-y, --yes', 'do not ask')
     .option('--no-restart', 'do not restart the service')
@@ -37,7 +44,8 @@ export function uninstallCommand(run: Run): Command {
       'after',
       examples(
         ['sudo vgpu-agent uninstall', 'shows what goes and what comes back, and asks'],
-        ['sudo vgpu-agent uninstall --yes', 'in a script'],
+        ['sudo vgpu-agent uninstall --unit ollama@1', 'only this one; the others keep the GPU'],
+        ['sudo vgpu-agent uninstall --all --yes', 'in a script'],
       ),
     )
     .action((options: UninstallOptions) =>
@@ -49,53 +57,89 @@ async function uninstallOutcome(options: UninstallOptions, context: CommandConte
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {
-    const profile = await chosenProfile(work, options.profile);
-    const { emit } = context.talk;
-    const { restart } = options;
-    if (options.dryRun === true) {
-      const plan = await planUninstall(work, { profile, restart }, emit);
-      return {
-        exitCode: ExitCode.done,
-        document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }),
-        text: (style) => planText(plan, style),
-      };
+    if (options.dryRun !== true) requireRoot(context, 'uninstall');
+    if (options.all !== true) return await takeAway(work, await chooseOne(work, options), options, context);
+    const profiles = await chooseAll(work, {});
+    const outcomes: Outcome[] = [];
+    for (const profile of profiles) {
+      const outcome = await takeAway(work, profile, options, context);
+      outcomes.push(outcome);
+      if (outcome.exitCode !== ExitCode.done) break;
     }
-    requireRoot(context, 'uninstall');
-    const result = await uninstall(
-      work,
-      {
-        profile,
-        restart,
-        signal: context.signal,
-        approve: async (plan) => {
-          emit({ kind: 'plan', plan });
-          const question = `Take this back${restart ? `, and restart ${plan.unit}` : ''}?`;
-          return approved(context, 'uninstall', options.yes === true, question);
-        },
-      },
-      emit,
-    );
-    if (result.kind === 'declined') {
-      return {
-        exitCode: ExitCode.interrupted,
-        document: documentOf('declined', result.plan, 0, { kind: 'not-planned' }),
-        text: () => 'nothing was changed',
-      };
-    }
-    const { plan, applied } = result;
-    return {
-      exitCode: ExitCode.done,
-      document: documentOf('done', plan, applied.changes, applied.restart),
-      text: () =>
-        plan.changes.length === 0
-          ? nothingToDo
-          : `uninstalled (${plural(applied.changes, 'change')}); ${
-              plan.warnings.length === 0 ? '' : 'but for what the warnings name, '
-            }everything is as it was before install`,
-    };
+    return inOne(outcomes);
   } finally {
     close();
   }
+}
+
+/** The last document tells how it is now; those of the others come with it. */
+function inOne(outcomes: readonly Outcome[]): Outcome {
+  const last = outcomes.at(-1);
+  if (last === undefined)
+    throw new VgpuError('nothing to take away', { kind: 'internal', operation: 'uninstall' });
+  const before = outcomes.slice(0, -1).map((one) => one.document);
+  return {
+    exitCode: last.exitCode,
+    document: before.length === 0 ? last.document : { ...last.document, before },
+    text: (style) => outcomes.map((one) => one.text(style)).join('\n'),
+  };
+}
+
+async function takeAway(
+  work: Workplace,
+  profile: Profile,
+  options: UninstallOptions,
+  context: CommandContext,
+): Promise<Outcome> {
+  const { emit } = context.talk;
+  const { restart } = options;
+  if (options.dryRun === true) {
+    const plan = await planUninstall(work, { profile, restart }, emit);
+    return {
+      exitCode: ExitCode.done,
+      document: documentOf('dry-run', plan, 0, { kind: 'not-planned' }),
+      text: (style) => planText(plan, style),
+    };
+  }
+  const result = await uninstall(
+    work,
+    {
+      profile,
+      restart,
+      signal: context.signal,
+      asks: options.yes !== true,
+      approve: async (plan) => {
+        emit({ kind: 'plan', plan });
+        const restarts = plan.changes.some((one) => one.kind === 'restart');
+        const question = `Take this back${restarts ? `, and restart ${oneLine(plan.unit)}` : ''}?`;
+        return approved(context, 'uninstall', options.yes === true, question);
+      },
+    },
+    emit,
+  );
+  if (result.kind === 'declined') {
+    return {
+      exitCode: ExitCode.interrupted,
+      document: documentOf('declined', result.plan, 0, { kind: 'not-planned' }),
+      text: () => 'nothing was changed',
+    };
+  }
+  const { plan, applied } = result;
+  return {
+    exitCode: ExitCode.done,
+    document: documentOf('done', plan, applied.changes, applied.restart),
+    text: (style) =>
+      plan.changes.length === 0
+        ? planText(plan, style)
+        : `uninstalled (${plural(applied.changes, 'change')}); ${whatIsLeft(plan)}`,
+  };
+}
+
+function whatIsLeft({ consumers, unit, warnings }: ReadyPlan): string {
+  const but = warnings.length === 0 ? '' : 'but for what the warnings name, ';
+  if (consumers.length === 0) return `${but}everything is as it was before install`;
+  const others = consumers.map((one) => one.unit).join(' and ');
+  return `${but}${unit} is as it was before install; ${others} ${consumers.length === 1 ? 'keeps' : 'keep'} the GPU`;
 }
 
 function documentOf(

@@ -3,11 +3,12 @@
  * a killed `doctor --trace` left with the tracer.
  */
 import { Command } from 'commander';
-import type { Verdict } from '../confirm/types.js';
+import type { Verdict } from '../contracts/verdict.js';
 import { verdictText } from '../output/verdict-text.js';
+import { type Choice, chooseOne } from '../pipeline/choose.js';
 import { takeBackTrace } from '../pipeline/trace.js';
-import { chosenProfile, exitCodeForMode, requireRoot } from './common.js';
-import { computeHelp, examples, profileHelp, seconds } from './options.js';
+import { exitCodeForMode, requireRoot } from './common.js';
+import { computeHelp, examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
 export interface VerifyDocument {
@@ -18,6 +19,7 @@ export interface VerifyDocument {
 
 interface VerifyOptions {
   readonly profile?: string;
+  readonly unit?: string;
   readonly timeout?: number;
   readonly compute?: true;
 }
@@ -26,6 +28,7 @@ export function verifyCommand(run: Run): Command {
   return new Command('verify')
     .description("is the service on the GPU? From this start's evidence, and a probe run as the service")
     .option('-p, --profile <name>', profileHelp)
+    .option('-u, --unit <service>', unitHelp, unitName)
     .option('--timeout <seconds>', 'wait at most so long (default: from the profile)', seconds)
     .option('--compute', computeHelp)
     .addHelpText(
@@ -43,7 +46,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {
-    const profile = await chosenProfile(work, options.profile);
+    const profile = await chooseOne(work, options);
     requireRoot(context, 'verify');
     const { emit } = context.talk;
     await takeBackTrace(work, emit);
@@ -58,7 +61,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     );
     // Where nothing of ours is, looking for the fault of ours leads nowhere.
     const bare = facts.manifest === null && judged.mode !== 'gpu' && facts.unit.kind === 'loaded';
-    const verdict = bare ? { ...judged, next: installHint(options.profile) } : judged;
+    const verdict = bare ? { ...judged, next: installHint(options) } : judged;
     emit({ kind: 'verdict', verdict });
     await work.journal.write({ kind: 'verdict', verdict });
     const document: VerifyDocument = { schema: 1, command: 'verify', verdict };
@@ -72,6 +75,10 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
   }
 }
 
-function installHint(profile: string | undefined): string {
-  return profile === undefined ? 'sudo vgpu-agent install' : `sudo vgpu-agent install --profile ${profile}`;
+function installHint({ profile, unit }: Choice): string {
+  const which = [
+    ...(profile === undefined ? [] : ['--profile', profile]),
+    ...(unit === undefined ? [] : ['--unit', unit]),
+  ];
+  return ['sudo vgpu-agent install', ...which].join(' ');
 }

@@ -4,8 +4,8 @@ import path from 'node:path';
 import { Command } from 'commander';
 import { agentVersion } from '../agent-version.js';
 import { ExitCode, errnoOf, VgpuError } from '../errors.js';
-import { oneLine } from '../output/text.js';
 import { storeCurrent } from '../paths.js';
+import { oneLine } from '../text.js';
 import { examples } from './options.js';
 import type { Outcome, Run } from './types.js';
 

@@ -1,14 +1,20 @@
 /** What a person is told: one sentence, and the exact next command. */
+
+import type { Device, Mode, Reason } from '../contracts/verdict.js';
+import { choiceOf, titleOf } from '../profile/instance.js';
+import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
-import type { Mode, Reason } from './types.js';
 
 interface Case {
-  readonly profile: string;
+  /** `--profile NAME` or `--unit NAME`. */
+  readonly choice: string;
   readonly unit: string;
   readonly user: string;
   readonly endpoint: string;
   readonly invocationId: string | null;
   readonly masked: boolean;
+  /** The environment file that sets the variable which hides the GPU. */
+  readonly file: string | null;
 }
 
 interface Advice {
@@ -21,10 +27,13 @@ interface Advice {
   readonly next: (about: Case) => string;
 }
 
-const verify = ({ profile }: Case): string => `sudo vgpu-agent verify --profile ${profile}`;
+const verify = ({ choice }: Case): string => `sudo vgpu-agent verify ${choice}`;
 const restart = (about: Case): string => `sudo systemctl restart ${about.unit} && ${verify(about)}`;
-const install = ({ profile }: Case): string => `sudo vgpu-agent install --profile ${profile}`;
+const install = ({ choice }: Case): string => `sudo vgpu-agent install ${choice}`;
 const edit = (about: Case): string => `sudo systemctl edit ${about.unit} && ${restart(about)}`;
+/** Where the variable is set, which a drop-in cannot take back. */
+const editVariable = (about: Case): string =>
+  about.file === null ? edit(about) : `sudoedit ${about.file} && ${restart(about)}`;
 const probe = ({ user }: Case): string =>
   `sudo -u ${user === '' ? 'root' : user} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
 const allLogs = ({ unit }: Case): string => `sudo journalctl --unit=${unit} --lines=100`;
@@ -32,7 +41,7 @@ const logs = (about: Case): string =>
   about.invocationId === null
     ? allLogs(about)
     : `sudo journalctl _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
-const plan = ({ profile }: Case): string => `sudo vgpu-agent plan --profile ${profile}`;
+const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
 const askHost = ({ endpoint }: Case): string =>
   `sudo env VGPU_HOST=${endpoint} VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
 
@@ -58,9 +67,13 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'devices-hidden-by-environment': {
     why: 'has its GPUs hidden by an environment variable',
     mend: 'take it out',
-    next: edit,
+    next: editVariable,
   },
-  'library-forced-to-cpu': { why: 'is told by a variable to use the CPU', mend: 'take it out', next: edit },
+  'library-forced-to-cpu': {
+    why: 'is told by a variable to use the CPU',
+    mend: 'take it out',
+    next: editVariable,
+  },
   'no-discovery-line': { why: 'did not say which device it uses', next: logs },
   'unsupported-log-version': {
     why: 'is of a version that does not say which device it uses',
@@ -102,6 +115,25 @@ const advices: Readonly<Record<Reason, Advice>> = {
     mend: 'see --gpu-layers',
     next: edit,
   },
+  'model-on-cpu': {
+    why: 'found the GPU when it started, but has a model on the CPU now',
+    mend: 'it stays there until it is unloaded',
+    next: restart,
+  },
+  'no-session': {
+    why: 'has no session at the host now',
+    mend: 'give it something to do and ask again',
+    next: verify,
+  },
+  'no-work-yet': {
+    why: 'has opened the GPU and launched nothing on it so far',
+    mend: 'give it something to do and ask again',
+    next: verify,
+  },
+  'context-create-failed': {
+    why: 'found the GPU and could not create a context on it',
+    next: probe,
+  },
   'compute-failed': {
     why: 'has a GPU on which our own kernels did not run and compute right',
     next: (about) => `${probe(about)} --compute`,
@@ -117,24 +149,25 @@ const modeWords: Readonly<Record<Mode, string>> = {
 
 /** One sentence and the next command (null when there is nothing to do). */
 export function adviceOn(
-  { profile, unit, endpoint, invocationId, log, probe }: Observation,
+  { profile, unit, endpoint, invocationId, probe }: Observation,
   conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
+  devices: readonly Device[],
 ): { readonly summary: string; readonly next: string | null } {
   const { mode, reason, detail } = conclusion;
+  const title = titleOf(profile);
   const about: Case = {
-    profile: profile.name,
+    choice: choiceOf(profile),
     unit: profile.unit,
     user: unit.kind === 'loaded' ? unit.user : '',
     endpoint,
     invocationId,
     masked: unit.kind === 'masked',
+    file: overrideTrouble({ profile, unit })?.file ?? null,
   };
   if (mode === 'gpu') {
-    const names = log.devices.map(({ name, compute }) =>
-      compute === '' ? name : `${name}, compute ${compute}`,
-    );
+    const names = devices.map(({ name, compute }) => (compute === '' ? name : `${name}, compute ${compute}`));
     const simulated =
-      log.devices.some(({ name }) => name.endsWith(' (simulated)')) ||
+      devices.some(({ name }) => name.endsWith(' (simulated)')) ||
       (probe?.kind === 'answered' && probe.report.simulated);
     const warning = simulated ? ' This GPU is simulated: no GPU stands behind it.' : '';
     const computed =
@@ -142,18 +175,18 @@ export function adviceOn(
         ? ' Our own kernels compute right on it.'
         : '';
     return {
-      summary: `${profile.name} ${modeWords.gpu}: ${names.join('; ')}.${computed}${warning}`,
+      summary: `${title} ${modeWords.gpu}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}`,
       next: null,
     };
   }
   if (reason === null) {
-    return { summary: `${profile.name} ${modeWords[mode]}, and nothing says why.`, next: probeOrLogs(about) };
+    return { summary: `${title} ${modeWords[mode]}, and nothing says why.`, next: probeOrLogs(about) };
   }
   const advice = advices[reason];
   const particulars = detail === null ? '' : ` (${detail})`;
   const mend = advice.mend === undefined ? '' : `; ${advice.mend}`;
   const what = advice.alone === true ? '' : `${modeWords[mode]}: it `;
-  return { summary: `${profile.name} ${what}${advice.why}${particulars}${mend}.`, next: advice.next(about) };
+  return { summary: `${title} ${what}${advice.why}${particulars}${mend}.`, next: advice.next(about) };
 }
 
 function probeOrLogs(about: Case): string {

@@ -1,11 +1,16 @@
 /**
  * Evidence to verdict. Pure: what it is not told it does not know.
  *
- * GPU is said only if this start's log says so with a real compute capability,
- * *and* our shim was seen where the work is done (maps of the right processes) or
- * answered in the unit's environment (probe), *and* nothing of that speaks
- * against it. Everything else is named for what it is.
+ * What is newest decides. Where the consumer works now (the host's sessions of its processes, what it says that it
+ * has loaded) comes before where the last model went (its log), and that before what it found when it started.
+ *
+ * GPU is said if the host has run kernels for this start's processes; or if this start's log found a GPU with a
+ * real compute capability *and* our shim was seen where the work is done (maps of the right processes, where
+ * LD_PRELOAD did not put it) or answered in the unit's environment (probe), *and* nothing speaks against it.
+ * Everything else is named for what it is.
  */
+
+import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
 import { adviceOn } from './advice.js';
 import {
   type Diagnosis,
@@ -19,9 +24,9 @@ import {
 } from './diagnosis.js';
 import { evidenceOf } from './evidence.js';
 import { simulatedSuffix } from './log/findings.js';
-import { mappedBy, processesThatCount } from './maps.js';
+import { isPreloaded, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
-import type { Device, Mode, Reason, Verdict } from './types.js';
+import { type Present, presentOf, turnedAwayText } from './present.js';
 
 interface Conclusion {
   readonly mode: Mode;
@@ -33,16 +38,16 @@ interface Conclusion {
 export function combine(observation: Observation): Verdict {
   const { profile, log, probe } = observation;
   const conclusion = conclude(observation);
-  const devices = conclusion.mode === 'undetermined' ? [] : log.devices;
+  const devices = conclusion.mode === 'undetermined' ? [] : devicesOf(observation, conclusion);
   const probeSimulated =
     probe?.kind === 'answered' && (probe.report.simulated || probe.report.devices.some(isSimulated));
-  const { summary, next } = adviceOn(observation, conclusion);
+  const { summary, next } = adviceOn(observation, conclusion, devices);
   return {
     mode: conclusion.mode,
     // Said of a GPU only: where none is claimed there is nothing to take for a real one.
     simulated:
       (conclusion.mode === 'gpu' || conclusion.mode === 'degraded') &&
-      (log.devices.some(isSimulated) || probeSimulated),
+      (devices.some(isSimulated) || probeSimulated),
     devices,
     reason: conclusion.reason,
     evidence: evidenceOf(observation),
@@ -55,6 +60,12 @@ export function combine(observation: Observation): Verdict {
   };
 }
 
+/** As its log names them; of a consumer that names none, on the GPU, those that our probe finds in its place. */
+function devicesOf({ log, probe }: Observation, { mode }: Conclusion): readonly Device[] {
+  if (log.devices.length > 0 || mode !== 'gpu' || probe?.kind !== 'answered') return log.devices;
+  return probe.report.devices.map(({ name, compute, pci }) => ({ library: 'cuda', compute, name, pci }));
+}
+
 function isSimulated({ name }: Pick<Device, 'name'>): boolean {
   return name.endsWith(simulatedSuffix);
 }
@@ -64,16 +75,59 @@ function conclude(observation: Observation): Conclusion {
   if (end === 'unit-failed' || end === 'unit-restarting') {
     return { mode: 'undetermined', reason: end, detail: unitState(observation) };
   }
+  const now = presentOf(observation);
+  // What it was at its start it still is: a consumer that found no GPU does not look again.
+  if (log.mode === 'cpu') return { mode: 'cpu', ...explainCpu(observation) };
+  if (now.kind === 'contradicted') {
+    return { mode: now.mode, ...(hostTrouble(observation) ?? { reason: now.reason, detail: now.detail }) };
+  }
   switch (log.mode) {
     case 'gpu':
-      return concludeGpu(observation);
-    case 'cpu':
-      return { mode: 'cpu', ...explainCpu(observation) };
+      return concludeGpu(observation, now);
     case 'degraded':
+      // The last model went to the CPU and is gone: what is loaded now is all on the GPU, by the host's word too.
+      if (isContradictedByLoad(log) && now.kind === 'works' && now.loaded)
+        return concludeGpu(observation, now);
       return concludeDegraded(observation);
     case 'undetermined':
+      if (now.kind === 'works') return concludeGpu(observation, now);
+      if (now.kind === 'waits') return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
+      if (observation.profile.log.devices.length === 0) return concludeWordless(observation);
       return { mode: 'undetermined', ...explainSilence(observation) };
   }
+}
+
+/** Its log is not read, and the host has run nothing for it: what keeps it from the GPU, if anything does. */
+function concludeWordless(observation: Observation): Conclusion {
+  const transport = transportTrouble(observation);
+  if (transport !== null) return { mode: 'cpu', ...transport };
+  const override = overrideTrouble(observation);
+  if (override !== null) return { mode: 'cpu', reason: override.reason, detail: override.detail };
+  const trouble = mapsTrouble(observation) ?? probeTrouble(observation.probe);
+  if (trouble !== null) return degraded(trouble);
+  const { sessions } = observation.present;
+  const detail = sessions.kind === 'unknown' ? `the host does not tell: ${sessions.message}` : null;
+  return { mode: 'undetermined', reason: 'no-session', detail };
+}
+
+/** Is a model on the CPU all that its log has against the GPU? */
+function isContradictedByLoad({ load, devices, reason }: Observation['log']): boolean {
+  return (
+    load !== null && devices.length > 0 && (reason === 'model-on-cpu' || reason === 'layers-not-offloaded')
+  );
+}
+
+/** Has the host as many sessions as it allows? Then a probe finds no place beside those that are there. */
+function isFull({ present }: Observation): boolean {
+  return present.sessions.kind === 'told' && present.sessions.turnedAway?.status === 'busy';
+}
+
+/** Why the host did not serve one of its processes; null: nothing is known of that. */
+function hostTrouble(observation: Observation): Diagnosis | null {
+  const { sessions } = observation.present;
+  if (sessions.kind === 'told' && sessions.turnedAway !== null)
+    return { reason: 'host-refused', detail: turnedAwayText(sessions.turnedAway) };
+  return transportTrouble(observation);
 }
 
 function unitState({ unit, restarts }: Observation): string {
@@ -85,23 +139,28 @@ function unitState({ unit, restarts }: Observation): string {
 const degraded = (diagnosis: Diagnosis): Conclusion => ({ mode: 'degraded', ...diagnosis });
 
 /** The log says GPU. Is it ours, and does it stand? */
-function concludeGpu(observation: Observation): Conclusion {
+function concludeGpu(observation: Observation, now: Present): Conclusion {
   const { profile, probe, readiness } = observation;
-  const counted = processesThatCount(observation).map(({ facts }) => mappedBy(facts));
+  const counted = processesThatCount(observation)
+    .filter(({ facts }) => !isPreloaded(facts))
+    .map(({ facts }) => mappedBy(facts));
   const mapsTroubled = mapsTrouble(observation);
   if (mapsTroubled?.reason === 'foreign-library-loaded') return degraded(mapsTroubled);
-  const seen = counted.includes('shim');
+  const works = now.kind === 'works';
+  const seen = works || counted.includes('shim');
   // A process that lacks our variables, but has our shim by the system's links, is as it should be.
   if (mapsTroubled !== null && !seen) return degraded(mapsTroubled);
   const probed = probeTrouble(probe);
-  if (probed !== null) {
-    const trouble = transportTrouble(observation) ?? probed;
+  const trouble = probed === null ? null : (transportTrouble(observation) ?? probed);
+  // A host that is full serves those it has. Only a refusal is explained by that: it may have been full hours ago.
+  const noPlace = works && isFull(observation) && trouble?.reason === 'host-refused';
+  if (trouble !== null && !noPlace) {
     // The consumer found a GPU, but what it needs is not there now: the reason is what the probe met.
     return degraded(
       trouble.reason === 'no-device' ? { reason: 'probe-disagrees', detail: trouble.detail } : trouble,
     );
   }
-  const other = otherDevice(observation);
+  const other = probed === null ? otherDevice(observation) : null;
   if (other !== null) return degraded(other);
   const answered = probe?.kind === 'answered';
   const logAlone = profile.evidence.mapsOf === 'none' && !profile.evidence.probe;
@@ -133,6 +192,8 @@ function concludeDegraded(observation: Observation): Conclusion {
   const { log } = observation;
   const foreign = mapsTrouble(observation);
   if (foreign?.reason === 'foreign-library-loaded') return degraded(foreign);
+  const host = isContradictedByLoad(log) ? hostTrouble(observation) : null;
+  if (host !== null) return degraded(host);
   return degraded({ reason: log.reason ?? log.hint ?? 'probe-crashed', detail: null });
 }
 

@@ -3,14 +3,19 @@
  * what it runs, then says so. Looks only through the effects handed in, changes
  * nothing.
  */
+
+import type { ProbeResult } from '../contracts/probe.js';
+import type { Verdict } from '../contracts/verdict.js';
 import { VgpuError } from '../errors.js';
+import { choiceOf } from '../profile/instance.js';
 import { combine } from './combine.js';
 import { journalBypass } from './diagnosis.js';
 import type { ConfirmEffects, ConfirmOptions } from './effects.js';
 import type { End, Observation } from './observation.js';
+import { type PresentSeen, presentOf } from './present.js';
 import { probeResult } from './probe-result.js';
-import type { ProbeResult, Verdict } from './types.js';
 import { watchLog } from './watch-log.js';
+import { lookAtPresent } from './watch-present.js';
 import { watchProcesses } from './watch-processes.js';
 import { watchReadiness } from './watch-readiness.js';
 import { watchUnit } from './watch-unit.js';
@@ -25,6 +30,12 @@ const turnMs = 10;
 /** Pause before the journal is read again of a consumer that is ready and has said nothing; doubled each time. */
 const catchUpMs = 100;
 const tellEveryMs = 1_000;
+/** How often, and after which pauses, a contradiction is looked at again: a model may just be on its way. */
+const lookAgain = 2;
+const lookAgainMs = 700;
+
+/** Pause between two questions to the host while a consumer says nothing of its device. */
+const askPresentEveryMs = 1_000;
 
 /** Milliseconds that the profile grants a start on this machine. */
 export function confirmLimitMs({ profile, timeoutMs, libraryDirectories }: ConfirmOptions): number {
@@ -61,6 +72,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     processes.forget();
     readiness.forget();
     catchUp = { at: 0, pauseMs: catchUpMs };
+    present = { ...present, nextAt: 0, works: false };
   };
   let catchUp = { at: 0, pauseMs: catchUpMs };
   /** Who answers requests has said what it has to say: the journal has it, though it has not told us yet. */
@@ -97,6 +109,24 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
   // Awaited at the end; until then a failure must not count as unhandled.
   watches.catch(() => {});
 
+  /** A consumer whose log names no device may be at work all the same: the host knows. */
+  const wordless = profile.log.devices.length === 0;
+  let present: { readonly nextAt: number; readonly works: boolean; readonly asking: Promise<void> | null } = {
+    nextAt: 0,
+    works: false,
+    asking: null,
+  };
+  const askPresent = (now: number): void => {
+    const mute = wordless || (readiness.answeredAt() !== null && log.state() === 'undecided');
+    if (!mute || present.works || present.asking !== null || now < present.nextAt) return;
+    const question = { profile, unit: unit.unit(), address: log.findings().address };
+    const asking = lookAtPresent(question, effects, signal).then((seen) => {
+      const known = { profile, log: log.findings(), readiness: readiness.seen(), present: seen };
+      const works = presentOf(known).kind === 'works';
+      present = { nextAt: clock.now() + askPresentEveryMs, works, asking: null };
+    });
+    present = { ...present, asking };
+  };
   const silent = (): boolean => {
     const answered = readiness.answeredAt();
     // What goes past the journal will not come.
@@ -105,7 +135,9 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
   };
   /** Is what the log says complete? */
   const logOver = (): boolean => {
-    if (log.state() === 'decided') return true;
+    if (log.state() === 'decided' || present.works) return true;
+    // After a restart it is given time to begin its work; one that has been running is judged as it is.
+    if (wordless) return options.cursor === null;
     const announced = log.announcedAt();
     if (announced === null) return silent();
     return readiness.answeredAt() !== null || clock.now() - announced >= settleMs;
@@ -138,6 +170,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       stopIfAsked(options);
       const now = clock.now();
       catchUpWhenReady(now);
+      askPresent(now);
       const trouble = unit.trouble();
       if (trouble !== null) end = trouble === 'failed' ? 'unit-failed' : 'unit-restarting';
       else if (settled()) {
@@ -158,7 +191,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     if (!probeOver) probe = { kind: 'timed-out', milliseconds: clock.now() - start };
     const host = await askHost(effects, probe, log.findings().mode, signal);
     stopIfAsked(options);
-    return {
+    const seen = {
       profile,
       unit: (end === 'unit-restarting' ? unit.lastFailure() : null) ?? unit.unit(),
       invocationId: unit.invocationId(),
@@ -177,10 +210,14 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       host,
       endpoint: options.endpoint,
     };
+    const last = await settledPresent(seen, effects, signal);
+    stopIfAsked(options);
+    return { ...seen, present: last };
   } finally {
     closing.abort();
     processes.stop();
     await watches;
+    await present.asking;
   }
 
   function waitingFor(): string {
@@ -190,6 +227,26 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       ? `${profile.name} to answer requests`
       : `${profile.name} to settle`;
   }
+}
+
+const nothingSeen: PresentSeen = { loaded: { kind: 'unasked' }, sessions: { kind: 'unasked' } };
+
+/** What is true now, looked at last. What contradicts the rest is looked at again before it is believed. */
+async function settledPresent(
+  seen: Omit<Observation, 'present'>,
+  effects: ConfirmEffects,
+  signal: AbortSignal,
+): Promise<PresentSeen> {
+  const { profile, unit, log, end } = seen;
+  if (end === 'unit-failed' || end === 'unit-restarting') return nothingSeen;
+  const question = { profile, unit, address: log.address };
+  let present = await lookAtPresent(question, effects, signal);
+  for (let again = 0; again < lookAgain && !signal.aborted; again += 1) {
+    if (presentOf({ ...seen, present }).kind !== 'contradicted') break;
+    await effects.clock.sleep(lookAgainMs, signal);
+    present = await lookAtPresent(question, effects, signal);
+  }
+  return present;
 }
 
 async function runProbe(effects: ConfirmEffects, signal: AbortSignal): Promise<ProbeResult> {
@@ -222,6 +279,6 @@ function stopIfAsked({ signal, profile }: ConfirmOptions): void {
     kind: 'interrupted',
     operation: 'confirm',
     path: profile.unit,
-    remedy: `vgpu-agent verify --profile ${profile.name} asks again`,
+    remedy: `vgpu-agent verify ${choiceOf(profile)} asks again`,
   });
 }

@@ -1,10 +1,13 @@
 /** Why a GPU is not there, from the probe, the host and the unit. Pure. */
-import type { UnitFacts } from '../machine/types.js';
-import { storeRoot } from '../paths.js';
+
+import type { ProbeResult } from '../contracts/probe.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import type { Reason } from '../contracts/verdict.js';
+import { storeCurrent, storeRoot } from '../paths.js';
+import { blockedTransport } from '../plan/sandbox.js';
+import { effectiveEnvironment, hostOfUnit } from '../plan/unit-environment.js';
 import { isInStore, isLibcuda, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
-import { blockedTransport } from './sandbox.js';
-import type { ProbeResult, Reason } from './types.js';
 
 export interface Diagnosis {
   readonly reason: Reason;
@@ -54,8 +57,8 @@ export function transportTrouble({ probe, host, unit, endpoint }: Observation): 
 
 /** A unit may name a host of its own: then that address is the one that matters. */
 function saidOf(noHost: string | null, unit: UnitFacts, endpoint: string): string | null {
-  const own = unit.kind === 'loaded' ? unit.environment['VGPU_HOST'] : undefined;
-  if (noHost === null || own === undefined || own === endpoint) return noHost;
+  const own = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
+  if (noHost === null || own === endpoint) return noHost;
   return `the unit sets VGPU_HOST=${own}: ${noHost}`;
 }
 
@@ -73,6 +76,9 @@ function mayLackHost(probe: Extract<ProbeResult, { kind: 'answered' }>): boolean
     /^no answer within/.test(error.message)
   );
 }
+
+/** Where the probe makes a context (shim-src/probe/cuda.c). */
+const contextSteps: ReadonlySet<string> = new Set(['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']);
 
 /** What the probe's own answer says; null when it found a working GPU through our shim, or was not run. */
 export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
@@ -105,6 +111,7 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
     if (report.roundTrip?.ok === false || /^(?:compare$|cuMem)/.test(error.step)) {
       return { reason: 'memory-round-trip-failed', detail: error.message };
     }
+    if (contextSteps.has(error.step)) return { reason: 'context-create-failed', detail };
     if (error.step === 'dlopen') return { reason: 'library-not-found', detail: error.message };
     if (error.step === 'dlsym') return { reason: 'library-symbol-missing', detail: error.message };
     if (error.name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
@@ -137,14 +144,22 @@ export function otherDevice({ log, probe }: Observation): Diagnosis | null {
   };
 }
 
-/** A variable of the unit that hides the GPU, by the profile's rules. */
-export function overrideTrouble({ profile, unit }: Observation): Diagnosis | null {
+/** A variable of the unit that hides the GPU, by the profile's rules; `file`: the environment file that sets it. */
+export function overrideTrouble({
+  profile,
+  unit,
+}: Pick<Observation, 'profile' | 'unit'>): (Diagnosis & { readonly file: string | null }) | null {
   if (unit.kind !== 'loaded') return null;
+  const set = effectiveEnvironment(unit);
   for (const rule of profile.overrides) {
-    const value = unit.environment[rule.variable];
-    if (value !== undefined && new RegExp(rule.value, 'u').test(value)) {
-      return { reason: rule.reason, detail: `${rule.variable}=${value}: ${rule.why}` };
-    }
+    const found = set.get(rule.variable);
+    if (found === undefined || !new RegExp(rule.value, 'u').test(found.value)) continue;
+    const from = found.file === null ? '' : ` in ${found.file}`;
+    return {
+      reason: rule.reason,
+      detail: `${rule.variable}=${found.value}${from}: ${rule.why}`,
+      file: found.file,
+    };
   }
   return null;
 }
@@ -198,14 +213,18 @@ export function environmentMissing({ profile, processes, unit }: Observation): s
  * The main process has our libcuda in LD_PRELOAD and not in its maps. The loader says so only where the file
  * cannot be opened; for a program with file capabilities or a set-user-ID bit it is silent (ld.so(8)).
  */
-export function preloadIgnored({ processes }: Observation): string | null {
+export function preloadIgnored({ processes, probe }: Observation): string | null {
   const main = processes.find(({ role }) => role === 'main')?.facts;
   if (main === undefined || (main.unreadable ?? []).length > 0) return null;
   const preload = main.loaderEnvironment['LD_PRELOAD'] ?? '';
   const wanted = preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
   if (!wanted || mappedBy(main) !== 'none') return null;
+  const what = `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded`;
+  // The probe lies beside the library: where it cannot be started either, the store is the trouble.
+  if (probe?.kind === 'not-run')
+    return `${what}; vgpu-probe beside it could not be run either, so see whether ${storeCurrent} is there and readable`;
   return (
-    `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded; ` +
+    `${what}; ` +
     `the loader ignores LD_PRELOAD for a program with file capabilities (getcap) or a set-user-ID bit`
   );
 }

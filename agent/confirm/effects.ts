@@ -1,9 +1,12 @@
 /** What confirm() is given to look with. It looks at nothing by any other way. */
-import type { HostFacts, ProcessFacts, UnitFacts } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
+
+import type { Emit } from '../contracts/events.js';
+import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
+import type { ProbeRun } from '../contracts/probe.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import type { SessionsAnswer } from '../machine/sessions.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
-import type { ProbeRun } from './types.js';
 import type { ProcessWatch } from './watch-processes.js';
 
 /** Monotonic time. `sleep` resolves early (without error) when `signal` aborts. */
@@ -30,6 +33,8 @@ export interface ConfirmEffects {
   get(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer>;
   /** vgpu-probe as the service's user, in the unit's sandbox and environment. */
   probe(signal: AbortSignal): Promise<ProbeRun>;
+  /** The host's list of this guest's sessions, asked as the service's user. */
+  sessions(signal: AbortSignal): Promise<SessionsAnswer>;
   /** Does the host answer to us (root, no sandbox)? Asked only when the probe did not. */
   host(signal: AbortSignal): Promise<HostFacts>;
   /**

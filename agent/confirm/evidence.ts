@@ -1,10 +1,12 @@
 /** What was observed, as a list that a person reads: each item with where it is from. */
 
+import type { Evidence } from '../contracts/verdict.js';
+import { blockedTransport } from '../plan/sandbox.js';
+import { hostOfUnit } from '../plan/unit-environment.js';
 import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
-import { libcudaPaths, type Mapped, mappedBy } from './maps.js';
+import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
-import { blockedTransport } from './sandbox.js';
-import type { Evidence } from './types.js';
+import { computing, inWords, turnedAwayText } from './present.js';
 
 /** All evidence: the log's first, since it weighs most. */
 export function evidenceOf(observation: Observation): readonly Evidence[] {
@@ -13,6 +15,8 @@ export function evidenceOf(observation: Observation): readonly Evidence[] {
     ...lastWords(observation),
     ...unitEvidence(observation),
     ...readinessEvidence(observation),
+    ...loadedEvidence(observation),
+    ...sessionsEvidence(observation),
     ...observation.processes.map(mapsEvidence).filter((item) => item !== null),
     ...environmentEvidence(observation),
     ...probeEvidence(observation),
@@ -84,6 +88,48 @@ function readinessEvidence({ readiness, elapsedMs }: Observation): readonly Evid
   }
 }
 
+function loadedEvidence({ present: { loaded } }: Observation): readonly Evidence[] {
+  if (loaded.kind === 'unasked') return [];
+  const { url } = loaded;
+  if (loaded.kind === 'silent')
+    return [{ kind: 'loaded', text: `it does not tell: ${loaded.message}`, weight: 'neutral', source: url }];
+  return loaded.models.map(({ name, bytes, gpuBytes }) => ({
+    kind: 'loaded',
+    text: `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,
+    weight: gpuBytes < bytes ? 'against' : 'for',
+    source: url,
+  }));
+}
+
+function sessionsEvidence(observation: Observation): readonly Evidence[] {
+  const { sessions, loaded } = observation.present;
+  if (sessions.kind === 'unasked') return [];
+  const { unit, endpoint } = observation;
+  const host = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
+  const source = `${host}, its list of this guest's sessions`;
+  if (sessions.kind === 'unknown')
+    return [{ kind: 'sessions', text: `not told: ${sessions.message}`, weight: 'neutral', source }];
+  const own = computing(sessions.own);
+  const items: Evidence[] = own.map(({ claimed, memory, launches, age }) => ({
+    kind: 'sessions',
+    text: `${claimed.program} (process ${claimed.pid}) for ${(age / 1000).toFixed(0)} s: ${inWords(memory)} of device memory, ${launches} kernel${launches === 1 ? '' : 's'} launched`,
+    weight: launches > 0 ? 'for' : 'neutral',
+    source,
+  }));
+  if (own.length === 0) {
+    const missed = loaded.kind === 'told' && loaded.models.length > 0;
+    items.push({
+      kind: 'sessions',
+      text: 'none of its processes has one',
+      weight: missed ? 'against' : 'neutral',
+      source,
+    });
+  }
+  if (sessions.turnedAway !== null)
+    items.push({ kind: 'sessions', text: turnedAwayText(sessions.turnedAway), weight: 'neutral', source });
+  return items;
+}
+
 const mappedTexts: Readonly<Record<Mapped, { readonly text: string; readonly weight: Evidence['weight'] }>> =
   {
     shim: { text: 'has our libcuda loaded', weight: 'for' },
@@ -96,7 +142,10 @@ const mappedTexts: Readonly<Record<Mapped, { readonly text: string; readonly wei
 
 function mapsEvidence({ role, facts }: SeenProcess): Evidence {
   const mapped = mappedBy(facts);
-  const { text, weight } = mappedTexts[mapped];
+  const said = mappedTexts[mapped];
+  const preloaded = mapped === 'shim' && isPreloaded(facts);
+  const text = preloaded ? `${said.text}, as LD_PRELOAD gives it to every process` : said.text;
+  const weight = preloaded ? 'neutral' : said.weight;
   const paths = libcudaPaths(facts);
   const who = role === 'main' ? `the main process (${facts.name})` : `its child ${facts.name}`;
   return {

@@ -1,6 +1,6 @@
 /** What the consumer's processes have loaded. */
 import path from 'node:path';
-import type { ProcessFacts } from '../machine/types.js';
+import type { ProcessFacts } from '../contracts/facts.js';
 import { storeRoot } from '../paths.js';
 import type { Observation, SeenProcess } from './observation.js';
 
@@ -44,6 +44,12 @@ export function processesThatCount({ profile, processes }: Observation): readonl
     case 'none':
       return [];
   }
+}
+
+/** LD_PRELOAD puts our libcuda into every process: that it is mapped then says nothing of what the process does. */
+export function isPreloaded({ loaderEnvironment }: ProcessFacts): boolean {
+  const preload = loaderEnvironment['LD_PRELOAD'] ?? '';
+  return preload.split(/[: ]/).some((file) => file.startsWith(`${storeRoot}/`) && isLibcuda(file));
 }
 
 /** The paths of libcuda in a process, for a sentence. */

@@ -1,8 +1,10 @@
 /** The effects of confirm() that need nothing but Node: time, HTTP, a growing file. */
-import { open, stat } from 'node:fs/promises';
-import http from 'node:http';
+import { closeSync, fstatSync, read } from 'node:fs';
 import { setTimeout as wait } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { errnoOf } from '../errors.js';
+import * as http from '../http.js';
+import { openForReading } from '../trust/files.js';
 import type { Clock, HttpAnswer } from './effects.js';
 
 export const systemClock: Clock = {
@@ -20,10 +22,16 @@ const maxBody = 64 * 1024;
  * not checked: only whether somebody answers is asked, nothing is sent.
  */
 export async function httpGet(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer> {
-  // TLS is 2 MB of code that a consumer at home on this machine needs of nobody.
-  const client = url.startsWith('https:') ? (await import('node:https')).default : http;
-  return new Promise((resolve) => {
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+  // Loaded where it is needed only: TLS is 2 MB of code.
+  const client = url.startsWith('https:') ? process.getBuiltinModule('node:https') : http;
+  // A timer of its own: Node 20 may collect the signals behind AbortSignal.any() as garbage, and then they never fire.
+  const ended = new AbortController();
+  const limit = ended.signal;
+  const end = (): void => ended.abort();
+  const timer = setTimeout(end, timeoutMs);
+  signal.addEventListener('abort', end, { once: true });
+  if (signal.aborted) end();
+  const asked = new Promise<HttpAnswer>((resolve) => {
     const failed = (error: Error): void => {
       const message = limit.aborted ? `no answer within ${timeoutMs} ms` : (errnoOf(error) ?? error.message);
       resolve({ kind: 'failed', message });
@@ -54,41 +62,42 @@ export async function httpGet(url: string, timeoutMs: number, signal: AbortSigna
       failed(error instanceof Error ? error : new Error(String(error)));
     }
   });
+  return asked.finally(() => {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', end);
+  });
 }
 
 const fileEveryMs = 50;
 const chunkBytes = 64 * 1024;
+const readAsync = promisify(read);
 
 /**
  * What is added to `path` after `offset`, as it comes. A file that became shorter
  * (`StandardOutput=file:` or `truncate:`, or a rotation) is read from its
- * beginning; one that is not there yet is waited for. Ends when `signal` aborts.
+ * beginning; one that is not there yet is waited for, and so is one that is no regular file, or that a stranger's link
+ * leads to (trust/files.ts): it may lie where the service's user can put anything. Ends when `signal` aborts.
  */
 export async function* followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer> {
   let at = offset;
   let inode: bigint | null = null;
   while (!signal.aborted) {
-    try {
-      const facts = await stat(path, { bigint: true });
-      const size = Number(facts.size);
-      if ((inode !== null && inode !== facts.ino) || size < at) at = 0;
-      inode = facts.ino;
-      if (facts.isFile() && size > at) {
-        const file = await open(path, 'r');
-        try {
-          for (;;) {
-            const { bytesRead, buffer } = await file.read(Buffer.alloc(chunkBytes), 0, chunkBytes, at);
-            if (bytesRead === 0 || signal.aborted) break;
-            at += bytesRead;
-            yield buffer.subarray(0, bytesRead);
-          }
-        } finally {
-          await file.close();
+    const file = openForReading(path);
+    if (file === null) at = 0;
+    else {
+      try {
+        const facts = fstatSync(file, { bigint: true });
+        if ((inode !== null && inode !== facts.ino) || Number(facts.size) < at) at = 0;
+        inode = facts.ino;
+        for (;;) {
+          const { bytesRead, buffer } = await readAsync(file, Buffer.alloc(chunkBytes), 0, chunkBytes, at);
+          if (bytesRead === 0 || signal.aborted) break;
+          at += bytesRead;
+          yield buffer.subarray(0, bytesRead);
         }
+      } finally {
+        closeSync(file);
       }
-    } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') throw error;
-      at = 0;
     }
     await systemClock.sleep(fileEveryMs, signal);
   }

@@ -1,8 +1,10 @@
 /** Everything that was seen while waiting for a consumer, before anybody draws a conclusion. */
-import type { HostFacts, ProcessFacts, UnitFacts } from '../machine/types.js';
+import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
+import type { ProbeResult } from '../contracts/probe.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import type { Profile } from '../profile/types.js';
 import type { LogFindings } from './log/findings.js';
-import type { ProbeResult } from './types.js';
+import type { PresentSeen } from './present.js';
 
 /** Why the waiting was over. */
 export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
@@ -47,6 +49,8 @@ export interface Observation {
   readonly logFile: string | null;
   readonly readiness: ReadinessSeen;
   readonly processes: readonly SeenProcess[];
+  /** What it has loaded and what the host has of it: looked at last. */
+  readonly present: PresentSeen;
   /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;
   /** The probe was told to run kernels too. */

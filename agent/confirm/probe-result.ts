@@ -1,7 +1,8 @@
 /** From the probe's process to what it found. */
+
+import type { ProbeResult, ProbeRun } from '../contracts/probe.js';
+import { parseProbeReport } from '../contracts/probe-report.js';
 import { noHostIn } from '../machine/probe.js';
-import { parseProbeReport } from '../machine/probe-report.js';
-import type { ProbeResult, ProbeRun } from './types.js';
 
 /** Reads a run of `vgpu-probe --json`. Output that is not the agreed document is a crash, never an answer. */
 export function probeResult(run: ProbeRun): ProbeResult {

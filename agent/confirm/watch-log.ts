@@ -62,7 +62,7 @@ export function watchLog(
     else announcedAt ??= effects.clock.now();
   };
 
-  /** Only what systemd itself marks as of this start is believed (DESIGN: a GPU verdict). */
+  /** Only what systemd itself marks as of this start is believed: lines of a former start never count. */
   const take = (entry: JournalEntry): void => {
     if (entry.invocationId === null) return;
     for (const item of logEntries(entry)) {

@@ -4,7 +4,7 @@
  * only ones that load libcuda (Ollama since 0.12.4), so what was seen of each
  * process is kept after it ended.
  */
-import type { ProcessFacts } from '../machine/types.js';
+import type { ProcessFacts } from '../contracts/facts.js';
 import type { Profile } from '../profile/types.js';
 import type { Clock, ConfirmEffects } from './effects.js';
 import { mappedBy } from './maps.js';
@@ -94,6 +94,9 @@ export function withRoles(
   const current = processes.filter(
     ({ startTicks }) => begin === undefined || BigInt(startTicks) >= BigInt(begin),
   );
+  if (main.length === 0) {
+    return current.map((facts) => ({ role: facts.pid === mainPid ? 'main' : 'child', facts }));
+  }
   const byPid = new Map(current.map((facts) => [facts.pid, facts]));
   const bears = (facts: ProcessFacts | undefined): boolean =>
     facts !== undefined && main.includes(facts.name);

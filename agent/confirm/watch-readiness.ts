@@ -1,5 +1,5 @@
 /** Asks the consumer over HTTP whether it is ready. */
-import type { UnitFacts } from '../machine/types.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import type { Profile } from '../profile/types.js';
 import { readinessUrls } from './address.js';
 import type { ConfirmEffects } from './effects.js';

@@ -1,5 +1,5 @@
 /** Watches the unit itself: does it run, and is it still the same start? */
-import type { UnitFacts } from '../machine/types.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import type { ConfirmEffects } from './effects.js';
 
 export interface UnitWatch {

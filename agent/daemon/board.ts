@@ -1,5 +1,5 @@
 /** What the service knows now: one immutable snapshot, replaced as a whole, and whoever wants to hear of it. */
-import type { Verdict } from '../confirm/types.js';
+import type { Verdict } from '../contracts/verdict.js';
 import type { StatusView } from '../output/status-text.js';
 
 /**
@@ -25,49 +25,48 @@ export interface Counters {
   readonly repairs: number;
   readonly failedRepairs: number;
   readonly restarts: number;
-  readonly hostLosses: number;
-  /** Of the last repair, from noticed to done. */
-  readonly repairMilliseconds: number | null;
 }
 
-export interface Snapshot {
+export interface Due {
+  /** Why the consumer has to be restarted, and what that waits for. */
+  readonly reason: string;
+  readonly waitsFor: string;
+}
+
+/** What is known of one consumer. */
+export interface ConsumerState {
+  readonly profile: string;
+  readonly unit: string;
   readonly phase: Phase;
   /** Why it waits or is degraded, and what to do, in a sentence. */
   readonly problem: string | null;
-  /** Why agent.json is not in force, or null. */
-  readonly configProblem: string | null;
-  readonly profile: string | null;
-  readonly unit: string | null;
-  readonly host: HostState;
   readonly verdict: Verdict | null;
   readonly view: StatusView | null;
-  /** A restart of the consumer that is due: why, and what it waits for. */
-  readonly pendingRestart: { readonly reason: string; readonly waitsFor: string } | null;
+  readonly pendingRestart: Due | null;
   readonly counters: Counters;
+}
+
+export interface Snapshot {
+  /** Why agent.json is not in force, or null. */
+  readonly configProblem: string | null;
+  readonly host: HostState;
+  readonly hostLosses: number;
+  /** Milliseconds from noticed to repaired, the last time; null: there was no repair. */
+  readonly repairMilliseconds: number | null;
+  readonly consumers: readonly ConsumerState[];
 }
 
 export type Listener = (now: Snapshot, before: Snapshot) => void;
 
+const noCounts: Counters = { checks: 0, drifts: 0, repairs: 0, failedRepairs: 0, restarts: 0 };
+
 export class Board {
   #now: Snapshot = {
-    phase: 'starting',
-    problem: null,
     configProblem: null,
-    profile: null,
-    unit: null,
     host: { endpoint: '', answers: null, simulated: false, detail: 'not asked yet' },
-    verdict: null,
-    view: null,
-    pendingRestart: null,
-    counters: {
-      checks: 0,
-      drifts: 0,
-      repairs: 0,
-      failedRepairs: 0,
-      restarts: 0,
-      hostLosses: 0,
-      repairMilliseconds: null,
-    },
+    hostLosses: 0,
+    repairMilliseconds: null,
+    consumers: [],
   };
   readonly #listeners: Listener[] = [];
 
@@ -75,19 +74,38 @@ export class Board {
     return this.#now;
   }
 
-  update(change: Partial<Omit<Snapshot, 'counters'>>): void {
+  update(change: Partial<Pick<Snapshot, 'configProblem' | 'host' | 'repairMilliseconds'>>): void {
     this.#replace({ ...this.#now, ...change });
   }
 
-  count(name: Exclude<keyof Counters, 'repairMilliseconds'>): void {
-    const { counters } = this.#now;
-    this.#replace({ ...this.#now, counters: { ...counters, [name]: counters[name] + 1 } });
+  hostLost(): void {
+    this.#replace({ ...this.#now, hostLosses: this.#now.hostLosses + 1 });
   }
 
-  repaired(milliseconds: number): void {
-    const { counters } = this.#now;
-    const next = { ...counters, repairs: counters.repairs + 1, repairMilliseconds: milliseconds };
-    this.#replace({ ...this.#now, counters: next });
+  /** The consumers that there are from now on, in this order: what is known of one stays. */
+  setConsumers(wanted: readonly { readonly profile: string; readonly unit: string }[]): void {
+    const consumers = wanted.map(
+      ({ profile, unit }): ConsumerState =>
+        this.#now.consumers.find((one) => one.unit === unit && one.profile === profile) ?? {
+          profile,
+          unit,
+          phase: 'starting',
+          problem: null,
+          verdict: null,
+          view: null,
+          pendingRestart: null,
+          counters: noCounts,
+        },
+    );
+    this.#replace({ ...this.#now, consumers });
+  }
+
+  /** Of one that is not there any more nothing is noted. */
+  updateConsumer(unit: string, change: (now: ConsumerState) => Partial<ConsumerState>): void {
+    const consumers = this.#now.consumers.map((one) =>
+      one.unit === unit ? { ...one, ...change(one) } : one,
+    );
+    this.#replace({ ...this.#now, consumers });
   }
 
   listen(listener: Listener): void {
@@ -99,4 +117,38 @@ export class Board {
     this.#now = next;
     for (const listener of this.#listeners) listener(next, before);
   }
+}
+
+/** The part of the board that one consumer's keeper and judge write. */
+export interface ConsumerBoard {
+  readonly now: ConsumerState;
+  update(change: Partial<Omit<ConsumerState, 'profile' | 'unit' | 'counters'>>): void;
+  count(name: keyof Counters): void;
+  repaired(milliseconds: number): void;
+}
+
+export function consumerBoard(board: Board, profile: string, unit: string): ConsumerBoard {
+  const gone: ConsumerState = {
+    profile,
+    unit,
+    phase: 'idle',
+    problem: null,
+    verdict: null,
+    view: null,
+    pendingRestart: null,
+    counters: noCounts,
+  };
+  const count = (name: keyof Counters): void =>
+    board.updateConsumer(unit, ({ counters }) => ({ counters: { ...counters, [name]: counters[name] + 1 } }));
+  return {
+    get now() {
+      return board.now.consumers.find((one) => one.unit === unit) ?? gone;
+    },
+    update: (change) => board.updateConsumer(unit, () => change),
+    count,
+    repaired(milliseconds) {
+      board.update({ repairMilliseconds: milliseconds });
+      count('repairs');
+    },
+  };
 }

@@ -5,6 +5,7 @@
 import type { BusAnswer, BusConnection, IncomingCall } from '../systemd/connection.js';
 import { mayNot } from './authority.js';
 import type { Board, Snapshot } from './board.js';
+import { type Overview, overview } from './overview.js';
 
 export const busName = 'org.vgpu.Agent1';
 export const busPath = '/org/vgpu/Agent1';
@@ -25,15 +26,34 @@ export interface BusObjectEffects {
   readonly reload: () => Promise<void>;
 }
 
-type Property = readonly [signature: string, value: (now: Snapshot) => unknown];
+/** What is told of: the parts of the board, and all consumers as one. */
+type Told = Snapshot & Overview;
 
-const deviceNames = (now: Snapshot): readonly string[] =>
-  now.verdict?.devices.map((device) => device.name) ?? [];
+function told(now: Snapshot): Told {
+  return { ...now, ...overview(now) };
+}
+
+type Property = readonly [signature: string, value: (now: Told) => unknown];
+
+const deviceNames = (now: Told): readonly string[] => now.verdict?.devices.map((device) => device.name) ?? [];
 
 /** Everything but what never changes and Status, which is too long to be sent with every change. */
 const properties: Readonly<Record<string, Property>> = {
-  Profile: ['s', (now) => now.profile ?? ''],
-  Unit: ['s', (now) => now.unit ?? ''],
+  Profile: ['s', (now) => now.profile],
+  Unit: ['s', (now) => now.unit],
+  Consumers: [
+    'a(sssssbs)',
+    ({ consumers }) =>
+      consumers.map(({ unit, profile, phase, problem, verdict }) => [
+        unit,
+        profile,
+        phase,
+        problem ?? '',
+        verdict?.mode ?? '',
+        verdict?.simulated ?? false,
+        verdict?.reason ?? '',
+      ]),
+  ],
   State: ['s', (now) => now.phase],
   Problem: ['s', (now) => now.problem ?? ''],
   ConfigProblem: ['s', (now) => now.configProblem ?? ''],
@@ -46,7 +66,7 @@ const properties: Readonly<Record<string, Property>> = {
     'a(sss)',
     (now) => now.verdict?.evidence.map(({ kind, weight, text }) => [kind, weight, text]) ?? [],
   ],
-  Drift: ['a(ss)', (now) => now.view?.drift.map(({ change, reason }) => [change, reason]) ?? []],
+  Drift: ['a(ss)', (now) => now.drift.map(({ change, reason }) => [change, reason])],
   Host: ['(sbbs)', ({ host }) => [host.endpoint, host.answers === true, host.simulated, host.detail]],
   PendingRestart: ['(ss)', (now) => [now.pendingRestart?.reason ?? '', now.pendingRestart?.waitsFor ?? '']],
   Checks: ['u', (now) => now.counters.checks],
@@ -54,7 +74,7 @@ const properties: Readonly<Record<string, Property>> = {
   Repairs: ['u', (now) => now.counters.repairs],
   FailedRepairs: ['u', (now) => now.counters.failedRepairs],
   Restarts: ['u', (now) => now.counters.restarts],
-  HostLosses: ['u', (now) => now.counters.hostLosses],
+  HostLosses: ['u', (now) => now.hostLosses],
 };
 /** A number that goes up with every look is no news by itself. */
 const quiet: ReadonlySet<string> = new Set(['Checks']);
@@ -63,7 +83,7 @@ const quiet: ReadonlySet<string> = new Set(['Checks']);
 export function serveBusObject(effects: BusObjectEffects): void {
   const { bus, board } = effects;
 
-  const bag = (now: Snapshot): Record<string, unknown> => ({
+  const bag = (now: Told): Record<string, unknown> => ({
     Version: bus.variant('s', effects.version),
     Profiles: bus.variant('as', effects.profiles()),
     Status: bus.variant('s', effects.status()),
@@ -76,7 +96,7 @@ export function serveBusObject(effects: BusObjectEffects): void {
   });
 
   const readProperty = (name: unknown): BusAnswer => {
-    const value = bag(board.now)[String(name)];
+    const value = bag(told(board.now))[String(name)];
     return value === undefined
       ? failed('org.freedesktop.DBus.Error.UnknownProperty', `there is no property ${String(name)}`)
       : reply('v', value);
@@ -89,7 +109,7 @@ export function serveBusObject(effects: BusObjectEffects): void {
       case 'org.freedesktop.DBus.Peer.Ping':
         return { kind: 'reply', signature: '', body: [] };
       case `${propertiesInterface}.GetAll`:
-        return reply('a{sv}', body[0] === busName || body[0] === '' ? bag(board.now) : {});
+        return reply('a{sv}', body[0] === busName || body[0] === '' ? bag(told(board.now)) : {});
       case `${propertiesInterface}.Get`:
         return readProperty(body[1]);
       case `${propertiesInterface}.Set`:
@@ -126,10 +146,10 @@ export function serveBusObject(effects: BusObjectEffects): void {
     // A call may leave the interface out (D-Bus specification).
     return call.interface === busName || call.interface === '' ? act(call) : null;
   });
-  board.listen((now, before) => announce(effects, now, before));
+  board.listen((now, before) => announce(effects, told(now), told(before)));
 }
 
-function announce({ bus }: BusObjectEffects, now: Snapshot, before: Snapshot): void {
+function announce({ bus }: BusObjectEffects, now: Told, before: Told): void {
   const changed = Object.entries(properties).filter(
     ([name, [, value]]) => !quiet.has(name) && JSON.stringify(value(now)) !== JSON.stringify(value(before)),
   );
@@ -161,10 +181,10 @@ function announce({ bus }: BusObjectEffects, now: Snapshot, before: Snapshot): v
     signal('VerdictChanged', 'sbss', body);
   }
   if (names.has('Drifts')) {
-    signal('DriftFound', 'a(ss)', [now.view?.drift.map(({ change, reason }) => [change, reason]) ?? []]);
+    signal('DriftFound', 'a(ss)', [now.drift.map(({ change, reason }) => [change, reason])]);
   }
   if (names.has('Repairs')) {
-    signal('Repaired', 'u', [Math.round(now.counters.repairMilliseconds ?? 0)]);
+    signal('Repaired', 'u', [Math.round(now.repairMilliseconds ?? 0)]);
   }
   if (names.has('Host')) signal('HostChanged', 'bs', [now.host.answers === true, now.host.detail]);
   if (names.has('State') || names.has('Problem')) {

@@ -1,9 +1,9 @@
-/** Signals of systemd and logind, on the one connection, subscribed once for its life (dbus-next never removes a rule). */
+/** Signals of systemd and logind, on the one connection (dbus-next never removes a rule: each is added once). */
 import { addMatch, type BusConnection } from '../systemd/connection.js';
 
 export interface BusEvents {
   /** The unit was started, stopped, restarted or reloaded. */
-  unit(): void;
+  unit(name: string): void;
   /** systemd has read its unit files again. */
   reloaded(): void;
   /** The machine woke up. */
@@ -25,14 +25,22 @@ export function unitPath(name: string): string {
   return `/org/freedesktop/systemd1/unit/${encoded}`;
 }
 
-/** `unitOf` tells the consumer's unit now; of another one's signals nothing is heard. */
-export async function watchBus(bus: BusConnection, unitOf: () => string, events: BusEvents): Promise<void> {
+export interface BusWatch {
+  /** The consumers' units from now on: of others nothing is heard. */
+  units(names: readonly string[]): Promise<void>;
+}
+
+export async function watchBus(bus: BusConnection, events: BusEvents): Promise<BusWatch> {
+  /** By object path. */
+  let watched: ReadonlyMap<string, string> = new Map();
+  const rules = new Set<string>();
   bus.onSignal(({ path, interface: name, member, body }) => {
-    if (path === unitPath(unitOf()) && name === properties) {
+    const unit = watched.get(path);
+    if (unit !== undefined && name === properties) {
       // MemoryCurrent and the like change all the time: only the state is of interest.
       const [of, changed] = body;
       if (of !== `${systemd}.Unit` || typeof changed !== 'object' || changed === null) return;
-      if ('ActiveState' in changed || 'SubState' in changed || 'InvocationID' in changed) events.unit();
+      if ('ActiveState' in changed || 'SubState' in changed || 'InvocationID' in changed) events.unit(unit);
     } else if (name === `${systemd}.Manager` && member === 'Reloading' && body[0] === false)
       events.reloaded();
     else if (name === 'org.freedesktop.login1.Manager' && member === 'PrepareForSleep' && body[0] === false) {
@@ -44,14 +52,20 @@ export async function watchBus(bus: BusConnection, unitOf: () => string, events:
     bus,
     "type='signal',sender='org.freedesktop.login1',interface='org.freedesktop.login1.Manager',member='PrepareForSleep'",
   );
-  await addMatch(
-    bus,
-    `type='signal',sender='${systemd}',interface='${properties}',path='${unitPath(unitOf())}'`,
-  );
   await bus.call({
     destination: systemd,
     path: '/org/freedesktop/systemd1',
     interface: `${systemd}.Manager`,
     member: 'Subscribe',
   });
+  return {
+    async units(names) {
+      watched = new Map(names.map((name) => [unitPath(name), name]));
+      for (const path of watched.keys()) {
+        if (rules.has(path)) continue;
+        await addMatch(bus, `type='signal',sender='${systemd}',interface='${properties}',path='${path}'`);
+        rules.add(path);
+      }
+    },
+  };
 }

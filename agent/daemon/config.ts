@@ -1,16 +1,25 @@
 /** `/etc/vgpu-agent/agent.json`: what the service keeps true. Described by units/agent.schema.json. */
-import { readFileSync } from 'node:fs';
+import { lstatSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { errnoOf, VgpuError } from '../errors.js';
+import { schemaCheck } from '../contracts/schema.js';
+import { VgpuError } from '../errors.js';
 import { parseEndpoint } from '../machine/endpoint.js';
 import { agentConf, packageRoot } from '../paths.js';
 import { parseJson } from '../profile/json.js';
-import { schemaCheck } from '../profile/schema.js';
 import { problemsOf, readablePointer } from '../profile/validate.js';
+import { readLimited } from '../trust/files.js';
+
+/** A profile, with its own unit (null) or another one. */
+export interface WantedConsumer {
+  readonly profile: string;
+  readonly unit: string | null;
+}
 
 export interface AgentConfig {
-  /** Null: the installed profile, else ollama. */
-  readonly profile: string | null;
+  /** Who has the GPU: these and no others, or all that are installed. */
+  readonly consumers: readonly WantedConsumer[] | 'installed';
+  /** Installed where nothing is; null: nothing. (The key `profile`, from before there was `consumers`.) */
+  readonly first: string | null;
   /** Null: as installed, else as the shim would find it. */
   readonly host: string | null;
   readonly repair: {
@@ -30,7 +39,8 @@ export interface AgentConfig {
 }
 
 export const defaultConfig: AgentConfig = {
-  profile: null,
+  consumers: 'installed',
+  first: null,
   host: null,
   repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
   restart: { enabled: true, whileServing: false, perHour: 6, minimumSeconds: 30 },
@@ -41,6 +51,9 @@ export const defaultConfig: AgentConfig = {
 
 /** The file as written: every group and key may be missing. */
 interface ConfigFile {
+  readonly consumers?:
+    | 'installed'
+    | readonly (string | { readonly profile: string; readonly unit?: string })[];
   readonly profile?: string;
   readonly host?: string | null;
   readonly repair?: Partial<AgentConfig['repair']>;
@@ -57,7 +70,7 @@ export function createConfigReader(
   schemaFile = path.join(packageRoot(), 'units', 'agent.schema.json'),
 ): ConfigReader {
   const schema: unknown = JSON.parse(readFileSync(schemaFile, 'utf8'));
-  const check = schemaCheck(Object(schema));
+  const check = schemaCheck<ConfigFile>(Object(schema));
   return (text, file) => {
     const parsed = parseJson(text);
     if (parsed.kind === 'bad') {
@@ -65,16 +78,19 @@ export function createConfigReader(
       throw badConfig(file, [`line ${line}, column ${column}: no JSON: ${parsed.message}`]);
     }
     const { value, places } = parsed;
-    const errors = check(value);
-    if (errors.length > 0) {
-      const lines = problemsOf(errors).map(({ pointer, message }) => {
+    const checked = check(value);
+    if (checked.kind === 'wrong') {
+      const lines = problemsOf(checked.errors).map(({ pointer, message }) => {
         const place = places.get(pointer);
         const field = pointer === '' ? 'the file' : readablePointer(pointer);
         return `${place === undefined ? '' : `line ${place.line}, `}${field}: ${message}`;
       });
       throw badConfig(file, lines);
     }
-    const given = value as ConfigFile;
+    const given = checked.value;
+    if (given.profile !== undefined && given.consumers !== undefined) {
+      throw badConfig(file, ['profile: consumers says it already; leave profile out']);
+    }
     const endpoint = given.host === undefined || given.host === null ? null : parseEndpoint(given.host);
     if (endpoint?.kind === 'bad') throw badConfig(file, [`host: ${endpoint.reason}`]);
     return withDefaults(given);
@@ -83,7 +99,8 @@ export function createConfigReader(
 
 function withDefaults(given: ConfigFile): AgentConfig {
   return {
-    profile: given.profile ?? defaultConfig.profile,
+    consumers: consumersOf(given.consumers),
+    first: given.profile ?? defaultConfig.first,
     host: given.host ?? defaultConfig.host,
     repair: { ...defaultConfig.repair, ...given.repair },
     restart: { ...defaultConfig.restart, ...given.restart },
@@ -93,27 +110,42 @@ function withDefaults(given: ConfigFile): AgentConfig {
   };
 }
 
+function consumersOf(given: ConfigFile['consumers']): AgentConfig['consumers'] {
+  if (given === undefined || given === 'installed') return 'installed';
+  return given.map((one) =>
+    typeof one === 'string' ? { profile: one, unit: null } : { profile: one.profile, unit: one.unit ?? null },
+  );
+}
+
 function badConfig(file: string, problems: readonly string[]): VgpuError {
   const text = problems.length === 1 ? `${file}: ${problems[0]}` : `${file}:\n  ${problems.join('\n  ')}`;
   return new VgpuError(text, {
     kind: 'profile',
     operation: 'read the configuration',
     path: file,
-    remedy: 'mend the file; vgpu-agent.json(5) explains every key',
+    remedy: 'correct the file; vgpu-agent.json(5) explains every key',
   });
 }
 
-/** The text of the configuration; null when there is none. Throws a VgpuError (`failed`) when it may not be read. */
+/** No configuration is near it. */
+const maxConfigBytes = 1024 * 1024;
+
+/**
+ * The text of the configuration; null when there is none. Throws a VgpuError (`profile`) when something stands at its
+ * path that is no file of configuration (a directory, a FIFO, a link of somebody else's, a megabyte), `failed` when it
+ * may not be read.
+ */
 export function readConfigText(file = agentConf): string | null {
+  const bytes = readLimited(file, maxConfigBytes);
+  if (bytes !== null) return bytes.toString('utf8');
+  if (!isThere(file)) return null;
+  throw badConfig(file, [`it is no regular file of at most ${maxConfigBytes} bytes that root may believe`]);
+}
+
+function isThere(file: string): boolean {
   try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return null;
-    throw new VgpuError(`cannot read ${file}: ${errnoOf(error) ?? String(error)}`, {
-      kind: 'failed',
-      operation: 'read the configuration',
-      path: file,
-      cause: error,
-    });
+    return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+  } catch {
+    return false;
   }
 }

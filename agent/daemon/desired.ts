@@ -1,13 +1,24 @@
 /** What the service is to keep true: agent.json over what was installed. */
-import type { Manifest } from '../apply/types.js';
+import type { Consumer, Manifest } from '../contracts/manifest.js';
 import { VgpuError } from '../errors.js';
 import { agentConf } from '../paths.js';
+import { forUnit } from '../profile/instance.js';
 import type { Profile } from '../profile/types.js';
 import { type AgentConfig, type ConfigReader, defaultConfig } from './config.js';
 
 export interface Desired {
   readonly config: AgentConfig;
-  /** agent.json is there: it alone may ask for an installation. */
+  /** agent.json names them: it alone may ask for an installation. */
+  readonly declared: boolean;
+  /** Each with the unit that it is for; never empty: the usual one is looked at where nothing is installed. */
+  readonly consumers: readonly [Profile, ...Profile[]];
+  /** Installed consumers whose profile cannot be read any more, each with why: they are not kept. */
+  readonly unreadable: readonly string[];
+}
+
+/** As one consumer's keeper and judge see it. */
+export interface DesiredOne {
+  readonly config: AgentConfig;
   readonly declared: boolean;
   readonly profile: Profile;
 }
@@ -16,22 +27,75 @@ export type Loaded =
   | { readonly kind: 'loaded'; readonly desired: Desired }
   | { readonly kind: 'refused'; readonly problem: string };
 
+const usualProfile = 'ollama';
+
 /**
- * Reads agent.json and the profile that it, or the manifest, names. A file that does not fit is `refused`
+ * Reads agent.json and the profiles that it, or the manifest, names. A file that does not fit is `refused`
  * with every problem in it; whoever had a former one keeps that in force.
  */
 export function loadDesired(
-  text: string | null,
+  textOf: () => string | null,
   manifest: Manifest | null,
   read: ConfigReader,
   profileOf: (name: string) => Profile,
 ): Loaded {
   try {
+    const text = textOf();
     const config = text === null ? defaultConfig : read(text, agentConf);
-    const profile = profileOf(config.profile ?? manifest?.profile ?? 'ollama');
-    return { kind: 'loaded', desired: { config, declared: text !== null, profile } };
+    return { kind: 'loaded', desired: desiredOf(config, manifest, profileOf) };
   } catch (error) {
     if (!(error instanceof VgpuError)) throw error;
     return { kind: 'refused', problem: error.message };
+  }
+}
+
+/** Throws a VgpuError (`profile`) when a profile that the configuration names cannot be read. */
+export function desiredOf(
+  config: AgentConfig,
+  manifest: Manifest | null,
+  profileOf: (name: string) => Profile,
+): Desired {
+  const installed = manifest?.consumers ?? [];
+  if (config.consumers !== 'installed') {
+    const named = config.consumers.map((one) => {
+      const profile = profileOf(one.profile);
+      return forUnit(profile, one.unit ?? profile.unit);
+    });
+    return made(config, true, named, profileOf, []);
+  }
+  // A bad name is told at once, also where it is not needed now.
+  const first = config.first === null ? null : profileOf(config.first);
+  if (installed.length === 0)
+    return made(config, first !== null, first === null ? [] : [first], profileOf, []);
+  const read = installed.map((one) => readable(one, profileOf));
+  const consumers = read.filter((one) => typeof one !== 'string');
+  return made(
+    config,
+    first !== null,
+    consumers,
+    profileOf,
+    read.filter((one) => typeof one === 'string'),
+  );
+}
+
+function made(
+  config: AgentConfig,
+  declared: boolean,
+  [first, ...others]: readonly Profile[],
+  profileOf: (name: string) => Profile,
+  unreadable: readonly string[],
+): Desired {
+  const consumers: Desired['consumers'] =
+    first === undefined ? [profileOf(usualProfile)] : [first, ...others];
+  return { config, declared: declared && first !== undefined, consumers, unreadable };
+}
+
+/** The profile, or why there is none: one consumer that cannot be kept must not stop the others. */
+function readable({ profile, unit }: Consumer, profileOf: (name: string) => Profile): Profile | string {
+  try {
+    return forUnit(profileOf(profile), unit);
+  } catch (error) {
+    if (!(error instanceof VgpuError)) throw error;
+    return `${unit} is not kept: ${error.message}`;
   }
 }

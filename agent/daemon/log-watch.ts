@@ -1,4 +1,4 @@
-/** Follows the consumer's journal between verdicts: a line that speaks of the GPU after the start was judged. */
+/** Follows the consumer's journal between verdicts: lines that speak of the GPU after the start was judged. */
 import { createLogJudge } from '../confirm/log/judge.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
@@ -36,11 +36,13 @@ export async function watchConsumerLog(
     for (const text of entry.message.split('\n')) {
       judge.push({ text, source, invocationId, pid: entry.pid, speaker: 'consumer', truncated: false });
     }
-    const { reason } = judge.findings();
-    const now = reason ?? '';
+    const { reason, load } = judge.findings();
+    // We may have begun in the middle of a start: then its devices were announced before, and a load says all.
+    const said = reason === null || reason === 'no-discovery-line' ? '' : reason;
+    const now = `${said} ${load?.outcome ?? ''}`.trim();
     if (now === last) continue;
     last = now;
-    if (now === '' || now === 'no-discovery-line' || timer !== null) continue;
+    if (now === '' || timer !== null) continue;
     timer = setTimeout(() => {
       timer = null;
       onDoubt();

@@ -1,7 +1,10 @@
 /** Where metrics go besides the bus: a file for node_exporter, a listener on a unix socket or loopback. */
-import { chmodSync, lstatSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
+import { lstatSync, rmSync } from 'node:fs';
+import type { Server } from 'node:http';
 import path from 'node:path';
+import { errnoOf, VgpuError } from '../errors.js';
+import { createServer } from '../http.js';
+import { openDirectory, replaceFile } from '../trust/files.js';
 import type { AgentConfig } from './config.js';
 
 export interface MetricsOutput {
@@ -32,18 +35,22 @@ export function metricsOutput(
     timer = null;
     if (textfile === null) return;
     const file = textfile;
-    // node_exporter reads only names that end in .prom.
-    const temporary = path.join(path.dirname(file), `.${path.basename(file)}.new`);
     try {
       const body = await text();
       // Taken away or moved elsewhere while the text was made: it must not come back.
       if (textfile !== file) return;
-      writeFileSync(temporary, body, { mode: 0o644 });
-      renameSync(temporary, file);
+      // The directory may be node_exporter's user's: nothing that stands there is written through.
+      const directory = openDirectory(path.dirname(file));
+      try {
+        replaceFile(directory, path.basename(file), body, 0o644);
+      } finally {
+        directory.close();
+      }
       complained = '';
     } catch (error) {
+      const why = error instanceof VgpuError ? error.message : (errnoOf(error) ?? String(error));
       complainOnce(
-        `cannot write ${file}: ${String(error)}; its directory has to be in ReadWritePaths= of vgpu-agent.service`,
+        `cannot write ${file}: ${why}; its directory has to be in ReadWritePaths= of vgpu-agent.service`,
       );
     }
   };
@@ -68,7 +75,10 @@ export function metricsOutput(
     if (address.startsWith('unix:')) {
       const socket = address.slice('unix:'.length);
       removeSocket(socket);
-      created.listen(socket, () => chmodSync(socket, 0o666));
+      // Everybody may connect. Not by chmod: the name could lead elsewhere by then. bind(2) is done when this returns.
+      const umask = process.umask(0o111);
+      created.listen(socket);
+      process.umask(umask);
     } else {
       const at = address.lastIndexOf(':');
       const host = address.slice('tcp:'.length, at).replace(/^\[|\]$/g, '');
@@ -80,7 +90,7 @@ export function metricsOutput(
   return {
     configure(metrics) {
       if (metrics.textfile !== textfile) {
-        if (textfile !== null) rmSync(textfile, { force: true });
+        if (textfile !== null) removeFile(textfile);
         textfile = metrics.textfile;
         if (textfile !== null) void write();
       }
@@ -97,11 +107,25 @@ export function metricsOutput(
     close() {
       if (timer !== null) clearTimeout(timer);
       // A value that nobody keeps true any more must not be scraped for ever.
-      if (textfile !== null) rmSync(textfile, { force: true });
+      if (textfile !== null) removeFile(textfile);
       textfile = null;
       stopListening();
     },
   };
+}
+
+/** A name in a directory that root chose; what it may lead to stays. */
+function removeFile(file: string): void {
+  try {
+    const directory = openDirectory(path.dirname(file));
+    try {
+      rmSync(directory.entry(path.basename(file)), { force: true });
+    } finally {
+      directory.close();
+    }
+  } catch {
+    // It cannot be reached, or somebody put a directory there: then it is not ours.
+  }
 }
 
 /** Only a socket that a former service left: a slip in the configuration must not cost anybody a file. */

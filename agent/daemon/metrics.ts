@@ -1,6 +1,7 @@
 /** The snapshot as Prometheus text. prom-client is loaded only when somebody asks. */
-import type { Mode } from '../confirm/types.js';
+import type { Mode } from '../contracts/verdict.js';
 import type { Snapshot } from './board.js';
+import { overview } from './overview.js';
 
 const modes: readonly Mode[] = ['gpu', 'cpu', 'degraded', 'undetermined'];
 const phases = ['starting', 'idle', 'settled', 'repairing', 'waiting', 'degraded'] as const;
@@ -17,9 +18,8 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   const { default: prometheus } = await import('prom-client');
   const registry = new prometheus.Registry();
   const registers = [registry];
-  const { verdict, counters, host, view } = snapshot;
-  const profile = snapshot.profile ?? '';
-  const unit = snapshot.unit ?? '';
+  const { host, consumers, hostLosses, repairMilliseconds } = snapshot;
+  const { profile, unit, phase, drift, pendingRestart, counters } = overview(snapshot);
 
   const gauge = (name: string, help: string, value: number): void => {
     new prometheus.Gauge({ name, help, registers }).set(value);
@@ -36,23 +36,26 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   }).set({ version, profile, unit }, 1);
   const verdicts = new prometheus.Gauge({
     name: 'vgpu_verdict',
-    help: 'What the consumer uses: 1 for the verdict in force. simulated="1" is no real GPU.',
-    labelNames: ['profile', 'mode', 'simulated', 'reason'],
+    help: 'What each consumer uses: 1 for the verdict in force. simulated="1" is no real GPU.',
+    labelNames: ['profile', 'unit', 'mode', 'simulated', 'reason'],
     registers,
   });
-  for (const mode of modes) {
-    const holds = verdict?.mode === mode;
-    const simulated = holds && verdict.simulated ? '1' : '0';
-    verdicts.set({ profile, mode, simulated, reason: holds ? (verdict.reason ?? '') : '' }, holds ? 1 : 0);
+  for (const { verdict, profile: of, unit: by } of consumers) {
+    for (const mode of modes) {
+      const holds = verdict?.mode === mode;
+      const simulated = holds && verdict.simulated ? '1' : '0';
+      const reason = holds ? (verdict.reason ?? '') : '';
+      verdicts.set({ profile: of, unit: by, mode, simulated, reason }, holds ? 1 : 0);
+    }
   }
   const states = new prometheus.Gauge({
     name: 'vgpu_agent_state',
-    help: 'What the service is doing: 1 for the state in force.',
+    help: 'What the service is doing: 1 for the state in force, of several consumers the worst.',
     labelNames: ['state'],
     registers,
   });
-  for (const state of phases) states.set({ state }, snapshot.phase === state ? 1 : 0);
-  gauge('vgpu_drift', 'What differs now from what was installed.', view?.drift.length ?? 0);
+  for (const state of phases) states.set({ state }, phase === state ? 1 : 0);
+  gauge('vgpu_drift', 'What differs now from what was installed.', drift.length);
   gauge(
     'vgpu_config_refused',
     '1: agent.json does not fit and the former one is in force.',
@@ -60,24 +63,20 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   );
   gauge(
     'vgpu_restart_pending',
-    '1: a restart of the consumer is due and waits.',
-    snapshot.pendingRestart === null ? 0 : 1,
+    '1: a restart of a consumer is due and waits.',
+    pendingRestart === null ? 0 : 1,
   );
   gauge('vgpu_host_up', '1: the host answers.', host.answers === true ? 1 : 0);
   if (roundTrip !== null)
     gauge('vgpu_host_round_trip_seconds', 'One question to the host and its answer.', roundTrip);
-  if (counters.repairMilliseconds !== null) {
-    gauge(
-      'vgpu_last_repair_seconds',
-      'From noticed to repaired, the last time.',
-      counters.repairMilliseconds / 1000,
-    );
+  if (repairMilliseconds !== null) {
+    gauge('vgpu_last_repair_seconds', 'From noticed to repaired, the last time.', repairMilliseconds / 1000);
   }
   counter('vgpu_checks_total', 'Looks at the machine.', counters.checks);
   counter('vgpu_drifts_total', 'Differences found.', counters.drifts);
   counter('vgpu_repairs_total', 'Repairs made.', counters.repairs);
   counter('vgpu_repairs_failed_total', 'Repairs that failed and were taken back.', counters.failedRepairs);
   counter('vgpu_consumer_restarts_total', 'Restarts of the consumer by the service.', counters.restarts);
-  counter('vgpu_host_losses_total', 'Times that the host did not answer any more.', counters.hostLosses);
+  counter('vgpu_host_losses_total', 'Times that the host did not answer any more.', hostLosses);
   return registry.metrics();
 }

@@ -1,5 +1,6 @@
 /** What the service says: to the journal with fields and an ID, and nowhere else. */
-import type { JournalMessage, JournalWriter } from '../systemd/journal-writer.js';
+import type { JournalMessage } from '../contracts/journal-messages.js';
+import type { JournalWriter } from '../systemd/journal-writer.js';
 
 export interface Record {
   write(message: JournalMessage): void;

@@ -2,10 +2,9 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { agentVersion } from '../agent-version.js';
-import { httpGet } from '../confirm/node-effects.js';
+import type { MachineFacts } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import { defaultShimDirectory } from '../machine/shim-build.js';
-import type { HostFacts, MachineFacts } from '../machine/types.js';
 import { jsonLine } from '../output/json.js';
 import { agentConf, agentUnit, packageRoot } from '../paths.js';
 import { openWorkplace } from '../pipeline/open-workplace.js';
@@ -18,21 +17,20 @@ import { journalWriter } from '../systemd/journal-writer.js';
 import { Board } from './board.js';
 import { takeName } from './bus-name.js';
 import { busName, serveBusObject } from './bus-object.js';
-import { watchBus } from './bus-watch.js';
+import { type BusWatch, watchBus } from './bus-watch.js';
 import { createConfigReader, defaultConfig, readConfigText } from './config.js';
-import { type Desired, loadDesired } from './desired.js';
+import { type Desired, desiredOf, loadDesired } from './desired.js';
 import { startHelper } from './helper.js';
-import { judge as makeJudge } from './judge.js';
-import { keeper as makeKeeper } from './keeper.js';
-import { watchConsumerLog } from './log-watch.js';
+import { hostWatch } from './host-watch.js';
 import { memory } from './memory.js';
 import { metricsText } from './metrics.js';
 import { metricsOutput } from './metrics-output.js';
+import { overview } from './overview.js';
 import { packageManagerAtWork } from './package-manager.js';
 import { recordTo } from './record.js';
 import { runElsewhere } from './run-elsewhere.js';
-import { procSockets, servingNow } from './serving.js';
-import { watchPlaces } from './watch-places.js';
+import { crowd, turns } from './served.js';
+import { statusDocument, statusLine } from './status-document.js';
 import { watchDirectories } from './watcher.js';
 
 export interface ServiceOptions {
@@ -85,67 +83,95 @@ export async function runService(options: ServiceOptions): Promise<void> {
 
   // Desired state.
   const readConfig = createConfigReader();
-  let configText: string | null = null;
+  let configText = configMark();
   let desired: Desired;
-  const first = loadDesired(readConfigText(), await work.manifest(), readConfig, loadProfile);
+  const first = loadDesired(readConfigText, await work.manifest(), readConfig, loadProfile);
   if (first.kind === 'loaded') desired = first.desired;
   else {
     record.write({ kind: 'configRefused', profile: null, unit: null, text: first.problem });
-    const manifest = await work.manifest();
-    const profile = loadProfile(manifest?.profile ?? 'ollama');
-    desired = { config: defaultConfig, declared: false, profile };
+    desired = desiredOf(defaultConfig, await work.manifest(), loadProfile);
     board.update({ configProblem: first.problem });
   }
-  configText = readConfigText();
-  board.update({ profile: desired.profile.name, unit: desired.profile.unit });
+  for (const text of desired.unreadable) line(text);
 
   // The host, systemd's notify socket, locks.
   const helper = startHelper({
     program: path.join(defaultShimDirectory(), 'vgpu-watch'),
     inherited: env['VGPU_WATCH'],
-    onHost: (event) => judge.host(event),
+    onHost: (event) => {
+      host.host(event);
+      for (const { judge } of consumers.all) judge.host(event);
+    },
     onLost: (message) => line(message),
   });
+  const host = hostWatch(board, record);
   let endpoint = '';
   const watchHostOf = (facts: MachineFacts): void => {
     const wanted = facts.manifest === null ? '' : facts.host.endpoint;
     if (wanted === endpoint) return;
     endpoint = wanted;
-    board.update({ host: { endpoint, answers: null, simulated: false, detail: 'not asked yet' } });
+    host.moved(endpoint);
     helper.watchHost(wanted === '' ? null : wanted);
   };
 
   const tidy = memory(globalThis.gc === undefined ? undefined : () => void globalThis.gc?.());
-  const judge = makeJudge({
+  const consumers = crowd({
     work,
     board,
     record,
     desired: () => desired,
-    serving: (unit) => servingNow(desired.profile, unit, { get: httpGet, sockets: procSockets }, signal),
-    restart: (unit) => manager.restart(unit, restartTimeoutMs),
-    signal,
-  });
-  const watcher = watchDirectories((file) => {
-    if (file.startsWith(path.dirname(agentConf))) configChanged();
-    keeper.look(file);
-  });
-  const keeper = makeKeeper({
-    work,
-    board,
-    record,
-    desired: () => desired,
+    turn: turns(),
     packageManager: () => packageManagerAtWork(helper),
+    restart: (unit) => manager.restart(unit, restartTimeoutMs),
+    journal: journalReader(),
     seen(facts) {
-      watcher.set(watchPlaces(desired.profile, facts, facts.manifest));
+      followManifest(facts.manifest);
+      watcher.set(consumers.places());
       watchHostOf(facts);
       tidy.used();
     },
-    settled(facts, outdated) {
-      judge.settled(facts, outdated);
+    settled(facts) {
       if (facts.manifest === null) void endWhenUninstalled();
     },
     signal,
   });
+  const lookAll = (options: { readonly first?: boolean; readonly soon?: boolean } = {}): void => {
+    for (const { keeper } of consumers.all) keeper.look(options);
+  };
+  const watcher = watchDirectories((file) => {
+    if (file.startsWith(path.dirname(agentConf))) configChanged();
+    lookAll();
+  });
+
+  /** Ready: consumers may be restarted and their logs are followed. */
+  let ready = false;
+  let units: BusWatch | null = null;
+  const setConsumers = (): void => {
+    const added = consumers.set(desired.consumers);
+    units?.units(desired.consumers.map((one) => one.unit)).catch((error: unknown) => line(String(error)));
+    for (const one of added) {
+      if (!ready) continue;
+      one.followLog();
+      one.judge.ready();
+      one.keeper.look();
+    }
+  };
+  /** A command installed or took away a consumer. */
+  let followed: string | null = null;
+  const followManifest = (manifest: MachineFacts['manifest']): void => {
+    const now = JSON.stringify(manifest?.consumers.map((one) => [one.profile, one.unit]) ?? []);
+    if (now === followed) return;
+    followed = now;
+    try {
+      desired = desiredOf(desired.config, manifest, loadProfile);
+    } catch (error) {
+      if (!(error instanceof VgpuError)) throw error;
+      line(error.message);
+      return;
+    }
+    for (const text of desired.unreadable) line(text);
+    setConsumers();
+  };
 
   /** `uninstall` removes our unit before it stops us; killed in between, it leaves us without one. */
   const endWhenUninstalled = async (): Promise<void> => {
@@ -154,20 +180,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     if (unit?.kind !== 'absent') return;
     line('uninstalled; nothing is left to keep');
     stopping.abort();
-  };
-
-  // The consumer's log.
-  const journal = journalReader();
-  let logOf: { readonly unit: string; readonly end: AbortController } | null = null;
-  const followLog = (): void => {
-    if (logOf?.unit === desired.profile.unit) return;
-    logOf?.end.abort();
-    const end = new AbortController();
-    logOf = { unit: desired.profile.unit, end };
-    const until = AbortSignal.any([end.signal, signal]);
-    watchConsumerLog(desired.profile, journal, () => judge.doubt(), until).catch((error: unknown) => {
-      if (!until.aborted) line(`the log of ${desired.profile.unit} is not followed: ${String(error)}`);
-    });
   };
 
   // Metrics.
@@ -179,15 +191,15 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const output = metricsOutput(metrics, line);
   board.listen((now, before) => {
     output.changed();
-    if (now.verdict !== before.verdict) tidy.used();
+    if (now.consumers !== before.consumers) tidy.used();
   });
 
   // Reload.
   const reload = async (): Promise<void> => {
     helper.notify('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`);
     try {
-      configText = readConfigText();
-      const loaded = loadDesired(configText, await work.manifest(), readConfig, loadProfile);
+      configText = configMark();
+      const loaded = loadDesired(readConfigText, await work.manifest(), readConfig, loadProfile);
       if (loaded.kind === 'refused') {
         board.update({ configProblem: loaded.problem });
         const text = `agent.json is refused, the former one stays in force: ${loaded.problem}`;
@@ -195,19 +207,21 @@ export async function runService(options: ServiceOptions): Promise<void> {
         throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
       }
       desired = loaded.desired;
-      const { profile } = desired;
-      board.update({ configProblem: null, profile: profile.name, unit: profile.unit });
-      record.write({ kind: 'configLoaded', profile: profile.name, unit: null, text: 'configuration loaded' });
+      board.update({ configProblem: null });
+      for (const text of desired.unreadable) line(text);
+      record.write({ kind: 'configLoaded', profile: null, unit: null, text: 'configuration loaded' });
       output.configure(desired.config.metrics);
-      followLog();
-      keeper.retry('reload');
-      judge.retry();
+      setConsumers();
+      for (const { keeper, judge } of consumers.all) {
+        keeper.retry();
+        judge.retry();
+      }
     } finally {
       helper.notify('READY=1');
     }
   };
   const configChanged = (): void => {
-    if (readConfigText() === configText) return;
+    if (configMark() === configText) return;
     reload().catch(() => {
       // Told in the journal, on the bus and in status.
     });
@@ -222,35 +236,36 @@ export async function runService(options: ServiceOptions): Promise<void> {
     version,
     profiles: () => listProfiles().map((one) => one.name),
     xml: readFileSync(path.join(packageRoot(), 'units', 'org.vgpu.Agent1.xml'), 'utf8'),
-    status: () => jsonLine(statusDocument(board, version)),
+    status: () => jsonLine(statusDocument(board.now, version)),
     metrics,
-    verify: async () => JSON.stringify(await judge.verify()),
+    verify: async () => {
+      await Promise.all(consumers.all.map(({ judge }) => judge.verify()));
+      return JSON.stringify(overview(board.now).verdict);
+    },
     repair: async () => {
-      keeper.retry('asked');
-      judge.retry();
-      await keeper.quiet();
-      await judge.quiet();
-      return { state: board.now.phase, problem: board.now.problem ?? '' };
+      for (const { keeper, judge } of consumers.all) {
+        keeper.retry();
+        judge.retry();
+      }
+      await consumers.quiet();
+      const { phase, problem } = overview(board.now);
+      return { state: phase, problem: problem ?? '' };
     },
     reload,
   });
-  await watchBus(bus, () => desired.profile.unit, {
-    unit: () => {
-      judge.unitChanged();
-      keeper.look('unit');
+  units = await watchBus(bus, {
+    unit: (name) => {
+      const served = consumers.of(name);
+      served?.judge.unitChanged();
+      served?.keeper.look();
     },
-    reloaded: () => keeper.look('reloaded'),
+    reloaded: () => lookAll(),
     resumed: () => {
-      const { profile } = desired;
-      record.write({
-        kind: 'resumed',
-        profile: profile.name,
-        unit: profile.unit,
-        text: 'the machine woke up; everything is looked at again',
-      });
+      const text = 'the machine woke up; everything is looked at again';
+      record.write({ kind: 'resumed', profile: null, unit: null, text });
       helper.tick();
-      keeper.look('resume');
-      judge.doubt();
+      lookAll();
+      for (const { judge } of consumers.all) judge.doubt();
     },
   });
   const noName = await takeName(bus, busName, (milliseconds) => pause(milliseconds, signal));
@@ -262,33 +277,41 @@ export async function runService(options: ServiceOptions): Promise<void> {
   let sinceCheck = 0;
   const timer = setInterval(() => {
     helper.tick();
-    judge.tick();
+    for (const { judge } of consumers.all) judge.tick();
     sinceCheck += tickMs;
     if (sinceCheck < desired.config.checkMinutes * 60_000) return;
     sinceCheck = 0;
-    keeper.look('slow check');
+    lookAll();
   }, tickMs);
 
   // Begin: first the files, then (for a moment) the host, then the consumer may start.
-  watcher.set(watchPlaces(desired.profile, null, null));
-  keeper.look('start', { first: true, soon: true });
+  followed = JSON.stringify((await work.manifest())?.consumers.map((one) => [one.profile, one.unit]) ?? []);
+  setConsumers();
+  watcher.set(consumers.places());
+  lookAll({ first: true, soon: true });
   // A command that waits for our start may hold the lock that a repair needs.
-  await Promise.race([keeper.quiet(), pause(startWithinMs, signal)]);
+  await Promise.race([
+    Promise.all(consumers.all.map(({ keeper }) => keeper.quiet())),
+    pause(startWithinMs, signal),
+  ]);
   await hostKnown(board, desired.config.waitForHostSeconds * 1000, signal);
   output.configure(desired.config.metrics);
-  followLog();
-  const { profile } = desired;
-  const text = `vgpu-agent ${version} keeps ${profile.unit} (profile ${profile.name}): ${board.now.phase}`;
-  record.write({ kind: 'serviceStarted', profile: profile.name, unit: null, text });
-  helper.notify('READY=1', `STATUS=${statusLine(board)}`);
-  let shown = statusLine(board);
+  const kept = desired.consumers.map((one) => `${one.unit} (profile ${one.name})`).join(', ');
+  const text = `vgpu-agent ${version} keeps ${kept}: ${overview(board.now).phase}`;
+  record.write({ kind: 'serviceStarted', profile: null, unit: null, text });
+  helper.notify('READY=1', `STATUS=${statusLine(board.now)}`);
+  let shown = statusLine(board.now);
   board.listen(() => {
-    const now = statusLine(board);
+    const now = statusLine(board.now);
     if (now === shown) return;
     shown = now;
     helper.notify(`STATUS=${now}`);
   });
-  judge.ready();
+  ready = true;
+  for (const { judge, followLog } of consumers.all) {
+    followLog();
+    judge.ready();
+  }
 
   await new Promise<void>((resolve) => {
     if (signal.aborted) resolve();
@@ -299,14 +322,20 @@ export async function runService(options: ServiceOptions): Promise<void> {
   watcher.close();
   tidy.stop();
   output.close();
-  await Promise.race([
-    Promise.all([keeper.quiet(), judge.quiet()]),
-    new Promise((resolve) => setTimeout(resolve, stopWithinMs)),
-  ]);
-  record.write({ kind: 'serviceStopped', profile: profile.name, unit: null, text: 'vgpu-agent stopped' });
+  await Promise.race([consumers.quiet(), new Promise((resolve) => setTimeout(resolve, stopWithinMs))]);
+  record.write({ kind: 'serviceStopped', profile: null, unit: null, text: 'vgpu-agent stopped' });
   bus.close();
   helper.stop();
   if (lostBus !== null) throw lostBus;
+}
+
+/** Differs when agent.json does; one that cannot be read has its problem for a text. */
+function configMark(): string | null {
+  try {
+    return readConfigText();
+  } catch (error) {
+    return `cannot be read: ${String(error)}`;
+  }
 }
 
 /** Until the host answers, but not longer than `limitMs`; at once where there is none to ask. */
@@ -331,32 +360,4 @@ function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
     const timer = setTimeout(done, milliseconds);
     signal.addEventListener('abort', done, { once: true });
   });
-}
-
-/** For `systemctl status`. */
-function statusLine(board: Board): string {
-  const { phase, problem, verdict, host } = board.now;
-  const said =
-    verdict === null ? 'no verdict yet' : `${verdict.mode}${verdict.simulated ? ' (simulated)' : ''}`;
-  const away = host.answers === false ? '; the host does not answer' : '';
-  return `${phase}, ${said}${away}${problem === null ? '' : `: ${problem.replace(/\s+/g, ' ')}`}`;
-}
-
-/** As `vgpu-agent status --json` prints it. */
-function statusDocument(board: Board, version: string): object | null {
-  const { view, host, phase, problem, configProblem, pendingRestart, counters } = board.now;
-  if (view === null) return null;
-  const answer: HostFacts['answer'] =
-    host.answers === null
-      ? { kind: 'unasked' }
-      : host.answers
-        ? { kind: 'answers', device: host.detail, simulated: host.simulated, milliseconds: 0 }
-        : { kind: 'unreachable', message: host.detail };
-  return {
-    schema: 1,
-    command: 'status',
-    ...view,
-    host: { ...view.host, answer },
-    service: { version, state: phase, problem, configProblem, pendingRestart, ...counters },
-  };
 }

@@ -3,8 +3,8 @@
  * wakes nobody. Pure: from profile, facts and manifest.
  */
 import path from 'node:path';
-import type { Manifest } from '../apply/types.js';
-import type { MachineFacts } from '../machine/types.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { Manifest } from '../contracts/manifest.js';
 import { agentConf, guestConf, loaderConf, manifestFile, storeRoot, storeVersions } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 
@@ -35,11 +35,10 @@ export function watchPlaces(profile: Profile, facts: MachineFacts | null, manife
   one('/etc/ld.so.cache');
   one('/etc/alternatives/nvidia');
   one('/etc/alternatives/glx');
-  for (const unit of new Set([profile.unit, manifest?.unit ?? profile.unit])) {
-    one(`/etc/systemd/system/${unit}`);
-    one(`/etc/systemd/system/${unit}.d`);
-    all(`/etc/systemd/system/${unit}.d`);
-  }
+  const { unit } = profile;
+  one(`/etc/systemd/system/${unit}`);
+  one(`/etc/systemd/system/${unit}.d`);
+  all(`/etc/systemd/system/${unit}.d`);
   if (facts?.unit.kind === 'loaded' && facts.unit.fragment !== '') one(facts.unit.fragment);
   for (const item of manifest?.items ?? []) {
     if (item.kind === 'alternative') one(`/etc/alternatives/${item.group}`);
@@ -49,6 +48,19 @@ export function watchPlaces(profile: Profile, facts: MachineFacts | null, manife
   }
   for (const candidate of facts?.candidates ?? []) one(candidate.path);
   return places;
+}
+
+/** What several consumers need watched, in one. */
+export function allPlaces(places: Iterable<Places>): Places {
+  const merged = new Map<string, ReadonlySet<string> | null>();
+  for (const one of places) {
+    for (const [directory, names] of one) {
+      const known = merged.get(directory);
+      const every = names === null || known === null;
+      merged.set(directory, every ? null : new Set([...(known ?? []), ...names]));
+    }
+  }
+  return merged;
 }
 
 /** Names that matter in every watched directory: a driver's package brings them with any version. */

@@ -16,6 +16,7 @@ import { installed } from './checks/installed.js';
 import { interrupted } from './checks/interrupted.js';
 import { libraryFormat } from './checks/library-format.js';
 import { loadedLibrary } from './checks/loaded-library.js';
+import { loadedModels } from './checks/loaded-models.js';
 import { loaderChoice } from './checks/loader-choice.js';
 import { nvml } from './checks/nvml.js';
 import { opensByPath } from './checks/opens-by-path.js';
@@ -69,6 +70,7 @@ export const checks: readonly Check[] = [
   directLinking,
   opensByPath,
   loadedLibrary,
+  loadedModels,
   tracedBindings,
   startOrder,
   nvml,

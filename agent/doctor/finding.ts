@@ -1,6 +1,8 @@
 /** Findings in few words, and the remedies that many checks share. */
-import { changeTitle } from '../output/plan-text.js';
-import type { Change } from '../plan/types.js';
+
+import type { Change } from '../contracts/plan.js';
+import { changeTitle } from '../plan/change-title.js';
+import { choiceOf } from '../profile/instance.js';
 import type { DoctorFacts, Finding, Remedy, Trouble } from './types.js';
 
 export function ok(...evidence: readonly string[]): Finding {
@@ -27,7 +29,7 @@ export function warning(trouble: Trouble): Finding {
 export function fixes({ profile }: DoctorFacts, text: string): Remedy {
   return {
     text,
-    command: `sudo vgpu-agent doctor --fix --profile ${profile.name}`,
+    command: `sudo vgpu-agent doctor --fix ${choiceOf(profile)}`,
     where: 'guest',
     fix: true,
   };

@@ -1,7 +1,7 @@
 /** Events of a trace, gathered for each process: which library its CUDA and NVML symbols were bound to. Pure. */
 import path from 'node:path';
+import type { LibraryVendor } from '../contracts/facts.js';
 import type { LiveProcess } from '../machine/traced.js';
-import type { LibraryVendor } from '../machine/types.js';
 import type { TraceEvent } from './trace-events.js';
 
 /** `linked`: the object refers to them itself; `dlsym`: it looked them up; `driver`: by a driver's cuGetProcAddress. */

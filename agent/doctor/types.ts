@@ -3,10 +3,10 @@
  * nothing by itself, and answers with a finding. `checks.ts` lists them in the order of causes.
  */
 import type { Observation } from '../confirm/observation.js';
-import type { Reason, Verdict } from '../confirm/types.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { Plan } from '../contracts/plan.js';
+import type { Reason, Verdict } from '../contracts/verdict.js';
 import type { CloserLook } from '../machine/closer-look.js';
-import type { MachineFacts } from '../machine/types.js';
-import type { Plan } from '../plan/types.js';
 import type { Profile } from '../profile/types.js';
 import type { TraceFacts } from './trace-types.js';
 

@@ -5,12 +5,13 @@
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { ElfFacts } from '../contracts/facts.js';
 import type { CommandRunner } from '../run-command.js';
+import { runAs } from '../trust/run-as.js';
 import type { ContentCache } from './content.js';
 import { nativeElf } from './elf.js';
 import { Root } from './root.js';
 import type { ServiceUser } from './service-user.js';
-import type { ElfFacts } from './types.js';
 
 export type LoadCheck =
   | { readonly kind: 'loadable' }
@@ -157,18 +158,7 @@ async function testAs(
   const own = user === null || user.uid === process.geteuid?.();
   const result = own
     ? await runner.run('test', command.slice(1), { timeoutMs: tryTimeoutMs })
-    : await runner.run(
-        'setpriv',
-        [
-          `--reuid=${user.uid}`,
-          `--regid=${user.gid}`,
-          `--groups=${user.groups.join(',')}`,
-          '--inh-caps=-all',
-          '--',
-          ...command,
-        ],
-        { timeoutMs: tryTimeoutMs },
-      );
+    : await runAs(runner, user, 'test', command.slice(1), { timeoutMs: tryTimeoutMs });
   return result.code === 0;
 }
 

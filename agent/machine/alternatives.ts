@@ -1,7 +1,7 @@
 /** Debian's alternatives groups that decide a libcuda or libnvidia-ml link, from dpkg's own records. */
 import path from 'node:path';
+import type { AlternativeGroup } from '../contracts/facts.js';
 import type { Root } from './root.js';
-import type { AlternativeGroup } from './types.js';
 
 const adminDirectory = '/var/lib/dpkg/alternatives';
 const linkDirectory = '/etc/alternatives';

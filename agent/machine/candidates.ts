@@ -1,5 +1,12 @@
 /** Every place where a program may find a libcuda or libnvidia-ml, and what is there. */
 import path from 'node:path';
+import type {
+  AlternativeGroup,
+  Distribution,
+  LibraryCandidate,
+  LoaderFacts,
+  Resolution,
+} from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import { storeCurrent } from '../paths.js';
 import type { Profile } from '../profile/types.js';
@@ -8,7 +15,6 @@ import type { Content, ContentCache } from './content.js';
 import { glob } from './glob.js';
 import { pathState } from './path-state.js';
 import type { Root } from './root.js';
-import type { AlternativeGroup, Distribution, LibraryCandidate, LoaderFacts, Resolution } from './types.js';
 
 const driverNames = ['libcuda.so', 'libcuda.so.1', 'libnvidia-ml.so', 'libnvidia-ml.so.1'];
 

@@ -1,6 +1,8 @@
 /** What only the doctor looks at, beside the facts that install has. Reads, never writes. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { ElfFacts, MachineFacts } from '../contracts/facts.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 import { storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
@@ -15,7 +17,6 @@ import { isSecure } from './process-security.js';
 import { Root } from './root.js';
 import { storeDamage } from './store-damage.js';
 import { readSymbolNeeds, type SymbolNeeds } from './symbol-look.js';
-import type { ElfFacts, LoadedUnit, MachineFacts } from './types.js';
 
 /** One shared library in a directory of the consumer's own. */
 export interface ConsumerLibrary {
@@ -121,6 +122,9 @@ function isOurs(entry: string): boolean {
   return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
 }
 
+/** Ollama has some twenty; each is read through, and the directory may be the service's user's. */
+const mostLibraries = 100;
+
 async function readConsumer(
   root: Root,
   contents: ContentCache,
@@ -136,7 +140,9 @@ async function readConsumer(
   );
   return {
     directories,
-    libraries: await Promise.all(files.map((file) => readLibrary(root, contents, file))),
+    libraries: await Promise.all(
+      files.slice(0, mostLibraries).map((file) => readLibrary(root, contents, file)),
+    ),
   };
 }
 

@@ -6,10 +6,10 @@
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import { promisify } from 'node:util';
+import type { LibraryVendor } from '../contracts/facts.js';
 import { type ElfReading, readElf } from './elf.js';
 import { descriptorSource } from './elf-bytes.js';
 import { openRegular } from './root.js';
-import type { LibraryVendor } from './types.js';
 
 export interface Content {
   readonly size: number;
@@ -20,7 +20,7 @@ export interface Content {
 }
 
 /** No driver library is near it (libcuda 550: 29 MB); a sparse file must not keep us reading for hours. */
-export const maxContentBytes = 1024 * 1024 * 1024;
+export const maxContentBytes = 256 * 1024 * 1024;
 
 /**
  * Marks of NVIDIA's driver libraries: parts of the kernel/library version check that every one of them

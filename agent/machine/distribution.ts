@@ -1,6 +1,7 @@
 /** Which distribution this is, and where it keeps libraries. */
+
+import type { Distribution, DistributionFamily } from '../contracts/facts.js';
 import type { Root } from './root.js';
-import type { Distribution, DistributionFamily } from './types.js';
 
 const maxOsRelease = 64 * 1024;
 

@@ -1,8 +1,9 @@
 /** What the dynamic loader reads of a file beside its names: its program interpreter and DF_1_NODEFLIB. */
+
+import type { ElfFacts } from '../contracts/facts.js';
 import { type ElfReading, readElf } from './elf.js';
 import type { ByteSource } from './elf-bytes.js';
 import { readDynamicSection, readProgram, segmentInterpreter, tag } from './elf-dynamic.js';
-import type { ElfFacts } from './types.js';
 
 export interface LoadingFacts extends ElfFacts {
   /** PT_INTERP: `/lib64/ld-linux-x86-64.so.2`; null for most libraries and for static programs. */

@@ -1,6 +1,7 @@
 /** The provenance note: how our own libraries are told from others whatever their name. */
+
+import type { ElfFacts } from '../contracts/facts.js';
 import type { ByteSource, Layout } from './elf-bytes.js';
-import type { ElfFacts } from './types.js';
 
 /** A stretch of the file. */
 export interface Area {

@@ -4,10 +4,11 @@
  * the file and against a limit before it is used, and a file that does not
  * hold together is an answer (`problem`), never an exception.
  */
+
+import type { ElfFacts } from '../contracts/facts.js';
 import type { ByteSource } from './elf-bytes.js';
 import { type ElfProgram, readDynamicSection, readProgram, segmentNote, tag } from './elf-dynamic.js';
 import { readProvenance } from './elf-note.js';
-import type { ElfFacts } from './types.js';
 
 export type ElfReading =
   | { readonly kind: 'elf'; readonly facts: ElfFacts }

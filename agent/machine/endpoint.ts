@@ -1,8 +1,8 @@
 /** Where the host is: how an address is written, and which one counts. */
 import { isIPv4, isIPv6 } from 'node:net';
+import type { HostFacts } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import { defaultPort, defaultSocket, guestConf } from '../paths.js';
-import type { HostFacts } from './types.js';
 
 export type Endpoint =
   | { readonly kind: 'unix'; readonly path: string }

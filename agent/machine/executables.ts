@@ -1,8 +1,9 @@
 /** The programs of a unit: what decides whether the loader does for them what the environment asks. */
+
+import type { ElfFacts, ProcessFacts } from '../contracts/facts.js';
 import type { CommandRunner } from '../run-command.js';
 import type { ContentCache } from './content.js';
 import type { Root } from './root.js';
-import type { ElfFacts, ProcessFacts } from './types.js';
 
 export interface ExecutableFacts {
   readonly path: string;

@@ -1,9 +1,10 @@
 /** Why there is no host, in the shim's own words, asked outside of any sandbox and as ourselves. */
+
+import type { HostFacts, ShimBuild } from '../contracts/facts.js';
 import { type CommandRunner, toolEnvironment } from '../run-command.js';
 import { parseEndpoint } from './endpoint.js';
 import { permissions } from './path-state.js';
 import type { Root } from './root.js';
-import type { HostFacts, ShimBuild } from './types.js';
 
 export interface HostWord {
   /** `cannot connect to unix:...: Connection refused`; null when the shim had no complaint. */

@@ -1,9 +1,10 @@
 /** Where the host is, and whether a GPU answers there. */
+
+import type { HostFacts, ShimBuild } from '../contracts/facts.js';
 import type { CommandRunner } from '../run-command.js';
 import type { EndpointSources } from './endpoint.js';
 import { resolveEndpoint } from './endpoint.js';
 import { askProbe, describeFailure } from './probe.js';
-import type { HostFacts, ShimBuild } from './types.js';
 
 export interface HostQuestion {
   readonly sources: EndpointSources;

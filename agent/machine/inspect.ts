@@ -1,6 +1,8 @@
 /** All facts about this guest, at one moment. */
 import { machine } from 'node:os';
-import type { Manifest } from '../apply/types.js';
+import type { Distribution, LibraryCandidate, LoaderFacts, MachineFacts } from '../contracts/facts.js';
+import type { Consumer, Manifest } from '../contracts/manifest.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import { defaultSocket, dropInPath, guestConf, loaderConf, traceRecord, transactionFile } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
@@ -21,7 +23,6 @@ import { readService } from './service.js';
 import { resolveServiceUser } from './service-user.js';
 import { readShimBuild } from './shim-build.js';
 import { readStore } from './store.js';
-import type { Distribution, LibraryCandidate, LoaderFacts, MachineFacts, UnitFacts } from './types.js';
 
 export interface InspectEffects {
   /** Prefix of the file system that is examined; `/` is the running one. */
@@ -29,6 +30,8 @@ export interface InspectEffects {
   readonly runner: CommandRunner;
   readonly manager: Pick<Manager, 'unit' | 'processes'>;
   readManifest(): Promise<Manifest | null>;
+  /** The profile of a consumer that is installed; null when it cannot be read any more. */
+  profileOf(consumer: Consumer): Profile | null;
   /** Keeps contents from one inspection to the next (the service); default: a new one. */
   readonly contents?: ContentCache;
   /** As `contents`, for the packages that own files. */
@@ -93,9 +96,15 @@ export async function inspect(
       timeoutMs,
     }),
   );
-  const service = libraries.then(({ distribution }) =>
-    readService(root, contents, effects.manager, { profile, distribution, endpoint: options.endpoint }),
-  );
+  const manifest = effects.readManifest();
+  const service = Promise.all([libraries, manifest]).then(([{ distribution }, installed]) => {
+    const without = (installed?.consumers ?? [])
+      .filter((one) => one.unit !== profile.unit)
+      .map((one) => ({ unit: one.unit, profile: effects.profileOf(one) }));
+    const consumers = [...without, { unit: profile.unit, profile }];
+    const question = { consumers, without, distribution, endpoint: options.endpoint };
+    return readService(root, contents, effects.manager, question);
+  });
   const parts = await Promise.all([
     libraries,
     ourFiles,
@@ -104,7 +113,7 @@ export async function inspect(
     host,
     realGpu,
     readStore(root, contents),
-    effects.readManifest(),
+    manifest,
     service,
   ]);
   return {

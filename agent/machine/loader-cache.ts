@@ -3,7 +3,7 @@
  * (glibc sysdeps/generic/dl-cache.h), so that no process is needed and the
  * answer is the same for a root that does not run.
  */
-import type { LoaderCacheEntry } from './types.js';
+import type { LoaderCacheEntry } from '../contracts/facts.js';
 
 const oldMagic = 'ld.so-1.7.0';
 const oldHeaderBytes = 16;

@@ -1,8 +1,8 @@
 /** The directories that ldconfig reads, in its order: /etc/ld.so.conf with its includes, then the built-in ones. */
 import path from 'node:path';
+import type { Distribution, LoaderFacts } from '../contracts/facts.js';
 import { glob } from './glob.js';
 import type { Root } from './root.js';
-import type { Distribution, LoaderFacts } from './types.js';
 
 const maxConfBytes = 256 * 1024;
 /** ldconfig follows includes without a limit; a chain this long is a cycle. */

@@ -1,7 +1,9 @@
 /** Which libcuda and libnvidia-ml the loader takes for each process of the consumer, and for its next start. */
 import { closeSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
+import type { LibraryVendor, MachineFacts } from '../contracts/facts.js';
 import type { CommandRunner } from '../run-command.js';
+import { changeableByOthers } from '../trust/files.js';
 import type { ContentCache } from './content.js';
 import { descriptorSource } from './elf-bytes.js';
 import { readLoading } from './elf-loading.js';
@@ -11,7 +13,6 @@ import type { LoaderStep, LoadingProcess, LoadResult, SimulatedLoader } from './
 import { type LoadingUser, loaderView } from './loader-view.js';
 import { isSecure } from './process-security.js';
 import { Root } from './root.js';
-import type { LibraryVendor, MachineFacts } from './types.js';
 
 export interface LoaderChoice {
   readonly library: 'libcuda.so.1' | 'libnvidia-ml.so.1';
@@ -73,9 +74,10 @@ export async function lookAtLoader(question: LoaderQuestion): Promise<LoaderLook
   const subjects = [...live, next].filter((one) => one !== null);
   const processes: ProcessChoices[] = [];
   const runtimes = new Map<string, Promise<LoaderRuntime | null>>();
-  const runtimeOf: RuntimeOf = (interpreter) => {
-    const known = runtimes.get(interpreter) ?? readLoaderRuntime(question.runner, interpreter);
-    runtimes.set(interpreter, known);
+  const runtimeOf: RuntimeOf = (interpreter, user) => {
+    const key = `${user?.uid ?? 'root'} ${interpreter}`;
+    const known = runtimes.get(key) ?? readLoaderRuntime(question.runner, interpreter, user);
+    runtimes.set(key, known);
     return known;
   };
   let problem: string | null = null;
@@ -147,7 +149,7 @@ export function environmentOf(environ: Buffer): Readonly<Record<string, string>>
   return values;
 }
 
-type RuntimeOf = (interpreter: string) => Promise<LoaderRuntime | null>;
+type RuntimeOf = (interpreter: string, user: LoadingUser | null) => Promise<LoaderRuntime | null>;
 
 /** The choices, or why there are none. */
 async function choicesOf(
@@ -159,7 +161,12 @@ async function choicesOf(
   const { architecture } = facts.distribution;
   const interpreter = interpreterOf(root, process.executable);
   if (interpreter === null) return 'it is no program that a dynamic loader starts';
-  const runtime = await runtimeOf(interpreter);
+  // A program names what starts it. Only a loader that root alone could have put there is run, and never by root.
+  const changeable = changeableByOthers(interpreter);
+  if (changeable !== null) {
+    return `it is started by ${interpreter}, and another user than root can change ${changeable}; that is not run`;
+  }
+  const runtime = await runtimeOf(interpreter, user);
   if (runtime === null)
     return 'the loader of this system says nothing of itself (glibc before 2.33, or another)';
   const view = loaderView(root, runtime, architecture, user);

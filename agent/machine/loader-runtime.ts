@@ -3,6 +3,7 @@
  * (`ld.so --list-diagnostics`, glibc 2.33 and later), so nothing here is guessed from a distribution's name.
  */
 import type { CommandRunner } from '../run-command.js';
+import { type RunUser, runAs } from '../trust/run-as.js';
 
 export interface LoaderRuntime {
   /** `[2, 36]`. */
@@ -19,14 +20,22 @@ export interface LoaderRuntime {
 
 const askTimeoutMs = 5_000;
 
-/** Null when this is no glibc loader, one before 2.33, or it cannot be run. */
+/** Root asks as nobody, too: what a loader says of itself is the same for everybody. */
+const nobody: RunUser = { uid: 65534, gid: 65534, groups: [] };
+
+/** Asks as `user`. Null when this is no glibc loader, one before 2.33, or it cannot be run. */
 export async function readLoaderRuntime(
   runner: CommandRunner,
   loader: string,
+  user: Pick<RunUser, 'uid' | 'groups'> | null,
 ): Promise<LoaderRuntime | null> {
-  const told = await runner
-    .run(loader, ['--list-diagnostics'], { timeoutMs: askTimeoutMs })
-    .catch(() => null);
+  const [gid, ...groups] = user?.groups ?? [];
+  const asks = user === null || user.uid === 0 || gid === undefined ? nobody : { uid: user.uid, gid, groups };
+  const isRoot = process.geteuid?.() === 0;
+  const told = await (isRoot
+    ? runAs(runner, asks, loader, ['--list-diagnostics'], { timeoutMs: askTimeoutMs })
+    : runner.run(loader, ['--list-diagnostics'], { timeoutMs: askTimeoutMs })
+  ).catch(() => null);
   return told?.code === 0 ? parseLoaderDiagnostics(told.stdout.toString('utf8')) : null;
 }
 

@@ -1,6 +1,7 @@
 /** The file system as a process sees it, for the simulation of its loader: links, permissions, ELF headers. */
 import fs from 'node:fs';
 import path from 'node:path';
+import type { ElfFacts, LoaderCacheEntry } from '../contracts/facts.js';
 import { nativeElf } from './elf.js';
 import { descriptorSource } from './elf-bytes.js';
 import { type LoadingFacts, readLoading } from './elf-loading.js';
@@ -8,7 +9,6 @@ import { parseLoaderCache } from './loader-cache.js';
 import type { LoaderRuntime } from './loader-runtime.js';
 import type { LoaderView, Opened } from './loader-types.js';
 import type { Root } from './root.js';
-import type { ElfFacts, LoaderCacheEntry } from './types.js';
 
 /** Whose permissions count: of the process, not ours. */
 export interface LoadingUser {

@@ -1,11 +1,11 @@
 /** What a consumer finds that opens libcuda by absolute path, in the order in which it looks. */
 import path from 'node:path';
+import type { LibraryVendor } from '../contracts/facts.js';
 import type { Profile } from '../profile/types.js';
 import { libraryOf } from './candidates.js';
 import type { ContentCache } from './content.js';
 import { glob } from './glob.js';
 import type { Root } from './root.js';
-import type { LibraryVendor } from './types.js';
 
 export interface OpenedByPath {
   readonly path: string;

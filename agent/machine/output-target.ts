@@ -1,10 +1,10 @@
 /** The file that takes a unit's output instead of the journal. Pure. */
-import path from 'node:path';
-import { startsDirectory } from '../paths.js';
-import type { LoadedUnit } from './types.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 
 export interface OutputTarget {
   readonly kind: 'append' | 'truncate';
+  /** The descriptor that the unit's programs have it as. */
+  readonly descriptor: 1 | 2;
   readonly path: string;
 }
 
@@ -12,14 +12,13 @@ export interface OutputTarget {
 export function outputTarget(
   unit: Pick<LoadedUnit, 'standardError' | 'standardOutput'>,
 ): OutputTarget | null {
-  for (const target of [unit.standardError, unit.standardOutput]) {
+  for (const [target, descriptor] of [
+    [unit.standardError, 2],
+    [unit.standardOutput, 1],
+  ] as const) {
     const [, kind, file] = /^(append|truncate):(\/.*)$/.exec(target) ?? [];
-    if ((kind === 'append' || kind === 'truncate') && file !== undefined) return { kind, path: file };
+    if ((kind === 'append' || kind === 'truncate') && file !== undefined)
+      return { kind, path: file, descriptor };
   }
   return null;
-}
-
-/** Where the drop-in's command notes the beginning of the unit's latest start. */
-export function recordFile(unit: string): string {
-  return path.join(startsDirectory, unit);
 }

@@ -1,9 +1,9 @@
 /** Which package owns a file, from the package manager's own records. */
 import path from 'node:path';
+import type { DistributionFamily } from '../contracts/facts.js';
 import type { CommandRunner } from '../run-command.js';
 import { dpkgListsTime, dpkgListsWith, hasDpkgLists } from './dpkg-lists.js';
 import type { Root } from './root.js';
-import type { DistributionFamily } from './types.js';
 
 const queryTimeoutMs = 20_000;
 

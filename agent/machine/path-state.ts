@@ -1,8 +1,9 @@
 /** What stands at a path, exactly enough to put it back. */
 import type { BigIntStats } from 'node:fs';
+import type { OwnedFileFacts } from '../contracts/facts.js';
+import type { PathState } from '../contracts/path-state.js';
 import type { ContentCache } from './content.js';
 import type { Root } from './root.js';
-import type { OwnedFileFacts, PathState } from './types.js';
 
 /** Our own small files; a longer one in their place is somebody's, and its hash suffices. */
 const maxOwnedBytes = 256 * 1024;

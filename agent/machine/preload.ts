@@ -1,8 +1,9 @@
 /** What the unit tells the loader to take, tried as the service's user. */
+
+import type { MachineFacts } from '../contracts/facts.js';
 import type { CommandRunner } from '../run-command.js';
 import { canLoad, canSearch, describeLoadCheck, type LoadCheck } from './access.js';
 import type { ContentCache } from './content.js';
-import type { MachineFacts } from './types.js';
 
 export interface PreloadEntry {
   readonly variable: 'LD_PRELOAD' | 'LD_LIBRARY_PATH';

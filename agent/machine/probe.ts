@@ -1,9 +1,9 @@
 /** Asks a libcuda for its devices, by running `vgpu-probe` as ourselves: no sandbox, no unit's environment. */
-import type { ProbeReport } from '../confirm/types.js';
+import type { ProbeReport } from '../contracts/probe.js';
+import { parseProbeReport } from '../contracts/probe-report.js';
 import { VgpuError } from '../errors.js';
 import type { CommandRunner } from '../run-command.js';
 import { toolEnvironment } from '../run-command.js';
-import { parseProbeReport } from './probe-report.js';
 
 export interface ProbeQuestion {
   /** Path of vgpu-probe. */

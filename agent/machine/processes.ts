@@ -4,15 +4,18 @@
  * left out or named in `unreadable`, never guessed.
  */
 import { constants, openSync, readlinkSync, statSync } from 'node:fs';
-import { readdir, readFile } from 'node:fs/promises';
+import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
+import type { LibraryVendor, ProcessFacts } from '../contracts/facts.js';
 import { errnoOf } from '../errors.js';
+import { withoutTracer } from '../systemd/trace-environment.js';
+import { readUpTo } from '../trust/files.js';
 import { libraryOf } from './candidates.js';
 import type { ContentCache } from './content.js';
 import { openRegular } from './root.js';
-import { withoutTracer } from './trace-environment.js';
-import type { LibraryVendor, ProcessFacts } from './types.js';
 
+/** A process may make its maps hundreds of megabytes long (65 530 mappings of long paths); none that is honest comes near. */
+const maxProcBytes = 16 * 1024 * 1024;
 const loaderVariables = ['LD_PRELOAD', 'LD_LIBRARY_PATH'];
 const deletedMark = ' (deleted)';
 
@@ -39,12 +42,16 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
   if (environ === 'denied') unreadable.push('environ');
   const executable = readLink(path.join(directory, 'exe'));
   if (executable === 'denied') unreadable.push('exe');
+  const namespacePid = innermostPid(await readProcFile(path.join(directory, 'status')));
+  const pidNamespace = namespaceOf(readLink(path.join(directory, 'ns/pid')));
   const libraries = Buffer.isBuffer(maps) ? await readLibraries(directory, maps, contents) : [];
   // The number may have gone to another process meanwhile.
   const after = await readStat(directory);
   if (after === null || after.startTicks !== before.startTicks) return null;
   return {
     pid,
+    ...(namespacePid === null || namespacePid === pid ? {} : { namespacePid }),
+    ...(pidNamespace === null ? {} : { pidNamespace }),
     parent: after.parent,
     name: after.name,
     startTicks: after.startTicks,
@@ -73,14 +80,14 @@ export async function mappedUnder(directory: string, proc = '/proc'): Promise<Re
   return mapped;
 }
 
-interface Stat {
+export interface Stat {
   readonly name: string;
   readonly parent: number;
   readonly startTicks: string;
 }
 
 /** /proc/PID/stat; comm may hold blanks and parentheses, so the last `)` ends it (proc(5)). */
-async function readStat(directory: string): Promise<Stat | null> {
+export async function readStat(directory: string): Promise<Stat | null> {
   const bytes = await readProcFile(path.join(directory, 'stat'));
   if (!Buffer.isBuffer(bytes)) return null;
   const text = bytes.toString('utf8');
@@ -91,6 +98,19 @@ async function readStat(directory: string): Promise<Stat | null> {
   const [parent, startTicks] = [fields[1], fields[19]];
   if (parent === undefined || startTicks === undefined) return null;
   return { name: text.slice(open + 1, close), parent: Number(parent), startTicks };
+}
+
+/** `pid:[4026531836]`, the link of a namespace (namespaces(7)). */
+function namespaceOf(link: string | null): number | null {
+  const inode = /^pid:\[(\d+)\]$/.exec(link ?? '')?.[1];
+  return inode === undefined ? null : Number(inode);
+}
+
+/** The last number of `NSpid:` in /proc/PID/status (proc_pid_status(5)); null where the kernel has none. */
+function innermostPid(status: Buffer | 'denied' | null): number | null {
+  if (!Buffer.isBuffer(status)) return null;
+  const last = /^NSpid:.*?(\d+)$/m.exec(status.toString('utf8'))?.[1];
+  return last === undefined ? null : Number(last);
 }
 
 export interface Mapping {
@@ -202,7 +222,12 @@ function loaderEnvironment(environ: Buffer): Readonly<Record<string, string>> {
 /** Null when the process is gone; a zombie's files read empty. */
 async function readProcFile(file: string): Promise<Buffer | 'denied' | null> {
   try {
-    return await readFile(file);
+    const handle = await open(file);
+    try {
+      return readUpTo(handle.fd, maxProcBytes).bytes;
+    } finally {
+      await handle.close();
+    }
   } catch (error) {
     const code = errnoOf(error);
     return code === 'EACCES' || code === 'EPERM' ? 'denied' : null;

@@ -1,10 +1,10 @@
 /** Whether this guest has a GPU of its own that works: then our shim must not stand before it. */
 import path from 'node:path';
+import type { LibraryCandidate, RealGpu } from '../contracts/facts.js';
 import type { CommandRunner } from '../run-command.js';
 import { nativeElf } from './elf.js';
 import { askProbe, describeFailure } from './probe.js';
 import type { Root } from './root.js';
-import type { LibraryCandidate, RealGpu } from './types.js';
 
 export interface RealGpuQuestion {
   readonly candidates: readonly LibraryCandidate[];

@@ -10,8 +10,12 @@
  */
 import fs from 'node:fs';
 import path from 'node:path';
+import type { LinkStep, Resolution } from '../contracts/facts.js';
 import { errnoOf, VgpuError } from '../errors.js';
-import type { LinkStep, Resolution } from './types.js';
+import { namesUpTo, openFile } from '../trust/files.js';
+
+/** No package's directory has as many; one that has more is somebody's who wants us to read on. */
+const mostNames = 100_000;
 
 /** As the kernel (MAXSYMLINKS, path_resolution(7)). */
 const maxLinks = 40;
@@ -73,12 +77,12 @@ export class Root {
     return host === null ? null : readlinkHost(host);
   }
 
-  /** Sorted by code unit; empty when it is no readable directory. */
+  /** Sorted by code unit, at most 100 000; empty when it is no readable directory. */
   readdir(directory: string): readonly string[] {
     const found = this.#walk('/', directory, 0);
     if (found.kind !== 'found') return [];
     try {
-      return fs.readdirSync(this.prefix + found.realPath).sort();
+      return namesUpTo(this.prefix + found.realPath, mostNames).sort();
     } catch {
       return [];
     }
@@ -200,20 +204,13 @@ function splitLast(file: string): [directory: string, name: string] {
 
 /** Opens a regular file by its path for this process; null for anything else and when it is gone. */
 export function openRegular(hostPath: string, shown: string): number | null {
-  let descriptor: number;
   try {
-    descriptor = fs.openSync(
-      hostPath,
-      fs.constants.O_RDONLY | fs.constants.O_NONBLOCK | fs.constants.O_NOCTTY | fs.constants.O_NOFOLLOW,
-    );
+    return openFile(hostPath);
   } catch (cause) {
     const code = errnoOf(cause);
     if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'ELOOP' || code === 'ENXIO') return null;
     throw notAllowed('open', shown, cause);
   }
-  if (fs.fstatSync(descriptor).isFile()) return descriptor;
-  fs.closeSync(descriptor);
-  return null;
 }
 
 function lstatHost(hostPath: string, shown: string): fs.BigIntStats | null {

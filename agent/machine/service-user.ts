@@ -1,6 +1,8 @@
 /** The user that a unit runs as, resolved through NSS (getent), so that LDAP and systemd users count. */
+
+import type { MachineFacts } from '../contracts/facts.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 import type { CommandRunner } from '../run-command.js';
-import type { LoadedUnit, MachineFacts } from './types.js';
 
 export type ServiceUser = NonNullable<MachineFacts['serviceUser']>;
 

@@ -1,6 +1,7 @@
 /** The service of ours on this machine: its files as they are and as this version would write them. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { Distribution, ServiceFacts, ServiceFile } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import {
   agentConf,
@@ -9,20 +10,31 @@ import {
   agentUnitLink,
   busPolicyFile,
   catalogFile,
+  completions,
+  manDirectory,
+  manPages,
   packageRoot,
   polkitFile,
 } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import { expandVariables } from '../profile/variables.js';
 import type { Manager } from '../systemd/types.js';
+import { changeableByOthers } from '../trust/files.js';
 import type { ContentCache } from './content.js';
 import { ownedFile, pathState } from './path-state.js';
 import type { Root } from './root.js';
-import { defaultShimDirectory } from './shim-build.js';
-import type { Distribution, ServiceFacts, ServiceFile } from './types.js';
+import { defaultShimDirectory, shimFiles } from './shim-build.js';
+
+/** A consumer as the service's unit has to know it; null: its profile cannot be read any more. */
+export interface ServedConsumer {
+  readonly unit: string;
+  readonly profile: Profile | null;
+}
 
 export interface ServiceQuestion {
-  readonly profile: Profile;
+  /** All consumers, and all but the one that is looked at. */
+  readonly consumers: readonly ServedConsumer[];
+  readonly without: readonly ServedConsumer[];
   readonly distribution: Distribution;
   /** What agent.json is to say of the host; null: as installed. */
   readonly endpoint: string | null;
@@ -35,24 +47,27 @@ export async function readService(
   manager: Pick<Manager, 'unit'>,
   question: ServiceQuestion,
 ): Promise<ServiceFacts> {
-  const { profile, distribution, endpoint } = question;
-  const wanted: readonly (readonly [path: string, content: string, editable: boolean])[] = [
-    [agentConf, configText(profile, endpoint), true],
+  const { consumers, without, distribution, endpoint } = question;
+  const unitFor = (served: readonly ServedConsumer[]): string => unitText(root, served, distribution);
+  const wanted: readonly (readonly [path: string, content: string, editable: boolean, without?: string])[] = [
+    [agentConf, configText(endpoint), true],
     [busPolicyFile, template('org.vgpu.Agent1.conf'), false],
     [catalogFile, template('vgpu-agent.catalog'), false],
     // Where there is no polkit, root alone may act.
     ...(root.realDirectory(path.dirname(polkitFile)) === null
       ? []
       : [[polkitFile, template('org.vgpu.Agent1.policy'), false] as const]),
-    [agentUnitFile, unitText(root, profile, distribution), false],
+    ...helpFiles(root),
+    [agentUnitFile, unitFor(consumers), false, unitFor(without)],
   ];
   const [files, link, unit] = await Promise.all([
     Promise.all(
       wanted.map(
-        async ([file, content, editable]): Promise<ServiceFile> => ({
+        async ([file, content, editable, others]): Promise<ServiceFile> => ({
           present: await ownedFile(root, file, contents),
           content,
           editable,
+          ...(others === undefined ? {} : { without: others }),
         }),
       ),
     ),
@@ -64,11 +79,51 @@ export async function readService(
     files,
     link: { path: agentUnitLink, target: agentUnitFile, state: link },
     activeState: unit.kind === 'loaded' ? unit.activeState : 'inactive',
+    changeable: changeable(),
   };
 }
 
+/** Pages for man(1) and completions for those shells that are here: where their directory is, they look for it. */
+function helpFiles(root: Root): readonly (readonly [path: string, content: string, editable: false])[] {
+  return [
+    ...manPages.map((page) => [
+      `${manDirectory}/man${page.slice(-1)}/${page}`,
+      path.join('docs', 'man', page),
+    ]),
+    ...completions.map(([to, from]) => [to, path.join('dist', 'bundle', 'completions', from)]),
+  ].flatMap(([to = '', from = '']) =>
+    root.realDirectory(path.dirname(to)) === null ? [] : [[to, packaged(from), false] as const],
+  );
+}
+
+/** Everything that root's service executes, and what it installs for others. */
+function changeable(): string | null {
+  const directory = packageRoot();
+  const bundle = path.join(directory, 'dist', 'bundle');
+  const addon = path.join(directory, 'node_modules', 'systemd-journald');
+  const executed = [
+    process.execPath,
+    path.join(defaultShimDirectory(), 'vgpu-watch'),
+    ...shimFiles
+      .map(({ name }) => path.join(defaultShimDirectory(), name))
+      .filter((file) => existsSync(file)),
+    ...(existsSync(bundle) ? readdirSync(bundle) : []).map((name) => path.join(bundle, name)),
+    ...['profiles', 'units', path.join('dist', 'agent', 'schemas')].map((name) => path.join(directory, name)),
+    ...[addon, path.join(addon, 'build', 'Release', 'journal_send.node')].filter((file) => existsSync(file)),
+  ];
+  for (const file of executed) {
+    const found = changeableByOthers(file);
+    if (found !== null) return found;
+  }
+  return null;
+}
+
 function template(name: string): string {
-  const file = path.join(packageRoot(), 'units', name);
+  return packaged(path.join('units', name));
+}
+
+function packaged(name: string): string {
+  const file = path.join(packageRoot(), name);
   try {
     return readFileSync(file, 'utf8');
   } catch (cause) {
@@ -82,19 +137,19 @@ function template(name: string): string {
   }
 }
 
-/** What the service keeps true, as `install` was told. */
-export function configText(profile: Profile, endpoint: string | null): string {
-  return `${JSON.stringify({ schema: 1, profile: profile.name, host: endpoint }, null, 2)}\n`;
+/** What the service keeps true where nobody has said otherwise: all that `install` was told. */
+export function configText(endpoint: string | null): string {
+  return `${JSON.stringify({ schema: 1, consumers: 'installed', host: endpoint }, null, 2)}\n`;
 }
 
 /**
- * Settings of Node's own that keep the service small (measured: 72 MB become 57): --lite-mode leaves out the JIT,
- * so that no writable and executable memory is needed (MemoryDenyWriteExecute=), and collects early;
- * --expose-gc lets the service collect when it has nothing to do.
+ * Options that keep the service small, all of them in Node's own documentation and known to Node 20, 22 and 24:
+ * V8's other flags come and go, and a Node that does not know one does not start. --jitless: no writable and
+ * executable memory is needed (MemoryDenyWriteExecute=), and no WebAssembly is there; --expose-gc lets the service
+ * collect when it has nothing to do.
  */
 export const nodeFlags = [
-  '--lite-mode',
-  '--no-expose-wasm',
+  '--jitless',
   '--expose-gc',
   '--max-semi-space-size=1',
   '--max-old-space-size=64',
@@ -102,18 +157,25 @@ export const nodeFlags = [
 ];
 
 /** units/vgpu-agent.service with what differs from machine to machine. */
-function unitText(root: Root, profile: Profile, distribution: Distribution): string {
+function unitText(root: Root, consumers: readonly ServedConsumer[], distribution: Distribution): string {
   const main = path.join(packageRoot(), 'dist', 'bundle', 'daemon.js');
   const watch = path.join(defaultShimDirectory(), 'vgpu-watch');
   const command = [watch, '--', process.execPath, ...nodeFlags, main];
   const inHome = [process.execPath, main].some((file) => /^\/(home|root|run\/user)\//.test(file));
   const values: Readonly<Record<string, string>> = {
     COMMAND: command.map(quoted).join(' '),
-    CONSUMER: profile.unit,
+    // In one order, whichever of them is looked at.
+    CONSUMER: consumers
+      .map((one) => one.unit)
+      .toSorted()
+      .join(' '),
     PROTECT_HOME: inHome ? 'read-only' : 'yes',
     // PrivateTmp= would hide a checkout that lies there.
     KEPT_IN_TMP: /^\/(var\/)?tmp\//.test(packageRoot()) ? quoted(packageRoot()) : '',
-    LIBRARIES: libraryDirectories(root, profile, distribution)
+    LIBRARIES: [
+      ...new Set(consumers.flatMap(({ profile }) => libraryDirectories(root, profile, distribution))),
+    ]
+      .toSorted()
       .map((directory) => `-${directory}`)
       .join(' '),
   };
@@ -130,7 +192,12 @@ function quoted(word: string): string {
 }
 
 /** Directories of public links, by their real names: `/lib` is `/usr/lib` on merged-usr systems. */
-function libraryDirectories(root: Root, profile: Profile, distribution: Distribution): readonly string[] {
+function libraryDirectories(
+  root: Root,
+  profile: Profile | null,
+  distribution: Distribution,
+): readonly string[] {
+  if (profile === null) return [];
   const { directories } = profile.publicLinks;
   const found = (directories[distribution.family] ?? directories.unknown ?? []).flatMap(({ path: text }) => {
     const directory = expandVariables(text, { multiarch: distribution.multiarch });

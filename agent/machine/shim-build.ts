@@ -1,12 +1,12 @@
 /** The compiled shim that would be installed. */
 import path from 'node:path';
+import type { ShimBuild } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import { packageRoot, tracerName } from '../paths.js';
 import type { ContentCache } from './content.js';
 import { pathState } from './path-state.js';
 import { Root } from './root.js';
 import { storeId, storeLinks } from './store.js';
-import type { ShimBuild } from './types.js';
 
 /** What goes into the store, with the modes it gets there whatever the umask of the build was. */
 export const shimFiles: readonly {

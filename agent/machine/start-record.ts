@@ -1,10 +1,11 @@
 /**
  * Where the log file of a start begins. A journal's entries carry the invocation ID of their start; lines in a file
- * (`StandardError=append:PATH`) carry nothing, so our drop-in notes at each start how long the file was before it.
+ * (`StandardError=append:PATH`) carry nothing. So our drop-in has each start say to the journal, with the rights of the
+ * service's user, which file it writes to and how long that was before; journald adds the invocation ID itself.
  */
 import fs from 'node:fs/promises';
-import { outputTarget, recordFile } from './output-target.js';
-import type { LoadedUnit } from './types.js';
+import type { LoadedUnit } from '../contracts/unit.js';
+import { outputTarget } from './output-target.js';
 
 export interface OutputPlace {
   readonly path: string;
@@ -12,16 +13,18 @@ export interface OutputPlace {
   readonly offset: number;
 }
 
+/** What a start says of its log: `%d:%i` and `%s` are stat(1)'s device, inode and size. */
+export const startNote = 'vgpu-agent: the log of this start is %d:%i, after %s bytes';
+
 /**
  * The place in the unit's own log file from which on everything is of the start that it is in; null when there is no
- * such file, or nobody knows: the note is of another start, or the file was replaced since.
+ * such file, or nobody knows: there is no note of this start, or the file was replaced since. `said`: messages in the
+ * journal of this start of the unit.
  */
 export async function placeOfStart(
   unit: LoadedUnit,
-  files: { readonly record: string; readonly processes: string } = {
-    record: recordFile(unit.name),
-    processes: '/proc',
-  },
+  said: (invocationId: string) => Promise<readonly string[]>,
+  processes = '/proc',
 ): Promise<OutputPlace | null> {
   const target = outputTarget(unit);
   if (target === null) return null;
@@ -31,29 +34,31 @@ export async function placeOfStart(
   if (kind === 'truncate') {
     // Emptied when it was opened: whoever has it open has written all of it.
     const opened = await Promise.all(
-      [1, 2].map((descriptor) => identity(`${files.processes}/${unit.mainPid}/fd/${descriptor}`)),
+      [1, 2].map((descriptor) => identity(`${processes}/${unit.mainPid}/fd/${descriptor}`)),
     );
     return unit.mainPid > 0 && opened.includes(now) ? { path, offset: 0 } : null;
   }
-  const record = parseRecord(await fs.readFile(files.record, 'utf8').catch(() => ''));
-  if (record === null || unit.invocationId === null) return null;
-  if (record.invocationId !== unit.invocationId || record.identity !== now) return null;
-  return { path, offset: record.size };
+  if (unit.invocationId === null) return null;
+  // The first: whatever says so later is not our command, which ran before the service did.
+  for (const message of await said(unit.invocationId)) {
+    const note = parseNote(message);
+    if (note !== null) return note.identity === now ? { path, offset: note.size } : null;
+  }
+  return null;
 }
 
-interface StartRecord {
-  readonly invocationId: string;
+interface StartNote {
   /** Device and inode. */
   readonly identity: string;
   readonly size: number;
 }
 
-/** `INVOCATION-ID DEVICE:INODE SIZE`, as the drop-in's command writes it. */
-export function parseRecord(text: string): StartRecord | null {
-  const match = /^([0-9a-f]{32}) (\d+:\d+) (\d+)\n$/.exec(text);
+/** A message as `startNote` has it. */
+export function parseNote(message: string): StartNote | null {
+  const match = /^vgpu-agent: the log of this start is (\d+:\d+), after (\d+) bytes$/.exec(message);
   if (match === null) return null;
-  const [, invocationId = '', found = '', size = ''] = match;
-  return { invocationId, identity: found, size: Number(size) };
+  const [, found = '', size = ''] = match;
+  return { identity: found, size: Number(size) };
 }
 
 async function identity(path: string): Promise<string | null> {

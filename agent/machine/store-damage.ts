@@ -1,10 +1,10 @@
 /** In what the files of a stored version differ from the shim that it was made of. */
 import path from 'node:path';
+import type { ShimBuild } from '../contracts/facts.js';
 import { storeVersions } from '../paths.js';
 import type { ContentCache } from './content.js';
 import { pathState } from './path-state.js';
 import type { Root } from './root.js';
-import type { ShimBuild } from './types.js';
 
 /**
  * A line for each file that is missing, more or other than in `shim`, the version being the shim's own. What

@@ -1,11 +1,11 @@
 /** The store: `/opt/vgpu/versions/<id>/`, and how an id follows from what is in it. */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
+import type { StoreFacts } from '../contracts/facts.js';
 import { storeCurrent, storeRoot, storeVersions } from '../paths.js';
 import type { ContentCache } from './content.js';
 import { pathState } from './path-state.js';
 import type { Root } from './root.js';
-import type { StoreFacts } from './types.js';
 
 export interface StoredFile {
   readonly name: string;

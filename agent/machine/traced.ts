@@ -1,6 +1,7 @@
 /** What a traced start of a service left to be read: its events, its processes, and whose the libraries are. */
 import fs from 'node:fs';
 import path from 'node:path';
+import type { LibraryVendor, ProcessFacts } from '../contracts/facts.js';
 import { traceFile, tracerName } from '../paths.js';
 import type { CommandRunner } from '../run-command.js';
 import type { ContentCache } from './content.js';
@@ -9,7 +10,6 @@ import { environmentOf } from './loader-look.js';
 import { isSecure } from './process-security.js';
 import { parseMaps } from './processes.js';
 import { openRegular, Root } from './root.js';
-import type { LibraryVendor, ProcessFacts } from './types.js';
 
 /** One process of the traced start that lived when discovery was over. */
 export interface LiveProcess {

@@ -1,7 +1,7 @@
 /** The doctor's findings for a person: the verdict, then what is broken, reason first, then the list of checks. */
 import type { CheckResult, Diagnosis, Finding, Remedy } from '../doctor/types.js';
+import { oneLine, plural, wrap } from '../text.js';
 import type { Style } from './style.js';
-import { oneLine, plural, wrap } from './text.js';
 import { verdictHead } from './verdict-text.js';
 
 /** Without a newline at its end. */

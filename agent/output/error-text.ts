@@ -1,7 +1,7 @@
 /** A failure, told once: what failed, the value, the remedy. */
 import { type ExitCode, exitCodeOf, VgpuError } from '../errors.js';
+import { printable, wrap } from '../text.js';
 import type { Style } from './style.js';
-import { printable, wrap } from './text.js';
 
 /** The `error` member of JSON output. */
 export interface ErrorDocument {

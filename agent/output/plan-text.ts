@@ -1,9 +1,10 @@
 /** A plan as a diff that a person reads. */
-import type { PathState } from '../machine/types.js';
-import type { Change, Plan, Refusal, Warning } from '../plan/types.js';
+import type { PathState } from '../contracts/path-state.js';
+import type { Change, Plan, Refusal, Warning } from '../contracts/plan.js';
+import { changeSummary, octal } from '../plan/change-title.js';
+import { bytes, oneLine, plural, printable, wrap } from '../text.js';
 import { diffLines } from './diff.js';
 import type { Style } from './style.js';
-import { bytes, oneLine, plural, printable, wrap } from './text.js';
 
 /** What a plan with nothing to do prints, and all that it prints. */
 export const nothingToDo = 'nothing to do';
@@ -60,7 +61,7 @@ const indent = '    ';
 
 /** One line that says what, then the reason, then the change itself. */
 export function changeText(change: Change, style: Style): string {
-  const { sign, what } = summary(change);
+  const { sign, what } = changeSummary(change);
   const painted = sign === '+' ? style.good(sign) : sign === '-' ? style.bad(sign) : style.caution(sign);
   const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
   return [
@@ -68,59 +69,6 @@ export function changeText(change: Change, style: Style): string {
     indent + style.dim(reason).replaceAll('\n', '\n'),
     ...body(change, style),
   ].join('\n');
-}
-
-/** The change in a few words: `link /usr/lib/x86_64-linux-gnu/libcuda.so.1`. */
-export function changeTitle(change: Change): string {
-  return oneLine(summary(change).what);
-}
-
-interface Summary {
-  readonly sign: '+' | '-' | '~' | '>';
-  readonly what: string;
-}
-
-function summary(change: Change): Summary {
-  switch (change.kind) {
-    case 'make-directory':
-      return { sign: '+', what: `directory ${change.path}/ (${octal(change.mode)})` };
-    case 'store': {
-      const size = change.shim.files.reduce((sum, file) => sum + file.size, 0);
-      const files = plural(change.shim.files.length, 'file');
-      return {
-        sign: '+',
-        what: `shim ${change.shim.version} as ${change.shim.id} (${files}, ${bytes(size)})`,
-      };
-    }
-    case 'adopt':
-      return { sign: '>', what: `own ${change.path}` };
-    case 'write-file':
-      return { sign: made(change.before), what: `file ${change.path} (${octal(change.mode)})` };
-    case 'write-link':
-      return { sign: made(change.before), what: `link ${change.path}` };
-    case 'alternative':
-      return { sign: '+', what: `alternative ${change.group}: ${change.path} (priority ${change.priority})` };
-    case 'remove-owned':
-      return { sign: change.restores.kind === 'absent' ? '-' : '~', what: change.path };
-    case 'remove-store':
-      return { sign: '-', what: `shim ${change.id}` };
-    case 'remove-alternative':
-      return { sign: '-', what: `alternative ${change.group}: ${change.path}` };
-    case 'remove-directory':
-      return { sign: '-', what: `directory ${change.path}/` };
-    case 'ldconfig':
-      return { sign: '>', what: 'ldconfig' };
-    case 'daemon-reload':
-      return { sign: '>', what: 'systemctl daemon-reload' };
-    case 'restart':
-      return { sign: '>', what: `systemctl restart ${change.unit}` };
-    case 'service':
-      return { sign: '>', what: `systemctl ${change.action} ${change.unit}` };
-  }
-}
-
-function made(before: PathState): '+' | '~' {
-  return before.kind === 'absent' ? '+' : '~';
 }
 
 function body(change: Change, style: Style): readonly string[] {
@@ -168,8 +116,4 @@ export function stateText(state: PathState): string {
     case 'other':
       return `a ${state.type}`;
   }
-}
-
-function octal(mode: number): string {
-  return (mode & 0o7777).toString(8).padStart(4, '0');
 }

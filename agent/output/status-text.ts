@@ -1,10 +1,26 @@
 /** `vgpu-agent status` for a person. */
-import type { Verdict } from '../confirm/types.js';
-import type { HostFacts } from '../machine/types.js';
+
+import type { HostFacts } from '../contracts/facts.js';
+import type { Verdict } from '../contracts/verdict.js';
+import { oneLine, plural, wrap } from '../text.js';
 import type { Style } from './style.js';
-import { oneLine, plural, wrap } from './text.js';
 import { verdictText } from './verdict-text.js';
 
+/** One service that was given the GPU. */
+export interface ConsumerView {
+  readonly profile: string;
+  readonly unit: StatusView['unit'];
+  readonly drift: StatusView['drift'];
+  /** What the service does for it; absent or null when it was not asked. */
+  readonly service?: {
+    readonly state: string;
+    readonly problem: string | null;
+    readonly pendingRestart: NonNullable<StatusView['service']>['pendingRestart'];
+  } | null;
+  readonly verdict: Verdict | null;
+}
+
+/** `unit`, `drift` and `verdict` are those of the first consumer that is shown. */
 export interface StatusView {
   /** Null: nothing is. */
   readonly installed: {
@@ -18,6 +34,8 @@ export interface StatusView {
   } | null;
   /** An install or uninstall was cut short, and the next one cleans up. */
   readonly interrupted: boolean;
+  /** All that are shown: every one that is installed, or the one that was asked for. */
+  readonly consumers: readonly ConsumerView[];
   /** What `install` would do now to make it right again. */
   readonly drift: readonly { readonly change: string; readonly reason: string }[];
   readonly unit: {
@@ -46,41 +64,73 @@ export interface StatusView {
 
 /** Without a newline at its end. */
 export function statusText(view: StatusView, style: Style): string {
-  const { installed, unit } = view;
+  const { installed, consumers } = view;
   const row = rowFor(style);
   const rows = [
     row('installed', installed === null ? 'nothing; sudo vgpu-agent install' : installedText(installed)),
-    row('service', `${unit.name}: ${unit.active ?? unit.load}${restartsText(unit.restarts)}`),
     row('host', hostText(view.host)),
-    ...(installed === null ? [] : [row('drift', driftHead(view.drift.length))]),
-    ...view.drift.map(
-      ({ change, reason }) => `${margin}${oneLine(change)}\n${margin}  ${style.dim(oneLine(reason))}`,
-    ),
   ];
   if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
   if (view.interrupted) {
     const text = 'an install or uninstall was cut short; the next vgpu-agent install or uninstall cleans up';
     rows.push(`${style.caution('warning')}: ${wrap(text, style.width - 9, ' '.repeat(9))}`);
   }
-  if (view.verdict !== null) rows.push('', verdictText(view.verdict, style));
-  else if (installed !== null) rows.push(row('verdict', 'not asked: sudo vgpu-agent status'));
+  for (const consumer of consumers) {
+    if (consumers.length > 1) rows.push('');
+    rows.push(...consumerRows(consumer, installed !== null, consumers.length > 1, style));
+  }
   return rows.join('\n');
+}
+
+/** `several`: what the service does for this one is told with it. */
+function consumerRows(
+  { profile, unit, drift, verdict, service }: ConsumerView,
+  isInstalled: boolean,
+  several: boolean,
+  style: Style,
+): readonly string[] {
+  const row = rowFor(style);
+  const state = `${unit.name}: ${unit.active ?? unit.load}${restartsText(unit.restarts)}`;
+  const did =
+    several && service !== undefined && service !== null
+      ? [
+          row('agent', service.state),
+          ...troubleRows([service.problem, dueText(service.pendingRestart)], style),
+        ]
+      : [];
+  return [
+    row('service', several ? `${state} (profile ${profile})` : state),
+    ...(isInstalled ? [row('drift', driftHead(drift.length))] : []),
+    ...drift.map(
+      ({ change, reason }) => `${margin}${oneLine(change)}\n${margin}  ${style.dim(oneLine(reason))}`,
+    ),
+    ...did,
+    ...(verdict === null
+      ? isInstalled
+        ? [row('verdict', 'not asked: sudo vgpu-agent status')]
+        : []
+      : ['', verdictText(verdict, style)]),
+  ];
 }
 
 function serviceRows(service: NonNullable<StatusView['service']>, style: Style): readonly string[] {
   const { state, problem, configProblem, pendingRestart, repairs, restarts } = service;
   const did = `${plural(repairs, 'repair')}, ${plural(restarts, 'restart')}`;
-  const more = [
-    problem,
-    configProblem === null ? null : `agent.json is refused: ${configProblem}`,
-    pendingRestart === null
-      ? null
-      : `a restart is due (${pendingRestart.reason}) and waits: ${pendingRestart.waitsFor}`,
-  ].filter((text) => text !== null);
+  const refused = configProblem === null ? null : `agent.json is refused: ${configProblem}`;
   return [
     rowFor(style)('agent', `${state}; ${did} since it runs`),
-    ...more.map((text) => `${margin}${style.caution(wrap(oneLine(text), style.width - 12, margin))}`),
+    ...troubleRows([problem, refused, dueText(pendingRestart)], style),
   ];
+}
+
+function dueText(due: NonNullable<StatusView['service']>['pendingRestart']): string | null {
+  return due === null ? null : `a restart is due (${due.reason}) and waits: ${due.waitsFor}`;
+}
+
+function troubleRows(texts: readonly (string | null)[], style: Style): readonly string[] {
+  return texts
+    .filter((text) => text !== null)
+    .map((text) => `${margin}${style.caution(wrap(oneLine(text), style.width - 12, margin))}`);
 }
 
 const margin = ' '.repeat(12);

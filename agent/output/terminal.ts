@@ -3,11 +3,13 @@
  * while something is waited for; elsewhere every step is a line of its own, and waiting says so every ten
  * seconds.
  */
-import { changeTitle, planText, warningText } from './plan-text.js';
+
+import type { Emit, Event } from '../contracts/events.js';
+import { changeTitle } from '../plan/change-title.js';
+import { duration, oneLine, wrap } from '../text.js';
+import { planText, warningText } from './plan-text.js';
 import type { Sink } from './streams.js';
 import type { Style } from './style.js';
-import { duration, oneLine, wrap } from './text.js';
-import type { Emit, Event } from './types.js';
 
 export type Volume = 'quiet' | 'normal' | 'verbose';
 
@@ -159,6 +161,7 @@ function phaseText({ phase, text }: Extract<Event, { kind: 'phase' }>): string {
     case 'inspect':
     case 'plan':
     case 'confirm':
+    case 'service':
       return text;
   }
 }

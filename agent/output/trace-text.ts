@@ -9,8 +9,8 @@ import {
   silence,
   together,
 } from '../doctor/trace-words.js';
+import { oneLine, plural, wrap } from '../text.js';
 import type { Style } from './style.js';
-import { oneLine, plural, wrap } from './text.js';
 
 /** Lines with an empty one after them; none without a trace. */
 export function traceText(facts: TraceFacts | null, style: Style): readonly string[] {

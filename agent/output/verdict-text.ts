@@ -1,7 +1,9 @@
 /** A verdict for a person: the first line says it, the rest says why. */
-import type { Device, Evidence, LogVerdict, Mode, Verdict } from '../confirm/types.js';
+
+import type { Device, Evidence, LogVerdict, Mode, Verdict } from '../contracts/verdict.js';
+import { choiceOf } from '../profile/instance.js';
+import { oneLine, wrap } from '../text.js';
 import type { Style } from './style.js';
-import { oneLine, wrap } from './text.js';
 
 /** `GPU`, `GPU (simulated)`, `CPU`, `DEGRADED`, `UNDETERMINED`: the words of every first line. */
 export function modeText(verdict: Pick<LogVerdict, 'mode' | 'simulated'>): string {
@@ -36,8 +38,8 @@ export function verdictText(
 }
 
 /** A verdict tells what it saw; the doctor looks behind it. A line to copy, as the next command is. */
-function doctorLine({ profile }: Verdict): string {
-  return `why:  ${oneLine(`sudo vgpu-agent doctor --profile ${profile}`)}`;
+function doctorLine({ profile, unit }: Verdict): string {
+  return `why:  ${oneLine(`sudo vgpu-agent doctor ${choiceOf({ name: profile, unit })}`)}`;
 }
 
 /** The verdict about a log alone. */
@@ -83,6 +85,8 @@ function evidenceText(evidence: Evidence, style: Style): string {
 const labels: Readonly<Record<Evidence['kind'], string>> = {
   'log-line': 'log',
   readiness: 'readiness',
+  loaded: 'loaded',
+  sessions: 'sessions',
   maps: 'maps',
   environment: 'environ',
   probe: 'probe',

@@ -1,10 +1,11 @@
 /** doctor: the facts that its checks are given, gathered once; and `--fix`, which is install's own way. */
 import { combine } from '../confirm/combine.js';
+import type { Emit } from '../contracts/events.js';
 import { diagnose } from '../doctor/diagnose.js';
 import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
-import type { Emit } from '../output/types.js';
 import type { Profile } from '../profile/types.js';
-import { type InstallResult, install, recoverFirst } from './install.js';
+import { type InstallResult, install } from './install.js';
+import { recoverFirst } from './recover-first.js';
 import type { Traced } from './trace.js';
 import type { DoctorWorkplace, ReadyPlan } from './workplace.js';
 
@@ -58,6 +59,8 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
 
 export interface FixRequest extends DoctorRequest {
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+  /** `approve` asks a person. */
+  readonly asks: boolean;
 }
 
 /**
@@ -69,7 +72,7 @@ export async function fix(
   request: FixRequest,
   emit: Emit,
 ): Promise<InstallResult | null> {
-  await work.locked('repair', () => recoverFirst(work, emit));
+  await work.locked('repair', () => recoverFirst(work, emit), { signal: request.signal });
   const manifest = await work.manifest();
   if (manifest === null) return null;
   return install(
@@ -83,6 +86,7 @@ export async function fix(
       timeoutMs: null,
       signal: request.signal,
       approve: request.approve,
+      asks: request.asks,
     },
     emit,
   );

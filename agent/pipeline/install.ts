@@ -1,10 +1,13 @@
 /** install: inspect, plan, show, apply, restart, confirm, verdict. The service runs the same. */
 import type { Applied } from '../apply/types.js';
-import type { Verdict } from '../confirm/types.js';
+import type { Emit } from '../contracts/events.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { Verdict } from '../contracts/verdict.js';
 import { VgpuError } from '../errors.js';
-import type { MachineFacts } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
+import { agentUnit } from '../paths.js';
 import type { Profile } from '../profile/types.js';
+import { askThenLock } from './ask-then-lock.js';
+import { recoverFirst } from './recover-first.js';
 import { refusal } from './refusal.js';
 import type { Mark, ReadyPlan, Workplace } from './workplace.js';
 
@@ -20,8 +23,13 @@ export interface InstallRequest {
   /** The verdict needs kernels that compute right. */
   readonly compute?: boolean;
   readonly signal: AbortSignal;
-  /** Asked once, and only when there is something to change. False stops without a change. */
+  /**
+   * Asked only when there is something to change, and again when the plan has changed meanwhile. False stops without
+   * a change.
+   */
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+  /** `approve` asks a person: then the lock is taken after the answer. */
+  readonly asks: boolean;
 }
 
 export type InstallResult =
@@ -39,29 +47,60 @@ export type InstallResult =
 /**
  * Carries out an install. Throws a VgpuError: `refused` when the plan is, `rolled-back` or `interrupted`
  * when applying was not finished (then everything is as before), `interrupted` while confirming (then what
- * was installed stays).
+ * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays).
  */
 export async function install(work: Workplace, request: InstallRequest, emit: Emit): Promise<InstallResult> {
   const marks: Mark[] = [];
   try {
-    const changed = await work.locked('install', () => change(work, request, marks, emit));
-    if (changed.kind !== 'changed') return changed;
-    return { ...done(changed), verdict: request.restart ? await judge(work, request, changed, emit) : null };
+    const asked = await askThenLock(
+      work,
+      {
+        command: 'install',
+        tidy: () => recoverFirst(work, emit),
+        plan: () => inspectAndPlan(work, request, emit),
+        words: ({ plan }) => (plan.changes.length === 0 ? null : JSON.stringify(plan.changes)),
+        approve: ({ plan }) => request.approve(plan),
+        asks: request.asks,
+        signal: request.signal,
+      },
+      (planned) => change(work, request, planned, marks, emit),
+      emit,
+    );
+    if (asked.kind === 'declined') return { kind: 'declined', plan: asked.planned.plan };
+    const changed = asked.result;
+    if (changed.kind !== 'changed') {
+      if (changed.kind === 'done') await serviceIfWanted(work, request, changed.plan, emit);
+      return changed;
+    }
+    const verdict = request.restart ? await judge(work, request, changed, emit) : null;
+    await serviceIfWanted(work, request, changed.plan, emit);
+    return { ...done(changed), verdict };
   } finally {
     for (const mark of marks) mark.looking.stop();
   }
+}
+
+/** Not under the lock, which the service needs to settle. */
+async function serviceIfWanted(
+  work: Workplace,
+  request: InstallRequest,
+  plan: ReadyPlan,
+  emit: Emit,
+): Promise<void> {
+  const started = plan.changes.some((one) => one.kind === 'service' && one.action !== 'stop');
+  if (request.service !== true && !started) return;
+  emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has settled` });
+  await work.serviceUp(plan.unit, request.signal);
 }
 
 /** What is done under the lock. Marks that it makes go to `marks`: whoever called ends them. */
 async function change(
   work: Workplace,
   request: InstallRequest,
+  { facts, plan }: { readonly facts: MachineFacts; readonly plan: ReadyPlan },
   marks: Mark[],
   emit: Emit,
 ): Promise<Changed | InstallResult> {
-  await recoverFirst(work, emit);
-  const { facts, plan } = await inspectAndPlan(work, request, emit);
-  if (plan.changes.length > 0 && !(await request.approve(plan))) return { kind: 'declined', plan };
   stopIfAsked(request.signal);
   const restarts = plan.changes.some((one) => one.kind === 'restart');
   const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
@@ -108,16 +147,6 @@ export async function inspectAndPlan(
   const plan = work.planInstall(profile, facts, { endpoint: host, force, restart, service });
   if (plan.kind === 'refused') throw refusal(plan, 'plan the installation');
   return { facts, plan };
-}
-
-export async function recoverFirst(work: Workplace, emit: Emit): Promise<void> {
-  const recovery = await work.recover(emit);
-  if (recovery.kind === 'nothing') return;
-  const text =
-    recovery.kind === 'rolled-back'
-      ? `an earlier ${recovery.intent} was cut short; it was taken back`
-      : `an earlier ${recovery.intent} was cut short at its very end; it was finished`;
-  emit({ kind: 'note', level: 'warning', code: `recovered-${recovery.kind}`, text, remedy: null });
 }
 
 async function judge(work: Workplace, request: InstallRequest, state: Changed, emit: Emit): Promise<Verdict> {

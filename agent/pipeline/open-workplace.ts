@@ -13,23 +13,29 @@ import type { ConfirmEffects, ConfirmOptions } from '../confirm/effects.js';
 import { followFile, httpGet, systemClock } from '../confirm/node-effects.js';
 import type { Observation } from '../confirm/observation.js';
 import { watchProcesses } from '../confirm/watch-processes.js';
+import type { Emit } from '../contracts/events.js';
+import type { Distribution } from '../contracts/facts.js';
+import type { Consumer } from '../contracts/manifest.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import { VgpuError } from '../errors.js';
+import { consumerDirectories } from '../machine/candidates.js';
 import { lookCloser } from '../machine/closer-look.js';
 import { ContentCache } from '../machine/content.js';
-import { glob } from '../machine/glob.js';
 import { readHost } from '../machine/host.js';
 import { inspect } from '../machine/inspect.js';
 import { outputTarget } from '../machine/output-target.js';
 import { OwnerCache } from '../machine/packages.js';
 import { readProcesses } from '../machine/processes.js';
 import { Root } from '../machine/root.js';
+import { askSessions } from '../machine/sessions.js';
 import { defaultShimDirectory } from '../machine/shim-build.js';
 import { placeOfStart } from '../machine/start-record.js';
-import type { UnitFacts } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
-import { startsDirectory, storeCurrent, traceRecord } from '../paths.js';
+import { agentUnit, manifestFile, startsDirectory, storeCurrent, traceRecord } from '../paths.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
-import { loadProfile } from '../profile/load.js';
+import { hostOfUnit } from '../plan/unit-environment.js';
+import { forUnit } from '../profile/instance.js';
+import { loadProfile, readableProfiles } from '../profile/load.js';
 import type { Profile } from '../profile/types.js';
 import { type CommandRunner, spawnRunner } from '../run-command.js';
 import { openManager } from '../systemd/bus.js';
@@ -37,7 +43,9 @@ import { journalReader } from '../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
 import { runProbe } from '../systemd/probe-runner.js';
 import type { Manager } from '../systemd/types.js';
-import { serviceState } from './service-state.js';
+import { agentState, serviceState } from './service-state.js';
+import { serviceUp } from './service-up.js';
+import { procSockets, servingNow } from './serving.js';
 import { tracing } from './tracing.js';
 import type { ConfirmRequest, DoctorWorkplace, Mark } from './workplace.js';
 
@@ -99,7 +107,15 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         const program = `${storeCurrent}/vgpu-probe`;
         const compute = request.compute === true;
         const timeoutMs = compute ? computeTimeoutMs : probeTimeoutMs;
-        return runProbe({ unit: now, program, timeoutMs, compute, signal, runner });
+        return runProbe({ unit: now, program, timeoutMs, compute, signal, runner, manager: bus });
+      },
+      sessions: async (signal) => {
+        const now = await bus.unit(unit);
+        if (now.kind !== 'loaded' || now.mainPid === 0)
+          return { kind: 'unknown', message: `${unit} does not run` };
+        const program = `${storeCurrent}/vgpu-probe`;
+        const endpoint = hostOfUnit(now, request.facts.host.endpoint);
+        return askSessions(runner, { program, pid: now.mainPid, host: endpoint, signal });
       },
       host: () =>
         readHost(runner, {
@@ -111,6 +127,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     };
   };
 
+  const said = async (unit: string, invocationId: string): Promise<readonly string[]> =>
+    (await journal.read({ unit, invocationId }).catch(() => [])).map(({ message }) => message);
+
   const observeStart = async (request: ConfirmRequest, emit: Emit): Promise<Observation> => {
     const effects = await confirmEffects(request, emit);
     const now = await effects.unit();
@@ -119,10 +138,14 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       invocationId: now.kind === 'loaded' ? now.invocationId : null,
       cursor: request.mark?.cursor ?? null,
       restarts: request.mark !== null && now.kind === 'loaded' ? now.restarts : null,
-      libraryDirectories: libraryDirectories(request.profile),
+      libraryDirectories: libraryDirectories(request.profile, request.facts.distribution),
       timeoutMs: request.timeoutMs,
       endpoint: request.facts.host.endpoint,
-      outputFile: request.mark?.outputFile ?? (now.kind === 'loaded' ? await placeOfStart(now) : null),
+      outputFile:
+        request.mark?.outputFile ??
+        (now.kind === 'loaded'
+          ? await placeOfStart(now, (invocationId) => said(now.name, invocationId))
+          : null),
       looking: request.mark?.looking ?? null,
       compute: request.compute === true,
       signal: request.signal,
@@ -132,6 +155,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
 
   const work: DoctorWorkplace = {
     profile: (name) => loadProfile(name),
+    profiles: () => readableProfiles().profiles,
     manifest: () => readManifest(disk),
     inspect: async (profile, host, { quick = false, ask = true } = {}) =>
       inspect(
@@ -140,6 +164,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
           runner,
           manager: await manager(),
           readManifest: () => readManifest(disk),
+          profileOf: readableProfile,
           contents,
           owners,
         },
@@ -154,10 +179,10 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       ),
     planInstall,
     planUninstall,
-    locked: async (command, task, { waitMs = options.lockWaitMs ?? lockWaitMs } = {}) => {
+    locked: async (command, task, { waitMs = options.lockWaitMs ?? lockWaitMs, signal } = {}) => {
       // Before the lock: where there is no systemd, nothing is left behind, not even a lock file.
       await manager();
-      const lock = await acquireLock({ command, waitMs });
+      const lock = await acquireLock({ command, waitMs, ...(signal === undefined ? {} : { signal }) });
       let done = false;
       try {
         const result = await task();
@@ -165,8 +190,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         return result;
       } finally {
         // An uninstall leaves nothing, and the lock's directory goes only when it is empty.
-        if (done && command === 'uninstall') await fs.rm(startsDirectory, { recursive: true, force: true });
-        await lock.release({ remove: done && command === 'uninstall' });
+        const over = done && command === 'uninstall' && (await disk.inspect(manifestFile)).kind === 'absent';
+        if (over) await fs.rm(startsDirectory, { recursive: true, force: true });
+        await lock.release({ remove: over });
       }
     },
     recover: async (emit) => {
@@ -196,7 +222,17 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       };
     },
     confirm: async (request, emit) => combine(await observeStart(request, emit)),
+    serviceUp: async (unit, signal) => {
+      const bus = await manager();
+      const { now, sleep } = systemClock;
+      await serviceUp({ unit: () => bus.unit(agentUnit), state: () => agentState(unit), now, sleep }, signal);
+    },
     observe: observeStart,
+    serving: async (profile, signal) => {
+      const unit = await (await manager()).unit(profile.unit);
+      if (unit.kind !== 'loaded') return null;
+      return servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal);
+    },
     lookCloser: (profile, facts) =>
       lookCloser({ root: '/', contents, runner, serviceState: () => serviceState(profile) }, profile, facts),
     journal: options.journal ?? journalWriter(),
@@ -210,6 +246,16 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       );
     },
   };
+}
+
+/** A user's profile may have been taken away or spoilt since. */
+function readableProfile({ profile, unit }: Consumer): Profile | null {
+  try {
+    return forUnit(loadProfile(profile), unit);
+  } catch (error) {
+    if (error instanceof VgpuError) return null;
+    throw error;
+  }
 }
 
 /**
@@ -227,8 +273,6 @@ async function outputFile(unit: UnitFacts): Promise<Mark['outputFile']> {
 }
 
 /** How many of the directories that the consumer tries one after the other exist here. */
-function libraryDirectories(profile: Profile): number {
-  const root = new Root('/');
-  const found = profile.consumerLibraries.flatMap((pattern) => glob(root, pattern));
-  return new Set(found.filter((path) => root.realDirectory(path) !== null)).size;
+function libraryDirectories(profile: Profile, distribution: Distribution): number {
+  return new Set(consumerDirectories(new Root('/'), profile, distribution)).size;
 }

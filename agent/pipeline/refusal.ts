@@ -1,6 +1,7 @@
 /** A refused plan as the error that ends a command. */
+
+import type { Plan } from '../contracts/plan.js';
 import { VgpuError } from '../errors.js';
-import type { Plan } from '../plan/types.js';
 
 /** All reasons in one message, so that they can be mended in one go. */
 export function refusal(plan: Extract<Plan, { kind: 'refused' }>, operation: string): VgpuError {

@@ -1,22 +1,48 @@
 /** What `status` shows, made from facts and verdict; the service keeps the same view on the bus. */
-import type { Manifest } from '../apply/types.js';
-import type { Verdict } from '../confirm/types.js';
-import type { MachineFacts, UnitFacts } from '../machine/types.js';
-import { changeTitle } from '../output/plan-text.js';
-import type { StatusView } from '../output/status-text.js';
-import type { Change, Plan } from '../plan/types.js';
 
-/** `plan` is what install would do now to what is installed (null: nothing is). */
-export function statusView(facts: MachineFacts, plan: Plan | null, verdict: Verdict | null): StatusView {
+import type { MachineFacts } from '../contracts/facts.js';
+import type { Manifest } from '../contracts/manifest.js';
+import type { Change, Plan } from '../contracts/plan.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import type { Verdict } from '../contracts/verdict.js';
+import type { ConsumerView, StatusView } from '../output/status-text.js';
+import { changeTitle } from '../plan/change-title.js';
+import { findConsumer } from '../plan/consumers.js';
+import type { Profile } from '../profile/types.js';
+
+/** One consumer. `plan` is what install would do now to what is installed (null: nothing is). */
+export function statusView(
+  profile: Profile,
+  facts: MachineFacts,
+  plan: Plan | null,
+  verdict: Verdict | null,
+): StatusView {
   const { manifest } = facts;
+  const unit = unitOf(facts.unit);
+  const drift = driftOf(plan).map((change) => ({ change: changeTitle(change), reason: change.reason }));
   return {
-    installed: manifest === null ? null : installedOf(manifest),
+    installed: manifest === null ? null : installedOf(manifest, profile),
     interrupted: facts.interrupted,
-    drift: driftOf(plan).map((change) => ({ change: changeTitle(change), reason: change.reason })),
-    unit: unitOf(facts.unit),
+    consumers: [{ profile: profile.name, unit, drift, verdict }],
+    drift,
+    unit,
     host: facts.host,
     verdict,
   };
+}
+
+/** All of them, looked at one after the other: what is the machine's is as it was seen last. */
+export function allInOne(views: readonly [StatusView, ...StatusView[]]): StatusView {
+  const [first] = views;
+  const last = views.at(-1) ?? first;
+  const { interrupted, host } = last;
+  return { ...first, interrupted, host, consumers: views.flatMap((view) => view.consumers) };
+}
+
+/** The view with a newer verdict about its one consumer. */
+export function withVerdict(view: StatusView, verdict: Verdict | null): StatusView {
+  const consumers = view.consumers.map((one): ConsumerView => ({ ...one, verdict }));
+  return { ...view, consumers, verdict };
 }
 
 /** What would mend it: no restart is drift, nor is it one that the service does not run. */
@@ -25,8 +51,17 @@ export function driftOf(plan: Plan | null): readonly Change[] {
   return plan.changes.filter((change) => change.kind !== 'restart' && change.kind !== 'service');
 }
 
-function installedOf({ agent, profile, unit, storeId, endpoint, items }: Manifest): StatusView['installed'] {
-  return { agent, profile, unit, storeId, endpoint, items: items.length };
+function installedOf(manifest: Manifest, profile: Profile): StatusView['installed'] {
+  const { agent, storeId, endpoint, items } = manifest;
+  const shown = findConsumer(manifest, profile.unit) ?? manifest.consumers[0];
+  return {
+    agent,
+    profile: shown?.profile ?? profile.name,
+    unit: shown?.unit ?? profile.unit,
+    storeId,
+    endpoint,
+    items: items.length,
+  };
 }
 
 function unitOf(unit: UnitFacts): StatusView['unit'] {

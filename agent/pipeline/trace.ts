@@ -2,16 +2,19 @@
  * doctor --trace: one start of the service with the tracer before everything that it loads, then one as before. The
  * lock is held from the first change to the last, so that no repair and no other command comes between.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Observation } from '../confirm/observation.js';
+import type { Emit } from '../contracts/events.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import { gatherTrace, librariesOf } from '../doctor/trace-bindings.js';
 import { readTrace } from '../doctor/trace-events.js';
 import type { TracedStart, TraceFacts } from '../doctor/trace-types.js';
 import { VgpuError } from '../errors.js';
 import type { LiveProcess } from '../machine/traced.js';
-import type { MachineFacts, UnitFacts } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
 import { planTrace, type TracePlan } from '../plan/trace.js';
 import type { Profile } from '../profile/types.js';
+import { askThenLock } from './ask-then-lock.js';
 import type { DoctorWorkplace, Mark, Workplace } from './workplace.js';
 
 export interface TraceRequest {
@@ -19,8 +22,10 @@ export interface TraceRequest {
   /** Overrides the profile's time-outs, for each of the two starts. */
   readonly timeoutMs: number | null;
   readonly signal: AbortSignal;
-  /** Asked once, and only where a trace is possible. */
-  readonly approve: (unit: string) => Promise<boolean>;
+  /** Asked only where a trace is possible. `serves`: whom the unit serves now; null: nobody. */
+  readonly approve: (unit: string, serves: string | null) => Promise<boolean>;
+  /** `approve` asks a person; if not, a unit that serves requests is waited for. */
+  readonly asks: boolean;
 }
 
 export interface Traced {
@@ -31,22 +36,67 @@ export interface Traced {
 
 /**
  * Traces one start. Whatever happens, the service is put back before this returns or throws. Throws a VgpuError:
- * `interrupted` when `signal` aborted, `failed` when the machine refused, or when putting back failed (the next
+ * `interrupted` when `signal` aborted, `refused` when nobody is asked and the unit goes on serving, `failed` when the machine refused, or when putting back failed (the next
  * command tries again).
  */
 export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: Emit): Promise<Traced> {
-  return work.locked('trace', async () => {
-    await work.recoverTrace(emit);
-    emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${request.profile.unit}` });
-    const machine = await work.inspect(request.profile, null);
-    const decision = planTrace(machine);
-    if (decision.kind === 'not-possible') return notTraced(decision.why);
-    if (!(await request.approve(decision.plan.unit))) {
-      return notTraced('nothing was restarted', true);
+  const { profile, signal } = request;
+  if (!request.asks) await notWhileServing(work, request, emit);
+  const asked = await askThenLock<Prepared | string, Traced>(
+    work,
+    {
+      command: 'trace',
+      tidy: () => work.recoverTrace(emit),
+      plan: async () => {
+        emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+        const machine = await work.inspect(profile, null);
+        const decision = planTrace(machine);
+        return decision.kind === 'not-possible' ? decision.why : { machine, plan: decision.plan };
+      },
+      words: (prepared) => (typeof prepared === 'string' ? null : JSON.stringify(prepared.plan)),
+      approve: async (prepared) =>
+        typeof prepared === 'string' ||
+        request.approve(prepared.plan.unit, request.asks ? await work.serving(profile, signal) : null),
+      asks: request.asks,
+      signal,
+    },
+    async (prepared) => {
+      if (typeof prepared === 'string') return notTraced(prepared);
+      stopIfAsked(request);
+      return start(work, request, prepared, emit);
+    },
+    emit,
+  );
+  return asked.kind === 'declined' ? notTraced('nothing was restarted', true) : asked.result;
+}
+
+const servingEveryMs = 1_000;
+/** Longer than a long answer of a model; whoever asked without a question may not be there to see it. */
+const servingLimitMs = 10 * 60_000;
+
+/** Waits, as the service does, until nobody is served. Throws a VgpuError `refused` when that takes too long. */
+async function notWhileServing(
+  work: DoctorWorkplace,
+  { profile, signal }: TraceRequest,
+  emit: Emit,
+): Promise<void> {
+  const begun = performance.now();
+  for (;;) {
+    const serves = await work.serving(profile, signal);
+    if (serves === null || signal.aborted) return;
+    const elapsedMs = performance.now() - begun;
+    if (elapsedMs >= servingLimitMs) {
+      throw new VgpuError(`${profile.unit} serves requests, and a trace restarts it: ${serves}`, {
+        kind: 'refused',
+        operation: 'trace',
+        path: profile.unit,
+        remedy: 'run it without --yes: then it asks, and says who is served',
+      });
     }
-    stopIfAsked(request);
-    return start(work, request, { machine, plan: decision.plan }, emit);
-  });
+    const text = `${profile.unit}, which serves requests: ${serves}`;
+    emit({ kind: 'waiting', text, elapsedMs, limitMs: servingLimitMs });
+    await sleep(servingEveryMs, undefined, { signal }).catch(() => {});
+  }
 }
 
 function notTraced(why: string, declined = false): Traced {

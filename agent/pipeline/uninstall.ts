@@ -1,9 +1,10 @@
 /** uninstall: everything that the manifest owns goes, what stood there before comes back. */
 import type { Applied } from '../apply/types.js';
+import type { Emit } from '../contracts/events.js';
 import { VgpuError } from '../errors.js';
-import type { Emit } from '../output/types.js';
 import type { Profile } from '../profile/types.js';
-import { recoverFirst } from './install.js';
+import { askThenLock } from './ask-then-lock.js';
+import { recoverFirst } from './recover-first.js';
 import { refusal } from './refusal.js';
 import type { ReadyPlan, Workplace } from './workplace.js';
 
@@ -12,6 +13,8 @@ export interface UninstallRequest {
   readonly restart: boolean;
   readonly signal: AbortSignal;
   readonly approve: (plan: ReadyPlan) => Promise<boolean>;
+  /** `approve` asks a person: then the lock is taken after the answer. */
+  readonly asks: boolean;
 }
 
 export type UninstallResult =
@@ -24,28 +27,46 @@ export async function uninstall(
   request: UninstallRequest,
   emit: Emit,
 ): Promise<UninstallResult> {
-  return work.locked('uninstall', async () => {
-    await recoverFirst(work, emit);
-    const plan = await planUninstall(work, request, emit);
-    if (plan.changes.length > 0 && !(await request.approve(plan))) return { kind: 'declined', plan };
-    if (request.signal.aborted) {
-      throw new VgpuError('stopped before anything was changed', {
-        kind: 'interrupted',
-        operation: 'uninstall',
-      });
-    }
-    const applied = await work.apply(plan, { keepUndo: false, signal: request.signal }, emit);
-    if (applied.changes > 0) {
-      await work.journal.write({
-        kind: 'uninstalled',
-        profile: plan.profile,
-        unit: plan.unit,
-        storeId: plan.storeId,
-        changes: applied.changes,
-      });
-    }
-    return { kind: 'done', plan, applied };
-  });
+  const asked = await askThenLock(
+    work,
+    {
+      command: 'uninstall',
+      tidy: () => recoverFirst(work, emit),
+      plan: () => planUninstall(work, request, emit),
+      words: (plan) => (plan.changes.length === 0 ? null : JSON.stringify(plan.changes)),
+      approve: request.approve,
+      asks: request.asks,
+      signal: request.signal,
+    },
+    (plan) => carryOut(work, request, plan, emit),
+    emit,
+  );
+  return asked.kind === 'declined' ? { kind: 'declined', plan: asked.planned } : asked.result;
+}
+
+async function carryOut(
+  work: Workplace,
+  request: UninstallRequest,
+  plan: ReadyPlan,
+  emit: Emit,
+): Promise<UninstallResult> {
+  if (request.signal.aborted) {
+    throw new VgpuError('stopped before anything was changed', {
+      kind: 'interrupted',
+      operation: 'uninstall',
+    });
+  }
+  const applied = await work.apply(plan, { keepUndo: false, signal: request.signal }, emit);
+  if (applied.changes > 0) {
+    await work.journal.write({
+      kind: 'uninstalled',
+      profile: plan.profile,
+      unit: plan.unit,
+      storeId: plan.storeId,
+      changes: applied.changes,
+    });
+  }
+  return { kind: 'done', plan, applied };
 }
 
 export async function planUninstall(

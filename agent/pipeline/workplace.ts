@@ -2,24 +2,30 @@
  * What the pipeline works with, handed in: the commands, the service and the tests each bring their own.
  * Every member does one arrow of profile + machine -> plan -> apply -> confirm -> verdict.
  */
-import type { Applied, Manifest, Recovery, RestartOutcome } from '../apply/types.js';
+import type { Applied, Recovery, RestartOutcome } from '../apply/types.js';
 import type { Observation } from '../confirm/observation.js';
-import type { Verdict } from '../confirm/types.js';
 import type { ProcessWatch } from '../confirm/watch-processes.js';
+import type { Emit } from '../contracts/events.js';
+import type { LibraryVendor, MachineFacts } from '../contracts/facts.js';
+import type { Manifest } from '../contracts/manifest.js';
+import type { Plan, PlanOptions } from '../contracts/plan.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import type { Verdict } from '../contracts/verdict.js';
 import type { CloserLook } from '../machine/closer-look.js';
 import type { LiveProcess } from '../machine/traced.js';
-import type { LibraryVendor, MachineFacts, UnitFacts } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
 import type { TracePlan } from '../plan/trace.js';
-import type { Plan, PlanOptions } from '../plan/types.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalWriter } from '../systemd/journal-writer.js';
 
 export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
+export type LockedCommand = 'install' | 'uninstall' | 'repair' | 'trace';
+
 export interface Workplace {
   /** Throws a VgpuError (`profile`). */
   profile(name: string): Profile;
+  /** All that can be read. */
+  profiles(): readonly Profile[];
   /** What we own here; null when nothing is installed. */
   manifest(): Promise<Manifest | null>;
   /**
@@ -34,13 +40,14 @@ export interface Workplace {
   planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
   planUninstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
   /**
-   * Holds the lock that the service shares while `work` runs. Throws a VgpuError (`refused`) when it is taken.
+   * Holds the lock that the service shares while `work` runs. Throws a VgpuError: `refused` when it is taken,
+   * `interrupted` when `signal` aborted while it was waited for.
    * `command` is told to others meanwhile; after an uninstall that is done nothing of the lock stays.
    */
   locked<T>(
-    command: 'install' | 'uninstall' | 'repair' | 'trace',
+    command: LockedCommand,
     work: () => Promise<T>,
-    options?: { readonly waitMs?: number },
+    options?: { readonly waitMs?: number; readonly signal?: AbortSignal },
   ): Promise<T>;
   /** Finishes or undoes what an earlier run left half done; a trace too, which it tells by itself. */
   recover(emit: Emit): Promise<Recovery>;
@@ -61,6 +68,8 @@ export interface Workplace {
    */
   mark(unit: UnitFacts, signal: AbortSignal): Promise<Mark>;
   confirm(request: ConfirmRequest, emit: Emit): Promise<Verdict>;
+  /** Waits, without the lock, until vgpu-agent.service has settled for `unit`; throws as service-up.ts says. */
+  serviceUp(unit: string, signal: AbortSignal): Promise<void>;
   readonly journal: JournalWriter;
 }
 
@@ -68,6 +77,8 @@ export interface Workplace {
 export interface DoctorWorkplace extends Workplace {
   /** What `confirm` would judge. */
   observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
+  /** Whom the consumer serves now, as a clause; null: nobody, so a restart costs nobody anything. */
+  serving(profile: Profile, signal: AbortSignal): Promise<string | null>;
   lookCloser(profile: Profile, facts: MachineFacts): Promise<CloserLook>;
   readonly tracing: Tracing;
 }

@@ -3,9 +3,9 @@
  * upgrade of any package of the group; a choice of our own with a high priority stays, and goes without a trace. It
  * has to list every slave of the group: a slave that the chosen one lacks is deleted (measured).
  */
-import type { AlternativeGroup, MachineFacts } from '../machine/types.js';
+import type { AlternativeGroup, MachineFacts } from '../contracts/facts.js';
+import type { Change } from '../contracts/plan.js';
 import { storeCurrent } from '../paths.js';
-import type { Change } from './types.js';
 
 export const alternativePriority = 10_000;
 

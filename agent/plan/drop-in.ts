@@ -1,7 +1,9 @@
 /** The drop-in that gives the consumer its environment. Pure. */
 import path from 'node:path';
-import { outputTarget, recordFile } from '../machine/output-target.js';
-import type { LoadedUnit, MachineFacts } from '../machine/types.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { LoadedUnit } from '../contracts/unit.js';
+import { outputTarget } from '../machine/output-target.js';
+import { startNote } from '../machine/start-record.js';
 import { dropInPath, storeCurrent, storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import { expandVariables } from '../profile/variables.js';
@@ -150,22 +152,19 @@ function dropInText(profile: string, variables: readonly WantedVariable[], after
   return `${lines.join('\n')}\n`;
 }
 
-/** Characters that neither systemd nor a shell reads as anything but themselves. */
-const plainPath = /^\/[\w.,/@:+=-]+$/;
-
 /**
- * Where the log goes to a file, each start notes how long that file was before it (machine/start-record.ts): old lines
- * must not speak for a new start. `-`: the consumer starts whatever becomes of it; `+`: as root, outside of its sandbox.
+ * Where the log goes to a file, each start says how long that file was before it (machine/start-record.ts): old lines
+ * must not speak for a new start. `-`: the consumer starts whatever becomes of it. Never `+`: the command has the
+ * unit's LD_PRELOAD and LD_LIBRARY_PATH, which may name what the service's user can write. The sender lives on for a
+ * moment: journald looks at its cgroup when it reads the line, and an entry of a process that has ended by then has no
+ * invocation ID.
  */
 function startRecordLines(unit: LoadedUnit): string {
   const target = outputTarget(unit);
-  const record = recordFile(unit.name);
-  if (target?.kind !== 'append' || !plainPath.test(target.path) || !plainPath.test(record)) return '';
-  const directory = path.dirname(record);
-  const stat = (format: string): string => `$$(stat -Lc ${format} ${target.path})`;
-  const note = `echo "$$INVOCATION_ID ${stat('%%d:%%i')} ${stat('%%s')}" >${record}.new`;
+  if (target?.kind !== 'append') return '';
+  const stat = `stat -Lc "${escapeSpecifiers(startNote)}" /proc/self/fd/3`;
   return `# Where this start's lines begin in the log file: old ones must not count.
-ExecStartPre=-+/bin/sh -c 'mkdir -p ${directory} && ${note} && mv ${record}.new ${record}'
+ExecStartPre=-/bin/sh -c 'exec 3>&${target.descriptor}; { ${stat}; sleep 0.3; } | systemd-cat -t vgpu-agent -p info'
 `;
 }
 

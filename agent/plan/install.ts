@@ -8,10 +8,13 @@
  * drop-in only at daemon-reload, and by then all that it names is there. Uninstall goes the other way round.
  */
 import { createHash } from 'node:crypto';
-import { itemsOfVersion } from '../apply/manifest.js';
-import type { LoadedUnit, MachineFacts, OwnedFileFacts } from '../machine/types.js';
+import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
+import type { Consumer } from '../contracts/manifest.js';
+import type { Change, Plan, PlanOptions, Warning } from '../contracts/plan.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 import { dropInPath, storeCurrent, storeRoot, storeVersions } from '../paths.js';
 import type { Profile } from '../profile/types.js';
+import { isNoted, withConsumer, withoutConsumer } from './consumers.js';
 import { inForce, lastDropInPath, type WantedVariable, wantedDropIns, wantedVariables } from './drop-in.js';
 import {
   guestConfChange,
@@ -21,11 +24,11 @@ import {
   readableChange,
   writeChange,
 } from './our-files.js';
+import { itemsOfVersion } from './owned.js';
 import { type PublicLinks, publicLinks } from './public-links.js';
 import { installRefusals } from './refusals.js';
 import { outdatedReason } from './restart.js';
 import { servicePlan } from './service.js';
-import type { Change, Plan, PlanOptions, Warning } from './types.js';
 import { installWarnings } from './warnings.js';
 
 export function planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan {
@@ -41,6 +44,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
   const loader = [...loaderConfChange(facts), ...links.changes];
   const dropIns = dropInChanges(profile, facts, unit, variables);
   const service = servicePlan(facts, options, options.endpoint);
+  const consumer = { profile: profile.name, unit: unit.name, links: [...links.wanted.keys()] };
   const made = [
     ...adoptChanges(facts, wantedFiles(profile, facts, unit, variables, endpoint), links),
     ...store,
@@ -52,7 +56,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     ...reloadChange(unit, variables, dropIns, service.reload),
   ];
   // What an older plan made and this one does not want is given back only together with other work.
-  const changes = made.length === 0 ? [] : [...made, ...retireChanges(facts)];
+  const changes = made.length === 0 ? noteChange(facts, consumer) : [...made, ...retireChanges(facts)];
   return {
     kind: 'ready',
     intent: 'install',
@@ -60,6 +64,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     unit: unit.name,
     storeId: facts.shim.id,
     endpoint,
+    consumers: withConsumer(facts.manifest, consumer),
     changes: [
       ...changes,
       ...restartChange(facts, unit, variables, options, dropService(changes, service.files)),
@@ -67,7 +72,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     ],
     warnings: [
       ...interruptedWarning(facts),
-      ...otherUnitWarning(facts, unit),
+      ...otherHostWarning(facts, unit, endpoint),
       ...links.warnings,
       ...installWarnings(facts, unit, endpoint, variables),
     ],
@@ -284,6 +289,8 @@ function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolea
       // Only its mode is set right: what the running one has read was the same.
       return change.content !== change.previousContent;
     case 'write-link':
+      // A name for linkers where there was none: a running program found the library by its other name, or in vain.
+      return !(change.before.kind === 'absent' && change.path.endsWith('.so'));
     case 'alternative':
     case 'remove-owned':
       return true;
@@ -294,13 +301,25 @@ function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolea
   }
 }
 
-/** One manifest may serve several consumers; each has its drop-in. */
-function otherUnitWarning({ manifest }: MachineFacts, unit: LoadedUnit): readonly Warning[] {
-  if (manifest === null || manifest.unit === unit.name) return [];
+/** Everything is there already, made for another consumer or by a former version, but the manifest does not say so. */
+function noteChange({ manifest }: MachineFacts, consumer: Consumer): readonly Change[] {
+  if (isNoted(manifest, consumer)) return [];
+  const reason = 'everything that it needs is there; the manifest says from now on that it is for it, too';
+  return [{ kind: 'note-consumer', unit: consumer.unit, reason }];
+}
+
+/** The host is one for the whole guest: guest.conf names it. */
+function otherHostWarning(
+  { manifest }: MachineFacts,
+  unit: LoadedUnit,
+  endpoint: string,
+): readonly Warning[] {
+  const others = withoutConsumer(manifest, unit.name).map((one) => one.unit);
+  if (manifest === null || manifest.endpoint === endpoint || others.length === 0) return [];
   return [
     {
-      code: 'second-consumer',
-      message: `${manifest.unit} (profile ${manifest.profile}) is installed for already and stays so; vgpu-agent uninstall takes both away`,
+      code: 'host-for-all',
+      message: `the host is the same for all consumers: ${others.join(' and ')} will be served by ${endpoint} too, from the next start on`,
       remedy: null,
     },
   ];

@@ -1,8 +1,9 @@
 /** The small files of ours besides the drop-in: their text, and the changes that make them so. Pure. */
+
+import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
+import type { Change, Preflight } from '../contracts/plan.js';
 import { parseGuestConf } from '../machine/endpoint.js';
-import type { MachineFacts, OwnedFileFacts } from '../machine/types.js';
 import { guestConf, loaderConf, storeCurrent } from '../paths.js';
-import type { Change, Preflight } from './types.js';
 
 export const loaderConfText = `# The loader finds the vgpu shim here before any other libcuda.so.1. Taken away by: vgpu-agent uninstall
 ${storeCurrent}

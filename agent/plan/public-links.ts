@@ -3,12 +3,13 @@
  * who sets the link decides how it can be changed so that it stays (Debian's alternatives, ldconfig, nobody).
  */
 import path from 'node:path';
+import type { LibraryCandidate, MachineFacts } from '../contracts/facts.js';
+import type { PathState } from '../contracts/path-state.js';
+import type { Change, Refusal, Warning } from '../contracts/plan.js';
 import { publicDirectories } from '../machine/candidates.js';
-import type { LibraryCandidate, MachineFacts, PathState } from '../machine/types.js';
 import { storeCurrent, storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';
-import type { Change, Refusal, Warning } from './types.js';
 import { highestName, isVersionOf } from './versioned.js';
 
 export interface PublicLinks {

@@ -1,8 +1,9 @@
 /** Why nothing may be done. Pure. */
+
+import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
+import type { PlanOptions, Refusal } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/endpoint.js';
-import type { MachineFacts, OwnedFileFacts } from '../machine/types.js';
-import { storeCurrent, storeRoot } from '../paths.js';
-import type { PlanOptions, Refusal } from './types.js';
+import { agentUnitFile, storeCurrent, storeRoot } from '../paths.js';
 
 /** All of them, so that they can be mended in one go. */
 export function installRefusals(
@@ -16,6 +17,7 @@ export function installRefusals(
     ...gpuRefusals(facts, options),
     ...endpointRefusals(endpoint),
     ...storeRefusals(facts),
+    ...serviceRefusals(facts, options),
     ...fileRefusals([facts.guestConf, facts.loaderConf, facts.dropIn]),
   ];
 }
@@ -31,6 +33,23 @@ function architectureRefusals({ distribution }: MachineFacts): readonly Refusal[
       code: 'unsupported-architecture',
       message: `${found}; the shim is built for 64-bit x86 only`,
       remedy: 'use an x86_64 guest',
+    },
+  ];
+}
+
+/** Whoever can change what root's service executes is root. One that is there already is only looked after. */
+function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptions): readonly Refusal[] {
+  if (service === undefined || service.changeable === null) return [];
+  const unit = service.files.find((file) => file.present.path === agentUnitFile);
+  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  const written = unit !== undefined && unit.present.content !== unit.content;
+  if (!((options.service ?? owned) && (options.service === true || written))) return [];
+  return [
+    {
+      code: 'service-not-roots',
+      message: `${service.unit} would run as root what others than root can change: ${service.changeable}`,
+      remedy:
+        'sudo scripts/install-agent puts a copy into /usr/lib/vgpu-agent, which only root can change; then run the same command again',
     },
   ];
 }

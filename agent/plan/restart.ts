@@ -1,5 +1,7 @@
 /** Whether the running consumer is of the state that the plan leaves behind. Pure. */
-import type { LoadedUnit, MachineFacts, ProcessFacts } from '../machine/types.js';
+
+import type { MachineFacts, ProcessFacts } from '../contracts/facts.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 import { storeRoot, storeVersions } from '../paths.js';
 import { hasEntries, type WantedVariable } from './drop-in.js';
 

@@ -1,9 +1,9 @@
 /** The files of the service vgpu-agent.service, as changes. Pure. */
 import { dirname } from 'node:path';
-import type { MachineFacts, ServiceFile } from '../machine/types.js';
-import { agentConf, agentUnitFile, polkitFile } from '../paths.js';
+import type { MachineFacts, ServiceFile } from '../contracts/facts.js';
+import type { Change, PlanOptions } from '../contracts/plan.js';
+import { agentConf, agentUnitFile, completions, manDirectory, polkitFile } from '../paths.js';
 import { writeChange } from './our-files.js';
-import type { Change, PlanOptions } from './types.js';
 
 export interface ServicePlan {
   /** Files and links. */
@@ -66,9 +66,9 @@ function fileChanges(
 ): readonly Change[] {
   if (!editable) {
     if (present.content === content) return [];
-    return [writeChange(present, content, reasons[present.path] ?? 'a file of the service')];
+    return [writeChange(present, content, reasonOf(present.path))];
   }
-  if (present.state.kind === 'absent') return [writeChange(present, content, reasons[present.path] ?? '')];
+  if (present.state.kind === 'absent') return [writeChange(present, content, reasonOf(present.path))];
   const changed = endpoint === null ? null : withHost(present.content, endpoint);
   return changed === null ? [] : [writeChange(present, changed, `the host is at ${endpoint} now`)];
 }
@@ -81,6 +81,12 @@ const reasons: Readonly<Record<string, string>> = {
   [polkitFile]: 'who besides root may have the service act',
   '/usr/lib/systemd/catalog/vgpu-agent.catalog': 'journalctl -x explains the entries of the service',
 };
+
+function reasonOf(file: string): string {
+  if (file.startsWith(`${manDirectory}/`)) return 'man finds it';
+  if (completions.some(([path]) => path === file)) return 'the shell completes the words of vgpu-agent';
+  return reasons[file] ?? 'a file of the service';
+}
 
 /** The text with another host; null when it names it already or is no object that could be changed. */
 function withHost(text: string | null, endpoint: string): string | null {

@@ -1,8 +1,9 @@
 /** What `doctor --trace` puts before a service for one start. Pure. */
 
-import { tracer, tracerVariables } from '../machine/trace-environment.js';
-import type { LoadedUnit, MachineFacts } from '../machine/types.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 import { storeVersions, traceDirectory, traceDropInPath, traceFile, tracerName } from '../paths.js';
+import { tracer, tracerVariables } from '../systemd/trace-environment.js';
 import { environmentLine, escapeSpecifiers } from './unit-environment.js';
 
 /** A start of a service with 400 symbols a process takes some 100 kB. */

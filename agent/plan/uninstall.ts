@@ -6,9 +6,9 @@
  * not at all.
  */
 import path from 'node:path';
-import { itemsOfVersion } from '../apply/manifest.js';
-import type { OwnedItem } from '../apply/types.js';
-import type { MachineFacts, OwnedFileFacts } from '../machine/types.js';
+import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
+import type { OwnedItem } from '../contracts/manifest.js';
+import type { Change, Plan, PlanOptions, Warning } from '../contracts/plan.js';
 import {
   agentConf,
   agentUnit,
@@ -21,10 +21,11 @@ import {
   storeRoot,
 } from '../paths.js';
 import type { Profile } from '../profile/types.js';
+import { findConsumer, itemsOnlyFor, withoutConsumer } from './consumers.js';
 import { interruptedWarning } from './install.js';
-import { loaderConfText } from './our-files.js';
+import { loaderConfText, writeChange } from './our-files.js';
+import { itemsOfVersion } from './owned.js';
 import { leansOnStore } from './restart.js';
-import type { Change, Plan, PlanOptions, Warning } from './types.js';
 import { isVersionOf, versionsBeside } from './versioned.js';
 
 const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
@@ -38,25 +39,66 @@ export function planUninstall(
   options: Pick<PlanOptions, 'restart'>,
 ): Plan {
   const { manifest } = facts;
-  const changes = manifest === null ? leftoverChanges(facts) : ownedChanges(facts, manifest.items);
-  const unit = manifest?.unit ?? profile.unit;
+  const { unit } = profile;
+  const consumers = withoutConsumer(manifest, unit);
+  const last = consumers.length === 0;
+  const items = manifest === null ? [] : last ? manifest.items : itemsOnlyFor(manifest, unit);
+  const service = last ? lastService(facts) : serviceWithout(facts);
+  const changes = manifest === null ? leftoverChanges(facts) : ownedChanges(facts, items, service.files);
   return {
     kind: 'ready',
     intent: 'uninstall',
-    profile: manifest?.profile ?? profile.name,
+    profile: findConsumer(manifest, unit)?.profile ?? profile.name,
     unit,
     storeId: manifest?.storeId ?? '',
     endpoint: manifest?.endpoint ?? facts.host.endpoint,
-    changes: [
-      ...changes,
-      ...restartChange(facts, unit, options, changes),
-      ...(ownsService(facts) ? [stopService] : []),
-    ],
+    consumers,
+    changes: [...changes, ...restartChange(facts, unit, options, changes), ...service.run],
     warnings: [
       ...interruptedWarning(facts),
-      ...(manifest === null ? traceWarnings(facts) : editWarnings(facts, manifest.items)),
+      ...(manifest === null ? traceWarnings(facts) : editWarnings(facts, items)),
+      ...notInstalledWarning(facts, unit),
     ],
   };
+}
+
+/** Of several consumers another one is installed, not this. */
+function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly Warning[] {
+  if (manifest === null || findConsumer(manifest, unit) !== undefined) return [];
+  const installed = manifest.consumers.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');
+  return [
+    {
+      code: 'not-installed',
+      message: `nothing is installed for ${unit}; installed for: ${installed}`,
+      remedy: 'name one of them with --unit, or all with --all',
+    },
+  ];
+}
+
+interface ServiceChanges {
+  /** Files that are written again. */
+  readonly files: readonly Change[];
+  readonly run: readonly Change[];
+}
+
+function lastService(facts: MachineFacts): ServiceChanges {
+  return { files: [], run: ownsService(facts) ? [stopService] : [] };
+}
+
+/** The service goes on for the others: its unit names whom it starts before. */
+function serviceWithout(facts: MachineFacts): ServiceChanges {
+  const { service } = facts;
+  if (service === undefined || !ownsService(facts)) return { files: [], run: [] };
+  const files = service.files.flatMap(({ present, without }) =>
+    without === undefined || present.content === without
+      ? []
+      : [writeChange(present, without, 'it names the consumers that are left')],
+  );
+  const run: readonly Change[] =
+    files.length === 0
+      ? []
+      : [{ kind: 'service', unit: agentUnit, action: 'restart', reason: 'its unit file is another now' }];
+  return { files, run };
 }
 
 const stopService: Change = {
@@ -70,7 +112,11 @@ function ownsService({ manifest }: MachineFacts): boolean {
   return manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
 }
 
-function ownedChanges(facts: MachineFacts, items: readonly OwnedItem[]): readonly Change[] {
+function ownedChanges(
+  facts: MachineFacts,
+  items: readonly OwnedItem[],
+  written: readonly Change[],
+): readonly Change[] {
   const reversed = [...items].reverse();
   const placed = reversed.filter((item) => item.kind === 'file' || item.kind === 'link');
   const dropIns = placed.filter((item) => item.path.startsWith('/etc/systemd/'));
@@ -83,7 +129,8 @@ function ownedChanges(facts: MachineFacts, items: readonly OwnedItem[]): readonl
   const leads = loader.length + alternatives.length > 0;
   return [
     ...dropIns.map((item) => giveBack(item, 'the unit no longer names the shim')),
-    ...(dropIns.length > 0 ? [reload('systemd forgets the drop-in only then')] : []),
+    ...written,
+    ...(dropIns.length + written.length > 0 ? [reload('systemd forgets the drop-in only then')] : []),
     ...alternatives.map(
       ({ group, path }): Change => ({
         kind: 'remove-alternative',

@@ -1,5 +1,6 @@
 /** Environment= as systemd.exec(5) reads and writes it. Pure. */
-import type { DropIn, LoadedUnit } from '../machine/types.js';
+import { isUtf8 } from 'node:buffer';
+import type { DropIn, LoadedUnit } from '../contracts/unit.js';
 import { assignments } from '../systemd/unit-file.js';
 
 /**
@@ -42,9 +43,41 @@ export function environmentFileVariables(content: string): ReadonlyMap<string, s
   return variables;
 }
 
+export interface Assigned {
+  readonly value: string;
+  /** The environment file that sets it; null: Environment= of the unit or of a drop-in. */
+  readonly file: string | null;
+}
+
+/** What the unit's processes get, and from where: files win over Environment=, later ones over earlier ones. */
+export function effectiveEnvironment(
+  unit: Pick<LoadedUnit, 'environment' | 'environmentFileContents'>,
+): ReadonlyMap<string, Assigned> {
+  const set = new Map<string, Assigned>();
+  for (const [name, value] of Object.entries(unit.environment)) set.set(name, { value, file: null });
+  for (const { path, content } of unit.environmentFileContents ?? []) {
+    for (const [name, value] of environmentFileVariables(content)) set.set(name, { value, file: path });
+  }
+  return set;
+}
+
+/** The host that the unit's processes connect to: their own VGPU_HOST, where an empty one is none, else `endpoint`. */
+export function hostOfUnit(
+  unit: Pick<LoadedUnit, 'environment' | 'environmentFileContents'>,
+  endpoint: string,
+): string {
+  return effectiveEnvironment(unit).get('VGPU_HOST')?.value.trim() || endpoint;
+}
+
 /** One `Environment="NAME=VALUE"` line. `value` is unit file text: specifiers are doubled already if meant literally. */
 export function environmentLine(name: string, value: string): string {
-  return `Environment="${`${name}=${value}`.replaceAll(/["\\]/g, '\\$&')}"`;
+  // A newline would begin a line of its own, which nobody has asked for.
+  const escaped = `${name}=${value}`.replaceAll(/["\\]/g, '\\$&').replaceAll(/\p{Cc}/gu, hexEscape);
+  return `Environment="${escaped}"`;
+}
+
+function hexEscape(character: string): string {
+  return `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`;
 }
 
 /** A literal value as unit file text. */
@@ -58,27 +91,72 @@ export function filesWithout(unit: LoadedUnit, ours: ReadonlySet<string>): reado
   return [unit.fragmentContent ?? '', ...dropIns.map((dropIn) => dropIn.content)];
 }
 
-/** Words as systemd splits them: blanks between, quotes around or inside, backslash escapes. */
+/**
+ * Words as systemd splits them (extract_first_word() with EXTRACT_UNQUOTE and EXTRACT_CUNESCAPE): blanks between,
+ * quotes around or inside, C escapes. At an escape that it does not know systemd ignores the rest of the line; a word
+ * that is no UTF-8 is ignored alone.
+ */
 function splitWords(text: string): readonly string[] {
   const words: string[] = [];
-  let word: string | null = null;
+  let word: Buffer[] | null = null;
   let quote = '';
-  for (let at = 0; at < text.length; at += 1) {
-    const character = text.charAt(at);
-    if (character === '\\' && at + 1 < text.length) {
-      at += 1;
-      word = (word ?? '') + text.charAt(at);
-    } else if (quote !== '') {
-      if (character === quote) quote = '';
-      else word = (word ?? '') + character;
-    } else if (character === '"' || character === "'") {
-      quote = character;
-      word ??= '';
-    } else if (character === ' ' || character === '\t') {
-      if (word !== null) words.push(word);
-      word = null;
-    } else word = (word ?? '') + character;
+  const end = (): void => {
+    if (word === null) return;
+    const bytes = Buffer.concat(word);
+    if (isUtf8(bytes)) words.push(bytes.toString('utf8'));
+    word = null;
+  };
+  for (let at = 0; at < text.length; ) {
+    const character = String.fromCodePoint(text.codePointAt(at) ?? 0);
+    const add = (bytes: Buffer): void => {
+      word = [...(word ?? []), bytes];
+    };
+    if (character === '\\') {
+      const escaped = escapeAt(text.slice(at + 1));
+      if (escaped === null) return words;
+      add(escaped.bytes);
+      at += 1 + escaped.length;
+      continue;
+    }
+    if (quote !== '' ? character === quote : character === '"' || character === "'") {
+      quote = quote === '' ? character : '';
+      add(Buffer.alloc(0));
+    } else if (quote === '' && (character === ' ' || character === '\t')) end();
+    else add(Buffer.from(character));
+    at += character.length;
   }
-  if (word !== null) words.push(word);
+  // A quote that nobody closes spoils its word.
+  if (quote === '') end();
   return words;
+}
+
+/** Escapes of one letter (systemd.syntax(7), "Supported escapes"). */
+const letters: Readonly<Record<string, string>> = {
+  a: '\u0007',
+  b: '\b',
+  f: '\f',
+  n: '\n',
+  r: '\r',
+  t: '\t',
+  v: '\v',
+  s: ' ',
+  '\\': '\\',
+  '"': '"',
+  "'": "'",
+};
+
+/** The escape at the beginning of `text`, after its backslash; null when systemd knows none, or it would be NUL. */
+function escapeAt(text: string): { readonly bytes: Buffer; readonly length: number } | null {
+  const letter = letters[text.charAt(0)];
+  if (letter !== undefined) return { bytes: Buffer.from(letter), length: 1 };
+  const [whole = '', byte, octal, short, long] =
+    /^(?:x([0-9a-fA-F]{2})|([0-7]{3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))/.exec(text) ?? [];
+  const digits = byte ?? octal ?? short ?? long;
+  if (digits === undefined) return null;
+  const value = Number.parseInt(digits, octal === undefined ? 16 : 8);
+  if (value === 0) return null;
+  const isByte = byte !== undefined || octal !== undefined;
+  if (isByte) return value > 0xff ? null : { bytes: Buffer.from([value]), length: whole.length };
+  if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return null;
+  return { bytes: Buffer.from(String.fromCodePoint(value)), length: whole.length };
 }

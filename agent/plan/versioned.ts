@@ -1,6 +1,6 @@
 /** Ubuntu's layout: versioned libraries beside the public link, which ldconfig sets to the highest of them. Pure. */
 import path from 'node:path';
-import type { LibraryCandidate, MachineFacts } from '../machine/types.js';
+import type { LibraryCandidate, MachineFacts } from '../contracts/facts.js';
 
 /**
  * ldconfig sets `libcuda.so.1` to the highest version in the directory at every run, so ours has to be the highest: no

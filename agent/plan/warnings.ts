@@ -1,10 +1,13 @@
 /** What a person should know that no change of ours mends. Pure. */
 import path from 'node:path';
-import { type Endpoint, parseEndpoint } from '../machine/endpoint.js';
-import type { LoadedUnit, MachineFacts } from '../machine/types.js';
-import { guestConf, loaderConf, storeRoot } from '../paths.js';
+import lt from 'semver/functions/lt.js';
+import valid from 'semver/functions/valid.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import type { Warning } from '../contracts/plan.js';
+import type { LoadedUnit } from '../contracts/unit.js';
+import { loaderConf } from '../paths.js';
 import type { WantedVariable } from './drop-in.js';
-import type { Warning } from './types.js';
+import { sandboxObstacles } from './sandbox.js';
 import { environmentFileVariables } from './unit-environment.js';
 
 export function installWarnings(
@@ -21,6 +24,7 @@ export function installWarnings(
     ...overrideWarnings(unit, variables),
     ...environmentWarnings(unit),
     ...loaderWarnings(facts),
+    ...downgradeWarnings(facts),
     ...gpuWarnings(facts),
   ];
 }
@@ -32,6 +36,19 @@ function hostWarnings({ host }: MachineFacts, endpoint: string): readonly Warnin
       code: 'host-unreachable',
       message: `the host does not answer at ${endpoint}: ${host.answer.message}`,
       remedy: `start vgpu-hostd on the host, or name another address: vgpu-agent install --host ADDRESS`,
+    },
+  ];
+}
+
+/** An older version in the place of a newer one: no failure, but nobody should do it without knowing. */
+function downgradeWarnings({ manifest, shim }: MachineFacts): readonly Warning[] {
+  if (manifest === null || valid(manifest.agent) === null || valid(shim.version) === null) return [];
+  if (!lt(shim.version, manifest.agent)) return [];
+  return [
+    {
+      code: 'downgrade',
+      message: `vgpu-agent ${manifest.agent} installed what is here; this is the older version ${shim.version}`,
+      remedy: `to keep the newer one, install with that one: vgpu-agent version tells which this is`,
     },
   ];
 }
@@ -55,73 +72,14 @@ function outputWarnings(unit: LoadedUnit): readonly Warning[] {
   ];
 }
 
-function sandboxWarnings(unit: LoadedUnit, text: string): readonly Warning[] {
-  const endpoint = parseEndpoint(text);
-  if (endpoint.kind === 'bad') return [];
-  const { sandbox } = unit;
-  const warnings: Warning[] = [];
-  const family = familyOf(endpoint);
-  const restriction = sandbox.restrictAddressFamilies;
-  if (restriction !== null && restriction.families.includes(family) === restriction.deny) {
-    warnings.push(
-      blocked(unit, `RestrictAddressFamilies= without ${family}`, `RestrictAddressFamilies=${family}`),
-    );
-  }
-  if (sandbox.privateNetwork && endpoint.kind === 'tcp') {
-    warnings.push(blocked(unit, 'PrivateNetwork=yes, which hides tcp hosts', 'PrivateNetwork=no'));
-  }
-  if (sandbox.privateNetwork && endpoint.kind === 'unix' && endpoint.path.startsWith('@')) {
-    warnings.push(blocked(unit, 'PrivateNetwork=yes, which hides abstract sockets', 'PrivateNetwork=no'));
-  }
-  const needed = [storeRoot, guestConf, ...(endpoint.kind === 'unix' ? [endpoint.path] : [])];
-  const hidden = [
-    ...sandbox.inaccessiblePaths.map((entry) => ({ setting: 'InaccessiblePaths', entry })),
-    ...sandbox.temporaryFileSystem.map((entry) => ({ setting: 'TemporaryFileSystem', entry })),
-  ];
-  for (const { setting, entry } of hidden) {
-    const directory = entry.replace(/^[-+]+/, '').split(':')[0] ?? '';
-    const lost = needed.filter((file) => isWithin(file, directory));
-    if (lost.length > 0) {
-      warnings.push(
-        blocked(
-          unit,
-          `${setting}=${directory}, which hides ${lost.join(' and ')}`,
-          `BindReadOnlyPaths=${lost.join(' ')}`,
-        ),
-      );
-    }
-  }
-  if (sandbox.rootDirectory !== '' && sandbox.rootDirectory !== '/') {
-    warnings.push(
-      blocked(
-        unit,
-        `RootDirectory=${sandbox.rootDirectory}, which hides ${needed.join(' and ')}`,
-        `BindReadOnlyPaths=${needed.join(' ')}`,
-      ),
-    );
-  }
-  return warnings;
-}
-
-function familyOf(endpoint: Exclude<ReturnType<typeof parseEndpoint>, { kind: 'bad' }> & Endpoint): string {
-  if (endpoint.kind === 'unix') return 'AF_UNIX';
-  if (endpoint.kind === 'vsock') return 'AF_VSOCK';
-  return endpoint.address.includes(':') ? 'AF_INET6' : 'AF_INET';
-}
-
-function isWithin(file: string, directory: string): boolean {
-  return (
-    directory !== '' &&
-    (file === directory || file.startsWith(directory.endsWith('/') ? directory : `${directory}/`))
-  );
-}
-
-function blocked(unit: LoadedUnit, what: string, setting: string): Warning {
-  return {
+function sandboxWarnings(unit: LoadedUnit, endpoint: string): readonly Warning[] {
+  return sandboxObstacles(endpoint, unit.sandbox).map(({ setting, remedy, keepsFrom }) => ({
     code: 'sandbox-blocks-transport',
-    message: `${unit.name} has ${what}: the shim cannot reach the host from there`,
-    remedy: `allow it: systemctl edit ${unit.name}, and under [Service] write ${setting}`,
-  };
+    message: `${unit.name} has ${setting}: ${
+      keepsFrom === 'host' ? 'the shim cannot reach the host from there' : 'the shim is not seen from there'
+    }`,
+    remedy: `${remedy}: systemctl edit ${unit.name}, under [Service]`,
+  }));
 }
 
 function userWarnings({ serviceUser }: MachineFacts, unit: LoadedUnit): readonly Warning[] {

@@ -1,5 +1,5 @@
 /** What a schema cannot say: that expressions compile, ranges are ranges, and names refer to something. */
-import { validRange } from 'semver';
+import validRange from 'semver/ranges/valid.js';
 import { pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';
 import { nearest } from './suggest.js';
@@ -100,6 +100,10 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
   if (log.address !== null) pattern('/log/address/message', log.address.message, ['address']);
   log.finished.forEach((message, index) => {
     pattern(`/log/finished/${index}`, message);
+  });
+  if (log.prefix !== undefined) pattern('/log/prefix', log.prefix);
+  log.loads?.forEach(({ message, says }, index) => {
+    pattern(`/log/loads/${index}/message`, message, says === 'layers' ? ['gpu', 'all'] : []);
   });
   log.reasons.forEach((rule, index) => {
     range(`/log/reasons/${index}/versions`, rule.versions);

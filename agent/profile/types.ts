@@ -1,6 +1,7 @@
 /** What a consumer needs: the content of one `profiles/<name>.json`, checked against `profiles/profile.schema.json`. */
-import type { Reason } from '../confirm/types.js';
-import type { DistributionFamily } from '../machine/types.js';
+
+import type { DistributionFamily } from '../contracts/facts.js';
+import type { Reason } from '../contracts/verdict.js';
 
 export interface Profile {
   /** 1; another number is refused. */
@@ -11,9 +12,9 @@ export interface Profile {
   /** The systemd service, with its suffix. */
   readonly unit: string;
   readonly processes: {
-    /** comm (15 bytes at most) of the process that systemd starts. */
+    /** comm (15 bytes at most) of the process that systemd starts; empty: whatever its name is. */
     readonly main: readonly string[];
-    /** comm of its children that do the GPU work. */
+    /** comm of its children that do the GPU work; with no name in `main`, all of its processes count. */
     readonly children: readonly string[];
   };
   /** The consumer's own library directories: examined, counted for time-outs, never written. Globs allowed. */
@@ -32,8 +33,8 @@ export interface Profile {
   /** What the drop-in sets. `${store}` stands for /opt/vgpu/current. */
   readonly environment: readonly ProfileEnvironment[];
   readonly readiness: Readiness;
-  /** How to see that it serves requests: `list` in the JSON that `path` answers is not empty. Absent: it cannot be told. */
-  readonly serving?: { readonly path: string; readonly list: string };
+  /** Where it tells what it has loaded. Absent: it cannot be asked. */
+  readonly serving?: ServingRule;
   /** What only the doctor asks. */
   readonly doctor?: DoctorRules;
   readonly timeouts: {
@@ -90,9 +91,24 @@ export type Readiness =
     }
   | { readonly kind: 'none' };
 
+/**
+ * A JSON document that `path` answers: it serves requests when `list` is not empty. `sizes` names the members
+ * of an item of the list that say how much memory it takes in all and on GPUs, in bytes, and what it is called.
+ */
+export interface ServingRule {
+  readonly path: string;
+  readonly list: string;
+  readonly sizes?: { readonly name: string; readonly all: string; readonly gpu: string };
+}
+
 /** How to read the consumer's log. `versions` are semver ranges; `*` fits an unknown version too. */
 export interface LogGrammar {
   readonly format: 'logfmt' | 'text';
+  /**
+   * What may stand before a message that is no logfmt record: a regular expression, anchored at the line's
+   * begin. It is taken off before any other expression sees the line.
+   */
+  readonly prefix?: string;
   /**
    * Lines that stand at the beginning of every start: what came before belongs to a former one and never
    * counts. `first`: nothing about devices comes before it in a start.
@@ -108,6 +124,20 @@ export interface LogGrammar {
   readonly reasons: readonly ReasonRule[];
   /** Lines after which discovery is over although no device line came (regular expressions on the message). */
   readonly finished: readonly string[];
+  /** Lines about what it loaded after it looked for devices. They are newer than its announcement and outweigh it. */
+  readonly loads?: readonly LoadRule[];
+}
+
+export interface LoadRule {
+  /** Regular expression on the message. With `layers` it has the groups `gpu` and `all`: numbers of layers. */
+  readonly message: string;
+  /**
+   * - `begin`: something is being loaded now; what was said of the last thing loaded is past
+   * - `gpu`: a part of it, or all, lies on a CUDA device; `cpu`: a part lies in main memory
+   * - `layers`: how many of all its layers are on a GPU
+   * - `failed`: CUDA could not be started for it
+   */
+  readonly says: 'begin' | 'gpu' | 'cpu' | 'layers' | 'failed';
 }
 
 export interface DeviceRule {
@@ -151,4 +181,9 @@ export interface EvidenceRules {
   /** Children end after discovery, so their absence is no evidence against. */
   readonly childrenMayExit: boolean;
   readonly probe: boolean;
+  /**
+   * What the host's list of sessions tells. `when-ready`: once it answers requests it has something loaded, so a
+   * GPU session is missed. `when-working` (unless given): only while it has something loaded.
+   */
+  readonly sessions?: 'when-ready' | 'when-working';
 }

@@ -1,9 +1,9 @@
 /** From parsed JSON to a Profile, or a list of what is wrong with it, each with its field. */
 import type { DefinedError } from 'ajv';
+import { schemaCheck } from '../contracts/schema.js';
 import type { Json } from './json.js';
 import { pointerPart } from './json.js';
 import { checkMeaning } from './meaning.js';
-import { schemaCheck } from './schema.js';
 import { nearest } from './suggest.js';
 import type { Profile } from './types.js';
 
@@ -37,13 +37,12 @@ export function readablePointer(pointer: string): string {
  * mistake in it is noticed here.
  */
 export function createProfileValidator(schema: object): ProfileValidator {
-  const check = schemaCheck(schema);
+  const check = schemaCheck<Profile>(schema);
   return (given) => {
-    const errors = check(given);
-    if (errors.length > 0) return { kind: 'bad', problems: problemsOf(errors) };
-    const value = given as unknown as Profile;
-    const problems = checkMeaning(value);
-    return problems.length === 0 ? { kind: 'ok', profile: value } : { kind: 'bad', problems };
+    const checked = check(given);
+    if (checked.kind === 'wrong') return { kind: 'bad', problems: problemsOf(checked.errors) };
+    const problems = checkMeaning(checked.value);
+    return problems.length === 0 ? { kind: 'ok', profile: checked.value } : { kind: 'bad', problems };
   };
 }
 

@@ -1,6 +1,8 @@
 /** What a report has in it: small text files, each scrubbed. Pure. */
+
+import type { MachineFacts } from '../contracts/facts.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import type { DoctorFacts } from '../doctor/types.js';
-import type { MachineFacts, UnitFacts } from '../machine/types.js';
 import { redacted, type Scrubber } from './scrub.js';
 
 export interface ReportFile {

@@ -1,9 +1,11 @@
 /** Files into one compressed tar archive, made by tar(1). */
-import { mkdir, mkdtemp, open, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { outputFile, remove } from 'fs-extra/esm';
 import { errnoOf, VgpuError } from '../errors.js';
 import type { CommandRunner } from '../run-command.js';
+import { alreadyThere } from './already-there.js';
 import type { ReportFile } from './contents.js';
 
 const directoryName = 'vgpu-report';
@@ -20,9 +22,8 @@ export async function writeTarball(
 ): Promise<void> {
   const scratch = await mkdtemp(path.join(tmpdir(), 'vgpu-report-'));
   try {
-    const directory = path.join(scratch, directoryName);
-    await mkdir(directory);
-    for (const { name, text } of files) await writeFile(path.join(directory, name), text, { mode: 0o600 });
+    for (const { name, text } of files)
+      await outputFile(path.join(scratch, directoryName, name), text, { mode: 0o600 });
     const names = files.map(({ name }) => `${directoryName}/${name}`);
     const args = ['--create', '--gzip', '--file=-', '--owner=0', '--group=0', '--numeric-owner'];
     const ran = await runner.run('tar', [...args, `--directory=${scratch}`, ...names], {
@@ -31,7 +32,7 @@ export async function writeTarball(
     if (ran.code !== 0) throw failed(file, ran.stderr.toString('utf8').trim());
     await writeNew(file, ran.stdout);
   } finally {
-    await rm(scratch, { recursive: true, force: true });
+    await remove(scratch);
   }
 }
 
@@ -53,15 +54,6 @@ async function writeNew(file: string, bytes: Buffer): Promise<void> {
   } finally {
     await handle.close();
   }
-}
-
-export function alreadyThere(file: string): VgpuError {
-  return new VgpuError(`${file} is there already, and a report is never written over something`, {
-    kind: 'usage',
-    operation: 'write the report',
-    path: file,
-    remedy: 'name another file',
-  });
 }
 
 function failed(file: string, why: string, cause?: unknown): VgpuError {

@@ -1,9 +1,11 @@
 /** systemd's manager over D-Bus: what a unit is, reload, restart with the job's end awaited. */
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { constants } from 'node:os';
+import type { DropIn, UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../errors.js';
-import type { DropIn, UnitFacts } from '../machine/types.js';
+import { readLimited } from '../trust/files.js';
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
+import { watchExit } from './exit-watch.js';
 import { bagOf, type PropertyBag, structs, text, texts } from './properties.js';
 import type { JobResult, Manager } from './types.js';
 import { unitFacts } from './unit-facts.js';
@@ -13,6 +15,11 @@ const managerPath = '/org/freedesktop/systemd1';
 const managerInterface = 'org.freedesktop.systemd1.Manager';
 const unitInterface = 'org.freedesktop.systemd1.Unit';
 const serviceInterface = 'org.freedesktop.systemd1.Service';
+/**
+ * What makes systemd work may wait for a reload, ours or somebody else's, and that for every generator. systemctl gives
+ * it as long (DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources).
+ */
+const workTimeoutMs = 180_000;
 
 /**
  * Connects to the systemd that booted this machine. Throws a VgpuError: `refused` when the machine was not
@@ -38,6 +45,16 @@ export function requireSystemd(exists: (path: string) => boolean = existsSync): 
 export function managerOn(bus: BusConnection): Manager {
   const manager = (member: string, signature = '', body: readonly unknown[] = []) =>
     bus.call({ destination, path: managerPath, interface: managerInterface, member, signature, body });
+  const working = (member: string, signature = '', body: readonly unknown[] = []) =>
+    bus.call({
+      destination,
+      path: managerPath,
+      interface: managerInterface,
+      member,
+      signature,
+      body,
+      timeoutMs: workTimeoutMs,
+    });
 
   const properties = async (path: string, name: string): Promise<PropertyBag> => {
     const [bag] = await bus.call({
@@ -51,12 +68,13 @@ export function managerOn(bus: BusConnection): Manager {
     return bagOf(bag);
   };
 
-  const jobs = jobWatcher(bus, () => manager('Subscribe').catch(ignoreSubscribed));
+  const subscribe = (): Promise<unknown> => manager('Subscribe').catch(ignoreSubscribed);
+  const jobs = jobWatcher(bus, subscribe);
 
   const job = (verb: 'Start' | 'Stop', name: string, timeoutMs: number): Promise<JobResult> =>
     explain(`${verb.toLowerCase()} ${name}`, name, () => {
       const enqueue = async (): Promise<string> =>
-        String((await manager(`${verb}Unit`, 'ss', [name, 'replace']))[0]);
+        String((await working(`${verb}Unit`, 'ss', [name, 'replace']))[0]);
       return jobs.run(enqueue, name, timeoutMs);
     });
 
@@ -64,15 +82,15 @@ export function managerOn(bus: BusConnection): Manager {
     unit: (name) => explain(`read unit ${name}`, name, () => readUnit(name, manager, properties)),
     reload: () =>
       explain('reload systemd', undefined, async () => {
-        await manager('Reload');
+        await working('Reload');
       }),
     restart: (name, timeoutMs) =>
       explain(`restart ${name}`, name, async () => {
         // The start limit counts our restart too: without this, a consumer that crash-loops could not be
         // helped, and a second install within seconds would be refused by systemd.
-        await manager('ResetFailedUnit', 's', [name]).catch(ignoreNotLoaded);
+        await working('ResetFailedUnit', 's', [name]).catch(ignoreNotLoaded);
         const enqueue = async (): Promise<string> =>
-          String((await manager('RestartUnit', 'ss', [name, 'replace']))[0]);
+          String((await working('RestartUnit', 'ss', [name, 'replace']))[0]);
         return jobs.run(enqueue, name, timeoutMs);
       }),
     start: (name, timeoutMs) => job('Start', name, timeoutMs),
@@ -85,6 +103,11 @@ export function managerOn(bus: BusConnection): Manager {
         return list
           .map((process) => Number(Array.isArray(process) ? process[1] : Number.NaN))
           .filter(Number.isInteger);
+      }),
+    watchExit: (name) => explain(`watch ${name}`, name, () => watchExit(bus, name, subscribe)),
+    kill: (name) =>
+      explain(`kill ${name}`, name, async () => {
+        await manager('KillUnit', 'ssi', [name, 'all', constants.signals.SIGKILL]).catch(ignoreNotLoaded);
       }),
     close: () => bus.close(),
   };
@@ -104,11 +127,11 @@ async function readUnit(
   const fragment = text(unit, 'FragmentPath');
   const dropIns: DropIn[] = [];
   for (const dropIn of loaded ? texts(unit, 'DropInPaths') : []) {
-    dropIns.push({ path: dropIn, content: await contentOf(dropIn) });
+    dropIns.push({ path: dropIn, content: contentOf(dropIn) });
   }
   const environmentFiles: DropIn[] = [];
   for (const [file] of structs(service, 'EnvironmentFiles')) {
-    const content = await contentOf(String(file));
+    const content = contentOf(String(file));
     if (content !== '') environmentFiles.push({ path: String(file), content });
   }
   return unitFacts({
@@ -117,14 +140,20 @@ async function readUnit(
     service,
     dropIns,
     environmentFiles,
-    fragment: loaded && fragment !== '' ? await contentOf(fragment) : '',
+    fragment: loaded && fragment !== '' ? contentOf(fragment) : '',
   });
 }
 
-/** Unit files may vanish between the bus's answer and our read; systemd then knows more than the disk. */
-async function contentOf(path: string): Promise<string> {
+/** No unit file is near it. */
+const maxUnitFileBytes = 1024 * 1024;
+
+/**
+ * Unit files may vanish between the bus's answer and our read; systemd then knows more than the disk. An
+ * EnvironmentFile= may lie where the service's user can put anything.
+ */
+function contentOf(path: string): string {
   try {
-    return await readFile(path, 'utf8');
+    return readLimited(path, maxUnitFileBytes)?.toString('utf8') ?? '';
   } catch {
     return '';
   }
@@ -155,15 +184,22 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
   });
 
   const subscribe = async (): Promise<void> => {
-    bus.onSignal((signal) => {
+    const deaf = bus.onSignal((signal) => {
       if (signal.path !== managerPath || signal.member !== 'JobRemoved' || running === 0) return;
       const [, job, , result] = signal.body;
       ended.set(String(job), String(result));
       waiting.get(String(job))?.resolve(String(result));
     });
     const rule = `type='signal',sender='${destination}',path='${managerPath}',interface='${managerInterface}',member='JobRemoved'`;
-    await addMatch(bus, rule);
-    await subscribeToManager();
+    try {
+      await addMatch(bus, rule);
+      await subscribeToManager();
+    } catch (error) {
+      // The next job tries again: a failure is not kept for the connection's life.
+      deaf();
+      subscribed = null;
+      throw error;
+    }
   };
 
   const result = async (job: string, unit: string, timeoutMs: number): Promise<JobResult> => {

@@ -23,6 +23,8 @@ export interface BusCall {
   readonly member: string;
   readonly signature?: string;
   readonly body?: readonly unknown[];
+  /** Milliseconds until the service is silent; default 25 000. */
+  readonly timeoutMs?: number;
 }
 
 export interface BusSignal {
@@ -72,7 +74,7 @@ export interface OutgoingSignal {
 export interface BusConnection {
   /**
    * Sends a method call and resolves with the reply's body. Rejects with a BusError when the service
-   * answers with an error, and with a VgpuError (`failed`) when the bus is gone or silent for 25 s.
+   * answers with an error, and with a VgpuError (`failed`) when the bus is gone or silent for 25 s (or `timeoutMs`).
    */
   call(call: BusCall): Promise<readonly unknown[]>;
   /** Hears every signal that the bus delivers, until `stop` is called. Does not add a match rule. */
@@ -95,6 +97,18 @@ export async function addMatch(bus: BusConnection, rule: string): Promise<void> 
     path: '/org/freedesktop/DBus',
     interface: 'org.freedesktop.DBus',
     member: 'AddMatch',
+    signature: 's',
+    body: [rule],
+  });
+}
+
+/** Ends what `addMatch` asked for. dbus-next's own removeMatch never reaches the bus. */
+export async function removeMatch(bus: BusConnection, rule: string): Promise<void> {
+  await bus.call({
+    destination: 'org.freedesktop.DBus',
+    path: '/org/freedesktop/DBus',
+    interface: 'org.freedesktop.DBus',
+    member: 'RemoveMatch',
     signature: 's',
     body: [rule],
   });
@@ -181,7 +195,7 @@ export async function connectBus(
         body: [...(request.body ?? [])],
       });
       try {
-        const reply = await withLimit(bus.call(message), callTimeoutMs, request.member);
+        const reply = await withLimit(bus.call(message), request.timeoutMs ?? callTimeoutMs, request.member);
         return reply?.body ?? [];
       } catch (error) {
         if (error instanceof dbus.DBusError) throw new BusError(error.type, error.text);

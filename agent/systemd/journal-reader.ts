@@ -3,6 +3,7 @@ import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, VgpuError } from '../errors.js';
+import { toolEnvironment } from '../run-command.js';
 import { outputFields, parseEntry } from './journal-entry.js';
 import type { JournalEntry, JournalReader } from './types.js';
 
@@ -101,7 +102,7 @@ async function* run(
   const all = ['--output=json', `--output-fields=${outputFields}`, '--all', '--no-pager', '--quiet', ...args];
   const child = spawn(journalctl, all, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, LC_ALL: 'C.UTF-8', LD_PRELOAD: '', LD_LIBRARY_PATH: '' },
+    env: toolEnvironment(process.env),
   });
   let complaint = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

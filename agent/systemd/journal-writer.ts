@@ -3,56 +3,9 @@
  * `journalctl MESSAGE_ID=...` or `journalctl VGPU_UNIT=ollama.service`. Nothing depends on it: without
  * journald, or without the native addon, nothing is written and nothing fails.
  */
-import type { Verdict } from '../confirm/types.js';
-
-/** Stable for ever: scripts select by them (documented in vgpu-agent(8)). */
-export const messageIds = {
-  installed: 'f1bbdc2a15da445792da3f79ff42c071',
-  uninstalled: 'ac71a9ffd5e94d909627e8a294c7e535',
-  rolledBack: 'd02a3245beff4f9483be491858bd2165',
-  verdict: '4da52d4e78ff4484b95c2db0a3ab5afa',
-  // Of the service:
-  serviceStarted: '841ebd9dda6a4ab8951a1319520927af',
-  serviceStopped: '4e9bad68244d4f74b443cbfbe6cfee5e',
-  drift: '89c46e78561542d4bb0a4255da0e7399',
-  repaired: '4de2833d91af4de285d2f203d2adcc3d',
-  repairFailed: 'e9762b2bda4741eba4abd3aa63fab619',
-  repairLimit: '0c1bc92d7f394427a0d7e6d70c3c0217',
-  packageManager: 'c7bf7632b96c49b58c8f56cee4b5d485',
-  consumerRestarted: '2a6f17602fbc47acbbb63a273c954fb6',
-  restartDeferred: '204914a2982c4dc1a05c1cf752e0ee13',
-  hostLost: 'afd5a6ffeee74b16a28492d435a11686',
-  hostBack: 'f62d4d9376e342efb15557f9ac2feeb5',
-  configLoaded: '9b3f3a4fdd35435db2168dd46efbbbb2',
-  configRefused: 'f1f5095b3d6041cc9544cdaa92a72aa2',
-  resumed: '70c6102aecc740c3aa78abff2a9da6b9',
-} as const;
-
-type ServiceEventName = Exclude<
-  keyof typeof messageIds,
-  'installed' | 'uninstalled' | 'rolledBack' | 'verdict'
->;
-
-/** Something that the service noticed or did, in one line. */
-export interface ServiceEvent {
-  readonly kind: ServiceEventName;
-  readonly profile: string | null;
-  readonly unit: string | null;
-  readonly text: string;
-  /** Further fields, names without `VGPU_`. */
-  readonly fields?: Readonly<Record<string, string | number | null>>;
-}
-
-export type JournalMessage =
-  | {
-      readonly kind: 'installed' | 'uninstalled' | 'rolledBack';
-      readonly profile: string;
-      readonly unit: string;
-      readonly storeId: string | null;
-      readonly changes: number;
-    }
-  | { readonly kind: 'verdict'; readonly verdict: Verdict }
-  | ServiceEvent;
+import type { JournalMessage, ServiceEventName } from '../contracts/journal-messages.js';
+import { messageIds } from '../contracts/journal-messages.js';
+import { errnoOf } from '../errors.js';
 
 export interface JournalWriter {
   write(message: JournalMessage): Promise<void>;
@@ -85,6 +38,7 @@ export interface JournalFields {
 
 /** `otherwise` is told where there is no addon: the service says it on standard error then. */
 export function journalWriter(otherwise: (entry: JournalFields) => void = () => {}): JournalWriter {
+  let told = false;
   return {
     async write(message) {
       const entry = journalFields(message);
@@ -92,11 +46,26 @@ export function journalWriter(otherwise: (entry: JournalFields) => void = () => 
         // Native: loaded only when there is something to say.
         const { default: journald } = await import('systemd-journald');
         journald[entry.priority](entry.message, entry.fields);
-      } catch {
+      } catch (error) {
         // No addon on this machine. The command's own output has said it already.
+        if (!told) otherwise(withoutFields(error));
+        told = true;
         otherwise(entry);
       }
     },
+  };
+}
+
+/** Told once: who looks for MESSAGE_ID or VGPU_UNIT in the journal has to know why there is nothing. */
+export function withoutFields(error: unknown): JournalFields {
+  const why =
+    errnoOf(error) === 'ERR_DLOPEN_FAILED'
+      ? `the module systemd-journald was compiled for another Node than ${process.version}`
+      : 'the module systemd-journald is not there or was not compiled';
+  return {
+    priority: 'warning',
+    message: `journal entries have no fields (MESSAGE_ID, VGPU_UNIT, ...): ${why}; scripts/setup compiles it`,
+    fields: {},
   };
 }
 

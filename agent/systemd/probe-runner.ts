@@ -3,11 +3,13 @@
  * service. What the probe cannot see there, the consumer cannot see either.
  */
 import { randomBytes } from 'node:crypto';
-import { transportCalls } from '../confirm/sandbox.js';
-import type { ProbeRun } from '../confirm/types.js';
+import type { ProbeRun } from '../contracts/probe.js';
+import { transportCalls } from '../contracts/transport.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 import { VgpuError } from '../errors.js';
-import type { LoadedUnit } from '../machine/types.js';
 import type { CommandRunner } from '../run-command.js';
+import type { ExitWatch } from './exit-watch.js';
+import type { Manager } from './types.js';
 
 export interface ProbeRunOptions {
   readonly unit: LoadedUnit;
@@ -19,43 +21,49 @@ export interface ProbeRunOptions {
   readonly compute?: boolean;
   readonly signal: AbortSignal;
   readonly runner: CommandRunner;
+  readonly manager: Pick<Manager, 'watchExit' | 'kill'>;
 }
 
 /** systemd ends the probe this long after its own limit. */
 const graceMs = 2_000;
 /** What starting and collecting a transient service may take on top. */
 const overheadMs = 5_000;
+/** systemd-run and we are told of the unit's end by the same signal; ours may be read this much later. */
+const signalDelayMs = 2_000;
 
 /** Never throws: a probe that could not be run is a result too (`not-run`, with the reason). */
 export async function runProbe(options: ProbeRunOptions): Promise<ProbeRun> {
-  const { runner, signal, timeoutMs } = options;
+  const { manager, runner, signal, timeoutMs } = options;
   const name = `vgpu-probe-${process.pid}-${randomBytes(4).toString('hex')}.service`;
   const kill = (): void => {
     // systemd-run ends by itself when its unit has ended.
-    runner.run('systemctl', ['kill', '--signal=SIGKILL', name]).catch(() => {});
+    manager.kill(name).catch(() => {});
   };
   if (signal.aborted) return { kind: 'not-run', message: 'interrupted' };
   signal.addEventListener('abort', kill, { once: true });
-  const started = performance.now();
+  let watch: ExitWatch | null = null;
   try {
+    watch = await manager.watchExit(name);
+    const started = performance.now();
     const ran = await runner.run('systemd-run', probeArguments(options, name), {
       timeoutMs: timeoutMs + graceMs + overheadMs,
     });
     const milliseconds = Math.round(performance.now() - started);
-    const said = ran.stderr.toString('utf8');
-    const report = transientReport(said);
-    if (report.result === null || report.result === 'resources') {
-      return { kind: 'not-run', message: report.stderr.trim() || `systemd-run: exit status ${ran.code}` };
+    const stderr = ran.stderr.toString('utf8');
+    const end = await watch.ended(ran.timedOut ? 0 : signalDelayMs);
+    if (end === null || end.result === 'resources') {
+      const why = ran.timedOut ? 'systemd-run did not end in time' : `systemd-run: exit status ${ran.code}`;
+      return { kind: 'not-run', message: stderr.trim() || why };
     }
-    const notRun = setupFailure(report.status, options.unit);
+    const notRun = setupFailure(end.exitCode, options.unit);
     if (notRun !== null) return { kind: 'not-run', message: notRun };
     return {
       kind: 'ran',
-      exitCode: report.code === 'exited' ? Number(report.status) : null,
-      signal: report.code === 'exited' ? null : report.status,
-      timedOut: ran.timedOut || report.result === 'timeout',
+      exitCode: end.exitCode,
+      signal: end.signal,
+      timedOut: ran.timedOut || end.result === 'timeout',
       stdout: ran.stdout.toString('utf8'),
-      stderr: report.stderr,
+      stderr,
       milliseconds,
     };
   } catch (error) {
@@ -63,6 +71,7 @@ export async function runProbe(options: ProbeRunOptions): Promise<ProbeRun> {
     throw error;
   } finally {
     signal.removeEventListener('abort', kill);
+    await watch?.stop();
   }
 }
 
@@ -84,6 +93,8 @@ export function probeArguments(
     'LimitCORE=0',
   ];
   return [
+    // Standard error is the probe's alone: systemd-run's own words change with its version.
+    '--quiet',
     '--pipe',
     '--wait',
     '--collect',
@@ -138,54 +149,16 @@ function systemCalls({ systemCallFilter }: LoadedUnit['sandbox']): readonly stri
   return [`SystemCallFilter=~${blocked.join(' ')}`, 'SystemCallErrorNumber=EPERM'];
 }
 
-interface TransientReport {
-  /** systemd's word: `success`, `exit-code`, `signal`, `timeout`, `resources`; null when the unit never was. */
-  readonly result: string | null;
-  /** `exited`, `killed`, `dumped`. */
-  readonly code: string | null;
-  /** Exit status, or the signal's name. */
-  readonly status: string | null;
-  /** What the probe itself wrote, between systemd-run's own lines. */
-  readonly stderr: string;
-}
-
-/**
- * Takes systemd-run's own lines from standard error, which it shares with the program. It writes them
- * before the program starts and after it ended, so the last of each counts (seen with systemd 252).
- */
-export function transientReport(stderr: string): TransientReport {
-  let result: string | null = null;
-  let code: string | null = null;
-  let status: string | null = null;
-  const rest: string[] = [];
-  for (const line of stderr.split('\n')) {
-    const finished = /^Finished with result: (\S+)$/.exec(line);
-    const main = /^Main processes terminated with: code=(\w+)\/status=(\S+)$/.exec(line);
-    if (finished !== null) result = finished[1] ?? null;
-    else if (main !== null) {
-      code = main[1] ?? null;
-      status = main[2] ?? null;
-    } else if (
-      !/^(Running as unit: |Service runtime: |CPU time consumed: |Memory peak: |IP traffic |IO bytes )/.test(
-        line,
-      )
-    ) {
-      rest.push(line);
-    }
-  }
-  return { result, code, status, stderr: rest.join('\n') };
-}
-
 /** Exit statuses by which systemd says that it could not even start the program (systemd.exec(5)). */
-function setupFailure(status: string | null, unit: LoadedUnit): string | null {
+function setupFailure(status: number | null, unit: LoadedUnit): string | null {
   switch (status) {
-    case '203':
+    case 203:
       return `vgpu-probe could not be executed in the sandbox of ${unit.name}`;
-    case '216':
+    case 216:
       return `the group ${JSON.stringify(unit.group)} of ${unit.name} does not exist`;
-    case '217':
+    case 217:
       return `the user ${JSON.stringify(unit.user)} of ${unit.name} does not exist`;
-    case '226':
+    case 226:
       return `systemd could not set up the namespaces of ${unit.name}`;
     default:
       return null;

@@ -1,5 +1,6 @@
 /** The parts of systemd that the rest sees. Implementations: bus.ts, journal-reader.ts, journal-writer.ts. */
-import type { UnitFacts } from '../machine/types.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import type { ExitWatch } from './exit-watch.js';
 
 export type JobResult = 'done' | 'canceled' | 'timeout' | 'failed' | 'dependency' | 'skipped' | string;
 
@@ -15,6 +16,10 @@ export interface Manager {
   stop(name: string, timeoutMs: number): Promise<JobResult>;
   /** All processes of the unit's cgroup. */
   processes(name: string): Promise<readonly number[]>;
+  /** Listens for the end of a transient unit that is about to be started. */
+  watchExit(name: string): Promise<ExitWatch>;
+  /** SIGKILL to every process of the unit; nothing when there is no such unit. */
+  kill(name: string): Promise<void>;
   close(): void;
 }
 

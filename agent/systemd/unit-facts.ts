@@ -1,8 +1,9 @@
 /** From systemd's properties of a unit to UnitFacts. Pure: the property bags and file contents come in. */
-import { withoutTracer } from '../machine/trace-environment.js';
-import type { DropIn, SandboxFacts, UnitFacts } from '../machine/types.js';
+
+import type { DropIn, SandboxFacts, UnitFacts } from '../contracts/unit.js';
 import { traceDropInPath } from '../paths.js';
 import { count, flag, hex, type PropertyBag, structs, text, texts } from './properties.js';
+import { withoutTracer } from './trace-environment.js';
 import { lastAssignment } from './unit-file.js';
 
 export interface UnitSources {

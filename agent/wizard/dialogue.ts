@@ -1,6 +1,7 @@
 /** The dialogue: question by question, and back; ends when all is known that an install needs. */
+
+import type { HostFacts } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
-import type { HostFacts } from '../machine/types.js';
 import { decisionOf, lookAgain, nextQuestion, otherAddress, stopHere, yes } from './questions.js';
 import type { Answers, Ask, Decision, Found, HostSeen, Question } from './types.js';
 import { hostLine } from './words.js';

@@ -1,11 +1,13 @@
 /** All that can be found out before anybody is asked. Looks only through the effects handed in. */
+
+import type { Emit } from '../contracts/events.js';
+import type { HostFacts, MachineFacts } from '../contracts/facts.js';
+import type { Plan, PlanOptions } from '../contracts/plan.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../errors.js';
 import { parseEndpoint, parseGuestConf } from '../machine/endpoint.js';
-import type { HostFacts, MachineFacts, UnitFacts } from '../machine/types.js';
-import type { Emit } from '../output/types.js';
 import { agentUnitFile, defaultPort, defaultSocket, guestConf, userProfiles } from '../paths.js';
 import { refusal } from '../pipeline/refusal.js';
-import type { Plan, PlanOptions } from '../plan/types.js';
 import type { Profile } from '../profile/types.js';
 import type { Consumer, Found, HostSeen } from './types.js';
 
@@ -149,7 +151,7 @@ function othersIn({ candidates }: MachineFacts): Consumer['libraries'] {
 function installedOf({ manifest }: MachineFacts): Found['installed'] {
   if (manifest === null) return null;
   const service = manifest.items.some((item) => item.kind === 'file' && item.path === agentUnitFile);
-  return { profile: manifest.profile, endpoint: manifest.endpoint, service };
+  return { profiles: manifest.consumers.map((one) => one.profile), endpoint: manifest.endpoint, service };
 }
 
 function stopIfAsked(signal: AbortSignal): void {

@@ -3,7 +3,7 @@
  * be drawn on (TERM=dumb: an editor's shell, a serial line, a braille display).
  */
 import { createInterface } from 'node:readline';
-import { wrap } from '../output/text.js';
+import { wrap } from '../text.js';
 import { backValue, choicesOf, choiceText, type PromptTerminal, stopped } from './prompt.js';
 import type { Answer, Question } from './types.js';
 

@@ -1,7 +1,7 @@
 /** Questions by inquirer: a list to move in by arrow keys or numbers. */
 import { createPromptModule } from 'inquirer';
 import type { Style } from '../output/style.js';
-import { oneLine, wrap } from '../output/text.js';
+import { oneLine, wrap } from '../text.js';
 import { backValue, choicesOf, choiceText, type PromptTerminal, stopped } from './prompt.js';
 import type { Answer, Question } from './types.js';
 

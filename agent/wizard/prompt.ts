@@ -1,7 +1,7 @@
 /** How a question reaches a person: a list to move in, or, on a terminal that cannot be drawn on, numbered lines. */
 import { VgpuError } from '../errors.js';
 import type { Style } from '../output/style.js';
-import { wrap } from '../output/text.js';
+import { wrap } from '../text.js';
 import type { Ask, Choice, Question } from './types.js';
 
 export interface PromptTerminal {

@@ -21,7 +21,7 @@ export function chosenConsumer({ consumers }: Found, { profile }: Answers): Cons
 export function usualConsumer({ consumers, installed }: Pick<Found, 'consumers' | 'installed'>): Consumer {
   const named = (name: string | undefined): Consumer | undefined =>
     consumers.find(({ profile }) => profile.name === name);
-  const chosen = named(installed?.profile) ?? named('ollama') ?? consumers[0];
+  const chosen = named(installed?.profiles[0]) ?? named('ollama') ?? consumers[0];
   if (chosen !== undefined) return chosen;
   throw new VgpuError('no consumer was found', { kind: 'internal', operation: 'choose a consumer' });
 }
@@ -151,6 +151,7 @@ export function goQuestion(unit: string): Question {
       { value: yes, label: 'Yes', explanation: 'all of the above; uninstall puts every byte back' },
       { value: no, label: 'No', explanation: 'nothing is changed' },
     ],
-    preselected: yes,
+    // Enter alone changes nothing, here as in install.
+    preselected: no,
   };
 }

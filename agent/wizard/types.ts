@@ -1,5 +1,5 @@
 /** What the wizard finds out, asks and decides: data, so that any kind of terminal can ask it. */
-import type { HostFacts, LibraryCandidate } from '../machine/types.js';
+import type { HostFacts, LibraryCandidate } from '../contracts/facts.js';
 import type { Profile } from '../profile/types.js';
 
 /** A service here that one of the profiles describes. */
@@ -24,7 +24,7 @@ export interface Found {
   readonly hosts: readonly HostSeen[];
   /** What is installed already; null: nothing. */
   readonly installed: {
-    readonly profile: string;
+    readonly profiles: readonly string[];
     readonly endpoint: string;
     readonly service: boolean;
   } | null;

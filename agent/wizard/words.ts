@@ -1,6 +1,6 @@
 /** What the wizard says beside its questions. Pure. */
 import type { Style } from '../output/style.js';
-import { oneLine, wrap } from '../output/text.js';
+import { oneLine, wrap } from '../text.js';
 import type { Consumer, Decision, Found, HostSeen } from './types.js';
 
 /** What was found out, a line each. */
@@ -13,7 +13,11 @@ export function foundText(found: Found, style: Style): string {
     ['host', hosts.map(hostLine)],
     [
       'installed',
-      [installed === null ? 'nothing yet' : `for ${installed.profile}, host ${installed.endpoint}`],
+      [
+        installed === null
+          ? 'nothing yet'
+          : `for ${installed.profiles.join(' and ')}, host ${installed.endpoint}`,
+      ],
     ],
   ];
   return [

@@ -67,13 +67,16 @@ describe('run-command', () => {
     await assert.rejects(runner.run('yes', []), /wrote more than/);
   });
 
-  it('keeps the loader variables of its own environment from the child', async () => {
-    const environment = toolEnvironment({
-      LD_PRELOAD: '/x.so',
-      LD_LIBRARY_PATH: '/x',
-      PATH: '/bin',
-      A: undefined,
+  it('takes no directory of root from the PATH of whoever calls it', () => {
+    assert.deepEqual(toolEnvironment({ PATH: '/home/x/bin:/bin' }, true), {
+      PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
+      LC_ALL: 'C.UTF-8',
     });
+  });
+
+  it('keeps the loader variables of its own environment from the child', async () => {
+    const given = { LD_PRELOAD: '/x.so', LD_LIBRARY_PATH: '/x', PATH: '/bin', A: undefined };
+    const environment = toolEnvironment(given, false);
     assert.deepEqual(environment, { PATH: '/bin', LC_ALL: 'C.UTF-8' });
     const result = await spawnRunner({ LD_LIBRARY_PATH: '/x', PATH: process.env['PATH'] }).run('env', []);
     assert.doesNotMatch(result.stdout.toString(), /LD_LIBRARY_PATH/);

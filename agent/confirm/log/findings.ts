@@ -1,6 +1,7 @@
 /** What is known of one start of a consumer by its log, and the verdict on it. */
-import type { Device, Evidence, LogVerdict, Reason } from '../types.js';
+import type { Device, Evidence, LogVerdict, Reason } from '../../contracts/verdict.js';
 import type { CompiledGrammar, DeviceLine } from './grammar.js';
+import { type LoadFindings, type Loads, newestLoad, noLoads } from './loads.js';
 
 /**
  * - `undecided`: no device (nor CPU) was announced yet
@@ -15,12 +16,14 @@ export interface LogFindings extends LogVerdict {
   readonly hint: Reason | null;
   readonly version: string | null;
   readonly address: string | null;
+  /** Where the newest thing lies that it loaded since it announced its devices; null: none, or it is not told. */
+  readonly load: LoadFindings | null;
   /** Entries seen, and starts told apart. */
   readonly entries: number;
   readonly starts: number;
 }
 
-/** Marks a simulated device (DESIGN: a simulated GPU is never called a real one). */
+/** Marks a simulated device: a simulated GPU is never called a real one. */
 export const simulatedSuffix = ' (simulated)';
 
 export type Quote = Omit<Evidence, 'weight'>;
@@ -41,6 +44,8 @@ export interface Start {
   spoilt: Quote[];
   /** Indices of `finished` patterns seen. */
   finished: Set<number>;
+  /** Since the last announcement. */
+  loads: Loads;
 }
 
 export function newStart(): Start {
@@ -55,6 +60,7 @@ export function newStart(): Start {
     quotes: [],
     spoilt: [],
     finished: new Set(),
+    loads: noLoads,
   };
 }
 
@@ -80,6 +86,7 @@ export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFind
   const has = (what: Known['what']): boolean => lines.some((line) => line.what === what);
   const devices = mergeDevices(start);
   const simulated = devices.some(({ name }) => name.endsWith(simulatedSuffix));
+  const load = newestLoad(start.loads);
   const contradicted = of('contradicts');
   const said = contradicted ?? of('reason');
   let hint = of('hint');
@@ -90,8 +97,8 @@ export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFind
     reason = contradicted;
     hint ??= 'probe-crashed';
   } else if (has('gpu')) {
-    mode = contradicted === null ? 'gpu' : 'degraded';
-    reason = contradicted;
+    reason = contradicted ?? contradictionOf(load);
+    mode = reason === null ? 'gpu' : 'degraded';
   } else if (has('other')) {
     mode = 'cpu';
     reason = said ?? 'not-cuda';
@@ -112,10 +119,27 @@ export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFind
       ...quote,
       weight: mode === 'gpu' ? ('neutral' as const) : ('against' as const),
     })),
+    ...loadEvidence(start, load),
     ...start.spoilt.map((quote) => ({ ...quote, weight: 'neutral' as const })),
   ];
   const { version, address } = start;
-  return { mode, simulated, devices, reason, evidence, hint, version, address, state: stateOf(start) };
+  return { mode, simulated, devices, reason, evidence, hint, version, address, load, state: stateOf(start) };
+}
+
+/** A model that was loaded elsewhere is newer than the line that found the GPU. */
+function contradictionOf(load: LoadFindings | null): Reason | null {
+  if (load === null || load.outcome === 'gpu') return null;
+  return load.layers !== null && !load.failed ? 'layers-not-offloaded' : 'model-on-cpu';
+}
+
+/** Lines of the newest load, those left out that are quoted as a reason already. */
+function loadEvidence({ quotes }: Start, load: LoadFindings | null): readonly Evidence[] {
+  if (load === null) return [];
+  const known = new Set(quotes.map(({ source, text }) => `${source}\n${text}`));
+  const weight = load.outcome === 'gpu' ? ('for' as const) : ('against' as const);
+  return load.quotes
+    .filter(({ source, text }) => !known.has(`${source}\n${text}`))
+    .map((quote) => ({ ...quote, weight }));
 }
 
 /**

@@ -1,9 +1,11 @@
 /** A profile's log grammar, compiled. */
-import semver from 'semver';
+// One function at a time: the service would keep the rest of the package in memory.
+import coerce from 'semver/functions/coerce.js';
+import satisfies from 'semver/functions/satisfies.js';
+import type { Device } from '../../contracts/verdict.js';
 import { VgpuError } from '../../errors.js';
 import { compilePattern, maxMatchLength } from '../../profile/patterns.js';
-import type { DeviceRule, LogGrammar, ReasonRule } from '../../profile/types.js';
-import type { Device } from '../types.js';
+import type { DeviceRule, LoadRule, LogGrammar, ReasonRule } from '../../profile/types.js';
 import type { Logfmt } from './logfmt.js';
 
 export interface CompiledDevice {
@@ -18,14 +20,21 @@ export interface CompiledReason {
   readonly fields: readonly (readonly [string, RegExp])[];
 }
 
+export interface CompiledLoad {
+  readonly says: LoadRule['says'];
+  readonly pattern: RegExp;
+}
+
 export interface CompiledGrammar {
   readonly format: LogGrammar['format'];
+  readonly prefix: RegExp | null;
   readonly starts: readonly { readonly pattern: RegExp; readonly first: boolean }[];
   readonly version: RegExp | null;
   readonly address: RegExp | null;
   readonly devices: readonly CompiledDevice[];
   readonly reasons: readonly CompiledReason[];
   readonly finished: readonly RegExp[];
+  readonly loads: readonly CompiledLoad[];
   /** Fits whatever any of the expressions fits, devices apart: most lines are done with after this one test. */
   readonly any: RegExp;
 }
@@ -43,6 +52,7 @@ function compile(source: string): RegExp {
 export function compileGrammar(grammar: LogGrammar): CompiledGrammar {
   return {
     format: grammar.format,
+    prefix: grammar.prefix === undefined ? null : compile(grammar.prefix),
     starts: grammar.starts.map(({ message, first }) => ({ pattern: compile(message), first })),
     version: grammar.version === null ? null : compile(grammar.version.message),
     address: grammar.address === null ? null : compile(grammar.address.message),
@@ -56,6 +66,7 @@ export function compileGrammar(grammar: LogGrammar): CompiledGrammar {
       fields: Object.entries(rule.fields).map(([key, source]) => [key, compile(source)] as const),
     })),
     finished: grammar.finished.map(compile),
+    loads: (grammar.loads ?? []).map(({ message, says }) => ({ says, pattern: compile(message) })),
     any: anyOf(grammar),
   };
 }
@@ -66,26 +77,30 @@ function anyOf(grammar: LogGrammar): RegExp {
     ...[grammar.version, grammar.address].flatMap((one) => (one === null ? [] : [one.message])),
     ...grammar.reasons.map(({ message }) => message),
     ...grammar.finished,
+    ...(grammar.loads ?? []).map(({ message }) => message),
   ];
   if (sources.length === 0) return /^(?!)/;
   // Two groups of one expression may not have one name.
   return new RegExp(sources.map((source) => `(?:${source.replaceAll(/\(\?<\w+>/g, '(?:')})`).join('|'), 'u');
 }
 
-/** What patterns are matched against: msg of a record, else the line itself, bounded. */
-export function subjectOf(text: string, record: Logfmt): string {
-  const subject = record.kind === 'record' ? (record.fields.get('msg') ?? text) : text;
-  return subject.slice(0, maxMatchLength);
+/** What patterns are matched against: msg of a record, else the line without its prefix, bounded. */
+export function subjectOf({ prefix }: CompiledGrammar, text: string, record: Logfmt): string {
+  const message = record.kind === 'record' ? record.fields.get('msg') : undefined;
+  if (message !== undefined) return message.slice(0, maxMatchLength);
+  const subject = text.slice(0, maxMatchLength);
+  const before = prefix?.exec(subject);
+  return before?.index === 0 ? subject.slice(before[0].length) : subject;
 }
 
 /** `*` fits any version, known or not; a range fits a known one. */
 export function versionFits(range: string, version: string | null): boolean {
   if (range === '*') return true;
   if (version === null) return false;
-  const plain = semver.coerce(version);
+  const plain = coerce(version);
   // 0.0.0 is what an unstamped build calls itself: no version at all.
   if (plain === null || plain.version === '0.0.0') return false;
-  return semver.satisfies(plain, range);
+  return satisfies(plain, range);
 }
 
 export function matchesReason(

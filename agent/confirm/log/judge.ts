@@ -18,6 +18,7 @@ import {
   subjectOf,
   versionFits,
 } from './grammar.js';
+import { afterLine, noLoads } from './loads.js';
 import { type Logfmt, parseLogfmt } from './logfmt.js';
 
 export interface LogJudge {
@@ -101,6 +102,8 @@ export function createLogJudge(profile: Profile): LogJudge {
       return;
     }
     if (start.devices.length < maxDeviceLines) start.devices.push({ rule, line, quote });
+    // What was tried while it looked for devices is older than what it found.
+    start.loads = noLoads;
   };
 
   return {
@@ -118,7 +121,7 @@ export function createLogJudge(profile: Profile): LogJudge {
   function read(entry: LogEntry): void {
     const record =
       grammar.format === 'logfmt' && entry.text.includes('msg') ? parseLogfmt(entry.text) : plain;
-    const subject = subjectOf(entry.text, record);
+    const subject = subjectOf(grammar, entry.text, record);
     readDevices(entry, record);
     if (grammar.any.test(subject)) readWords(entry, record, subject);
   }
@@ -143,6 +146,12 @@ export function createLogJudge(profile: Profile): LogJudge {
       const known = start.quotes.some(({ source, text }) => source === entry.source && text === entry.text);
       if (!known && start.quotes.length < maxQuotes) start.quotes.push(quoteOf(entry.text, entry.source));
       start.matched.add(index);
+    });
+    grammar.loads.forEach(({ says, pattern }) => {
+      const match = pattern.exec(subject);
+      if (match === null || entry.truncated) return;
+      separate(entry);
+      start.loads = afterLine(start.loads, says, match.groups ?? {}, quoteOf(entry.text, entry.source));
     });
     grammar.finished.forEach((pattern, index) => {
       if (!pattern.test(subject)) return;

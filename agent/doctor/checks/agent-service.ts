@@ -1,4 +1,5 @@
 import { agentUnit } from '../../paths.js';
+import { choiceOf } from '../../profile/instance.js';
 import { byHand, changeEvidence, fixes, notApplicable, ok, plannedChanges, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -42,7 +43,7 @@ export const agentService: Check = {
         evidence: [`it says: ${status.problem ?? 'degraded'}`],
         remedy: byHand(
           'mend what it names, then let it try again',
-          `sudo systemctl restart ${agentUnit} && vgpu-agent status --profile ${profile.name}`,
+          `sudo systemctl restart ${agentUnit} && vgpu-agent status ${choiceOf(profile)}`,
         ),
       });
     }

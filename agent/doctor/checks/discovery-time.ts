@@ -1,3 +1,4 @@
+import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -25,7 +26,7 @@ export const discoveryTime: Check = {
         now.length > 0
           ? 'the host answers in time now: start it anew'
           : 'once the host answers, start it anew',
-        `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify --profile ${verdict.profile}`,
+        `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf({ name: verdict.profile, unit: verdict.unit })}`,
       ),
     });
   },

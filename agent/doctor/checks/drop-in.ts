@@ -1,5 +1,5 @@
+import type { Change } from '../../contracts/plan.js';
 import { ourDropIns } from '../../plan/drop-in.js';
-import type { Change } from '../../plan/types.js';
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
 import type { Check, DoctorFacts } from '../types.js';
 

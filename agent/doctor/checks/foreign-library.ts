@@ -1,4 +1,4 @@
-import type { LibraryCandidate } from '../../machine/types.js';
+import type { LibraryCandidate } from '../../contracts/facts.js';
 import { broken, notApplicable, ok, warning } from '../finding.js';
 import { consumerCandidates, leadsToStore, mendPlace, publicCandidates, whereFound } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';

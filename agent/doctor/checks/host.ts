@@ -9,7 +9,14 @@ export const host: Check = {
   title: 'the host answers',
   looksAt:
     "the host's address, asked twice: by vgpu-probe as root without a sandbox, and as the service's user in its unit's",
-  explains: ['host-unreachable', 'host-refused', 'host-slow', 'no-device', 'memory-round-trip-failed'],
+  explains: [
+    'host-unreachable',
+    'host-refused',
+    'host-slow',
+    'no-device',
+    'memory-round-trip-failed',
+    'model-on-cpu',
+  ],
   examine(facts) {
     const { machine, observation, look } = facts;
     const { endpoint, answer } = machine.host;
@@ -30,12 +37,27 @@ export const host: Check = {
 };
 
 function answersFor(
-  { machine, profile }: DoctorFacts,
+  { machine, profile, observation }: DoctorFacts,
   answer: { readonly device: string; readonly milliseconds: number },
   refused: string | null,
 ): Finding {
   const { endpoint } = machine.host;
   const line = `${endpoint}: ${answer.device}, after ${answer.milliseconds} ms`;
+  const { sessions } = observation.present;
+  const turnedAway = sessions.kind === 'told' ? (sessions.turnedAway?.status ?? null) : null;
+  if (refused !== null && (turnedAway === 'busy' || turnedAway === 'not-allowed')) {
+    return broken({
+      cause:
+        turnedAway === 'busy'
+          ? 'The host is there and full: this guest has as many sessions as it may.'
+          : 'The host is there, and its hostd.conf does not let this guest in.',
+      evidence: [line, `in the unit: no host: ${refused}`],
+      remedy: onTheHost(
+        `on the host, ${turnedAway === 'busy' ? 'allow this guest more sessions (sessions=)' : 'allow this guest'} in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)`,
+        'systemctl restart vgpu-hostd',
+      ),
+    });
+  }
   if (refused !== null) {
     return broken({
       cause: `The host answers root and refuses the user of ${profile.unit}.`,

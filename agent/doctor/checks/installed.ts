@@ -1,4 +1,6 @@
 import { manifestFile } from '../../paths.js';
+import { findConsumer } from '../../plan/consumers.js';
+import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -10,7 +12,7 @@ export const installed: Check = {
   explains: [],
   examine({ machine, profile }) {
     const { manifest } = machine;
-    const install = `sudo vgpu-agent install --profile ${profile.name}`;
+    const install = `sudo vgpu-agent install ${choiceOf(profile)}`;
     if (manifest === null) {
       return broken({
         cause: `Nothing of vgpu-agent is installed here, so ${profile.unit} has no GPU from the host.`,
@@ -18,10 +20,15 @@ export const installed: Check = {
         remedy: byHand('install it', install),
       });
     }
-    const named = `${manifestFile}: profile ${manifest.profile}, unit ${manifest.unit}`;
-    if (machine.dropIn.state.kind === 'absent' && manifest.unit !== profile.unit) {
+    const known = findConsumer(manifest, profile.unit);
+    const list = (known === undefined ? manifest.consumers : [known]).map(
+      (one) => `profile ${one.profile}, unit ${one.unit}`,
+    );
+    const named = `${manifestFile}: ${list.join('; ')}`;
+    if (known === undefined) {
+      const units = manifest.consumers.map((one) => one.unit).join(' and ');
       return broken({
-        cause: `vgpu-agent is installed for ${manifest.unit}, not for ${profile.unit}.`,
+        cause: `vgpu-agent is installed for ${units}, not for ${profile.unit}.`,
         evidence: [named],
         remedy: byHand('install it for this one too', install),
       });

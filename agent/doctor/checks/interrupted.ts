@@ -1,4 +1,5 @@
 import { transactionFile } from '../../paths.js';
+import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, fixes, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -18,7 +19,7 @@ export const interrupted: Check = {
       evidence: [`${transactionFile} is there, and no vgpu-agent is at work`],
       remedy:
         facts.machine.manifest === null
-          ? byHand('install again', `sudo vgpu-agent install --profile ${facts.profile.name}`)
+          ? byHand('install again', `sudo vgpu-agent install ${choiceOf(facts.profile)}`)
           : fixes(facts, 'clear it up, and put right what is not'),
     });
   },

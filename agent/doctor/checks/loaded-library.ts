@@ -8,7 +8,7 @@ export const loadedLibrary: Check = {
   id: 'loaded-library',
   title: 'its processes have loaded the shim, and no other',
   looksAt: 'every libcuda in /proc/PID/maps of its processes, told by content',
-  explains: ['foreign-library-loaded', 'consumer-not-restarted', 'shim-not-loaded'],
+  explains: ['foreign-library-loaded', 'consumer-not-restarted', 'shim-not-loaded', 'no-session'],
   examine(facts) {
     const { processes } = facts.observation;
     if (facts.machine.manifest === null) return notApplicable('nothing is installed');

@@ -10,7 +10,7 @@ export const loaderChoice: Check = {
   looksAt:
     "LD_PRELOAD, DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, glibc-hwcaps, the loader's cache and its default " +
     "directories, followed as the loader does, for each process's environment, user and mounts",
-  explains: ['library-not-found', 'foreign-library-loaded', 'shim-not-loaded'],
+  explains: ['library-not-found', 'foreign-library-loaded', 'shim-not-loaded', 'no-session'],
   examine(facts) {
     const { machine, look } = facts;
     if (machine.manifest === null) return notApplicable('nothing is installed');

@@ -1,6 +1,5 @@
-import type { LoadedUnit } from '../../machine/types.js';
-import { environmentFileVariables } from '../../plan/unit-environment.js';
-import { broken, editUnit, notApplicable, ok, warning } from '../finding.js';
+import { effectiveEnvironment } from '../../plan/unit-environment.js';
+import { broken, byHand, editUnit, notApplicable, ok, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** Variables by which a person once sent the service to the CPU, or to another GPU. */
@@ -14,7 +13,7 @@ export const overrides: Check = {
     const { profile, machine, plan } = facts;
     const { unit } = machine;
     if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
-    const set = environmentOf(unit);
+    const set = effectiveEnvironment(unit);
     const hits = profile.overrides.flatMap((rule) => {
       const found = set.get(rule.variable);
       if (found === undefined || !new RegExp(rule.value, 'u').test(found.value)) return [];
@@ -22,10 +21,19 @@ export const overrides: Check = {
     });
     if (hits.length > 0) {
       const names = [...new Set(hits.map(({ rule }) => rule.variable))].join(' and ');
+      const file = hits.map(({ found }) => found.file).find((one) => one !== null);
       return broken({
         cause: `${unit.name} is told to leave the GPU alone: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
-        evidence: hits.map(({ rule, found }) => `${rule.variable}=${found.value} [${found.from}]`),
-        remedy: editUnit(facts, `take ${names} out${fileHint(hits.map(({ found }) => found.from))}`),
+        evidence: hits.map(
+          ({ rule, found }) => `${rule.variable}=${found.value} [${found.file ?? 'Environment='}]`,
+        ),
+        remedy:
+          file === undefined
+            ? editUnit(facts, `take ${names} out`)
+            : byHand(
+                `take ${names} out of ${file}, then start it again`,
+                `sudoedit ${file} && sudo systemctl restart ${unit.name}`,
+              ),
       });
     }
     const doubtful = plan.warnings.filter(
@@ -41,25 +49,3 @@ export const overrides: Check = {
     return ok();
   },
 };
-
-interface Assigned {
-  readonly value: string;
-  readonly from: string;
-}
-
-/** Files win over Environment=, later ones over earlier ones. */
-function environmentOf(unit: LoadedUnit): ReadonlyMap<string, Assigned> {
-  const set = new Map<string, Assigned>();
-  for (const [name, value] of Object.entries(unit.environment))
-    set.set(name, { value, from: 'Environment=' });
-  for (const file of unit.environmentFileContents ?? []) {
-    for (const [name, value] of environmentFileVariables(file.content))
-      set.set(name, { value, from: file.path });
-  }
-  return set;
-}
-
-function fileHint(from: readonly string[]): string {
-  const files = [...new Set(from.filter((one) => one.startsWith('/')))];
-  return files.length === 0 ? '' : ` of ${files.join(' and ')}`;
-}

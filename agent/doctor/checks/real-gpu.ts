@@ -1,3 +1,4 @@
+import { choiceOf } from '../../profile/instance.js';
 import { byHand, notApplicable, ok, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -15,7 +16,7 @@ export const realGpu: Check = {
     const evidence = [found.evidence];
     const giveBack = byHand(
       'if it is the one to be used, take the shim away',
-      `sudo vgpu-agent uninstall --profile ${profile.name}`,
+      `sudo vgpu-agent uninstall ${choiceOf(profile)}`,
     );
     if (found.works) {
       return warning({

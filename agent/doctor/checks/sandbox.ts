@@ -1,4 +1,4 @@
-import { blockedTransport } from '../../confirm/sandbox.js';
+import { sandboxObstacles } from '../../plan/sandbox.js';
 import { broken, editUnit, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -9,26 +9,21 @@ export const sandbox: Check = {
   looksAt:
     'RestrictAddressFamilies=, SystemCallFilter=, PrivateNetwork=, IPAddressDeny=, PrivateTmp=, ProtectHome=, ' +
     "InaccessiblePaths=, TemporaryFileSystem= and RootDirectory= against the host's address, the store and guest.conf",
-  explains: ['transport-blocked-by-sandbox', 'preload-ignored', 'shim-not-loaded'],
+  explains: ['transport-blocked-by-sandbox', 'preload-ignored', 'shim-not-loaded', 'no-session'],
   examine(facts) {
-    const { machine, observation, plan } = facts;
+    const { machine, observation } = facts;
     const { unit } = machine;
+    const { endpoint } = observation;
     if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
-    const blocked = blockedTransport(observation.endpoint, unit.sandbox);
-    const warned = plan.warnings.filter(({ code }) => code === 'sandbox-blocks-transport');
-    const [first] = warned;
-    if (blocked === null && first === undefined)
-      return ok(`nothing is in the way to ${observation.endpoint}`);
-    const setting = blocked === null ? [] : [`${blocked.setting}, and the host is ${observation.endpoint}`];
+    const obstacles = sandboxObstacles(endpoint, unit.sandbox);
+    const [first] = obstacles;
+    if (first === undefined) return ok(`nothing is in the way to ${endpoint}`);
     return broken({
       cause: `A setting of ${unit.name} shuts its processes in: they cannot reach the host, or not read the shim.`,
-      evidence: [...setting, ...warned.map(({ message }) => message)],
-      remedy: editUnit(
-        facts,
-        blocked === null
-          ? `under [Service] write ${first?.remedy?.replace(/^.*write /, '') ?? 'what allows it'}`
-          : `${blocked.remedy}, under [Service]`,
+      evidence: obstacles.map(({ setting, keepsFrom }) =>
+        keepsFrom === 'host' ? `${setting}, and the host is ${endpoint}` : setting,
       ),
+      remedy: editUnit(facts, `${first.remedy}, under [Service]`),
     });
   },
 };

@@ -1,4 +1,5 @@
 import { agentUnit } from '../../paths.js';
+import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -33,7 +34,7 @@ export const startOrder: Check = {
         guarded
           ? 'start it anew'
           : 'start it anew; vgpu-agent install --service sees to the order at boot and does this by itself',
-        `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify --profile ${verdict.profile}`,
+        `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf({ name: verdict.profile, unit: verdict.unit })}`,
       ),
     });
   },

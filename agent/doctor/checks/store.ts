@@ -8,7 +8,14 @@ export const store: Check = {
   title: "the shim's files are as they were installed",
   looksAt: `every file in ${storeVersions}/ against the content that its directory is named by, and ${storeCurrent}`,
   // What is mapped from a file that was changed is not known as ours any more.
-  explains: ['foreign-library-loaded', 'library-not-found', 'library-symbol-missing'],
+  explains: [
+    'foreign-library-loaded',
+    'library-not-found',
+    'library-symbol-missing',
+    'preload-ignored',
+    'shim-not-loaded',
+    'no-session',
+  ],
   examine(facts) {
     const { machine, look } = facts;
     const { store: found, manifest } = machine;

@@ -1,4 +1,4 @@
-import { plural } from '../../output/text.js';
+import { plural } from '../../text.js';
 import { broken, byHand, notApplicable, ok, warning } from '../finding.js';
 import type { Check } from '../types.js';
 

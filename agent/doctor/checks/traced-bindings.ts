@@ -1,4 +1,5 @@
-import { plural } from '../../output/text.js';
+import { choiceOf } from '../../profile/instance.js';
+import { plural } from '../../text.js';
 import { broken, byHand, notApplicable, ok, unknown, warning } from '../finding.js';
 import { mendPlace } from '../places.js';
 import type { Binding } from '../trace-bindings.js';
@@ -73,10 +74,7 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
       ),
       ...asides(trace),
     ],
-    remedy: byHand(
-      'see what it says of its own search',
-      `sudo vgpu-agent logs --profile ${facts.profile.name}`,
-    ),
+    remedy: byHand('see what it says of its own search', `sudo vgpu-agent logs ${choiceOf(facts.profile)}`),
   });
 }
 

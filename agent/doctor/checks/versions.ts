@@ -1,4 +1,5 @@
 import { storeCurrent } from '../../paths.js';
+import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, notApplicable, ok, onTheHost } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -26,7 +27,7 @@ export const versions: Check = {
     }
     const [, theirs, ours] = /wire version (\d+), we speak (\d+)/.exec(said) ?? [];
     const evidence = [`no host: ${said}`, ...shim];
-    const install = `sudo vgpu-agent install --profile ${profile.name}`;
+    const install = `sudo vgpu-agent install ${choiceOf(profile)}`;
     if (theirs === undefined) {
       return broken({
         cause: 'The shim of this guest and the host are of releases that do not understand each other.',

@@ -1,7 +1,19 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -101,5 +113,52 @@ describe('acquireLock', () => {
     const child = spawn(process.execPath, ['--input-type=module', '-e', source]);
     const [said] = await once(child.stdout, 'data');
     assert.match(String(said), /^refused run as root/);
+  });
+
+  it('can be opened by its owner alone, or anybody could hold it', async (context) => {
+    const file = lockFile(context);
+    const umask = process.umask(0);
+    context.after(() => process.umask(umask));
+    const lock = await acquireLock({ command: 'install', waitMs: 0, file });
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    await lock.release();
+  });
+
+  it('is a new file where an older version let everybody open it', async (context) => {
+    const file = lockFile(context);
+    mkdirSync(path.dirname(file));
+    writeFileSync(file, '');
+    chmodSync(file, 0o644);
+    // Whoever has it open now could take it as soon as it is free.
+    const theirs = openSync(file, 'r');
+    context.after(() => closeSync(theirs));
+    const lock = await acquireLock({ command: 'install', waitMs: 0, file });
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    assert.notEqual(statSync(file).ino, fstatSync(theirs).ino);
+    await lock.release();
+  });
+
+  it('is no link', async (context) => {
+    const file = lockFile(context);
+    mkdirSync(path.dirname(file));
+    symlinkSync('/nonexistent/target', file);
+    await assert.rejects(
+      acquireLock({ command: 'install', waitMs: 0, file }),
+      /cannot open the lock .*ELOOP/,
+    );
+  });
+
+  it('is not waited for any more after Ctrl-C, and that is what is said', async (context) => {
+    const file = lockFile(context);
+    const child = await holder(file);
+    const stop = new AbortController();
+    const waiting = acquireLock({ command: 'install', waitMs: 60_000, file, signal: stop.signal });
+    setTimeout(() => stop.abort(), 100);
+    await assert.rejects(waiting, (error: VgpuError) => {
+      assert.equal(exitCodeOf(error), 130);
+      assert.match(error.message, /stopped while waiting/);
+      return true;
+    });
+    await kill(child);
   });
 });

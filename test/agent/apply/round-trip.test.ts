@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { rmSync } from 'node:fs';
+import path from 'node:path';
 import { describe, it } from 'node:test';
 import { bare, debianAuto, startingStates, upgrade } from './starting-states.js';
 import { multiarch, type World } from './world.js';
@@ -53,6 +55,24 @@ describe('install, install again, uninstall', () => {
         }
       });
     }
+  }
+});
+
+it('a name for linkers that is missing comes back without a restart; the one that programs load does not', async () => {
+  const world = await bare.make();
+  try {
+    await world.install();
+    const missing = async (name: string): Promise<readonly string[]> => {
+      rmSync(path.join(world.root, multiarch, name));
+      const { plan } = await world.install();
+      return plan.changes
+        .map(({ kind }) => kind)
+        .filter((kind) => kind === 'write-link' || kind === 'restart');
+    };
+    assert.deepEqual(await missing('libcuda.so'), ['write-link']);
+    assert.deepEqual(await missing('libcuda.so.1'), ['write-link', 'restart']);
+  } finally {
+    world.dispose();
   }
 });
 

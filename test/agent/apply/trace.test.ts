@@ -5,7 +5,7 @@ import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { nodeDisk } from '../../../agent/apply/disk.js';
 import { beginTrace, disarmTrace, forgetTrace, recoverTrace } from '../../../agent/apply/trace.js';
-import type { Event } from '../../../agent/output/types.js';
+import type { Event } from '../../../agent/contracts/events.js';
 import type { TracePlan } from '../../../agent/plan/trace.js';
 import { spawnRunner } from '../../../agent/run-command.js';
 import { type FaultyDisk, faultyDisk, type Trouble } from './faulty-disk.js';

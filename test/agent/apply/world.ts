@@ -20,19 +20,14 @@ import { nodeDisk } from '../../../agent/apply/disk.js';
 import type { ApplyEffects, Disk } from '../../../agent/apply/effects.js';
 import { readManifest } from '../../../agent/apply/manifest.js';
 import type { Applied, Recovery } from '../../../agent/apply/types.js';
+import type { Event } from '../../../agent/contracts/events.js';
+import type { LoaderCacheEntry, MachineFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
+import type { Plan, PlanOptions } from '../../../agent/contracts/plan.js';
+import type { DropIn, LoadedUnit } from '../../../agent/contracts/unit.js';
 import { ContentCache } from '../../../agent/machine/content.js';
 import { inspect } from '../../../agent/machine/inspect.js';
 import { Root } from '../../../agent/machine/root.js';
-import type {
-  DropIn,
-  LoadedUnit,
-  LoaderCacheEntry,
-  MachineFacts,
-  ProcessFacts,
-} from '../../../agent/machine/types.js';
-import type { Event } from '../../../agent/output/types.js';
 import { planInstall } from '../../../agent/plan/install.js';
-import type { Plan, PlanOptions } from '../../../agent/plan/types.js';
 import { planUninstall } from '../../../agent/plan/uninstall.js';
 import { assignedVariables } from '../../../agent/plan/unit-environment.js';
 import { loadProfile } from '../../../agent/profile/load.js';
@@ -164,6 +159,7 @@ export class World {
         runner: stubRunner,
         manager: { unit: async () => this.#unit(), processes: async () => [] },
         readManifest: () => readManifest(this.disk()),
+        profileOf: () => null,
         contents,
       },
       profile,

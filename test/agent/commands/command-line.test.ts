@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { reasons } from '../../../agent/confirm/types.js';
+import { reasons } from '../../../agent/contracts/verdict.js';
 import { assertDocument, commonDefinition } from './json-schemas.js';
 
 const main = fileURLToPath(new URL('../../../bundle/main.js', import.meta.url));

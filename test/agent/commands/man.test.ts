@@ -10,8 +10,8 @@ import { planCommand } from '../../../agent/commands/plan.js';
 import { statusCommand } from '../../../agent/commands/status.js';
 import { uninstallCommand } from '../../../agent/commands/uninstall.js';
 import { verifyCommand } from '../../../agent/commands/verify.js';
+import { messageIds } from '../../../agent/contracts/journal-messages.js';
 import { checks } from '../../../agent/doctor/checks.js';
-import { messageIds } from '../../../agent/systemd/journal-writer.js';
 
 const page = fileURLToPath(new URL('../../../../docs/man/vgpu-agent.8', import.meta.url));
 const text = readFileSync(page, 'utf8');

@@ -3,8 +3,8 @@ import { test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';
 import { judgeLog } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
-import type { ProbeResult } from '../../../agent/confirm/types.js';
-import type { ProcessFacts } from '../../../agent/machine/types.js';
+import type { ProcessFacts } from '../../../agent/contracts/facts.js';
+import type { ProbeResult } from '../../../agent/contracts/probe.js';
 import {
   answered,
   findingsOf,
@@ -19,6 +19,7 @@ import {
   processFacts,
   report,
   unit,
+  withoutPreload,
 } from './support.js';
 
 function judged(changes: Partial<Observation>): readonly [string, string | null] {
@@ -72,7 +73,8 @@ test('this start says cuda, the shim is in the right process, the probe answers:
   ]);
   assert.deepEqual(
     verdict.evidence.filter(({ weight }) => weight === 'for').map(({ kind }) => kind),
-    ['log-line', 'maps', 'probe'],
+    ['log-line', 'probe'],
+    'LD_PRELOAD puts our libcuda into every process: its maps say nothing',
   );
   assert.deepEqual(
     verdict.evidence.filter(({ weight }) => weight === 'against'),
@@ -81,9 +83,26 @@ test('this start says cuda, the shim is in the right process, the probe answers:
 });
 
 test('the shim in a child alone, or the probe alone, is proof enough beside the log', () => {
-  assert.deepEqual(judged({ processes: [...main(), ...child(['vgpu'])], probe: notRun }), ['gpu', null]);
+  const loadedItself = withoutPreload(
+    observation({ processes: [...main(), ...child(['vgpu'])], probe: notRun }),
+  );
+  const verdict = combine(loadedItself);
+  assert.deepEqual([verdict.mode, verdict.reason], ['gpu', null]);
+  assert.ok(verdict.evidence.some(({ kind, weight }) => kind === 'maps' && weight === 'for'));
   assert.deepEqual(judged({ processes: main() }), ['gpu', null]);
   assert.deepEqual(judged({ processes: [] }), ['gpu', null]);
+});
+
+test('a libcuda that LD_PRELOAD put there is no proof', () => {
+  const processes = [...main('vgpu'), ...child(['vgpu'])];
+  const verdict = combine(observation({ processes, probe: notRun }));
+  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'shim-not-loaded']);
+  const maps = verdict.evidence.filter(({ kind }) => kind === 'maps');
+  assert.equal(maps.length, 2);
+  for (const { weight, text } of maps) {
+    assert.equal(weight, 'neutral');
+    assert.match(text, /has our libcuda loaded, as LD_PRELOAD gives it to every process/);
+  }
 });
 
 test('the log alone is never enough', () => {
@@ -101,6 +120,40 @@ test('no evidence but the log makes gpu: all else at its best, the log not sayin
   ]) {
     assert.notEqual(combine(observation({ log })).mode, 'gpu');
   }
+});
+
+test('a context that cannot be created is named for what it is', () => {
+  for (const step of ['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']) {
+    const error = { step, code: 801, name: 'CUDA_ERROR_NOT_SUPPORTED', message: `${step} failed with 801` };
+    const probe = answered({ ok: false, roundTrip: null, error });
+    assert.deepEqual(judged({ probe }), ['degraded', 'context-create-failed']);
+    assert.deepEqual(judged({ log: cpu, probe }), ['cpu', 'context-create-failed']);
+  }
+});
+
+test('a variable from an environment file is named with its file, which the next command opens', () => {
+  const hidden = unit({
+    environmentFileContents: [{ path: '/etc/default/ollama', content: 'CUDA_VISIBLE_DEVICES=-1\n' }],
+  });
+  const verdict = combine(observation({ log: cpu, unit: hidden }));
+  assert.equal(verdict.reason, 'devices-hidden-by-environment');
+  assert.match(verdict.summary, /CUDA_VISIBLE_DEVICES=-1 in \/etc\/default\/ollama/);
+  assert.match(
+    verdict.next ?? '',
+    /^sudoedit \/etc\/default\/ollama && sudo systemctl restart ollama\.service/,
+  );
+  const inUnit = combine(
+    observation({ log: cpu, unit: unit({ environment: { CUDA_VISIBLE_DEVICES: '-1' } }) }),
+  );
+  assert.match(inUnit.next ?? '', /^sudo systemctl edit ollama\.service/);
+});
+
+test('a preload that is not there is no word on file capabilities where the store cannot be used at all', () => {
+  const bare = findingsOf('0.32.9_cuda_v13_no-libcuda_debug0');
+  const lost = combine(observation({ log: bare, processes: main(), probe: notRun }));
+  assert.equal(lost.reason, 'preload-ignored');
+  assert.match(lost.summary, /see whether \/opt\/vgpu\/current is there and readable/);
+  assert.doesNotMatch(lost.summary, /getcap/);
 });
 
 test('libnvidia-ml alone is no proof', () => {
@@ -592,17 +645,19 @@ test('gpu is said exactly when the rule allows it (all combinations)', () => {
       for (const [probeName, probe] of Object.entries(probes))
         for (const [ready, readiness] of Object.entries(readies))
           for (const end of ends)
-            for (const host of [null, unreachable, hostAnswers]) {
-              const verdict = combine(observation({ log: findings, processes, probe, readiness, end, host }));
+            for (const preloaded of [true, false]) {
+              const host = [null, unreachable, hostAnswers][seen % 3] ?? null;
+              const given = observation({ log: findings, processes, probe, readiness, end, host });
+              const verdict = combine(preloaded ? given : withoutPreload(given));
               const shim = maps === 'shim' || maps === 'child';
               const allowed =
                 log === 'gpu' &&
                 (end === 'settled' || end === 'timed-out') &&
                 ready !== 'silent' &&
                 (shim
-                  ? probeName === 'good' || probeName === 'notRun'
+                  ? probeName === 'good' || (probeName === 'notRun' && !preloaded)
                   : (maps === 'none' || maps === 'unseen') && probeName === 'good');
-              const what = `${log} ${maps} ${probeName} ${ready} ${end}`;
+              const what = `${log} ${maps} ${probeName} ${ready} ${end} ${preloaded}`;
               assert.equal(verdict.mode === 'gpu', allowed, what);
               // Whatever is not GPU has a next command, and a reason unless the CPU gives none.
               if (!allowed) {
@@ -611,5 +666,5 @@ test('gpu is said exactly when the rule allows it (all combinations)', () => {
               }
               seen += 1;
             }
-  assert.equal(seen, 4 * 7 * 6 * 3 * 4 * 3);
+  assert.equal(seen, 4 * 7 * 6 * 3 * 4 * 2);
 });

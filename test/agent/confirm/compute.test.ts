@@ -4,9 +4,10 @@ import { describe, test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import { probeResult } from '../../../agent/confirm/probe-result.js';
-import type { ProbeReport, Verdict } from '../../../agent/confirm/types.js';
+import type { ProbeReport } from '../../../agent/contracts/probe.js';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { probeArguments } from '../../../agent/systemd/probe-runner.js';
-import { answered, findingsOf, observation, report, unit } from './support.js';
+import { answered, findingsOf, observation, report, unit, withoutPreload } from './support.js';
 
 const right = { ok: true, values: 1000, wrong: 0, microseconds: 70 };
 const wrong = { ok: false, values: 1000, wrong: 7, microseconds: 70 };
@@ -76,11 +77,11 @@ test('a host that is lost while kernels run is a lost host, not a device that co
 test('kernels that could not be tried leave it undetermined; not asked for, they are not missed', () => {
   const notRun = { kind: 'not-run', message: 'systemd-run is missing' } as const;
   for (const probe of [notRun, answered(), null]) {
-    const verdict = judged({ probe });
+    const verdict = combine(withoutPreload(observation({ computeAsked: true, probe })));
     assert.equal(verdict.mode, 'undetermined', JSON.stringify(probe));
     assert.equal(verdict.reason, 'compute-failed');
     assert.match(evidence(verdict).join(), /^neutral: /);
-    const unasked = judged({ probe, computeAsked: false });
+    const unasked = combine(withoutPreload(observation({ computeAsked: false, probe })));
     assert.equal(unasked.mode, 'gpu');
     assert.deepEqual(evidence(unasked), []);
   }

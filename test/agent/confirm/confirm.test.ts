@@ -2,16 +2,28 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { confirm, confirmLimitMs } from '../../../agent/confirm/confirm.js';
 import { judgeLog } from '../../../agent/confirm/log/judge.js';
-import type { Verdict } from '../../../agent/confirm/types.js';
 import { watchProcesses } from '../../../agent/confirm/watch-processes.js';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { VgpuError } from '../../../agent/errors.js';
 import { createStage, firstStart, probeRun, ready, type Stage, secondStart } from './stage.js';
-import { fixtureText, libraries, llamaServer, manifest, ollama, processFacts, unit } from './support.js';
+import {
+  fixtureText,
+  libraries,
+  llamaServer,
+  manifest,
+  ollama,
+  processFacts,
+  searched,
+  unit,
+} from './support.js';
 
 const lines = (name: string): readonly string[] => fixtureText(name).split('\n');
 const gpuLog = lines('0.32.9_gpu-mode_debug0');
 const cpuLog = lines('0.32.9_count0_debug0');
 const child = processFacts({ pid: 140, parent: 100, name: 'llama-server', startTicks: '5050' });
+/** Where nothing is preloaded, what a process has mapped it has loaded itself. */
+const plainMain = processFacts({ libraries: [], loaderEnvironment: searched });
+const plainChild = { ...child, loaderEnvironment: searched };
 
 function run(stage: Stage, changes: Parameters<Stage['options']>[0] = {}): Promise<Verdict> {
   return stage.clock.run(confirm(stage.options(changes), stage.effects));
@@ -65,13 +77,14 @@ test('the live follower judges every real log as the offline judge does', async 
 
 test('children that live for 60 ms are seen, and what they had loaded is remembered', async () => {
   const stage = createStage();
-  stage.processes = [processFacts({ libraries: [] })];
+  stage.unit = unit({ invocationId: firstStart, environment: searched });
+  stage.processes = [plainMain];
   stage.probe = async () => ({ kind: 'not-run', message: 'x' });
   stage.clock.at(400, () => {
-    stage.processes = [processFacts({ libraries: [] }), child];
+    stage.processes = [plainMain, plainChild];
   });
   stage.clock.at(460, () => {
-    stage.processes = [processFacts({ libraries: [] })];
+    stage.processes = [plainMain];
   });
   stage.say(700, gpuLog);
   stage.http = ready;
@@ -86,10 +99,11 @@ test('children that live for 60 ms are seen, and what they had loaded is remembe
 
 test('a child that was seen with its libraries and then empty, in its end, keeps them', async () => {
   const stage = createStage();
-  stage.processes = [processFacts({ libraries: [] }), child];
+  stage.unit = unit({ invocationId: firstStart, environment: searched });
+  stage.processes = [plainMain, plainChild];
   stage.probe = async () => ({ kind: 'not-run', message: 'x' });
   stage.clock.at(200, () => {
-    stage.processes = [processFacts({ libraries: [] }), { ...child, libraries: [] }];
+    stage.processes = [plainMain, { ...plainChild, libraries: [] }];
   });
   stage.say(500, gpuLog);
   stage.http = ready;
@@ -98,15 +112,16 @@ test('a child that was seen with its libraries and then empty, in its end, keeps
 
 test('children that end before the restart is reported done are seen by who looked before it', async () => {
   const stage = createStage();
+  stage.unit = unit({ invocationId: firstStart, environment: searched });
   const old = processFacts({ pid: 50, startTicks: '10', libraries: libraries('nvidia') });
   stage.processes = [old];
   stage.probe = async () => ({ kind: 'not-run', message: 'x' });
   const looking = watchProcesses(stage.effects, new AbortController().signal);
   stage.clock.at(100, () => {
-    stage.processes = [processFacts({ libraries: [] }), child];
+    stage.processes = [plainMain, plainChild];
   });
   stage.clock.at(160, () => {
-    stage.processes = [processFacts({ libraries: [] })];
+    stage.processes = [plainMain];
   });
   await stage.clock.run(stage.clock.sleep(300, new AbortController().signal));
   for (const line of gpuLog) stage.journal.add(line, firstStart);
@@ -304,6 +319,8 @@ test('a probe that throws or hangs does not take the verdict along', async () =>
   throwing.probe = async () => {
     throw new Error('no bus');
   };
+  throwing.unit = unit({ invocationId: firstStart, environment: searched });
+  throwing.processes = [{ ...plainMain, libraries: libraries('vgpu') }];
   throwing.say(300, gpuLog);
   const verdict = await run(throwing);
   assert.equal(verdict.mode, 'gpu');

@@ -238,7 +238,10 @@ const reasonLines: readonly (readonly [line: string, reason: string])[] = [
     'msg="version mismatch between driver and cuda driver library - reboot or upgrade may be required: library /usr/lib/libcuda.so.1"',
     'driver-library-mismatch',
   ],
-  ['msg="error looking up nvidia GPU memory" error="failed to get device context 801"', 'driver-init-failed'],
+  [
+    'msg="error looking up nvidia GPU memory" error="failed to get device context 801"',
+    'context-create-failed',
+  ],
   ['msg="[0] CUDA GPU is too old. Compute Capability detected: 3.5"', 'architecture-not-compiled'],
   [
     'msg="failure during GPU discovery" OLLAMA_LIBRARY_PATH=[/usr/local/lib/ollama] extra_envs=map[] error="failed to finish discovery before timeout"',

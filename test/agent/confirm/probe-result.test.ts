@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { probeResult } from '../../../agent/confirm/probe-result.js';
-import type { ProbeRun } from '../../../agent/confirm/types.js';
+import type { ProbeRun } from '../../../agent/contracts/probe.js';
 import { report } from './support.js';
 
 function ran(changes: Partial<Extract<ProbeRun, { kind: 'ran' }>> = {}): ProbeRun {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { reasons } from '../../../agent/confirm/types.js';
+import { reasons } from '../../../agent/contracts/verdict.js';
 import { checks } from '../../../agent/doctor/checks.js';
 import { packageRoot } from '../../../agent/paths.js';
 

@@ -5,9 +5,11 @@
  */
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock, ConfirmEffects, ConfirmOptions, HttpAnswer } from '../../../agent/confirm/effects.js';
-import type { ProbeRun } from '../../../agent/confirm/types.js';
-import type { HostFacts, ProcessFacts, UnitFacts } from '../../../agent/machine/types.js';
-import type { Event } from '../../../agent/output/types.js';
+import type { Event } from '../../../agent/contracts/events.js';
+import type { HostFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
+import type { ProbeRun } from '../../../agent/contracts/probe.js';
+import type { UnitFacts } from '../../../agent/contracts/unit.js';
+import type { SessionsAnswer } from '../../../agent/machine/sessions.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import type { JournalEntry } from '../../../agent/systemd/types.js';
 import { ollama, processFacts, report, unit } from './support.js';
@@ -80,7 +82,7 @@ export const firstStart = 'a'.repeat(32);
 export const secondStart = 'b'.repeat(32);
 
 /** A journal that grows while it is followed. */
-class FakeJournal {
+export class FakeJournal {
   readonly entries: JournalEntry[] = [];
   readonly #waiting = new Set<() => void>();
   failure: Error | null = null;
@@ -146,6 +148,7 @@ export interface Stage {
   http: HttpAnswer;
   probe: (signal: AbortSignal) => Promise<ProbeRun>;
   host: HostFacts['answer'];
+  sessions: SessionsAnswer;
   file: Buffer;
   readonly effects: ConfirmEffects;
   options(changes?: Partial<ConfirmOptions>): ConfirmOptions;
@@ -187,6 +190,7 @@ export function createStage(profile: Profile = ollama): Stage {
       return probeRun();
     },
     host: { kind: 'answers', device: 'NVIDIA H100 80GB HBM3', simulated: false, milliseconds: 20 },
+    sessions: { kind: 'unknown', message: 'this host tells no sessions' },
     file: Buffer.alloc(0),
     hostAsked: 0,
     effects: {
@@ -203,6 +207,7 @@ export function createStage(profile: Profile = ollama): Stage {
         return stage.http;
       },
       probe: (signal) => stage.probe(signal),
+      sessions: async () => stage.sessions,
       host: async () => {
         stage.hostAsked += 1;
         return { endpoint: 'unix:/run/vgpu/hostd.sock', from: 'guest.conf', answer: stage.host };

@@ -4,8 +4,9 @@ import path from 'node:path';
 import type { LogFindings } from '../../../agent/confirm/log/findings.js';
 import { judgeLog } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
-import type { ProbeReport, ProbeResult } from '../../../agent/confirm/types.js';
-import type { LibraryVendor, LoadedUnit, ProcessFacts, SandboxFacts } from '../../../agent/machine/types.js';
+import type { LibraryVendor, ProcessFacts } from '../../../agent/contracts/facts.js';
+import type { ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js';
+import type { LoadedUnit, SandboxFacts } from '../../../agent/contracts/unit.js';
 import { packageRoot } from '../../../agent/paths.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 
@@ -53,6 +54,9 @@ export const loader = {
   LD_LIBRARY_PATH: '/opt/vgpu/current',
   LD_PRELOAD: '/opt/vgpu/current/libcuda.so.1:/opt/vgpu/current/libnvidia-ml.so.1',
 };
+
+/** Of a unit whose profile does without LD_PRELOAD: then a mapped libcuda was loaded by the program itself. */
+export const searched = { LD_LIBRARY_PATH: loader.LD_LIBRARY_PATH };
 
 export function unit(changes: Partial<LoadedUnit> = {}): LoadedUnit {
   return {
@@ -139,6 +143,18 @@ export const noDevice: ProbeResult = answered({
   error: { step: 'cuInit', code: 100, name: 'CUDA_ERROR_NO_DEVICE', message: 'cuInit failed with 100' },
 });
 
+/** The same, but nothing is preloaded. */
+export function withoutPreload(seen: Observation): Observation {
+  return {
+    ...seen,
+    unit: seen.unit.kind === 'loaded' ? { ...seen.unit, environment: searched } : seen.unit,
+    processes: seen.processes.map(({ role, facts }) => ({
+      role,
+      facts: { ...facts, loaderEnvironment: searched },
+    })),
+  };
+}
+
 /** A healthy start in GPU mode, with changes. */
 export function observation(changes: Partial<Observation> = {}): Observation {
   return {
@@ -155,6 +171,7 @@ export function observation(changes: Partial<Observation> = {}): Observation {
     logFile: null,
     readiness: { kind: 'answered', url: 'http://127.0.0.1:11434/api/version', afterMs: 900 },
     processes: [{ role: 'main', facts: processFacts() }],
+    present: { loaded: { kind: 'unasked' }, sessions: { kind: 'unasked' } },
     probe: answered(),
     host: null,
     endpoint: 'unix:/run/vgpu/hostd.sock',

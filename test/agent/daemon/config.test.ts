@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { createConfigReader, defaultConfig } from '../../../agent/daemon/config.js';
+import { createConfigReader, defaultConfig, readConfigText } from '../../../agent/daemon/config.js';
 import { loadDesired } from '../../../agent/daemon/desired.js';
 import { VgpuError } from '../../../agent/errors.js';
 import { packageRoot } from '../../../agent/paths.js';
@@ -39,9 +40,20 @@ for (const [text, message] of [
 }
 
 test('a bad file or an unknown profile is refused as a value, so that the former one stays in force', () => {
-  const loaded = loadDesired('{"schema":1,"profile":"olama"}', null, read, loadProfile);
+  const loaded = loadDesired(() => '{"schema":1,"profile":"olama"}', null, read, loadProfile);
   assert.equal(loaded.kind, 'refused');
   assert.match(loaded.kind === 'refused' ? loaded.problem : '', /Did you mean "ollama"/);
+});
+
+test('a directory in the place of agent.json is refused as a value too', (context) => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-config-'));
+  context.after(() => rmSync(directory, { recursive: true, force: true }));
+  const file = path.join(directory, 'agent.json');
+  assert.equal(readConfigText(file), null);
+  mkdirSync(file);
+  const loaded = loadDesired(() => readConfigText(file), null, read, loadProfile);
+  assert.equal(loaded.kind, 'refused');
+  assert.match(loaded.kind === 'refused' ? loaded.problem : '', /agent\.json: it is no regular file/);
 });
 
 test('vgpu-agent.json(5) explains every key, and tells the true defaults', () => {

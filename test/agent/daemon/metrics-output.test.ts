@@ -1,5 +1,17 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import {
+  chownSync,
+  existsSync,
+  lchownSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it } from 'node:test';
@@ -42,5 +54,47 @@ describe('the metrics file', () => {
     const elsewhere = (output: MetricsOutput, directory: string): void =>
       output.configure({ textfile: path.join(directory, 'other.prom'), listen: null });
     assert.deepEqual(await whileTextIsMade(elsewhere), ['other.prom']);
+  });
+
+  it('is written over nothing that a link planted in its directory leads to', {
+    skip: process.geteuid?.() === 0 ? false : 'only root can make files of another user',
+  }, async (context) => {
+    const root = mkdtempSync('/run/vgpu-metrics-');
+    context.after(() => rmSync(root, { recursive: true, force: true }));
+    const victim = path.join(root, 'victim');
+    writeFileSync(victim, 'as before');
+    const theirs = path.join(root, 'theirs');
+    mkdirSync(theirs);
+    chownSync(theirs, 65534, 65534);
+    for (const name of ['.vgpu.prom.new', 'vgpu.prom', '.vgpu.prom.tmp']) {
+      symlinkSync(victim, path.join(theirs, name));
+      lchownSync(path.join(theirs, name), 65534, 65534);
+    }
+    const output = metricsOutput(
+      async () => 'vgpu_agent_info 1\n',
+      (message) => assert.fail(message),
+    );
+    output.configure({ textfile: path.join(theirs, 'vgpu.prom'), listen: null });
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(readFileSync(victim, 'utf8'), 'as before');
+    assert.equal(readFileSync(path.join(theirs, 'vgpu.prom'), 'utf8'), 'vgpu_agent_info 1\n');
+    output.close();
+    assert.ok(!existsSync(path.join(theirs, 'vgpu.prom')));
+    assert.equal(readFileSync(victim, 'utf8'), 'as before');
+  });
+
+  it('has a socket that everybody may connect to, and its mode comes from no chmod', async (context) => {
+    const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-metrics-'));
+    context.after(() => rmSync(directory, { recursive: true, force: true }));
+    const socket = path.join(directory, 'socket');
+    const umask = process.umask();
+    const output = metricsOutput(
+      async () => '',
+      (message) => assert.fail(message),
+    );
+    output.configure({ textfile: null, listen: `unix:${socket}` });
+    assert.equal(statSync(socket).mode & 0o777, 0o666);
+    assert.equal(process.umask(), umask);
+    output.close();
   });
 });

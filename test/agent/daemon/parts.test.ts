@@ -3,18 +3,21 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { Board } from '../../../agent/daemon/board.js';
+import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import type { LoadedUnit } from '../../../agent/contracts/unit.js';
+import { Board, consumerBoard } from '../../../agent/daemon/board.js';
+import { busName, busPath, serveBusObject } from '../../../agent/daemon/bus-object.js';
 import { unitPath } from '../../../agent/daemon/bus-watch.js';
 import { lostVerdict, staleVerdict } from '../../../agent/daemon/lost-verdict.js';
 import { metricsText } from '../../../agent/daemon/metrics.js';
+import { overview } from '../../../agent/daemon/overview.js';
 import { pacer } from '../../../agent/daemon/pacer.js';
 import { runElsewhere } from '../../../agent/daemon/run-elsewhere.js';
-import { connections, servingNow } from '../../../agent/daemon/serving.js';
 import { isLibrary, isTemporary, watchPlaces } from '../../../agent/daemon/watch-places.js';
-import type { LoadedUnit } from '../../../agent/machine/types.js';
 import { packageRoot } from '../../../agent/paths.js';
+import { connections, servingNow } from '../../../agent/pipeline/serving.js';
 import { loadProfile } from '../../../agent/profile/load.js';
-import { messageIds } from '../../../agent/systemd/journal-writer.js';
+import type { BusAnswer, BusConnection } from '../../../agent/systemd/connection.js';
 import { cpuVerdict, verdict } from '../output/samples.js';
 
 test('a GPU verdict is degraded the moment the host is lost, and stays simulated', () => {
@@ -35,13 +38,59 @@ test('the catalog explains every entry that is written, once', () => {
   assert.deepEqual(ids.toSorted(), Object.values(messageIds).toSorted());
 });
 
-test('every property, method and signal of the object is in the introspection document, and none else', () => {
+/** The object on a bus that only notes who serves. */
+async function servedObject(): Promise<
+  (member: string, name: string, body?: readonly unknown[]) => Promise<BusAnswer | null>
+> {
+  let handler: Parameters<BusConnection['serve']>[0] | null = null;
+  const bus: BusConnection = {
+    // Who calls is root.
+    call: async () => [0],
+    onSignal: () => () => {},
+    serve: (given) => {
+      handler = given;
+    },
+    emit: () => {},
+    variant: (_signature, value) => value,
+    closed: new Promise(() => {}),
+    close: () => {},
+  };
+  serveBusObject({
+    bus,
+    board: new Board(),
+    version: '0',
+    profiles: () => [],
+    xml: '',
+    status: () => '',
+    metrics: async () => '',
+    verify: async () => '',
+    repair: async () => ({ state: '', problem: '' }),
+    reload: async () => {},
+  });
+  return async (member, name, body = []) =>
+    (await handler?.({ sender: ':1', path: busPath, interface: name, member, body, interactive: false })) ??
+    null;
+}
+
+test('every property, method and signal of the object is in the introspection document, and none else', async () => {
   const xml = readFileSync(path.join(packageRoot(), 'units/org.vgpu.Agent1.xml'), 'utf8');
-  const source = readFileSync(path.join(packageRoot(), 'agent/daemon/bus-object.ts'), 'utf8');
   const own = xml.split('<interface name="org.freedesktop')[0] ?? '';
-  for (const [, name = ''] of own.matchAll(/<(?:property|method|signal) name="(\w+)"/g)) {
-    assert.match(source, new RegExp(`\\b${name}\\b`), name);
-  }
+  const described = (kind: string): readonly string[] =>
+    [...own.matchAll(new RegExp(`<${kind} name="(\\w+)"`, 'g'))].map(([, name = '']) => name).toSorted();
+  const call = await servedObject();
+
+  const all = await call('GetAll', 'org.freedesktop.DBus.Properties', [busName]);
+  const bag: unknown = all?.kind === 'reply' ? all.body[0] : null;
+  assert.deepEqual(Object.keys(Object(bag)).toSorted(), described('property'));
+
+  for (const method of described('method'))
+    assert.equal((await call(method, busName))?.kind, 'reply', method);
+  const unknown = await call('Anything', busName);
+  assert.equal(unknown?.kind === 'error' && unknown.type, 'org.freedesktop.DBus.Error.UnknownMethod');
+
+  const source = readFileSync(path.join(packageRoot(), 'agent/daemon/bus-object.ts'), 'utf8');
+  const sent = [...source.matchAll(/\bsignal\('(\w+)'/g)].map(([, name = '']) => name);
+  assert.deepEqual(sent.toSorted(), described('signal'));
 });
 
 test('a unit has the object path that systemd gives it', () => {
@@ -80,10 +129,9 @@ for (const [what, body, sockets, serves] of [
 
 test('every directory that a plan looks at is watched, and no more of /etc than names', () => {
   const places = watchPlaces(loadProfile('ollama'), null, {
-    schema: 1,
+    schema: 2,
     agent: '0',
-    profile: 'ollama',
-    unit: 'ollama.service',
+    consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
     storeId: '0123456789abcdef',
     endpoint: 'unix:/x',
     items: [
@@ -129,17 +177,26 @@ test('a pacer runs once for many requests, again for one that comes meanwhile, a
 test('the board tells listeners what was and what is', () => {
   const board = new Board();
   const seen: string[] = [];
-  board.listen((now, before) => seen.push(`${before.phase}>${now.phase} ${now.counters.drifts}`));
-  board.update({ phase: 'settled' });
-  board.count('drifts');
+  board.setConsumers([{ profile: 'ollama', unit: 'ollama.service' }]);
+  board.listen((now, before) => {
+    const { phase, counters } = overview(now);
+    seen.push(`${overview(before).phase}>${phase} ${counters.drifts}`);
+  });
+  const mine = consumerBoard(board, 'ollama', 'ollama.service');
+  mine.update({ phase: 'settled' });
+  mine.count('drifts');
   assert.deepEqual(seen, ['starting>settled 0', 'settled>settled 1']);
 });
 
 test('metrics call a simulated GPU simulated, and have a type and a help for each', async () => {
   const board = new Board();
-  board.update({ verdict, profile: 'ollama', unit: 'ollama.service' });
+  board.setConsumers([{ profile: 'ollama', unit: 'ollama.service' }]);
+  consumerBoard(board, 'ollama', 'ollama.service').update({ verdict });
   const text = await metricsText({ snapshot: board.now, version: '0.1.0', roundTrip: 0.00003 });
-  assert.match(text, /^vgpu_verdict\{profile="ollama",mode="gpu",simulated="1",reason=""\} 1$/m);
+  assert.match(
+    text,
+    /^vgpu_verdict\{profile="ollama",unit="ollama.service",mode="gpu",simulated="1",reason=""\} 1$/m,
+  );
   assert.match(text, /^vgpu_host_round_trip_seconds 0\.00003$/m);
   const names = new Set([...text.matchAll(/^(vgpu_\w+)/gm)].map((one) => one[1]));
   for (const name of names)

@@ -1,6 +1,7 @@
 // Findings that a guest cannot be brought to, or that are one of many words for the same: from made facts.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { HostFacts, MachineFacts } from '../../../agent/contracts/facts.js';
 import { agentService } from '../../../agent/doctor/checks/agent-service.js';
 import { discoveryTime } from '../../../agent/doctor/checks/discovery-time.js';
 import { driverVersion } from '../../../agent/doctor/checks/driver-version.js';
@@ -15,7 +16,6 @@ import { startOrder } from '../../../agent/doctor/checks/start-order.js';
 import { symbols } from '../../../agent/doctor/checks/symbols.js';
 import { versions } from '../../../agent/doctor/checks/versions.js';
 import type { LoaderChoice } from '../../../agent/machine/loader-look.js';
-import type { HostFacts, MachineFacts } from '../../../agent/machine/types.js';
 import { answered, findingsOf, noDevice, openSandbox, unit } from '../confirm/support.js';
 import { doctorFacts, troubleOf } from './support.js';
 
@@ -175,6 +175,10 @@ test('overrides: an environment file wins over Environment=, both ways', () => {
   });
   const trouble = troubleOf(overrides.examine(doctorFacts({ machine: { unit: spoilt } })));
   assert.match(trouble.evidence, /^CUDA_VISIBLE_DEVICES=-1 \[\/etc\/default\/ollama\]$/m);
+  assert.match(
+    trouble.command,
+    /^sudoedit \/etc\/default\/ollama && sudo systemctl restart ollama\.service$/,
+  );
 });
 
 test('output: a verdict that stands all the same makes it a warning; a journal that cannot be read is broken', () => {
@@ -235,12 +239,12 @@ describe('agent-service', () => {
         state: { kind: 'link', target: file, uid: 0, gid: 0, mtimeNs: '0' },
       },
       activeState,
+      changeable: null,
     },
     manifest: {
-      schema: 1,
+      schema: 2,
       agent: '0.1.0',
-      profile: 'ollama',
-      unit: 'ollama.service',
+      consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
       storeId: '0123456789abcdef',
       endpoint,
       items: [

@@ -1,17 +1,16 @@
 /** Facts of a healthy, installed machine for tests of single checks, with changes. */
 import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
+import type { MachineFacts } from '../../../agent/contracts/facts.js';
 import type { DoctorFacts, Finding } from '../../../agent/doctor/types.js';
 import type { CloserLook } from '../../../agent/machine/closer-look.js';
-import type { MachineFacts } from '../../../agent/machine/types.js';
 import { observation, ollama } from '../confirm/support.js';
 import { facts as machineFacts, plan } from '../plan/support.js';
 
 const manifest: NonNullable<MachineFacts['manifest']> = {
-  schema: 1,
+  schema: 2,
   agent: '0.1.0',
-  profile: 'ollama',
-  unit: 'ollama.service',
+  consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
   storeId: '0123456789abcdef',
   endpoint: 'vsock:2:14833',
   items: [],

@@ -1,11 +1,11 @@
 // From the tracer's lines to the finding: hostile and torn lines, grouping, and what follows from what was seen.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { LibraryVendor } from '../../../agent/contracts/facts.js';
 import { tracedBindings } from '../../../agent/doctor/checks/traced-bindings.js';
 import { gatherTrace, librariesOf, type TracedProcess } from '../../../agent/doctor/trace-bindings.js';
 import { readTrace } from '../../../agent/doctor/trace-events.js';
 import type { TracedStart } from '../../../agent/doctor/trace-types.js';
-import type { LibraryVendor } from '../../../agent/machine/types.js';
 import { styleFor } from '../../../agent/output/style.js';
 import { traceText } from '../../../agent/output/trace-text.js';
 import { findingsOf } from '../confirm/support.js';

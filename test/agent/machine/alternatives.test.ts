@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { describe, it } from 'node:test';
+import type { AlternativeGroup } from '../../../agent/contracts/facts.js';
 import { parseAlternative, readAlternatives } from '../../../agent/machine/alternatives.js';
 import { Root } from '../../../agent/machine/root.js';
-import type { AlternativeGroup } from '../../../agent/machine/types.js';
 import { tree } from './support.js';
 
 const present = spawnSync('update-alternatives', ['--version']).status === 0;

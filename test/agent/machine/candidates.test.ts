@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import type { LibraryCandidate, LoaderFacts } from '../../../agent/contracts/facts.js';
 import { VgpuError } from '../../../agent/errors.js';
 import { readAlternatives } from '../../../agent/machine/alternatives.js';
 import {
@@ -14,7 +15,6 @@ import {
 import { ContentCache } from '../../../agent/machine/content.js';
 import { readDistribution } from '../../../agent/machine/distribution.js';
 import { Root } from '../../../agent/machine/root.js';
-import type { LibraryCandidate, LoaderFacts } from '../../../agent/machine/types.js';
 import { packageRoot } from '../../../agent/paths.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { buildElf, ourNote, realLibrary, type Tree, tree, withoutRealLibraries } from './support.js';

@@ -3,11 +3,11 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
+import type { Distribution, LoaderCacheEntry } from '../../../agent/contracts/facts.js';
 import { readDistribution } from '../../../agent/machine/distribution.js';
 import { parseLoaderCache } from '../../../agent/machine/loader-cache.js';
 import { readLoaderDirectories } from '../../../agent/machine/loader-conf.js';
 import { Root } from '../../../agent/machine/root.js';
-import type { Distribution, LoaderCacheEntry } from '../../../agent/machine/types.js';
 import { grow, tree } from './support.js';
 
 /** ldconfig is in /sbin, which is not everybody's path. */

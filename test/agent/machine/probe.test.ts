@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { ProbeReport } from '../../../agent/confirm/types.js';
+import type { LibraryCandidate } from '../../../agent/contracts/facts.js';
+import type { ProbeReport } from '../../../agent/contracts/probe.js';
+import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
 import { VgpuError } from '../../../agent/errors.js';
 import { type HostQuestion, readHost } from '../../../agent/machine/host.js';
-import { parseProbeReport } from '../../../agent/machine/probe-report.js';
 import { findRealGpu } from '../../../agent/machine/real-gpu.js';
 import { Root } from '../../../agent/machine/root.js';
-import type { LibraryCandidate } from '../../../agent/machine/types.js';
 import type { CommandOptions, CommandResult, CommandRunner } from '../../../agent/run-command.js';
 import { tree } from './support.js';
 

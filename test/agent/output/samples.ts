@@ -1,7 +1,9 @@
 /** Values that several renderer tests show. */
-import type { Verdict } from '../../../agent/confirm/types.js';
-import type { PathState, ShimBuild } from '../../../agent/machine/types.js';
-import type { Change, Plan } from '../../../agent/plan/types.js';
+
+import type { ShimBuild } from '../../../agent/contracts/facts.js';
+import type { PathState } from '../../../agent/contracts/path-state.js';
+import type { Change, Plan } from '../../../agent/contracts/plan.js';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 
 const owner = { uid: 0, gid: 0, mtimeNs: '0' };
 export const absent: PathState = { kind: 'absent' };
@@ -65,6 +67,7 @@ export const plan: ReadyPlan = {
   unit: 'ollama.service',
   storeId: shim.id,
   endpoint: 'unix:/run/vgpu/hostd.sock',
+  consumers: [],
   changes,
   warnings: [
     {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Event } from '../../../agent/contracts/events.js';
 import type { Sink } from '../../../agent/output/streams.js';
 import { styleFor } from '../../../agent/output/style.js';
 import { terminalTalk, type Volume } from '../../../agent/output/terminal.js';
-import type { Event } from '../../../agent/output/types.js';
 import { changes, emptyPlan, verdict } from './samples.js';
 
 function talkTo(isTty: boolean, volume: Volume = 'normal') {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { styleFor } from '../../../agent/output/style.js';
-import { bytes, duration, oneLine, printable, wrap } from '../../../agent/output/text.js';
+import { bytes, duration, oneLine, printable, wrap } from '../../../agent/text.js';
 
 test('control characters of a log line are shown, never obeyed', () => {
   assert.equal(printable('a\u001b[31mred\u0007\u009b0m'), 'a\\x1b[31mred\\x07\\x9b0m');

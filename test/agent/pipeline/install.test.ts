@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { RestartOutcome } from '../../../agent/apply/types.js';
-import type { Verdict } from '../../../agent/confirm/types.js';
+import type { MachineFacts } from '../../../agent/contracts/facts.js';
+import type { Plan } from '../../../agent/contracts/plan.js';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { VgpuError } from '../../../agent/errors.js';
-import type { MachineFacts } from '../../../agent/machine/types.js';
 import { type InstallRequest, install } from '../../../agent/pipeline/install.js';
 import { uninstall } from '../../../agent/pipeline/uninstall.js';
 import type { ReadyPlan, Workplace } from '../../../agent/pipeline/workplace.js';
-import type { Plan } from '../../../agent/plan/types.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { cpuVerdict, emptyPlan, plan, verdict } from '../output/samples.js';
 
@@ -33,6 +33,7 @@ function workplace(script: Script = {}) {
   const restart: RestartOutcome = script.restart ?? { kind: 'restarted', job: 'done' };
   const work: Workplace = {
     profile: () => profile,
+    profiles: () => [profile],
     manifest: async () => null,
     inspect: async () => {
       did.push('inspect');
@@ -70,6 +71,9 @@ function workplace(script: Script = {}) {
     },
     settle: async () => {
       did.push('settle');
+    },
+    serviceUp: async () => {
+      did.push('wait for the service');
     },
     unit: async (name) => ({ kind: 'absent', name }),
     mark: async () => {
@@ -109,6 +113,7 @@ function request(over: Partial<InstallRequest> = {}): InstallRequest {
     timeoutMs: null,
     signal: new AbortController().signal,
     approve: async () => true,
+    asks: false,
     ...over,
   };
 }
@@ -132,6 +137,15 @@ test('an install looks, asks, marks the journal, applies, lets the lock go, and 
     'journal verdict',
     'stop looking',
   ]);
+});
+
+test('a service that was asked for is waited for last, without the lock; one that nobody asked for is not', async () => {
+  const { work, did } = workplace();
+  await install(work, request({ service: true }), quiet);
+  assert.deepEqual(did.slice(-3), ['journal verdict', 'wait for the service', 'stop looking']);
+  const other = workplace();
+  await install(other.work, request({ service: false }), quiet);
+  assert.ok(!other.did.includes('wait for the service'));
 });
 
 test('with nothing to do nobody is asked, and the running start is judged', async () => {
@@ -267,6 +281,7 @@ test('an uninstall asks once and leaves an entry; with nothing to do it leaves n
     restart: true,
     signal: new AbortController().signal,
     approve: async () => true,
+    asks: false,
   };
   const first = workplace({ plan: removal });
   assert.equal((await uninstall(first.work, uninstalling, quiet)).kind, 'done');

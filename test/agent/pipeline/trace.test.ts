@@ -22,6 +22,8 @@ interface Script {
   readonly observe?: () => Promise<void>;
   readonly disarm?: () => Promise<void>;
   readonly approve?: boolean;
+  /** Whom the unit serves, each time that it is asked. */
+  readonly serving?: () => string | null;
 }
 
 function fails(what: string): () => Promise<never> {
@@ -47,6 +49,7 @@ function workplace(script: Script) {
       }
     },
     recoverTrace: async () => false,
+    serving: async () => script.serving?.() ?? null,
     inspect: async () => machine,
     mark: async () => ({
       cursor: null,
@@ -84,19 +87,27 @@ function workplace(script: Script) {
 }
 
 function request(script: Script, stop = new AbortController()): TraceRequest {
-  return { profile, timeoutMs: null, signal: stop.signal, approve: async () => script.approve ?? true };
+  return {
+    profile,
+    timeoutMs: null,
+    signal: stop.signal,
+    approve: async () => script.approve ?? true,
+    asks: false,
+  };
 }
 
 async function run(script: Script, stop?: AbortController) {
   const { work, did } = workplace(script);
   const said: string[] = [];
+  const waited: string[] = [];
   const outcome = await trace(work, request(script, stop), (event) => {
     if (event.kind === 'note') said.push(event.text);
+    if (event.kind === 'waiting') waited.push(event.text);
   }).then(
     (traced) => traced.facts.kind,
     (error: unknown) => String(error),
   );
-  return { outcome, said, did: did.join(', ') };
+  return { outcome, said, waited, did: did.join(', ') };
 }
 
 describe('a trace', () => {
@@ -110,8 +121,17 @@ describe('a trace', () => {
     assert.deepEqual(await run({ approve: false }), {
       outcome: 'not-traced',
       said: [],
+      waited: [],
       did: 'lock trace, unlock',
     });
+  });
+
+  test('of a unit that serves requests waits until it serves nobody, and says so', async () => {
+    const answers = ['1 loaded, 1 connected', null];
+    const { outcome, did, waited } = await run({ serving: () => answers.shift() ?? null });
+    assert.equal(outcome, 'traced');
+    assert.match(waited.join(), /^ollama\.service, which serves requests: 1 loaded, 1 connected$/);
+    assert.match(did, /^lock trace, begin/);
   });
 
   test('that cannot begin restarts nothing', async () => {

@@ -14,6 +14,7 @@ import {
   plan,
   refusalCodes,
   regular,
+  tracerManifest,
   unit,
   warningCodes,
 } from './support.js';
@@ -312,21 +313,31 @@ describe('warnings', () => {
       host: { endpoint: 'vsock:2:14833', from: 'flag', answer: { kind: 'unreachable', message: 'refused' } },
       interrupted: true,
       manifest: {
-        schema: 1,
+        schema: 2,
         agent: '',
-        profile: 'llama-server',
-        unit: 'llama-server.service',
+        consumers: [{ profile: 'llama-server', unit: 'llama-server.service', links: [] }],
         storeId: '',
-        endpoint: '',
+        endpoint: 'unix:/former',
         items: [],
       },
     });
     assert.deepEqual(warningCodes(made), [
       'interrupted-run',
-      'second-consumer',
+      'host-for-all',
       'host-unreachable',
       'service-user-missing',
     ]);
+  });
+
+  it('tells of an older version in the place of a newer one, and of no other', () => {
+    for (const [agent, warns] of [
+      ['99.0.0', true],
+      ['0.0.1', false],
+      ['unknown', false],
+    ] as const) {
+      const made = plan({ manifest: { ...tracerManifest, agent, endpoint: 'vsock:2:14833' } });
+      assert.equal(warningCodes(made).includes('downgrade'), warns, agent);
+    }
   });
 
   it('tells of a loader configuration that sorts before ours', () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { LibraryCandidate } from '../../../agent/machine/types.js';
+import type { LibraryCandidate } from '../../../agent/contracts/facts.js';
 import {
   candidate,
   candidates,
@@ -101,10 +101,9 @@ describe('a public link', () => {
     const path = '/usr/local/lib/libcuda.so.1';
     const made = plan({
       manifest: {
-        schema: 1,
+        schema: 2,
         agent: '',
-        profile: 'ollama',
-        unit: 'ollama.service',
+        consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
         storeId: '',
         endpoint: '',
         items: [{ kind: 'link', path, target, before: linkTo('/gone'), backup: 'x', ownerPackage: null }],

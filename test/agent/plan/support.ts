@@ -1,7 +1,9 @@
 /** Facts of a bare machine, to be varied. */
-import type { LibraryCandidate, LoadedUnit, MachineFacts, PathState } from '../../../agent/machine/types.js';
+import type { LibraryCandidate, MachineFacts } from '../../../agent/contracts/facts.js';
+import type { PathState } from '../../../agent/contracts/path-state.js';
+import type { Change, Plan, PlanOptions } from '../../../agent/contracts/plan.js';
+import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { planInstall } from '../../../agent/plan/install.js';
-import type { Change, Plan, PlanOptions } from '../../../agent/plan/types.js';
 import { profile, quietUnit } from '../apply/world.js';
 
 export const multiarch = '/usr/lib/x86_64-linux-gnu';
@@ -113,10 +115,9 @@ export function refusalCodes(made: Plan): readonly string[] {
 
 /** An installation whose version has the tracer. */
 export const tracerManifest: NonNullable<MachineFacts['manifest']> = {
-  schema: 1,
+  schema: 2,
   agent: '0.1.0',
-  profile: 'ollama',
-  unit: 'ollama.service',
+  consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
   storeId: '0123456789abcdef',
   endpoint: 'vsock:2:14833',
   items: [

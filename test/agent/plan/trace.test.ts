@@ -1,7 +1,7 @@
 // What a trace puts before a service, and where none is possible.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { MachineFacts } from '../../../agent/machine/types.js';
+import type { MachineFacts } from '../../../agent/contracts/facts.js';
 import { planTrace, type TracePlan } from '../../../agent/plan/trace.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 import { facts, tracerManifest as manifest, unit } from './support.js';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { Manifest, OwnedItem } from '../../../agent/apply/types.js';
-import type { LibraryCandidate, MachineFacts } from '../../../agent/machine/types.js';
-import type { Plan } from '../../../agent/plan/types.js';
+import type { LibraryCandidate, MachineFacts } from '../../../agent/contracts/facts.js';
+import type { Manifest, OwnedItem } from '../../../agent/contracts/manifest.js';
+import type { Plan } from '../../../agent/contracts/plan.js';
 import { planUninstall } from '../../../agent/plan/uninstall.js';
 import { profile } from '../apply/world.js';
 import {
@@ -52,10 +52,9 @@ const items: readonly OwnedItem[] = [
 ];
 
 const manifest: Manifest = {
-  schema: 1,
+  schema: 2,
   agent: '0.1.0',
-  profile: 'ollama',
-  unit: 'ollama.service',
+  consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
   storeId: '0123456789abcdef',
   endpoint: 'vsock:2:14833',
   items,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import { reasons } from '../../../agent/confirm/types.js';
+import { reasons } from '../../../agent/contracts/verdict.js';
 import { VgpuError } from '../../../agent/errors.js';
 import { packageRoot } from '../../../agent/paths.js';
 import {

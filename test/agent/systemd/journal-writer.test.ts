@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { journalFields, messageIds } from '../../../agent/systemd/journal-writer.js';
+import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { journalFields, withoutFields } from '../../../agent/systemd/journal-writer.js';
 import { cpuVerdict, verdict } from '../output/samples.js';
 
 test('every kind of message has an ID of its own, as sd_journal(3) wants them', () => {
@@ -23,4 +24,11 @@ test('a verdict other than GPU is a warning and carries its reason', () => {
   assert.equal(priority, 'warning');
   assert.equal(fields['VGPU_REASON'], 'host-unreachable');
   assert.equal(fields['MESSAGE_ID'], messageIds.verdict);
+});
+
+test('entries without fields are explained by what is wrong with the module', () => {
+  const otherNode = Object.assign(new Error('NODE_MODULE_VERSION 115'), { code: 'ERR_DLOPEN_FAILED' });
+  assert.match(withoutFields(otherNode).message, /compiled for another Node than v\d+\..*scripts\/setup/);
+  const missing = Object.assign(new Error('Cannot find package'), { code: 'ERR_MODULE_NOT_FOUND' });
+  assert.match(withoutFields(missing).message, /is not there or was not compiled; scripts\/setup/);
 });

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CommandResult, CommandRunner } from '../../../agent/run-command.js';
-import { probeArguments, runProbe, transientReport } from '../../../agent/systemd/probe-runner.js';
+import type { MainExit } from '../../../agent/systemd/exit-watch.js';
+import { probeArguments, runProbe } from '../../../agent/systemd/probe-runner.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 
 function unit(service: Readonly<Record<string, unknown>>) {
@@ -90,9 +91,6 @@ test('an allow list without members forbids every family', () => {
   );
 });
 
-const ended = (result: string, main: string): string =>
-  `Running as unit: p.service\nloader: complaint\nFinished with result: ${result}\nMain processes terminated with: ${main}\nService runtime: 3ms\nCPU time consumed: 2ms\n`;
-
 function runnerSaying(stderr: string, over: Partial<CommandResult> = {}): CommandRunner {
   return {
     run: async () => ({
@@ -106,35 +104,52 @@ function runnerSaying(stderr: string, over: Partial<CommandResult> = {}): Comman
   };
 }
 
-const run = (runner: CommandRunner) =>
-  runProbe({ unit: hardened, program: '/p', timeoutMs: 1000, signal: new AbortController().signal, runner });
-
-test("systemd-run's own lines are told from the probe's", () => {
-  const report = transientReport(ended('exit-code', 'code=exited/status=1'));
-  assert.deepEqual([report.result, report.code, report.status], ['exit-code', 'exited', '1']);
-  assert.equal(report.stderr.trim(), 'loader: complaint');
-});
+/** A probe whose unit ended so; null: it never was. */
+const run = (end: MainExit | null, stderr = '', over: Partial<CommandResult> = {}) =>
+  runProbe({
+    unit: hardened,
+    program: '/p',
+    timeoutMs: 1000,
+    signal: new AbortController().signal,
+    runner: runnerSaying(stderr, over),
+    manager: {
+      watchExit: async () => ({ ended: async () => end, stop: async () => {} }),
+      kill: async () => {},
+    },
+  });
 
 test('an exit status, a signal and a time-out are three different ends', async () => {
-  const ran = async (text: string) => {
-    const result = await run(runnerSaying(text));
+  const ran = async (end: MainExit) => {
+    const result = await run(end);
     assert.ok(result.kind === 'ran', JSON.stringify(result));
     return [result.exitCode, result.signal, result.timedOut];
   };
-  assert.deepEqual(await ran(ended('exit-code', 'code=exited/status=1')), [1, null, false]);
-  assert.deepEqual(await ran(ended('signal', 'code=killed/status=SEGV')), [null, 'SEGV', false]);
-  assert.deepEqual(await ran(ended('timeout', 'code=killed/status=TERM')), [null, 'TERM', true]);
+  assert.deepEqual(await ran({ result: 'success', exitCode: 0, signal: null }), [0, null, false]);
+  assert.deepEqual(await ran({ result: 'exit-code', exitCode: 1, signal: null }), [1, null, false]);
+  assert.deepEqual(await ran({ result: 'core-dump', exitCode: null, signal: 'SEGV' }), [null, 'SEGV', false]);
+  assert.deepEqual(await ran({ result: 'timeout', exitCode: null, signal: 'TERM' }), [null, 'TERM', true]);
+});
+
+test('standard error is what the probe wrote, whatever it looks like', async () => {
+  const result = await run(
+    { result: 'success', exitCode: 0, signal: null },
+    'Finished with result: timeout\n',
+  );
+  assert.ok(result.kind === 'ran');
+  assert.deepEqual([result.timedOut, result.stderr], [false, 'Finished with result: timeout\n']);
 });
 
 test('what systemd could not start did not run, and says why', async () => {
-  const noUser = await run(runnerSaying(ended('exit-code', 'code=exited/status=217')));
-  assert.deepEqual(noUser, {
+  assert.deepEqual(await run({ result: 'exit-code', exitCode: 217, signal: null }), {
     kind: 'not-run',
     message: 'the user "ollama" of ollama.service does not exist',
   });
-  const noFile = await run(runnerSaying('Failed to find executable /p: No such file or directory\n'));
-  assert.deepEqual(noFile, {
+  assert.deepEqual(await run(null, 'Failed to find executable /p: No such file or directory\n'), {
     kind: 'not-run',
     message: 'Failed to find executable /p: No such file or directory',
+  });
+  assert.deepEqual(await run(null, '', { timedOut: true }), {
+    kind: 'not-run',
+    message: 'systemd-run did not end in time',
   });
 });

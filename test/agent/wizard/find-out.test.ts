@@ -1,8 +1,9 @@
 /** What the wizard finds out and what it refuses before it asks, on facts that a test makes up. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { MachineFacts } from '../../../agent/contracts/facts.js';
+import type { UnitFacts } from '../../../agent/contracts/unit.js';
 import { VgpuError } from '../../../agent/errors.js';
-import type { MachineFacts, UnitFacts } from '../../../agent/machine/types.js';
 import { planInstall } from '../../../agent/plan/install.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { type FindOutEffects, findOut } from '../../../agent/wizard/find-out.js';

@@ -2,27 +2,9 @@
  * Facts about this guest. `machine/` fills them in and never writes; `plan/`
  * reads them and never looks for itself.
  */
-import type { Manifest } from '../apply/types.js';
-
-/** What is at a path, without following a final link. Times and owners so that a restore is exact. */
-export type PathState =
-  | { readonly kind: 'absent' }
-  | ({ readonly kind: 'link'; readonly target: string } & Ownership)
-  | ({
-      readonly kind: 'file';
-      readonly size: number;
-      readonly sha256: string;
-      readonly mode: number;
-    } & Ownership)
-  | ({ readonly kind: 'directory'; readonly empty: boolean; readonly mode: number } & Ownership)
-  | ({ readonly kind: 'other'; readonly type: 'fifo' | 'socket' | 'block' | 'character' } & Ownership);
-
-export interface Ownership {
-  readonly uid: number;
-  readonly gid: number;
-  /** Nanoseconds since the epoch, decimal (a bigint does not survive JSON). */
-  readonly mtimeNs: string;
-}
+import type { Manifest } from './manifest.js';
+import type { PathState } from './path-state.js';
+import type { UnitFacts } from './unit.js';
 
 export type DistributionFamily = 'debian' | 'redhat' | 'suse' | 'arch' | 'unknown';
 
@@ -151,73 +133,12 @@ export interface StoreFacts {
   }[];
 }
 
-export interface DropIn {
-  readonly path: string;
-  readonly content: string;
-}
-
-/** Settings of the unit that decide whether the shim can be loaded and reach the host. */
-export interface SandboxFacts {
-  /** Families as systemd lists them; null = no restriction. `deny` when the list is inverted (`~`). */
-  readonly restrictAddressFamilies: { readonly deny: boolean; readonly families: readonly string[] } | null;
-  readonly privateNetwork: boolean;
-  readonly devicePolicy: string;
-  readonly memoryDenyWriteExecute: boolean;
-  readonly noNewPrivileges: boolean;
-  readonly protectHome: string;
-  readonly rootDirectory: string;
-  readonly inaccessiblePaths: readonly string[];
-  readonly temporaryFileSystem: readonly string[];
-  /** A /tmp and /var/tmp of its own. */
-  readonly privateTmp?: boolean;
-  /** IPAddressDeny= and IPAddressAllow= as `ADDRESS/PREFIX`; the allowed ones win. */
-  readonly ipAddressDeny?: readonly string[];
-  readonly ipAddressAllow?: readonly string[];
-  /** SystemCallFilter= with its groups written out; null = no filter. `deny` when the list is inverted (`~`). */
-  readonly systemCallFilter?: { readonly deny: boolean; readonly calls: readonly string[] } | null;
-}
-
-export type UnitFacts =
-  | { readonly kind: 'absent'; readonly name: string }
-  | { readonly kind: 'masked'; readonly name: string; readonly path: string }
-  | { readonly kind: 'bad'; readonly name: string; readonly loadState: string; readonly message: string }
-  | LoadedUnit;
-
-export interface LoadedUnit {
-  readonly kind: 'loaded';
-  readonly name: string;
-  readonly fragment: string;
-  /** In the order in which systemd applies them. */
-  readonly dropIns: readonly DropIn[];
-  readonly activeState: string;
-  readonly subState: string;
-  readonly result: string;
-  readonly restarts: number;
-  readonly mainPid: number;
-  /** 32 hex digits; null when the unit never ran. */
-  readonly invocationId: string | null;
-  readonly needDaemonReload: boolean;
-  /** Text of the fragment, empty when it cannot be read; absent when nobody read it. */
-  readonly fragmentContent?: string;
-  /** Environment= as systemd has it in force, our own drop-in's values among it. */
-  readonly environment: Readonly<Record<string, string>>;
-  readonly environmentFiles: readonly string[];
-  /** Those of them that could be read; their assignments win over Environment=. */
-  readonly environmentFileContents?: readonly DropIn[];
-  readonly execStart: readonly string[];
-  readonly user: string;
-  readonly group: string;
-  readonly dynamicUser: boolean;
-  readonly standardOutput: string;
-  readonly standardError: string;
-  readonly sandbox: SandboxFacts;
-  readonly unitFileState: string;
-  /** `doctor --trace` is at work, or was killed: its drop-in is in force. What that adds is left out of the above. */
-  readonly traced?: boolean;
-}
-
 export interface ProcessFacts {
   readonly pid: number;
+  /** Its number in the PID namespace that it lives in, where that is another one. */
+  readonly namespacePid?: number;
+  /** Inode of that namespace; absent: it may not be read. */
+  readonly pidNamespace?: number;
   readonly parent: number;
   /** /proc/PID/comm. */
   readonly name: string;
@@ -268,6 +189,8 @@ export interface OwnedFileFacts {
 export interface ServiceFile {
   readonly present: OwnedFileFacts;
   readonly content: string;
+  /** How it would be written if this consumer were not there any more; absent: the same. */
+  readonly without?: string;
   /** A person may edit it: written only where there is none. */
   readonly editable: boolean;
 }
@@ -279,6 +202,8 @@ export interface ServiceFacts {
   /** What enabling it makes. */
   readonly link: { readonly path: string; readonly target: string; readonly state: PathState };
   readonly activeState: string;
+  /** The first path of what the service would execute as root that another user can change; null: there is none. */
+  readonly changeable: string | null;
 }
 
 export interface MachineFacts {

@@ -38,6 +38,10 @@ export const reasons = [
   'probe-disagrees',
   'not-cuda',
   'layers-not-offloaded',
+  'model-on-cpu',
+  'no-session',
+  'no-work-yet',
+  'context-create-failed',
   'compute-failed',
 ] as const;
 export type Reason = (typeof reasons)[number];
@@ -51,7 +55,17 @@ export interface Device {
 }
 
 export interface Evidence {
-  readonly kind: 'log-line' | 'readiness' | 'maps' | 'environment' | 'probe' | 'compute' | 'unit' | 'host';
+  readonly kind:
+    | 'log-line'
+    | 'readiness'
+    | 'loaded'
+    | 'sessions'
+    | 'maps'
+    | 'environment'
+    | 'probe'
+    | 'compute'
+    | 'unit'
+    | 'host';
   /** Says it in a sentence, or quotes the line. */
   readonly text: string;
   /** Does it speak for GPU mode, against it, or neither. */
@@ -80,64 +94,3 @@ export interface Verdict extends LogVerdict {
   readonly summary: string;
   readonly next: string | null;
 }
-
-/** What `vgpu-probe --json` prints, checked against its schema. */
-export interface ProbeReport {
-  readonly schema: 1;
-  readonly ok: boolean;
-  readonly simulated: boolean;
-  /** Real path of the libcuda that was loaded. */
-  readonly library: string | null;
-  /** CUDA version of the driver: `13.0`. */
-  readonly driver: string | null;
-  readonly devices: readonly {
-    readonly index: number;
-    readonly name: string;
-    readonly compute: string;
-    /** Bytes. */
-    readonly memory: number;
-    readonly pci: string;
-    readonly uuid: string;
-  }[];
-  readonly roundTrip: { readonly bytes: number; readonly ok: boolean; readonly microseconds: number } | null;
-  /** The kernels of `--compute`: how many numbers were held against the CPU's. Absent: it did not come to that. */
-  readonly compute?: {
-    readonly ok: boolean;
-    readonly values: number;
-    readonly wrong: number;
-    readonly microseconds: number;
-  };
-  readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
-  readonly error: {
-    readonly step: string;
-    readonly code: number | null;
-    readonly name: string | null;
-    readonly message: string;
-  } | null;
-}
-
-/** How the probe's process went, before anybody believes its output. */
-export type ProbeRun =
-  | {
-      readonly kind: 'ran';
-      /** Null when a signal ended it. */
-      readonly exitCode: number | null;
-      readonly signal: string | null;
-      readonly timedOut: boolean;
-      readonly stdout: string;
-      readonly stderr: string;
-      readonly milliseconds: number;
-    }
-  | { readonly kind: 'not-run'; readonly message: string };
-
-export type ProbeResult =
-  | {
-      readonly kind: 'answered';
-      readonly report: ProbeReport;
-      readonly milliseconds: number;
-      /** What the shim said of the transport (`VGPU_LOG=stderr`: `no host: ...`), without that prefix. */
-      readonly noHost: string | null;
-    }
-  | { readonly kind: 'timed-out'; readonly milliseconds: number }
-  | { readonly kind: 'crashed'; readonly message: string }
-  | { readonly kind: 'not-run'; readonly message: string };

@@ -1,5 +1,5 @@
 /** Reads what `vgpu-probe` prints. The probe loaded a foreign library: its words are checked like any input. */
-import type { ProbeReport } from '../confirm/types.js';
+import type { ProbeReport } from './probe.js';
 
 type Json = Readonly<Record<string, unknown>>;
 

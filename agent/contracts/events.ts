@@ -1,12 +1,21 @@
 /** One stream of events; output/ renders it for a terminal (talk on stderr, results on stdout) or as JSON. */
-import type { Verdict } from '../confirm/types.js';
-import type { MachineFacts } from '../machine/types.js';
-import type { Change, Plan } from '../plan/types.js';
+
+import type { MachineFacts } from './facts.js';
+import type { Change, Plan } from './plan.js';
+import type { Verdict } from './verdict.js';
 
 export type Event =
   | {
       readonly kind: 'phase';
-      readonly phase: 'inspect' | 'recover' | 'plan' | 'apply' | 'restart' | 'confirm' | 'rollback';
+      readonly phase:
+        | 'inspect'
+        | 'recover'
+        | 'plan'
+        | 'apply'
+        | 'restart'
+        | 'confirm'
+        | 'rollback'
+        | 'service';
       readonly text: string;
     }
   | { readonly kind: 'plan'; readonly plan: Plan }

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { readinessUrls } from '../confirm/address.js';
 import type { HttpAnswer } from '../confirm/effects.js';
-import type { LoadedUnit } from '../machine/types.js';
+import type { LoadedUnit } from '../contracts/unit.js';
 import type { Profile } from '../profile/types.js';
 
 export interface ServingEffects {

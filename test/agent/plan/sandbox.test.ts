@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { blockedTransport } from '../../../agent/confirm/sandbox.js';
-import type { SandboxFacts } from '../../../agent/machine/types.js';
-import { openSandbox } from './support.js';
+import type { SandboxFacts } from '../../../agent/contracts/unit.js';
+import { blockedTransport, sandboxObstacles } from '../../../agent/plan/sandbox.js';
+import { openSandbox } from '../confirm/support.js';
 
 const unix = 'unix:/run/vgpu/hostd.sock';
 const vsock = 'vsock:2:14833';
@@ -77,4 +77,38 @@ test('a filter of system calls must let a socket be made and connected', () => {
   assert.match(blocked(vsock, { systemCallFilter: { deny: true, calls: ['connect'] } }) ?? '', /connect/);
   assert.equal(blocked(unix, { systemCallFilter: { deny: true, calls: ['mount'] } }), null);
   assert.equal(blocked(unix, { systemCallFilter: null }), null);
+});
+
+function all(endpoint: string, changes: Partial<SandboxFacts>): readonly (readonly [string, string])[] {
+  return sandboxObstacles(endpoint, { ...openSandbox, ...changes }).map(({ setting, keepsFrom }) => [
+    keepsFrom,
+    setting,
+  ]);
+}
+
+test('an abstract socket is behind a private network, one with a path is not', () => {
+  assert.deepEqual(all('unix:@vgpu', { privateNetwork: true }), [['host', 'PrivateNetwork=yes']]);
+  assert.deepEqual(all(unix, { privateNetwork: true }), []);
+  assert.deepEqual(all(vsock, { privateNetwork: true }), []);
+});
+
+test('what hides the store or guest.conf keeps from files, whatever the transport', () => {
+  for (const endpoint of [unix, vsock, tcp]) {
+    assert.deepEqual(all(endpoint, { inaccessiblePaths: ['-/opt'] }), [
+      ['files', 'InaccessiblePaths=/opt, which hides /opt/vgpu'],
+    ]);
+    assert.deepEqual(all(endpoint, { temporaryFileSystem: ['/etc:ro'] }), [
+      ['files', 'TemporaryFileSystem=/etc, which hides /etc/vgpu/guest.conf'],
+    ]);
+  }
+});
+
+test('what keeps from the host comes before what keeps from files, and all of it is named', () => {
+  assert.deepEqual(all(unix, { inaccessiblePaths: ['/opt', '/run'], rootDirectory: '/srv' }), [
+    ['host', 'InaccessiblePaths=/run'],
+    ['host', 'RootDirectory=/srv'],
+    ['files', 'InaccessiblePaths=/opt, which hides /opt/vgpu'],
+    ['files', 'RootDirectory=/srv, which hides /opt/vgpu and /etc/vgpu/guest.conf'],
+  ]);
+  assert.equal(blocked(vsock, { rootDirectory: '/srv' }), null);
 });

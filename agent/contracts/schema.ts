@@ -8,30 +8,40 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { DefinedError, Options } from 'ajv';
 import type { Ajv2020 } from 'ajv/dist/2020.js';
-import { packageRoot } from '../paths.js';
+import { findPackageRoot } from './package-root.js';
 
-/** What is wrong with a value; empty: it fits. */
-export type SchemaCheck = (value: unknown) => readonly DefinedError[];
+/** A value that fits the schema, or what is wrong with it. */
+export type Checked<T> =
+  | { readonly kind: 'fits'; readonly value: T }
+  | { readonly kind: 'wrong'; readonly errors: readonly DefinedError[] };
+
+export type SchemaCheck<T> = (value: unknown) => Checked<T>;
 
 /** As ajv compiles it, at build time or now. */
-interface Compiled {
-  (value: unknown): boolean;
+interface Compiled<T> {
+  (value: unknown): value is T;
   errors?: unknown;
 }
 
-/** Compiles a JSON Schema 2020-12 object, or takes what was compiled of the very same one. */
-export function schemaCheck(schema: object): SchemaCheck {
+/**
+ * Compiles a JSON Schema 2020-12 object, or takes what was compiled of the very same one. `T` is what the schema
+ * describes: that the two agree is for the schema's tests to show.
+ */
+export function schemaCheck<T>(schema: object): SchemaCheck<T> {
   const require = createRequire(import.meta.url);
   const built = compiledFile(schema);
-  const fits: Compiled = existsSync(built) ? require(built) : newAjv(require).compile(schema);
-  return (value) => (fits(value) ? [] : ((fits.errors ?? []) as DefinedError[]));
+  const fits: Compiled<T> = existsSync(built) ? require(built) : newAjv(require).compile<T>(schema);
+  return (value) =>
+    fits(value)
+      ? { kind: 'fits', value }
+      : { kind: 'wrong', errors: (fits.errors ?? []) as readonly DefinedError[] };
 }
 
 /** Named by what it was made of, so that it can be missing but never out of date. */
 export function compiledFile(schema: object): string {
   const source = JSON.stringify([options, schema]);
   const name = createHash('sha256').update(source).digest('hex').slice(0, 16);
-  return path.join(packageRoot(), 'dist', 'agent', 'schemas', `${name}.cjs`);
+  return path.join(findPackageRoot() ?? '', 'dist', 'agent', 'schemas', `${name}.cjs`);
 }
 
 const options: Options = {
@@ -40,6 +50,10 @@ const options: Options = {
   strict: true,
   strictTypes: false,
   allowUnionTypes: true,
+  // Less code: what is referred to is a function of its own.
+  inlineRefs: false,
+  // Of alternatives that are told apart by a member only the right one complains.
+  discriminator: true,
   // A test holds our schemas to theirs; to check them and make the code small takes longer than to run it once.
   validateSchema: false,
   code: { optimize: false },

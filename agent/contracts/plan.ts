@@ -1,5 +1,7 @@
 /** A plan: what would be changed, in order, each with its reason. Pure data; apply/ carries it out. */
-import type { MachineFacts, PathState, ShimBuild } from '../machine/types.js';
+import type { MachineFacts, ShimBuild } from './facts.js';
+import type { Consumer } from './manifest.js';
+import type { PathState } from './path-state.js';
 
 export interface PlanOptions {
   /** `unix:PATH`, `vsock:CID:PORT` or `tcp:ADDR:PORT`; null takes the one that `facts.host` found. */
@@ -59,6 +61,12 @@ export type Change =
       readonly restores: PathState;
       readonly reason: string;
     }
+  | {
+      /** Nothing but a word in the manifest: whom the rest is for. */
+      readonly kind: 'note-consumer';
+      readonly unit: string;
+      readonly reason: string;
+    }
   | { readonly kind: 'remove-store'; readonly id: string; readonly reason: string }
   | {
       readonly kind: 'remove-alternative';
@@ -115,6 +123,8 @@ export type Plan =
       readonly unit: string;
       readonly storeId: string;
       readonly endpoint: string;
+      /** All that have the GPU when the plan is carried out; empty: nothing of ours is left then. */
+      readonly consumers: readonly Consumer[];
       /** Empty: nothing to do. */
       readonly changes: readonly Change[];
       readonly warnings: readonly Warning[];

@@ -1,0 +1,178 @@
+/** `vgpu-agent completion`: what a shell needs to complete the words of this command, made of the commands themselves. */
+import { Argument, Command, type Option } from 'commander';
+import { ExitCode } from '../errors.js';
+import { examples } from './options.js';
+import type { Run } from './types.js';
+
+export const shells = ['bash', 'zsh', 'fish'] as const;
+export type Shell = (typeof shells)[number];
+
+/** `program` is asked for its commands only when the text is made: this command is one of them. */
+export function completionCommand(run: Run, program: () => Command): Command {
+  return new Command('completion')
+    .description('print the completion of this command for a shell; install --service puts it in place')
+    .addArgument(new Argument('<shell>', 'bash, zsh or fish').choices(shells))
+    .addHelpText(
+      'after',
+      examples([
+        'vgpu-agent completion bash >~/.local/share/bash-completion/completions/vgpu-agent',
+        'for yourself',
+      ]),
+    )
+    .action((shell: Shell) =>
+      run(async () => ({
+        exitCode: ExitCode.done,
+        document: { schema: 1, command: 'completion', shell, text: completionText(shell, program()) },
+        text: () => completionText(shell, program()).trimEnd(),
+      })),
+    );
+}
+
+export function completionText(shell: Shell, program: Command): string {
+  switch (shell) {
+    case 'bash':
+      return bash(program);
+    case 'zsh':
+      return zsh(program);
+    case 'fish':
+      return fish(program);
+  }
+}
+
+/** What follows an option, where that can be completed. */
+function follows(option: Option): 'profile' | 'file' | 'unit' | 'something' | 'nothing' {
+  if (!option.required && !option.optional) return 'nothing';
+  if (option.long === '--profile') return 'profile';
+  if (option.long === '--unit') return 'unit';
+  return option.long === '--report' ? 'file' : 'something';
+}
+
+function optionsOf(command: Command, program: Command): readonly Option[] {
+  return command
+    .createHelp()
+    .visibleOptions(command)
+    .concat(command === program ? [] : program.options);
+}
+
+function words(options: readonly Option[]): string {
+  return options.flatMap(({ short, long }) => [short, long].filter((word) => word !== undefined)).join(' ');
+}
+
+const header = (comment: string): string =>
+  `${comment} Completion for vgpu-agent(8), written by: vgpu-agent completion\n`;
+
+function bash(program: Command): string {
+  const names = program.commands.map((command) => command.name());
+  const cases = program.commands.map(
+    (command) => `    ${command.name()}) words='${words(optionsOf(command, program))}' ;;`,
+  );
+  return `${header('#')}_vgpu_agent() {
+  local cur=\${COMP_WORDS[COMP_CWORD]} prev=\${COMP_WORDS[COMP_CWORD - 1]} command='' words word
+  for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    case $word in
+      ${names.join(' | ')})
+        command=$word
+        break
+        ;;
+    esac
+  done
+  case $prev in
+    --profile | -p)
+      words=$(vgpu-agent profiles --names 2>/dev/null)
+      mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+      return
+      ;;
+    --unit)
+      words=$(systemctl list-unit-files --type=service --no-legend --no-pager 2>/dev/null | while read -r word _; do echo "$word"; done)
+      mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+      return
+      ;;
+    --report | explain-log)
+      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      return
+      ;;
+    completion)
+      mapfile -t COMPREPLY < <(compgen -W '${shells.join(' ')}' -- "$cur")
+      return
+      ;;
+  esac
+  case $command in
+    '') words='${[...names, words(optionsOf(program, program))].join(' ')}' ;;
+${cases.join('\n')}
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+complete -F _vgpu_agent vgpu-agent
+`;
+}
+
+function zsh(program: Command): string {
+  const quote = (text: string): string => text.replaceAll("'", "'\\''").replaceAll(/[[\]:]/g, '\\$&');
+  const action = {
+    profile: ':profile:($(vgpu-agent profiles --names 2>/dev/null))',
+    file: ':file:_files',
+    unit: ':unit:',
+    something: ':value:',
+    nothing: '',
+  } as const;
+  const argument = (option: Option): readonly string[] =>
+    [option.short, option.long]
+      .filter((flag) => flag !== undefined)
+      .map((flag) => `'${flag}[${quote(option.description)}]${action[follows(option)]}'`);
+  const commands = program.commands.map(
+    (command) => `    '${command.name()}:${quote(command.description())}'`,
+  );
+  const cases = program.commands.map((command) => {
+    const rest = command.name() === 'completion' ? [`'1:shell:(${shells.join(' ')})'`] : ["'*:file:_files'"];
+    const all = [...optionsOf(command, program).flatMap(argument), ...rest];
+    return `        ${command.name()}) _arguments ${all.join(' ')} ;;`;
+  });
+  return `#compdef vgpu-agent
+${header('#')}_vgpu_agent() {
+  local -a commands
+  commands=(
+${commands.join('\n')}
+  )
+  _arguments -C ${optionsOf(program, program).flatMap(argument).join(' ')} '1:command:->command' '*::argument:->argument'
+  case $state in
+    command) _describe command commands ;;
+    argument)
+      case $words[1] in
+${cases.join('\n')}
+      esac
+      ;;
+  esac
+}
+_vgpu_agent "$@"
+`;
+}
+
+function fish(program: Command): string {
+  const quote = (text: string): string => `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`;
+  const value = {
+    profile: " -x -a '(vgpu-agent profiles --names 2>/dev/null)'",
+    file: ' -r',
+    unit: ' -x',
+    something: ' -x',
+    nothing: '',
+  } as const;
+  const line = (condition: string, option: Option): string => {
+    const short = option.short === undefined ? '' : ` -s ${option.short.slice(1)}`;
+    const long = option.long === undefined ? '' : ` -l ${option.long.slice(2)}`;
+    return `complete -c vgpu-agent${condition}${short}${long}${value[follows(option)]} -d ${quote(option.description)}`;
+  };
+  const lines = program.options.map((option) => line('', option));
+  for (const command of program.commands) {
+    const name = command.name();
+    lines.push(
+      `complete -c vgpu-agent -n __fish_use_subcommand -f -a ${name} -d ${quote(command.description())}`,
+    );
+    for (const option of command.createHelp().visibleOptions(command)) {
+      lines.push(line(` -n '__fish_seen_subcommand_from ${name}'`, option));
+    }
+  }
+  lines.push(
+    `complete -c vgpu-agent -n '__fish_seen_subcommand_from completion' -f -a '${shells.join(' ')}'`,
+  );
+  return `${header('#')}${lines.join('\n')}\n`;
+}

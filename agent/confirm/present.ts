@@ -1,0 +1,145 @@
+/**
+ * Where the consumer works now: what it has loaded, by its own word, against the sessions that the host has with
+ * its processes. Newer than anything that was said at its start. Pure.
+ */
+import type { HostSession, HostStatus, TurnedAway } from '../contracts/sessions.js';
+import type { Mode, Reason } from '../contracts/verdict.js';
+import type { LoadedModel, LoadedSeen } from './loaded-models.js';
+import type { Observation } from './observation.js';
+
+export type SessionsSeen =
+  | {
+      readonly kind: 'told';
+      /** Of the unit's processes. */
+      readonly own: readonly HostSession[];
+      /** How many this guest has besides. */
+      readonly others: number;
+      /** Greetings that the host turned away since this start; null: none. */
+      readonly turnedAway: TurnedAway | null;
+    }
+  /** The host was asked and did not say. */
+  | { readonly kind: 'unknown'; readonly message: string }
+  | { readonly kind: 'unasked' };
+
+export interface PresentSeen {
+  readonly loaded: LoadedSeen;
+  readonly sessions: SessionsSeen;
+}
+
+export type Present =
+  /** The host has run kernels for it, and nothing that it has loaded lies elsewhere. */
+  | { readonly kind: 'works'; readonly loaded: boolean }
+  /** What it has loaded lies on the GPU, by its own word alone. */
+  | { readonly kind: 'fits' }
+  /** It has opened the GPU and launched nothing so far. */
+  | { readonly kind: 'waits'; readonly detail: string }
+  | {
+      readonly kind: 'contradicted';
+      readonly mode: Extract<Mode, 'cpu' | 'degraded'>;
+      readonly reason: Reason;
+      readonly detail: string;
+    }
+  /** Nothing is loaded, or nothing is known. */
+  | { readonly kind: 'nothing' };
+
+/** Sessions in which a program computes: NVML only looks. */
+export function computing(sessions: readonly HostSession[]): readonly HostSession[] {
+  return sessions.filter(({ claimed }) => claimed.library !== 'libnvidia-ml');
+}
+
+/** What is needed of an observation to know it. */
+export type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
+
+export function presentOf(observation: PresentFacts): Present {
+  const { loaded, sessions } = observation.present;
+  const models = loaded.kind === 'told' ? loaded.models : [];
+  const own = sessions.kind === 'told' ? computing(sessions.own) : null;
+  if (models.length > 0) return ofLoaded(observation, models, own);
+  if (own === null) return { kind: 'nothing' };
+  if (own.some(({ launches }) => launches > 0)) return { kind: 'works', loaded: false };
+  if (own.length > 0) {
+    const held = own.reduce((sum, { memory }) => sum + memory, 0);
+    return {
+      kind: 'waits',
+      detail: `${processes(own)}, ${inWords(held)} of device memory, no kernel so far`,
+    };
+  }
+  const { profile, readiness } = observation;
+  if (profile.evidence.sessions === 'when-ready' && readiness.kind === 'answered') {
+    const detail = 'it is ready, and the host has no session of its processes';
+    return { kind: 'contradicted', mode: 'cpu', reason: 'no-session', detail };
+  }
+  return { kind: 'nothing' };
+}
+
+function ofLoaded(
+  { log }: PresentFacts,
+  models: readonly LoadedModel[],
+  own: readonly HostSession[] | null,
+): Present {
+  const holding = own?.filter(({ memory, launches }) => memory > 0 || launches > 0) ?? null;
+  const names = models.map(({ name }) => name).join(', ');
+  if (holding?.length === 0) {
+    return onCpu(`${names}: loaded, and the host has no session of its processes that holds memory`);
+  }
+  const elsewhere = models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
+  const wholly = elsewhere.filter(({ gpuBytes }) => gpuBytes === 0);
+  const placed = elsewhere.map(
+    ({ name, bytes, gpuBytes }) => `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,
+  );
+  if (wholly.length === models.length) return onCpu(placed.join('; '));
+  // It counts memory of accelerators in the processor (AMX) as a GPU's; its log does not.
+  const lastOnCpu = log.load?.outcome === 'cpu';
+  if (models.length === 1 && elsewhere.length === 1 && lastOnCpu) return onCpu(placed.join('; '));
+  if (elsewhere.length > 0) {
+    const reason = wholly.length > 0 || lastOnCpu ? 'model-on-cpu' : 'layers-not-offloaded';
+    return { kind: 'contradicted', mode: 'degraded', reason, detail: placed.join('; ') };
+  }
+  if (holding !== null && holding.length < models.length) {
+    const detail = `${names}: ${models.length} are loaded, and the host has ${holding.length} of its processes`;
+    return { kind: 'contradicted', mode: 'degraded', reason: 'model-on-cpu', detail };
+  }
+  return holding?.some(({ launches }) => launches > 0) === true
+    ? { kind: 'works', loaded: true }
+    : { kind: 'fits' };
+}
+
+function onCpu(detail: string): Present {
+  return { kind: 'contradicted', mode: 'cpu', reason: 'model-on-cpu', detail };
+}
+
+function processes(sessions: readonly HostSession[]): string {
+  return sessions.map(({ claimed }) => `${claimed.program} (process ${claimed.pid})`).join(', ');
+}
+
+/** Why a greeting was turned away, as a clause. */
+const statusTexts: Readonly<Record<HostStatus, string>> = {
+  ok: 'for no reason that is known',
+  version: 'it speaks another version of the protocol',
+  refused: 'it does not know what was asked for',
+  invalid: 'the greeting made no sense to it',
+  unknown: 'it does not know the question',
+  'no-device': 'it has no device',
+  'not-allowed': 'its hostd.conf does not allow this guest',
+  busy: 'it has as many sessions as it allows (hostd.conf: sessions=)',
+};
+
+/** `the host turned 2 sessions of this guest away, the last 3 s ago: it has as many sessions as it allows`. */
+export function turnedAwayText({ count, status, age }: TurnedAway): string {
+  const sessions = count === 1 ? 'a session' : `${count} sessions`;
+  const why = status === null ? 'for a reason that is not known here' : statusTexts[status];
+  return `the host turned ${sessions} of this guest away, the last ${age} s ago: ${why}`;
+}
+
+const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
+
+/** `3.1 MiB`. */
+export function inWords(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+}

@@ -1,0 +1,88 @@
+/** Looks at what the consumer has loaded and at the host's sessions of its processes. */
+
+import type { ProcessFacts } from '../contracts/facts.js';
+import type { HostSession, SessionsReport } from '../contracts/sessions.js';
+import type { UnitFacts } from '../contracts/unit.js';
+import type { Profile } from '../profile/types.js';
+import { readinessUrls } from './address.js';
+import type { ConfirmEffects } from './effects.js';
+import { type LoadedSeen, loadedModels } from './loaded-models.js';
+import type { PresentSeen } from './present.js';
+
+const answerWithinMs = 2_000;
+
+export interface PresentQuestion {
+  readonly profile: Profile;
+  readonly unit: UnitFacts;
+  /** The address that the log names. */
+  readonly address: string | null;
+}
+
+export type PresentEffects = Pick<ConfirmEffects, 'get' | 'pids' | 'processes' | 'sessions'>;
+
+/** One look, now. Never rejects for what the consumer or the host do. */
+export async function lookAtPresent(
+  question: PresentQuestion,
+  effects: PresentEffects,
+  signal: AbortSignal,
+): Promise<PresentSeen> {
+  const [loaded, sessions] = await Promise.all([
+    askLoaded(question, effects, signal),
+    askSessions(effects, signal),
+  ]);
+  return { loaded, sessions };
+}
+
+async function askLoaded(
+  { profile, unit, address }: PresentQuestion,
+  effects: PresentEffects,
+  signal: AbortSignal,
+): Promise<LoadedSeen> {
+  const { serving, readiness } = profile;
+  if (serving?.sizes === undefined || readiness.kind !== 'http' || unit.kind !== 'loaded')
+    return { kind: 'unasked' };
+  // Its loopback is not ours.
+  if (unit.activeState !== 'active' || unit.sandbox.privateNetwork) return { kind: 'unasked' };
+  const { addressVariable, defaultAddress } = readiness;
+  const configured = addressVariable === null ? undefined : unit.environment[addressVariable];
+  const urls = readinessUrls(address ?? configured ?? defaultAddress, defaultAddress, serving.path);
+  let said: LoadedSeen = { kind: 'unasked' };
+  for (const url of urls) {
+    const answer = await effects.get(url, answerWithinMs, signal);
+    const models = answer.kind === 'answered' ? loadedModels(serving, answer.body) : null;
+    if (models !== null) return { kind: 'told', url, models };
+    const message = answer.kind === 'failed' ? answer.message : `its answer has no "${serving.list}"`;
+    said = { kind: 'silent', url, message };
+  }
+  return said;
+}
+
+async function askSessions(effects: PresentEffects, signal: AbortSignal): Promise<PresentSeen['sessions']> {
+  try {
+    const answer = await effects.sessions(signal);
+    if (answer.kind !== 'told') return answer;
+    // After the answer: who has ended meanwhile had a session, and has none now.
+    const processes = await effects.processes(await effects.pids());
+    const { report, seconds } = answer;
+    const own = sessionsOf(processes, report);
+    // Another start was turned away before.
+    const { turnedAway } = report;
+    const sinceStart = turnedAway.count > 0 && turnedAway.age <= seconds ? turnedAway : null;
+    return { kind: 'told', own, others: report.sessions.length - own.length, turnedAway: sinceStart };
+  } catch (error) {
+    return { kind: 'unknown', message: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** The sessions of these processes. A process tells the host its number in its own PID namespace, and which that is. */
+export function sessionsOf(
+  processes: readonly ProcessFacts[],
+  { sessions }: SessionsReport,
+): readonly HostSession[] {
+  return sessions.filter(({ claimed }) =>
+    processes.some(({ pid, namespacePid, pidNamespace }) => {
+      const known = claimed.pidNamespace !== 0 && pidNamespace !== undefined;
+      return claimed.pid === (namespacePid ?? pid) && (!known || claimed.pidNamespace === pidNamespace);
+    }),
+  );
+}

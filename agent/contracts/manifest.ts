@@ -1,0 +1,53 @@
+/** What is installed: written by apply/, read by everybody. */
+import type { PathState } from './path-state.js';
+
+/** One thing of ours on this machine, and what stood in its place. */
+export type OwnedItem =
+  | {
+      readonly kind: 'file';
+      readonly path: string;
+      readonly sha256: string;
+      readonly mode: number;
+      readonly before: PathState;
+      /** Name inside the backup directory when `before` was anything; null when it was absent. */
+      readonly backup: string | null;
+      readonly ownerPackage: string | null;
+    }
+  | {
+      readonly kind: 'link';
+      readonly path: string;
+      readonly target: string;
+      readonly before: PathState;
+      readonly backup: string | null;
+      readonly ownerPackage: string | null;
+    }
+  | { readonly kind: 'directory'; readonly path: string; readonly mode: number }
+  | {
+      readonly kind: 'alternative';
+      readonly group: string;
+      readonly path: string;
+      readonly priority: number;
+      /** Status and value of the group before, to go back to. */
+      readonly before: { readonly status: 'auto' | 'manual'; readonly value: string };
+    };
+
+/** A service that was given the GPU. Its drop-ins are its own; all else is shared, and goes with the last consumer. */
+export interface Consumer {
+  readonly profile: string;
+  readonly unit: string;
+  /** Public links that its profile wants. Another profile may want the same link: it stays as long as one does. */
+  readonly links: readonly string[];
+}
+
+/** `/var/lib/vgpu-agent/manifest.json`: everything we own, and nothing else is ours. */
+export interface Manifest {
+  readonly schema: 2;
+  /** Version of the agent that wrote it. */
+  readonly agent: string;
+  readonly storeId: string;
+  readonly endpoint: string;
+  /** In the order in which they were installed; never empty. */
+  readonly consumers: readonly Consumer[];
+  /** In the order in which they were made; uninstall goes backwards. */
+  readonly items: readonly OwnedItem[];
+}

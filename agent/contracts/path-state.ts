@@ -1,0 +1,21 @@
+/** What stands at a path: what is kept of it, and given back. */
+
+/** What is at a path, without following a final link. Times and owners so that a restore is exact. */
+export type PathState =
+  | { readonly kind: 'absent' }
+  | ({ readonly kind: 'link'; readonly target: string } & Ownership)
+  | ({
+      readonly kind: 'file';
+      readonly size: number;
+      readonly sha256: string;
+      readonly mode: number;
+    } & Ownership)
+  | ({ readonly kind: 'directory'; readonly empty: boolean; readonly mode: number } & Ownership)
+  | ({ readonly kind: 'other'; readonly type: 'fifo' | 'socket' | 'block' | 'character' } & Ownership);
+
+export interface Ownership {
+  readonly uid: number;
+  readonly gid: number;
+  /** Nanoseconds since the epoch, decimal (a bigint does not survive JSON). */
+  readonly mtimeNs: string;
+}

@@ -1,0 +1,163 @@
+/**
+ * What `vgpu-probe --sessions` prints: the host's own list of the sessions that this guest has with it. The host
+ * counts what it carries out, so this is the strongest witness of who uses the GPU. Who a session belongs to is a
+ * claim of the guest's process. Checked when it is read.
+ */
+
+/** `enum vgpu_status` of shim-src/wire/frame.h, by number: why a host turned a greeting away. */
+export const hostStatuses = [
+  'ok',
+  'version',
+  'refused',
+  'invalid',
+  'unknown',
+  'no-device',
+  'not-allowed',
+  'busy',
+] as const;
+export type HostStatus = (typeof hostStatuses)[number];
+
+/** Null: a number that only a newer host knows. */
+export function hostStatus(number: number): HostStatus | null {
+  return hostStatuses[number] ?? null;
+}
+
+/** Why the host did not tell; shim-src/probe/sessions.c. */
+export const sessionsFailures = [
+  'not-configured',
+  'bad-address',
+  'unreachable',
+  'timeout',
+  'unsound',
+  'too-old',
+  'refused',
+] as const;
+export type SessionsFailure = (typeof sessionsFailures)[number];
+
+export interface HostSession {
+  readonly session: number;
+  /** Milliseconds since it began. */
+  readonly age: number;
+  /** Bytes of device memory that it holds now. */
+  readonly memory: number;
+  /** Kernels that ran, those of graphs counted one by one. */
+  readonly launches: number;
+  readonly calls: number;
+  /** Calls that ended with an error; `lastRefusal` is the last CUresult or nvmlReturn_t, 0: none. */
+  readonly refused: number;
+  readonly lastRefusal: number;
+  readonly claimed: {
+    readonly library: 'libcuda' | 'libnvidia-ml' | '?';
+    /** In the PID namespace below. */
+    readonly pid: number;
+    /** Inode of the process's PID namespace; 0: not told. */
+    readonly pidNamespace: number;
+    readonly program: string;
+  };
+}
+
+/** Greetings of this guest that the host turned away: those processes have no session. */
+export interface TurnedAway {
+  readonly count: number;
+  /** Of the last one; null: there was none, or its number is not known here. */
+  readonly status: HostStatus | null;
+  /** Seconds since the last one. */
+  readonly age: number;
+}
+
+export interface SessionsReport {
+  /** `vgpu-hostd 0.1.0 software`. */
+  readonly host: string;
+  readonly simulated: boolean;
+  readonly sessions: readonly HostSession[];
+  readonly turnedAway: TurnedAway;
+}
+
+export type SessionsDocument =
+  | { readonly kind: 'told'; readonly report: SessionsReport }
+  | { readonly kind: 'failed'; readonly code: SessionsFailure; readonly message: string }
+  /** It is none of these documents. */
+  | { readonly kind: 'bad'; readonly problem: string };
+
+/** Reads the document. */
+export function parseSessions(text: string): SessionsDocument {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return bad('it is no JSON document');
+  }
+  const document = record(value);
+  if (document === null || document['schema'] !== 1) return bad('it has no "schema": 1');
+  if (document['ok'] === false) return failureOf(document['error']);
+  const { host, simulated, sessions } = document;
+  const turnedAway = turnedAwayOf(document['turnedAway']);
+  if (document['ok'] !== true || typeof host !== 'string' || typeof simulated !== 'boolean')
+    return bad('"ok", "host" or "simulated" is missing');
+  if (!Array.isArray(sessions) || turnedAway === null) return bad('"sessions" or "turnedAway" is missing');
+  const items: readonly unknown[] = sessions;
+  const read = items.map(sessionOf);
+  const at = read.indexOf(null);
+  if (at !== -1) return bad(`sessions[${at}] is no session`);
+  const report = { host, simulated, sessions: read.filter((one) => one !== null), turnedAway };
+  return { kind: 'told', report };
+}
+
+function bad(problem: string): SessionsDocument {
+  return { kind: 'bad', problem };
+}
+
+function failureOf(value: unknown): SessionsDocument {
+  const error = record(value);
+  const code = sessionsFailures.find((one) => one === error?.['code']);
+  const message = error?.['message'];
+  return code === undefined || typeof message !== 'string'
+    ? bad('"error" has no code that is known')
+    : { kind: 'failed', code, message };
+}
+
+function sessionOf(value: unknown): HostSession | null {
+  const item = record(value);
+  const claimed = claimOf(item?.['claimed']);
+  if (item === null || claimed === null) return null;
+  const { session, age, memory, launches, calls, refused, lastRefusal } = item;
+  if (
+    !isCount(session) ||
+    !isCount(age) ||
+    !isCount(memory) ||
+    !isCount(launches) ||
+    !isCount(calls) ||
+    !isCount(refused) ||
+    !isCount(lastRefusal)
+  )
+    return null;
+  return { session, age, memory, launches, calls, refused, lastRefusal, claimed };
+}
+
+const libraries = ['libcuda', 'libnvidia-ml', '?'] as const;
+
+function claimOf(value: unknown): HostSession['claimed'] | null {
+  const item = record(value);
+  if (item === null) return null;
+  const { pid, pidNamespace, program } = item;
+  const library = libraries.find((one) => one === item['library']);
+  if (library === undefined || !isCount(pid) || !isCount(pidNamespace) || typeof program !== 'string')
+    return null;
+  return { library, pid, pidNamespace, program };
+}
+
+function turnedAwayOf(value: unknown): TurnedAway | null {
+  const item = record(value);
+  if (item === null) return null;
+  const { count, status, age } = item;
+  if (!isCount(count) || !isCount(status) || !isCount(age)) return null;
+  return { count, status: count === 0 ? null : hostStatus(status), age };
+}
+
+function isCount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0;
+}
+
+function record(value: unknown): Readonly<Record<string, unknown>> | null {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : null;
+}

@@ -1,0 +1,66 @@
+/** What systemd knows of a service, as everybody else is told it. */
+
+export interface DropIn {
+  readonly path: string;
+  readonly content: string;
+}
+
+/** Settings of the unit that decide whether the shim can be loaded and reach the host. */
+export interface SandboxFacts {
+  /** Families as systemd lists them; null = no restriction. `deny` when the list is inverted (`~`). */
+  readonly restrictAddressFamilies: { readonly deny: boolean; readonly families: readonly string[] } | null;
+  readonly privateNetwork: boolean;
+  readonly devicePolicy: string;
+  readonly memoryDenyWriteExecute: boolean;
+  readonly noNewPrivileges: boolean;
+  readonly protectHome: string;
+  readonly rootDirectory: string;
+  readonly inaccessiblePaths: readonly string[];
+  readonly temporaryFileSystem: readonly string[];
+  /** A /tmp and /var/tmp of its own. */
+  readonly privateTmp?: boolean;
+  /** IPAddressDeny= and IPAddressAllow= as `ADDRESS/PREFIX`; the allowed ones win. */
+  readonly ipAddressDeny?: readonly string[];
+  readonly ipAddressAllow?: readonly string[];
+  /** SystemCallFilter= with its groups written out; null = no filter. `deny` when the list is inverted (`~`). */
+  readonly systemCallFilter?: { readonly deny: boolean; readonly calls: readonly string[] } | null;
+}
+
+export type UnitFacts =
+  | { readonly kind: 'absent'; readonly name: string }
+  | { readonly kind: 'masked'; readonly name: string; readonly path: string }
+  | { readonly kind: 'bad'; readonly name: string; readonly loadState: string; readonly message: string }
+  | LoadedUnit;
+
+export interface LoadedUnit {
+  readonly kind: 'loaded';
+  readonly name: string;
+  readonly fragment: string;
+  /** In the order in which systemd applies them. */
+  readonly dropIns: readonly DropIn[];
+  readonly activeState: string;
+  readonly subState: string;
+  readonly result: string;
+  readonly restarts: number;
+  readonly mainPid: number;
+  /** 32 hex digits; null when the unit never ran. */
+  readonly invocationId: string | null;
+  readonly needDaemonReload: boolean;
+  /** Text of the fragment, empty when it cannot be read; absent when nobody read it. */
+  readonly fragmentContent?: string;
+  /** Environment= as systemd has it in force, our own drop-in's values among it. */
+  readonly environment: Readonly<Record<string, string>>;
+  readonly environmentFiles: readonly string[];
+  /** Those of them that could be read; their assignments win over Environment=. */
+  readonly environmentFileContents?: readonly DropIn[];
+  readonly execStart: readonly string[];
+  readonly user: string;
+  readonly group: string;
+  readonly dynamicUser: boolean;
+  readonly standardOutput: string;
+  readonly standardError: string;
+  readonly sandbox: SandboxFacts;
+  readonly unitFileState: string;
+  /** `doctor --trace` is at work, or was killed: its drop-in is in force. What that adds is left out of the above. */
+  readonly traced?: boolean;
+}

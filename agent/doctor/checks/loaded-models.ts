@@ -1,0 +1,52 @@
+import { presentOf, turnedAwayText } from '../../confirm/present.js';
+import { choiceOf } from '../../profile/instance.js';
+import { broken, byHand, notApplicable, ok, onTheHost } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** Where the service works now, against what it found when it started. */
+export const loadedModels: Check = {
+  id: 'loaded-models',
+  title: 'what the service has loaded is on the GPU',
+  looksAt:
+    "what the service has loaded, by its own word, and the host's list of the sessions of its processes",
+  explains: ['model-on-cpu', 'layers-not-offloaded', 'no-session', 'host-refused'],
+  examine({ machine, observation, verdict, profile }) {
+    if (machine.manifest === null) return notApplicable('nothing is installed');
+    const { unit, log } = observation;
+    if (unit.kind !== 'loaded' || unit.mainPid === 0) return notApplicable(`${verdict.unit} does not run`);
+    const now = presentOf(observation);
+    const lines = verdict.evidence.filter(({ kind }) => kind === 'loaded' || kind === 'sessions');
+    const evidence = lines.map(({ text }) => text);
+    const lastOnCpu = log.mode === 'degraded' && log.load !== null && log.load.outcome !== 'gpu';
+    if (now.kind !== 'contradicted' && !lastOnCpu) {
+      return now.kind === 'nothing'
+        ? notApplicable('it has nothing loaded, or does not tell')
+        : ok(...evidence);
+    }
+    const quoted = lastOnCpu ? (log.load?.quotes ?? []).map(({ text }) => text) : [];
+    const { sessions } = observation.present;
+    if (sessions.kind === 'told' && sessions.turnedAway?.status === 'busy') {
+      return broken({
+        cause:
+          `${turnedAwayText(sessions.turnedAway)}. What was loaded without one is on the CPU, ` +
+          'and stays there until it is unloaded.',
+        evidence: [...evidence, ...quoted],
+        remedy: onTheHost(
+          'allow this guest more sessions (sessions= in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)), then load it again',
+          'systemctl restart vgpu-hostd',
+        ),
+      });
+    }
+    return broken({
+      cause:
+        now.kind === 'contradicted'
+          ? `A part of what it has loaded is not on the GPU: ${now.detail}. It stays so until it is unloaded.`
+          : 'What it loaded last went to the CPU; what it loads next may do so too.',
+      evidence: [...evidence, ...quoted],
+      remedy: byHand(
+        'start it again, or unload that and load it again; where the device memory is too small for it, only a smaller one helps',
+        `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf(profile)}`,
+      ),
+    });
+  },
+};

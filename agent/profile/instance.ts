@@ -1,0 +1,36 @@
+/** A profile for a service of another name: an instance of a template, or a unit that was renamed. */
+import type { Profile } from './types.js';
+
+export function forUnit(profile: Profile, unit: string): Profile {
+  return profile.unit === unit ? profile : { ...profile, unit };
+}
+
+/**
+ * Is `unit` what the profile is for: its very unit, or an instance (`ollama@1.service`) of a template that has its
+ * name (`ollama.service`, `ollama@.service`, `ollama@0.service`)?
+ */
+export function fits(profile: Profile, unit: string): boolean {
+  return profile.unit === unit || (isInstance(unit) && baseOf(profile.unit) === baseOf(unit));
+}
+
+function isInstance(unit: string): boolean {
+  return unit.includes('@');
+}
+
+/** `ollama@1.service` and `ollama.service`: `ollama`. */
+function baseOf(unit: string): string {
+  return unit.replace(/(?:@.*)?\.service$/, '');
+}
+
+/** The profile of services that have none: no log is read, the host's sessions decide. */
+export const genericProfile = 'generic';
+
+/** What a person types to mean this consumer: the unit, where the profile alone would mean another one. */
+export function choiceOf({ name, unit }: Pick<Profile, 'name' | 'unit'>): string {
+  return unit === `${name}.service` ? `--profile ${name}` : `--unit ${unit}`;
+}
+
+/** What a person calls it. */
+export function titleOf({ name, unit }: Pick<Profile, 'name' | 'unit'>): string {
+  return name === genericProfile ? unit : name;
+}

@@ -1,0 +1,39 @@
+/**
+ * Runs a program with the rights of the service's user and nobody else's: no capability, none to be gained, no session
+ * of ours. What a file of that user's makes it do, that user could have done without us.
+ */
+import type { CommandOptions, CommandResult, CommandRunner } from '../run-command.js';
+
+export interface RunUser {
+  readonly uid: number;
+  readonly gid: number;
+  readonly groups: readonly number[];
+}
+
+/** setpriv(1)'s arguments that turn into `user`; the program follows them. */
+export function asUser({ uid, gid, groups }: RunUser): readonly string[] {
+  return [
+    `--reuid=${uid}`,
+    `--regid=${gid}`,
+    groups.length === 0 ? '--clear-groups' : `--groups=${groups.join(',')}`,
+    '--inh-caps=-all',
+    '--no-new-privs',
+    '--',
+  ];
+}
+
+/**
+ * As `CommandRunner.run`, as `user`. Of root, or of ourselves, nothing is taken away but the power to gain more: then
+ * the program must be one that root alone could have made (`changeableByOthers`).
+ */
+export function runAs(
+  runner: CommandRunner,
+  user: RunUser,
+  file: string,
+  args: readonly string[],
+  options: CommandOptions = {},
+): Promise<CommandResult> {
+  const own = user.uid === process.geteuid?.();
+  const become = own ? ['--no-new-privs', '--'] : asUser(user);
+  return runner.run('setpriv', [...become, file, ...args], options);
+}

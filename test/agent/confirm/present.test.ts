@@ -1,0 +1,226 @@
+/** Where the consumer works now: its own word against the host's sessions. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { combine } from '../../../agent/confirm/combine.js';
+import type { LoadedModel } from '../../../agent/confirm/loaded-models.js';
+import { loadedModels } from '../../../agent/confirm/loaded-models.js';
+import { judgeLog } from '../../../agent/confirm/log/judge.js';
+import type { Observation } from '../../../agent/confirm/observation.js';
+import { inWords, type PresentSeen, presentOf } from '../../../agent/confirm/present.js';
+import type { HostSession, TurnedAway } from '../../../agent/contracts/sessions.js';
+import { answered, findingsOf, fixtureText, llamaServer, observation, ollama } from './support.js';
+
+const gpuLog = findingsOf('0.32.9_gpu-mode_debug0');
+const cpuLoad = judgeLog(ollama, [
+  ...fixtureText('0.32.9_gpu-mode_debug0').split('\n'),
+  'load_tensors: loading model tensors',
+  'load_tensors:          CPU model buffer size =     5.28 MiB',
+]);
+
+function session(changes: Partial<HostSession> = {}): HostSession {
+  return {
+    session: 3,
+    age: 5_000,
+    memory: 1_000,
+    launches: 9,
+    calls: 99,
+    refused: 0,
+    lastRefusal: 0,
+    claimed: { library: 'libcuda', pid: 140, pidNamespace: 0, program: 'llama-server' },
+    ...changes,
+  };
+}
+const nvml = session({ claimed: { ...session().claimed, library: 'libnvidia-ml' } });
+
+function model(name: string, gpuBytes: number, bytes = 4_000): LoadedModel {
+  return { name, bytes, gpuBytes };
+}
+
+function present(
+  models: readonly LoadedModel[] | null,
+  own: readonly HostSession[] | null,
+  turnedAway: TurnedAway | null = null,
+): PresentSeen {
+  return {
+    loaded: models === null ? { kind: 'unasked' } : { kind: 'told', url: 'http://x/api/ps', models },
+    sessions: own === null ? { kind: 'unknown', message: 'x' } : { kind: 'told', own, others: 0, turnedAway },
+  };
+}
+
+function judged(seen: PresentSeen, changes: Partial<Observation> = {}): readonly [string, string | null] {
+  const { mode, reason } = combine(observation({ log: gpuLog, present: seen, ...changes }));
+  return [mode, reason];
+}
+
+function kindOf(seen: PresentSeen, changes: Partial<Observation> = {}): string {
+  return presentOf(observation({ log: gpuLog, present: seen, ...changes })).kind;
+}
+
+test('a model that lies on the CPU by its own word is on the CPU, whatever the start said', () => {
+  assert.deepEqual(judged(present([model('a', 0)], null)), ['cpu', 'model-on-cpu']);
+  assert.deepEqual(judged(present([model('a', 0), model('b', 0)], null)), ['cpu', 'model-on-cpu']);
+});
+
+test('one of two on the CPU degrades, and is named', () => {
+  const seen = present([model('a', 4_000), model('b', 0)], null);
+  assert.deepEqual(judged(seen), ['degraded', 'model-on-cpu']);
+  const { summary, evidence } = combine(observation({ log: gpuLog, present: seen }));
+  assert.match(summary, /b: 0 bytes of 3\.9 KiB on the GPU/);
+  assert.doesNotMatch(summary, /a: /);
+  assert.deepEqual(
+    evidence.filter(({ kind }) => kind === 'loaded').map(({ weight }) => weight),
+    ['for', 'against'],
+  );
+});
+
+test('a part on the CPU degrades', () => {
+  assert.deepEqual(judged(present([model('a', 3_999)], null)), ['degraded', 'layers-not-offloaded']);
+});
+
+test("AMX memory that Ollama counts as a GPU's does not hide a model on the CPU", () => {
+  const one = present([model('a', 700)], null);
+  assert.deepEqual(judged(one, { log: cpuLoad }), ['cpu', 'model-on-cpu']);
+  const two = present([model('a', 700), model('b', 4_000)], null);
+  assert.deepEqual(judged(two, { log: cpuLoad }), ['degraded', 'model-on-cpu']);
+});
+
+test('a model is loaded and the host has no session of its processes: on the CPU, though it says GPU', () => {
+  const whole = [model('a', 4_000)];
+  assert.deepEqual(judged(present(whole, [])), ['cpu', 'model-on-cpu']);
+  assert.deepEqual(judged(present(whole, [nvml])), ['cpu', 'model-on-cpu']);
+  assert.deepEqual(judged(present(whole, [session({ memory: 0, launches: 0 })])), ['cpu', 'model-on-cpu']);
+  assert.deepEqual(judged(present(whole, [session({ launches: 0 })])), ['gpu', null], 'it holds memory');
+  assert.deepEqual(judged(present(whole, [session({ memory: 0 })])), ['gpu', null], 'it has computed');
+});
+
+test('fewer sessions than models degrade', () => {
+  const seen = present([model('a', 4_000), model('b', 4_000)], [session()]);
+  assert.deepEqual(judged(seen), ['degraded', 'model-on-cpu']);
+  assert.deepEqual(judged(present([model('a', 4_000)], [session(), session()])), ['gpu', null]);
+});
+
+test('a session that was refused is the reason', () => {
+  const refusals: TurnedAway = { count: 1, status: 'busy', age: 3 };
+  const seen = present([model('a', 4_000), model('b', 0)], [session()], refusals);
+  assert.deepEqual(judged(seen), ['degraded', 'host-refused']);
+  const { summary } = combine(observation({ log: gpuLog, present: seen }));
+  assert.match(summary, /turned a session of this guest away, the last 3 s ago: it has as many sessions/);
+});
+
+test('a host that is full serves those that it has: a probe without a place is no contradiction', () => {
+  const refusals: TurnedAway = { count: 2, status: 'busy', age: 0 };
+  const probe = answered({ ok: false, devices: [], roundTrip: null }, 'the host refused the session');
+  const seen = present([model('a', 4_000)], [session()], refusals);
+  assert.deepEqual(judged(seen, { probe }), ['gpu', null]);
+  assert.deepEqual(judged(present([model('a', 4_000)], [session()]), { probe }), [
+    'degraded',
+    'host-refused',
+  ]);
+  assert.equal(judged(present([], [], refusals), { probe })[0], 'degraded', 'nobody is served');
+});
+
+test('a host that was full once explains no other trouble of the probe', () => {
+  const refusals: TurnedAway = { count: 1, status: 'busy', age: 7_200 };
+  const seen = present([model('a', 4_000)], [session()], refusals);
+  const foreign = answered({ library: '/usr/lib/libcuda.so.1' });
+  assert.deepEqual(judged(seen, { probe: foreign }), ['degraded', 'foreign-library-loaded']);
+  const spoilt = answered({ ok: false, roundTrip: { bytes: 4096, microseconds: 9, ok: false } });
+  assert.deepEqual(judged(seen, { probe: spoilt }), ['degraded', 'memory-round-trip-failed']);
+});
+
+test('nothing is loaded: the last load counts until there is a newer one', () => {
+  assert.deepEqual(judged(present([], []), { log: cpuLoad }), ['degraded', 'model-on-cpu']);
+  assert.deepEqual(judged(present(null, null), { log: cpuLoad }), ['degraded', 'model-on-cpu']);
+  assert.deepEqual(judged(present(null, [session()]), { log: cpuLoad }), ['degraded', 'model-on-cpu']);
+  assert.deepEqual(judged(present([], []), { log: gpuLog }), ['gpu', null]);
+});
+
+test('the model on the CPU is gone and what is loaded computes at the host: gpu', () => {
+  const whole = [model('a', 4_000)];
+  assert.deepEqual(judged(present(whole, [session()]), { log: cpuLoad }), ['gpu', null]);
+  assert.deepEqual(
+    judged(present(whole, null), { log: cpuLoad }),
+    ['degraded', 'model-on-cpu'],
+    'its word alone',
+  );
+  assert.deepEqual(judged(present(whole, [session({ launches: 0 })]), { log: cpuLoad })[0], 'degraded');
+});
+
+test('a consumer whose log says nothing is on the GPU if the host ran its kernels', () => {
+  const changes = { profile: llamaServer, log: judgeLog(llamaServer, []) };
+  assert.deepEqual(judged(present(null, [session()]), changes), ['gpu', null]);
+  const verdict = combine(observation({ ...changes, present: present(null, [session()]) }));
+  assert.deepEqual(verdict.devices, [
+    { library: 'cuda', compute: '9.0', name: 'NVIDIA H100 80GB HBM3', pci: '0000:01:00.0' },
+  ]);
+  assert.match(verdict.summary, /runs on the GPU: NVIDIA H100/);
+  const unprobed = combine(observation({ ...changes, present: present(null, [session()]), probe: null }));
+  assert.equal(unprobed.summary, 'llama-server runs on the GPU.');
+});
+
+test('a session without a kernel leaves it open, and its absence once it is ready means CPU', () => {
+  const changes = { profile: llamaServer, log: judgeLog(llamaServer, []) };
+  const idle = present(null, [session({ launches: 0 })]);
+  assert.deepEqual(judged(idle, changes), ['undetermined', 'no-work-yet']);
+  assert.match(
+    combine(observation({ ...changes, present: idle })).summary,
+    /llama-server \(process 140\), 1000 bytes of device memory, no kernel so far/,
+  );
+  assert.deepEqual(judged(present(null, []), changes), ['cpu', 'no-session']);
+  const silent = { kind: 'silent', url: 'u', lastError: 'e' } as const;
+  assert.equal(judged(present(null, []), { ...changes, readiness: silent })[0], 'undetermined');
+  assert.equal(judged(present(null, null), changes)[0], 'undetermined');
+});
+
+test('a start on the CPU stays one', () => {
+  const log = findingsOf('0.32.9_count0_debug0');
+  for (const own of [null, [], [session()]])
+    assert.equal(judged(present([model('a', 0)], own), { log })[0], 'cpu');
+});
+
+test('of a unit that is down nothing present counts', () => {
+  assert.deepEqual(judged(present([model('a', 0)], []), { end: 'unit-failed' }), [
+    'undetermined',
+    'unit-failed',
+  ]);
+});
+
+test('what is present, by itself', () => {
+  assert.equal(kindOf(present(null, null)), 'nothing');
+  assert.equal(kindOf(present([], null)), 'nothing');
+  assert.equal(kindOf(present([], [])), 'nothing', 'Ollama has sessions only while a model is loaded');
+  assert.equal(kindOf(present([], [session()])), 'works');
+  assert.equal(kindOf(present([], [session({ launches: 0 })])), 'waits');
+  assert.equal(kindOf(present([model('a', 4_000)], null)), 'fits');
+  assert.equal(kindOf(present([model('a', 4_000)], [session({ launches: 0 })])), 'fits');
+  assert.equal(kindOf(present([model('a', 4_000)], [session()])), 'works');
+  assert.equal(kindOf(present([model('a', 0, 0)], null)), 'fits', 'a model without a size is nowhere');
+});
+
+test('the list of what is loaded is read as the profile names its members', () => {
+  const rule = ollama.serving;
+  assert.ok(rule !== undefined);
+  const read = (value: unknown): unknown => loadedModels(rule, JSON.stringify(value));
+  assert.deepEqual(read({ models: [{ name: 'a', size: 5, size_vram: 3 }] }), [
+    { name: 'a', bytes: 5, gpuBytes: 3 },
+  ]);
+  assert.deepEqual(read({ models: [{ size: 5 }] }), [{ name: '?', bytes: 5, gpuBytes: 0 }]);
+  assert.deepEqual(read({ models: [] }), []);
+  assert.deepEqual(read({ models: null }), []);
+  for (const bad of [{}, [], 7, { models: 7 }, { models: [7] }, { models: [{ size: '5' }] }])
+    assert.equal(read(bad), null, JSON.stringify(bad));
+  assert.equal(read({ models: [{ size: -1, size_vram: 0 }] }), null);
+  assert.equal(loadedModels(rule, 'no json'), null);
+  assert.equal(loadedModels({ path: '/x', list: 'models' }, '{"models":[]}'), null);
+});
+
+test('bytes in words', () => {
+  assert.deepEqual([0, 1023, 1024, 1_572_864, 85_017_755_648, 2 ** 52].map(inWords), [
+    '0 bytes',
+    '1023 bytes',
+    '1.0 KiB',
+    '1.5 MiB',
+    '79.2 GiB',
+    '4096.0 TiB',
+  ]);
+});

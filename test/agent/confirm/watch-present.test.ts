@@ -1,0 +1,128 @@
+/** What is asked of the consumer and of the host, and whose sessions are the unit's. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { HttpAnswer } from '../../../agent/confirm/effects.js';
+import {
+  lookAtPresent,
+  type PresentEffects,
+  type PresentQuestion,
+  sessionsOf,
+} from '../../../agent/confirm/watch-present.js';
+import type { ProcessFacts } from '../../../agent/contracts/facts.js';
+import type { HostSession, SessionsReport, TurnedAway } from '../../../agent/contracts/sessions.js';
+import type { SessionsAnswer } from '../../../agent/machine/sessions.js';
+import { llamaServer, ollama, openSandbox, processFacts, unit } from './support.js';
+
+function session(pid: number, pidNamespace = 0): HostSession {
+  return {
+    session: pid,
+    age: 1,
+    memory: 1,
+    launches: 1,
+    calls: 1,
+    refused: 0,
+    lastRefusal: 0,
+    claimed: { library: 'libcuda', pid, pidNamespace, program: 'x' },
+  };
+}
+
+function reported(sessions: readonly HostSession[], turnedAway?: TurnedAway): SessionsReport {
+  return {
+    host: 'h',
+    simulated: false,
+    sessions,
+    turnedAway: turnedAway ?? { count: 0, status: null, age: 0 },
+  };
+}
+
+function own(process: Partial<ProcessFacts>, ...sessions: readonly HostSession[]): readonly number[] {
+  return sessionsOf([processFacts(process)], reported(sessions)).map(({ claimed }) => claimed.pid);
+}
+
+test('a session belongs to the process that it claims, by its number in its own namespace', () => {
+  assert.deepEqual(own({ pid: 100 }, session(100), session(101)), [100]);
+  assert.deepEqual(own({ pid: 100, namespacePid: 7 }, session(100), session(7)), [7]);
+});
+
+test('the same number in another namespace is another process', () => {
+  assert.deepEqual(own({ pid: 100, pidNamespace: 5 }, session(100, 6)), []);
+  assert.deepEqual(own({ pid: 100, pidNamespace: 5 }, session(100, 5)), [100]);
+  assert.deepEqual(own({ pid: 100, pidNamespace: 5 }, session(100, 0)), [100], 'an older shim does not tell');
+  assert.deepEqual(own({ pid: 100 }, session(100, 6)), [100], 'ours cannot be read');
+});
+
+interface World {
+  readonly answers?: Readonly<Record<string, HttpAnswer>>;
+  readonly sessions?: SessionsAnswer | Error;
+  readonly processes?: readonly ProcessFacts[];
+}
+
+function effects({ answers = {}, sessions, processes = [processFacts()] }: World): PresentEffects {
+  return {
+    get: async (url) => answers[url] ?? { kind: 'failed', message: `nobody at ${url}` },
+    pids: async () => processes.map(({ pid }) => pid),
+    processes: async (pids) => processes.filter(({ pid }) => pids.includes(pid)),
+    sessions: async () => {
+      if (sessions instanceof Error) throw sessions;
+      return sessions ?? { kind: 'unknown', message: 'not here' };
+    },
+  };
+}
+
+const never = new AbortController().signal;
+const question: PresentQuestion = { profile: ollama, unit: unit(), address: null };
+const empty: HttpAnswer = { kind: 'answered', status: 200, body: '{"models":[]}' };
+const url = 'http://127.0.0.1:11434/api/ps';
+
+test('the list of what is loaded is asked where the consumer listens: its log before its unit', async () => {
+  const at = async (changes: Partial<PresentQuestion>, where: string): Promise<string> =>
+    (await lookAtPresent({ ...question, ...changes }, effects({ answers: { [where]: empty } }), never)).loaded
+      .kind;
+  assert.equal(await at({}, url), 'told');
+  const elsewhere = unit({ environment: { OLLAMA_HOST: '127.0.0.1:7777' } });
+  assert.equal(await at({ unit: elsewhere }, 'http://127.0.0.1:7777/api/ps'), 'told');
+  assert.equal(await at({ unit: elsewhere, address: '[::]:8888' }, 'http://[::1]:8888/api/ps'), 'told');
+  assert.equal(await at({ unit: elsewhere }, url), 'silent');
+});
+
+test('who cannot be asked is not', async () => {
+  const asked = async (changes: Partial<PresentQuestion>): Promise<string> =>
+    (await lookAtPresent({ ...question, ...changes }, effects({ answers: { [url]: empty } }), never)).loaded
+      .kind;
+  assert.equal(await asked({ profile: llamaServer }), 'unasked');
+  assert.equal(await asked({ unit: unit({ activeState: 'inactive' }) }), 'unasked');
+  assert.equal(await asked({ unit: unit({ sandbox: { ...openSandbox, privateNetwork: true } }) }), 'unasked');
+  assert.equal(await asked({}), 'told');
+});
+
+test('an answer that is no such list is silence', async () => {
+  const answers = { [url]: { ...empty, body: '404 page not found' } };
+  const { loaded } = await lookAtPresent(question, effects({ answers }), never);
+  assert.deepEqual(loaded, { kind: 'silent', url, message: 'its answer has no "models"' });
+});
+
+test("the unit's sessions are told apart from others of this guest", async () => {
+  const sessions = { kind: 'told', report: reported([session(100), session(5)]), seconds: 60 } as const;
+  const { sessions: seen } = await lookAtPresent(question, effects({ sessions }), never);
+  assert.ok(seen.kind === 'told');
+  assert.deepEqual(
+    [seen.own.map(({ claimed }) => claimed.pid), seen.others, seen.turnedAway],
+    [[100], 1, null],
+  );
+});
+
+test('what was turned away before this start does not count', async () => {
+  const away = async (age: number): Promise<number | undefined> => {
+    const report = reported([], { count: 3, status: 'busy', age });
+    const answer = { kind: 'told', report, seconds: 60 } as const;
+    const { sessions } = await lookAtPresent(question, effects({ sessions: answer }), never);
+    return sessions.kind === 'told' ? sessions.turnedAway?.count : undefined;
+  };
+  assert.equal(await away(60), 3);
+  assert.equal(await away(61), undefined);
+});
+
+test('a question that fails is not known, never none', async () => {
+  const { sessions } = await lookAtPresent(question, effects({ sessions: new Error('gone') }), never);
+  assert.deepEqual(sessions, { kind: 'unknown', message: 'gone' });
+});

@@ -1,0 +1,119 @@
+/** The manifest is checked when it is read, and one of a former version is brought to the present form. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Manifest, OwnedItem } from '../../../agent/contracts/manifest.js';
+import { checkManifest, formerDropIns } from '../../../agent/contracts/read-manifest.js';
+
+const absent = { kind: 'absent' } as const;
+const link: OwnedItem = {
+  kind: 'link',
+  path: '/usr/lib/x86_64-linux-gnu/libcuda.so.1',
+  target: '/opt/vgpu/current/libcuda.so.1',
+  before: absent,
+  backup: null,
+  ownerPackage: null,
+};
+const inStore: OwnedItem = {
+  ...link,
+  path: '/opt/vgpu/versions/0123456789abcdef/libcuda.so',
+  target: 'libcuda.so.1',
+};
+const dropIn = (unit: string): OwnedItem => ({
+  kind: 'file',
+  path: `/etc/systemd/system/${unit}.d/50-vgpu.conf`,
+  sha256: 'ab'.repeat(32),
+  mode: 0o644,
+  before: absent,
+  backup: null,
+  ownerPackage: null,
+});
+const manifest: Manifest = {
+  schema: 2,
+  agent: '0.1.0',
+  storeId: '0123456789abcdef',
+  endpoint: 'vsock:2:14833',
+  consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [link.path] }],
+  items: [
+    link,
+    dropIn('ollama.service'),
+    { kind: 'directory', path: '/opt/vgpu', mode: 0o755 },
+    {
+      kind: 'alternative',
+      group: 'nvidia',
+      path: '/opt/vgpu/current',
+      priority: 1000,
+      before: { status: 'auto', value: '/usr/lib/nvidia' },
+    },
+  ],
+};
+const nobody = (): null => null;
+
+test('what was written is read as it was', () => {
+  const read = checkManifest(JSON.parse(JSON.stringify(manifest)), nobody);
+  assert.deepEqual(read, { kind: 'ok', manifest });
+});
+
+for (const [what, value, problem] of [
+  ['no object', 'x', /it has no schema/],
+  ['a later schema', { ...manifest, schema: 3 }, /its schema is 3, this agent knows 1 and 2/],
+  ['no consumer', { ...manifest, consumers: [] }, /^\/consumers .* but is \[\]$/],
+  [
+    'a unit with a slash',
+    { ...manifest, consumers: [{ profile: 'x', unit: '../x.service', links: [] }] },
+    /^\/consumers\/0\/unit /,
+  ],
+  ['items that are no list', { ...manifest, items: {} }, /^\/items .* but is \{\}$/],
+  [
+    'a relative path',
+    { ...manifest, items: [{ ...link, path: 'etc/passwd' }] },
+    /^\/items\/0\/path .*"etc\/passwd"/,
+  ],
+  [
+    'a backup outside of its directory',
+    { ...manifest, items: [{ ...link, backup: '../../etc/shadow' }] },
+    /^\/items\/0\/backup /,
+  ],
+  [
+    'a mode that is no number',
+    { ...manifest, items: [{ kind: 'directory', path: '/x', mode: '755' }] },
+    /^\/items\/0\/mode /,
+  ],
+] as const) {
+  test(`refused, with its place: ${what}`, () => {
+    const read = checkManifest(value, nobody);
+    assert.match(read.kind === 'bad' ? read.problem : 'it was taken', problem);
+  });
+}
+
+const { consumers: _, ...rest } = manifest;
+const former = {
+  ...rest,
+  schema: 1,
+  profile: 'llama-server',
+  unit: 'llama-server.service',
+  items: [link, inStore, dropIn('ollama.service'), dropIn('llama-server.service')],
+};
+
+test('a manifest of schema 1 names every consumer that has a drop-in, the latest last', () => {
+  const read = checkManifest(former, () => 'ollama');
+  assert.deepEqual(read.kind === 'ok' && read.manifest.consumers, [
+    { profile: 'ollama', unit: 'ollama.service', links: [link.path] },
+    { profile: 'llama-server', unit: 'llama-server.service', links: [link.path] },
+  ]);
+});
+
+test('of a drop-in that does not say its profile there is no consumer; its file stays owned', () => {
+  const read = checkManifest(former, nobody);
+  assert.deepEqual(
+    read.kind === 'ok' && [read.manifest.consumers.map((one) => one.unit), read.manifest.items.length],
+    [['llama-server.service'], 4],
+  );
+});
+
+test('only drop-ins of schema 1 are asked for their profile', () => {
+  assert.deepEqual(formerDropIns(former), [
+    '/etc/systemd/system/ollama.service.d/50-vgpu.conf',
+    '/etc/systemd/system/llama-server.service.d/50-vgpu.conf',
+  ]);
+  assert.deepEqual(formerDropIns(manifest), []);
+});

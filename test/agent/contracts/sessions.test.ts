@@ -1,0 +1,117 @@
+/** The document of `vgpu-probe --sessions` as the agent reads it. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { hostStatus, hostStatuses, parseSessions } from '../../../agent/contracts/sessions.js';
+import { packageRoot } from '../../../agent/paths.js';
+
+const session = {
+  session: 3,
+  age: 1_200,
+  memory: 4_096,
+  launches: 9,
+  calls: 99,
+  refused: 1,
+  lastRefusal: 801,
+  claimed: { library: 'libcuda', pid: 42, pidNamespace: 4_026_531_836, program: 'llama-server' },
+};
+const told = {
+  schema: 1,
+  ok: true,
+  error: null,
+  host: 'vgpu-hostd 0.1.0 software',
+  simulated: true,
+  turnedAway: { count: 0, status: 0, age: 0 },
+  sessions: [session],
+};
+
+function read(changes: object): ReturnType<typeof parseSessions> {
+  return parseSessions(JSON.stringify({ ...told, ...changes }));
+}
+
+function sessionsOf(changes: object): ReturnType<typeof parseSessions> {
+  return read({ sessions: [session, { ...session, ...changes }] });
+}
+
+test('what the host told is read', () => {
+  assert.deepEqual(read({}), {
+    kind: 'told',
+    report: {
+      host: told.host,
+      simulated: true,
+      sessions: [session],
+      turnedAway: { count: 0, status: null, age: 0 },
+    },
+  });
+});
+
+test('why it turned a greeting away is a code; a number that only a newer host knows is none', () => {
+  const away = (status: number, count = 2): unknown => {
+    const document = read({ turnedAway: { count, status, age: 5 } });
+    return document.kind === 'told' ? document.report.turnedAway : document;
+  };
+  assert.deepEqual(away(7), { count: 2, status: 'busy', age: 5 });
+  assert.deepEqual(away(6), { count: 2, status: 'not-allowed', age: 5 });
+  assert.deepEqual(away(99), { count: 2, status: null, age: 5 });
+  assert.deepEqual(away(0, 0), { count: 0, status: null, age: 5 });
+});
+
+test('why it did not tell is a code, too', () => {
+  const failed = (error: unknown): unknown => parseSessions(JSON.stringify({ schema: 1, ok: false, error }));
+  assert.deepEqual(failed({ code: 'too-old', status: 2, message: 'upgrade' }), {
+    kind: 'failed',
+    code: 'too-old',
+    message: 'upgrade',
+  });
+  for (const error of [null, 7, {}, { code: 'new', message: 'x' }, { code: 'timeout' }])
+    assert.equal((failed(error) as { kind: string }).kind, 'bad', JSON.stringify(error));
+});
+
+test('whatever is no such document is refused, and what is wrong is named', () => {
+  const problem = (document: ReturnType<typeof parseSessions>): string =>
+    document.kind === 'bad' ? document.problem : '';
+  assert.equal(problem(parseSessions('')), 'it is no JSON document');
+  for (const text of ['null', '[]', '7', '{}', '{"schema":2}'])
+    assert.equal(problem(parseSessions(text)), 'it has no "schema": 1', text);
+  for (const changes of [{ ok: 1 }, { host: 7 }, { simulated: 'yes' }])
+    assert.equal(problem(read(changes)), '"ok", "host" or "simulated" is missing');
+  for (const changes of [{ sessions: {} }, { turnedAway: null }, { turnedAway: { count: 1, status: 7 } }])
+    assert.equal(problem(read(changes)), '"sessions" or "turnedAway" is missing');
+});
+
+test('a session with a member that is missing, negative or of another type is refused by its place', () => {
+  const { claimed } = session;
+  const bad: readonly object[] = [
+    ...['session', 'age', 'memory', 'launches', 'calls', 'refused', 'lastRefusal'].flatMap((name) =>
+      [null, -1, 1.5, '1', Number.MAX_SAFE_INTEGER + 1].map((value) => ({ [name]: value })),
+    ),
+    { claimed: null },
+    { claimed: { ...claimed, library: 'libfoo' } },
+    { claimed: { ...claimed, pid: '42' } },
+    { claimed: { ...claimed, pidNamespace: -1 } },
+    { claimed: { ...claimed, program: null } },
+  ];
+  for (const changes of bad)
+    assert.deepEqual(
+      sessionsOf(changes),
+      { kind: 'bad', problem: 'sessions[1] is no session' },
+      JSON.stringify(changes),
+    );
+  assert.equal(sessionsOf({ claimed: { ...claimed, library: '?' } }).kind, 'told');
+});
+
+test('the statuses are those of shim-src/wire/frame.h, by number', () => {
+  const header = readFileSync(path.join(packageRoot(), 'shim-src/wire/frame.h'), 'utf8');
+  const body = /enum vgpu_status \{([^}]*)\}/.exec(header)?.[1] ?? '';
+  const found = [...body.matchAll(/VGPU_STATUS_([A-Z_]+) = (\d+)/g)].map(([, name = '', number]) => [
+    name.toLowerCase().replaceAll('_', '-'),
+    Number(number),
+  ]);
+  assert.deepEqual(
+    found,
+    hostStatuses.map((name, number) => [name, number]),
+  );
+  assert.equal(hostStatus(7), 'busy');
+  assert.equal(hostStatus(8), null);
+});

@@ -1,0 +1,251 @@
+/** The keeper, without a clock or a file: what a look showed goes in, what is to be done comes out. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+  beginKeeping,
+  type Drift,
+  type Found,
+  failuresToDegraded,
+  type KeeperEffect,
+  type KeeperEvent,
+  type KeeperState,
+  keeperNext,
+} from '../../../agent/daemon/keeper-machine.js';
+
+const drift: Drift = { kind: 'drift', causes: ['/lib/a'], what: ['link /lib/a (it dangles)'] };
+const interrupted: Found = { kind: 'interrupted' };
+const right: Found = { kind: 'right' };
+const quick = { enabled: true, limits: { perHour: 30, backoffMs: 1_000, minimumMs: 0 } };
+
+/** A keeper with a fake clock, of a consumer that is installed. */
+class Bench {
+  state: KeeperState;
+  rules = quick;
+  installed = true;
+  declared = false;
+  busy: string | null = null;
+  now = 1_000_000;
+  written: string[] = [];
+
+  constructor() {
+    this.state = beginKeeping('ollama', 'ollama.service', this.rules);
+  }
+
+  tell(event: KeeperEvent): readonly string[] {
+    const next = keeperNext(this.state, event);
+    this.state = next.state;
+    for (const effect of next.effects) {
+      if (effect.kind === 'write' && 'text' in effect.message) this.written.push(effect.message.text);
+    }
+    return next.effects.map(wordsOf);
+  }
+
+  found(found: Found): readonly string[] {
+    const { busy, rules, now } = this;
+    const wanted = this.installed || (this.state.first && this.declared);
+    return this.tell({ kind: 'found', found, wanted, busy, rules, now });
+  }
+
+  /** Found, and no package manager is at work. */
+  goOn(found: Found): readonly string[] {
+    assert.deepEqual(this.found(found), ['ask-package-manager']);
+    return this.tell({ kind: 'package-manager', who: null, found, now: this.now });
+  }
+
+  repaired(): readonly string[] {
+    const did = { titles: ['link /lib/a'], causes: ['/lib/a'] };
+    return this.tell({ kind: 'repaired', did, begun: this.now - 40, now: this.now });
+  }
+
+  failed(why = 'no space left'): readonly string[] {
+    return this.tell({ kind: 'failed', why, causes: ['/lib/a'], now: this.now });
+  }
+
+  noticed(options: { readonly first?: boolean; readonly soon?: boolean } = {}): readonly string[] {
+    return this.tell({ kind: 'noticed', first: false, soon: false, ...options, now: this.now });
+  }
+}
+
+function wordsOf(effect: KeeperEffect): string {
+  switch (effect.kind) {
+    case 'look':
+      return `look ${effect.when}`;
+    case 'show':
+      return effect.phase;
+    case 'settled':
+      return effect.right ? 'settled' : 'nothing to do';
+    case 'count':
+      return `count ${effect.name}`;
+    case 'count-repair':
+      return `repaired in ${effect.milliseconds}`;
+    case 'write':
+      return `write ${effect.message.kind}`;
+    case 'repair':
+      return `repair${effect.interrupted ? ' what was interrupted' : ''} since ${effect.since}`;
+    default:
+      return effect.kind;
+  }
+}
+
+test('what is right is settled, and the judge has its turn', () => {
+  assert.deepEqual(new Bench().found(right), ['settled', 'settled']);
+});
+
+test('a drift is told once and repaired; the time counts from when it was noticed', () => {
+  const bench = new Bench();
+  assert.deepEqual(bench.noticed(), ['look soon']);
+  bench.now += 25;
+  bench.noticed();
+  assert.deepEqual(bench.goOn(drift), [
+    'count drifts',
+    'write drift',
+    'repairing',
+    `repair since ${bench.now - 25}`,
+  ]);
+  assert.deepEqual(bench.goOn(drift), ['repairing', `repair since ${bench.now - 25}`]);
+  assert.deepEqual(bench.repaired(), ['repaired in 40', 'write repaired', 'look now']);
+  assert.deepEqual(bench.written, ['drift: link /lib/a (it dangles)', 'repaired in 40 ms: link /lib/a']);
+  assert.equal(bench.state.noticedAt, null);
+});
+
+test('the same drift after a repair is told again', () => {
+  const bench = new Bench();
+  bench.goOn(drift);
+  bench.repaired();
+  assert.deepEqual(bench.goOn(drift).slice(0, 2), ['count drifts', 'write drift']);
+});
+
+test('one who finds nothing left to repair looks again and tells nobody', () => {
+  const bench = new Bench();
+  bench.goOn(drift);
+  const nothing = { kind: 'repaired', did: null, begun: 0, now: bench.now } as const;
+  assert.deepEqual(bench.tell(nothing), ['look now']);
+});
+
+test('a run that was cut short is cleared up, installed or not', () => {
+  const bench = new Bench();
+  bench.installed = false;
+  assert.deepEqual(bench.goOn(interrupted), ['repairing', `repair what was interrupted since ${bench.now}`]);
+});
+
+test('nothing is installed: idle, unless agent.json declares it and it is the first look', () => {
+  const bench = new Bench();
+  bench.installed = false;
+  assert.deepEqual(bench.found(drift), ['idle', 'nothing to do']);
+  bench.noticed({ first: true });
+  assert.deepEqual(bench.found(drift), ['idle', 'nothing to do']);
+  bench.declared = true;
+  assert.deepEqual(bench.goOn(drift).at(-1), `repair since ${bench.now}`);
+  assert.deepEqual(bench.found(drift), ['idle', 'nothing to do']);
+});
+
+test('who asks for an installation while a look runs is not lost', () => {
+  const bench = new Bench();
+  bench.noticed({ first: true });
+  bench.tell({ kind: 'found', found: right, wanted: false, busy: null, rules: quick, now: bench.now });
+  assert.equal(bench.state.first, true);
+});
+
+test('a plan that is refused is waited for, with its reason', () => {
+  const bench = new Bench();
+  const refused: Found = { kind: 'refused', problem: 'there is no ollama.service' };
+  assert.deepEqual(bench.found(refused), ['waiting', 'nothing to do']);
+});
+
+test('a package manager that was at work before the look is waited for, and then all is looked at again', () => {
+  const bench = new Bench();
+  bench.busy = 'apt-get';
+  assert.deepEqual(bench.found(drift), ['waiting', 'write packageManager', 'wait-for-package-manager']);
+  const gone = { kind: 'package-manager-gone', found: drift, now: bench.now } as const;
+  assert.deepEqual(bench.tell({ ...gone, tired: false }), ['look now']);
+  assert.equal(bench.tell({ ...gone, tired: true }).at(-1), `repair since ${bench.now}`);
+});
+
+test('a package manager that began during the look is waited for too', () => {
+  const bench = new Bench();
+  bench.found(drift);
+  const began = { kind: 'package-manager', who: 'dpkg', found: drift, now: bench.now } as const;
+  assert.deepEqual(bench.tell(began), ['waiting', 'write packageManager', 'wait-for-package-manager']);
+  assert.equal(bench.written.at(-1), 'waiting for the package manager: dpkg');
+});
+
+test('repairs that are switched off: told once, not made, and nobody is waited for', () => {
+  const bench = new Bench();
+  bench.rules = { ...quick, enabled: false };
+  bench.busy = 'apt-get';
+  assert.deepEqual(bench.found(drift), ['count drifts', 'write drift', 'waiting', 'nothing to do']);
+  assert.deepEqual(bench.found(drift), ['waiting', 'nothing to do']);
+});
+
+test('the third repair of the same thing in a row waits', () => {
+  const bench = new Bench();
+  for (let time = 0; time < 2; time += 1) {
+    assert.equal(bench.goOn(drift).at(-1), `repair since ${bench.now}`);
+    bench.repaired();
+  }
+  assert.deepEqual(bench.goOn(drift), [
+    'count drifts',
+    'write drift',
+    `look ${bench.now + 1_000}`,
+    'waiting',
+    'nothing to do',
+  ]);
+  bench.now += 1_000;
+  assert.match(bench.goOn(drift).at(-1) ?? '', /^repair/);
+});
+
+test('the ceiling of an hour: degraded, told once, and tried again when the hour is over', () => {
+  const bench = new Bench();
+  bench.rules = { enabled: true, limits: { perHour: 2, backoffMs: 0, minimumMs: 0 } };
+  for (let time = 0; time < 2; time += 1) {
+    bench.goOn(drift);
+    bench.repaired();
+  }
+  const later = bench.now + 3_600_000;
+  const held = ['count drifts', 'write drift', `look ${later}`, 'degraded'];
+  assert.deepEqual(bench.goOn(drift), [...held, 'write repairLimit', 'nothing to do']);
+  assert.deepEqual(bench.goOn(drift), [`look ${later}`, 'degraded', 'nothing to do']);
+  assert.match(bench.written.at(-1) ?? '', /^\/lib\/a: 2 repairs within an hour are the limit/);
+  bench.now = later;
+  assert.match(bench.goOn(drift).at(-1) ?? '', /^repair/);
+});
+
+test('failures: tried again after pauses that double, then given up until a person asks', () => {
+  const bench = new Bench();
+  bench.rules = { enabled: true, limits: { perHour: 100, backoffMs: 0, minimumMs: 0 } };
+  const pauses: number[] = [];
+  for (let time = 1; time < failuresToDegraded; time += 1) {
+    const [counted, look = '', phase, told] = bench.failed();
+    assert.deepEqual([counted, phase, told], ['count failedRepairs', 'waiting', 'write repairFailed']);
+    pauses.push(Number(look.slice('look '.length)) - bench.now);
+  }
+  assert.deepEqual(pauses, [1_000, 2_000, 4_000, 8_000]);
+  assert.deepEqual(bench.failed(), [
+    'count failedRepairs',
+    `look ${bench.now + 3_600_000}`,
+    'degraded',
+    'write repairLimit',
+  ]);
+  assert.match(
+    bench.written.at(-1) ?? '',
+    /^\/lib\/a could not be repaired: no space left; given up after 5 tries/,
+  );
+  assert.deepEqual(bench.noticed(), []);
+  assert.deepEqual(bench.tell({ kind: 'retry' }), ['look now']);
+  assert.deepEqual(bench.noticed({ soon: true }), ['look now']);
+});
+
+test('a repair that succeeds makes earlier failures past', () => {
+  const bench = new Bench();
+  for (let time = 1; time < failuresToDegraded; time += 1) bench.failed();
+  bench.repaired();
+  assert.equal(bench.failed().includes('waiting'), true);
+});
+
+test('a repair that failed counts for the limits, too', () => {
+  const bench = new Bench();
+  bench.rules = { enabled: true, limits: { perHour: 1, backoffMs: 0, minimumMs: 0 } };
+  bench.goOn(drift);
+  bench.failed();
+  assert.ok(bench.goOn(drift).includes('degraded'));
+});

@@ -1,0 +1,54 @@
+/** When the consumer's log makes the service judge again. */
+import assert from 'node:assert/strict';
+import { mock, test } from 'node:test';
+import { watchConsumerLog } from '../../../agent/daemon/log-watch.js';
+import { FakeJournal } from '../confirm/stage.js';
+import { ollama } from '../confirm/support.js';
+
+const start = 'a'.repeat(32);
+const onCpu = 'load_tensors:          CPU model buffer size =     5.28 MiB';
+const onGpu = 'load_tensors:        CUDA0 model buffer size =     5.15 MiB';
+const begin = 'load_tensors: loading model tensors, this can take a while...';
+
+/** How often it doubts when these lines come in turn, each after the pause of the one before. */
+async function doubts(...lines: readonly string[]): Promise<number> {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  const journal = new FakeJournal();
+  const stop = new AbortController();
+  let count = 0;
+  const watching = watchConsumerLog(ollama, journal, () => (count += 1), stop.signal);
+  try {
+    for (const line of lines) {
+      await turns();
+      journal.add(line, start);
+      await turns();
+      mock.timers.tick(10_000);
+    }
+    stop.abort();
+    await watching;
+    return count;
+  } finally {
+    mock.timers.reset();
+  }
+}
+
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+}
+
+test('a model that goes to the CPU long after the start is a reason to judge again', async () => {
+  assert.equal(await doubts(begin, onCpu), 1);
+  assert.equal(
+    await doubts('0.00.158.482 E ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device'),
+    1,
+  );
+});
+
+test('so is one that comes back to the GPU', async () => {
+  assert.equal(await doubts(begin, onGpu, begin, onCpu, begin, onGpu), 3);
+});
+
+test('the same again, and lines that say nothing of it, are none', async () => {
+  assert.equal(await doubts('[GIN] 2026/11/22 - 12:46:34 | 200 |', 'x', begin), 0);
+  assert.equal(await doubts(begin, onCpu, onCpu, begin, onCpu), 1);
+});

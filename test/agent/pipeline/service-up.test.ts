@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { UnitFacts } from '../../../agent/contracts/unit.js';
+import { serviceUp } from '../../../agent/pipeline/service-up.js';
+import { unitFacts } from '../../../agent/systemd/unit-facts.js';
+
+function unit(activeState: string, restarts = 0): UnitFacts {
+  return unitFacts({
+    name: 'vgpu-agent.service',
+    unit: { LoadState: 'loaded', Id: 'vgpu-agent.service', ActiveState: activeState },
+    service: { NRestarts: restarts },
+    fragment: '',
+    dropIns: [],
+  });
+}
+
+type Moment = readonly [unit: UnitFacts, said: { state: string; problem: string } | null];
+
+/** One moment a look; the last stays. Time goes by while it sleeps alone. */
+async function wait(moments: readonly Moment[], signal = new AbortController().signal) {
+  let now = 0;
+  let at = 0;
+  const present = (): Moment => moments[Math.min(at, moments.length - 1)] ?? [unit('inactive'), null];
+  const effects = {
+    unit: async () => present()[0],
+    state: async () => present()[1],
+    now: () => now,
+    sleep: async (milliseconds: number) => {
+      now += milliseconds;
+      at += 1;
+    },
+  };
+  await serviceUp(effects, signal);
+  return now;
+}
+
+test('it is waited for until it says that it has settled', async () => {
+  const settled: Moment = [unit('active'), { state: 'settled', problem: '' }];
+  assert.equal(await wait([settled]), 0);
+  const starting: Moment = [unit('activating'), null];
+  const repairing: Moment = [unit('active'), { state: 'repairing', problem: '' }];
+  assert.equal(await wait([starting, repairing, settled]), 200);
+});
+
+test('a service that ends again and again is told after three starts, not after a minute', async () => {
+  const loop = [0, 0, 1, 2, 3, 4].map((restarts): Moment => [unit('activating', restarts), null]);
+  await assert.rejects(wait(loop), /not up: it was started 3 times and ended each time/);
+});
+
+test('former restarts of a service that now stays do not count', async () => {
+  const old: Moment = [unit('active', 17), { state: 'starting', problem: '' }];
+  assert.equal(await wait([old, [unit('active', 17), { state: 'settled', problem: '' }]]), 100);
+});
+
+test('one that was given up, or gives up itself, is told at once and with its reason', async () => {
+  await assert.rejects(wait([[unit('failed'), null]]), /not up: systemd has given it up/);
+  const degraded: Moment = [unit('active'), { state: 'degraded', problem: 'it cannot write /opt' }];
+  await assert.rejects(wait([degraded]), /not up: it cannot write \/opt/);
+});
+
+test('one that never settles is told after a minute, with its last words', async () => {
+  const waiting: Moment = [unit('active'), { state: 'waiting', problem: 'dpkg is at work' }];
+  await assert.rejects(wait([waiting]), /after 60 s it says waiting: dpkg is at work/);
+  await assert.rejects(wait([[unit('activating'), null]]), /after 60 s systemd says activating/);
+});
+
+test('Ctrl-C ends the waiting', async () => {
+  const stop = new AbortController();
+  stop.abort();
+  await assert.rejects(wait([[unit('activating'), null]], stop.signal), { kind: 'interrupted' });
+});

@@ -11,6 +11,7 @@
 #include "guest/log.h"
 #include "guest/session_internal.h"
 #include "wire/clock.h"
+#include "wire/greeting.h"
 #include "wire/shared.h"
 #include "wire/stream.h"
 
@@ -30,15 +31,11 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   struct vgpu_hello hello = {
       .major = VGPU_WIRE_MAJOR,
       .minor = VGPU_WIRE_MINOR,
-      .features = rings ? VGPU_FEATURE_RING | VGPU_FEATURE_AREA : 0,
+      .features = rings ? VGPU_FEATURE_RING | VGPU_FEATURE_AREA | VGPU_FEATURE_MAP : 0,
       .frame_max = VGPU_FRAME_MAX,
       .library = (uint32_t)library,
-      .pid = (uint32_t)getpid(),
   };
-  memcpy(hello.magic, VGPU_WIRE_MAGIC, sizeof hello.magic);
-  const char *program = program_invocation_short_name;
-  size_t length = strlen(program);
-  memcpy(hello.program, program, length < sizeof hello.program - 1 ? length : sizeof hello.program - 1);
+  vgpu_hello_introduce(&hello);
 
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO, .sequence = 0};
   bool greeted = vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0,
@@ -49,6 +46,18 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   enum vgpu_stream_result result =
       vgpu_stream_read_passed(session->descriptor, &reply, sizeof reply, rings ? memory : NULL, deadline);
   if (result == VGPU_STREAM_OK && !vgpu_frame_sound(&reply)) result = VGPU_STREAM_UNSOUND;
+  if (result == VGPU_STREAM_OK && reply.status == VGPU_STATUS_VERSION &&
+      reply.body >= sizeof session->welcome &&
+      vgpu_stream_read(session->descriptor, &session->welcome, sizeof session->welcome, deadline) ==
+          VGPU_STREAM_OK) {
+    const struct vgpu_welcome *host = &session->welcome;
+    vgpu_log(
+        "no host: it refused the session: it speaks wire version %u.%u, we speak %u.%u: the %s is older, "
+        "upgrade it (status %d)",
+        host->major, host->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
+        host->major < VGPU_WIRE_MAJOR ? "host" : "guest", (int)reply.status);
+    return false;
+  }
   if (result == VGPU_STREAM_OK && reply.status != 0) {
     vgpu_log("no host: it refused the session: %s (status %d)", vgpu_refusal_text(reply.status),
              (int)reply.status);
@@ -134,6 +143,8 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   pthread_mutex_init(&session->state, NULL);
   pthread_mutex_init(&session->pieces, NULL);
   vgpu_bell_init(&session->bell, session->descriptor);
+  vgpu_outbox_init(&session->outbox, session->descriptor, &session->sending);
+  vgpu_ahead_init(&session->ahead, session->descriptor);
   session->next_sequence = 1;
   vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
            session->welcome.host, text, session->welcome.device_count,
@@ -144,6 +155,8 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
 
 void vgpu_session_close(struct vgpu_session *session) {
   if (session == NULL) return;
+  vgpu_outbox_destroy(&session->outbox, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
+  vgpu_ahead_destroy(&session->ahead);
   close(session->descriptor);
   vgpu_rings_unmap(&session->rings);
   vgpu_bell_destroy(&session->bell);

@@ -92,6 +92,9 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
 /* How long a piece should be: what is copied twice goes quickest through the processors' caches. */
 uint32_t vgpu_session_piece(const struct vgpu_session *session);
 
+/* True if areas can be device memory, too, at the guest's own address. */
+bool vgpu_session_maps(const struct vgpu_session *session);
+
 /*
  * Memory that the host sees too, zeroed, and its number for spans; false: this session cannot have any
  * more. Given back by vgpu_session_area_drop, once nothing names it any more; it waits for the host.

@@ -14,6 +14,11 @@ static void forget(struct vgpu_session *session, uint32_t area) {
   (void)vgpu_session_call(session, VGPU_OP_AREA_DROP, &send, NULL, &status);
 }
 
+bool vgpu_session_maps(const struct vgpu_session *session) {
+  const uint32_t both = VGPU_FEATURE_AREA | VGPU_FEATURE_MAP;
+  return (session->welcome.features & both) == both && session->rings.base != NULL;
+}
+
 bool vgpu_session_area_make(struct vgpu_session *session, size_t bytes, uint32_t *area, void **memory) {
   if ((session->welcome.features & VGPU_FEATURE_AREA) == 0 || session->rings.base == NULL) return false;
   struct vgpu_area_request request = {.bytes = bytes};

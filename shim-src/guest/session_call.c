@@ -14,16 +14,43 @@
 static const struct vgpu_send nothing_to_send;
 
 /*
- * Calls are answered in order, and a device that computes on the host's processor answers none before the
- * kernels ahead of it are done. A host that has ended is seen at once all the same: it closes the connection.
+ * What takes as long as it takes, however short its frame: kernels, fills and copies within the device (a
+ * hundred fills of a GiB are a hundred frames), waits for a value in memory, and code that the driver
+ * compiles.
  */
-static int64_t deadline_of(struct vgpu_session *session) {
-  bool works = atomic_load(&session->launched) > atomic_load(&session->answered);
-  return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
+static bool begins_work(uint32_t opcode) {
+  switch (opcode) {
+    case VGPU_OP_cuLaunchKernelEx:
+    case VGPU_OP_cuGraphLaunch:
+    case VGPU_OP_cuMemsetD8_v2:
+    case VGPU_OP_cuMemsetD16_v2:
+    case VGPU_OP_cuMemsetD32_v2:
+    case VGPU_OP_cuMemsetD8Async:
+    case VGPU_OP_cuMemsetD16Async:
+    case VGPU_OP_cuMemsetD32Async:
+    case VGPU_OP_cuMemsetD2D8Async:
+    case VGPU_OP_cuMemcpyDtoD_v2:
+    case VGPU_OP_cuMemcpyDtoDAsync_v2:
+    case VGPU_OP_copy_box:
+    case VGPU_OP_memory_op:
+    case VGPU_OP_cuModuleLoadDataEx:
+    case VGPU_OP_cuModuleGetFunction:
+    case VGPU_OP_cuLibraryLoadData:
+    case VGPU_OP_cuLibraryGetModule:
+    case VGPU_OP_cuLibraryGetKernel:
+      return true;
+    default:
+      return false;
+  }
 }
 
-static bool begins_work(uint32_t opcode) {
-  return opcode == VGPU_OP_cuLaunchKernelEx || opcode == VGPU_OP_cuGraphLaunch;
+/*
+ * Calls are answered in order, and a device that computes on the host's processor answers none before the
+ * work ahead of it is done. A host that has ended is seen at once all the same: it closes the connection.
+ */
+static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode) {
+  bool works = begins_work(opcode) || atomic_load(&session->launched) > atomic_load(&session->answered);
+  return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
 /* With `state` held. Who is not asleep looks by itself before it sleeps, and has no condition yet. */
@@ -65,7 +92,7 @@ static const char *reason_of(enum vgpu_stream_result result) {
 /* Copies out of the ring, or reads from the socket, what follows a reply's header. */
 static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *at, void *bytes, size_t size,
                                           int64_t deadline) {
-  if (session->rings.base == NULL) return vgpu_stream_read(session->descriptor, bytes, size, deadline);
+  if (session->rings.base == NULL) return vgpu_ahead_read(&session->ahead, bytes, size, deadline);
   memcpy(bytes, vgpu_ring_at(&session->rings.replies) + *at, size);
   *at += size;
   return VGPU_STREAM_OK;
@@ -113,12 +140,12 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
     return VGPU_STREAM_OK;
   }
   size_t rest = frame->status == 0 ? vgpu_stream_padding(frame) : frame->length - sizeof *frame;
-  return vgpu_stream_skip(session->descriptor, rest, deadline);
+  return vgpu_ahead_skip(&session->ahead, rest, deadline);
 }
 
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
-  if (session->rings.base == NULL) return vgpu_stream_read_header(session->descriptor, frame, deadline);
+  if (session->rings.base == NULL) return vgpu_ahead_read_header(&session->ahead, frame, deadline);
   return vgpu_ring_read_header(&session->rings.replies, frame, &session->bell, deadline);
 }
 
@@ -230,8 +257,10 @@ static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct 
     return vgpu_ring_write_frame(&session->rings.requests, frame, send->body, send->body_size, bulk,
                                  bulk_size, &session->bell, deadline);
   }
-  return vgpu_stream_write_frame(session->descriptor, frame, send->body, send->body_size, bulk, bulk_size,
-                                 deadline);
+  if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
+    return vgpu_outbox_post(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
+  }
+  return vgpu_outbox_write(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
 }
 
 /* False when the session is lost. Entered into the list before it is sent, so that its reply finds it. */
@@ -275,7 +304,7 @@ enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcod
                                     const struct vgpu_send *send) {
   if (send == NULL) send = &nothing_to_send;
   if (!fits(session, send)) return VGPU_TOO_LARGE;
-  return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, deadline_of(session));
+  return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, deadline_of(session, opcode));
 }
 
 enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
@@ -287,7 +316,7 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
                                 .receive = receive,
                                 .area = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->area,
                                 .outcome = VGPU_LOST,
-                                .deadline = deadline_of(session)};
+                                .deadline = deadline_of(session, opcode)};
   return send_frame(session, opcode, 0, send, self, self->deadline);
 }
 

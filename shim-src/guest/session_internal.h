@@ -4,7 +4,9 @@
 
 #include <pthread.h>
 
+#include "guest/outbox.h"
 #include "guest/session.h"
+#include "wire/ahead.h"
 #include "wire/ring.h"
 
 /* A thread that waits for a reply; lives on that thread's stack, in the session's list. */
@@ -31,6 +33,8 @@ struct vgpu_session {
   int descriptor;
   struct vgpu_rings
       rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
+  struct vgpu_outbox outbox; /* without rings: one-way frames not written yet, under `sending` */
+  struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
   struct vgpu_bell bell;
   struct vgpu_welcome welcome;
   pthread_mutex_t pieces; /* see session_pieces.c */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count) {
   struct vgpu_accounts *accounts =
@@ -14,6 +15,8 @@ struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device
   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
   pthread_mutex_init(&accounts->lock, &attributes);
   pthread_mutexattr_destroy(&attributes);
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  vgpu_share_make(&accounts->share, processors > 0 ? (uint32_t)processors : 1);
   accounts->device_count = device_count;
   for (uint32_t i = 0; i < device_count; i++) accounts->total[i] = totals[i];
   return accounts;
@@ -42,7 +45,13 @@ void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot) {
 }
 
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts) {
-  return __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
+  uint32_t slots = __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
+  return slots < VGPU_SESSIONS_MAX ? slots : VGPU_SESSIONS_MAX;
+}
+
+uint32_t vgpu_accounts_devices(const struct vgpu_accounts *accounts) {
+  uint32_t devices = __atomic_load_n(&accounts->device_count, __ATOMIC_RELAXED);
+  return devices < VGPU_DEVICES_MAX ? devices : VGPU_DEVICES_MAX;
 }
 
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device) {
@@ -55,24 +64,46 @@ uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t devic
 /* Bytes that all sessions of an account's peer hold, of all devices. */
 static uint64_t peer_used(const struct vgpu_accounts *accounts, const struct vgpu_account *account) {
   uint64_t used = 0;
-  uint32_t slots = vgpu_accounts_slots(accounts);
+  uint32_t slots = vgpu_accounts_slots(accounts), devices = vgpu_accounts_devices(accounts);
   for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_account *other = &accounts->slots[i];
     if (other->peer.kind != account->peer.kind || other->peer.id != account->peer.id) continue;
-    for (uint32_t device = 0; device < accounts->device_count; device++) used += load(&other->used[device]);
+    for (uint32_t device = 0; device < devices; device++) used += load(&other->used[device]);
   }
   return used;
+}
+
+static uint64_t session_used(const struct vgpu_accounts *accounts, const struct vgpu_account *account) {
+  uint64_t used = 0;
+  uint32_t devices = vgpu_accounts_devices(accounts);
+  for (uint32_t i = 0; i < devices; i++) used += load(&account->used[i]);
+  return used;
+}
+
+static void narrow(struct vgpu_room *room, uint64_t limit, uint64_t used) {
+  if (limit == 0) return;
+  uint64_t left = used < limit ? limit - used : 0;
+  if (limit < room->total) room->total = limit;
+  if (left < room->free) room->free = left;
+}
+
+struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device,
+                                    uint64_t session_limit) {
+  const struct vgpu_account *account = &accounts->slots[slot];
+  uint64_t total = accounts->total[device];
+  struct vgpu_room room = {.total = total, .free = total - vgpu_accounts_used(accounts, device)};
+  narrow(&room, session_limit, session_used(accounts, account));
+  if (account->peer_memory != 0) narrow(&room, account->peer_memory, peer_used(accounts, account));
+  return room;
 }
 
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit) {
   if (!lock_accounts(accounts)) return false;
   struct vgpu_account *account = &accounts->slots[slot];
-  uint64_t session_used = 0;
-  for (uint32_t i = 0; i < accounts->device_count; i++) session_used += load(&account->used[i]);
+  uint64_t session = session_used(accounts, account);
   bool room = bytes <= accounts->total[device] - vgpu_accounts_used(accounts, device);
-  if (session_limit != 0 && (session_used > session_limit || bytes > session_limit - session_used))
-    room = false;
+  if (session_limit != 0 && (session > session_limit || bytes > session_limit - session)) room = false;
   if (room && account->peer_memory != 0) {
     uint64_t used = peer_used(accounts, account);
     room = used <= account->peer_memory && bytes <= account->peer_memory - used;

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "host/share.h"
 #include "wire/frame.h"
 
 #define VGPU_SESSIONS_MAX 256u
@@ -19,6 +20,7 @@ struct vgpu_peer {
   uint32_t id;   /* unix: user id; vsock: CID; tcp: 0 */
 };
 
+/* Written by workers: the daemon believes none of it where it acts (sessions.h has its own list). */
 struct vgpu_account {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
@@ -28,6 +30,10 @@ struct vgpu_account {
   uint64_t peer_memory; /* that all sessions of the peer may hold; 0: no limit */
   uint64_t used[VGPU_DEVICES_MAX];
   uint32_t contexts[VGPU_DEVICES_MAX];
+  uint64_t launches;    /* kernels that ran */
+  uint64_t calls;       /* frames that were carried out */
+  uint64_t refused;     /* of those, how many ended with an error */
+  int32_t last_refusal; /* that error; 0: none */
 };
 
 struct vgpu_accounts {
@@ -36,7 +42,9 @@ struct vgpu_accounts {
   uint32_t slots_begun; /* those behind were never given out: nobody need look at 256 to add up one or two */
   uint64_t total[VGPU_DEVICES_MAX];
   struct vgpu_account slots[VGPU_SESSIONS_MAX];
+  struct vgpu_share share; /* of the software device's processors; a seat for each slot */
 };
+_Static_assert(VGPU_SEATS_MAX == VGPU_SESSIONS_MAX, "a seat for each slot");
 
 /* NULL with errno. */
 struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count);
@@ -44,11 +52,25 @@ struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device
 /* By the daemon, before a slot is given out. */
 void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot);
 
-/* How many slots can be in use: 0 to this. */
+/* Slots 0 up to this one can be in use. Never more than there are: a worker can write anything there. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
+
+/* Devices of the table. Never more than it has room for, likewise. */
+uint32_t vgpu_accounts_devices(const struct vgpu_accounts *accounts);
 
 /* Bytes in use on a device, of all sessions. */
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);
+
+/*
+ * What a session may be told of a device, all within its limits: how large it is for it, and how much of that
+ * is free now. `session_limit`: 0 is none.
+ */
+struct vgpu_room {
+  uint64_t total;
+  uint64_t free;
+};
+struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device,
+                                    uint64_t session_limit);
 
 /* Takes bytes of a device for a slot; false when the device, the session's limit (0: none) or its
  * peer's has no room. */

@@ -1,6 +1,5 @@
 #include "host/admission.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,78 +10,70 @@
 #include "wire/stream.h"
 
 #define LEAVING_MS 2000
-#define TELLING_RATE 20
 #define GREETING_MOST 4096
 
-void vgpu_tell_refusal(struct vgpu_admission *admission, uint64_t session, const char *format, ...) {
-  if (vgpu_bucket_take(&admission->telling, TELLING_RATE, vgpu_now_ns()) != 0) {
-    admission->untold++;
-    return;
-  }
-  if (admission->untold > 0) {
-    vgpu_host_log("refused", 0, "%llu more were refused", (unsigned long long)admission->untold);
-    admission->untold = 0;
-  }
-  char what[400];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(what, sizeof what, format, arguments);
-  va_end(arguments);
-  vgpu_host_log("refused", session, "refused %s", what);
+static bool connects_too_fast(struct vgpu_admission *admission, const struct vgpu_peer *peer,
+                              uint32_t connects) {
+  if (connects == 0) return false;
+  bool usual = connects == VGPU_LIMIT_USUAL;
+  uint32_t rate = usual ? VGPU_CONNECTS_DEFAULT : connects;
+  uint32_t burst = usual ? VGPU_CONNECTS_BURST : connects;
+  struct vgpu_bucket *bucket = &vgpu_peers_find(&admission->peers, peer)->connects;
+  return vgpu_bucket_take_burst(bucket, rate, burst, vgpu_now_ns()) != 0;
 }
 
-static bool same(const struct vgpu_peer *one, const struct vgpu_peer *other) {
-  return one->kind == other->kind && one->id == other->id;
+int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
+                   uint64_t session, struct vgpu_peer_limits *limits) {
+  *limits = VGPU_USUAL_LIMITS;
+  const char *name = admission->policy_name;
+  if (admission->policy != NULL) {
+    const struct vgpu_rule *rule = vgpu_policy_match(admission->policy, identity);
+    if (rule == NULL) {
+      vgpu_host_log_limited("refused", session, "refused %s: no line of %s allows it", who, name);
+      return VGPU_STATUS_NOT_ALLOWED;
+    }
+    if (!rule->allow) {
+      vgpu_host_log_limited("refused", session, "refused %s: line %u of %s denies it", who, rule->line, name);
+      return VGPU_STATUS_NOT_ALLOWED;
+    }
+    *limits = rule->limits;
+    limits->line = rule->line;
+  }
+  if (!connects_too_fast(admission, &identity->peer, limits->connects)) return VGPU_STATUS_OK;
+  if (limits->connects == VGPU_LIMIT_USUAL) {
+    vgpu_host_log_limited("refused", session,
+                          "refused %s: more than %u connections at once and %u a second (connects= of %s "
+                          "changes that)",
+                          who, VGPU_CONNECTS_BURST, VGPU_CONNECTS_DEFAULT, name);
+  } else {
+    vgpu_host_log_limited("refused", session, "refused %s: more than the %u connections a second of line %u",
+                          who, limits->connects, limits->line);
+  }
+  return VGPU_STATUS_BUSY;
 }
 
-/* The peer's own bucket; a peer that is new takes the place of who has been quiet longest. */
-static struct vgpu_bucket *connects_of(struct vgpu_admission *admission, const struct vgpu_peer *peer) {
-  uint32_t oldest = 0;
-  for (uint32_t i = 0; i < VGPU_PEERS_MAX; i++) {
-    if (same(&admission->peers[i].peer, peer)) return &admission->peers[i].connects;
-    if (admission->peers[i].connects.last < admission->peers[oldest].connects.last) oldest = i;
-  }
-  admission->peers[oldest].peer = *peer;
-  admission->peers[oldest].connects = (struct vgpu_bucket){0};
-  return &admission->peers[oldest].connects;
-}
-
-static uint32_t sessions_of(const struct vgpu_accounts *accounts, const struct vgpu_peer *peer) {
-  uint32_t count = 0, slots = vgpu_accounts_slots(accounts);
-  for (uint32_t i = 0; i < slots; i++) {
-    if (accounts->slots[i].pid != 0 && same(&accounts->slots[i].peer, peer)) count++;
-  }
-  return count;
-}
-
-int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_accounts *accounts,
-                   const struct vgpu_identity *identity, const char *who, uint64_t session,
-                   struct vgpu_peer_limits *limits) {
-  *limits = (struct vgpu_peer_limits){0};
-  if (admission->policy == NULL) return VGPU_STATUS_OK;
-  const struct vgpu_rule *rule = vgpu_policy_match(admission->policy, identity);
-  if (rule == NULL) {
-    vgpu_tell_refusal(admission, session, "%s: no line of %s allows it", who, admission->policy_name);
-    return VGPU_STATUS_NOT_ALLOWED;
-  }
-  if (!rule->allow) {
-    vgpu_tell_refusal(admission, session, "%s: line %u of %s denies it", who, rule->line,
-                      admission->policy_name);
-    return VGPU_STATUS_NOT_ALLOWED;
-  }
-  *limits = rule->limits;
-  if (limits->connects != 0 &&
-      vgpu_bucket_take(connects_of(admission, &identity->peer), limits->connects, vgpu_now_ns()) != 0) {
-    vgpu_tell_refusal(admission, session, "%s: more than the %u connections a second of line %u", who,
-                      limits->connects, rule->line);
+int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_sessions *sessions,
+                           const struct vgpu_peer *peer, const char *who, uint64_t session,
+                           const struct vgpu_peer_limits *limits) {
+  bool usual = limits->sessions == VGPU_LIMIT_USUAL;
+  /* One peer alone never has them all. */
+  uint32_t most = usual ? (sessions->limit + 1) / 2 : limits->sessions;
+  if (most != 0 && vgpu_sessions_of_peer(sessions, peer) >= most) {
+    if (usual) {
+      vgpu_host_log_limited(
+          "refused", session,
+          "refused %s: it has %u sessions, half of --sessions (sessions= of %s changes that)", who, most,
+          admission->policy_name);
+    } else {
+      vgpu_host_log_limited("refused", session, "refused %s: it has the %u sessions that line %u allows it",
+                            who, most, limits->line);
+    }
     return VGPU_STATUS_BUSY;
   }
-  if (limits->sessions != 0 && sessions_of(accounts, &identity->peer) >= limits->sessions) {
-    vgpu_tell_refusal(admission, session, "%s: it has the %u sessions that line %u allows it", who,
-                      limits->sessions, rule->line);
-    return VGPU_STATUS_BUSY;
-  }
-  return VGPU_STATUS_OK;
+  if (vgpu_sessions_free_slot(sessions) >= 0) return VGPU_STATUS_OK;
+  vgpu_host_log_limited("refused", session, "refused %s: there are already %u sessions", who,
+                        sessions->limit);
+  return VGPU_STATUS_BUSY;
 }
 
 static void let_go(struct vgpu_admission *admission, uint32_t index) {
@@ -92,16 +83,26 @@ static void let_go(struct vgpu_admission *admission, uint32_t index) {
           (admission->leaving_count - index) * sizeof admission->leaving[0]);
 }
 
-void vgpu_refuse(struct vgpu_admission *admission, int descriptor, int32_t status) {
-  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = status};
-  /* A new connection has room for this; one that has not is no loss. */
-  vgpu_stream_write_frame(descriptor, &reply, NULL, 0, NULL, 0, vgpu_now_ms());
+void vgpu_let_leave(struct vgpu_admission *admission, int descriptor) {
   shutdown(descriptor, SHUT_WR);
   if (admission->leaving_count == VGPU_LEAVING_MAX) let_go(admission, 0);
   uint32_t place = admission->leaving_count++;
   admission->leaving[place].descriptor = descriptor;
   admission->leaving[place].until = vgpu_now_ms() + LEAVING_MS;
   admission->leaving[place].sent = 0;
+}
+
+void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,
+                 int32_t status, const struct vgpu_welcome *welcome) {
+  struct vgpu_peer_record *record = vgpu_peers_find(&admission->peers, peer);
+  record->turned_away++;
+  record->last_turned_away = status;
+  record->turned_away_at = vgpu_now_ms();
+  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = status};
+  /* A new connection has room for this; one that has not is no loss. */
+  vgpu_stream_write_frame(descriptor, &reply, welcome, welcome == NULL ? 0 : sizeof *welcome, NULL, 0,
+                          vgpu_now_ms());
+  vgpu_let_leave(admission, descriptor);
 }
 
 uint32_t vgpu_leaving_poll(const struct vgpu_admission *admission, struct pollfd *pollers) {

@@ -28,9 +28,22 @@ static const struct vgpu_area *find(const struct vgpu_areas *areas, uint32_t are
   return &areas->array[area - 1];
 }
 
+unsigned char *vgpu_areas_map(struct vgpu_areas *areas, uint32_t area, uint64_t bytes) {
+  const struct vgpu_area *found = find(areas, area);
+  if (found == NULL || found->mapped || found->bytes != bytes) return NULL;
+  areas->array[area - 1].mapped = true;
+  return found->memory;
+}
+
+void vgpu_areas_unmap(struct vgpu_areas *areas, const unsigned char *memory) {
+  for (uint32_t area = 0; area < VGPU_AREAS_MAX; area++) {
+    if (areas->array[area].memory == memory) areas->array[area].mapped = false;
+  }
+}
+
 int32_t vgpu_areas_drop(struct vgpu_areas *areas, uint32_t area) {
   const struct vgpu_area *found = find(areas, area);
-  if (found == NULL) return VGPU_STATUS_INVALID;
+  if (found == NULL || found->mapped) return VGPU_STATUS_INVALID;
   munmap(found->memory, found->bytes);
   areas->bytes -= found->bytes;
   areas->array[area - 1] = (struct vgpu_area){.memory = NULL};

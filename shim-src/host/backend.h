@@ -24,7 +24,8 @@ struct vgpu_inventory {
 
 struct vgpu_backend {
   enum vgpu_backend_number number;
-  const char *name; /* as --device has it */
+  const char *name;    /* as --device has it */
+  bool memory_is_ours; /* device memory is this process's: what a guest shares can be device memory, too */
 
   /* In the daemon, before it forks workers. 0, or an exit status after saying why. */
   int (*take_inventory)(const struct vgpu_options *options, struct vgpu_inventory *inventory);

@@ -67,64 +67,24 @@ static const int refused[] = {CALL(open),  CALL(openat),    CALL(access),   CALL
  * With the host's own driver behind: nobody here has seen what it needs, so only what no driver of a GPU has
  * any business with, and as an error, for it may try and do without.
  */
-static const int never[] = {CALL(execve),
-                            CALL(execveat),
-                            CALL(ptrace),
-                            CALL(process_vm_readv),
-                            CALL(process_vm_writev),
-                            CALL(kcmp),
-                            CALL(pidfd_getfd),
-                            CALL(init_module),
-                            CALL(finit_module),
-                            CALL(delete_module),
-                            CALL(kexec_load),
-                            CALL(kexec_file_load),
-                            CALL(reboot),
-                            CALL(mount),
-                            CALL(umount2),
-                            CALL(pivot_root),
-                            CALL(chroot),
-                            CALL(move_mount),
-                            CALL(open_tree),
-                            CALL(fsopen),
-                            CALL(fsmount),
-                            CALL(fsconfig),
-                            CALL(fspick),
-                            CALL(mount_setattr),
-                            CALL(swapon),
-                            CALL(swapoff),
-                            CALL(setns),
-                            CALL(unshare),
-                            CALL(bpf),
-                            CALL(perf_event_open),
-                            CALL(userfaultfd),
-                            CALL(add_key),
-                            CALL(request_key),
-                            CALL(keyctl),
-                            CALL(open_by_handle_at),
-                            CALL(acct),
-                            CALL(quotactl),
-                            CALL(syslog),
-                            CALL(settimeofday),
-                            CALL(clock_settime),
-                            CALL(clock_adjtime),
-                            CALL(adjtimex),
-                            CALL(sethostname),
-                            CALL(setdomainname),
-                            CALL(personality),
-                            CALL(fanotify_init),
-                            CALL(io_uring_setup),
-                            CALL(io_uring_enter),
-                            CALL(io_uring_register),
-                            CALL(iopl),
-                            CALL(ioperm),
-                            CALL(modify_ldt),
-                            CALL(lookup_dcookie),
-                            CALL(vhangup),
-                            CALL(nfsservctl),
-                            CALL(listen),
-                            CALL(accept),
-                            CALL(accept4)};
+static const int never[] = {
+    CALL(execve), CALL(execveat), CALL(ptrace), CALL(process_vm_readv), CALL(process_vm_writev), CALL(kcmp),
+    CALL(pidfd_getfd), CALL(init_module), CALL(finit_module), CALL(delete_module), CALL(kexec_load),
+    CALL(kexec_file_load), CALL(reboot), CALL(mount), CALL(umount2), CALL(pivot_root), CALL(chroot),
+    CALL(move_mount), CALL(open_tree), CALL(fsopen), CALL(fsmount), CALL(fsconfig), CALL(fspick),
+    CALL(mount_setattr), CALL(swapon), CALL(swapoff), CALL(setns), CALL(unshare), CALL(bpf),
+    CALL(perf_event_open), CALL(userfaultfd), CALL(add_key), CALL(request_key), CALL(keyctl),
+    CALL(open_by_handle_at), CALL(acct), CALL(quotactl), CALL(syslog), CALL(settimeofday),
+    CALL(clock_settime), CALL(clock_adjtime), CALL(adjtimex), CALL(sethostname), CALL(setdomainname),
+    CALL(personality), CALL(fanotify_init), CALL(io_uring_setup), CALL(io_uring_enter),
+    CALL(io_uring_register), CALL(iopl), CALL(ioperm), CALL(modify_ldt), CALL(lookup_dcookie), CALL(vhangup),
+    CALL(nfsservctl),
+    /*
+     * Not listen: NVIDIA's libcuda listens on the abstract socket @cuda-uvmfd-... when
+     * it initializes, and fails if it may not (snapd's rules, Venus' notes). Nobody is
+     * ever accepted there.
+     */
+    CALL(accept), CALL(accept4)};
 
 /* libseccomp's own macros leave a field out, which clang complains about. */
 #define EQUAL(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_EQ, .datum_a = (value)})
@@ -240,10 +200,9 @@ bool vgpu_confine(enum vgpu_backend_number backend, bool filter, int32_t *denied
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
   /* What a guest had in its memory is in that of its worker: not for a file. */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-  if (backend == VGPU_BACKEND_SOFTWARE) {
-    drop_capabilities();
-    prctl(PR_SET_DUMPABLE, 0); /* nobody's debugger but root's */
-  }
+  /* The driver's devices are files with modes: none of the driver's own calls needs a capability. */
+  drop_capabilities();
+  if (backend == VGPU_BACKEND_SOFTWARE) prctl(PR_SET_DUMPABLE, 0); /* nobody's debugger but root's */
   if (!filter) return true;
   told = denied;
   struct sigaction action = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO | SA_RESETHAND | SA_NODEFER};

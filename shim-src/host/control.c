@@ -1,8 +1,13 @@
 /* The control calls: what the devices are and how they are used. */
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "host/worker.h"
+
+static struct vgpu_room room_of(const struct vgpu_worker *worker, uint32_t device) {
+  return vgpu_accounts_room(worker->accounts, worker->slot, device, worker->limits->session_memory);
+}
 
 static int32_t device_facts(struct vgpu_worker *worker, const struct vgpu_facts_request *request,
                             struct vgpu_facts_reply *reply, struct vgpu_bulk *bulk) {
@@ -14,6 +19,11 @@ static int32_t device_facts(struct vgpu_worker *worker, const struct vgpu_facts_
   if (count > room) count = room;
   const uint32_t size = sizeof(struct vgpu_device_facts);
   memcpy(bulk->out, &worker->inventory->devices[request->first], (size_t)count * size);
+  for (uint32_t i = 0; i < count; i++) {
+    struct vgpu_room room = room_of(worker, request->first + i);
+    memcpy(bulk->out + (size_t)i * size + offsetof(struct vgpu_device_facts, total_memory), &room.total,
+           sizeof room.total);
+  }
   *reply = (struct vgpu_facts_reply){.count = count, .element_size = size};
   bulk->out_size = count * size;
   return VGPU_STATUS_OK;
@@ -27,7 +37,7 @@ static bool holds(const struct vgpu_account *account, uint32_t device) {
 /* Sessions of the asking worker's guest that hold something of the device; fills at most `capacity`. */
 static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
                            struct vgpu_process_facts *processes, uint32_t capacity) {
-  const struct vgpu_peer *peer = &worker->accounts->slots[worker->slot].peer;
+  const struct vgpu_peer *peer = &worker->peer;
   uint32_t count = 0, slots = vgpu_accounts_slots(worker->accounts);
   for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_account *account = &worker->accounts->slots[i];
@@ -48,7 +58,15 @@ static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
 static int32_t device_usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
   if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
   int32_t status = worker->backend->usage(worker, device, reply);
-  if (status == VGPU_STATUS_OK) reply->processes = same_guest(worker, device, NULL, 0);
+  if (status != VGPU_STATUS_OK) return status;
+  /* Whoever plans by these numbers plans within the session's limits. */
+  struct vgpu_room room = room_of(worker, device);
+  uint64_t unused = reply->total > reply->used ? reply->total - reply->used : 0;
+  if (room.total < reply->total) reply->total = room.total;
+  if (room.free < unused) unused = room.free;
+  if (unused > reply->total) unused = reply->total;
+  reply->used = reply->total - unused;
+  reply->processes = same_guest(worker, device, NULL, 0);
   return status;
 }
 

@@ -11,6 +11,7 @@
 #define PLACES 4096u
 
 struct place {
+  struct vgpu_peer peer; /* whose it is */
   struct vgpu_hash hash;
   uint64_t offset;
   uint64_t size; /* 0: free */
@@ -59,18 +60,23 @@ static bool sound(const struct vgpu_images *images, const struct place *place, u
          images->capacity == capacity;
 }
 
-static struct place *find(struct vgpu_images *images, const struct vgpu_hash *hash, uint64_t size) {
+static struct place *find(struct vgpu_images *images, const struct vgpu_peer *peer,
+                          const struct vgpu_hash *hash, uint64_t size) {
   for (uint32_t i = 0; i < PLACES; i++) {
     struct place *place = &images->places[i];
-    if (place->size == size && memcmp(&place->hash, hash, sizeof *hash) == 0) return place;
+    if (place->size == size && place->peer.kind == peer->kind && place->peer.id == peer->id &&
+        memcmp(&place->hash, hash, sizeof *hash) == 0) {
+      return place;
+    }
   }
   return NULL;
 }
 
-unsigned char *vgpu_images_get(struct vgpu_images *images, const struct vgpu_hash *hash, uint64_t size) {
+unsigned char *vgpu_images_get(struct vgpu_images *images, const struct vgpu_peer *peer,
+                               const struct vgpu_hash *hash, uint64_t size) {
   if (images == NULL || size == 0 || !lock(images)) return NULL;
   uint64_t capacity = images->capacity;
-  struct place *found = find(images, hash, size);
+  struct place *found = find(images, peer, hash, size);
   struct place place = found == NULL ? (struct place){0} : *found;
   unsigned char *copy = NULL;
   if (sound(images, &place, capacity)) copy = malloc(size);
@@ -96,15 +102,15 @@ static struct place *make_room(struct vgpu_images *images, uint64_t start, uint6
   return unused != NULL ? unused : oldest;
 }
 
-void vgpu_images_put(struct vgpu_images *images, const struct vgpu_hash *hash, const void *bytes,
-                     uint64_t size) {
+void vgpu_images_put(struct vgpu_images *images, const struct vgpu_peer *peer, const struct vgpu_hash *hash,
+                     const void *bytes, uint64_t size) {
   if (images == NULL || size == 0 || !lock(images)) return;
   uint64_t capacity = images->capacity;
-  if (size <= capacity && find(images, hash, size) == NULL) {
+  if (size <= capacity && find(images, peer, hash, size) == NULL) {
     uint64_t start = images->next <= capacity && size <= capacity - images->next ? images->next : 0;
     struct place *place = make_room(images, start, start + size);
     memcpy(images->bytes + start, bytes, size);
-    *place = (struct place){.hash = *hash, .offset = start, .size = size};
+    *place = (struct place){.peer = *peer, .hash = *hash, .offset = start, .size = size};
     images->next = (start + size + 63) & ~63ull;
   }
   pthread_mutex_unlock(&images->lock);

@@ -46,7 +46,7 @@ bool vgpu_link_receive(struct vgpu_link *link,
   *violation = NULL;
   enum vgpu_stream_result result =
       ring ? vgpu_ring_read_header(&link->rings.requests, frame, &link->bell, VGPU_NO_DEADLINE)
-           : vgpu_stream_read_header(link->descriptor, frame, VGPU_NO_DEADLINE);
+           : vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
   if (result == VGPU_STREAM_CLOSED) return false;
   *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame)
                : ring                   ? "a frame or an index of the ring that makes no sense"
@@ -60,8 +60,8 @@ bool vgpu_link_receive(struct vgpu_link *link,
     take_from_ring(link, request);
     return true;
   }
-  return vgpu_stream_read(link->descriptor, link->in, frame->length - sizeof *frame,
-                          vgpu_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
+  return vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
+                         vgpu_about_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
 }
 
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) {

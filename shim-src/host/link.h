@@ -3,12 +3,14 @@
 #define VGPU_HOST_LINK_H
 
 #include "host/dispatch.h"
+#include "wire/ahead.h"
 #include "wire/ring.h"
 
 struct vgpu_link {
   int descriptor;
   struct vgpu_rings rings; /* none: the socket carries the frames */
   struct vgpu_bell bell;
+  struct vgpu_ahead ahead; /* of the socket, where it carries the frames */
   uint64_t next_sequence;
   unsigned char *in; /* VGPU_FRAME_MAX bytes */
 };

@@ -1,11 +1,26 @@
 #include "host/log.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "host/bucket.h"
+
+#define LINES_A_SECOND 20u
+#define LINES_AT_ONCE 500u /* of a session; findings and what a kernel prints come in bursts */
+
 /* Set once at start, before the first fork. */
 static bool as_json;
+
+/* What one who connects can cause. A worker's threads log at the same time. */
+static struct {
+  pthread_mutex_t lock;
+  struct vgpu_bucket bucket;
+  uint64_t left_out;
+  bool all; /* in a worker */
+  uint64_t session;
+} limited = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void vgpu_host_log_json(bool json) {
   as_json = json;
@@ -42,7 +57,57 @@ static void say(const char *event, uint64_t session, const char *members, const 
   (void)written;
 }
 
+__attribute__((format(printf, 4, 5))) static void say_now(const char *event, uint64_t session,
+                                                          const char *members, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say(event, session, members, format, arguments);
+  va_end(arguments);
+}
+
+/* Tells how many were left out before the next line that is not. */
+static void tell_left_out(void) {
+  if (limited.left_out == 0) return;
+  char members[40];
+  snprintf(members, sizeof members, "\"count\":%llu", (unsigned long long)limited.left_out);
+  say_now("left-out", limited.session, members, "%llu lines were left out: too many a second",
+          (unsigned long long)limited.left_out);
+  limited.left_out = 0;
+}
+
+static bool may_say(void) {
+  pthread_mutex_lock(&limited.lock);
+  uint32_t burst = limited.all ? LINES_AT_ONCE : LINES_A_SECOND;
+  bool may = vgpu_bucket_take_burst(&limited.bucket, LINES_A_SECOND, burst, vgpu_now_ns()) == 0;
+  if (may) tell_left_out();
+  else limited.left_out++;
+  pthread_mutex_unlock(&limited.lock);
+  return may;
+}
+
+void vgpu_host_log_limit_all(uint64_t session) {
+  limited.all = true;
+  limited.session = session;
+  limited.left_out = 0;
+  limited.bucket = (struct vgpu_bucket){0};
+}
+
+void vgpu_host_log_flush(void) {
+  pthread_mutex_lock(&limited.lock);
+  tell_left_out();
+  pthread_mutex_unlock(&limited.lock);
+}
+
 void vgpu_host_log(const char *event, uint64_t session, const char *format, ...) {
+  if (limited.all && !may_say()) return;
+  va_list arguments;
+  va_start(arguments, format);
+  say(event, session, "", format, arguments);
+  va_end(arguments);
+}
+
+void vgpu_host_log_limited(const char *event, uint64_t session, const char *format, ...) {
+  if (!may_say()) return;
   va_list arguments;
   va_start(arguments, format);
   say(event, session, "", format, arguments);
@@ -51,6 +116,7 @@ void vgpu_host_log(const char *event, uint64_t session, const char *format, ...)
 
 void vgpu_host_log_members(const char *event, uint64_t session, const char *members, const char *format,
                            ...) {
+  if (limited.all && !may_say()) return;
   va_list arguments;
   va_start(arguments, format);
   say(event, session, members, format, arguments);

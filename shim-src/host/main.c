@@ -4,24 +4,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "host/backend.h"
 #include "host/confine.h"
 #include "host/log.h"
+#include "host/manage.h"
 #include "host/options.h"
 #include "host/supervisor.h"
 
-/* Static, for it is large; read once, before the first session. */
-static struct vgpu_policy policy;
+/* Static, for they are large: the rules that hold, and those of a file that is read again. */
+static struct vgpu_policy policies[2];
 
-/* 0, or the exit status after saying why. *used: NULL where there is no file, so that everybody may. */
-static int read_policy(const struct vgpu_options *options, const struct vgpu_policy **used) {
+/* 0, or 2 when `error` says why. *used: NULL where there is no file, so that everybody may. */
+static int read_policy(const struct vgpu_options *options, struct vgpu_policy *policy,
+                       const struct vgpu_policy **used, char *error, size_t error_size) {
   const char *path = options->config == NULL ? VGPU_POLICY_FILE : options->config;
-  char error[512];
   *used = NULL;
-  switch (vgpu_policy_read(&policy, path, error, sizeof error)) {
+  switch (vgpu_policy_read(policy, path, error, error_size)) {
     case VGPU_POLICY_GOOD:
-      *used = &policy;
+      *used = policy;
       return 0;
     case VGPU_POLICY_ABSENT:
       if (options->config == NULL) return 0;
@@ -29,14 +31,28 @@ static int read_policy(const struct vgpu_options *options, const struct vgpu_pol
     case VGPU_POLICY_BAD:
       break;
   }
-  vgpu_host_log("error", 0, "%s; see vgpu-hostd.conf(5)", error);
   return 2;
+}
+
+static int read_policy_first(const struct vgpu_options *options, const struct vgpu_policy **used) {
+  char error[512];
+  int status = read_policy(options, &policies[0], used, error, sizeof error);
+  if (status != 0) vgpu_host_log("error", 0, "%s; see vgpu-hostd.conf(5)", error);
+  return status;
+}
+
+static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size) {
+  struct vgpu_policy *other = &policies[supervisor->admission.policy == &policies[0] ? 1 : 0];
+  const struct vgpu_policy *used;
+  if (read_policy(supervisor->inventory->options, other, &used, why, why_size) != 0) return false;
+  supervisor->admission.policy = used;
+  return true;
 }
 
 static int check_config(const struct vgpu_options *options) {
   const struct vgpu_policy *used;
   const char *path = options->config == NULL ? VGPU_POLICY_FILE : options->config;
-  int status = read_policy(options, &used);
+  int status = read_policy_first(options, &used);
   if (status != 0) return status;
   if (used == NULL) printf("no %s: everybody who can connect may\n", path);
   else if (used->count == 0) printf("%s: good, but no line allows anybody\n", path);
@@ -65,10 +81,14 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
 
 static int serve(const struct vgpu_options *options, const struct vgpu_backend *backend,
                  const struct vgpu_inventory *inventory, const struct vgpu_policy *used) {
-  struct vgpu_supervisor supervisor = {
+  static struct vgpu_supervisor supervisor; /* large */
+  supervisor = (struct vgpu_supervisor){
       .backend = backend,
       .inventory = inventory,
       .filter = !options->no_seccomp,
+      .sessions = {.limit = options->sessions},
+      .control = -1,
+      .read_policy = read_policy_again,
       .limits = {.session_memory = options->session_memory,
                  .session_handles = options->session_handles,
                  .sessions = options->sessions,
@@ -98,11 +118,20 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
     vgpu_listeners_close(&supervisor.listeners, true);
     return 1;
   }
+  if (options->control != NULL) {
+    supervisor.control = vgpu_manage_open(options->control);
+    if (supervisor.control < 0) {
+      vgpu_listeners_close(&supervisor.listeners, true);
+      return 1;
+    }
+  }
   for (uint32_t i = 0; i < inventory->count; i++) {
     vgpu_host_log("device", 0, "device %u: %s, %llu MiB", i, inventory->devices[i].name,
                   (unsigned long long)(totals[i] >> 20));
   }
-  return vgpu_supervise(&supervisor);
+  int status = vgpu_supervise(&supervisor);
+  if (supervisor.control >= 0) unlink(options->control);
+  return status;
 }
 
 int main(int count, char **words) {
@@ -115,10 +144,14 @@ int main(int count, char **words) {
     case VGPU_OPTIONS_RUN:
       break;
   }
+  if (options.order[0] != '\0') {
+    return vgpu_manage_ask(options.control == NULL ? VGPU_CONTROL_PATH : options.control, options.order,
+                           options.watch);
+  }
   vgpu_host_log_json(options.json);
   if (options.check_config) return check_config(&options);
   const struct vgpu_policy *used;
-  int status = read_policy(&options, &used);
+  int status = read_policy_first(&options, &used);
   if (status != 0) return status;
   const struct vgpu_backend *backend =
       options.device == VGPU_DEVICE_CUDA ? &vgpu_cuda_backend : &vgpu_software_backend;

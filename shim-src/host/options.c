@@ -12,15 +12,18 @@
 
 static const char usage[] =
     "usage: vgpu-hostd --device software|cuda [--listen ADDRESS]... [options]\n"
+    "       vgpu-hostd status|sessions|metrics [--json] [--watch] [--control PATH]\n"
+    "       vgpu-hostd end SESSION | reload | drain [--control PATH]\n"
     "\n"
-    "Serves CUDA to guests.\n"
+    "Serves CUDA to guests; or asks the daemon that does, or tells it what to do.\n"
     "\n"
     "  --device software        a simulated GPU; needs no hardware\n"
     "  --device cuda            the host's GPU\n"
     "  --listen unix:PATH       default: unix:/run/vgpu/hostd.sock\n"
     "  --listen vsock:PORT      from any virtual machine of this host\n"
     "  --listen tcp:ADDR:PORT   loopback addresses only\n"
-    "  --profile NAME|FILE      what the simulated GPU is; default: h100-80gb\n"
+    "  --profile NAME|FILE      what the simulated GPU is; repeatable, one GPU after the other;\n"
+    "                           default: h100-80gb, which is compiled in\n"
     "  --cuda-library PATH      the driver behind --device cuda; default: libcuda.so.1\n"
     "  --nvml-library PATH      what tells its load; default: libnvidia-ml.so.1\n"
     "  --json                   messages as JSON objects, one a line\n"
@@ -35,6 +38,9 @@ static const char usage[] =
     "  --session-calls N        calls of one session a second; default: no limit\n"
     "  --config FILE            who may connect, and limits for each; default: /etc/vgpu/hostd.conf,\n"
     "                           and without that file everybody who can\n"
+    "  --control PATH           the control socket, for status and so on; default: none, and for who asks\n"
+    "                           /run/vgpu-hostd/control.sock\n"
+    "  --watch                  with status, sessions and metrics: again every second\n"
     "  --check-config           reads that file, says what is wrong in it, and ends\n"
     "  --no-seccomp             workers may make any system call; for debugging, and for a driver\n"
     "                           that needs one which is denied\n"
@@ -116,7 +122,11 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
     case 'l':
       return listen_on(optarg, options);
     case 'p':
-      options->profile = optarg;
+      if (options->profile_count == VGPU_DEVICES_MAX) {
+        fprintf(stderr, "vgpu-hostd: more than %u times --profile\n", VGPU_DEVICES_MAX);
+        return false;
+      }
+      options->profiles[options->profile_count++] = optarg;
       return true;
     case 'c':
       options->cuda_library = optarg;
@@ -162,6 +172,12 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
     case 'f':
       options->config = optarg;
       return true;
+    case 'T':
+      options->control = optarg;
+      return true;
+    case 'W':
+      options->watch = true;
+      return true;
     case 'x':
       options->check_config = true;
       return true;
@@ -184,6 +200,35 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
   }
 }
 
+/* The words that are no options: what to tell the daemon that runs. */
+static enum vgpu_options_result take_order(int count, char **words, struct vgpu_options *options) {
+  const char *order = words[0];
+  bool asks = strcmp(order, "status") == 0 || strcmp(order, "sessions") == 0 || strcmp(order, "metrics") == 0;
+  bool one = asks || strcmp(order, "reload") == 0 || strcmp(order, "drain") == 0;
+  unsigned long long session = 0;
+  if (strcmp(order, "end") == 0) {
+    if (count != 2) {
+      fputs("vgpu-hostd: end takes the number of one session, as `vgpu-hostd sessions` lists it\n", stderr);
+      return VGPU_OPTIONS_BAD;
+    }
+    if (!number("end", words[1], 1, UINT64_MAX, 10, &session)) return VGPU_OPTIONS_BAD;
+    snprintf(options->order, sizeof options->order, "end %llu", session);
+  } else if (!one || count != 1) {
+    fprintf(stderr,
+            "vgpu-hostd: \"%s\" is not an option, nor one of status, sessions, metrics, end, reload, drain\n",
+            one ? words[1] : order);
+    return VGPU_OPTIONS_BAD;
+  } else {
+    bool json = options->json && (strcmp(order, "status") == 0 || strcmp(order, "sessions") == 0);
+    snprintf(options->order, sizeof options->order, "%s", json ? "status json" : order);
+  }
+  if (options->watch && !asks) {
+    fputs("vgpu-hostd: --watch goes with status, sessions and metrics\n", stderr);
+    return VGPU_OPTIONS_BAD;
+  }
+  return VGPU_OPTIONS_RUN;
+}
+
 enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu_options *options) {
   static const struct option known[] = {{"device", required_argument, NULL, 'd'},
                                         {"listen", required_argument, NULL, 'l'},
@@ -201,6 +246,8 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"session-calls", required_argument, NULL, 'r'},
                                         {"config", required_argument, NULL, 'f'},
                                         {"check-config", no_argument, NULL, 'x'},
+                                        {"control", required_argument, NULL, 'T'},
+                                        {"watch", no_argument, NULL, 'W'},
                                         {"no-seccomp", no_argument, NULL, 'N'},
                                         {"image-cache", required_argument, NULL, 'i'},
                                         {"software-kernels", required_argument, NULL, 'k'},
@@ -231,8 +278,9 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
     }
     if (!take(known[index].name, letter, options)) return VGPU_OPTIONS_BAD;
   }
-  if (optind < count) {
-    fprintf(stderr, "vgpu-hostd: \"%s\" is not an option\n", words[optind]);
+  if (optind < count) return take_order(count - optind, words + optind, options);
+  if (options->watch) {
+    fputs("vgpu-hostd: --watch goes with status, sessions and metrics\n", stderr);
     return VGPU_OPTIONS_BAD;
   }
   if (options->device == 0 && !options->check_config) {

@@ -15,7 +15,8 @@ struct vgpu_options {
   enum vgpu_device_kind device;
   const char *listen[VGPU_LISTEN_MAX];
   uint32_t listen_count;
-  const char *profile; /* NULL: the default one */
+  const char *profiles[VGPU_DEVICES_MAX]; /* software; none: the one that is compiled in */
+  uint32_t profile_count;
   const char *cuda_library;
   const char *nvml_library;
   bool json;
@@ -32,6 +33,10 @@ struct vgpu_options {
   uint32_t calls;         /* of one session, a second; 0: no limit */
   const char *config;     /* NULL: the default file, if there is one */
   bool check_config;
+  const char *control; /* path of the control socket; NULL: none, or the default for who asks */
+  /* Not a daemon: what to tell the one that runs ("status", "end 3"), see manage.h. "": a daemon. */
+  char order[32];
+  bool watch; /* again every second */
   bool no_seccomp;
   uint64_t image_cache; /* bytes; 0: images are not kept between sessions */
 };

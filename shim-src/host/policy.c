@@ -124,11 +124,9 @@ struct limit {
   bool bytes;
 };
 
-static const struct limit limits[] = {{"sessions", VGPU_SESSIONS_MAX, false},
-                                      {"connects", 1000000, false},
-                                      {"memory", 1ull << 50, true},
-                                      {"outstanding", 1ull << 40, true},
-                                      {"calls", 1000000000, false}};
+static const struct limit limits[] = {
+    {"sessions", VGPU_SESSIONS_MAX, false}, {"connects", 1000000, false}, {"memory", 1ull << 50, true},
+    {"outstanding", 1ull << 40, true},      {"calls", 1000000000, false}, {"weight", 10000, false}};
 
 static void set_limit(struct vgpu_peer_limits *into, const struct limit *limit, uint64_t value) {
   switch (limit - limits) {
@@ -144,8 +142,11 @@ static void set_limit(struct vgpu_peer_limits *into, const struct limit *limit, 
     case 3:
       into->outstanding = value;
       break;
-    default:
+    case 4:
       into->calls = (uint32_t)value;
+      break;
+    default:
+      into->weight = value == 0 ? VGPU_WEIGHT_USUAL : (uint32_t)value;
       break;
   }
 }
@@ -202,7 +203,7 @@ static bool setting(struct reader *reader, char *word, struct vgpu_rule *rule,
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
     return wrong(reader, "\"%s\" is not known here%s", word,
-                 rule == NULL ? ": limits are sessions, connects, memory, outstanding, calls" : "");
+                 rule == NULL ? ": limits are sessions, connects, memory, outstanding, calls, weight" : "");
   if (rule->kind != match->kind)
     return wrong(reader, "%s= is of %s peers only", word,
                  match->kind == VGPU_ADDRESS_UNIX ? "unix" : "vsock");
@@ -252,7 +253,8 @@ static bool parse_line(struct reader *reader, char *line) {
 
 bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char *text, size_t size,
                        char *error, size_t error_size) {
-  struct reader reader = {.policy = policy, .name = name, .error = error, .error_size = error_size};
+  struct reader reader = {
+      .policy = policy, .name = name, .usual = VGPU_USUAL_LIMITS, .error = error, .error_size = error_size};
   policy->count = 0;
   if (size > VGPU_POLICY_BYTES_MAX) return wrong(&reader, "longer than %u bytes", VGPU_POLICY_BYTES_MAX);
   char *copy = malloc(size + 1);

@@ -27,6 +27,9 @@ struct vgpu_identity {
                         */
 };
 
+/* The file says nothing: the daemon's own limit holds (admission.h). */
+#define VGPU_LIMIT_USUAL UINT32_MAX
+
 /* 0: no limit. */
 struct vgpu_peer_limits {
   uint32_t sessions;    /* of the peer, at a time */
@@ -34,7 +37,13 @@ struct vgpu_peer_limits {
   uint64_t memory;      /* of the peer's sessions together, of all devices */
   uint64_t outstanding; /* of each session: bytes that wait at the host */
   uint32_t calls;       /* of each session, a second */
+  uint32_t weight;      /* of the peer's share of the software device's processors; never 0 */
+  uint32_t line;        /* of the file, that says so; 0: none does */
 };
+
+#define VGPU_USUAL_LIMITS                                                                                    \
+  ((struct vgpu_peer_limits){                                                                                \
+      .sessions = VGPU_LIMIT_USUAL, .connects = VGPU_LIMIT_USUAL, .weight = VGPU_WEIGHT_USUAL})
 
 struct vgpu_numbers {
   uint32_t count; /* 0: any */

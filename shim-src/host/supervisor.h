@@ -1,10 +1,12 @@
-/* The daemon's loop: accepts, forks a worker for each session, buries the dead. */
+/* The daemon's loop: accepts, reads greetings, starts a worker for each session, buries the dead. */
 #ifndef VGPU_HOST_SUPERVISOR_H
 #define VGPU_HOST_SUPERVISOR_H
 
 #include "host/admission.h"
 #include "host/backend.h"
+#include "host/greetings.h"
 #include "host/listen.h"
+#include "host/sessions.h"
 #include "host/worker.h"
 
 struct vgpu_supervisor {
@@ -14,8 +16,14 @@ struct vgpu_supervisor {
   const struct vgpu_inventory *inventory;
   struct vgpu_limits limits; /* of who has none of its own */
   struct vgpu_admission admission;
+  struct vgpu_greetings greetings;
+  struct vgpu_sessions sessions;
   struct vgpu_code_options code;
-  bool filter; /* system calls of workers */
+  bool filter;   /* system calls of workers */
+  int control;   /* listens for the administrator (manage.h); -1: none */
+  bool draining; /* takes no new session, and ends with the last one */
+  /* Reads hostd.conf again; false: `why` says what is wrong with it, and the former rules hold. */
+  bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 };
 
 /* Runs until SIGTERM or SIGINT. 0, or 1 after saying why. */

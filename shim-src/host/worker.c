@@ -9,67 +9,66 @@
 #include "wire/clock.h"
 #include "wire/stream.h"
 
-static bool greet(struct vgpu_worker *worker) {
-  int64_t deadline = vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS;
-  struct vgpu_frame frame;
-  struct vgpu_hello hello;
-  enum vgpu_stream_result result = vgpu_stream_read_header(worker->link.descriptor, &frame, deadline);
-  if (result != VGPU_STREAM_OK || frame.opcode != VGPU_OP_HELLO || frame.flags != 0 || frame.sequence != 0 ||
-      frame.body < sizeof hello) {
-    vgpu_host_log("refused", worker->session, "no greeting: %s",
-                  result == VGPU_STREAM_TIMEOUT  ? "nothing came within the limit"
-                  : result == VGPU_STREAM_CLOSED ? "the peer went away"
-                                                 : "not the vgpu protocol");
-    return false;
-  }
-  /* A later guest may say more than we know. */
-  result = vgpu_stream_read(worker->link.descriptor, &hello, sizeof hello, deadline);
-  if (result == VGPU_STREAM_OK) {
-    result = vgpu_stream_skip(worker->link.descriptor, frame.length - sizeof frame - sizeof hello, deadline);
-  }
-  if (result != VGPU_STREAM_OK) return false;
+#define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
 
+void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
+                       const struct vgpu_inventory *inventory) {
+  *welcome = (struct vgpu_welcome){.major = VGPU_WIRE_MAJOR,
+                                   .minor = VGPU_WIRE_MINOR,
+                                   .frame_max = VGPU_FRAME_MAX,
+                                   .device_count = inventory->count,
+                                   .cuda_version = inventory->cuda_version,
+                                   .simulated = inventory->simulated};
+  snprintf(welcome->host, sizeof welcome->host, "vgpu-hostd %s %s", VGPU_VERSION, backend->name);
+  memcpy(welcome->magic, VGPU_WIRE_MAGIC, sizeof welcome->magic);
+  memcpy(welcome->nvml_version, inventory->nvml_version, sizeof welcome->nvml_version);
+}
+
+uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker) {
+  uint64_t session = worker->limits->session_memory, peer = worker->limits->peer_memory;
+  return session == 0 || (peer != 0 && peer < session) ? peer : session;
+}
+
+/* Answers the greeting, which the daemon has read and found good. */
+static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
-  if (memcmp(hello.magic, VGPU_WIRE_MAGIC, sizeof hello.magic) != 0 || hello.major != VGPU_WIRE_MAJOR) {
-    reply.status = VGPU_STATUS_VERSION;
-  } else if (hello.join != 0 || (hello.library != VGPU_LIBRARY_CUDA && hello.library != VGPU_LIBRARY_NVML)) {
-    reply.status = VGPU_STATUS_REFUSED;
-  }
-  uint64_t memory = worker->limits->session_memory, of_peer = worker->limits->peer_memory;
-  if (memory == 0 || (of_peer != 0 && of_peer < memory)) memory = of_peer;
-  struct vgpu_welcome welcome = {.major = VGPU_WIRE_MAJOR,
-                                 .minor = VGPU_WIRE_MINOR,
-                                 .frame_max = VGPU_FRAME_MAX,
-                                 .device_count = worker->inventory->count,
-                                 .cuda_version = worker->inventory->cuda_version,
-                                 .simulated = worker->inventory->simulated,
-                                 .session = worker->session,
-                                 .memory_limit = memory,
-                                 .handle_limit = worker->limits->session_handles};
-  snprintf(welcome.host, sizeof welcome.host, "vgpu-hostd %s %s", VGPU_VERSION, worker->backend->name);
-  memcpy(welcome.magic, VGPU_WIRE_MAGIC, sizeof welcome.magic);
-  memcpy(welcome.nvml_version, worker->inventory->nvml_version, sizeof welcome.nvml_version);
-  bool taken = reply.status == 0;
+  struct vgpu_welcome welcome;
+  vgpu_welcome_fill(&welcome, worker->backend, worker->inventory);
+  welcome.session = worker->session;
+  welcome.memory_limit = vgpu_worker_memory_limit(worker);
+  welcome.handle_limit = worker->limits->session_handles;
   int rings = -1;
-  bool local = worker->accounts->slots[worker->slot].peer.kind == VGPU_ADDRESS_UNIX;
-  if (taken && local && worker->limits->session_shared > 0 && (hello.features & VGPU_FEATURE_RING) != 0) {
+  bool local = worker->peer.kind == VGPU_ADDRESS_UNIX;
+  if (local && worker->limits->session_shared > 0 && (hello->features & VGPU_FEATURE_RING) != 0) {
     rings = vgpu_link_make_rings(&worker->link);
   }
   if (rings >= 0) {
-    welcome.features = hello.features & (VGPU_FEATURE_RING | VGPU_FEATURE_AREA);
+    welcome.features = hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_AREA);
+    if (worker->backend->memory_is_ours) welcome.features |= hello->features & VGPU_FEATURE_MAP;
     welcome.ring_size = VGPU_RING_BYTES;
   }
-  result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, taken ? sizeof welcome : 0,
-                                  rings, deadline);
+  enum vgpu_stream_result result =
+      vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, sizeof welcome, rings,
+                             vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
   if (rings >= 0) close(rings);
   worker->areas_agreed = (welcome.features & VGPU_FEATURE_AREA) != 0;
-  hello.program[sizeof hello.program - 1] = '\0';
-  worker->library = hello.library;
-  __atomic_store_n(&worker->accounts->slots[worker->slot].guest_pid, hello.pid, __ATOMIC_RELAXED);
-  vgpu_host_log(taken ? "session" : "refused", worker->session, "%s %s (guest pid %u) %s",
-                hello.library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello.program, hello.pid,
-                taken ? "begins" : "is refused: it speaks another version or asks for what is not there");
-  return taken && result == VGPU_STREAM_OK;
+  worker->library = hello->library;
+  vgpu_host_log("session", worker->session, "%s %s (guest pid %u) begins",
+                hello->library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello->program, hello->pid);
+  return result == VGPU_STREAM_OK;
+}
+
+void vgpu_worker_launched(struct vgpu_worker *worker) {
+  /* Only this worker writes its slot's counts. */
+  uint64_t *launches = &worker->accounts->slots[worker->slot].launches;
+  __atomic_store_n(launches, *launches + 1, __ATOMIC_RELAXED);
+}
+
+void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status) {
+  struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  if (worker->library == VGPU_LIBRARY_CUDA && status == NOT_READY) return; /* an answer, not a refusal */
+  __atomic_store_n(&account->refused, account->refused + 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&account->last_refusal, status, __ATOMIC_RELAXED);
 }
 
 bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
@@ -100,6 +99,9 @@ static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request
   const struct vgpu_frame *frame = &request->frame;
   struct vgpu_answer answer;
   vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
+  uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
+  __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);
+  if (answer.status != 0) vgpu_worker_failed(worker, answer.status);
   vgpu_link_done(&worker->link, request);
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
@@ -117,13 +119,14 @@ static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request
                          brings ? answer.bulk.out_size : 0);
 }
 
-int vgpu_worker_serve(struct vgpu_worker *worker) {
-  if (!greet(worker)) return 1;
+int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
+  if (!welcome_guest(worker, hello)) return 1;
   worker->handles.limit = worker->limits->session_handles;
   worker->link.in = malloc(VGPU_FRAME_MAX);
   worker->out = malloc(VGPU_FRAME_MAX);
   if (worker->link.in == NULL || worker->out == NULL) return 1;
   worker->link.next_sequence = 1;
+  vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
   struct vgpu_request request;
   const char *violation;
   for (;;) {

@@ -39,6 +39,7 @@ struct vgpu_worker {
   bool areas_agreed;
   uint64_t session;
   uint32_t slot; /* in accounts */
+  struct vgpu_peer peer;
   uint32_t library;
   struct vgpu_accounts *accounts;
   const struct vgpu_backend *backend;
@@ -64,8 +65,22 @@ struct vgpu_worker {
 /* Whether so many bytes more may wait: calls for their stream, reads for the guest. */
 bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 
-/* Serves until the guest goes or breaks the protocol. Returns the exit status for the process. */
-int vgpu_worker_serve(struct vgpu_worker *worker);
+/* What any host says of itself; the session's own part is left 0. */
+void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
+                       const struct vgpu_inventory *inventory);
+
+/*
+ * Answers `hello` and serves until the guest goes or breaks the protocol. Returns the exit status for the
+ * process.
+ */
+int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello);
+
+/* Bytes of device memory that this session may hold, of all devices; 0: only the devices limit it. */
+uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
+
+/* For the list of sessions: a kernel ran; a call ended with this error. */
+void vgpu_worker_launched(struct vgpu_worker *worker);
+void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status);
 
 /* Answers the control opcodes; reply body and bulk go to the given places. */
 int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,

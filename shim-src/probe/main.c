@@ -10,6 +10,7 @@
  * comes within the time limit all the same.
  */
 #include "probe/report.h"
+#include "probe/sessions.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +30,7 @@ enum { OK = 0, NOT_OK = 1, USAGE = 2 };
 
 static const char usage[] =
     "usage: vgpu-probe [--library PATH] [--compute] [--json] [--timeout SECONDS]\n"
+    "       vgpu-probe --sessions [--host ADDRESS] [--json] [--timeout SECONDS]\n"
     "\n"
     "Asks libcuda.so.1 and libnvidia-ml.so.1 for their devices, carries a megabyte to the\n"
     "first one and back, and prints one JSON document on stdout.\n"
@@ -36,10 +38,14 @@ static const char usage[] =
     "  --library PATH     this libcuda instead of the one the loader finds; the\n"
     "                     libnvidia-ml.so.1 beside it is preferred\n"
     "  --compute          also run kernels on the first device and check every number\n"
+    "  --sessions         ask the host for the sessions of this guest instead; no library\n"
+    "                     is loaded and no session is begun\n"
+    "  --host ADDRESS     the host to ask (default: VGPU_HOST, else /etc/vgpu/guest.conf)\n"
     "  --timeout SECONDS  give up after this long (default 10, at most 600)\n"
     "  --json             accepted: the answer is always JSON\n"
     "\n"
-    "Exit status: 0 CUDA works, 1 it does not (the document says why), 2 usage.\n";
+    "Exit status: 0 CUDA works (or the host told its sessions), 1 it does not (the document says why), 2 "
+    "usage.\n";
 
 static long long milliseconds(void) {
   struct timespec time;
@@ -114,10 +120,11 @@ int main(int argc, char **argv) {
   static const struct option options[] = {
       {"library", required_argument, NULL, 'l'}, {"compute", no_argument, NULL, 'c'},
       {"json", no_argument, NULL, 'j'},          {"timeout", required_argument, NULL, 't'},
+      {"sessions", no_argument, NULL, 's'},      {"host", required_argument, NULL, 'H'},
       {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
   };
-  const char *library = NULL;
-  bool compute = false;
+  const char *library = NULL, *host = NULL;
+  bool compute = false, sessions = false;
   double limit = 10;
   int option, ends[2], status = 0;
 
@@ -131,6 +138,10 @@ int main(int argc, char **argv) {
         fprintf(stderr, "vgpu-probe: --timeout %s: must be seconds, more than 0, at most 600\n", optarg);
         return USAGE;
       }
+    } else if (option == 's') {
+      sessions = true;
+    } else if (option == 'H') {
+      host = optarg;
     } else if (option == 'h') {
       fputs(usage, stdout);
       return OK;
@@ -143,6 +154,13 @@ int main(int argc, char **argv) {
     fprintf(stderr, "vgpu-probe: unexpected argument %s\n%s", argv[optind], usage);
     return USAGE;
   }
+  if (sessions ? library != NULL || compute : host != NULL) {
+    fprintf(stderr,
+            "vgpu-probe: --sessions goes with --host and --timeout only, and --host with --sessions\n%s",
+            usage);
+    return USAGE;
+  }
+  if (sessions) return vgpu_probe_sessions(host, (int64_t)(limit * 1000), stdout) ? OK : NOT_OK;
 
   long long deadline = milliseconds() + (long long)(limit * 1000);
   struct vgpu_probe_report *report =

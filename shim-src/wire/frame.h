@@ -10,6 +10,9 @@
  * Every integer is little-endian, every structure here has no implicit padding, so a frame can be read
  * in place on a little-endian machine; the build refuses any other.
  *
+ * A host that refuses a greeting for its version sends a WELCOME along all the same, for the number in it and
+ * the name of the host: each side can say both versions, and which end is older.
+ *
  * What may change without a new major version: new opcodes, new feature bits, bytes added at the end of
  * HELLO, WELCOME and of array elements that carry their own size. Nothing else.
  *
@@ -30,6 +33,10 @@
  * that brings raw data puts it there, and answers with VGPU_FLAG_AREA and the span as far as it is filled.
  * Only calls that the description marks as raw may have it. An area is read or written some time between
  * the call and its reply, or that of any later waiting call.
+ *
+ * With VGPU_FEATURE_MAP an area can also be memory of the device, at the address that it has in the guest
+ * (area_map): mapped pinned memory and managed memory. Only a device whose memory is the host's has it, the
+ * software device; kernels then read and write the guest's bytes themselves.
  */
 #ifndef VGPU_WIRE_FRAME_H
 #define VGPU_WIRE_FRAME_H
@@ -54,7 +61,7 @@
 /* Time limits in milliseconds. */
 #define VGPU_CONNECT_LIMIT_MS 2000   /* connect and WELCOME together */
 #define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call */
-#define VGPU_WORK_LIMIT_MS 900000    /* to one behind kernels, which take what they take */
+#define VGPU_WORK_LIMIT_MS 900000    /* to one behind work, which takes what it takes */
 #define VGPU_HANDSHAKE_LIMIT_MS 5000 /* the host waits this long for HELLO */
 
 /* Opcodes. The low 16 bits number an entry of the description (shim-src/api), which never changes. */
@@ -81,6 +88,7 @@ enum vgpu_control_opcode {
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
 #define VGPU_FEATURE_AREA 0x2u
+#define VGPU_FEATURE_MAP 0x10u /* areas may be device memory, too: area_map */
 #define VGPU_FEATURE_JOIN 0x4u /* further streams of one session, by session number and secret */
 #define VGPU_FEATURE_RING 0x8u /* the layout of ring.h; 0x1 was one with two cache lines a ring */
 
@@ -123,7 +131,11 @@ enum vgpu_status {
   VGPU_STATUS_BUSY = 7         /* as many sessions, or as many of this guest, as the host allows */
 };
 
-enum vgpu_library { VGPU_LIBRARY_CUDA = 1, VGPU_LIBRARY_NVML = 2 };
+/*
+ * What a connection is for. VGPU_LIBRARY_SESSIONS is no session: the host answers the greeting with the
+ * sessions of this guest (vgpu_sessions_reply) and closes. An older host answers VGPU_STATUS_REFUSED.
+ */
+enum vgpu_library { VGPU_LIBRARY_CUDA = 1, VGPU_LIBRARY_NVML = 2, VGPU_LIBRARY_SESSIONS = 3 };
 
 struct vgpu_hello {
   char magic[8];
@@ -132,8 +144,10 @@ struct vgpu_hello {
   uint32_t features;
   uint32_t frame_max; /* longest frame the guest will read */
   uint32_t library;   /* enum vgpu_library */
-  uint32_t pid;       /* the guest's own number of its process; told, never trusted */
-  uint32_t reserved;
+  uint32_t pid;       /* of the guest's process, in its own pid namespace; told, never trusted */
+  /* Inode of that namespace (/proc/self/ns/pid), by which a guest with containers finds the process; 0: not
+   * told. Older guests send 0. */
+  uint32_t pid_namespace;
   uint64_t join;        /* session to join (VGPU_FEATURE_JOIN), else 0 */
   uint64_t join_secret; /* as told in its WELCOME */
   char program[64];     /* for the host's log; zero-padded */
@@ -158,6 +172,36 @@ struct vgpu_welcome {
   char host[64];         /* "vgpu-hostd 0.1.0 software"; zero-terminated */
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
+
+/*
+ * One session of the asking guest (same vsock CID, or same user of a unix socket). The last four are what the
+ * guest's process said in its greeting: a claim that the host cannot check. All else is the host's own count.
+ */
+struct vgpu_session_facts {
+  uint64_t session;
+  uint64_t age;           /* milliseconds since it began */
+  uint64_t memory;        /* bytes of device memory it holds, of all devices */
+  uint64_t launches;      /* kernels that ran, those of graphs too */
+  uint64_t calls;         /* frames that were carried out */
+  uint64_t refused;       /* of those, how many ended with an error */
+  int32_t last_refusal;   /* the last such error: CUresult or nvmlReturn_t by `library`; 0: none */
+  uint32_t library;       /* claim: enum vgpu_library */
+  uint32_t pid;           /* claim: in the namespace below */
+  uint32_t pid_namespace; /* claim: inode of the process's pid namespace; 0: not told */
+  char program[64];       /* claim: zero-padded, printable ASCII */
+};
+_Static_assert(sizeof(struct vgpu_session_facts) == 128, "session facts");
+
+/* The answer to a greeting with VGPU_LIBRARY_SESSIONS; bulk: vgpu_session_facts[], oldest session first. */
+struct vgpu_sessions_reply {
+  struct vgpu_welcome welcome; /* features, session, secret and ring_size are 0 */
+  uint32_t count;              /* elements in the bulk */
+  uint32_t element_size;       /* of one, so that later hosts can append fields */
+  uint64_t turned_away;        /* connections of this guest that the host refused so far */
+  int32_t last_turned_away;    /* why, the last time: enum vgpu_status; 0: none */
+  uint32_t turned_away_age;    /* seconds since the last time */
+};
+_Static_assert(sizeof(struct vgpu_sessions_reply) == 184, "sessions reply");
 
 struct vgpu_area_request {
   uint64_t bytes;

@@ -27,7 +27,10 @@ enum {
 #define VGPU_PARAMETERS_MAX 4096u       /* of one function */
 #define VGPU_PARAMETER_BYTES_MAX 32768u /* 32764 since CUDA 12.1; 4096 before */
 
-/* A function: these, then one vgpu_parameter for each parameter, in order. */
+/*
+ * A function: these, then one vgpu_parameter for each parameter, in order; then, only of one that the device
+ * cannot run, an int32_t: the CUresult of its launches.
+ */
 struct vgpu_function_facts {
   int32_t attributes[VGPU_FUNCTION_ATTRIBUTES];
   uint32_t parameter_count;

@@ -30,10 +30,11 @@ int vgpu_shared_make(const char *name, uint64_t bytes) {
 }
 
 bool vgpu_shared_sound(int descriptor, uint64_t bytes) {
-  struct stat status;
+  /* Not fstat(): glibc has it as a function since 2.33 only. */
+  struct statx status;
   int seals = fcntl(descriptor, F_GET_SEALS);
-  return seals >= 0 && (seals & SIZE_SEALS) == SIZE_SEALS && fstat(descriptor, &status) == 0 &&
-         status.st_size >= 0 && (uint64_t)status.st_size == bytes;
+  return seals >= 0 && (seals & SIZE_SEALS) == SIZE_SEALS &&
+         statx(descriptor, "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 && status.stx_size == bytes;
 }
 
 void *vgpu_shared_map(int descriptor, uint64_t bytes) {

@@ -51,18 +51,28 @@ static inline void vgpu_relax(void) {
 #endif
 }
 
+/* Asks the clock. False when it has been long enough, or somebody else ran in between. */
+static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
+  int64_t now = (int64_t)vgpu_now_ns();
+  if (spinning->begun == 0) spinning->begun = now;
+  else spinning->crowded = now - spinning->last > VGPU_SPIN_CROWDED_NS;
+  spinning->last = now;
+  return !spinning->crowded && now - spinning->begun < spin->limit;
+}
+
+/* A turn whose look is a system call, which costs more than the clock. False when it has been long enough. */
+static inline bool vgpu_spin_call(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
+  if (spin->limit == 0 || spin->rest > 0) return false;
+  return vgpu_spin_clock(spin, spinning);
+}
+
 /* One turn; false when it has been long enough. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
   /* Not where looking has been worth nothing lately: these turns take a microsecond. */
   if (++spinning->turns <= VGPU_SPIN_EAGER && spin->limit > VGPU_SPIN_LEAST_NS) return true;
   vgpu_relax();
-  if (spinning->turns % VGPU_SPIN_TURNS != 1) return true;
-  int64_t now = (int64_t)vgpu_now_ns();
-  if (spinning->begun == 0) spinning->begun = now;
-  else spinning->crowded = now - spinning->last > VGPU_SPIN_CROWDED_NS;
-  spinning->last = now;
-  return !spinning->crowded && now - spinning->begun < spin->limit;
+  return spinning->turns % VGPU_SPIN_TURNS != 1 || vgpu_spin_clock(spin, spinning);
 }
 
 /* What the last wait was worth: `slept` if what was waited for came too late for the spinning. */

@@ -20,6 +20,10 @@ static enum vgpu_stream_result wait_for(int descriptor, short events, int64_t de
   }
 }
 
+enum vgpu_stream_result vgpu_stream_wait_readable(int descriptor, int64_t deadline) {
+  return wait_for(descriptor, POLLIN, deadline);
+}
+
 /*
  * A unix listener whose queue is full answers a non-blocking connect with EAGAIN, and poll() cannot wait
  * for room: try again until the deadline.
@@ -154,16 +158,18 @@ static enum vgpu_stream_result write_parts(int descriptor, struct iovec *parts, 
   return VGPU_STREAM_OK;
 }
 
-static enum vgpu_stream_result write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
-                                           uint32_t body_size, const void *bulk, uint32_t bulk_size,
-                                           int passed, int64_t deadline) {
+static enum vgpu_stream_result write_frame(int descriptor, struct iovec before, struct vgpu_frame *frame,
+                                           const void *body, uint32_t body_size, const void *bulk,
+                                           uint32_t bulk_size, int passed, int64_t deadline) {
   static const unsigned char zeros[8];
   frame->body = body_size;
   frame->bulk = bulk_size;
   frame->length = vgpu_frame_length(body_size, bulk_size);
   if (!vgpu_frame_sound(frame)) return VGPU_STREAM_UNSOUND;
-  struct iovec parts[4] = {{.iov_base = frame, .iov_len = sizeof *frame}};
-  size_t count = 1;
+  struct iovec parts[5];
+  size_t count = 0;
+  if (before.iov_len > 0) parts[count++] = before;
+  parts[count++] = (struct iovec){.iov_base = frame, .iov_len = sizeof *frame};
   if (body_size > 0)
     parts[count++] = (struct iovec){.iov_base = (void *)(uintptr_t)body, .iov_len = body_size};
   if (bulk_size > 0)
@@ -176,12 +182,25 @@ static enum vgpu_stream_result write_frame(int descriptor, struct vgpu_frame *fr
 enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
                                                 int64_t deadline) {
-  return write_frame(descriptor, frame, body, body_size, bulk, bulk_size, -1, deadline);
+  return write_frame(descriptor, (struct iovec){0}, frame, body, body_size, bulk, bulk_size, -1, deadline);
+}
+
+enum vgpu_stream_result vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
+                                                struct vgpu_frame *frame, const void *body,
+                                                uint32_t body_size, const void *bulk, uint32_t bulk_size,
+                                                int64_t deadline) {
+  struct iovec first = {.iov_base = (void *)(uintptr_t)before, .iov_len = before_size};
+  return write_frame(descriptor, first, frame, body, body_size, bulk, bulk_size, -1, deadline);
+}
+
+enum vgpu_stream_result vgpu_stream_write(int descriptor, const void *bytes, size_t size, int64_t deadline) {
+  struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
+  return write_parts(descriptor, &part, 1, -1, deadline);
 }
 
 enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame, const void *body,
                                                uint32_t body_size, int passed, int64_t deadline) {
-  return write_frame(descriptor, frame, body, body_size, NULL, 0, passed, deadline);
+  return write_frame(descriptor, (struct iovec){0}, frame, body, body_size, NULL, 0, passed, deadline);
 }
 
 enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t deadline) {

@@ -26,6 +26,9 @@ enum vgpu_stream_result {
 /* A connected, close-on-exec, non-blocking socket, or -1 with errno. */
 int vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline);
 
+/* Until there is something to read, the end of the stream included. */
+enum vgpu_stream_result vgpu_stream_wait_readable(int descriptor, int64_t deadline);
+
 enum vgpu_stream_result vgpu_stream_read(int descriptor, void *bytes, size_t size, int64_t deadline);
 
 /* Header, body, bulk and padding in one go; sets the sizes of `frame` itself. */
@@ -33,7 +36,16 @@ enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_fram
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
                                                 int64_t deadline);
 
-/* Likewise, and passes a descriptor along with it (unix sockets only; -1: none). */
+/* Likewise, and `before_size` bytes of whole frames before it. */
+enum vgpu_stream_result vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
+                                                struct vgpu_frame *frame, const void *body,
+                                                uint32_t body_size, const void *bulk, uint32_t bulk_size,
+                                                int64_t deadline);
+
+/* Bytes of whole frames. */
+enum vgpu_stream_result vgpu_stream_write(int descriptor, const void *bytes, size_t size, int64_t deadline);
+
+/* One frame, and passes a descriptor along with it (unix sockets only; -1: none). */
 enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame, const void *body,
                                                uint32_t body_size, int passed, int64_t deadline);
 

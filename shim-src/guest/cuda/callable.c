@@ -24,6 +24,7 @@ void vgpu_callable_free(struct vgpu_callable *callable) {
   free(callable->name);
   free(callable->parameters);
   free(callable->attributes);
+  free(callable->old_launch);
   free(callable);
 }
 
@@ -33,10 +34,12 @@ static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const un
   struct vgpu_function_facts facts;
   if (size < sizeof facts) return false;
   memcpy(&facts, bulk, sizeof facts);
+  uint64_t told = sizeof facts + (uint64_t)facts.parameter_count * sizeof *callable->parameters;
   if (facts.parameter_count > VGPU_PARAMETERS_MAX || facts.parameter_bytes > VGPU_PARAMETER_BYTES_MAX ||
-      size != sizeof facts + facts.parameter_count * sizeof *callable->parameters) {
+      (size != told && size != told + sizeof callable->refused)) {
     return false;
   }
+  if (size > told) memcpy(&callable->refused, bulk + told, sizeof callable->refused);
   memcpy(callable->attributes[ordinal], facts.attributes, sizeof facts.attributes);
   __atomic_or_fetch(&callable->known, 1u << ordinal, __ATOMIC_RELEASE);
   if (callable->parameters != NULL) return true; /* they are the same on every device */
@@ -55,7 +58,8 @@ static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const un
   return true;
 }
 
-#define FACTS_MAX (sizeof(struct vgpu_function_facts) + VGPU_PARAMETERS_MAX * sizeof(struct vgpu_parameter))
+#define FACTS_MAX                                                                                            \
+  (sizeof(struct vgpu_function_facts) + VGPU_PARAMETERS_MAX * sizeof(struct vgpu_parameter) + sizeof(int32_t))
 
 static int ask(uint32_t opcode, const void *send, uint32_t send_size, const char *name, int32_t ordinal,
                struct vgpu_callable *callable) {

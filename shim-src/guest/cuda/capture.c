@@ -35,7 +35,9 @@ static uint64_t number_of(struct vgpu_driver *driver, const struct vgpu_stream *
   return number;
 }
 
+/* False: no work of a stream; its end and its attributes are none, though they name it. */
 static bool stream_of_frame(uint32_t opcode, const void *body, uint32_t body_size, uint64_t *stream) {
+  if (opcode == VGPU_OP_cuStreamDestroy_v2 || opcode == VGPU_OP_cuStreamSetAttribute) return false;
   uint32_t entry = opcode & ~VGPU_OP_RANGE_MASK;
   uint16_t field = entry < VGPU_STREAM_FIELDS ? vgpu_stream_fields[entry] : 0;
   if ((opcode & VGPU_OP_RANGE_MASK) != VGPU_OP_CUDA || field == 0 ||

@@ -64,8 +64,10 @@ struct vgpu_callable {
   struct vgpu_parameter *parameters;
   uint32_t parameter_count;
   uint32_t parameter_bytes;
-  uint32_t known;                                  /* bit n: attributes[n] hold */
+  int32_t refused; /* what its launch results in, if the device cannot run it; else 0 */
+  uint32_t known;  /* bit n: attributes[n] hold */
   int32_t (*attributes)[VGPU_FUNCTION_ATTRIBUTES]; /* by device; of a function: its own device only */
+  struct vgpu_old_launch *old_launch;              /* NULL until CUDA 3's calls set something; for free() */
 };
 
 struct vgpu_code_library {

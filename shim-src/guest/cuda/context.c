@@ -60,6 +60,18 @@ bool vgpu_cuda_context_live(const void *context) {
   return live;
 }
 
+bool vgpu_cuda_context_ever(const void *context) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL || context == NULL) return false;
+  pthread_mutex_lock(&driver->lock);
+  bool ever = is_live(driver, context);
+  for (const struct vgpu_context *spare = driver->spare; spare != NULL && !ever; spare = spare->next)
+    ever = spare == context;
+  pthread_mutex_unlock(&driver->lock);
+  return ever;
+}
+
 int vgpu_cuda_primary_context(int ordinal, struct vgpu_context **context) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

@@ -3,6 +3,9 @@
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
+/* CUlimit numbers beyond those that a context keeps. */
+enum { LIMIT_CIG_ENABLED = 8, LIMIT_CIG_SHARED_FALLBACK = 9 };
+
 /* `given`, or the current one when it is NULL. */
 static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
@@ -13,10 +16,19 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
   return vgpu_cuda_context_live(given) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_CONTEXT;
 }
 
+/*
+ * Names that got a parameter with CUDA 13. Programs that were written before and take NAME_v2 for the better
+ * NAME (numba up to 0.61) call them without it, and what lies in the register is anything: what never was a
+ * context means the current one. One that has been destroyed is still an error.
+ */
+static struct vgpu_context *meant(struct vgpu_context *given) {
+  return vgpu_cuda_context_ever(given) ? given : NULL;
+}
+
 int cuCtxGetDevice_v2(int32_t *device, struct vgpu_context *ctx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
-  int result = choose(ctx, &driver, &context);
+  int result = choose(meant(ctx), &driver, &context);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (device == NULL) return VGPU_CUDA_INVALID_VALUE;
   *device = context->ordinal;
@@ -48,6 +60,7 @@ int cuCtxSetFlags(uint32_t flags) {
 }
 
 int cuCtxSynchronize_v2(struct vgpu_context *ctx) {
+  ctx = meant(ctx);
   if (ctx == NULL) return cuCtxSynchronize();
   int result = cuCtxPushCurrent_v2(ctx);
   if (result != VGPU_CUDA_SUCCESS) return result;
@@ -72,6 +85,11 @@ int cuCtxGetLimit(size_t *pvalue, int32_t limit) {
   int result = choose(NULL, &driver, &context);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (pvalue == NULL || limit < 0) return VGPU_CUDA_INVALID_VALUE;
+  if (limit == LIMIT_CIG_ENABLED || limit == LIMIT_CIG_SHARED_FALLBACK) {
+    *pvalue =
+        0; /* no context of ours is shared with a graphics queue; cuBLAS 13.1 does nothing unless told */
+    return VGPU_CUDA_SUCCESS;
+  }
   if (limit >= VGPU_LIMITS) return 215; /* CUDA_ERROR_UNSUPPORTED_LIMIT */
   *pvalue = context->limits[limit];
   return VGPU_CUDA_SUCCESS;

@@ -90,11 +90,8 @@ int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
  */
 static bool not_carried(int32_t attribute) {
   switch (attribute) {
-    case 19:  /* CAN_MAP_HOST_MEMORY */
-    case 83:  /* MANAGED_MEMORY */
     case 86:  /* HOST_NATIVE_ATOMIC_SUPPORTED */
     case 88:  /* PAGEABLE_MEMORY_ACCESS */
-    case 89:  /* CONCURRENT_MANAGED_ACCESS */
     case 91:  /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
     case 92:  /* CAN_USE_STREAM_MEM_OPS_V1 */
     case 93:  /* CAN_USE_64_BIT_STREAM_MEM_OPS_V1 */
@@ -136,6 +133,8 @@ static bool not_carried(int32_t attribute) {
   }
 }
 
+enum { CAN_MAP_HOST_MEMORY = 19, MANAGED_MEMORY = 83, CONCURRENT_MANAGED_ACCESS = 89 };
+
 #define LAST_ATTRIBUTE 147 /* of CUDA 13.0 */
 
 int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
@@ -143,6 +142,11 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   int result = facts_of(dev, &facts);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (pi == NULL || attrib < 0 || attrib >= (int32_t)VGPU_ATTRIBUTES_MAX) return VGPU_CUDA_INVALID_VALUE;
+  /* Where both ends see the same bytes, they do so at any time. */
+  if (attrib == CAN_MAP_HOST_MEMORY || attrib == MANAGED_MEMORY || attrib == CONCURRENT_MANAGED_ACCESS) {
+    *pi = vgpu_lent_possible();
+    return VGPU_CUDA_SUCCESS;
+  }
   if (not_carried(attrib)) {
     *pi = 0;
     return VGPU_CUDA_SUCCESS;

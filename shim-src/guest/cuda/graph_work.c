@@ -22,7 +22,8 @@ static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_para
                                             .shared = params->shared,
                                             .parameters = callable->parameter_bytes};
   for (int i = 0; i < 3; i++) {
-    if (params->grid[i] == 0 || params->block[i] == 0) return VGPU_CUDA_INVALID_VALUE;
+    /* A grid of 0 may be set later, before the launch (tinygrad does); the launch does not take it. */
+    if (params->block[i] == 0) return VGPU_CUDA_INVALID_VALUE;
   }
   /* A function runs in its module's context, a kernel in the one that is named. */
   int result = params->context != NULL && callable->module == NULL

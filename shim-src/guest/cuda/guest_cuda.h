@@ -59,6 +59,9 @@ int vgpu_cuda_primary_context(int ordinal, struct vgpu_context **context);
 /* True if the pointer is a live CUcontext of this process; never dereferences it before knowing. */
 bool vgpu_cuda_context_live(const void *context);
 
+/* True if the pointer is or was a CUcontext of this process; never dereferences it. */
+bool vgpu_cuda_context_ever(const void *context);
+
 /*
  * Values that others hang on a context (CONTEXT_LOCAL_STORAGE): called for each when the context goes.
  * The private tables register one function; NULL takes it away.

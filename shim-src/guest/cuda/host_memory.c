@@ -23,8 +23,12 @@ static size_t whole_pages(size_t bytes) {
 /* Below this a copy travels in its frame anyway. */
 #define SHORTEST_SHARED ((size_t)64 << 10)
 
-static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *area) {
-  void *memory;
+/* Kernels of a device whose memory is the host's reach it, too: a pinned pointer is good in a kernel there.
+ */
+static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *area, bool *lent) {
+  void *memory = vgpu_lent_take(driver, bytes, area);
+  *lent = memory != NULL;
+  if (*lent) return memory;
   *area = 0;
   if (bytes >= SHORTEST_SHARED && vgpu_session_area_make(driver->session, bytes, area, &memory))
     return memory;
@@ -32,8 +36,9 @@ static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *are
   return memory == MAP_FAILED ? NULL : memory;
 }
 
-static void give_memory(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area) {
-  if (area != 0) vgpu_session_area_drop(driver->session, area, memory, bytes);
+static void give_memory(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area, bool lent) {
+  if (lent) vgpu_lent_give(driver, memory, bytes, area);
+  else if (area != 0) vgpu_session_area_drop(driver->session, area, memory, bytes);
   else munmap(memory, bytes);
 }
 
@@ -47,7 +52,8 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
     return VGPU_CUDA_INVALID_VALUE;
   }
   uint32_t area;
-  void *memory = take_memory(driver, whole_pages(bytesize), &area);
+  bool lent;
+  void *memory = take_memory(driver, whole_pages(bytesize), &area, &lent);
   if (memory == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
@@ -55,9 +61,10 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
                                .flags = Flags,
                                .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal,
-                               .area = area};
+                               .area = area,
+                               .lent = lent};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
-    give_memory(driver, memory, whole_pages(bytesize), area);
+    give_memory(driver, memory, whole_pages(bytesize), area, lent);
     return VGPU_CUDA_OUT_OF_MEMORY;
   }
   *pp = memory;
@@ -79,7 +86,22 @@ int cuMemFreeHost(void *p) {
   }
   /* Reads on their way into it must have arrived, or failed, before it is gone. */
   vgpu_readback_flush(driver, p, region.size);
-  give_memory(driver, p, whole_pages(region.size), region.area);
+  give_memory(driver, p, whole_pages(region.size), region.area, region.lent);
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Registered memory is the program's own and cannot be shared afterwards: it has no address on the device. */
+int cuMemHostGetDevicePointer_v2(uint64_t *pdptr, void *p, uint32_t Flags) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_region region;
+  if (pdptr == NULL || Flags != 0 || !vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)p, &region) ||
+      vgpu_region_on_device(&region)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  if (!region.lent) return VGPU_CUDA_NOT_SUPPORTED;
+  *pdptr = (uint64_t)(uintptr_t)p;
   return VGPU_CUDA_SUCCESS;
 }
 

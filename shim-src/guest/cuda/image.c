@@ -22,12 +22,19 @@ struct wrapper {
 
 struct containers {
   unsigned count;
+  /* Of nvcc -rdc=true: the first holds what was linked, if anything was; the others an object each, to be
+   * linked when the program is loaded. Machine code of an object is no program. */
+  bool parts;
   const unsigned char *bytes[CONTAINERS_MAX];
   uint64_t size[CONTAINERS_MAX];
 };
 
 static uint32_t architecture_of(const struct vgpu_driver *driver, int32_t ordinal) {
   return driver->facts[ordinal].compute_major * 10 + driver->facts[ordinal].compute_minor;
+}
+
+static bool is_object_code(const struct containers *containers, unsigned at, const struct vgpu_entry *entry) {
+  return containers->parts && at > 0 && entry->kind == VGPU_ENTRY_ELF;
 }
 
 /* What each device would take: the latest machine code and the latest PTX that fit it. 0: none. */
@@ -42,7 +49,7 @@ static void want(const struct containers *containers, uint32_t architecture, str
     struct vgpu_entry entry;
     uint64_t offset = 0;
     while (vgpu_fatbin_next(containers->bytes[i], containers->size[i], &offset, &entry) == 1) {
-      if (!vgpu_entry_fits(&entry, architecture)) continue;
+      if (!vgpu_entry_fits(&entry, architecture) || is_object_code(containers, i, &entry)) continue;
       uint32_t *best = entry.kind == VGPU_ENTRY_ELF ? &wanted->elf : &wanted->ptx;
       if (entry.kind <= VGPU_ENTRY_ELF && entry.architecture > *best) *best = entry.architecture;
     }
@@ -74,7 +81,7 @@ static uint64_t gather(const struct vgpu_driver *driver, const struct containers
     struct vgpu_entry entry;
     uint64_t offset = 0;
     while (vgpu_fatbin_next(containers->bytes[i], containers->size[i], &offset, &entry) == 1) {
-      if (!is_wanted(driver, &entry, wanted)) continue;
+      if (is_object_code(containers, i, &entry) || !is_wanted(driver, &entry, wanted)) continue;
       if (to != NULL) memcpy(to + size, entry.whole, entry.whole_size);
       size += entry.whole_size;
     }
@@ -165,7 +172,7 @@ static int take_wrapper(const struct vgpu_driver *driver, const struct wrapper *
     return wrapper->data == NULL ? VGPU_CUDA_INVALID_IMAGE
                                  : take(driver, wrapper->data, VGPU_IMAGE_MAX, image);
   }
-  struct containers containers = {0};
+  struct containers containers = {.parts = true};
   if (wrapper->data != NULL && !add_container(&containers, wrapper->data, VGPU_IMAGE_MAX)) {
     return VGPU_CUDA_INVALID_IMAGE;
   }
@@ -198,18 +205,18 @@ void vgpu_image_free(struct vgpu_image *image) {
 
 int vgpu_image_read_file(const char *path, unsigned char **bytes, uint64_t *size) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-  struct stat about;
+  struct statx about;
   if (descriptor < 0) return VGPU_CUDA_FILE_NOT_FOUND;
   int result = VGPU_CUDA_INVALID_IMAGE;
   unsigned char *read_bytes = NULL;
-  if (fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0 &&
-      (uint64_t)about.st_size <= VGPU_IMAGE_MAX) {
-    read_bytes = malloc((size_t)about.st_size + 1);
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &about) == 0 && S_ISREG(about.stx_mode) &&
+      about.stx_size > 0 && about.stx_size <= VGPU_IMAGE_MAX) {
+    read_bytes = malloc((size_t)about.stx_size + 1);
     result = read_bytes == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
   }
   size_t have = 0;
-  while (result == VGPU_CUDA_SUCCESS && have < (size_t)about.st_size) {
-    ssize_t got = read(descriptor, read_bytes + have, (size_t)about.st_size - have);
+  while (result == VGPU_CUDA_SUCCESS && have < (size_t)about.stx_size) {
+    ssize_t got = read(descriptor, read_bytes + have, (size_t)about.stx_size - have);
     if (got <= 0) result = VGPU_CUDA_INVALID_IMAGE;
     else have += (size_t)got;
   }

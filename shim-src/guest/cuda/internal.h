@@ -116,6 +116,15 @@ int vgpu_cuda_call_area(uint32_t opcode, const void *send, uint32_t send_size, c
 /* vgpu_session_pieces, its result as a CUresult: NOT_READY may come after any piece. Not while capturing. */
 int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
 
+/*
+ * managed.c: shared memory that is device memory at the same address; NULL: this host has none. `bytes` are
+ * whole pages. It must be given back while no work uses it.
+ */
+bool vgpu_lent_possible(void);
+void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *area);
+bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is no managed memory */
+void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area);
+
 /* Waits until the host has taken in all that was posted before. */
 int vgpu_cuda_ping(void);
 

@@ -69,6 +69,7 @@ static int take_extra(const struct vgpu_callable *callable, void **extra, unsign
 
 int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
                            unsigned char *to) {
+  if (callable->refused != VGPU_CUDA_SUCCESS) return callable->refused;
   if (parameters != NULL && extra != NULL) return VGPU_CUDA_INVALID_VALUE;
   if (extra != NULL) return take_extra(callable, extra, to);
   if (parameters == NULL) return callable->parameter_count == 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;

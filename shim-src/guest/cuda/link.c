@@ -1,7 +1,8 @@
 /*
  * cuLink*: joins what it is given to one image. One input becomes the output as it is. Several PTX texts are
  * joined to one text, which compiles for whatever device loads it. Several inputs with machine code among
- * them would need NVIDIA's linker; they are refused, and the error log says why.
+ * them would need NVIDIA's linker; they are refused, and the error log says why. libcudadevrt.a is taken, and
+ * a text of our own stands for it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,8 @@
 
 #include "cuda_api.h"
 #include "guest/cuda/code.h"
-#include "guest/cuda/link_ptx.h"
+#include "guest/cuda/device_runtime.h"
+#include "image/link_ptx.h"
 
 #define INPUTS_MAX 1024u
 
@@ -23,7 +25,8 @@ struct input {
 struct vgpu_link {
   struct input *inputs;
   size_t count;
-  char *joined; /* of several inputs */
+  bool device_runtime; /* libcudadevrt.a was given */
+  char *joined;        /* of several inputs, or of one and the device runtime */
   size_t joined_size;
   char *log; /* the program's, for errors; NULL: none */
   size_t log_size;
@@ -83,11 +86,15 @@ int cuLinkCreate(uint32_t numOptions, int32_t *options, void **optionValues, voi
 }
 
 /* CUjitInputType: cubin, PTX, fat binary. Objects and archives of device code need a linker. */
-enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2, INPUT_TYPES = 6 };
+enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2, INPUT_LIBRARY = 4, INPUT_TYPES = 6 };
 
 static int add(struct vgpu_link *link, int32_t type, const void *data, size_t size, const char *name) {
   if (type < 0 || type >= INPUT_TYPES || data == NULL || size == 0) return VGPU_CUDA_INVALID_VALUE;
   if (link->joined != NULL || link->count == INPUTS_MAX) return VGPU_CUDA_INVALID_VALUE;
+  if (type == INPUT_LIBRARY && vgpu_is_device_runtime(data, size)) {
+    link->device_runtime = true;
+    return VGPU_CUDA_SUCCESS;
+  }
   if (type > INPUT_FATBIN) {
     return fail(link, VGPU_CUDA_NOT_SUPPORTED, "objects, libraries and NVVM code need NVIDIA's linker");
   }
@@ -151,15 +158,27 @@ int cuLinkAddFile(void *state, int32_t type, const char *path, uint32_t numOptio
   return cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
 }
 
+static bool needs_runtime(const struct vgpu_link *link) {
+  for (size_t i = 0; link->device_runtime && i < link->count; i++) {
+    if (link->inputs[i].type == INPUT_PTX && vgpu_uses_device_runtime(link->inputs[i].bytes)) return true;
+  }
+  return false;
+}
+
 static int join(struct vgpu_link *link) {
   char why[512];
-  struct vgpu_ptx_text *texts = malloc(link->count * sizeof *texts);
+  struct vgpu_ptx_text *texts = malloc((link->count + 1) * sizeof *texts);
   if (texts == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
   for (size_t i = 0; i < link->count; i++) {
     const struct input *input = &link->inputs[i];
     texts[i] = (struct vgpu_ptx_text){.text = input->bytes, .size = input->size, .name = input->name};
   }
-  link->joined = vgpu_ptx_link(texts, link->count, &link->joined_size, why, sizeof why);
+  size_t count = link->count;
+  if (needs_runtime(link)) {
+    texts[count++] = (struct vgpu_ptx_text){
+        .text = vgpu_device_runtime, .size = strlen(vgpu_device_runtime), .name = "the device runtime"};
+  }
+  link->joined = vgpu_ptx_link(texts, count, &link->joined_size, why, sizeof why);
   free(texts);
   return link->joined == NULL ? fail(link, VGPU_CUDA_UNKNOWN, why) : VGPU_CUDA_SUCCESS;
 }
@@ -171,7 +190,7 @@ int cuLinkComplete(void *state, void **cubinOut, size_t *sizeOut) {
   struct vgpu_link *link = find(&driver, state, &result);
   if (link == NULL) return result;
   if (cubinOut == NULL || link->count == 0) return VGPU_CUDA_INVALID_VALUE;
-  if (link->count > 1 && link->joined == NULL) result = join(link);
+  if ((link->count > 1 || needs_runtime(link)) && link->joined == NULL) result = join(link);
   if (result != VGPU_CUDA_SUCCESS) return result;
   bool several = link->joined != NULL;
   *cubinOut = several ? link->joined : link->inputs[0].bytes;

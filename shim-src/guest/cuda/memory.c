@@ -60,6 +60,7 @@ int cuMemFree_v2(uint64_t dptr) {
   /* A module's variable is not the program's to free. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0)
     return VGPU_CUDA_INVALID_VALUE;
+  if (vgpu_managed_free(driver, dptr)) return VGPU_CUDA_SUCCESS;
   if (!vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
     return VGPU_CUDA_INVALID_VALUE;
   }
@@ -74,6 +75,8 @@ int cuMemGetAddressRange_v2(uint64_t *pbase, size_t *psize, uint64_t dptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
+  /* A stream's callback may call nothing; libgomp learns from this answer that it is in one. */
+  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
   struct vgpu_region region;
   if (!vgpu_regions_find(&driver->regions, dptr, &region) || region.kind == VGPU_REGION_REGISTERED) {
     return VGPU_CUDA_NOT_FOUND;

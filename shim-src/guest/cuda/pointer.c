@@ -42,14 +42,16 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
       return VGPU_CUDA_SUCCESS;
     case 3: /* DEVICE_POINTER */
     case 4: /* HOST_POINTER */
-      /* Neither memory is mapped at the other side. */
-      if ((attribute == 3) != device) return VGPU_CUDA_INVALID_VALUE;
+      /* Other memory is not mapped at the other side. */
+      if (!region->lent && (attribute == 3) != device) return VGPU_CUDA_INVALID_VALUE;
       *(uint64_t *)data = pointer;
       return VGPU_CUDA_SUCCESS;
     case 6: /* SYNC_MEMOPS */
       *(int32_t *)data = region->sync_memops;
       return VGPU_CUDA_SUCCESS;
-    case 8:  /* IS_MANAGED */
+    case 8: /* IS_MANAGED */
+      *(int32_t *)data = region->kind == VGPU_REGION_MANAGED;
+      return VGPU_CUDA_SUCCESS;
     case 10: /* IS_LEGACY_CUDA_IPC_CAPABLE */
     case 15: /* IS_GPU_DIRECT_RDMA_CAPABLE */
     case 21: /* IS_HW_DECOMPRESS_CAPABLE */

@@ -65,6 +65,17 @@ bool vgpu_regions_find(struct vgpu_regions *regions, uint64_t address, struct vg
   return result;
 }
 
+bool vgpu_regions_advise(struct vgpu_regions *regions, uint64_t address, uint64_t size, unsigned which,
+                         int32_t value) {
+  pthread_rwlock_wrlock(&regions->lock);
+  struct vgpu_region found;
+  bool inside = find_locked(regions, address, &found) && found.kind == VGPU_REGION_MANAGED &&
+                size <= found.size - (address - found.start);
+  if (inside) regions->array[upper_bound(regions, address) - 1].advice[which] = value;
+  pthread_rwlock_unlock(&regions->lock);
+  return inside;
+}
+
 bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool sync) {
   pthread_rwlock_wrlock(&regions->lock);
   struct vgpu_region found;
@@ -82,7 +93,7 @@ bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint
     const struct vgpu_region *region = &regions->array[at - 1];
     uint64_t offset = address - region->start;
     bool mapped = region->kind == VGPU_REGION_MAPPED;
-    bool usable = mapped ? region->flags != 0 : vgpu_region_on_device(region);
+    bool usable = mapped ? region->flags != 0 : region->lent || vgpu_region_on_device(region);
     if (!usable || address < region->start || offset >= region->size) break;
     inside = size <= region->size - offset;
     if (inside || !mapped) break;

@@ -15,7 +15,8 @@ enum vgpu_region_kind {
   VGPU_REGION_PINNED = 2,
   VGPU_REGION_REGISTERED = 3,
   VGPU_REGION_MAPPED = 4,
-  VGPU_REGION_GRAPH = 5 /* device memory of a graph's allocation node; mapped when the graph is launched */
+  VGPU_REGION_GRAPH = 5,  /* device memory of a graph's allocation node; mapped when the graph is launched */
+  VGPU_REGION_MANAGED = 6 /* shared memory that is device memory as well */
 };
 
 struct vgpu_region {
@@ -25,16 +26,18 @@ struct vgpu_region {
   uint32_t flags;   /* host memory: as the program gave them; mapped: access, 0 none, 1 read, 3 both */
   uint64_t context; /* number of the context that made it; mapped, of a pool: 0 */
   int32_t ordinal;
-  uint32_t area;    /* pinned: number of the shared memory it is; 0: plain memory of this process */
-  uint64_t module;  /* number of the module or library whose variable it is; 0: allocated */
-  uint64_t pool;    /* number of the pool it was taken from; 0: of none */
-  uint64_t id;      /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never given twice */
-  bool sync_memops; /* as the program set it; copies are made in order anyway */
+  uint32_t area;     /* pinned, managed: number of the shared memory it is; 0: plain memory of this process */
+  bool lent;         /* it is device memory as well, at the same address (area_map) */
+  int32_t advice[3]; /* managed: what cuMemAdvise and cuMemPrefetchAsync were told, see managed.c */
+  uint64_t module;   /* number of the module or library whose variable it is; 0: allocated */
+  uint64_t pool;     /* number of the pool it was taken from; 0: of none */
+  uint64_t id;       /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never given twice */
+  bool sync_memops;  /* as the program set it; copies are made in order anyway */
 };
 
 static inline bool vgpu_region_on_device(const struct vgpu_region *region) {
   return region->kind == VGPU_REGION_DEVICE || region->kind == VGPU_REGION_MAPPED ||
-         region->kind == VGPU_REGION_GRAPH;
+         region->kind == VGPU_REGION_GRAPH || region->kind == VGPU_REGION_MANAGED;
 }
 
 struct vgpu_regions {
@@ -52,6 +55,11 @@ enum vgpu_regions_result vgpu_regions_add(struct vgpu_regions *regions, const st
 
 /* The region that contains `address`. */
 bool vgpu_regions_find(struct vgpu_regions *regions, uint64_t address, struct vgpu_region *found);
+
+/* Keeps one of the advices about the managed memory that [address, address + size) lies in; false: it is
+ * none. */
+bool vgpu_regions_advise(struct vgpu_regions *regions, uint64_t address, uint64_t size, unsigned which,
+                         int32_t value);
 
 /* Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the device memory that contains `address`; false: there is none.
  */

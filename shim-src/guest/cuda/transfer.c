@@ -68,10 +68,24 @@ static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination
                       : vgpu_cuda_post(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes);
 }
 
+/*
+ * Memory of both sides is copied by the host in the stream's order, as kernels before the copy may write to
+ * it and kernels behind it read it. A capture wants the program's own pointer.
+ */
+static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
+  struct vgpu_region region;
+  uint64_t start = (uint64_t)(uintptr_t)memory;
+  return transfer->async && __atomic_load_n(&transfer->driver->capturing, __ATOMIC_ACQUIRE) == 0 &&
+         vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent &&
+         bytes <= region.size - (start - region.start);
+}
+
 int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                             size_t bytes) {
   if (bytes == 0) return VGPU_CUDA_SUCCESS;
   if (source == NULL || !is_device(transfer, destination, bytes)) return VGPU_CUDA_INVALID_VALUE;
+  if (is_of_both(transfer, source, bytes))
+    return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
   /* What a read before this one brings there is what must go. */
   int result = vgpu_readback_flush(transfer->driver, source, bytes);
   struct vgpu_span span;
@@ -157,6 +171,8 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   if (destination == NULL || !is_device(transfer, source, bytes)) return VGPU_CUDA_INVALID_VALUE;
   /* One that came before must not arrive later. */
   int result = vgpu_readback_flush(transfer->driver, destination, bytes);
+  if (result == VGPU_CUDA_SUCCESS && is_of_both(transfer, destination, bytes))
+    return vgpu_transfer_on_device(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
   struct vgpu_region region;
   bool captures = transfer->async && vgpu_capture_on(transfer->driver, transfer->stream);
   if (result == VGPU_CUDA_SUCCESS && transfer->async && !captures &&

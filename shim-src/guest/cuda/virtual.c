@@ -13,6 +13,7 @@
 
 #define GRANULARITY (2ull << 20) /* as cuMemGetAllocationGranularity says */
 #define LARGEST (1ull << 44)
+#define HANDLE_POSIX_FD 1 /* CUmemAllocationHandleType */
 
 /* CUmemAllocationProp */
 struct properties {
@@ -157,8 +158,11 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   if (properties.type != 1 || properties.location_type < 1 || properties.location_type > 4) {
     return VGPU_CUDA_INVALID_VALUE;
   }
-  /* Memory of the host's, and handles for other processes, are not carried; the attributes say so. */
-  if (properties.location_type != 1 || properties.handle_types != 0) return VGPU_CUDA_NOT_SUPPORTED;
+  /* Memory of the host's is not carried; the attributes say so. Memory that could be exported is memory:
+   * PyTorch asks for a file descriptor's type in case it is wanted. That export is what is not supported. */
+  if (properties.location_type != 1 || (properties.handle_types & ~HANDLE_POSIX_FD) != 0) {
+    return VGPU_CUDA_NOT_SUPPORTED;
+  }
   if (properties.location < 0 || properties.location >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
   properties.compression = 0;
   properties.rdma = 0;

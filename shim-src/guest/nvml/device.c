@@ -171,3 +171,47 @@ int nvmlDeviceGetDisplayActive(nvml_device device, int *active) {
 int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig) {
   return always(device, (int *)mig, 0);
 }
+
+/* nvmlGpuFabricInfo_t, and what stands behind the version number in those of nvmlDeviceGetGpuFabricInfoV. */
+struct fabric_info {
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state; /* 0: not supported */
+};
+struct fabric_info_2 {
+  unsigned version;
+  struct fabric_info info;
+  unsigned health;
+};
+struct fabric_info_3 {
+  struct fabric_info_2 info;
+  unsigned char summary;
+};
+_Static_assert(sizeof(struct fabric_info_2) == 36 && sizeof(struct fabric_info_3) == 40,
+               "nvmlGpuFabricInfo_v*");
+
+/* No fabric of NVSwitches reaches into a guest: the device answers that it has none, as one without NVLink
+ * does. */
+int nvmlDeviceGetGpuFabricInfo(nvml_device device, void *info) {
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, info, &facts, NULL);
+
+  if (result == NVML_SUCCESS) memset(info, 0, sizeof(struct fabric_info));
+  return result;
+}
+
+int nvmlDeviceGetGpuFabricInfoV(nvml_device device, void *info) {
+  struct vgpu_device_facts facts;
+  int result = vgpu_nvml_facts(device, info, &facts, NULL);
+  unsigned version, size;
+
+  if (result != NVML_SUCCESS) return result;
+  memcpy(&version, info, sizeof version);
+  size = version >> 24 == 2   ? sizeof(struct fabric_info_2)
+         : version >> 24 == 3 ? sizeof(struct fabric_info_3)
+                              : 0;
+  if (size == 0 || (version & 0xffffff) != size) return NVML_VERSION_MISMATCH;
+  memset((unsigned char *)info + sizeof version, 0, size - sizeof version);
+  return NVML_SUCCESS;
+}

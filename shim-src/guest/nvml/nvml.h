@@ -200,6 +200,8 @@ NVML_API int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode);
 NVML_API int nvmlDeviceGetDisplayMode(nvml_device device, int *mode);
 NVML_API int nvmlDeviceGetDisplayActive(nvml_device device, int *active);
 NVML_API int nvmlDeviceGetMultiGpuBoard(nvml_device device, unsigned *multiple);
+NVML_API int nvmlDeviceGetGpuFabricInfo(nvml_device device, void *info);
+NVML_API int nvmlDeviceGetGpuFabricInfoV(nvml_device device, void *info);
 NVML_API int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig);
 
 NVML_API int nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory_v1 *memory);

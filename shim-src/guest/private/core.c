@@ -4,6 +4,8 @@
 #include "guest/log.h"
 #include "guest/process.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The order is that of the ordinals the program sees, after CUDA_VISIBLE_DEVICES: the runtime
@@ -63,16 +65,42 @@ unsigned vgpu_private_core_generation(void) {
 
 /* Exports of this very library; linked -Bsymbolic, so no other can stand in for them. */
 extern int cuCtxGetId(void *context, uint64_t *number);
+extern int cuStreamGetId(void *stream, uint64_t *number);
+extern int cuModuleGetFunctionCount(uint32_t *count, void *module);
+extern int cuModuleEnumerateFunctions(void **functions, uint32_t count, void *module);
 extern int cuModuleLoadData(void **module, const void *image);
 
 int vgpu_private_core_load(void **module, const void *image) {
   return cuModuleLoadData(module, image);
 }
 
+uint64_t vgpu_private_core_functions(void *module, vgpu_private_function *take, void *user) {
+  uint32_t count = 0;
+  if (cuModuleGetFunctionCount(&count, module) != VGPU_PRIVATE_SUCCESS || count == 0) return 0;
+  void **functions = calloc(count, sizeof *functions);
+  if (functions == NULL) return 0;
+  if (cuModuleEnumerateFunctions(functions, count, module) != VGPU_PRIVATE_SUCCESS) count = 0;
+  for (uint32_t i = 0; i < count; i++) take(user, functions[i], (uint64_t)(uintptr_t)module);
+  free(functions);
+  return count;
+}
+
 void vgpu_private_core_refused(const char *table, unsigned slot) {
   vgpu_log("slot %u of the private table %s is not supported", slot, table);
 }
 
+void vgpu_private_core_unknown(const unsigned char uuid[16]) {
+  char text[37], *to = text;
+  for (int i = 0; i < 16; i++) {
+    to += snprintf(to, 4, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+  }
+  vgpu_log("the private table %s is not known: each of its functions answers that it is not supported", text);
+}
+
 int vgpu_private_core_number(void *context, uint64_t *number) {
   return cuCtxGetId(context, number);
+}
+
+int vgpu_private_core_stream(void *stream, uint64_t *number) {
+  return cuStreamGetId(stream, number);
 }

@@ -30,6 +30,9 @@ int vgpu_private_core_current(void **context);
 /* cuCtxGetId. */
 int vgpu_private_core_number(void *context, uint64_t *number);
 
+/* cuStreamGetId. */
+int vgpu_private_core_stream(void *stream, uint64_t *number);
+
 /* The handle of a device's primary context, neither retained nor activated. */
 int vgpu_private_core_primary(int device, void **context);
 
@@ -39,10 +42,20 @@ void vgpu_private_core_on_destroyed(void (*destroyed)(void *context));
 /* 0 in the process that loaded the library, another number in each fork()ed child. */
 unsigned vgpu_private_core_generation(void);
 
+/*
+ * Calls `take` for each function of a module; how many there are, 0 if it is no module. `owner` is the
+ * module.
+ */
+typedef void vgpu_private_function(void *user, void *function, uint64_t owner);
+uint64_t vgpu_private_core_functions(void *module, vgpu_private_function *take, void *user);
+
 /* cuModuleLoadData. */
 int vgpu_private_core_load(void **module, const void *image);
 
 /* A slot that is not known was called: for VGPU_LOG. */
 void vgpu_private_core_refused(const char *table, unsigned slot);
+
+/* A table that is not known was asked for: for VGPU_LOG. */
+void vgpu_private_core_unknown(const unsigned char uuid[16]);
 
 #endif

@@ -7,7 +7,7 @@
 
 /*
  * cuGetExportTable: puts the table of that id into *table. An unknown id gives
- * NULL and CUDA_ERROR_INVALID_VALUE, as the real library does. Needs no cuInit
+ * a table whose every slot refuses. Needs no cuInit
  * and no host; safe from any thread.
  */
 int vgpu_private_table(const void **table, const unsigned char uuid[16]);

@@ -3,6 +3,7 @@
 #include "guest/private/core.h"
 #include "guest/private/integrity.h"
 #include "guest/private/local_storage.h"
+#include "guest/private/refusals.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -20,6 +21,9 @@ union slot {
   uintptr_t size;
   function call;
 };
+
+/* What is known of a table stands behind what refuses all of it. */
+#pragma GCC diagnostic ignored "-Woverride-init"
 
 /* A slot whose purpose is not known fails closed, and says so under VGPU_LOG. */
 #define REFUSED(table, slot)                                                                                 \
@@ -154,18 +158,48 @@ static int context_number(void *context, uint64_t *number) {
   return vgpu_private_core_number(context, number);
 }
 
-static int context_other(void) {
-  vgpu_private_core_refused("context", 0);
-  return VGPU_PRIVATE_NOT_SUPPORTED;
+/*
+ * cuBLAS 13.1 keeps its workspaces by stream: it asks for a stream's inner handle, which is our handle with
+ * the default stream made one of the two that it can mean, and then for that one's number.
+ */
+static int inner_stream(void *context, void *stream, void **inner, int per_thread) {
+  uint64_t number;
+  (void)context;
+  if (!inner) return VGPU_PRIVATE_INVALID_VALUE;
+  if (!stream) stream = (void *)(uintptr_t)(per_thread ? 2 : 1);
+  int result = vgpu_private_core_stream(stream, &number);
+  if (result == VGPU_PRIVATE_SUCCESS) *inner = stream;
+  return result;
+}
+
+static int stream_number(void *context, void *inner, uint64_t *number) {
+  (void)context;
+  if (!number) return VGPU_PRIVATE_INVALID_VALUE;
+  return vgpu_private_core_stream(inner, number);
 }
 
 /* 77 slots in driver 535, 86 in 550; what others are for is not known. */
-#define CONTEXT_SLOTS 86
-static const union slot context_table[CONTEXT_SLOTS] = {
-    [0] = {.size = CONTEXT_SLOTS * sizeof(union slot)},
-    [1 ... 3] = CALL(context_other),
+REFUSALS(context)
+static const union slot context_table[128] = {
+    REFUSING_SLOTS(context)[0] = {.size = 86 * sizeof(union slot)},
     [4] = CALL(context_number),
-    [5 ... CONTEXT_SLOTS - 1] = CALL(context_other),
+    [39] = CALL(stream_number),
+    [51] = CALL(inner_stream),
+};
+
+/* ---- MODULES --------------------------------------------------------------- */
+
+/* cuFFT finds its kernels by this, as those of the modules that it loads have names of no use to it. */
+static uint64_t module_functions(void *context, void *module, vgpu_private_function *take, void *user) {
+  (void)context;
+  return take == NULL ? 0 : vgpu_private_core_functions(module, take, user);
+}
+
+/* 88 slots in driver 535, 92 in 550. */
+REFUSALS(modules)
+static const union slot modules_table[128] = {
+    REFUSING_SLOTS(modules)[0] = {.size = 92 * sizeof(union slot)},
+    [7] = CALL(module_functions),
 };
 
 /* ---- CONTEXT_CHECKS ------------------------------------------------------- */
@@ -225,6 +259,19 @@ static int integrity_check(uint32_t version, uint64_t seconds, uint8_t answer[16
   return VGPU_PRIVATE_SUCCESS;
 }
 
+/* ---- any other ------------------------------------------------------------- */
+
+/*
+ * Libraries ask for tables whose purpose is not public, and some (cublasLt 13.1) call into them without
+ * looking at the answer: a caller that gets NULL crashes; one that a function refuses goes on, or fails in
+ * its own way. So each id that is not known gets this table. Slot 0 is a size, as in all known tables but
+ * one.
+ */
+REFUSALS(unknown)
+static const union slot unknown_table[128] = {
+    REFUSING_SLOTS(unknown)[0] = {.size = sizeof unknown_table},
+};
+
 /* ---- by id ---------------------------------------------------------------- */
 
 static const struct {
@@ -241,16 +288,18 @@ static const struct {
      storage_table},
     {{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2},
      context_table},
+    {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e},
+     modules_table},
     {{0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e},
      checks_table},
     {{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2},
      integrity_table},
 };
 
-/*
- * Known and refused all the same (docs/private-tables.md): f8cff951... (the real
- * 535 and 550 refuse it) and 6e163fbe....
- */
+/* The runtime asks whether to skip its initialization; the real 535 and 550 have no such table. */
+static const unsigned char none[16] = {0xf8, 0xcf, 0xf9, 0x51, 0x21, 0x46, 0x8b, 0x4e,
+                                       0xb9, 0xe2, 0xfb, 0x46, 0x9e, 0x7c, 0x0d, 0xd9};
+
 int vgpu_private_table(const void **table, const unsigned char uuid[16]) {
   if (!table) return VGPU_PRIVATE_INVALID_VALUE;
   *table = NULL;
@@ -261,5 +310,8 @@ int vgpu_private_table(const void **table, const unsigned char uuid[16]) {
       return VGPU_PRIVATE_SUCCESS;
     }
   }
-  return VGPU_PRIVATE_INVALID_VALUE;
+  if (memcmp(none, uuid, sizeof none) == 0) return VGPU_PRIVATE_INVALID_VALUE;
+  vgpu_private_core_unknown(uuid);
+  *table = unknown_table;
+  return VGPU_PRIVATE_SUCCESS;
 }

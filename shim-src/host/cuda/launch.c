@@ -46,8 +46,8 @@ static int32_t translate(struct vgpu_worker *worker, struct vgpu_launch_attribut
   }
 }
 
-int32_t vgpu_real_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
-                                   struct vgpu_bulk *bulk) {
+static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
+                      struct vgpu_bulk *bulk) {
   struct vgpu_launch_attribute attributes[VGPU_LAUNCH_ATTRIBUTES_MAX];
   if (send->attributes > VGPU_LAUNCH_ATTRIBUTES_MAX || send->parameters > VGPU_PARAMETER_BYTES_MAX ||
       bulk->in_size != send->attributes * sizeof *attributes + send->parameters) {
@@ -81,4 +81,11 @@ int32_t vgpu_real_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu
                                  .attributes = attributes,
                                  .attribute_count = send->attributes};
   return VGPU_REAL(&real->api, cuLaunchKernelEx, &config, function, NULL, given);
+}
+
+int32_t vgpu_real_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
+                                   struct vgpu_bulk *bulk) {
+  int32_t result = launch(worker, send, bulk);
+  if (result == VGPU_REAL_SUCCESS) vgpu_worker_launched(worker);
+  return result;
 }

@@ -50,9 +50,14 @@ int32_t vgpu_real_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_
   if (result != VGPU_REAL_SUCCESS) return result;
   size_t unused = 0, total = 0;
   result = VGPU_REAL(&real->api, cuMemGetInfo_v2, &unused, &total);
-  reply->free = unused;
-  reply->total = total;
-  return result;
+  if (result != VGPU_REAL_SUCCESS) return result;
+  const struct vgpu_handle *context = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
+  if (context == NULL) return VGPU_REAL_INVALID_CONTEXT;
+  struct vgpu_room room =
+      vgpu_accounts_room(worker->accounts, worker->slot, context->device, worker->limits->session_memory);
+  reply->free = unused < room.free ? unused : room.free;
+  reply->total = total < room.total ? total : room.total;
+  return VGPU_REAL_SUCCESS;
 }
 
 static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64_t number, bool async,

@@ -5,6 +5,8 @@
 #include "host/cuda/jit.h"
 #include "host/cuda/real.h"
 #include "host/log.h"
+#include "host/parts.h"
+#include "host/walk.h"
 #include "wire/module.h"
 
 #define NAME_MAX_BYTES 65536u
@@ -15,10 +17,23 @@ enum { NOT_FOUND = 500, NOT_SUPPORTED = 801 };
 static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
   unsigned char *image = vgpu_code_image(worker, hash, size);
   if (image == NULL) return NULL;
+  char *linked = vgpu_parts_text(image, size, VGPU_IMAGE_MAX);
+  if (linked != NULL) {
+    free(image);
+    return linked;
+  }
   char *text = realloc(image, size + 1);
   if (text == NULL) free(image);
   else text[size] = '\0';
   return text;
+}
+
+/* Before the driver sees it, which believes what the image says of itself. A CUresult. */
+static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size) {
+  char why[160];
+  int32_t result = vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
+  if (result != VGPU_REAL_SUCCESS) vgpu_host_log("refused", worker->session, "an image: %s", why);
+  return result;
 }
 
 static bool remember_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
@@ -53,8 +68,10 @@ int32_t vgpu_real_cuModuleLoadDataEx(struct vgpu_worker *worker,
   reply->missing = image == NULL;
   if (image == NULL) return VGPU_REAL_SUCCESS;
   void *module = NULL;
-  reply->result = VGPU_REAL_INVALID_VALUE;
-  if (vgpu_real_jit_read(bulk, &options)) {
+  reply->result = walk(worker, image, send->bytes);
+  if (reply->result == VGPU_REAL_SUCCESS && !vgpu_real_jit_read(bulk, &options))
+    reply->result = VGPU_REAL_INVALID_VALUE;
+  if (reply->result == VGPU_REAL_SUCCESS) {
     reply->result = VGPU_REAL(&real->api, cuModuleLoadDataEx, &module, image, options.count, options.names,
                               options.values);
   }
@@ -93,8 +110,10 @@ int32_t vgpu_real_cuLibraryLoadData(struct vgpu_worker *worker,
   reply->missing = image == NULL;
   if (image == NULL) return VGPU_REAL_SUCCESS;
   void *library = NULL;
-  reply->result = VGPU_REAL_INVALID_VALUE;
-  if (vgpu_real_jit_read(bulk, &options)) {
+  reply->result = walk(worker, image, send->bytes);
+  if (reply->result == VGPU_REAL_SUCCESS && !vgpu_real_jit_read(bulk, &options))
+    reply->result = VGPU_REAL_INVALID_VALUE;
+  if (reply->result == VGPU_REAL_SUCCESS) {
     reply->result = VGPU_REAL(&real->api, cuLibraryLoadData, &library, image, options.names, options.values,
                               options.count, NULL, NULL, 0);
   }

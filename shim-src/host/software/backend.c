@@ -10,8 +10,9 @@
 #include "host/software/profile.h"
 #include "host/worker.h"
 
+/* profiles/devices/h100-80gb.json, made a string by the build: a bare binary runs from anywhere. */
 #define DEFAULT_PROFILE "h100-80gb"
-#define TENSOR_MAP_ACCESS_SUPPORTED 127 /* CUdevice_attribute */
+extern const char vgpu_default_profile[];
 
 /* profiles/devices of the tree this program was built in or installed with. */
 static bool beside_program(char *path, size_t size, const char *relative) {
@@ -30,9 +31,56 @@ static bool load_profiles(const char *name, struct vgpu_device_profiles *profile
   if (beside_program(built, sizeof built, "../../profiles/devices")) directories[count++] = built;
   if (beside_program(installed, sizeof installed, "../share/vgpu/devices")) directories[count++] = installed;
   directories[count] = NULL;
-  if (vgpu_device_profiles_load(name, directories, profiles, error, sizeof error) == 0) return true;
+  if (name == NULL) {
+    if (vgpu_device_profiles_read("the profile " DEFAULT_PROFILE " that is compiled in", vgpu_default_profile,
+                                  strlen(vgpu_default_profile), profiles, error, sizeof error) == 0) {
+      return true;
+    }
+  } else if (vgpu_device_profiles_load(name, directories, profiles, error, sizeof error) == 0) {
+    return true;
+  } else if (strcmp(name, DEFAULT_PROFILE) == 0) {
+    return load_profiles(NULL, profiles);
+  }
   vgpu_host_log("error", 0, "%s", error);
   return false;
+}
+
+static bool same_gpu(const struct vgpu_device_profile *one, const struct vgpu_device_profile *other) {
+  return memcmp(one->uuid, other->uuid, sizeof one->uuid) == 0 ||
+         (one->pci_domain == other->pci_domain && one->pci_bus == other->pci_bus &&
+          one->pci_device == other->pci_device);
+}
+
+/* Adds the devices of another profile. A GPU that is there twice gets a UUID and a place on the bus of its
+ * own. */
+static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_device_profiles *more) {
+  if (more->count > VGPU_DEVICES_MAX - all->count) {
+    vgpu_host_log("error", 0, "--profile: more than %u devices in all", VGPU_DEVICES_MAX);
+    return false;
+  }
+  for (uint32_t i = 0; i < more->count; i++) {
+    struct vgpu_device_profile *device = &all->devices[all->count];
+    *device = more->devices[i];
+    for (uint32_t other = 0; other < all->count; other++) {
+      if (!same_gpu(device, &all->devices[other])) continue;
+      device->uuid[15]++;
+      device->pci_bus = (device->pci_bus + 1) & 0xff;
+      other = UINT32_MAX; /* begin again: what it has now may be another one's */
+    }
+    all->count++;
+  }
+  return true;
+}
+
+/* All that the options name, one after the other. */
+static bool load_all(const struct vgpu_options *options, struct vgpu_device_profiles *profiles) {
+  if (!load_profiles(options->profiles[0], profiles)) return false;
+  struct vgpu_device_profiles *more = malloc(sizeof *more);
+  bool good = more != NULL;
+  for (uint32_t i = 1; good && i < options->profile_count; i++)
+    good = load_profiles(options->profiles[i], more) && add_profiles(profiles, more);
+  free(more);
+  return good;
 }
 
 static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device_profile *profile,
@@ -57,15 +105,13 @@ static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device
   facts->simulated = 1;
   memcpy(facts->attribute_known, profile->attribute_known, sizeof facts->attribute_known);
   memcpy(facts->attributes, profile->attributes, sizeof facts->attributes);
-  /* The form of a tensor's descriptor is the hardware's own, and no kernel that reads one is run here. */
-  facts->attributes[TENSOR_MAP_ACCESS_SUPPORTED] = 0;
 }
 
 static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {
   /* Kept for as long as the daemon lives. */
   struct vgpu_device_profiles *profiles = calloc(1, sizeof *profiles);
   if (profiles == NULL) return 1;
-  if (!load_profiles(options->profile == NULL ? DEFAULT_PROFILE : options->profile, profiles)) {
+  if (!load_all(options, profiles)) {
     free(profiles);
     return 2;
   }
@@ -90,5 +136,8 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
-const struct vgpu_backend vgpu_software_backend = {
-    .number = VGPU_BACKEND_SOFTWARE, .name = "software", .take_inventory = take_inventory, .usage = usage};
+const struct vgpu_backend vgpu_software_backend = {.number = VGPU_BACKEND_SOFTWARE,
+                                                   .name = "software",
+                                                   .memory_is_ours = true,
+                                                   .take_inventory = take_inventory,
+                                                   .usage = usage};

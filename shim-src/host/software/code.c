@@ -19,8 +19,13 @@ struct vgpu_upload {
   unsigned char *bytes;
 };
 
+uint64_t vgpu_code_limit(const struct vgpu_worker *worker) {
+  uint64_t code = worker->code_options->session_bytes, memory = vgpu_worker_memory_limit(worker);
+  return memory != 0 && memory < code ? memory : code;
+}
+
 bool vgpu_code_take(struct vgpu_worker *worker, uint64_t bytes) {
-  uint64_t limit = worker->code_options->session_bytes;
+  uint64_t limit = vgpu_code_limit(worker);
   if (bytes > limit || worker->code.bytes > limit - bytes) return false;
   worker->code.bytes += bytes;
   return true;
@@ -89,7 +94,7 @@ int32_t vgpu_host_image_piece(struct vgpu_worker *worker, const struct vgpu_send
     drop_upload(worker, link);
     return INVALID_VALUE;
   }
-  vgpu_images_put(worker->code_options->images, &hash, upload->bytes, upload->size);
+  vgpu_images_put(worker->code_options->images, &worker->peer, &hash, upload->bytes, upload->size);
   return SUCCESS;
 }
 
@@ -102,8 +107,8 @@ int32_t vgpu_real_image_piece(struct vgpu_worker *worker, const struct vgpu_send
 unsigned char *vgpu_code_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
   struct vgpu_upload *upload = *find_upload(worker, hash);
   if (upload == NULL || upload->size != size || upload->have != size) {
-    if (size == 0 || size > worker->code_options->session_bytes) return NULL;
-    return vgpu_images_get(worker->code_options->images, hash, size);
+    if (size == 0 || size > vgpu_code_limit(worker)) return NULL;
+    return vgpu_images_get(worker->code_options->images, &worker->peer, hash, size);
   }
   unsigned char *copy = malloc(size);
   if (copy != NULL) memcpy(copy, upload->bytes, size);
@@ -129,8 +134,7 @@ static struct vgpu_program_target target_of(struct vgpu_worker *worker, uint32_t
                                       .max_threads = profile->attributes[MAX_THREADS_PER_BLOCK],
                                       .shared_block = profile->attributes[SHARED_PER_BLOCK],
                                       .registers_block = profile->attributes[REGISTERS_PER_BLOCK],
-                                      .memory_limit =
-                                          worker->code_options->session_bytes - worker->code.bytes};
+                                      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
 }
 
 int32_t vgpu_code_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,

@@ -36,6 +36,7 @@ struct vgpu_loaded {
   uint64_t size;
   uint32_t architecture;
   uint32_t users;
+  bool judged; /* its functions say whether they are refused */
   struct vgpu_program program;
 };
 
@@ -53,7 +54,9 @@ struct vgpu_module_object {
   uint64_t *globals; /* address of each of the program's variables */
   struct vgpu_function_object *functions;
   struct ptx_module *code; /* what can be run; NULL: nothing, `unrunnable` says why */
-  char unrunnable[256];
+  uint64_t code_bytes;     /* that it takes of the session's allowance for code */
+  bool wants_log;          /* the program reads what the compiler says */
+  char unrunnable[1024];   /* why it, or some of its kernels, cannot be run: a line each */
 };
 
 /* What a program may change about a function. */
@@ -105,6 +108,9 @@ struct vgpu_code {
   struct vgpu_exec_object *execs;
   uint64_t bytes; /* held by uploads, programs and graphs */
 };
+
+/* Memory for code that the session may hold: --session-code, and never more than its device memory. */
+uint64_t vgpu_code_limit(const struct vgpu_worker *worker);
 
 /* Takes bytes of the session's allowance for code; false: no more. */
 bool vgpu_code_take(struct vgpu_worker *worker, uint64_t bytes);

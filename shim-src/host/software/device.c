@@ -98,14 +98,9 @@ int32_t vgpu_host_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_
                                   struct vgpu_reply_cuMemGetInfo_v2 *reply) {
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return INVALID_CONTEXT;
-  reply->total = worker->inventory->devices[context->device].total_memory;
-  reply->free = reply->total - vgpu_accounts_used(worker->accounts, context->device);
+  struct vgpu_room room =
+      vgpu_accounts_room(worker->accounts, worker->slot, context->device, worker->limits->session_memory);
+  reply->total = room.total;
+  reply->free = room.free;
   return SUCCESS;
-}
-
-/* As the device's attribute says: see copy_facts in backend.c. */
-int32_t vgpu_host_tensor_map(struct vgpu_worker *worker, const struct vgpu_send_tensor_map *send,
-                             struct vgpu_bulk *bulk) {
-  (void)worker, (void)send, (void)bulk;
-  return NOT_SUPPORTED;
 }

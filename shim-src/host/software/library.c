@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "host/software/module.h"
+#include "host/software/run.h"
 
 static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object *library, uint32_t device,
                           struct vgpu_loaded **loaded) {
@@ -13,7 +14,8 @@ static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object
   int32_t result = vgpu_code_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
   if (result == VGPU_CODE_MISSING && library->image != NULL) {
     /* Of another architecture than the first one, and gone from the cache: it is kept for this. */
-    vgpu_images_put(worker->code_options->images, &library->hash, library->image, library->size);
+    vgpu_images_put(worker->code_options->images, &worker->peer, &library->hash, library->image,
+                    library->size);
     result = vgpu_code_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
   }
   if (result == VGPU_CODE_MISSING) return OUT_OF_MEMORY;
@@ -110,7 +112,7 @@ static int32_t module_in(struct vgpu_worker *worker, struct vgpu_library_object 
   int32_t status = library_on(worker, library, device, &loaded);
   if (status != SUCCESS) return status;
   loaded->users++;
-  return vgpu_module_make(worker, context, loaded, library, result);
+  return vgpu_module_make(worker, context, loaded, library, NULL, result);
 }
 
 int32_t vgpu_host_cuLibraryGetModule(struct vgpu_worker *worker,
@@ -160,6 +162,7 @@ int32_t vgpu_host_cuLibraryGetKernel(struct vgpu_worker *worker,
   const struct vgpu_program_function *function =
       vgpu_program_function(&loaded->program, (const char *)bulk->in, bulk->in_size);
   if (function == NULL) return NOT_FOUND;
+  vgpu_run_judge(worker, loaded);
   struct vgpu_kernel_object *kernel = calloc(1, sizeof *kernel);
   char *name = strdup(function->name);
   if (kernel == NULL || name == NULL) result = OUT_OF_MEMORY;

@@ -1,4 +1,5 @@
 #include "host/software/memory.h"
+#include "host/software/ptx/program.h"
 #include "host/software/virtual.h"
 
 #include <errno.h>
@@ -111,7 +112,7 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
 
 static void remove_at(struct vgpu_memory *memory, size_t at, struct vgpu_allocation *freed) {
   *freed = memory->array[at];
-  put_memory(freed->memory, freed->size);
+  if (!freed->lent) put_memory(freed->memory, freed->size);
   if (freed->written != NULL) put_memory(freed->written, freed->size);
   memory->count--;
   memmove(&memory->array[at], &memory->array[at + 1], (memory->count - at) * sizeof *memory->array);
@@ -119,14 +120,20 @@ static void remove_at(struct vgpu_memory *memory, size_t at, struct vgpu_allocat
 
 bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation *freed) {
   size_t at = upper_bound(memory, address);
-  if (at == 0 || memory->array[at - 1].address != address || memory->array[at - 1].reserved) return false;
+  if (at == 0 || memory->array[at - 1].address != address || memory->array[at - 1].reserved ||
+      memory->array[at - 1].lent) {
+    return false;
+  }
   remove_at(memory, at - 1, freed);
   return true;
 }
 
 bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struct vgpu_allocation *freed) {
   for (size_t at = memory->count; at > 0; at--) {
-    if (memory->array[at - 1].context != context || memory->array[at - 1].reserved) continue;
+    if (memory->array[at - 1].context != context || memory->array[at - 1].reserved ||
+        memory->array[at - 1].lent) {
+      continue;
+    }
     remove_at(memory, at - 1, freed);
     return true;
   }
@@ -218,4 +225,33 @@ bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_
   memory->count--;
   memmove(&memory->array[at - 1], &memory->array[at], (memory->count - (at - 1)) * sizeof *memory->array);
   return true;
+}
+
+/* What a program's own memory never is: windows of devices and reservations, and those of kernels. */
+static bool is_taken(uint64_t address, uint64_t bytes) {
+  static const uint64_t windows[][2] = {{FIRST_ADDRESS, RESERVED_FIRST + RESERVED_WINDOW},
+                                        {PTX_SHARED_WINDOW, PTX_FUNCTION_WINDOW + PTX_WINDOW_SIZE}};
+  for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+    if (address < windows[i][1] && address + bytes > windows[i][0]) return true;
+  }
+  return false;
+}
+
+bool vgpu_memory_lend(struct vgpu_memory *memory, uint64_t address, uint64_t bytes, unsigned char *at) {
+  const uint64_t page = 4096, end = 1ull << 47;
+  if (address == 0 || address % page != 0 || bytes == 0 || bytes % page != 0 || address >= end ||
+      bytes > end - address || is_taken(address, bytes) ||
+      find_gap(memory, address, address + bytes, bytes, page) != address || !grow(memory)) {
+    return false;
+  }
+  insert(memory, &(struct vgpu_allocation){.address = address, .size = bytes, .memory = at, .lent = true});
+  return true;
+}
+
+unsigned char *vgpu_memory_take_back(struct vgpu_memory *memory, uint64_t address) {
+  size_t at = upper_bound(memory, address);
+  if (at == 0 || memory->array[at - 1].address != address || !memory->array[at - 1].lent) return NULL;
+  struct vgpu_allocation freed;
+  remove_at(memory, at - 1, &freed);
+  return freed.memory;
 }

@@ -18,6 +18,7 @@ struct vgpu_allocation {
   uint64_t context;       /* 0: goes with none */
   uint64_t pool;          /* number of the pool that it counts to; 0: none */
   uint32_t device;
+  bool lent;     /* the guest's memory, that this process sees too; not to be freed here */
   bool reserved; /* addresses only; what is mapped there is told by virtual.h */
 };
 
@@ -54,6 +55,15 @@ bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_
 /* The reservation that holds all of the range; NULL: none. */
 const struct vgpu_allocation *vgpu_memory_reservation(const struct vgpu_memory *memory, uint64_t address,
                                                       uint64_t size);
+
+/*
+ * Memory of the guest's at the guest's own address; pages, and where no other memory of the device is or can
+ * come to be. False: they are not, or no memory.
+ */
+bool vgpu_memory_lend(struct vgpu_memory *memory, uint64_t address, uint64_t bytes, unsigned char *at);
+
+/* Ends that; the memory, or NULL: nothing is lent there. */
+unsigned char *vgpu_memory_take_back(struct vgpu_memory *memory, uint64_t address);
 
 /* Frees the allocation at exactly this address; false if there is none. *freed tells what it was. */
 bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation *freed);

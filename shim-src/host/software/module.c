@@ -1,6 +1,7 @@
 /* Modules of a session, their functions and variables. */
 #include "host/software/module.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +83,8 @@ static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_ob
 }
 
 int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vgpu_loaded *loaded,
-                         struct vgpu_library_object *library, struct vgpu_module_object **result) {
+                         struct vgpu_library_object *library, struct vgpu_load_log *log,
+                         struct vgpu_module_object **result) {
   struct vgpu_module_object *module = malloc(sizeof *module);
   uint64_t *globals = calloc(loaded->program.global_count + 1, sizeof *globals);
   if (module == NULL || globals == NULL) {
@@ -95,10 +97,12 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
                                         .context = context,
                                         .device = vgpu_code_device(worker, context),
                                         .library = library,
+                                        .wants_log = log != NULL && log->wanted,
                                         .loaded = loaded,
                                         .globals = globals};
   worker->code.modules = module;
   int32_t status = vgpu_run_load(worker, module);
+  if (log != NULL) snprintf(log->text, sizeof log->text, "%s", module->unrunnable);
   if (status == SUCCESS && module->code == NULL) status = place_variables(worker, module);
   if (status != SUCCESS) {
     vgpu_module_end(worker, &worker->code.modules);
@@ -122,18 +126,27 @@ static uint32_t log_room(const struct vgpu_bulk *bulk, uint32_t wanted) {
   return room;
 }
 
+/* One log, cut to its room, behind what is in bulk already; its bytes. */
+static uint32_t put_log(struct vgpu_bulk *bulk, uint32_t room, const char *text) {
+  size_t length = strlen(text) + 1;
+  if (length > room) length = room;
+  if (length > bulk->out_capacity - bulk->out_size) length = bulk->out_capacity - bulk->out_size;
+  if (length == 0) return 0;
+  memcpy(bulk->out + bulk->out_size, text, length);
+  bulk->out[bulk->out_size + length - 1] = '\0';
+  bulk->out_size += (uint32_t)length;
+  return (uint32_t)length;
+}
+
 int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, const char *why,
                               struct vgpu_bulk *bulk) {
   *reply.missing = status == VGPU_CODE_MISSING;
   *reply.result = status == VGPU_CODE_MISSING ? SUCCESS : status;
-  uint32_t room = log_room(bulk, JIT_ERROR_LOG_SIZE);
-  size_t length = strlen(why) + 1;
-  if (status > 0 && room > 0) {
-    if (length > room) length = room;
-    memcpy(bulk->out, why, length);
-    bulk->out[length - 1] = '\0';
-    *reply.error_bytes = bulk->out_size = (uint32_t)length;
-  }
+  if (status < 0 || why[0] == '\0') return SUCCESS;
+  /* Kernels that cannot run do not fail the load: programs read either log, so both tell. */
+  uint32_t info = log_room(bulk, JIT_INFO_LOG_SIZE), error = log_room(bulk, JIT_ERROR_LOG_SIZE);
+  *reply.info_bytes = put_log(bulk, info, why);
+  *reply.error_bytes = put_log(bulk, error, why);
   return SUCCESS;
 }
 
@@ -145,10 +158,15 @@ int32_t vgpu_host_cuModuleLoadDataEx(struct vgpu_worker *worker,
   if (device == UINT32_MAX) return INVALID_CONTEXT;
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
   struct vgpu_loaded *loaded;
-  char why[256] = "";
+  char why[sizeof((struct vgpu_load_log *)NULL)->text] = "";
   int32_t result = vgpu_code_load(worker, &hash, send->bytes, device, &loaded, why, sizeof why);
   struct vgpu_module_object *module;
-  if (result == SUCCESS) result = vgpu_module_make(worker, send->context, loaded, NULL, &module);
+  struct vgpu_load_log log = {.wanted = log_room(bulk, JIT_INFO_LOG_SIZE) > 0 ||
+                                        log_room(bulk, JIT_ERROR_LOG_SIZE) > 0};
+  if (result == SUCCESS) {
+    result = vgpu_module_make(worker, send->context, loaded, NULL, &log, &module);
+    memcpy(why, log.text, sizeof why);
+  }
   if (result == SUCCESS) {
     result = vgpu_code_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
     if (result == SUCCESS) module->number = send->module;
@@ -196,6 +214,9 @@ void vgpu_function_tell(const struct vgpu_program_function *function,
   memcpy(bulk->out, &facts, sizeof facts);
   if (bytes > 0) memcpy(bulk->out + sizeof facts, function->parameters, bytes);
   bulk->out_size = (uint32_t)(sizeof facts + bytes);
+  if (function->refused == SUCCESS) return;
+  memcpy(bulk->out + bulk->out_size, &function->refused, sizeof function->refused);
+  bulk->out_size += (uint32_t)sizeof function->refused;
 }
 
 static int32_t make_function(struct vgpu_worker *worker, struct vgpu_module_object *module, uint64_t number,
@@ -231,6 +252,7 @@ int32_t vgpu_host_cuModuleGetFunction(struct vgpu_worker *worker,
   const struct vgpu_program_function *function =
       vgpu_program_function(&module->loaded->program, (const char *)bulk->in, bulk->in_size);
   if (function == NULL) return NOT_FOUND;
+  vgpu_run_prepare(worker, module, function);
   struct vgpu_function_settings settings = vgpu_function_settings_of(function);
   int32_t result = make_function(worker, module, send->function, function, &settings);
   if (result == SUCCESS) vgpu_function_tell(function, &settings, bulk);

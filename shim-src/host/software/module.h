@@ -27,9 +27,16 @@ struct vgpu_load_reply {
 int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, const char *why,
                               struct vgpu_bulk *bulk);
 
-/* Takes over `loaded`, also when it fails. */
+/* What a program wants to know of a load, and is told. */
+struct vgpu_load_log {
+  bool wanted;
+  char text[1024];
+};
+
+/* Takes over `loaded`, also when it fails. `log` may be NULL. */
 int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vgpu_loaded *loaded,
-                         struct vgpu_library_object *library, struct vgpu_module_object **result);
+                         struct vgpu_library_object *library, struct vgpu_load_log *log,
+                         struct vgpu_module_object **result);
 void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **link);
 /* A variable by the name in bulk. */
 int32_t vgpu_module_variable(const struct vgpu_module_object *module, const struct vgpu_bulk *bulk,

@@ -129,8 +129,8 @@ static char *read_file(const char *path, size_t *size) {
   return text;
 }
 
-static int load_text(const char *path, const char *text, size_t size, struct vgpu_device_profiles *profiles,
-                     char *error, size_t error_size) {
+int vgpu_device_profiles_read(const char *path, const char *text, size_t size,
+                              struct vgpu_device_profiles *profiles, char *error, size_t error_size) {
   struct vgpu_reader reader = {.file = path, .error = error, .error_size = error_size};
   json_error_t why;
   json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
@@ -185,7 +185,7 @@ int vgpu_device_profiles_load(const char *name_or_path, const char *const *direc
       return -1;
     }
   }
-  int result = load_text(path, text, size, profiles, error, error_size);
+  int result = vgpu_device_profiles_read(path, text, size, profiles, error, error_size);
   free(text);
   return result;
 }

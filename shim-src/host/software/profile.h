@@ -1,5 +1,5 @@
 /*
- * What a simulated device looks like: read from profiles/devices/NAME.json, or the built-in H100.
+ * What a simulated device looks like: read from profiles/devices/NAME.json, or compiled in.
  */
 #ifndef VGPU_HOST_SOFTWARE_PROFILE_H
 #define VGPU_HOST_SOFTWARE_PROFILE_H
@@ -30,6 +30,10 @@ struct vgpu_device_profiles {
   char nvml_version[32]; /* "580.65.06" unless the file says otherwise */
   struct vgpu_device_profile devices[VGPU_DEVICES_MAX];
 };
+
+/* Reads the text of a profile; `name` stands for it in messages. 0, or -1 with a message in `error`. */
+int vgpu_device_profiles_read(const char *name, const char *text, size_t size,
+                              struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
 /*
  * Reads a profile by name ("h100-80gb": looked for in `directories`, NULL-terminated) or by path (anything

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/parts.h"
 #include "host/software/unpack.h"
 #include "image/container.h"
 
@@ -183,11 +184,19 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
     return VGPU_PROGRAM_NO_BINARY;
   }
   int32_t result = VGPU_PROGRAM_OK;
+  program->machine_code = elf.whole != NULL;
   if (elf.whole != NULL) result = read_elf_entry(&elf, target, program, why, why_size);
   if (result != VGPU_PROGRAM_OK || ptx.whole == NULL) return result;
-  unsigned char *text = unpacked(&ptx, target, &result);
-  if (text == NULL) return result;
-  result = read_ptx_text((const char *)text, ptx.unpacked, target, program, elf.whole == NULL, why, why_size);
+  char *text;
+  uint64_t length = ptx.unpacked;
+  if (vgpu_parts_count(image, size, &ptx) > 1) {
+    result = vgpu_parts_link(image, size, &ptx, target->memory_limit, &text, &length, why, why_size);
+  } else {
+    text = (char *)unpacked(&ptx, target, &result);
+  }
+  /* Without the texts such a program is loaded, as a GPU does, and its kernels are not run. */
+  if (text == NULL) return elf.whole != NULL && result == VGPU_PROGRAM_INVALID_PTX ? VGPU_PROGRAM_OK : result;
+  result = read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
   free(text);
   return result;
 }

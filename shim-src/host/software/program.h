@@ -17,6 +17,7 @@ struct vgpu_program_function {
   uint32_t parameter_count;
   uint32_t parameter_bytes;
   int32_t attributes[VGPU_FUNCTION_ATTRIBUTES];
+  int32_t refused; /* CUresult of its launches when the machine cannot run it, as far as is known; else 0 */
 };
 
 struct vgpu_program_global {
@@ -30,8 +31,9 @@ struct vgpu_program {
   size_t function_count;
   struct vgpu_program_global *globals;
   size_t global_count;
-  char *ptx;      /* its text, zero-terminated, if the image has one that fits; what can be run */
-  uint64_t bytes; /* of memory all this takes, about: for the session's limit */
+  char *ptx;         /* its text, zero-terminated, if the image has one that fits; what can be run */
+  bool machine_code; /* the image has some that fits: a GPU runs that, and never looks at the PTX */
+  uint64_t bytes;    /* of memory all this takes, about: for the session's limit */
 };
 
 /* What a program is read for. */

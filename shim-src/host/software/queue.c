@@ -148,6 +148,7 @@ static void pump(struct vgpu_worker *worker) {
         link = &queued->next;
         continue;
       }
+      if (status != SUCCESS) vgpu_worker_failed(worker, status);
       if (status != SUCCESS && worker->deferred == 0) worker->deferred = status;
       take_out(queue, link, before);
       free(queued);

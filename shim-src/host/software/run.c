@@ -8,9 +8,17 @@
 #include "cuda_handlers.h"
 #include "host/log.h"
 #include "host/software/ptx/ptx.h"
+#include "host/software/virtual.h"
 #include "host/worker.h"
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 801 };
+
+/*
+ * Texts from this size on are decoded kernel by kernel, at the first launch of each: a library has hundreds
+ * of modules of which a program runs few. A program that asks for the compiler's log gets all of it when it
+ * loads the module.
+ */
+#define LAZY_BYTES ((size_t)64 << 10)
 
 int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes,
                              uint64_t *address) {
@@ -95,6 +103,15 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   if (found == NULL) return false;
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
+  if (!found->reserved) return true;
+  /* Of reserved addresses only what is mapped there and may be accessed. */
+  if (!vgpu_virtual_extent(worker->memory.virtual, address, &region->address, &region->size)) return false;
+  /* A neighbour may be of another reservation, and lie elsewhere in this process. */
+  uint64_t start = region->address > found->address ? region->address : found->address;
+  uint64_t end = region->address + region->size, last = found->address + found->size;
+  region->address = start;
+  region->size = (end < last ? end : last) - start;
+  region->bytes = found->memory + (start - found->address);
   return true;
 }
 
@@ -128,19 +145,77 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
     snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
     return SUCCESS;
   }
-  enum ptx_status status = ptx_module_load(program->ptx, strlen(program->ptx), module->loaded->architecture,
-                                           &module->code, module->unrunnable, sizeof module->unrunnable);
+  size_t length = strlen(program->ptx);
+  bool lazy = length >= LAZY_BYTES && !module->wants_log;
+  enum ptx_status status = (lazy ? ptx_module_load_lazily : ptx_module_load)(
+      program->ptx, length, module->loaded->architecture, &module->code, module->unrunnable,
+      sizeof module->unrunnable);
   if (status == PTX_OUT_OF_MEMORY) return OUT_OF_MEMORY;
   if (status != PTX_OK) {
     vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
-    return status == PTX_INVALID ? INVALID_PTX : SUCCESS;
+    return status == PTX_INVALID && !program->machine_code ? INVALID_PTX : SUCCESS;
   }
+  module->code_bytes = ptx_module_bytes(module->code);
+  if (!vgpu_code_take(worker, module->code_bytes)) {
+    module->code_bytes = 0;
+    vgpu_run_unload(worker, module);
+    return OUT_OF_MEMORY;
+  }
+  if (module->unrunnable[0] != '\0')
+    vgpu_host_log("refused", worker->session, "kernels of a module: %s", module->unrunnable);
   return place(worker, module);
 }
 
+/* What is known of a kernel goes to those who ask for its function. */
+static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
+  for (size_t i = 0; i < program->function_count; i++) {
+    if (strcmp(program->functions[i].name, name) == 0) program->functions[i].refused = result_of(status);
+  }
+}
+
+/* Makes a kernel ready; a CUresult. What was decoded for it counts like the rest of the session's code. */
+static int32_t prepare(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel) {
+  enum ptx_status status;
+  const char *refused = ptx_module_prepare(module->code, kernel, &status);
+  if (refused != NULL) {
+    const char *name = ptx_module_kernel(module->code, kernel)->name;
+    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, refused);
+    judge(&module->loaded->program, name, status);
+    return result_of(status);
+  }
+  uint64_t bytes = ptx_module_bytes(module->code);
+  if (bytes <= module->code_bytes) return SUCCESS;
+  if (!vgpu_code_take(worker, bytes - module->code_bytes)) return OUT_OF_MEMORY;
+  module->code_bytes = bytes;
+  return SUCCESS;
+}
+
+void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
+                      const struct vgpu_program_function *function) {
+  int32_t kernel = module->code == NULL ? -1 : ptx_module_find_kernel(module->code, function->name);
+  if (kernel >= 0 && function->refused == SUCCESS) prepare(worker, module, (uint32_t)kernel);
+}
+
+void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
+  const char *text = loaded->program.ptx;
+  if (loaded->judged || text == NULL || worker->code_options->kernels != VGPU_KERNELS_RUN) return;
+  loaded->judged = true;
+  struct ptx_module *code;
+  size_t length = strlen(text);
+  if (length >= LAZY_BYTES || ptx_module_load(text, length, loaded->architecture, &code, NULL, 0) != PTX_OK)
+    return;
+  for (uint32_t i = 0; i < ptx_module_kernel_count(code); i++) {
+    enum ptx_status status;
+    if (ptx_module_prepare(code, i, &status) != NULL)
+      judge(&loaded->program, ptx_module_kernel(code, i)->name, status);
+  }
+  ptx_module_free(code);
+}
+
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module) {
-  (void)worker;
   ptx_module_free(module->code);
+  vgpu_code_give(worker, module->code_bytes);
+  module->code_bytes = 0;
   module->code = NULL;
 }
 
@@ -230,6 +305,23 @@ static void tell(void *user, const struct ptx_finding *f) {
       f->thread[2], f->bytes, (unsigned long long)f->address, f->space);
 }
 
+static void enter_turn(void *user) {
+  const struct vgpu_worker *worker = user;
+  vgpu_share_enter(&worker->accounts->share, worker->slot);
+}
+
+static bool try_turn(void *user) {
+  const struct vgpu_worker *worker = user;
+  return vgpu_share_try(&worker->accounts->share, worker->slot);
+}
+
+static void leave_turn(void *user, uint64_t used) {
+  const struct vgpu_worker *worker = user;
+  vgpu_share_leave(&worker->accounts->share, worker->slot, used);
+}
+
+static const struct ptx_turns turns = {.enter = enter_turn, .try = try_turn, .leave = leave_turn};
+
 static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
@@ -243,11 +335,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                   code == NULL ? launch->module->unrunnable : "its module has no such kernel");
     return launch->module->loaded->program.ptx == NULL ? NO_BINARY_FOR_GPU : NOT_SUPPORTED;
   }
-  if (launch->cluster[0] * launch->cluster[1] * launch->cluster[2] != 1) {
-    vgpu_host_log("refused", worker->session, "kernel %.200s: clusters of blocks are not run here",
-                  launch->function->name);
-    return NOT_SUPPORTED;
-  }
+  int32_t ready = prepare(worker, launch->module, (uint32_t)kernel);
+  if (ready != SUCCESS) return ready;
   struct ptx_launch order = {.dynamic_shared = launch->dynamic_shared,
                              .parameters = launch->parameters,
                              .parameter_bytes = launch->function->parameter_bytes,
@@ -257,6 +346,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .print = print,
                              .checks = worker->code_options->checks,
                              .report = tell,
+                             .turns = &turns,
                              .user = worker};
   struct ptx_pool *pool = helpers(worker);
   if (worker->code.compute != NULL && ptx_module_allocates(code))
@@ -268,8 +358,20 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   }
   memcpy(order.grid, launch->grid, sizeof order.grid);
   memcpy(order.block, launch->block, sizeof order.block);
+  memcpy(order.cluster, launch->cluster, sizeof order.cluster);
   struct ptx_fault fault;
+  /* The threads' local memory is device memory, as it is on a GPU. */
+  uint64_t local = ptx_launch_local_bytes(code, (uint32_t)kernel, &order, pool);
+  if (local > 0 && !vgpu_accounts_take(worker->accounts, worker->slot, launch->module->device, local,
+                                       worker->limits->session_memory)) {
+    vgpu_host_log("refused", worker->session,
+                  "kernel %.200s: no device memory for %llu bytes of local memory", launch->function->name,
+                  (unsigned long long)local);
+    if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
+    return OUT_OF_MEMORY;
+  }
   enum ptx_status status = ptx_launch(code, (uint32_t)kernel, &order, pool, &fault);
+  if (local > 0) vgpu_accounts_give(worker->accounts, worker->slot, launch->module->device, local);
   if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
   if (status == PTX_OK) return SUCCESS;
   vgpu_host_log("fault", worker->session,
@@ -287,8 +389,11 @@ int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_la
   switch (worker->code_options->kernels) {
     case VGPU_KERNELS_SKIP:
       return SUCCESS;
-    case VGPU_KERNELS_RUN:
-      return run(worker, launch);
+    case VGPU_KERNELS_RUN: {
+      int32_t result = run(worker, launch);
+      if (result == SUCCESS) vgpu_worker_launched(worker);
+      return result;
+    }
     case VGPU_KERNELS_REFUSE:
       break;
   }

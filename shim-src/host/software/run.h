@@ -12,7 +12,7 @@
 struct vgpu_checked_launch {
   uint64_t context;
   uint64_t stream;
-  const struct vgpu_module_object *module;
+  struct vgpu_module_object *module;
   const struct vgpu_program_function *function;
   uint32_t grid[3];
   uint32_t block[3];
@@ -28,6 +28,12 @@ struct vgpu_checked_launch {
  */
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
+
+/* Makes one function of a module ready to run; function->refused says whether it can be. */
+void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
+                      const struct vgpu_program_function *function);
+/* The same, for a program that is in no context yet: of all functions, unless its text is large. */
+void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
 
 /* A CUresult. */
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch);

@@ -81,6 +81,26 @@ bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t addres
   }
 }
 
+bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint64_t *start,
+                         uint64_t *size) {
+  if (virtual == NULL) return false;
+  const struct mapping *mappings = virtual->mappings;
+  size_t first = first_behind(virtual, address);
+  if (first == virtual->count || mappings[first].start > address || mappings[first].access == 0) return false;
+  size_t last = first;
+  while (first > 0 && mappings[first - 1].access != 0 &&
+         mappings[first - 1].start + mappings[first - 1].size == mappings[first].start) {
+    first--;
+  }
+  while (last + 1 < virtual->count && mappings[last + 1].access != 0 &&
+         mappings[last].start + mappings[last].size == mappings[last + 1].start) {
+    last++;
+  }
+  *start = mappings[first].start;
+  *size = mappings[last].start + mappings[last].size - *start;
+  return true;
+}
+
 int32_t vgpu_host_cuMemAddressReserve(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuMemAddressReserve *send,
                                       struct vgpu_reply_cuMemAddressReserve *reply) {

@@ -14,4 +14,8 @@ struct vgpu_virtual;
 /* True if all of the range is mapped and the device may access it. */
 bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t address, uint64_t bytes);
 
+/* The piece without a gap around `address` that is mapped and that the device may access; false: none. */
+bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint64_t *start,
+                         uint64_t *size);
+
 #endif

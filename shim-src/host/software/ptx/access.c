@@ -1,6 +1,7 @@
 /* Loads and stores. */
 #include <string.h>
 
+#include "host/software/ptx/single.h"
 #include "host/software/ptx/warp.h"
 
 /* Where all lanes' addresses lie as offsets from one piece of memory, to[]; NULL: they do not lie in one, or
@@ -90,6 +91,38 @@ static uint32_t width(uint32_t bytes) {
   return (uint32_t)__builtin_ctz(bytes) & 3;
 }
 
+/* The vectors of all lanes, from memory as wholes and then element by element to registers. */
+static void load_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
+                         uint32_t shape, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const struct ptx_alu *alu = at->worker->alu;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t bytes = (uint32_t)in->size * in->x_count, piece = bytes < PTX_WHOLE ? bytes : PTX_WHOLE;
+  uint32_t count = piece / in->size, lanes = writable(at, mask);
+  ptx_deal *deal = alu->deal[width(in->size)][(in->m & ML_SIGNED) != 0][width(ML_REGISTER(in->m))];
+  _Alignas(64) unsigned char vectors[PTX_LANES * PTX_WHOLE];
+  for (uint32_t k = 0; k < in->x_count; k += count) {
+    alu->gather_whole[__builtin_ctz(piece)](vectors, memory + k * in->size, to, shape, FULL);
+    for (uint32_t j = 0; j < count; j++)
+      deal(at->registers + (x[k + j] & ~3u), vectors + j * in->size, count, lanes);
+  }
+}
+
+static void store_vectors(const struct place *at, unsigned char *memory, const uint64_t *to, uint32_t shape,
+                          uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const struct ptx_alu *alu = at->worker->alu;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t bytes = (uint32_t)in->size * in->x_count, piece = bytes < PTX_WHOLE ? bytes : PTX_WHOLE;
+  uint32_t count = piece / in->size;
+  ptx_collect *collect = alu->collect[width(in->size)][width(ML_REGISTER(in->m))];
+  _Alignas(64) unsigned char vectors[PTX_LANES * PTX_WHOLE];
+  for (uint32_t k = 0; k < in->x_count; k += count) {
+    for (uint32_t j = 0; j < count; j++) collect(vectors + j * in->size, ptx_operand(at, x[k + j]), count);
+    alu->scatter_whole[__builtin_ctz(piece)](memory + k * in->size, vectors, to, shape, mask);
+  }
+}
+
 bool ptx_load(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
   const uint32_t *x = at->split->frame->function->x + in->x;
@@ -97,12 +130,13 @@ bool ptx_load(const struct place *at, uint32_t mask) {
   uint64_t to[PTX_LANES];
   const unsigned char *memory = in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
+    if (count > 1) {
+      load_vectors(at, memory, to, shape, mask);
+      return true;
+    }
     bool is_signed = (in->m & ML_SIGNED) != 0;
     ptx_gather *gather = at->worker->alu->gather[width(in->size)][is_signed][width(ML_REGISTER(in->m))];
-    uint32_t lanes = writable(at, mask);
-    if (count > 1) shape |= REACH_NO_STEPS;
-    for (uint32_t k = 0; k < count; k++)
-      gather(at->registers + (x[k] & ~3u), memory + k * in->size, to, shape, lanes);
+    gather(at->registers + (x[0] & ~3u), memory, to, shape, writable(at, mask));
     return true;
   }
   ptx_addresses(at, to);
@@ -110,8 +144,10 @@ bool ptx_load(const struct place *at, uint32_t mask) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);
     const unsigned char *from = ptx_resolve(at, in->space, lane, to[lane], bytes);
     if (from == NULL) return false;
+    unsigned char whole[PTX_WHOLE * 4];
+    ptx_copy_once(whole, from, bytes);
     for (uint32_t k = 0; k < count; k++)
-      load_element(at, at->registers + (x[k] & ~3u), lane, from + k * in->size);
+      load_element(at, at->registers + (x[k] & ~3u), lane, whole + k * in->size);
   }
   return true;
 }
@@ -123,10 +159,9 @@ bool ptx_store(const struct place *at, uint32_t mask) {
   uint64_t to[PTX_LANES];
   unsigned char *memory = in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
-    ptx_scatter *scatter = at->worker->alu->scatter[width(in->size)][width(held)];
-    if (count > 1) shape |= REACH_NO_STEPS;
-    for (uint32_t k = 0; k < count; k++)
-      scatter(memory + k * in->size, ptx_operand(at, x[k]), to, shape, mask);
+    if (count > 1) store_vectors(at, memory, to, shape, mask);
+    else
+      at->worker->alu->scatter[width(in->size)][width(held)](memory, ptx_operand(at, x[0]), to, shape, mask);
     return true;
   }
   ptx_addresses(at, to);
@@ -134,8 +169,10 @@ bool ptx_store(const struct place *at, uint32_t mask) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);
     unsigned char *here = ptx_resolve(at, in->space, lane, to[lane], bytes);
     if (here == NULL) return false;
+    unsigned char whole[PTX_WHOLE * 4];
     for (uint32_t k = 0; k < count; k++)
-      memcpy(here + k * in->size, ptx_operand(at, x[k]) + lane * held, in->size);
+      memcpy(whole + k * in->size, ptx_operand(at, x[k]) + lane * held, in->size);
+    ptx_copy_once(here, whole, bytes);
   }
   return true;
 }

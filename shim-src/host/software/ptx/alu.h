@@ -154,6 +154,9 @@ typedef void ptx_gather(void *d, const unsigned char *memory, const uint64_t *to
                         uint32_t mask);
 typedef void ptx_scatter(unsigned char *memory, const void *a, const uint64_t *to, uint32_t shape,
                          uint32_t mask);
+/* An element of the lanes' vectors, which have `count` of them, to a register and back. */
+typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mask);
+typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
 
 struct ptx_alu {
   ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
@@ -164,9 +167,16 @@ struct ptx_alu {
                      uint32_t depth);
   void (*matrix_s32)(int32_t *c, const int32_t *a, const int32_t *b, uint32_t rows, uint32_t columns,
                      uint32_t depth);
+  /* Elements of a matrix's type (16 bits and less, tf32) as floats, of integer types as 32-bit integers */
+  void (*widen[T_TYPES])(uint32_t *to, const void *from, uint32_t count, bool negate);
   ptx_reach_lanes *reach;
   ptx_gather *gather[4][2][4]; /* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
   ptx_scatter *scatter[4][4];  /* [memory][register] */
+  /* Vectors of 2, 4, 8, 16 bytes ([log2]) as they lie in memory, each by one access (single.h). */
+  ptx_gather *gather_whole[5];
+  ptx_scatter *scatter_whole[5];
+  ptx_deal *deal[4][2][4];
+  ptx_collect *collect[4][4];
 };
 
 extern const struct ptx_alu ptx_alu_base, ptx_alu_v3, ptx_alu_v4;

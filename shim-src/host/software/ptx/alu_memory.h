@@ -1,5 +1,7 @@
 /* Loads and stores of 32 lanes within one piece of memory; included by alu.c. */
 
+#include "host/software/ptx/single.h"
+
 #define HALF for (int i = 0; i < PTX_LANES / 2; i++)
 
 static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, const struct ptx_reach *r) {
@@ -34,13 +36,6 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
       (to[i] ^ (low + (index[i] << shift))) | (to[PTX_LANES / 2 + i] ^ (high + (index[i] << shift)));
   return REACH_NO_HALVES | (steps != 0 ? REACH_NO_STEPS : 0);
 }
-
-/*
- * Kernels whose threads race for memory are guests' programs that we run as they are: locks and barriers of
- * their own making among them, which ThreadSanitizer would take for ours. It sees all else that this
- * machine's threads do.
- */
-#define AS_KERNELS_DO __attribute__((no_sanitize("thread")))
 
 /* M in memory, R in the register. */
 #define GATHER(M, R)                                                                                         \
@@ -114,19 +109,102 @@ SCATTER(u32, u32)
 SCATTER(u32, u64)
 SCATTER(u64, u64)
 
-#define ALL_GATHERS                                                                                          \
-  {{[1] = gather_u8_u16, [2] = gather_u8_u32, [3] = gather_u8_u64},                                          \
-   {[1] = gather_s8_u16, [2] = gather_s8_u32, [3] = gather_s8_u64}},                                         \
-      {{[1] = gather_u16_u16, [2] = gather_u16_u32, [3] = gather_u16_u64},                                   \
-       {[1] = gather_u16_u16, [2] = gather_s16_u32, [3] = gather_s16_u64}},                                  \
-      {{[2] = gather_u32_u32, [3] = gather_u32_u64}, {[2] = gather_u32_u32, [3] = gather_s32_u64}}, {        \
-    {[3] = gather_u64_u64}, {                                                                                \
-      [3] = gather_u64_u64                                                                                   \
+/* Vectors of 16 bytes, each by one access. */
+AS_KERNELS_DO static void gather_whole(void *dv, const unsigned char *memory, const u64 *to, u32 shape,
+                                       u32 mask) {
+  (void)shape;
+  (void)mask; /* all lanes: where is theirs */
+  ptx_16_bytes *d = dv;
+  for (int i = 0; i < PTX_LANES; i++) d[i] = *(const volatile ptx_16_bytes_anywhere *)(memory + to[i]);
+}
+AS_KERNELS_DO static void scatter_whole(unsigned char *memory, const void *av, const u64 *to, u32 shape,
+                                        u32 mask) {
+  (void)shape;
+  const ptx_16_bytes *a = av;
+  for (u32 left = mask; left != 0; left &= left - 1) {
+    int i = __builtin_ctz(left);
+    *(volatile ptx_16_bytes_anywhere *)(memory + to[i]) = a[i];
+  }
+}
+
+/* One element of 32 vectors, to a register and from one. */
+#define DEAL_OF(M, R, count)                                                                                 \
+  LANES kept[i] = (R)m[i * (count)];                                                                         \
+  break;
+#define DEAL(M, R)                                                                                           \
+  static void deal_##M##_##R(void *dv, const void *vectors, u32 count, u32 mask) {                           \
+    _Alignas(64) R kept[PTX_LANES];                                                                          \
+    R *d = dv;                                                                                               \
+    const M *m = vectors;                                                                                    \
+    switch (count) {                                                                                         \
+      case 2:                                                                                                \
+        DEAL_OF(M, R, 2)                                                                                     \
+      case 4:                                                                                                \
+        DEAL_OF(M, R, 4)                                                                                     \
+      default:                                                                                               \
+        DEAL_OF(M, R, 8)                                                                                     \
+    }                                                                                                        \
+    if (mask == 0xffffffffu) memcpy(d, kept, sizeof kept);                                                   \
+    else LANES d[i] = (mask >> i & 1) != 0 ? kept[i] : d[i];                                                 \
+  }
+DEAL(u8, u16)
+DEAL(u8, u32)
+DEAL(u8, u64)
+DEAL(s8, u16)
+DEAL(s8, u32)
+DEAL(s8, u64)
+DEAL(u16, u16)
+DEAL(u16, u32)
+DEAL(u16, u64)
+DEAL(s16, u32)
+DEAL(s16, u64)
+DEAL(u32, u32)
+DEAL(u32, u64)
+DEAL(s32, u64)
+DEAL(u64, u64)
+
+#define COLLECT_OF(M, count)                                                                                 \
+  LANES m[i * (count)] = (M)a[i];                                                                            \
+  break;
+#define COLLECT(M, R)                                                                                        \
+  static void collect_##M##_##R(void *vectors, const void *av, u32 count) {                                  \
+    const R *a = av;                                                                                         \
+    M *m = vectors;                                                                                          \
+    switch (count) {                                                                                         \
+      case 2:                                                                                                \
+        COLLECT_OF(M, 2)                                                                                     \
+      case 4:                                                                                                \
+        COLLECT_OF(M, 4)                                                                                     \
+      default:                                                                                               \
+        COLLECT_OF(M, 8)                                                                                     \
     }                                                                                                        \
   }
-#define ALL_SCATTERS                                                                                         \
-  {[1] = scatter_u8_u16, [2] = scatter_u8_u32, [3] = scatter_u8_u64},                                        \
-      {[1] = scatter_u16_u16, [2] = scatter_u16_u32, [3] = scatter_u16_u64},                                 \
-      {[2] = scatter_u32_u32, [3] = scatter_u32_u64}, {                                                      \
-    [3] = scatter_u64_u64                                                                                    \
+COLLECT(u8, u16)
+COLLECT(u8, u32)
+COLLECT(u8, u64)
+COLLECT(u16, u16)
+COLLECT(u16, u32)
+COLLECT(u16, u64)
+COLLECT(u32, u32)
+COLLECT(u32, u64)
+COLLECT(u64, u64)
+
+/* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
+#define ALL_LOADS(f)                                                                                         \
+  {{[1] = f##_u8_u16, [2] = f##_u8_u32, [3] = f##_u8_u64},                                                   \
+   {[1] = f##_s8_u16, [2] = f##_s8_u32, [3] = f##_s8_u64}},                                                  \
+      {{[1] = f##_u16_u16, [2] = f##_u16_u32, [3] = f##_u16_u64},                                            \
+       {[1] = f##_u16_u16, [2] = f##_s16_u32, [3] = f##_s16_u64}},                                           \
+      {{[2] = f##_u32_u32, [3] = f##_u32_u64}, {[2] = f##_u32_u32, [3] = f##_s32_u64}}, {                    \
+    {[3] = f##_u64_u64}, {                                                                                   \
+      [3] = f##_u64_u64                                                                                      \
+    }                                                                                                        \
   }
+#define ALL_STORES(f)                                                                                        \
+  {[1] = f##_u8_u16, [2] = f##_u8_u32, [3] = f##_u8_u64},                                                    \
+      {[1] = f##_u16_u16, [2] = f##_u16_u32, [3] = f##_u16_u64}, {[2] = f##_u32_u32, [3] = f##_u32_u64}, {   \
+    [3] = f##_u64_u64                                                                                        \
+  }
+#define ALL_WHOLE_LOADS [1] = gather_u16_u16, [2] = gather_u32_u32, [3] = gather_u64_u64, [4] = gather_whole
+#define ALL_WHOLE_STORES                                                                                     \
+  [1] = scatter_u16_u16, [2] = scatter_u32_u32, [3] = scatter_u64_u64, [4] = scatter_whole

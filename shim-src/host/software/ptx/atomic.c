@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "host/software/ptx/half.h"
+#include "host/software/ptx/single.h"
 #include "host/software/ptx/warp.h"
 
 static float add_float(float a, float b) {
@@ -23,12 +24,16 @@ static uint16_t extreme16(uint16_t a, uint16_t b, bool larger, uint16_t top) {
   return (larger ? x > y : x < y) ? a : b;
 }
 
-/* An mbarrier: bits 0 to 19 are arrivals that are missing, 20 to 39 those of a phase, 63 changes with each
- * phase. The low half of b arrives, the high half does not come again. */
-static uint64_t arrived(uint64_t old, uint64_t b) {
+/*
+ * An mbarrier: bits 0 to 19 are arrivals that are missing, 20 to 39 those of a phase, 40 to 60 the bytes that
+ * are expected and have not come (signed: they may come before they are expected), 63 changes with each
+ * phase. The low half of b arrives, the high half does not come again; c is added to the bytes, before. A
+ * phase is over when neither arrivals nor bytes are missing.
+ */
+static uint64_t arrived(uint64_t old, uint64_t b, uint64_t c) {
   uint64_t phase = old & 1ull << 63, of_phase = ((old >> 20) - (b >> 32)) & 0xfffff;
-  uint64_t missing = (old - (b & 0xfffff)) & 0xfffff;
-  if (missing != 0) return phase | of_phase << 20 | missing;
+  uint64_t missing = (old - (b & 0xfffff)) & 0xfffff, bytes = ((old >> 40) + c) & 0x1fffff;
+  if (missing != 0 || bytes != 0) return phase | bytes << 40 | of_phase << 20 | missing;
   return (phase ^ 1ull << 63) | of_phase << 20 | of_phase;
 }
 
@@ -77,7 +82,7 @@ static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t
     case A_INC:
       return old >= b ? 0 : old + 1;
     case A_ARRIVE:
-      return arrived(old, b);
+      return arrived(old, b, c);
     case A_DEC:
       return old == 0 || old > b ? b : old - 1;
     case A_MIN:
@@ -88,7 +93,7 @@ static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t
 }
 
 /* On memory that other threads of this process use at the same time. */
-static uint64_t exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c) {
+uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c) {
   if (in->size == 8) {
     uint64_t *word = (uint64_t *)(void *)to, old = __atomic_load_n(word, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(word, &old, changed(in, old, b, c), false, __ATOMIC_SEQ_CST,
@@ -123,7 +128,7 @@ bool ptx_atomic(const struct place *at, uint32_t mask) {
     uint64_t x = 0, y = 0;
     memcpy(&x, b + lane * in->size, in->size);
     if (in->c != PTX_NONE) memcpy(&y, c + lane * in->size, in->size);
-    uint64_t old = exchange(in, to, x, y);
+    uint64_t old = ptx_exchange(in, to, x, y);
     if (d != NULL) memcpy(d + lane * in->size, &old, in->size);
   }
   return true;
@@ -149,7 +154,7 @@ bool ptx_copy_async(const struct place *at, uint32_t mask) {
     uint64_t address;
     memcpy(&address, from + lane * 8, 8);
     address += (uint64_t)(int64_t)(int32_t)in->target;
-    memset(d, 0, in->size);
+    if (bytes < in->size) memset(d, 0, in->size);
     if (bytes == 0) continue;
     if ((address & (in->size - 1u)) != 0) {
       ptx_refuse_access(at, PTX_MISALIGNED_ADDRESS, lane, address, in->size, "is not aligned");
@@ -157,7 +162,8 @@ bool ptx_copy_async(const struct place *at, uint32_t mask) {
     }
     const unsigned char *s = ptx_in_global(at, lane, address, bytes);
     if (s == NULL) return false;
-    memcpy(d, s, bytes);
+    if (bytes == in->size) ptx_copy_once(d, s, bytes);
+    else memcpy(d, s, bytes);
   }
   return true;
 }

@@ -59,7 +59,7 @@ static bool enter(const struct place *at, struct split *waiting, uint32_t number
 
 /* The callee's parameters are as many and as large as the call's. */
 static bool fits(const struct ptx_function *callee, struct call_lists l) {
-  if (callee->entry || !callee->defined || callee->return_count != l.return_count ||
+  if (callee->entry || callee->state != BODY_DECODED || callee->return_count != l.return_count ||
       callee->parameter_count != l.return_count + l.argument_count) {
     return false;
   }

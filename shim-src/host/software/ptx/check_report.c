@@ -33,6 +33,13 @@ static void name_instruction(const struct ptx_instruction *in, char *to, size_t 
     case K_CP_ASYNC:
       snprintf(to, size, "cp.async");
       break;
+    case K_WGMMA:
+      snprintf(to, size, "wgmma.mma_async");
+      break;
+    case K_ASYNC_READ:
+    case K_ASYNC_WRITE:
+      snprintf(to, size, "cp.async.bulk");
+      break;
     case K_LDMATRIX:
       snprintf(to, size, "ldmatrix");
       break;

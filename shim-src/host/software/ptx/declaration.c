@@ -109,6 +109,10 @@ uint64_t ptx_declared_bytes(const struct ptx_declaration *d) {
   return d->open ? 0 : d->count * d->vector * ptx_type_bytes(d->type);
 }
 
+uint32_t ptx_element_bytes(const struct ptx_declaration *d) {
+  return d->vector * ptx_type_bytes(d->type);
+}
+
 uint64_t ptx_declared_alignment(const struct ptx_declaration *d) {
   uint64_t natural = d->vector * ptx_type_bytes(d->type);
   if (natural == 0) natural = 1;

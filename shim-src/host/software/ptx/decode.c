@@ -5,7 +5,8 @@
 
 _Noreturn void ptx_refuse(struct parser *p, const char *why) {
   p->line = p->mnemonic_line;
-  ptx_fail(p, PTX_UNSUPPORTED, "%.*s: %s", (int)p->mnemonic_length, p->mnemonic, why);
+  ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported%s%s", (int)p->mnemonic_length, p->mnemonic,
+           why == NULL ? "" : ": ", why == NULL ? "" : why);
 }
 
 void ptx_need(struct parser *p, uint32_t least, uint32_t most) {
@@ -63,7 +64,7 @@ struct ptx_instruction *ptx_emit_alu(struct parser *p, enum ptx_operation op, en
                                      uint32_t bytes, uint32_t d, uint32_t a, uint32_t b, uint32_t c,
                                      uint32_t m) {
   ptx_lanes *lanes = ptx_alu_best()->operation[op][type];
-  if (lanes == NULL) ptx_refuse(p, "not supported for this type");
+  if (lanes == NULL) ptx_refuse(p, "this type");
   struct ptx_instruction *in = ptx_emit(p, K_ALU);
   in->u.lanes = lanes;
   in->size = (uint8_t)bytes;
@@ -79,7 +80,7 @@ struct ptx_instruction *ptx_emit_alu(struct parser *p, enum ptx_operation op, en
 struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t d,
                                          uint32_t a, uint32_t m) {
   ptx_lanes *lanes = ptx_alu_best()->convert[to][from];
-  if (lanes == NULL) ptx_refuse(p, "not supported for these types");
+  if (lanes == NULL) ptx_refuse(p, "these types");
   if (to == T_S32 && from == T_F32 && (m & (M_ROUND | M_SAT | M_FTZ)) == M_RZ) {
     lanes = ptx_alu_best()->convert[T_S32][T_TF32];
   }
@@ -159,8 +160,8 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       return ptx_constant(p, bytes, s->offset + addend);
     default:
       p->line = p->mnemonic_line;
-      ptx_fail(p, PTX_UNSUPPORTED, "%.*s of '%.*s'", (int)p->mnemonic_length, p->mnemonic, (int)s->length,
-               s->name);
+      ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: the address of '%.*s'", (int)p->mnemonic_length,
+               p->mnemonic, (int)s->length, s->name);
   }
 }
 
@@ -240,6 +241,15 @@ void ptx_finish(struct parser *p) {
 }
 
 uint32_t ptx_predicate(struct parser *p, const struct operand *o) {
+  if (o->kind == O_SPECIAL && o->number == SR_IS_EXPLICIT_CLUSTER) {
+    uint32_t value = special(p, o->number, 4), d = ptx_temporary(p, 0);
+    struct ptx_instruction *in = ptx_emit(p, K_SETP);
+    in->u.compare = ptx_alu_best()->compare[C_NE][T_U32];
+    in->d = d;
+    in->a = value;
+    in->b = ptx_constant(p, 4, 0);
+    return d;
+  }
   if (o->kind == O_INTEGER) return ptx_constant(p, 4, o->value != 0 ? 0xffffffffu : 0);
   if (o->kind != O_REGISTER || o->type != T_PRED) ptx_refuse(p, "a predicate expected");
   return o->number << 2 | REF_FRAME;
@@ -295,6 +305,7 @@ uint32_t ptx_type_mode(struct parser *p) {
 uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
                      enum ptx_type *width) {
   if (o->kind != O_ADDRESS) ptx_refuse(p, "an address expected");
+  if (o->count > 0) ptx_refuse(p, "an address without coordinates expected");
   *offset = (uint64_t)o->value;
   if (o->has_base) {
     uint32_t bytes = p->registers[o->number];
@@ -328,8 +339,9 @@ static const struct ptx_mnemonic *find(const struct ptx_mnemonic *list, struct w
 
 static const struct ptx_mnemonic *look_up(struct word word) {
   static const struct ptx_mnemonic *const lists[] = {
-      ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics, ptx_compare_mnemonics,
-      ptx_memory_mnemonics,  ptx_control_mnemonics,    ptx_matrix_mnemonics};
+      ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics,
+      ptx_compare_mnemonics, ptx_memory_mnemonics,     ptx_control_mnemonics,
+      ptx_matrix_mnemonics,  ptx_bulk_mnemonics,       ptx_wgmma_mnemonics};
   const struct ptx_mnemonic *known = NULL;
   for (size_t i = 0; known == NULL && i < sizeof lists / sizeof *lists; i++) known = find(lists[i], word);
   return known;
@@ -347,7 +359,7 @@ static const struct ptx_mnemonic *mnemonic(struct parser *p) {
 
 void ptx_decode(struct parser *p) {
   const struct ptx_mnemonic *known = mnemonic(p);
-  if (known == NULL) ptx_refuse(p, "this instruction is not supported");
+  if (known == NULL) ptx_refuse(p, NULL);
   p->later_count = 0;
   known->decode(p);
   ptx_finish(p);

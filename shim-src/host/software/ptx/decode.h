@@ -5,6 +5,7 @@
 #include "host/software/ptx/alu.h"
 #include "host/software/ptx/parser.h"
 
+/* "line N: <instruction> is not supported", and why, unless that is NULL. */
 _Noreturn void ptx_refuse(struct parser *p, const char *why);
 void ptx_need(struct parser *p, uint32_t least, uint32_t most); /* number of operands */
 struct ptx_instruction *ptx_emit(struct parser *p, enum ptx_kind kind);
@@ -54,6 +55,12 @@ enum { TABLE_AND, TABLE_OR, TABLE_XOR, TABLE_NOT, TABLE_MOV };
 void ptx_emit_predicates(struct parser *p, uint32_t table, uint32_t sources);
 
 void ptx_decode_mbarrier(struct parser *p);
+
+/* decode_bulk.c */
+void ptx_decode_async(struct parser *p, bool reduce); /* st.async, red.async */
+void ptx_decode_bulk(struct parser *p);               /* cp.async.bulk and cp.reduce.async.bulk */
+uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared);
+
 void ptx_mbarrier_arrive(struct parser *p); /* [address] */
 
 typedef void ptx_decoder(struct parser *p);
@@ -63,6 +70,7 @@ struct ptx_mnemonic {
 };
 /* Each ends with a NULL name. */
 extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],
-    ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[];
+    ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[],
+    ptx_bulk_mnemonics[], ptx_wgmma_mnemonics[];
 
 #endif

@@ -52,7 +52,7 @@ static int comparison(struct parser *p) {
 }
 static ptx_compare *comparer(struct parser *p, int comparison, enum ptx_type type) {
   ptx_compare *compare = ptx_alu_best()->compare[comparison][type];
-  if (compare == NULL) ptx_refuse(p, "not supported for this type");
+  if (compare == NULL) ptx_refuse(p, "this type");
   return compare;
 }
 

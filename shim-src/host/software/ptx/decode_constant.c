@@ -67,6 +67,9 @@ uint32_t ptx_address_constant(struct parser *p, uint64_t addend) {
       ptx_module_room(p, m->relocations, m->relocation_count, &m->relocation_room, sizeof *m->relocations);
   m->relocations[m->relocation_count++] =
       (struct ptx_data){.offset = place, .addend = addend, .bytes = 8, .symbol = 1};
+  /* a body that is decoded after the module was placed */
+  uint64_t value = m->address + addend;
+  for (uint32_t i = 0; m->placed && i < PTX_LANES; i++) memcpy(m->constants + place + i * 8, &value, 8);
   return place | REF_CONSTANT;
 }
 

@@ -109,6 +109,12 @@ static void decode_bar(struct parser *p) {
     warp_barrier(p);
     return;
   }
+  if (ptx_part(p, 1, "cluster")) {
+    ptx_need(p, 0, 0);
+    if (!ptx_has(p, "arrive") && !ptx_has(p, "wait")) ptx_refuse(p, NULL);
+    ptx_emit(p, ptx_has(p, "arrive") ? K_CLUSTER_ARRIVE : K_CLUSTER_WAIT);
+    return;
+  }
   if (p->guard == 0) {
     block_barrier(p);
     return;
@@ -126,13 +132,6 @@ static void decode_bar(struct parser *p) {
 }
 
 static void block_barrier(struct parser *p) {
-  if (ptx_has(p, "cluster")) {
-    /* A cluster is one block here: whoever waits for it waits for the block. */
-    if (ptx_has(p, "arrive")) return;
-    uint32_t a = ptx_constant(p, 4, CLUSTER_BARRIER);
-    ptx_emit(p, K_BARRIER)->a = a;
-    return;
-  }
   bool reduce = ptx_has(p, "red"), arrive = ptx_has(p, "arrive");
   struct operand *o = p->operands;
   uint32_t at = reduce ? 1 : 0;
@@ -235,7 +234,7 @@ static void decode_redux(struct parser *p) {
   static const char *const names[] = {"and", "or", "xor", "add", "min", "max"};
   static const uint8_t operations[] = {A_AND, A_OR, A_XOR, A_ADD, A_MIN, A_MAX};
   enum ptx_type type = ptx_last_type(p);
-  if (type == T_F32) ptx_refuse(p, "not supported for this type");
+  if (type == T_F32) ptx_refuse(p, "this type");
   ptx_need(p, 3, 3);
   uint32_t op = A_ATOMICS;
   for (uint32_t i = 0; i < 6; i++) {

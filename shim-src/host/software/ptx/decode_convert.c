@@ -70,7 +70,7 @@ static void decode_cvt_pack(struct parser *p) {
   while (which < 8 && !ptx_part(p, 3, names[which])) which++;
   bool halves = which < 2;
   if (which == 8 || !ptx_part(p, 2, "sat") || !ptx_part(p, 4, "s32") || ptx_part(p, 5, "b32") == halves)
-    ptx_refuse(p, "not supported for these types");
+    ptx_refuse(p, "these types");
   ptx_need(p, halves ? 3 : 4, halves ? 3 : 4);
   uint32_t a = ptx_source(p, &p->operands[1], T_S32), b = ptx_source(p, &p->operands[2], T_S32);
   uint32_t c = halves ? ptx_constant(p, 4, 0) : ptx_source(p, &p->operands[3], T_B32);

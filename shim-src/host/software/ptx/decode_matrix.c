@@ -45,49 +45,59 @@ static uint32_t registers_of(uint32_t elements, uint32_t bits) {
 
 static void decode_mma(struct parser *p) {
   uint32_t m, n, k;
-  if (!ptx_has(p, "sync") || ptx_part(p, 1, "sp") || ptx_has(p, "sp") || ptx_has(p, "b1") ||
-      !shape(p, &m, &n, &k)) {
-    ptx_refuse(p, "not supported");
-  }
+  if (!ptx_has(p, "sync") || !shape(p, &m, &n, &k)) ptx_refuse(p, NULL);
+  bool sparse = ptx_has(p, "sp") || ptx_has(p, "sp::ordered_metadata");
+  bool one = ptx_has(p, "b1"), either = ptx_has(p, "xor");
+  if (one && ((!either && !ptx_has(p, "and")) || !ptx_has(p, "popc"))) ptx_refuse(p, NULL);
   enum ptx_type types[4];
   uint32_t count = 0;
-  bool four = false, four_unsigned[2] = {false, false};
+  uint32_t fours_said = 0;
   for (uint32_t i = 1; i < p->part_count; i++) {
     bool s4 = ptx_part(p, i, "s4"), u4 = ptx_part(p, i, "u4");
-    enum ptx_type type = s4 ? T_S8 : u4 ? T_U8 : ptx_type_of(p->parts[i]);
+    enum ptx_type type = s4 ? T_S8 : u4 ? T_U8 : ptx_part(p, i, "b1") ? T_B32 : ptx_type_of(p->parts[i]);
     if (type == T_NONE) continue;
     if (count == 4) ptx_refuse(p, "four types expected");
-    if (s4 || u4) {
-      four = true;
-      if (count >= 1 && count <= 2) four_unsigned[count - 1] = u4;
-    }
+    fours_said += s4 || u4;
     types[count++] = type;
   }
   if (count != 4 || types[0] != types[3]) ptx_refuse(p, "four types expected");
+  bool four = fours_said == 2;
+  if (fours_said == 1) ptx_refuse(p, "these types");
   enum ptx_type a = types[1], b = types[2], c = types[3];
-  (void)four_unsigned;
   bool halves =
       a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && m == 16 && n == 8 && (k == 8 || k == 16);
   bool volta = a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && m == 8 && n == 8 && k == 4;
   bool bfloats = a == T_BF16 && b == T_BF16 && c == T_F32 && m == 16 && n == 8 && (k == 8 || k == 16);
   bool tf32 = a == T_TF32 && b == T_TF32 && c == T_F32 && m == 16 && n == 8 && (k == 4 || k == 8);
-  bool doubles = a == T_F64 && b == T_F64 && c == T_F64 && m == 8 && n == 8 && k == 4;
+  bool doubles = a == T_F64 && b == T_F64 && c == T_F64 && n == 8 &&
+                 ((m == 8 && k == 4) || (m == 16 && (k == 4 || k == 8 || k == 16)));
+  bool fp8 = (a == T_E4M3 || a == T_E5M2) && (b == T_E4M3 || b == T_E5M2) && (c == T_F32 || c == T_F16) &&
+             m == 16 && n == 8 && (k == 16 || k == 32);
+  bool ones = one && a == T_B32 && b == T_B32 && c == T_S32 && n == 8 &&
+              ((m == 8 && k == 128) || (m == 16 && (k == 128 || k == 256)));
   bool a8 = a == T_S8 || a == T_U8, b8 = b == T_S8 || b == T_U8;
   bool eights =
       a8 && b8 && !four && c == T_S32 && n == 8 && ((m == 16 && (k == 16 || k == 32)) || (m == 8 && k == 16));
   bool fours =
       a8 && b8 && four && c == T_S32 && n == 8 && ((m == 16 && (k == 32 || k == 64)) || (m == 8 && k == 32));
-  if (!halves && !volta && !bfloats && !tf32 && !doubles && !eights && !fours)
-    ptx_refuse(p, "not supported for these types");
-  ptx_need(p, 4, 4);
+  bool dense = halves || volta || bfloats || tf32 || doubles || eights || fours || fp8 || ones;
+  /* Of others it is not known here how metadata is spread over the lanes. */
+  bool half_empty = m == 16 && n == 8 &&
+                    ((a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && (k == 16 || k == 32)) ||
+                     (a == T_BF16 && b == T_BF16 && c == T_F32 && (k == 16 || k == 32)) ||
+                     (a == T_TF32 && b == T_TF32 && c == T_F32 && (k == 8 || k == 16)) ||
+                     (a8 && b8 && !four && c == T_S32 && k == 32));
+  if (sparse ? !half_empty : !dense) ptx_refuse(p, "these types");
+  ptx_need(p, sparse ? 6 : 4, sparse ? 6 : 4);
   uint32_t x = p->x_count;
   uint32_t have[4];
   have[0] = append(p, &p->operands[0], holder(c), true);
   have[1] = append(p, &p->operands[1], holder(a), false);
   have[2] = append(p, &p->operands[2], holder(b), false);
   have[3] = append(p, &p->operands[3], holder(c), false);
-  uint32_t bits = element_bits(a, four), of_c = registers_of(m * n, element_bits(c, false));
-  uint32_t want_a = volta ? 2 : registers_of(m * k, bits), want_b = volta ? 2 : registers_of(k * n, bits);
+  uint32_t bits = one ? 1 : element_bits(a, four), of_c = registers_of(m * n, element_bits(c, false));
+  uint32_t want_a = volta ? 2 : registers_of(sparse ? m * k / 2 : m * k, bits),
+           want_b = volta ? 2 : registers_of(k * n, bits);
   if (volta) of_c = c == T_F16 ? 4 : 8;
   if (have[0] != of_c || have[1] != want_a || have[2] != want_b || have[3] != of_c) {
     ptx_refuse(p, "another number of registers");
@@ -103,6 +113,16 @@ static void decode_mma(struct parser *p) {
   }
   if (!volta && flags != 0) ptx_refuse(p, "this layout");
   if (four) flags |= MX_FOUR;
+  if (one) flags |= MX_BITS;
+  if (sparse) {
+    /* who of four lanes (of two pairs, where it takes two) has the metadata */
+    const struct operand *selector = &p->operands[5];
+    int64_t most = k == (a == T_TF32 ? 8u : 16u) ? 3 : 1;
+    if (selector->kind != O_INTEGER || selector->value < 0 || selector->value > most)
+      ptx_refuse(p, "another sparsity selector than there is");
+    flags |= MX_SPARSE;
+    ptx_extra(p, ptx_source(p, &p->operands[4], T_B32));
+  }
   if (ptx_has(p, "satfinite")) flags |= MX_SATURATE;
   struct ptx_instruction *in = ptx_emit(p, K_MMA);
   in->x = x;
@@ -110,13 +130,14 @@ static void decode_mma(struct parser *p) {
   in->target = m | n << 8 | k << 16;
   in->m = (uint32_t)a | (uint32_t)b << 8 | (uint32_t)c << 16 | flags << 24;
   in->size = (uint8_t)of_c;
+  in->type = sparse ? (uint8_t)p->operands[5].value : either ? 1 : 0;
   in->control = 1;
 }
 
 static void decode_ldmatrix(struct parser *p) {
   bool load = ptx_part(p, 0, "ldmatrix");
   uint32_t count = ptx_has(p, "x1") ? 1 : ptx_has(p, "x2") ? 2 : ptx_has(p, "x4") ? 4 : 0;
-  if (count == 0 || !ptx_has(p, "m8n8") || !ptx_has(p, "b16")) ptx_refuse(p, "not supported");
+  if (count == 0 || !ptx_has(p, "m8n8") || !ptx_has(p, "b16")) ptx_refuse(p, NULL);
   ptx_need(p, 2, 2);
   uint64_t offset;
   enum ptx_type width;
@@ -176,15 +197,15 @@ static void wmma_memory(struct parser *p, bool load, uint32_t m, uint32_t n, uin
 
 static void decode_wmma(struct parser *p) {
   uint32_t m, n, k;
-  if (!shape(p, &m, &n, &k)) ptx_refuse(p, "not supported");
+  if (!shape(p, &m, &n, &k)) ptx_refuse(p, NULL);
   bool known = (m == 16 && n == 16 && (k == 16 || k == 8)) || (m == 8 && n == 32 && k == 16) ||
                (m == 32 && n == 8 && k == 16) || (m == 8 && n == 8 && k == 4);
-  if (!known) ptx_refuse(p, "not supported");
+  if (!known) ptx_refuse(p, NULL);
   if (ptx_part(p, 1, "load") || ptx_part(p, 1, "store")) {
     enum ptx_type type = ptx_last_type(p);
     if (type != T_F16 && type != T_F32 && type != T_BF16 && type != T_TF32 && type != T_S8 && type != T_U8 &&
         type != T_S32 && type != T_F64) {
-      ptx_refuse(p, "not supported for this type");
+      ptx_refuse(p, "this type");
     }
     wmma_memory(p, ptx_part(p, 1, "load"), m, n, k);
     return;
@@ -214,7 +235,7 @@ static void decode_wmma(struct parser *p) {
       (((a == T_BF16 && b == T_BF16) || (a == T_TF32 && b == T_TF32)) && c == T_F32 && d == T_F32) ||
       (a == T_F64 && b == T_F64 && c == T_F64 && d == T_F64);
   bool eights = (a == T_S8 || a == T_U8) && a == b && c == T_S32 && d == T_S32;
-  if ((!floats && !eights) || !ptx_part(p, 1, "mma")) ptx_refuse(p, "not supported for these types");
+  if ((!floats && !eights) || !ptx_part(p, 1, "mma")) ptx_refuse(p, "these types");
   ptx_need(p, 4, 4);
   uint32_t x = p->x_count, have[4];
   have[0] = append(p, &p->operands[0], holder(d), true);

@@ -1,7 +1,7 @@
 /*
  * Barriers in memory (mbarrier): their 64 bits are our own affair (atomic.c says how they are used), so all
- * but arriving is done by atomics and arithmetic that are there. Copies are done at once and never in flight:
- * what counts bytes of them is refused.
+ * but arriving is done by atomics and arithmetic that are there. Copies are done at once: those that count
+ * bytes (decode_bulk.c) complete them right away.
  */
 #include "host/software/ptx/decode.h"
 #include "host/software/ptx/modes.h"
@@ -15,7 +15,7 @@ static enum ptx_space space_of(struct parser *p) {
 
 /* d, or none, = what was at the address before the operation with b. */
 static void atomic(struct parser *p, const struct operand *address, enum ptx_atomic op, uint32_t b,
-                   uint32_t d) {
+                   uint32_t c, uint32_t d) {
   uint64_t offset;
   enum ptx_type width;
   enum ptx_space space = space_of(p);
@@ -24,6 +24,7 @@ static void atomic(struct parser *p, const struct operand *address, enum ptx_ato
   in->u.offset = offset;
   in->a = base;
   in->b = b;
+  in->c = c;
   in->d = d;
   in->size = 8;
   in->space = (uint8_t)space;
@@ -44,16 +45,27 @@ static uint32_t widened(struct parser *p, const struct operand *o) {
   return d;
 }
 
-/* {state,} [address] {, count} */
+/* {state,} [address] {, count}, with expect_tx {state,} [address], bytes */
 static void arrive(struct parser *p, bool drop) {
-  if (ptx_has(p, "expect_tx")) ptx_refuse(p, "counts of bytes");
-  ptx_need(p, 1, 3);
+  bool expects = ptx_has(p, "expect_tx");
+  ptx_need(p, expects ? 2 : 1, 3);
   const struct operand *o = p->operands;
-  uint32_t at = o[0].kind == O_ADDRESS ? 0 : 1;
-  uint32_t count = at + 1 < p->operand_count ? widened(p, &o[at + 1]) : ptx_constant(p, 8, 1);
+  uint32_t at = o[0].kind == O_ADDRESS ? 0 : 1, bytes = PTX_NONE, count = PTX_NONE;
+  bool more = at + 1 < p->operand_count;
+  if (expects) bytes = widened(p, &o[at + 1]);
+  count = more && !expects ? widened(p, &o[at + 1]) : ptx_constant(p, 8, 1);
   if (drop) count = alu(p, OP_MUL, T_U64, count, ptx_constant(p, 8, 0x100000001ull));
   uint32_t d = at == 1 ? ptx_destination(p, &o[0], T_B64) : PTX_NONE;
-  atomic(p, &o[at], A_ARRIVE, count, d);
+  atomic(p, &o[at], A_ARRIVE, count, bytes, d);
+}
+
+/* [address], bytes */
+static void count_bytes(struct parser *p, bool expect) {
+  ptx_need(p, 2, 2);
+  const struct operand *o = p->operands;
+  uint32_t bytes = widened(p, &o[1]), zero = ptx_constant(p, 8, 0);
+  if (!expect) bytes = alu(p, OP_SUB, T_U64, zero, bytes);
+  atomic(p, &o[0], A_ARRIVE, zero, bytes, PTX_NONE);
 }
 
 /* p, [address], state or parity {, for how long}: whether that phase is over */
@@ -63,7 +75,7 @@ static void wait(struct parser *p) {
   uint32_t phase = ptx_has(p, "parity") ? alu(p, OP_SHL, T_B64, widened(p, &o[2]), ptx_constant(p, 4, 63))
                                         : ptx_source(p, &o[2], T_B64);
   uint32_t now = ptx_temporary(p, 8);
-  atomic(p, &o[1], A_OR, ptx_constant(p, 8, 0), now);
+  atomic(p, &o[1], A_OR, ptx_constant(p, 8, 0), PTX_NONE, now);
   uint32_t differs = alu(p, OP_XOR, T_B64, now, phase), zero = ptx_constant(p, 8, 0);
   uint32_t d = ptx_predicate_out(p, &o[0]);
   struct ptx_instruction *in = ptx_emit(p, K_SETP);
@@ -87,10 +99,10 @@ void ptx_decode_mbarrier(struct parser *p) {
   if (ptx_part(p, 1, "init")) {
     ptx_need(p, 2, 2);
     uint32_t both = alu(p, OP_MUL, T_U64, widened(p, &o[1]), ptx_constant(p, 8, COUNT_AND_MISSING));
-    atomic(p, &o[0], A_EXCH, both, PTX_NONE);
+    atomic(p, &o[0], A_EXCH, both, PTX_NONE, PTX_NONE);
   } else if (ptx_part(p, 1, "inval")) {
     ptx_need(p, 1, 1);
-    atomic(p, &o[0], A_EXCH, ptx_constant(p, 8, 0), PTX_NONE);
+    atomic(p, &o[0], A_EXCH, ptx_constant(p, 8, 0), PTX_NONE, PTX_NONE);
   } else if (ptx_part(p, 1, "arrive") || ptx_part(p, 1, "arrive_drop")) {
     arrive(p, ptx_part(p, 1, "arrive_drop"));
   } else if (ptx_part(p, 1, "test_wait") || ptx_part(p, 1, "try_wait")) {
@@ -100,7 +112,9 @@ void ptx_decode_mbarrier(struct parser *p) {
     uint32_t state = ptx_source(p, &o[1], T_B64);
     uint32_t missing = alu(p, OP_AND, T_B64, state, ptx_constant(p, 8, 0xfffff));
     ptx_emit_convert(p, T_U32, T_U64, ptx_destination(p, &o[0], T_U32), missing, 0);
+  } else if (ptx_part(p, 1, "expect_tx") || ptx_part(p, 1, "complete_tx")) {
+    count_bytes(p, ptx_part(p, 1, "expect_tx"));
   } else {
-    ptx_refuse(p, "counts of bytes");
+    ptx_refuse(p, NULL);
   }
 }

@@ -60,7 +60,9 @@ static void access(struct parser *p, bool load) {
   uint32_t count = spread(p, value_at, &first);
   if (count != 1 && count != 2 && count != 4 && count != 8) ptx_refuse(p, "a vector of 2, 4 or 8 expected");
   struct operand *address = &p->operands[address_at];
-  if (address->kind != O_ADDRESS) ptx_refuse(p, "an address expected");
+  /* ld r, a[2]: an element of a variable, without brackets around it */
+  if (address->kind == O_SYMBOL) address->kind = O_ADDRESS;
+  if (address->kind != O_ADDRESS || address->count > 0) ptx_refuse(p, "an address expected");
   uint32_t held = register_bytes(p, first, count, bytes, load);
   if (held == 0) held = bytes == 1 ? 2 : bytes; /* constants are stored */
   uint32_t refs[8];
@@ -119,12 +121,13 @@ static void access(struct parser *p, bool load) {
 }
 
 static void decode_ld(struct parser *p) {
-  if (ptx_has(p, "async") || ptx_has(p, "b128")) ptx_refuse(p, "not supported");
+  if (ptx_has(p, "async") || ptx_has(p, "b128")) ptx_refuse(p, NULL);
   access(p, true);
 }
 static void decode_st(struct parser *p) {
-  if (ptx_has(p, "async") || ptx_has(p, "bulk")) ptx_refuse(p, "not supported");
-  access(p, false);
+  if (ptx_has(p, "bulk")) ptx_refuse(p, NULL);
+  if (ptx_has(p, "async")) ptx_decode_async(p, false);
+  else access(p, false);
 }
 
 static void atomic(struct parser *p, bool result) {
@@ -136,15 +139,15 @@ static void atomic(struct parser *p, bool result) {
       if (ptx_word_is(p->parts[i], names[k])) op = k;
     }
   }
-  if (op == A_ATOMICS || ptx_has(p, "async")) ptx_refuse(p, "not supported");
+  if (op == A_ATOMICS || ptx_has(p, "async")) ptx_refuse(p, NULL);
   enum ptx_type type = ptx_last_type(p);
   uint32_t bytes = ptx_type_bytes(type);
   if (bytes != 2 && bytes != 4 && bytes != 8) ptx_refuse(p, "this width");
   bool floats = type == T_F32 || type == T_F64 || type == T_F16 || type == T_F16X2 || type == T_BF16 ||
                 type == T_BF16X2;
   if (floats && op != A_ADD && !((op == A_MIN || op == A_MAX) && bytes < 8 && type != T_F32))
-    ptx_refuse(p, "not supported for this type");
-  if (bytes == 2 && !floats && op != A_CAS && op != A_EXCH) ptx_refuse(p, "not supported for this type");
+    ptx_refuse(p, "this type");
+  if (bytes == 2 && !floats && op != A_CAS && op != A_EXCH) ptx_refuse(p, "this type");
   uint32_t vector = ptx_has(p, "v2") ? 2 : ptx_has(p, "v4") ? 4 : ptx_has(p, "v8") ? 8 : 1;
   if (vector > 1 && (!floats || bytes * vector > 16)) ptx_refuse(p, "a vector of this type");
   uint32_t at = result ? 1 : 0;
@@ -185,7 +188,8 @@ static void decode_atom(struct parser *p) {
   atomic(p, true);
 }
 static void decode_red(struct parser *p) {
-  atomic(p, false);
+  if (ptx_has(p, "async")) ptx_decode_async(p, true);
+  else atomic(p, false);
 }
 
 static void decode_cvta(struct parser *p) {
@@ -213,11 +217,18 @@ static void decode_isspacep(struct parser *p) {
   in->d = d;
   in->a = a;
   in->space = (uint8_t)space_of(p);
+  in->m = ptx_has(p, "shared::cluster");
 }
 
 /* Hints to caches: the address is not even looked at. */
 static void decode_nothing(struct parser *p) {
   (void)p;
+}
+
+/* Other threads of this machine run other blocks: what orders a guest's accesses orders this machine's. */
+static void decode_fence(struct parser *p) {
+  bool light = ptx_has(p, "acq_rel") || ptx_has(p, "acquire") || ptx_has(p, "release") || ptx_has(p, "proxy");
+  ptx_emit(p, K_FENCE)->m = light ? 0 : MF_SC;
 }
 
 static void decode_createpolicy(struct parser *p) {
@@ -226,7 +237,11 @@ static void decode_createpolicy(struct parser *p) {
 }
 
 static void decode_cp(struct parser *p) {
-  if (!ptx_part(p, 1, "async") || ptx_has(p, "bulk") || ptx_has(p, "reduce")) ptx_refuse(p, "not supported");
+  if (ptx_has(p, "bulk")) {
+    ptx_decode_bulk(p);
+    return;
+  }
+  if (!ptx_part(p, 1, "async") || ptx_has(p, "reduce")) ptx_refuse(p, NULL);
   /* Copies are done at once: groups of them have nothing to wait for, barriers no arrival more to wait for.
    */
   if (ptx_has(p, "mbarrier")) {
@@ -287,7 +302,7 @@ const struct ptx_mnemonic ptx_memory_mnemonics[] = {
     {"createpolicy", decode_createpolicy},
     {"cp", decode_cp},
     {"mbarrier", ptx_decode_mbarrier},
-    {"membar", decode_nothing},
-    {"fence", decode_nothing},
+    {"membar", decode_fence},
+    {"fence", decode_fence},
     {NULL, NULL},
 };

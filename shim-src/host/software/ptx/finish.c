@@ -67,93 +67,32 @@ static void check_builtin(struct parser *p, const struct ptx_function *f) {
   ptx_fail(p, PTX_UNSUPPORTED, "'%s' with other parameters than CUDA's", f->name);
 }
 
-/* Local and shared memory with all that is called; a cycle has no bound. Depth first, with a stack of our
- * own. */
-static void total(struct parser *p, uint32_t root) {
-  struct ptx_module *m = p->module;
-  uint32_t *stack = ptx_scratch(p, (m->function_count + 1) * sizeof *stack);
-  uint32_t *at = ptx_scratch(p, (m->function_count + 1) * sizeof *at);
-  uint32_t depth = 0;
-  stack[depth++] = root;
-  m->functions[root]->visit = 1;
-  while (depth > 0) {
-    uint32_t number = stack[depth - 1];
-    struct ptx_function *f = m->functions[number];
-    if (at[number] == 0) {
-      f->local_total = f->local_bytes;
-      f->shared_total = f->shared_end;
-    }
-    if (at[number] < f->call_count) {
-      uint32_t to = f->calls[at[number]++];
-      struct ptx_function *callee = m->functions[to];
-      if (callee->visit == 0) {
-        callee->visit = 1;
-        stack[depth++] = to;
-      } else if (callee->visit == 1) {
-        f->recursive = callee->recursive = true;
-      }
-      continue;
-    }
-    f->visit = 2;
-    for (uint32_t i = 0; i < f->call_count; i++) {
-      const struct ptx_function *callee = m->functions[f->calls[i]];
-      if (callee->recursive) f->recursive = true;
-      uint32_t local = f->local_bytes + callee->local_total;
-      if (local > f->local_total) f->local_total = local;
-      if (callee->shared_total > f->shared_total) f->shared_total = callee->shared_total;
-    }
-    depth--;
-  }
-}
-
 void ptx_finish_module(struct parser *p) {
   struct ptx_module *m = p->module;
-  uint32_t any_shared = 0;
-  bool addressed = false;
   for (uint32_t i = 0; i < m->function_count; i++) {
     struct ptx_function *f = m->functions[i];
     if (f->entry && f->defined) m->kernel_count++;
-    if (f->defined) {
-      addressed |= f->recursive;
-      continue;
-    }
+    if (f->defined) continue;
     f->builtin_number = builtin(f->name);
     f->builtin = f->builtin_number != BUILTIN_NONE;
     if (f->builtin) check_builtin(p, f);
-  }
-  for (uint32_t i = 0; i < m->function_count; i++) {
-    const struct ptx_function *f = m->functions[i];
-    for (uint32_t k = 0; k < f->call_count; k++) {
-      const struct ptx_function *callee = m->functions[f->calls[k]];
-      if (callee->defined || callee->builtin) continue;
-      p->line = f->line;
-      ptx_fail(p, PTX_UNSUPPORTED, "'%s' calls '%s', which is not defined", f->name, callee->name);
-    }
-  }
-  for (uint32_t i = 0; i < m->function_count; i++) {
-    if (m->functions[i]->visit == 0) total(p, i);
-    if (m->functions[i]->shared_total > any_shared) any_shared = m->functions[i]->shared_total;
   }
   m->kernels = ptx_take(p, m->kernel_count * sizeof *m->kernels);
   m->kernel_function = ptx_take(p, m->kernel_count * sizeof *m->kernel_function);
   m->findings = ptx_take(p, m->kernel_count * sizeof *m->findings);
   uint32_t next = 0;
   for (uint32_t i = 0; i < m->function_count; i++) {
-    struct ptx_function *f = m->functions[i];
+    const struct ptx_function *f = m->functions[i];
     if (!f->entry || !f->defined) continue;
-    /* Who calls through pointers may reach any function's shared variables. */
-    if (f->recursive && addressed) f->shared_total = any_shared;
     m->kernel_function[next] = i;
     m->kernels[next++] =
         (struct ptx_kernel_info){.name = f->name,
                                  .parameters = f->parameters,
                                  .parameter_count = f->parameter_count,
                                  .parameter_bytes = f->parameter_bytes,
-                                 .static_shared = f->shared_total,
-                                 .local_bytes = f->local_total,
-                                 .registers = f->registers,
                                  .max_threads = f->max_threads,
                                  .required_threads = {f->reqntid[0], f->reqntid[1], f->reqntid[2]},
+                                 .cluster = {f->cluster[0], f->cluster[1], f->cluster[2]},
                                  .version = m->version,
                                  .target = m->target};
   }
@@ -189,6 +128,8 @@ bool ptx_module_allocates(const struct ptx_module *module) {
 }
 
 void ptx_module_place(struct ptx_module *m, uint64_t address, unsigned char *bytes) {
+  m->address = address;
+  m->placed = true;
   if (bytes != NULL && m->data_bytes > 0) memcpy(bytes, m->data, m->data_bytes);
   for (uint32_t i = 0; i < m->relocation_count; i++) {
     const struct ptx_data *r = &m->relocations[i];

@@ -204,7 +204,8 @@ void ptx_find_joins(struct parser *p) {
     uint32_t to = changed ? NOWHERE : join[b];
     if (!ends_block(in->kind)) continue;
     in->join = to == NOWHERE || to == g.count ? PTX_NO_PC : g.first[to];
-    /* only labels can be waited at */
+    /* Lanes wait at labels. Ways meet at a label of the text, or behind the branch that ends a loop, where
+     * statement.c put one; behind a guarded ret, exit or trap only one way goes on. */
     if (in->join != PTX_NO_PC && p->code[in->join].kind != K_LABEL) in->join = PTX_NO_PC;
   }
   drop_labels(p);

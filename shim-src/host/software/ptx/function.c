@@ -1,4 +1,7 @@
 /* Functions and kernels: parameters, directives, bodies. */
+#include <stdio.h>
+#include <string.h>
+
 #include "host/software/ptx/parse.h"
 
 void ptx_dimensions(struct parser *p, uint32_t to[3]) {
@@ -11,8 +14,20 @@ void ptx_dimensions(struct parser *p, uint32_t to[3]) {
   }
 }
 
+/* The function cannot run, but the rest of the module can: to where its body begins. */
+static void give_up(struct parser *p, struct ptx_function *f, const char *what, struct word word) {
+  char text[200];
+  int length = snprintf(text, sizeof text, "line %u: %s '%.*s' is not supported", p->line, what,
+                        word.length < 60 ? (int)word.length : 60, word.text);
+  f->state = BODY_REFUSED;
+  f->status = PTX_UNSUPPORTED;
+  f->refused = ptx_intern(p, (struct word){text, (uint32_t)length});
+  for (ptx_skip(p); p->at < p->end && *p->at != '{' && *p->at != ';'; ptx_skip(p)) p->at++;
+}
+
 static void function_directives(struct parser *p, struct ptx_function *f) {
   struct word word;
+  bool counts_clusters = false;
   while (ptx_directive(p, &word)) {
     uint32_t sizes[3];
     if (ptx_word_is(word, ".maxntid")) {
@@ -22,20 +37,25 @@ static void function_directives(struct parser *p, struct ptx_function *f) {
     } else if (ptx_word_is(word, ".reqntid")) {
       ptx_dimensions(p, f->reqntid);
     } else if (ptx_word_is(word, ".reqnctapercluster")) {
-      ptx_dimensions(p, sizes);
-      if (sizes[0] * sizes[1] * sizes[2] != 1)
-        ptx_fail(p, PTX_UNSUPPORTED, "clusters of more than one block");
+      ptx_dimensions(p, f->cluster);
+      for (int i = 0; i < 3; i++) {
+        if (f->cluster[i] == 0 || f->cluster[i] > 64)
+          ptx_fail(p, PTX_INVALID, "a cluster of %u blocks", f->cluster[i]);
+      }
     } else if (ptx_word_is(word, ".minnctapersm") || ptx_word_is(word, ".maxnctapersm") ||
                ptx_word_is(word, ".maxnreg") || ptx_word_is(word, ".maxclusterrank")) {
       ptx_integer(p);
     } else if (ptx_word_is(word, ".pragma")) {
       ptx_string(p);
       ptx_expect(p, ';');
-    } else if (!ptx_word_is(word, ".noreturn") && !ptx_word_is(word, ".explicitcluster") &&
-               !ptx_word_is(word, ".blocksareclusters")) {
-      ptx_fail(p, PTX_UNSUPPORTED, "'%.*s' of a function", (int)word.length, word.text);
+    } else if (ptx_word_is(word, ".blocksareclusters")) {
+      counts_clusters = true;
+    } else if (!ptx_word_is(word, ".noreturn") && !ptx_word_is(word, ".explicitcluster")) {
+      give_up(p, f, "the directive", word);
     }
   }
+  if (counts_clusters && f->cluster[0] * f->cluster[1] * f->cluster[2] > 1)
+    give_up(p, f, "the directive", (struct word){".blocksareclusters", 18});
 }
 
 static struct ptx_function *function_named(struct parser *p, struct word name, bool entry) {
@@ -63,22 +83,87 @@ static void skip_list(struct parser *p) {
   ptx_expect(p, ')');
 }
 
+static struct ptx_source here(const struct parser *p) {
+  return (struct ptx_source){p->at, p->line};
+}
+
+static void go_to(struct parser *p, struct ptx_source to) {
+  p->at = to.at;
+  p->line = to.line;
+}
+
+/* Parameters, return values first; with `define`, those of the function that is being decoded. */
+static void read_parameters(struct parser *p, struct ptx_function *f, bool define) {
+  struct ptx_source back = here(p);
+  f->parameter_count = f->return_count = f->parameter_bytes = 0;
+  if (f->returns_text.at != NULL) {
+    go_to(p, f->returns_text);
+    ptx_parameter_list(p, f, define);
+    f->return_count = f->parameter_count;
+  }
+  if (f->parameters_text.at != NULL) {
+    go_to(p, f->parameters_text);
+    ptx_parameter_list(p, f, define);
+  }
+  go_to(p, back);
+}
+
+/* From behind the opening brace to behind the closing one. */
+static void skip_body(struct parser *p, const struct ptx_function *f) {
+  static const bool stops[256] = {['{'] = true, ['}'] = true, ['/'] = true, ['"'] = true, ['\n'] = true};
+  for (uint32_t depth = 1; depth > 0;) {
+    while (p->at < p->end && !stops[(unsigned char)*p->at]) p->at++;
+    if (p->at >= p->end) ptx_fail(p, PTX_INVALID, "the text ends within %s", f->name);
+    switch (*p->at) {
+      case '{':
+        depth++;
+        p->at++;
+        break;
+      case '}':
+        depth--;
+        p->at++;
+        break;
+      case '"':
+        ptx_string(p);
+        break;
+      case '/': {
+        const char *before = p->at;
+        ptx_skip(p);
+        if (p->at == before) p->at++;
+        break;
+      }
+      default:
+        p->line++;
+        p->at++;
+    }
+  }
+}
+
+/* Whether the body declares variables of the module: those are placed when it is loaded. */
+static bool declares_globals(const char *from, const char *to) {
+  static const char *const spaces[] = {".global", ".const"};
+  for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+    const char *at = from;
+    size_t length = strlen(spaces[i]);
+    while ((at = memmem(at, (size_t)(to - at), spaces[i], length)) != NULL) {
+      if (at == from || strchr(" \t\r\n;{}/", at[-1]) != NULL) return true;
+      at += length;
+    }
+  }
+  return false;
+}
+
 void ptx_function(struct parser *p, bool entry) {
-  /* The return values come before the name: where they lie in the frame is known when there is a body. */
-  const char *returns = NULL;
-  uint32_t returns_line = 0;
+  /* The return values come before the name. */
+  struct ptx_source returns = {0}, parameters = {0};
   if (!entry && ptx_accept(p, '(')) {
-    returns = p->at;
-    returns_line = p->line;
+    returns = here(p);
     skip_list(p);
   }
   struct ptx_function *f = function_named(p, ptx_need_name(p, "a name"), entry);
   f->line = p->line;
-  const char *parameters = NULL;
-  uint32_t parameters_line = p->line;
   if (ptx_accept(p, '(')) {
-    parameters = p->at;
-    parameters_line = p->line;
+    parameters = here(p);
     skip_list(p);
   }
   function_directives(p, f);
@@ -86,32 +171,53 @@ void ptx_function(struct parser *p, bool entry) {
   if (!prototype_only) ptx_expect(p, '{');
   if (f->defined && !prototype_only) ptx_fail(p, PTX_INVALID, "'%s' is defined twice", f->name);
   if (f->defined) return;
-  const char *resume = p->at;
-  uint32_t resume_line = p->line;
-  if (!prototype_only) {
-    f->defined = true;
-    ptx_begin_function(p, f);
-  } else {
-    ptx_open_scope(p);
+  f->returns_text = returns;
+  f->parameters_text = parameters;
+  ptx_open_scope(p);
+  read_parameters(p, f, false);
+  ptx_close_scope(p);
+  if (prototype_only) return;
+  f->defined = true;
+  f->body_text = here(p);
+  skip_body(p, f);
+  if (!p->lazy || declares_globals(f->body_text.at, p->at)) {
+    struct ptx_source behind = here(p);
+    if (!ptx_decode_body(p, f) && f->status != PTX_UNSUPPORTED) {
+      p->status = f->status;
+      longjmp(p->failed, 1);
+    }
+    go_to(p, behind);
   }
-  f->parameter_count = f->return_count = f->parameter_bytes = 0;
-  if (returns != NULL) {
-    p->at = returns;
-    p->line = returns_line;
-    ptx_parameter_list(p, f, !prototype_only);
-    f->return_count = f->parameter_count;
-  }
-  if (parameters != NULL) {
-    p->at = parameters;
-    p->line = parameters_line;
-    ptx_parameter_list(p, f, !prototype_only);
-  }
-  p->at = resume;
-  p->line = resume_line;
-  if (prototype_only) {
-    ptx_close_scope(p);
-    return;
-  }
+}
+
+static void decode_body(struct parser *p, void *function) {
+  struct ptx_function *f = function;
+  go_to(p, f->body_text);
+  ptx_begin_function(p, f);
+  read_parameters(p, f, true);
   ptx_body(p, f);
   ptx_finish_function(p);
+  f->state = BODY_DECODED;
+}
+
+bool ptx_decode_body(struct parser *p, struct ptx_function *f) {
+  if (f->state != BODY_UNREAD) return f->state == BODY_DECODED;
+  bool good = ptx_guarded(p, decode_body, f);
+  if (!good) {
+    char text[sizeof p->why + 32];
+    int length = snprintf(text, sizeof text, "line %u: %s", p->line, p->why);
+    ptx_drop_scopes(p);
+    p->mnemonic = NULL;
+    p->function = NULL;
+    p->guard = 0;
+    p->later_count = 0;
+    f->state = BODY_REFUSED;
+    f->status = (uint8_t)p->status;
+    /* no more memory to keep it in is why enough */
+    char *copy = ptx_arena_take(&p->module->arena, (size_t)length + 1);
+    if (copy != NULL) memcpy(copy, text, (size_t)length);
+    f->refused = copy == NULL ? "the module takes too much memory" : copy;
+  }
+  ptx_arena_free(&p->scratch);
+  return good;
 }

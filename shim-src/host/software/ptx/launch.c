@@ -12,6 +12,8 @@
 #define STACK_LIMIT 1024u
 #define MAX_COOPERATIVE 4096u
 #define SLICE 8u
+#define TURN_NS 2000000u /* a thread's turn, where several launches share the processors */
+#define HELP_NS 300000l  /* a helper that has no turn looks again */
 
 struct ptx_pool {
   pthread_mutex_t lock;
@@ -54,6 +56,8 @@ static struct block *new_block(struct worker *worker) {
   if (block == NULL) return NULL;
   block->worker = worker;
   block->launch = l;
+  block->cluster = &block->alone;
+  block->alone = (struct cluster){.blocks = {block}, .count = 1};
   block->threads = size[0] * size[1] * size[2];
   block->warp_count = (block->threads + PTX_LANES - 1) / PTX_LANES;
   block->warps = calloc(block->warp_count, sizeof *block->warps);
@@ -94,12 +98,17 @@ static struct block *new_block(struct worker *worker) {
   return block;
 }
 
-static bool begin_block(struct block *block, uint64_t number) {
+/* The block with this rank of a cluster, which is one block where a launch has no clusters. */
+static bool begin_block(struct block *block, uint64_t cluster, uint32_t rank) {
   struct launch_state *l = block->launch;
-  const uint32_t *grid = l->launch->grid;
-  block->id[0] = (uint32_t)(number % grid[0]);
-  block->id[1] = (uint32_t)(number / grid[0] % grid[1]);
-  block->id[2] = (uint32_t)(number / grid[0] / grid[1]);
+  for (int i = 0; i < 3; i++) {
+    uint32_t along = l->launch->grid[i] / l->cluster[i];
+    block->id[i] = (uint32_t)(cluster % along) * l->cluster[i] + rank % l->cluster[i];
+    cluster /= along;
+    rank /= l->cluster[i];
+  }
+  block->over = false;
+  block->cluster->arrived = 0;
   block->live = block->threads;
   block->next_warp = 0;
   memset(block->barriers, 0, sizeof block->barriers);
@@ -109,6 +118,8 @@ static bool begin_block(struct block *block, uint64_t number) {
     struct warp *warp = &block->warps[w];
     warp->exited = 0;
     warp->leaf_count = warp->at = 0;
+    warp->products = 0;
+    warp->at_cluster = 0;
     struct frame *frame = ptx_new_frame(block->worker, kernel);
     if (frame == NULL) return false;
     struct split *root = ptx_new_split(warp, frame);
@@ -128,7 +139,41 @@ static bool late(const struct launch_state *l) {
   return l->deadline != 0 && ptx_now() > l->deadline;
 }
 
-/* Every warp a turn. RUN_YIELD: there is more to do. */
+/* After a while others may compute. */
+static void give_way(struct worker *worker) {
+  const struct ptx_launch *launch = worker->launch->launch;
+  if (launch->turns == NULL) return;
+  uint64_t used = ptx_now() - worker->turn;
+  if (used < TURN_NS) return;
+  launch->turns->leave(launch->user, used);
+  launch->turns->enter(launch->user);
+  worker->turn = ptx_now();
+}
+
+/* A helper begins only while there is something to help with. */
+static bool wait_to_help(const struct launch_state *l) {
+  const struct ptx_turns *turns = l->launch->turns;
+  while (turns != NULL && !turns->try(l->launch->user)) {
+    if (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) != 0 ||
+        __atomic_load_n(&l->next_block, __ATOMIC_RELAXED) >= l->blocks) {
+      return false;
+    }
+    struct timespec nap = {.tv_nsec = HELP_NS};
+    nanosleep(&nap, NULL);
+  }
+  return true;
+}
+
+static bool has_leaf(const struct block *block, enum split_state state) {
+  for (uint32_t n = 0; n < block->warp_count; n++) {
+    for (uint32_t k = 0; k < block->warps[n].leaf_count; k++) {
+      if (block->warps[n].leaves[k]->state == state) return true;
+    }
+  }
+  return false;
+}
+
+/* Every warp a turn. RUN_YIELD: there is more to do. RUN_BLOCKED: other blocks of the cluster have to. */
 static enum run run_block(struct block *block) {
   bool progress = false;
   for (uint32_t n = 0; n < block->warp_count; n++) {
@@ -139,6 +184,7 @@ static enum run run_block(struct block *block) {
         return RUN_FAULT;
       case RUN_YIELD:
         progress = true;
+        give_way(block->worker);
         if (late(block->launch)) {
           raise_in(block, PTX_TIMEOUT, "the kernel ran longer than it may");
           return RUN_FAULT;
@@ -154,11 +200,9 @@ static enum run run_block(struct block *block) {
   if (block->live == 0) return RUN_DONE;
   if (progress) return RUN_YIELD;
   /* Nobody could go on by itself; a barrier that opened meanwhile has made somebody ready. */
-  for (uint32_t n = 0; n < block->warp_count; n++) {
-    for (uint32_t k = 0; k < block->warps[n].leaf_count; k++) {
-      if (block->warps[n].leaves[k]->state == SPLIT_READY) return RUN_YIELD;
-    }
-  }
+  if (has_leaf(block, SPLIT_READY)) return RUN_YIELD;
+  if (ptx_release_waiting(block)) return RUN_YIELD;
+  if (block->cluster->count > 1 && has_leaf(block, SPLIT_EVENT)) return RUN_BLOCKED;
   raise_in(block, PTX_TIMEOUT, "all threads of a block wait at barriers that can never open");
   return RUN_FAULT;
 }
@@ -172,6 +216,13 @@ static void free_worker(struct worker *worker) {
   free(worker->free_frames);
 }
 
+static void out_of_memory(struct launch_state *l) {
+  pthread_mutex_lock(&l->lock);
+  if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
+  pthread_mutex_unlock(&l->lock);
+  __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+}
+
 static void run_in_turns(struct worker *worker) {
   /* Cooperative: every block that this thread has taken is resident, and gets turns. */
   struct launch_state *l = worker->launch;
@@ -180,12 +231,9 @@ static void run_in_turns(struct worker *worker) {
     uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
     if (number >= l->blocks) break;
     struct block *block = new_block(worker);
-    if (block == NULL || !begin_block(block, number)) {
+    if (block == NULL || !begin_block(block, number, 0)) {
       free_block(block);
-      pthread_mutex_lock(&l->lock);
-      if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
-      pthread_mutex_unlock(&l->lock);
-      __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+      out_of_memory(l);
       break;
     }
     *last = block;
@@ -218,11 +266,8 @@ static void run_in_order(struct worker *worker) {
     uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
     if (number >= l->blocks) break;
     if (block == NULL) block = new_block(worker);
-    if (block == NULL || !begin_block(block, number)) {
-      pthread_mutex_lock(&l->lock);
-      if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
-      pthread_mutex_unlock(&l->lock);
-      __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+    if (block == NULL || !begin_block(block, number, 0)) {
+      out_of_memory(l);
       break;
     }
     enum run run;
@@ -235,7 +280,106 @@ static void run_in_order(struct worker *worker) {
   free_block(block);
 }
 
-static void work(struct launch_state *l) {
+static void free_cluster(struct cluster *cluster) {
+  if (cluster == NULL) return;
+  for (uint32_t i = 0; i < cluster->count; i++) free_block(cluster->blocks[i]);
+  free(cluster);
+}
+
+/* All blocks of a cluster, those of one that is over (NULL: none) used again. NULL: no memory. */
+static struct cluster *begin_cluster(struct worker *worker, uint64_t number, struct cluster *again) {
+  struct launch_state *l = worker->launch;
+  struct cluster *cluster = again == NULL ? calloc(1, sizeof *cluster) : again;
+  if (cluster == NULL) return NULL;
+  for (uint32_t rank = 0; rank < l->cluster_blocks; rank++) {
+    if (cluster->blocks[rank] == NULL) {
+      cluster->blocks[rank] = new_block(worker);
+      if (cluster->blocks[rank] == NULL) break;
+      cluster->blocks[rank]->cluster = cluster;
+      cluster->count = rank + 1;
+    }
+    if (begin_block(cluster->blocks[rank], number, rank)) continue;
+    free_cluster(cluster);
+    return NULL;
+  }
+  if (cluster->count == l->cluster_blocks) return cluster;
+  free_cluster(cluster);
+  return NULL;
+}
+
+/* Its blocks take turns; their memory stays until all are over. */
+static enum run run_cluster(struct cluster *cluster) {
+  bool progress = false;
+  struct block *left = NULL;
+  for (uint32_t i = 0; i < cluster->count; i++) {
+    struct block *block = cluster->blocks[i];
+    if (block->over) continue;
+    enum run run = run_block(block);
+    if (run == RUN_FAULT) return RUN_FAULT;
+    if (run != RUN_BLOCKED) progress = true;
+    if (run == RUN_DONE) block->over = true;
+    else left = block;
+  }
+  if (left == NULL) return RUN_DONE;
+  if (progress) return RUN_YIELD;
+  for (uint32_t i = 0; i < cluster->count; i++) {
+    if (has_leaf(cluster->blocks[i], SPLIT_READY)) return RUN_YIELD;
+  }
+  raise_in(left, PTX_TIMEOUT, "all threads of a cluster wait at barriers that can never open");
+  return RUN_FAULT;
+}
+
+/* A cluster is one thread's: its blocks are there at once. Cooperative: so are all clusters. */
+static void run_clusters(struct worker *worker) {
+  struct launch_state *l = worker->launch;
+  struct cluster *first = NULL, *spare = NULL;
+  for (;;) {
+    struct cluster **last = &first;
+    while (first == NULL || l->launch->cooperative) {
+      uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+      if (number >= l->blocks) break;
+      struct cluster *cluster = begin_cluster(worker, number, spare);
+      spare = NULL;
+      if (cluster == NULL) {
+        out_of_memory(l);
+        break;
+      }
+      *last = cluster;
+      last = &cluster->next;
+    }
+    if (first == NULL) break;
+    while (first != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
+      for (struct cluster **link = &first; *link != NULL;) {
+        struct cluster *cluster = *link;
+        if (run_cluster(cluster) == RUN_YIELD) {
+          link = &cluster->next;
+          continue;
+        }
+        *link = cluster->next;
+        cluster->next = NULL;
+        free_cluster(spare);
+        spare = cluster;
+      }
+      if (first != NULL && late(l))
+        raise_in(first->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
+    }
+    if (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) != 0) break;
+    if (late(l) && l->next_block < l->blocks && spare != NULL)
+      raise_in(spare->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
+  }
+  while (first != NULL) {
+    struct cluster *next = first->next;
+    free_cluster(first);
+    first = next;
+  }
+  free_cluster(spare);
+}
+
+static void work(struct launch_state *l, bool helps) {
+  const struct ptx_turns *turns = l->launch->turns;
+  if (helps && !wait_to_help(l)) return;
+  if (!helps && turns != NULL) turns->enter(l->launch->user);
+  uint64_t began = ptx_now();
   struct worker *worker = NULL;
   void *memory = NULL;
   if (posix_memalign(&memory, 64, sizeof *worker) == 0) {
@@ -247,16 +391,17 @@ static void work(struct launch_state *l) {
   }
   if (worker == NULL || worker->free_frames == NULL) {
     free(worker);
-    pthread_mutex_lock(&l->lock);
-    if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
-    pthread_mutex_unlock(&l->lock);
-    __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+    out_of_memory(l);
+    if (turns != NULL) turns->leave(l->launch->user, 0);
     return;
   }
+  worker->turn = began;
   ptx_fpu saved = ptx_fpu_get();
-  if (l->launch->cooperative) run_in_turns(worker);
+  if (l->cluster_blocks > 1) run_clusters(worker);
+  else if (l->launch->cooperative) run_in_turns(worker);
   else run_in_order(worker);
   ptx_fpu_put(saved);
+  if (turns != NULL) turns->leave(l->launch->user, ptx_now() - worker->turn);
   free_worker(worker);
   free(worker);
 }
@@ -273,7 +418,7 @@ static void *helper(void *argument) {
     struct launch_state *l = pool->launch;
     pool->running++;
     pthread_mutex_unlock(&pool->lock);
-    work(l);
+    work(l, true);
     pthread_mutex_lock(&pool->lock);
     if (--pool->running == 0) pthread_cond_broadcast(&pool->done);
   }
@@ -315,6 +460,11 @@ static enum ptx_status refuse(struct ptx_fault *fault, const char *format, uint6
   return PTX_BAD_LAUNCH;
 }
 
+void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]) {
+  for (int i = 0; i < 3; i++)
+    to[i] = launch->cluster[0] != 0 ? launch->cluster[i] : info->cluster[0] != 0 ? info->cluster[i] : 1;
+}
+
 static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
                              struct ptx_fault *fault) {
   uint64_t threads = 1, blocks = 1;
@@ -332,6 +482,17 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   }
   if (threads > info->max_threads)
     return refuse(fault, "%llu threads a block, %llu allowed", threads, info->max_threads);
+  uint32_t cluster[3];
+  ptx_cluster_of(launch, info, cluster);
+  for (int i = 0; i < 3; i++) {
+    if (cluster[i] == 0 || cluster[i] > PTX_CLUSTER_MOST || launch->grid[i] % cluster[i] != 0)
+      return refuse(fault, "a grid of %llu in clusters of %llu", launch->grid[i], cluster[i]);
+    if (info->cluster[0] != 0 && cluster[i] != info->cluster[i])
+      return refuse(fault, "a cluster of %llu, the kernel requires %llu", cluster[i], info->cluster[i]);
+  }
+  if (cluster[0] * cluster[1] * cluster[2] > PTX_CLUSTER_MOST)
+    return refuse(fault, "%llu blocks in a cluster, %llu allowed", cluster[0] * cluster[1] * cluster[2],
+                  PTX_CLUSTER_MOST);
   if (launch->cooperative && blocks > MAX_COOPERATIVE)
     return refuse(fault, "%llu blocks at once, %llu allowed", blocks, MAX_COOPERATIVE);
   if (launch->parameter_bytes < info->parameter_bytes ||
@@ -345,7 +506,29 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   return PTX_OK;
 }
 
-enum ptx_status ptx_launch(const struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
+/* Of one thread, stack of calls that cannot be counted included. */
+static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
+  uint32_t bytes = f->local_total;
+  if (f->recursive) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;
+  return (bytes + 15) / 16 * 16;
+}
+
+uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel,
+                                const struct ptx_launch *launch, const struct ptx_pool *pool) {
+  struct ptx_fault fault;
+  if (kernel >= module->kernel_count || check(launch, &module->kernels[kernel], &fault) != PTX_OK) return 0;
+  uint32_t local = local_bytes(module->functions[module->kernel_function[kernel]], launch);
+  uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+  uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+  uint32_t cluster[3];
+  ptx_cluster_of(launch, &module->kernels[kernel], cluster);
+  /* A thread has all blocks of a cluster. */
+  uint64_t at_once = (pool == NULL ? 1 : pool->count + 1u) * ((uint64_t)cluster[0] * cluster[1] * cluster[2]);
+  if (launch->cooperative || blocks < at_once) at_once = blocks;
+  return at_once * ((threads + PTX_LANES - 1) / PTX_LANES * PTX_LANES) * local;
+}
+
+enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
                            struct ptx_pool *pool, struct ptx_fault *fault) {
   struct ptx_fault unused;
   if (fault == NULL) fault = &unused;
@@ -353,16 +536,21 @@ enum ptx_status ptx_launch(const struct ptx_module *module, uint32_t kernel, con
   if (kernel >= module->kernel_count)
     return refuse(fault, "kernel %llu of %llu", kernel, module->kernel_count);
   const struct ptx_kernel_info *info = &module->kernels[kernel];
+  const char *refused = ptx_module_prepare(module, kernel, &fault->status);
+  if (refused != NULL) {
+    snprintf(fault->text, sizeof fault->text, "%s", refused);
+    return fault->status;
+  }
   if (check(launch, info, fault) != PTX_OK) return PTX_BAD_LAUNCH;
   const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
   struct launch_state l = {
       .module = module, .kernel = f, .info = info, .launch = launch, .findings = &module->findings[kernel]};
-  l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+  ptx_cluster_of(launch, info, l.cluster);
+  l.cluster_blocks = l.cluster[0] * l.cluster[1] * l.cluster[2];
+  l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] / l.cluster_blocks;
   l.dynamic_offset = (info->static_shared + 15) / 16 * 16;
   l.shared_bytes = l.dynamic_offset + launch->dynamic_shared;
-  l.local_bytes = f->local_total;
-  if (f->recursive) l.local_bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;
-  l.local_bytes = (l.local_bytes + 15) / 16 * 16;
+  l.local_bytes = local_bytes(f, launch);
   l.begun = ptx_now();
   l.deadline = launch->timeout == 0 ? 0 : l.begun + launch->timeout;
   pthread_mutex_init(&l.lock, NULL);
@@ -374,7 +562,7 @@ enum ptx_status ptx_launch(const struct ptx_module *module, uint32_t kernel, con
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
   }
-  work(&l);
+  work(&l, false);
   if (helped) {
     pthread_mutex_lock(&pool->lock);
     pool->launch = NULL; /* who has not begun need not */

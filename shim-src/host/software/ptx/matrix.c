@@ -7,9 +7,10 @@
 #include "host/software/ptx/alu.h"
 #include "host/software/ptx/half.h"
 #include "host/software/ptx/matrix.h"
+#include "host/software/ptx/product.h"
 #include "host/software/ptx/warp.h"
 
-#define MOST 512 /* elements of a matrix: 16 by 32 */
+#define MOST 1024 /* elements of a matrix: 16 by 64 */
 enum { OF_A, OF_B, OF_C };
 
 struct shape {
@@ -96,6 +97,9 @@ static uint32_t bits_of(enum ptx_type type, bool four) {
     case T_S8:
     case T_U8:
       return four ? 4 : 8;
+    case T_E4M3:
+    case T_E5M2:
+      return 8;
     case T_F64:
       return 64;
     default:
@@ -180,6 +184,87 @@ static void mma(const struct place *at, const struct product *p, const uint32_t 
     for (uint32_t i = 0; i < c_elements; i++) {
       place(s, OF_C, 32, lane, i, &row, &column);
       put_element(at, x, lane, i, p->types[OF_C], c[row * s.n + column]);
+    }
+  }
+}
+
+/* Rows of a fragment as bytes: a register has 4 of them of a row, the next are 8 rows below (of a with 16
+ * rows), then 16 bytes further. */
+static void take_rows(const struct place *at, const uint32_t *x, uint32_t registers, bool tall,
+                      uint32_t bytes, unsigned char *to) {
+  for (uint32_t i = 0; i < registers; i++) {
+    const unsigned char *from = ptx_operand(at, x[i]);
+    uint32_t below = tall && (i & 1) != 0 ? 8 : 0, along = 16 * (tall ? i >> 1 : i);
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++)
+      memcpy(to + ((lane >> 2) + below) * bytes + (lane & 3) * 4 + along, from + lane * 4, 4);
+  }
+}
+
+/*
+ * The elements of a sparse matrix where they belong, zeros between. 4 bits of metadata stand for 8 bytes (4
+ * of 8-bit elements): two places of four, 2 bits each; of tf32 both name the halves of its one place of two.
+ * A lane has 16 bits for its row, and 16 for that 8 rows below.
+ */
+static void spread(const struct place *at, const struct product *p, uint32_t metadata,
+                   const unsigned char *from, unsigned char *to) {
+  uint32_t element = ptx_type_bytes(p->types[OF_A]), unit = element == 4 ? 2 : element;
+  uint32_t bytes = p->s.k * element, lanes = bytes / unit / 16;
+  const unsigned char *values = ptx_operand(at, metadata);
+  memset(to, 0, (size_t)p->s.m * bytes);
+  for (uint32_t row = 0; row < p->s.m; row++) {
+    for (uint32_t chunk = 0; chunk < bytes / unit / 4; chunk++) {
+      uint32_t lane = (row & 7) * 4 + at->in->type * lanes + chunk / 4, bits;
+      memcpy(&bits, values + lane * 4, 4);
+      bits = bits >> ((row & 8) != 0 ? 16 : 0) >> chunk % 4 * 4;
+      for (uint32_t i = 0; i < 2; i++) {
+        memcpy(to + row * bytes + (chunk * 4 + (bits >> i * 2 & 3)) * unit,
+               from + row * (bytes / 2) + (chunk * 2 + i) * unit, unit);
+      }
+    }
+  }
+}
+
+/* Products whose rows are 16 bytes or twice or four times that: all but those of doubles and of 4-bit
+ * integers. */
+static void mma_rows(const struct place *at, const struct product *p, const uint32_t *x) {
+  const struct shape s = p->s;
+  bool one = (p->flags & MX_BITS) != 0, tall = s.m == 16, half = p->types[OF_C] == T_F16;
+  uint32_t bytes = s.k * (one ? 1 : ptx_type_bytes(p->types[OF_A]) * 8) / 8;
+  bool sparse = (p->flags & MX_SPARSE) != 0;
+  uint32_t of_c = at->in->size, of_a = s.m * bytes / (sparse ? 256 : 128), of_b = s.n * bytes / 128;
+  const uint32_t *xa = x + of_c, *xb = xa + of_a, *xc = xb + of_b;
+  unsigned char a[16 * 64], b[8 * 64], full[16 * 32];
+  uint32_t c[16 * 8];
+  take_rows(at, xa, of_a, tall, sparse ? bytes / 2 : bytes, sparse ? full : a);
+  if (sparse) spread(at, p, xc[of_c], full, a);
+  take_rows(at, xb, of_b, false, bytes, b);
+  for (uint32_t i = 0; i < s.m / 4; i++) {
+    const unsigned char *from = ptx_operand(at, xc[half ? i / 2 : i]);
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      uint32_t *to = &c[((lane >> 2) + (i >= 2 ? 8 : 0)) * 8 + (lane & 3) * 2 + (i & 1)];
+      uint16_t bits;
+      memcpy(&bits, from + lane * 4 + (i & 1) * 2, 2);
+      if (half) *to = ptx_bits(ptx_from_half(bits));
+      else memcpy(to, from + lane * 4, 4);
+    }
+  }
+  const struct ptx_product product = {.a = p->types[OF_A],
+                                      .b = p->types[OF_B],
+                                      .d = p->types[OF_C],
+                                      .rows = s.m,
+                                      .columns = 8,
+                                      .k = s.k,
+                                      .saturate = (p->flags & MX_SATURATE) != 0};
+  if (one) ptx_multiply_bits(&product, bytes, at->in->type != 0, a, b, c);
+  else ptx_multiply(at->worker->alu, &product, a, b, c);
+  for (uint32_t i = 0; i < s.m / 4; i++) {
+    unsigned char *to = at->registers + (x[half ? i / 2 : i] & ~(PTX_DEFINED | 3u));
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      uint32_t from = c[((lane >> 2) + (i >= 2 ? 8 : 0)) * 8 + (lane & 3) * 2 + (i & 1)];
+      uint16_t bits = ptx_half_nearest(from);
+      if (p->types[OF_C] == T_F32 && (from & 0x7fffffff) > 0x7f800000) from = 0x7fffffff;
+      if (half) memcpy(to + lane * 4 + (i & 1) * 2, &bits, 2);
+      else memcpy(to + lane * 4, &from, 4);
     }
   }
 }
@@ -335,6 +420,7 @@ bool ptx_matrix(const struct place *at, uint32_t mask) {
                       .flags = in->m >> 24};
   if ((p.flags & MX_WMMA) != 0) wmma(at, &p, x);
   else if (p.s.m == 8 && p.types[OF_A] == T_F16) mma_quads(at, &p, x);
-  else mma(at, &p, x);
+  else if (p.types[OF_A] == T_F64 || (p.flags & MX_FOUR) != 0) mma(at, &p, x);
+  else mma_rows(at, &p, x);
   return true;
 }

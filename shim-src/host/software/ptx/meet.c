@@ -50,6 +50,13 @@ static void settle_barrier(struct block *block, uint32_t number) {
 }
 
 void ptx_settle_barriers(struct block *block) {
+  ptx_cluster_settle(block);
+  for (uint32_t i = 0; i < block->warp_count; i++) {
+    for (uint32_t k = 0; k < block->warps[i].leaf_count; k++) {
+      struct split *split = block->warps[i].leaves[k];
+      if (split->state == SPLIT_EVENT) split->state = SPLIT_READY;
+    }
+  }
   for (uint32_t i = 0; i < PTX_BARRIERS; i++) {
     if (block->barriers[i].arrived > 0) settle_barrier(block, i);
   }
@@ -61,7 +68,7 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
   uint32_t lane = (uint32_t)__builtin_ctz(mask), id, expected = 0;
   memcpy(&id, ptx_operand(at, in->a) + lane * 4, 4);
   if (in->b != PTX_NONE) memcpy(&expected, ptx_operand(at, in->b) + lane * 4, 4);
-  if (id >= PTX_BARRIERS || (id == CLUSTER_BARRIER && (in->a & 3) != REF_CONSTANT)) {
+  if (id >= CLUSTER_BARRIER) {
     return ptx_raise(at, PTX_TRAP, lane, 0, "a barrier beyond 15");
   }
   struct barrier *b = &warp->block->barriers[id];
@@ -86,68 +93,95 @@ enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask)
   return RUN_DONE;
 }
 
-void ptx_together(const struct place *at, uint32_t mask) {
-  switch (at->in->kind) {
-    case K_SHFL:
-      ptx_shuffle(at, mask);
-      break;
-    case K_VOTE:
-      ptx_vote(at, mask);
-      break;
-    case K_MATCH:
-      ptx_match(at, mask);
-      break;
-    case K_REDUX:
-      ptx_reduce(at, mask);
-      break;
-    case K_ELECT:
-      ptx_elect(at, mask);
-      break;
-    case K_WARP_BARRIER:
-      if (at->warp->block->check != NULL) ptx_check_met(at->warp, mask);
-      break;
-    default:
-      break;
+static uint32_t member_masks(const struct ptx_function *function, const struct ptx_instruction *in) {
+  return in->kind == K_WARP_BARRIER ? in->a : function->x[in->x];
+}
+
+/* Lanes whose member masks are the same do it together: a bit for each of `lanes` that has lane's mask. */
+static uint32_t of_one_mask(const uint32_t masks[PTX_LANES], uint32_t lanes, uint32_t lane) {
+  uint32_t same = 0;
+  for (uint32_t i = 0; i < PTX_LANES; i++) same |= (uint32_t)(masks[i] == masks[lane]) << i;
+  return same & lanes;
+}
+
+/* The same operation with the same qualifiers, wherever it stands; barriers of a warp meet all others. */
+static bool same_operation(const struct ptx_instruction *a, const struct ptx_instruction *b) {
+  return a->kind == b->kind && (a->kind == K_WARP_BARRIER || (a->m == b->m && a->type == b->type));
+}
+
+static void join_meeting(struct meeting *meeting, const struct place *at, uint32_t mask) {
+  meeting->parties[meeting->count].at = *at;
+  meeting->parties[meeting->count++].mask = mask;
+}
+
+void ptx_alone(const struct place *at, uint32_t mask) {
+  struct meeting meeting = {.count = 0};
+  join_meeting(&meeting, at, mask);
+  ptx_together(&meeting, mask);
+}
+
+/* Of a split that stands at its operation: `done` go on behind it, the rest waits. Lanes that the guard holds
+ * back are among the done. */
+static bool settle_split(struct warp *warp, struct split *split, uint32_t done) {
+  if ((split->mask & ~done) == 0) {
+    split->state = SPLIT_READY;
+    split->pc++;
+    return true;
   }
+  if ((split->mask & done) != 0 && !ptx_part_lanes(warp, split, split->mask & done)) return false;
+  split->state = SPLIT_WARP;
+  return true;
 }
 
 /*
- * An operation with a member mask: when all members that still run are here, or wait at the same place in
- * other splits, it is done for all of them. Otherwise this split waits. With `force`, whoever is here does
- * it.
+ * An operation with member masks. Each lane has its own; those with the same one do it together, when all
+ * members that still run are here or wait at the same operation in other splits. Who has to wait stays, who
+ * has not goes on. With `force`, whoever is here does it.
  */
-bool ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force) {
+enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force) {
   struct warp *warp = at->warp;
   const struct ptx_instruction *in = at->in;
-  uint32_t reference = in->kind == K_WARP_BARRIER ? in->a : split->frame->function->x[in->x];
-  uint32_t members;
-  memcpy(&members, ptx_operand(at, reference) + 4 * (uint32_t)__builtin_ctz(mask), 4);
-  uint32_t needed = members & warp->exists & ~warp->exited;
-  if ((needed & ~mask) == 0) {
-    ptx_together(at, mask);
-    return true;
+  uint32_t masks[PTX_LANES], lane = (uint32_t)__builtin_ctz(mask), living = warp->exists & ~warp->exited;
+  uint32_t reference = member_masks(split->frame->function, in);
+  memcpy(masks, ptx_operand(at, reference), sizeof masks);
+  struct meeting meeting;
+  meeting.count = 0;
+  join_meeting(&meeting, at, mask);
+  split->pc = at->pc;
+  bool one_mask = (reference & 3) == REF_CONSTANT || of_one_mask(masks, mask, lane) == mask;
+  if (one_mask && (masks[lane] & living & ~mask) == 0) {
+    ptx_together(&meeting, mask);
+    split->pc++;
+    return RUN_DONE;
   }
-  uint32_t present = mask;
-  for (uint32_t i = 0; i < warp->leaf_count; i++) {
-    const struct split *other = warp->leaves[i];
-    if (other == split || other->state != SPLIT_WARP) continue;
-    const struct ptx_instruction *its = &other->frame->function->code[other->pc];
-    bool here = other->frame == split->frame && other->pc == at->pc;
-    if (here || (in->kind == K_WARP_BARRIER && its->kind == K_WARP_BARRIER)) present |= other->mask;
-  }
-  if ((needed & ~present) != 0 && !force) {
-    split->state = SPLIT_WARP;
-    return false;
-  }
+  uint32_t present = mask, done = 0;
   for (uint32_t i = 0; i < warp->leaf_count; i++) {
     struct split *other = warp->leaves[i];
     if (other == split || other->state != SPLIT_WARP) continue;
-    const struct ptx_instruction *its = &other->frame->function->code[other->pc];
-    bool here = other->frame == split->frame && other->pc == at->pc;
-    if (!here && !(in->kind == K_WARP_BARRIER && its->kind == K_WARP_BARRIER)) continue;
-    other->state = SPLIT_READY;
-    other->pc++;
+    const struct ptx_function *function = other->frame->function;
+    struct place there = *at;
+    there.split = other;
+    there.registers = other->frame->registers;
+    there.in = &function->code[other->pc];
+    there.pc = other->pc;
+    if (!same_operation(in, there.in)) continue;
+    ptx_blend(masks, ptx_operand(&there, member_masks(function, there.in)), other->mask, 4);
+    present |= other->mask;
+    join_meeting(&meeting, &there, other->mask);
   }
-  ptx_together(at, present);
-  return true;
+  for (uint32_t left = present; left != 0;) {
+    lane = (uint32_t)__builtin_ctz(left);
+    uint32_t group = of_one_mask(masks, left, lane);
+    left &= ~group;
+    bool all_here = (masks[lane] & living & ~present) == 0;
+    if (!all_here && !(force && (group & mask) != 0)) continue;
+    ptx_together(&meeting, group);
+    done |= group;
+  }
+  for (uint32_t i = 1; i < meeting.count; i++) {
+    struct split *other = meeting.parties[i].at.split;
+    if ((other->mask & done) != 0 && !settle_split(warp, other, done)) return RUN_FAULT;
+  }
+  if (!settle_split(warp, split, done | (split->mask & ~mask))) return RUN_FAULT;
+  return split->state == SPLIT_READY ? RUN_DONE : RUN_BLOCKED;
 }

@@ -8,13 +8,15 @@
 #define ML_REGISTER(m) ((m) >> 4 & 15u) /* bytes of each register */
 #define ML_VOLATILE 256u                /* or relaxed, acquire, release: other threads are reckoned with */
 
+#define MF_SC 1u /* K_FENCE: sequentially consistent, not just acquire and release */
+
 enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS, A_ARRIVE };
 /* A_ARRIVE is of mbarriers: decode_mbarrier.c */
 #define MA_OPERATION(m) ((m) >> 4 & 15u)
 
 enum { BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR };
 #define MB_NEGATED 8u
-#define CLUSTER_BARRIER 16u
+#define CLUSTER_BARRIER 16u /* of checks: no instruction names it by number */
 #define PTX_BARRIERS 17u
 
 enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };

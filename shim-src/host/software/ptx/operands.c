@@ -76,22 +76,6 @@ uint32_t ptx_special_register(struct word name) {
   return SR_NONE;
 }
 
-/* %r12: the range %r<..> with a number. */
-static bool ranged_register(struct parser *p, struct word name, struct operand *to) {
-  uint32_t digits = name.length;
-  while (digits > 1 && name.text[digits - 1] >= '0' && name.text[digits - 1] <= '9') digits--;
-  if (digits == name.length || name.length - digits > 9) return false;
-  struct symbol *s = ptx_find(p, (struct word){name.text, digits});
-  if (s == NULL || s->kind != SYM_REGISTERS) return false;
-  uint32_t number = 0;
-  for (uint32_t i = digits; i < name.length; i++) number = number * 10 + (uint32_t)(name.text[i] - '0');
-  if (number >= s->count || (name.text[digits] == '0' && name.length - digits > 1)) return false;
-  to->kind = O_REGISTER;
-  to->type = s->type;
-  to->number = s->number + number;
-  return true;
-}
-
 static void part(struct parser *p, struct operand *to) {
   static const char *const parts[] = {"x", "y", "z", "w", "b0", "b1", "b2", "b3", "h0", "h1"};
   p->at++;
@@ -102,8 +86,8 @@ static void part(struct parser *p, struct operand *to) {
       return;
     }
   }
-  ptx_fail(p, PTX_UNSUPPORTED, "%.*s: '.%.*s' of a register", (int)p->mnemonic_length, p->mnemonic,
-           (int)word.length, word.text);
+  ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: '.%.*s' of a register", (int)p->mnemonic_length,
+           p->mnemonic, (int)word.length, word.text);
 }
 
 static void name(struct parser *p, struct operand *to) {
@@ -112,11 +96,7 @@ static void name(struct parser *p, struct operand *to) {
     to->kind = O_SINK;
     return;
   }
-  if (ranged_register(p, word, to)) {
-    if (p->at < p->end && *p->at == '.') part(p, to);
-    return;
-  }
-  /* %tid.x is one word with its dot. */
+  /* %tid.x is one word with its dot, whatever %tid may be */
   if (*word.text == '%' && p->at < p->end && *p->at == '.' && p->end - p->at > 1) {
     struct word longer = {word.text, word.length + 2};
     uint32_t number = ptx_special_register(longer);
@@ -127,20 +107,22 @@ static void name(struct parser *p, struct operand *to) {
       return;
     }
   }
-  struct symbol *s = ptx_find(p, word);
-  if (s != NULL && s->kind == SYM_REGISTER) {
-    to->kind = O_REGISTER;
-    to->type = s->type;
-    to->number = s->number;
+  if (ptx_find_register(p, word, to)) {
     if (p->at < p->end && *p->at == '.') part(p, to);
     return;
   }
+  struct symbol *s = ptx_find(p, word);
   if (s == NULL) {
     uint32_t number = ptx_special_register(word);
     if (number != SR_NONE) {
       to->kind = O_SPECIAL;
       to->number = number;
       return;
+    }
+    /* %r99 beside %r<9> is a mistake; %new_thing may be a register of a newer GPU */
+    if (word.text[0] == '%' && !ptx_names_range(p, word)) {
+      ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: the special register '%.*s'",
+               (int)p->mnemonic_length, p->mnemonic, (int)word.length, word.text);
     }
     ptx_fail(p, PTX_INVALID, "'%.*s' is not defined, in %.*s", (int)word.length, word.text,
              (int)p->mnemonic_length, p->mnemonic);
@@ -164,6 +146,17 @@ static void scalar(struct parser *p, struct operand *to) {
   name(p, to);
 }
 
+/* [tensor, {coordinates}] and the like: who knows them looks at `count`. */
+static void coordinates(struct parser *p, struct operand *to) {
+  if (to->count > 0 || !ptx_accept(p, '{'))
+    ptx_fail(p, PTX_UNSUPPORTED, "%.*s: textures and surfaces", (int)p->mnemonic_length, p->mnemonic);
+  to->first = p->element_count;
+  do scalar(p, element(p));
+  while (ptx_accept(p, ','));
+  ptx_expect(p, '}');
+  to->count = p->element_count - to->first;
+}
+
 static void address(struct parser *p, struct operand *to) {
   to->kind = O_ADDRESS;
   struct operand base = {0};
@@ -184,9 +177,8 @@ static void address(struct parser *p, struct operand *to) {
   }
   while (!ptx_accept(p, ']')) {
     if (ptx_accept(p, ',')) {
-      /* [texture, {coordinates}] and the like */
-      ptx_fail(p, PTX_UNSUPPORTED, "%.*s: textures, surfaces and tensors", (int)p->mnemonic_length,
-               p->mnemonic);
+      coordinates(p, to);
+      continue;
     }
     bool minus = false;
     if (ptx_accept(p, '-')) minus = true;
@@ -198,20 +190,14 @@ static void address(struct parser *p, struct operand *to) {
 
 /* Elements of a vector or list follow each other, so nested ones are not known here. */
 static void sequence(struct parser *p, struct operand *to, char end) {
-  struct operand some[16];
-  uint32_t count = 0;
-  if (!ptx_accept(p, end)) {
-    do {
-      if (count >= sizeof some / sizeof *some) ptx_fail(p, PTX_INVALID, "more than 16 elements");
-      memset(&some[count], 0, sizeof *some);
-      scalar(p, &some[count++]);
-    } while (ptx_accept(p, ','));
-    ptx_expect(p, end);
-  }
   to->kind = O_VECTOR;
   to->first = p->element_count;
-  to->count = count;
-  for (uint32_t i = 0; i < count; i++) *element(p) = some[i];
+  if (!ptx_accept(p, end)) {
+    do scalar(p, element(p));
+    while (ptx_accept(p, ','));
+    ptx_expect(p, end);
+  }
+  to->count = p->element_count - to->first;
 }
 
 static struct operand *next(struct parser *p) {
@@ -250,7 +236,13 @@ void ptx_parse_operands(struct parser *p) {
       else scalar(p, to);
       if (negated) to->negated = true;
       if (to->kind == O_SYMBOL) {
-        /* name+4 */
+        /* name[2]: the address of an element; name+4 */
+        if (ptx_accept(p, '[')) {
+          if (to->symbol->count == 0)
+            ptx_fail(p, PTX_INVALID, "'%.*s' has no elements", (int)to->symbol->length, to->symbol->name);
+          to->value = (int64_t)((uint64_t)ptx_integer(p) * to->symbol->count);
+          ptx_expect(p, ']');
+        }
         ptx_skip(p);
         while (p->at < p->end && (*p->at == '+' || *p->at == '-')) {
           bool minus = *p->at++ == '-';

@@ -17,11 +17,15 @@ void ptx_set_lanes(const struct place *at, uint32_t mask) {
   }
 }
 
-/* m: 1 subtract, 2 with the carry, 4 sets it. The carry is a predicate; of a subtraction it is the borrow. */
+/*
+ * m: 1 subtract, 2 with the carry, 4 sets it. The carry is a predicate. A subtraction adds the complement and
+ * 1 or, with the carry, the carry: what it sets is NOT borrow. So ptxas has it (it folds sub.cc 3, 5 and addc
+ * 7, 0 to 7).
+ */
 void ptx_carry(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
   const uint32_t *x = at->split->frame->function->x + in->x;
-  uint32_t before = (in->m & 2) != 0 ? ptx_predicate(at, x[0]) : 0, after = 0;
+  uint32_t before = (in->m & 2) != 0 ? ptx_predicate(at, x[0]) : (in->m & 1) != 0 ? FULL : 0, after = 0;
   const unsigned char *a = ptx_operand(at, in->a), *b = ptx_operand(at, in->b);
   unsigned char *d = at->registers + (in->d & ~3u);
   for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
@@ -29,8 +33,8 @@ void ptx_carry(const struct place *at, uint32_t mask) {
     uint64_t p = 0, q = 0;
     memcpy(&p, a + lane * in->size, in->size);
     memcpy(&q, b + lane * in->size, in->size);
-    unsigned __int128 wide = (in->m & 1) != 0 ? (unsigned __int128)p - q - (before >> lane & 1)
-                                              : (unsigned __int128)p + q + (before >> lane & 1);
+    if ((in->m & 1) != 0) q = in->size == 4 ? (uint32_t)~q : ~q;
+    unsigned __int128 wide = (unsigned __int128)p + q + (before >> lane & 1);
     after |= ((uint32_t)(wide >> (in->size * 8)) & 1) << lane;
     uint64_t value = (uint64_t)wide;
     memcpy(d + lane * in->size, &value, in->size);
@@ -117,7 +121,9 @@ void ptx_window(const struct place *at, uint32_t mask) {
     bool shared = a[i] - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE,
          local = a[i] - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE;
     bool param = a[i] - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE;
-    bool is = in->space == S_SHARED   ? shared
+    uint64_t rank = (a[i] & PTX_RANK_MASK) >> PTX_RANK_SHIFT;
+    bool own = rank == 0 || rank == ptx_cluster_rank(at->warp->block) + 1;
+    bool is = in->space == S_SHARED   ? shared && (own || in->m != 0)
               : in->space == S_LOCAL  ? local
               : in->space == S_PARAM  ? param
               : in->space == S_GLOBAL ? !shared && !local && !param

@@ -108,13 +108,52 @@ static void module(struct parser *p, void *unused) {
 }
 
 bool ptx_guarded(struct parser *p, void reading(struct parser *p, void *user), void *user) {
-  if (setjmp(p->failed) != 0) return false;
-  reading(p, user);
-  return true;
+  /* One may stand within another: a body that is refused leaves the module as it is. */
+  jmp_buf outer;
+  memcpy(&outer, &p->failed, sizeof outer);
+  bool good = setjmp(p->failed) == 0;
+  if (good) reading(p, user);
+  memcpy(&p->failed, &outer, sizeof outer);
+  return good;
 }
 
-enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t device,
-                                struct ptx_module **module_out, char *log, size_t log_size) {
+static void forget_parser(struct ptx_module *m) {
+  if (m->parser == NULL) return;
+  ptx_arena_free(&m->parser->scratch);
+  free(m->parser);
+  m->parser = NULL;
+}
+
+/* Why kernels are refused, a line each, as many as there is room for. */
+static void tell_refused(const struct ptx_module *m, char *log, size_t log_size) {
+  size_t used = 0;
+  if (log == NULL || log_size == 0) return;
+  log[0] = 0;
+  for (uint32_t i = 0; i < m->kernel_count; i++) {
+    const struct ptx_function *f = m->functions[m->kernel_function[i]];
+    if (f->state != BODY_REFUSED) continue;
+    int length = snprintf(log + used, log_size - used, "%s%s, so the kernel %s cannot run",
+                          used == 0 ? "" : "\n", f->refused, f->name);
+    if (length < 0 || (size_t)length >= log_size - used) return;
+    used += (size_t)length;
+  }
+}
+
+/* All kernels, decoded; the text is not needed any more. */
+static enum ptx_status decode_kernels(struct ptx_module *m, char *log, size_t log_size) {
+  for (uint32_t i = 0; i < m->kernel_count; i++) {
+    const struct ptx_function *f = m->functions[m->kernel_function[i]];
+    if (ptx_need_kernel(m->parser, i) || f->status == PTX_UNSUPPORTED) continue;
+    if (log != NULL && log_size > 0) snprintf(log, log_size, "%s", f->refused);
+    return f->status;
+  }
+  forget_parser(m);
+  tell_refused(m, log, log_size);
+  return PTX_OK;
+}
+
+static enum ptx_status load(const char *text, size_t length, uint32_t device, bool lazy,
+                            struct ptx_module **module_out, char *log, size_t log_size) {
   *module_out = NULL;
   if (log != NULL && log_size > 0) log[0] = 0;
   if (length > MAX_TEXT) return PTX_OUT_OF_MEMORY;
@@ -129,7 +168,9 @@ enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t device
   p->start = p->at = text;
   p->end = nul == NULL ? text + length : nul;
   p->line = 1;
+  p->lazy = lazy;
   p->module = m;
+  m->parser = p;
   /* Decoded code is about as large as its text; a small text must not ask for much. */
   m->arena.limit = ((size_t)1 << 30) + 16 * length;
   p->scratch.limit = ((size_t)1 << 30) + 16 * length;
@@ -138,8 +179,8 @@ enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t device
   enum ptx_status status = good ? PTX_OK : p->status;
   if (!good && log != NULL && log_size > 0) snprintf(log, log_size, "line %u: %s", p->line, p->why);
   ptx_arena_free(&p->scratch);
-  free(p);
-  if (!good) {
+  if (good && !lazy) status = decode_kernels(m, log, log_size);
+  if (status != PTX_OK) {
     ptx_module_free(m);
     return status;
   }
@@ -147,8 +188,30 @@ enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t device
   return PTX_OK;
 }
 
+uint64_t ptx_module_bytes(const struct ptx_module *module) {
+  return sizeof *module + module->arena.total + (module->parser == NULL ? 0 : sizeof *module->parser);
+}
+
+enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t device,
+                                struct ptx_module **module_out, char *log, size_t log_size) {
+  return load(text, length, device, false, module_out, log, log_size);
+}
+
+enum ptx_status ptx_module_load_lazily(const char *text, size_t length, uint32_t device,
+                                       struct ptx_module **module_out, char *log, size_t log_size) {
+  return load(text, length, device, true, module_out, log, log_size);
+}
+
+const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum ptx_status *status) {
+  const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
+  if (module->parser != NULL) ptx_need_kernel(module->parser, kernel);
+  *status = f->state == BODY_REFUSED ? f->status : PTX_OK;
+  return f->state == BODY_REFUSED ? f->refused : NULL;
+}
+
 void ptx_module_free(struct ptx_module *module) {
   if (module == NULL) return;
+  forget_parser(module);
   ptx_arena_free(&module->arena);
   free(module);
 }

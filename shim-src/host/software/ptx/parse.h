@@ -24,6 +24,7 @@ void ptx_read_type(struct parser *p, struct ptx_declaration *d);
 /* The name with its dimensions, or `<count>` of registers. Several may follow one type. */
 void ptx_read_name(struct parser *p, struct ptx_declaration *d);
 uint64_t ptx_declared_bytes(const struct ptx_declaration *d);
+uint32_t ptx_element_bytes(const struct ptx_declaration *d);
 uint64_t ptx_declared_alignment(const struct ptx_declaration *d);
 /* ".param" must stand here. */
 void ptx_need_param(struct parser *p);
@@ -64,6 +65,8 @@ void ptx_body(struct parser *p, const struct ptx_function *f);
 /* function.c */
 /* From behind .entry or .func on. */
 void ptx_function(struct parser *p, bool entry);
+/* A function's body; false: f->status and f->refused say why not. It is refused for good. */
+bool ptx_decode_body(struct parser *p, struct ptx_function *f);
 /* Up to three dimensions; those that are not given are 1. */
 void ptx_dimensions(struct parser *p, uint32_t to[3]);
 

@@ -40,7 +40,7 @@ struct symbol {
   uint8_t kind, type, scope;
   uint8_t constant; /* SYM_GLOBAL in .const */
   uint32_t number;  /* register, global, function; first operand of a list; pc */
-  uint32_t count;
+  uint32_t count;   /* of a range, a list; of a variable, the bytes of an element */
   uint64_t offset, size;
 };
 
@@ -77,6 +77,7 @@ struct fixup {
 struct parser {
   const char *start, *at, *end;
   uint32_t line;
+  bool lazy; /* bodies are decoded when they are first needed */
   struct ptx_module *module;
   struct ptx_arena scratch; /* symbols of a function; freed after each */
   enum ptx_status status;
@@ -86,6 +87,7 @@ struct parser {
   struct symbol *buckets[BUCKETS];
   struct symbol *youngest[MAX_SCOPES];
   uint32_t scope;
+  uint32_t hiding; /* names in reach that may hide a register of a range */
   struct fixup *fixups;
 
   /* the function at hand */
@@ -156,9 +158,15 @@ enum ptx_type ptx_type_of(struct word word); /* "u32"; T_NONE: no type */
 
 /* symbols.c */
 struct symbol *ptx_find(struct parser *p, struct word name);
+/* A register of that name, declared alone or in a range, whichever is further in; false: there is none. */
+bool ptx_find_register(struct parser *p, struct word name, struct operand *to);
+/* Whether there is a range of registers of that name, whatever its number. */
+bool ptx_names_range(struct parser *p, struct word name);
 struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind kind);
 void ptx_open_scope(struct parser *p);
 void ptx_close_scope(struct parser *p);
+/* Forgets all that functions have declared: one of them was given up. */
+void ptx_drop_scopes(struct parser *p);
 uint32_t ptx_new_register(struct parser *p, uint8_t bytes);
 uint32_t ptx_special_register(struct word name); /* 0: none such */
 const char *ptx_intern(struct parser *p, struct word word);
@@ -175,6 +183,10 @@ void ptx_branch(struct parser *p, struct word label);
 void ptx_begin_function(struct parser *p, struct ptx_function *function);
 void ptx_finish_function(struct parser *p);
 void ptx_finish_module(struct parser *p);
+
+/* needs.c */
+/* Decodes a kernel and what it calls, and fills in what it needs; false: it cannot run, see its function. */
+bool ptx_need_kernel(struct parser *p, uint32_t kernel);
 
 /* flow.c: sets `join` of every branch. */
 void ptx_find_joins(struct parser *p);

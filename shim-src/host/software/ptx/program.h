@@ -18,6 +18,12 @@
 #define PTX_WINDOW_SIZE 0x0000010000000000ull
 /* Addresses of functions: not memory, only good for calls. */
 #define PTX_FUNCTION_WINDOW 0x0000730000000000ull
+/*
+ * Within the shared window, a block's own memory lies at 0; that of the block with rank r of its cluster at
+ * (r + 1) << PTX_RANK_SHIFT. So an address of shared::cta is one of shared::cluster, as the ISA has it.
+ */
+#define PTX_RANK_SHIFT 24u
+#define PTX_RANK_MASK 0xff000000ull
 
 enum ptx_type {
   T_NONE,
@@ -101,6 +107,14 @@ enum ptx_kind {
   K_WMMA_LOAD,
   K_WMMA_STORE,
   K_NANOSLEEP,
+  K_FENCE,
+  K_CLUSTER_ARRIVE,
+  K_CLUSTER_WAIT,
+  K_BULK,
+  K_WGMMA,
+  K_WGMMA_WAIT,
+  K_ASYNC_READ, /* of no instruction: what a bulk copy reads and writes, for checks */
+  K_ASYNC_WRITE,
   K_KINDS
 };
 
@@ -136,13 +150,28 @@ struct ptx_data {  /* an initialiser that is an address */
   uint8_t shift; /* mask() operators take one byte of it */
 };
 
+/* A piece of the module's text, to be read later. */
+struct ptx_source {
+  const char *at; /* NULL: there is none */
+  uint32_t line;
+};
+
+/* What became of a function's body. */
+enum ptx_body { BODY_UNREAD, BODY_DECODED, BODY_REFUSED };
+
 struct ptx_function {
   const char *name;
   uint32_t line;
   bool entry, defined, builtin;
+  uint8_t state;       /* enum ptx_body */
+  bool ready;          /* of a kernel: what it calls is decoded, too */
+  uint8_t status;      /* enum ptx_status of a refused one, */
+  const char *refused; /* and why: "line 7: ..." */
+  struct ptx_source returns_text, parameters_text, body_text;
   uint8_t builtin_number;
   uint16_t max_threads;
   uint32_t reqntid[3];
+  uint32_t cluster[3];              /* .reqnctapercluster, else 0 */
   struct ptx_parameter *parameters; /* return values first, for functions */
   uint32_t parameter_count, return_count;
   uint32_t parameter_bytes;  /* in a kernel's block */
@@ -165,6 +194,9 @@ struct ptx_function {
 
 struct ptx_module {
   struct ptx_arena arena;
+  struct parser *parser; /* while there are bodies to read; NULL: all have been */
+  uint64_t address;      /* where its variables were placed */
+  bool placed;
   uint32_t version, target, device;
   struct ptx_function **functions;
   uint32_t function_count, function_room;

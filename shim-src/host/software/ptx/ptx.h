@@ -66,6 +66,7 @@ struct ptx_kernel_info {
   uint32_t registers;           /* an estimate: what a thread holds at once, in 32-bit registers */
   uint32_t max_threads;         /* .maxntid, else 1024 */
   uint32_t required_threads[3]; /* .reqntid, else 0 */
+  uint32_t cluster[3];          /* .reqnctapercluster, else 0 */
   uint32_t version;             /* of the module's PTX: 10 * major + minor */
   uint32_t target;              /* 61 for sm_61 */
 };
@@ -78,12 +79,23 @@ struct ptx_global_info {
 
 /*
  * Parses `length` bytes (a NUL ends them early). On failure *module is NULL and `log`, if given, holds what
- * was wrong with line and instruction. `target` is the device's compute capability (61 for 6.1): a module for
- * a newer one is refused, PTX_UNSUPPORTED.
+ * was wrong with line and instruction. A kernel with an instruction that is not supported does not take the
+ * module with it: the module is loaded, `log` says which kernels cannot run, a line each, and their launch is
+ * refused. `target` is the device's compute capability (61 for 6.1): a module for a newer one is refused,
+ * PTX_UNSUPPORTED.
  */
 enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t target, struct ptx_module **module,
                                 char *log, size_t log_size);
+/*
+ * The same for large texts: a kernel is decoded when it is first launched, so that `text` must stay until the
+ * module is freed. What is wrong within a function is known no earlier.
+ */
+enum ptx_status ptx_module_load_lazily(const char *text, size_t length, uint32_t target,
+                                       struct ptx_module **module, char *log, size_t log_size);
 void ptx_module_free(struct ptx_module *module);
+
+/* Makes a kernel ready to run. Why it cannot run ("line 7: ..."), with `*status`; NULL: it can. */
+const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum ptx_status *status);
 
 uint32_t ptx_module_kernel_count(const struct ptx_module *module);
 const struct ptx_kernel_info *ptx_module_kernel(const struct ptx_module *module, uint32_t index);
@@ -99,6 +111,9 @@ uint64_t ptx_module_data_bytes(const struct ptx_module *module);
 /* Writes initial values into `bytes` (of ptx_module_data_bytes) and makes the code refer to `address`. Before
  * the first launch. */
 void ptx_module_place(struct ptx_module *module, uint64_t address, unsigned char *bytes);
+
+/* Memory of this process that the module takes: its code and what is known of it. */
+uint64_t ptx_module_bytes(const struct ptx_module *module);
 
 struct ptx_fault {
   enum ptx_status status;
@@ -131,9 +146,17 @@ struct ptx_finding {
 };
 typedef void ptx_report(void *user, const struct ptx_finding *finding);
 
+/* When a thread of a launch may compute, where several launches of several processes share the processors. */
+struct ptx_turns {
+  void (*enter)(void *user);                /* waits for a turn */
+  bool (*try)(void *user);                  /* takes one if there is one */
+  void (*leave)(void *user, uint64_t used); /* the turn is over, after so many nanoseconds */
+};
+
 struct ptx_launch {
   uint32_t grid[3];
   uint32_t block[3];
+  uint32_t cluster[3]; /* blocks; 0: as the kernel requires, else none */
   uint32_t dynamic_shared;
   const void *parameters;
   uint32_t parameter_bytes; /* as many as the kernel's, at least */
@@ -149,14 +172,20 @@ struct ptx_launch {
   /* Address of 8 bytes of device memory, zero, for launches whose blocks wait for each other (cooperative
    * groups count there); 0: none, and grid.sync() traps. */
   uint64_t workspace;
-  uint32_t checks;        /* PTX_CHECK_*; the launch goes on whatever they find */
-  uint32_t most_findings; /* told of one kernel, at different places; 0: 10 */
-  ptx_report *report;     /* called under a lock */
+  uint32_t checks;               /* PTX_CHECK_*; the launch goes on whatever they find */
+  uint32_t most_findings;        /* told of one kernel, at different places; 0: 10 */
+  ptx_report *report;            /* called under a lock */
+  const struct ptx_turns *turns; /* NULL: threads compute whenever they like */
 };
 
 /* Carries a launch out and returns when it is over. Streams are the caller's to order. */
-enum ptx_status ptx_launch(const struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
+enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
                            struct ptx_pool *pool, struct ptx_fault *fault);
+
+/* Bytes of local memory that the launch's blocks take while they run, as many at a time as the pool runs. 0
+ * for a launch that will be refused. */
+uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel,
+                                const struct ptx_launch *launch, const struct ptx_pool *pool);
 
 /* Threads to help with launches; the caller's own works too. 0 helpers is fine. NULL: no memory. */
 struct ptx_pool *ptx_pool_new(uint32_t helpers);

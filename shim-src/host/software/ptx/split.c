@@ -96,6 +96,7 @@ void ptx_arrive(struct split *split, uint32_t lanes) {
 
 void ptx_leave(struct warp *warp, struct split *split, uint32_t lanes) {
   if (warp->block->check != NULL) ptx_check_gone(warp);
+  ptx_cluster_leave(warp, lanes);
   warp->exited |= lanes;
   warp->block->live -= (uint32_t)__builtin_popcount(lanes);
   split->mask &= ~lanes;
@@ -112,6 +113,57 @@ struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame
   parent->children++;
   warp->leaves[warp->leaf_count++] = split;
   return split;
+}
+
+/*
+ * Lanes that wait where ways meet, for this leaf among others, go on without it: it may be waiting for them.
+ * One lane of a warp has taken a lock and left the loop in which the others try to, and the lock is given
+ * back behind the loop: every GPU since Volta goes on there. They meet again further out. true: there were
+ * such lanes.
+ */
+bool ptx_release(struct warp *warp, const struct split *leaf) {
+  bool any = false;
+  for (struct split *waits = leaf->parent; waits != NULL; waits = waits->parent) {
+    uint32_t lanes = waits->arrived & ~warp->exited;
+    if (lanes == 0) continue;
+    struct split *on = ptx_new_split(warp, waits->frame);
+    if (on == NULL) return any;
+    on->parent = waits->parent;
+    on->mask = lanes;
+    on->pc = waits->pc;
+    on->reconvergence = waits->reconvergence;
+    if (on->parent != NULL) on->parent->children++;
+    waits->arrived = 0;
+    warp->leaves[warp->leaf_count++] = on;
+    any = true;
+  }
+  return any;
+}
+
+/* The same for all leaves of a block that wait at a barrier or for lanes of their warp. */
+bool ptx_release_waiting(struct block *block) {
+  bool any = false;
+  for (uint32_t n = 0; n < block->warp_count; n++) {
+    struct warp *warp = &block->warps[n];
+    for (uint32_t i = 0; i < warp->leaf_count; i++) {
+      if (warp->leaves[i]->state != SPLIT_READY) any |= ptx_release(warp, warp->leaves[i]);
+    }
+  }
+  return any;
+}
+
+/* Some lanes of a leaf go on behind the instruction where it stands, as a leaf beside it. false: too deep. */
+bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
+  struct split *beside = ptx_new_split(warp, split->frame);
+  if (beside == NULL) return false;
+  beside->parent = split->parent;
+  beside->mask = lanes;
+  beside->pc = split->pc + 1;
+  beside->reconvergence = split->reconvergence;
+  if (beside->parent != NULL) beside->parent->children++;
+  split->mask &= ~lanes;
+  warp->leaves[warp->leaf_count++] = beside;
+  return true;
 }
 
 /*

@@ -55,6 +55,22 @@ static void parts_of_mnemonic(struct parser *p) {
     ptx_fail(p, PTX_INVALID, "an instruction expected before '%.*s'", ptx_some(p, from, 12), from);
 }
 
+static void place_label(struct parser *p) {
+  p->code = ptx_room(p, p->code, p->code_count, &p->code_room, sizeof *p->code);
+  p->code[p->code_count++] = (struct ptx_instruction){
+      .kind = K_LABEL, .line = p->line, .d = PTX_NONE, .a = PTX_NONE, .b = PTX_NONE, .c = PTX_NONE};
+}
+
+/*
+ * Lanes may have to meet right after a guarded branch: those that leave a do-while loop do, and nothing says
+ * that the text has a label there. flow.c takes the label out again where nobody meets.
+ */
+static void label_after_branch(struct parser *p) {
+  if (p->code_count == 0) return;
+  const struct ptx_instruction *last = &p->code[p->code_count - 1];
+  if (last->guard != 0 && (last->kind == K_BRA || last->kind == K_BRX)) place_label(p);
+}
+
 static void instruction(struct parser *p) {
   p->guard = 0;
   if (ptx_accept(p, '@')) {
@@ -64,25 +80,8 @@ static void instruction(struct parser *p) {
     struct operand guard = {0};
     p->operand_count = 0;
     struct word word = ptx_need_word(p, "a predicate");
-    struct symbol *s = ptx_find(p, word);
-    uint32_t digits = word.length;
-    while (digits > 1 && word.text[digits - 1] >= '0' && word.text[digits - 1] <= '9') digits--;
-    if (s != NULL && s->kind == SYM_REGISTER) {
-      guard.number = s->number;
-      guard.type = s->type;
-    } else {
-      s = ptx_find(p, (struct word){word.text, digits});
-      uint32_t number = 0;
-      if (word.length - digits > 7) s = NULL;
-      for (uint32_t i = digits; s != NULL && i < word.length; i++)
-        number = number * 10 + (uint32_t)(word.text[i] - '0');
-      if (s == NULL || s->kind != SYM_REGISTERS || number >= s->count || digits == word.length) {
-        ptx_fail(p, PTX_INVALID, "'%.*s' is no predicate", (int)word.length, word.text);
-      }
-      guard.number = s->number + number;
-      guard.type = s->type;
-    }
-    if (guard.type != T_PRED) ptx_fail(p, PTX_INVALID, "'%.*s' is no predicate", (int)word.length, word.text);
+    if (!ptx_find_register(p, word, &guard) || guard.type != T_PRED)
+      ptx_fail(p, PTX_INVALID, "'%.*s' is no predicate", (int)word.length, word.text);
     p->guard = guard.number << 2 | (negated ? 2u : 0u) | 1u;
   }
   parts_of_mnemonic(p);
@@ -94,6 +93,7 @@ static void instruction(struct parser *p) {
     ptx_parse_operands(p);
     ptx_decode(p);
   }
+  label_after_branch(p);
   p->mnemonic = NULL;
 }
 
@@ -148,9 +148,7 @@ static void statement(struct parser *p, uint32_t *depth) {
         p->at = after;
         struct symbol *s = ptx_define(p, word, SYM_LABEL);
         s->number = p->code_count;
-        p->code = ptx_room(p, p->code, p->code_count, &p->code_room, sizeof *p->code);
-        p->code[p->code_count++] = (struct ptx_instruction){
-            .kind = K_LABEL, .line = p->line, .d = PTX_NONE, .a = PTX_NONE, .b = PTX_NONE, .c = PTX_NONE};
+        place_label(p);
       }
       return;
     }

@@ -9,16 +9,75 @@ static uint32_t hash_of(struct word name) {
   return hash;
 }
 
-struct symbol *ptx_find(struct parser *p, struct word name) {
+static struct symbol *next_named(struct symbol *s, struct word name, uint32_t hash) {
+  while (s != NULL &&
+         (s->hash != hash || s->length != name.length || memcmp(s->name, name.text, name.length) != 0))
+    s = s->chain;
+  return s;
+}
+
+/* Ranges have names of their own: %p<4> declares %p0 to %p3, and says nothing of %p. */
+static struct symbol *find_kind(struct parser *p, struct word name, bool range) {
   uint32_t hash = hash_of(name);
-  for (struct symbol *s = p->buckets[hash % BUCKETS]; s != NULL; s = s->chain) {
-    if (s->hash == hash && s->length == name.length && memcmp(s->name, name.text, name.length) == 0) return s;
+  struct symbol *s = next_named(p->buckets[hash % BUCKETS], name, hash);
+  while (s != NULL && (s->kind == SYM_REGISTERS) != range) s = next_named(s->chain, name, hash);
+  return s;
+}
+
+struct symbol *ptx_find(struct parser *p, struct word name) {
+  return find_kind(p, name, false);
+}
+
+/* The innermost range that has the number; one further in that is too short does not hide it. */
+static struct symbol *find_range(struct parser *p, struct word name, uint32_t number) {
+  uint32_t hash = hash_of(name);
+  struct symbol *s = next_named(p->buckets[hash % BUCKETS], name, hash);
+  while (s != NULL && (s->kind != SYM_REGISTERS || number >= s->count)) s = next_named(s->chain, name, hash);
+  return s;
+}
+
+static bool digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/* What may hide a register of a range: a name such as %p1, declared by itself. */
+static bool may_hide(const struct symbol *s) {
+  return s->kind != SYM_REGISTERS && digit(s->name[s->length - 1]) &&
+         (s->kind == SYM_REGISTER || s->name[0] == '%');
+}
+
+bool ptx_find_register(struct parser *p, struct word name, struct operand *to) {
+  uint32_t digits = name.length, number = 0;
+  while (digits > 1 && digit(name.text[digits - 1])) digits--;
+  struct symbol *range = NULL, *single = NULL;
+  bool counts = digits < name.length && name.length - digits <= 9 &&
+                (name.text[digits] != '0' || name.length - digits == 1);
+  if (counts) {
+    for (uint32_t i = digits; i < name.length; i++) number = number * 10 + (uint32_t)(name.text[i] - '0');
+    range = find_range(p, (struct word){name.text, digits}, number);
   }
-  return NULL;
+  /* Most names are of ranges, and most functions declare none that could hide one. */
+  if (range == NULL || p->hiding > 0 || name.text[0] != '%') single = ptx_find(p, name);
+  if (range != NULL && (single == NULL || single->scope <= range->scope)) {
+    to->kind = O_REGISTER;
+    to->type = range->type;
+    to->number = range->number + number;
+    return true;
+  }
+  if (single == NULL || single->kind != SYM_REGISTER) return false;
+  to->kind = O_REGISTER;
+  to->type = single->type;
+  to->number = single->number;
+  return true;
+}
+
+bool ptx_names_range(struct parser *p, struct word name) {
+  while (name.length > 1 && digit(name.text[name.length - 1])) name.length--;
+  return find_kind(p, name, true) != NULL;
 }
 
 struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind kind) {
-  struct symbol *before = ptx_find(p, name);
+  struct symbol *before = find_kind(p, name, kind == SYM_REGISTERS);
   if (before != NULL && before->scope == p->scope) {
     ptx_fail(p, PTX_INVALID, "'%.*s' is already defined", (int)name.length, name.text);
   }
@@ -32,6 +91,7 @@ struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind k
   p->buckets[s->hash % BUCKETS] = s;
   s->older = p->youngest[p->scope];
   p->youngest[p->scope] = s;
+  if (may_hide(s)) p->hiding++;
   return s;
 }
 
@@ -65,13 +125,23 @@ static void settle(struct parser *p) {
   }
 }
 
-void ptx_close_scope(struct parser *p) {
-  settle(p);
+static void forget(struct parser *p) {
   /* Youngest first: each is then the head of its chain. */
   for (struct symbol *s = p->youngest[p->scope]; s != NULL; s = s->older) {
     p->buckets[s->hash % BUCKETS] = s->chain;
+    if (may_hide(s)) p->hiding--;
   }
   p->scope--;
+}
+
+void ptx_close_scope(struct parser *p) {
+  settle(p);
+  forget(p);
+}
+
+void ptx_drop_scopes(struct parser *p) {
+  while (p->scope > 0) forget(p);
+  p->fixups = NULL;
 }
 
 uint32_t ptx_new_register(struct parser *p, uint8_t bytes) {

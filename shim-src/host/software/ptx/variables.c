@@ -1,4 +1,5 @@
 /* Variables, registers and parameters: where each lies. */
+#include <stdio.h>
 #include <string.h>
 
 #include "host/software/ptx/parse.h"
@@ -77,6 +78,7 @@ void ptx_global_variable(struct parser *p, bool constant) {
     if (s == NULL || s->kind != SYM_GLOBAL || s->scope != p->scope) {
       s = ptx_define(p, d.name, SYM_GLOBAL);
       s->constant = constant;
+      s->count = ptx_element_bytes(&d);
       s->number = m->global_count;
       s->offset = (m->data_bytes + alignment - 1) / alignment * alignment;
       s->size = size;
@@ -102,6 +104,7 @@ void ptx_shared_variable(struct parser *p, bool external) {
     if (external || d.open || d.count == 0) {
       if (ptx_find(p, d.name) == NULL)
         ptx_define(p, d.name, SYM_SHARED_EXTERN)->size = ptx_declared_alignment(&d);
+      ptx_find(p, d.name)->count = ptx_element_bytes(&d);
       continue;
     }
     uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
@@ -112,6 +115,7 @@ void ptx_shared_variable(struct parser *p, bool external) {
       ptx_fail(p, PTX_UNSUPPORTED, "shared variables of more than %u bytes", MAX_SHARED);
     }
     struct symbol *s = ptx_define(p, d.name, SYM_SHARED);
+    s->count = ptx_element_bytes(&d);
     s->offset = from;
     s->size = size;
     if (p->function == NULL) p->module_shared = (uint32_t)(from + size);
@@ -130,6 +134,7 @@ static void local_variable(struct parser *p) {
     if (from + size > (512u << 10))
       ptx_fail(p, PTX_UNSUPPORTED, "more than 512 KiB of local memory a thread");
     struct symbol *s = ptx_define(p, d.name, SYM_LOCAL);
+    s->count = ptx_element_bytes(&d);
     s->offset = from;
     s->size = size;
     p->local_bytes = (uint32_t)(from + size);
@@ -174,12 +179,26 @@ static struct symbol *frame_parameter(struct parser *p, const struct ptx_declara
   return s;
 }
 
+/* .param .b64 %P<2>: %P0 and %P1, as GCC writes a call's parameters. */
+static void numbered_parameters(struct parser *p, struct ptx_declaration *d) {
+  struct word base = d->name;
+  for (uint32_t i = 0; i < d->range_count; i++) {
+    char text[128];
+    int length =
+        snprintf(text, sizeof text, "%.*s%u", base.length < 100 ? (int)base.length : 100, base.text, i);
+    d->name = (struct word){text, (uint32_t)length};
+    d->name.text = ptx_intern(p, d->name);
+    frame_parameter(p, d);
+  }
+}
+
 static void parameter_variable(struct parser *p) {
   struct ptx_declaration d;
   read_memory(p, &d);
   do {
-    read_name(p, &d);
-    frame_parameter(p, &d);
+    ptx_read_name(p, &d);
+    if (d.range) numbered_parameters(p, &d);
+    else frame_parameter(p, &d);
   } while (ptx_accept(p, ','));
   ptx_expect(p, ';');
 }

@@ -33,11 +33,19 @@ static struct split *ready(struct warp *warp, bool *forced) {
       return warp->leaves[k];
     }
   }
-  for (uint32_t k = 0; k < warp->leaf_count; k++) {
+  uint32_t count = warp->leaf_count;
+  for (uint32_t k = 0; k < count; k++) {
+    /* the lanes it waits for may wait for it, where their ways meet */
+    if (warp->leaves[k]->state == SPLIT_WARP && ptx_release(warp, warp->leaves[k])) {
+      warp->at = count;
+      return warp->leaves[count];
+    }
+  }
+  for (uint32_t k = 0; k < count; k++) {
     if (warp->leaves[k]->state != SPLIT_WARP) continue;
     for (uint32_t i = 0; i < warp->leaf_count; i++) {
       /* lanes at a block's barrier may still come, once it opens */
-      if (warp->leaves[i]->state == SPLIT_BARRIER) return NULL;
+      if (warp->leaves[i]->state == SPLIT_BARRIER || warp->leaves[i]->state == SPLIT_EVENT) return NULL;
     }
     warp->at = k;
     *forced = true;
@@ -47,6 +55,17 @@ static struct split *ready(struct warp *warp, bool *forced) {
 }
 
 #define BUDGET_OF_SPLIT 2000
+
+/* A loop goes round once more. When it has done so for long, and may be waiting, nobody waits for it any
+ * more. */
+static void go_round(struct warp *warp, struct split *split, uint32_t *seen) {
+  split->spun += *seen;
+  *seen = 0;
+  if (split->spun < SPIN_MOST) return;
+  split->spun = 0;
+  ptx_release(warp, split);
+  ptx_release_waiting(warp->block);
+}
 
 enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
   struct worker *worker = warp->block->worker;
@@ -66,7 +85,7 @@ again:
   at.split = split;
   at.registers = split->frame->registers;
   uint32_t pc = split->pc, all = split->mask;
-  uint32_t idle = ~warp->exists | warp->exited;
+  uint32_t idle = ~warp->exists | warp->exited, seen = 0;
 
   for (;;) {
     const struct ptx_instruction *in = &code[pc];
@@ -140,6 +159,7 @@ again:
           split->pc = pc;
           goto next_split;
         }
+        if (seen != 0 && in->target <= pc) go_round(warp, split, &seen);
         if (mask == all) {
           pc = in->target;
           continue;
@@ -221,6 +241,7 @@ again:
         return ptx_raise(&at, PTX_TRAP, (uint32_t)__builtin_ctz(mask), 0, "a trap instruction");
       case K_LOAD:
         if (!ptx_load(&at, mask)) return RUN_FAULT;
+        seen |= (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD;
         pc++;
         continue;
       case K_STORE:
@@ -241,6 +262,7 @@ again:
         continue;
       case K_ATOM:
         if (!ptx_atomic(&at, mask)) return RUN_FAULT;
+        seen |= SPIN_ORDERED;
         pc++;
         continue;
       case K_CP_ASYNC:
@@ -283,10 +305,17 @@ again:
       case K_ELECT:
       case K_WARP_BARRIER:
         if ((in->m & MW_SYNC) == 0) {
-          ptx_together(&at, mask);
-        } else if (!ptx_meet(&at, split, mask, forced)) {
-          split->pc = pc;
-          goto again;
+          ptx_alone(&at, mask);
+          pc++;
+          continue;
+        }
+        switch (ptx_meet(&at, split, mask, forced)) {
+          case RUN_DONE:
+            break;
+          case RUN_FAULT:
+            return ptx_raise(&at, PTX_STACK_OVERFLOW, 0, 0, "branches are nested too deep");
+          default:
+            goto again;
         }
         forced = false;
         pc++;
@@ -300,8 +329,43 @@ again:
         if (!ptx_matrix(&at, mask)) return RUN_FAULT;
         pc++;
         continue;
+      case K_FENCE:
+        if (in->m == MF_SC) __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        else __atomic_thread_fence(__ATOMIC_ACQ_REL);
+        pc++;
+        continue;
+      case K_WGMMA:
+        if (!ptx_wgmma(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
+      case K_WGMMA_WAIT:
+        if (ptx_wgmma_done(warp)) {
+          pc++;
+          continue;
+        }
+        split->pc = pc;
+        split->state = SPLIT_EVENT;
+        goto again;
+      case K_CLUSTER_ARRIVE:
+        ptx_cluster_arrive(warp, mask);
+        pc++;
+        continue;
+      case K_CLUSTER_WAIT:
+        if ((warp->at_cluster & mask) == 0) {
+          pc++;
+          continue;
+        }
+        split->pc = pc;
+        split->state = SPLIT_EVENT;
+        goto again;
+      case K_BULK:
+        if (!ptx_bulk(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
       case K_NANOSLEEP:
         split->pc = pc + 1;
+        seen = SPIN_SLEEP;
+        go_round(warp, split, &seen);
         goto next_split;
       default:
         return ptx_raise(&at, PTX_UNSUPPORTED, 0, 0, "an instruction without execution");

@@ -1,6 +1,6 @@
 /* Several PTX texts joined to one: what one declares as external is what another defines. */
-#ifndef VGPU_GUEST_CUDA_LINK_PTX_H
-#define VGPU_GUEST_CUDA_LINK_PTX_H
+#ifndef VGPU_IMAGE_LINK_PTX_H
+#define VGPU_IMAGE_LINK_PTX_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
  * is used. Names that a text has for itself and another has too get the text's number behind them. What
  * debuggers read (.file, .loc, .section) is left out: its numbers hold for one text only.
  */
-#include "guest/cuda/link_ptx.h"
+#include "image/link_ptx.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -320,6 +320,73 @@ static bool put_statement(struct linker *linker, const struct statement *stateme
   return good && put_text(linker, "\n");
 }
 
+enum { NOT_SEEN, ON_PATH, WRITTEN };
+
+/* A variable on the path to what is written next, and how far its text has been looked through. */
+struct step {
+  size_t statement;
+  const char *at;
+};
+
+/* The next variable that the step's initialiser names and that has not been seen; linker->count: none. */
+static size_t next_named(const struct linker *linker, struct step *step, const unsigned char *states) {
+  const struct statement *statement = &linker->statements[step->statement];
+  const char *end = statement->all.at + statement->all.length;
+  while (step->at < end) {
+    const char *behind = step->at;
+    struct piece token = next(&behind, end);
+    if (token.length == 0) break;
+    if (is_name_byte(token.at[0]) && !isdigit((unsigned char)token.at[0])) {
+      for (size_t i = 0; i < linker->count; i++) {
+        const struct statement *other = &linker->statements[i];
+        /* The token is looked at again: other texts may have variables of that name. */
+        if (states[i] == NOT_SEEN && other->kind == VARIABLE && !other->left_out && same(other->name, token))
+          return i;
+      }
+    }
+    step->at = behind;
+  }
+  return linker->count;
+}
+
+static struct step begin_step(const struct linker *linker, size_t statement, unsigned char *states) {
+  const struct piece *all = &linker->statements[statement].all;
+  const char *equals = memchr(all->at, '=', all->length);
+  states[statement] = ON_PATH;
+  return (struct step){.statement = statement, .at = equals == NULL ? all->at + all->length : equals};
+}
+
+/*
+ * Variables in an order in which what an initialiser names stands before it: GCC's texts name a variable that
+ * a later text defines. Where variables name each other in a ring, one of them comes before what it names.
+ */
+static bool put_variables(struct linker *linker) {
+  unsigned char *states = calloc(linker->count + 1, sizeof *states);
+  struct step *path = calloc(linker->count + 1, sizeof *path);
+  bool good = states != NULL && path != NULL;
+  if (!good) fail(linker, "no memory");
+  for (size_t first = 0; good && first < linker->count; first++) {
+    const struct statement *statement = &linker->statements[first];
+    if (statement->kind != VARIABLE || statement->left_out || states[first] != NOT_SEEN) continue;
+    size_t length = 0;
+    path[length++] = begin_step(linker, first, states);
+    while (good && length > 0) {
+      struct step *step = &path[length - 1];
+      size_t named = next_named(linker, step, states);
+      if (named < linker->count) {
+        path[length++] = begin_step(linker, named, states);
+        continue;
+      }
+      good = put_statement(linker, &linker->statements[step->statement]);
+      states[step->statement] = WRITTEN;
+      length--;
+    }
+  }
+  free(states);
+  free(path);
+  return good;
+}
+
 static bool put_kind(struct linker *linker, enum kind kind) {
   for (size_t i = 0; i < linker->count; i++) {
     const struct statement *statement = &linker->statements[i];
@@ -375,7 +442,9 @@ char *vgpu_ptx_link(const struct vgpu_ptx_text *texts, size_t count, size_t *siz
   good = good && resolve(&linker) && find_renamed(&linker, count) && put_header(&linker, ".version") &&
          put_header(&linker, ".target") && put_header(&linker, ".address_size");
   static const enum kind order[] = {DECLARATION, VARIABLE, OTHER, FUNCTION};
-  for (size_t i = 0; good && i < sizeof order / sizeof *order; i++) good = put_kind(&linker, order[i]);
+  for (size_t i = 0; good && i < sizeof order / sizeof *order; i++) {
+    good = order[i] == VARIABLE ? put_variables(&linker) : put_kind(&linker, order[i]);
+  }
   for (size_t i = 0; linker.renamed != NULL && i < count; i++) free(linker.renamed[i].list);
   free(linker.renamed);
   free(linker.statements);

@@ -1,0 +1,16 @@
+/* What a program gets in place of libcudadevrt.a: a PTX text of our own. */
+#ifndef VGPU_GUEST_CUDA_DEVICE_RUNTIME_H
+#define VGPU_GUEST_CUDA_DEVICE_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* True for the archive itself, by the name of its member. */
+bool vgpu_is_device_runtime(const void *archive, size_t size);
+
+/* True if a zero-terminated text uses what ours defines. */
+bool vgpu_uses_device_runtime(const char *text);
+
+extern const char vgpu_device_runtime[];
+
+#endif

@@ -1,0 +1,224 @@
+/*
+ * Memory of both sides. Where the device's memory is the host's own (the software device) and the host shares
+ * memory with this process, a piece of it can be device memory at the address that it has here: mapped pinned
+ * memory and managed memory. There is one copy of the bytes, so nothing migrates: a prefetch has nothing to
+ * do, and advice is kept only to be told again. At a distance, and on a real GPU, there is none of it, and
+ * the attributes say so.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/internal.h"
+
+/* struct vgpu_region's advice. */
+enum { READ_MOSTLY, PREFERRED, PREFETCHED };
+#define NOWHERE (-2) /* CU_DEVICE_INVALID; CU_DEVICE_CPU is -1 */
+
+bool vgpu_lent_possible(void) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  return driver != NULL && vgpu_session_maps(driver->session);
+}
+
+void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *area) {
+  void *memory;
+  struct vgpu_send_area_map send = {.bytes = bytes};
+  if (!vgpu_session_maps(driver->session) || vgpu_cuda_context_number(&send.context) != VGPU_CUDA_SUCCESS ||
+      !vgpu_session_area_make(driver->session, bytes, area, &memory)) {
+    return NULL;
+  }
+  send.address = (uint64_t)(uintptr_t)memory;
+  send.area = *area;
+  if (vgpu_cuda_call(VGPU_OP_area_map, &send, sizeof send, NULL, 0) == VGPU_CUDA_SUCCESS) return memory;
+  vgpu_session_area_drop(driver->session, *area, memory, bytes);
+  return NULL;
+}
+
+void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area) {
+  struct vgpu_send_area_unmap send = {.address = (uint64_t)(uintptr_t)memory};
+  struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
+  (void)vgpu_cuda_exchange(VGPU_OP_area_unmap, &exchange);
+  vgpu_session_area_drop(driver->session, area, memory, bytes);
+}
+
+static size_t whole_pages(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
+  int result;
+  struct vgpu_context *context = NULL;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  result = vgpu_cuda_current(driver, &context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  /* 1: used on any stream, 2: by the host only, until cuStreamAttachMemAsync says more. */
+  if (dptr == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (flags != 1 && flags != 2)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  if (!vgpu_session_maps(driver->session)) return VGPU_CUDA_NOT_SUPPORTED;
+  uint32_t area;
+  void *memory = vgpu_lent_take(driver, whole_pages(bytesize), &area);
+  if (memory == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
+                               .size = bytesize,
+                               .kind = VGPU_REGION_MANAGED,
+                               .flags = flags,
+                               .context = vgpu_cuda_context_own_number(driver, context),
+                               .ordinal = context->ordinal,
+                               .area = area,
+                               .lent = true,
+                               .advice = {0, NOWHERE, NOWHERE}};
+  if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
+    vgpu_lent_give(driver, memory, whole_pages(bytesize), area);
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  *dptr = region.start;
+  return VGPU_CUDA_SUCCESS;
+}
+
+bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
+  struct vgpu_region region;
+  if (!vgpu_regions_remove(&driver->regions, address, VGPU_REGION_MANAGED, &region)) return false;
+  /* Reads on their way into it must have arrived, or failed, before it is gone: as in cuMemFreeHost. */
+  (void)vgpu_readback_flush(driver, (void *)(uintptr_t)address, region.size);
+  vgpu_lent_give(driver, (void *)(uintptr_t)address, whole_pages(region.size), region.area);
+  return true;
+}
+
+/* ---- what is told about it ------------------------------------------------ */
+
+static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  return vgpu_regions_advise(&driver->regions, address, bytes, which, value) ? VGPU_CUDA_SUCCESS
+                                                                             : VGPU_CUDA_INVALID_VALUE;
+}
+
+/* A device's ordinal, or -1 for the processor. */
+static bool is_place(int32_t place) {
+  return place == -1 || vgpu_cuda_device_facts(place) != NULL;
+}
+
+int cuMemAdvise(uint64_t devPtr, size_t count, int32_t advice, int32_t device) {
+  if (count == 0) return VGPU_CUDA_INVALID_VALUE;
+  switch (advice) {
+    case 1: /* READ_MOSTLY, and that it is not */
+    case 2:
+      return advise(devPtr, count, READ_MOSTLY, advice == 1);
+    case 3: /* PREFERRED_LOCATION */
+      return is_place(device) ? advise(devPtr, count, PREFERRED, device) : VGPU_CUDA_INVALID_DEVICE;
+    case 4:
+      return advise(devPtr, count, PREFERRED, NOWHERE);
+    case 5: /* ACCESSED_BY: all can, always */
+    case 6: {
+      if (!is_place(device)) return VGPU_CUDA_INVALID_DEVICE;
+      struct vgpu_region region;
+      int result;
+      struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+      if (driver == NULL) return result;
+      bool managed =
+          vgpu_regions_find(&driver->regions, devPtr, &region) && region.kind == VGPU_REGION_MANAGED;
+      return managed ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+    }
+    default:
+      return VGPU_CUDA_INVALID_VALUE;
+  }
+}
+
+/* CUmemLocation: 1 is a device, 2 and what follows the host's memory, of whatever node. */
+static bool place_of(struct vgpu_value8 location, int32_t *place) {
+  int32_t fields[2];
+  memcpy(fields, &location, sizeof fields);
+  *place = fields[0] == 1 ? fields[1] : -1;
+  return fields[0] >= 0 && fields[0] <= 4 && is_place(*place);
+}
+
+int cuMemAdvise_v2(uint64_t devPtr, size_t count, int32_t advice, struct vgpu_value8 location) {
+  int32_t place;
+  if (!place_of(location, &place)) return VGPU_CUDA_INVALID_VALUE;
+  return cuMemAdvise(devPtr, count, advice, place);
+}
+
+static int prefetch(uint64_t address, size_t count, int32_t place, struct vgpu_stream *stream) {
+  uint64_t number, context;
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (count == 0) return VGPU_CUDA_INVALID_VALUE;
+  result = vgpu_cuda_stream_identity(driver, stream, &number, &context);
+  return result == VGPU_CUDA_SUCCESS ? advise(address, count, PREFETCHED, place) : result;
+}
+
+int cuMemPrefetchAsync(uint64_t devPtr, size_t count, int32_t dstDevice, struct vgpu_stream *hStream) {
+  return is_place(dstDevice) ? prefetch(devPtr, count, dstDevice, hStream) : VGPU_CUDA_INVALID_DEVICE;
+}
+
+int cuMemPrefetchAsync_v2(uint64_t devPtr, size_t count, struct vgpu_value8 location, uint32_t flags,
+                          struct vgpu_stream *hStream) {
+  int32_t place;
+  if (flags != 0 || !place_of(location, &place)) return VGPU_CUDA_INVALID_VALUE;
+  return prefetch(devPtr, count, place, hStream);
+}
+
+int cuMemRangeGetAttribute(void *data, size_t dataSize, int32_t attribute, uint64_t devPtr, size_t count) {
+  int result;
+  struct vgpu_region region;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (data == NULL || count == 0 || dataSize < sizeof(int32_t) || dataSize % sizeof(int32_t) != 0 ||
+      !vgpu_regions_find(&driver->regions, devPtr, &region) || region.kind != VGPU_REGION_MANAGED) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  int32_t *values = data, place = region.advice[attribute == 2 || attribute >= 5 ? PREFERRED : PREFETCHED];
+  if (attribute >= 7) place = region.advice[PREFETCHED];
+  switch (attribute) {
+    case 1: /* READ_MOSTLY */
+      values[0] = region.advice[READ_MOSTLY];
+      return VGPU_CUDA_SUCCESS;
+    case 2: /* PREFERRED_LOCATION */
+    case 4: /* LAST_PREFETCH_LOCATION */
+    case 6: /* their numbers, and their kinds: CUmemLocationType */
+    case 8:
+      values[0] = place;
+      return VGPU_CUDA_SUCCESS;
+    case 5:
+    case 7:
+      values[0] = place == NOWHERE ? 0 : place == -1 ? 2 : 1;
+      return VGPU_CUDA_SUCCESS;
+    case 3: /* ACCESSED_BY: devices, then NOWHERE */
+      for (size_t i = 0; i < dataSize / sizeof *values; i++) values[i] = i == 0 ? region.ordinal : NOWHERE;
+      return VGPU_CUDA_SUCCESS;
+    default:
+      return VGPU_CUDA_INVALID_VALUE;
+  }
+}
+
+int cuMemRangeGetAttributes(void **data, size_t *dataSizes, int32_t *attributes, size_t numAttributes,
+                            uint64_t devPtr, size_t count) {
+  if (data == NULL || dataSizes == NULL || attributes == NULL || numAttributes == 0) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  int result = VGPU_CUDA_SUCCESS;
+  for (size_t i = 0; i < numAttributes && result == VGPU_CUDA_SUCCESS; i++)
+    result = cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
+  return result;
+}
+
+/* Every stream, and the host, may use it at any time: as after attaching it to all. */
+int cuStreamAttachMemAsync(struct vgpu_stream *hStream, uint64_t dptr, size_t length, uint32_t flags) {
+  uint64_t number, context;
+  int result;
+  struct vgpu_region region;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  result = vgpu_cuda_stream_identity(driver, hStream, &number, &context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  bool managed = vgpu_regions_find(&driver->regions, dptr, &region) && region.kind == VGPU_REGION_MANAGED &&
+                 (length == 0 || length == region.size);
+  return managed && (flags == 1 || flags == 2 || flags == 4) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+}

@@ -1,0 +1,39 @@
+/*
+ * The control socket: the administrator asks and orders. One connection, one line, one answer; the connection
+ * ends with it. Only root and the daemon's own user are heard.
+ *
+ *   status | status json | sessions | metrics   what there is (report.h)
+ *   end NUMBER                                  ends one session
+ *   reload                                      reads hostd.conf again; sessions go on as they began
+ *   drain                                       takes no new session; the daemon ends with its last one
+ *
+ * An answer that begins with "error: " is one; any other is "ok" or what was asked for.
+ */
+#ifndef VGPU_HOST_MANAGE_H
+#define VGPU_HOST_MANAGE_H
+
+#include <stdbool.h>
+
+#define VGPU_CONTROL_PATH "/run/vgpu-hostd/control.sock"
+
+struct vgpu_supervisor;
+
+/* What only the daemon's loop can do. False: `why`, a line, says why not. */
+struct vgpu_orders {
+  bool (*end)(void *loop, unsigned long long session);
+  bool (*reload)(void *loop, char *why, unsigned long why_size);
+  void (*drain)(void *loop);
+  void *loop;
+};
+
+/* A listening socket at the path, or -1 after saying why. */
+int vgpu_manage_open(const char *path);
+
+/* Serves who has connected: at once, or not at all. */
+void vgpu_manage_serve(int listener, const struct vgpu_supervisor *supervisor,
+                       const struct vgpu_orders *orders);
+
+/* The other end: `vgpu-hostd status` and so on. The exit status. */
+int vgpu_manage_ask(const char *path, const char *order, bool watch);
+
+#endif

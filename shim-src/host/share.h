@@ -1,0 +1,54 @@
+/*
+ * Who computes now: the processors of the software device are given out in turns of some milliseconds, to the
+ * peer that has had the least of them so far, by weight; among the sessions of a peer likewise. As many
+ * threads compute at a time as there are processors, so a guest that computes little never waits behind the
+ * queue of the kernel's scheduler. The table lies in memory that the daemon shares with its workers.
+ *
+ * A GPU has its own time slices between processes, which only its driver decides.
+ */
+#ifndef VGPU_HOST_SHARE_H
+#define VGPU_HOST_SHARE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VGPU_SEATS_MAX 256u       /* one for each session's slot */
+#define VGPU_SHARE_PEERS_MAX 256u /* peers that are counted apart */
+#define VGPU_WEIGHT_USUAL 100u
+
+struct vgpu_seat {
+  uint32_t holding; /* threads of the session that compute */
+  uint32_t waiting; /* threads that want to */
+  uint32_t call;    /* a futex: changes when one of them may look again */
+  uint32_t peer;    /* index below */
+  uint32_t weight;
+  uint64_t used; /* nanoseconds of a processor */
+};
+
+struct vgpu_share {
+  pthread_mutex_t lock; /* robust, between processes; only workers take it */
+  uint32_t processors;
+  uint32_t running, waiting; /* sums of the seats */
+  uint32_t stale;            /* the sums have to be made again: a worker is gone */
+  struct vgpu_seat seats[VGPU_SEATS_MAX];
+  uint64_t peer_used[VGPU_SHARE_PEERS_MAX]; /* nanoseconds, divided by weight */
+};
+
+/* In memory that is zero. */
+void vgpu_share_make(struct vgpu_share *share, uint32_t processors);
+
+/* By the daemon: a session begins in the seat; it is over. Neither waits. */
+void vgpu_share_begin(struct vgpu_share *share, uint32_t seat, uint32_t peer, uint32_t weight);
+void vgpu_share_end(struct vgpu_share *share, uint32_t seat);
+
+/* Waits for a turn of the calling thread. */
+void vgpu_share_enter(struct vgpu_share *share, uint32_t seat);
+
+/* Takes a turn if there is one to be had at once. */
+bool vgpu_share_try(struct vgpu_share *share, uint32_t seat);
+
+/* The turn is over, after so many nanoseconds. */
+void vgpu_share_leave(struct vgpu_share *share, uint32_t seat, uint64_t used);
+
+#endif

@@ -1,0 +1,22 @@
+/* What the decoder and the execution of wgmma agree on. */
+#ifndef VGPU_PTX_WGMMA_H
+#define VGPU_PTX_WGMMA_H
+
+/*
+ * K_WGMMA: target is N; m is the type of a | of b << 8 | of d << 16 | these << 24. Its list: the registers of
+ * d, then those of a or its descriptor, then the descriptor of b; in->a is the predicate scale-d, in->size
+ * the number of d's registers.
+ */
+enum {
+  WG_A_REGISTERS = 1,
+  WG_NEGATE_A = 2,
+  WG_NEGATE_B = 4,
+  WG_TRANSPOSE_A = 8,
+  WG_TRANSPOSE_B = 16,
+  WG_SATURATE = 32,
+  WG_BITS = 64, /* b1, and.popc */
+};
+#define WG_N_MOST 256u
+#define WG_ROW_BYTES 32u /* of a and b along k, in every type */
+
+#endif

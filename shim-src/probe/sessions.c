@@ -1,0 +1,94 @@
+/*
+ * One JSON document:
+ *   {"schema":1,"ok":true,"error":null,"host":"vgpu-hostd 0.1.0 software","simulated":true,
+ *    "turnedAway":{"count":0,"status":0,"age":seconds},
+ *    "sessions":[{"session":3,"age":milliseconds,"memory":bytes,"launches":9,"calls":99,"refused":1,
+ *                 "lastRefusal":801,"claimed":{"library":"libcuda","pid":42,"pidNamespace":4026531836,
+ *                 "program":"llama-server"}}]}
+ * or, with "ok":false, "error":{"code":"...","status":n,"message":"..."} and no sessions. `claimed` is what
+ * the guest's process said of itself; all else the host has counted.
+ */
+#include "probe/sessions.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guest/config.h"
+#include "wire/clock.h"
+#include "wire/sessions.h"
+
+/* All text here is plain ASCII. */
+static void print_text(FILE *out, const char *text) {
+  fputc('"', out);
+  for (; *text != '\0'; text++) {
+    if (*text == '"' || *text == '\\') fputc('\\', out);
+    fputc(*text < ' ' || *text > '~' ? '?' : *text, out);
+  }
+  fputc('"', out);
+}
+
+static bool fail(FILE *out, const char *code, int32_t status, const char *message) {
+  fprintf(out, "{\"schema\":1,\"ok\":false,\"error\":{\"code\":\"%s\",\"status\":%d,\"message\":", code,
+          status);
+  print_text(out, message);
+  fputs("},\"sessions\":[]}\n", out);
+  return false;
+}
+
+static const char *library_name(uint32_t library) {
+  return library == VGPU_LIBRARY_CUDA ? "libcuda" : library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "?";
+}
+
+static void print_session(FILE *out, const struct vgpu_session_facts *facts) {
+  fprintf(out,
+          "{\"session\":%llu,\"age\":%llu,\"memory\":%llu,\"launches\":%llu,\"calls\":%llu,\"refused\":%llu,"
+          "\"lastRefusal\":%d,\"claimed\":{\"library\":\"%s\",\"pid\":%u,\"pidNamespace\":%u,\"program\":",
+          (unsigned long long)facts->session, (unsigned long long)facts->age,
+          (unsigned long long)facts->memory, (unsigned long long)facts->launches,
+          (unsigned long long)facts->calls, (unsigned long long)facts->refused, facts->last_refusal,
+          library_name(facts->library), facts->pid, facts->pid_namespace);
+  print_text(out, facts->program);
+  fputs("}}", out);
+}
+
+bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
+  char text[160];
+  struct vgpu_address address;
+  if (host != NULL) snprintf(text, sizeof text, "%s", host);
+  else if (!vgpu_config_host(text, sizeof text))
+    return fail(out, "not-configured", 0, "no host: neither VGPU_HOST nor /etc/vgpu/guest.conf names one");
+  if (!vgpu_address_parse(text, &address)) {
+    char message[256];
+    snprintf(message, sizeof message, "\"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
+    return fail(out, "bad-address", 0, message);
+  }
+  struct vgpu_sessions_list *list = malloc(sizeof *list);
+  if (list == NULL) return fail(out, "unreachable", 0, "no memory");
+  enum vgpu_sessions_result result = vgpu_sessions_ask(&address, list, vgpu_now_ms() + limit_ms);
+  bool good = result == VGPU_SESSIONS_OK;
+  if (result == VGPU_SESSIONS_UNREACHED) fail(out, "unreachable", 0, strerror(errno));
+  if (result == VGPU_SESSIONS_TIMEOUT) fail(out, "timeout", 0, "no answer within the limit");
+  if (result == VGPU_SESSIONS_UNSOUND) fail(out, "unsound", 0, "its answer is not one of vgpu-hostd");
+  if (result == VGPU_SESSIONS_REFUSED) {
+    bool old = list->status == VGPU_STATUS_REFUSED;
+    fail(out, old ? "too-old" : "refused", list->status,
+         old ? "this host is too old to tell its sessions: upgrade vgpu-hostd"
+             : vgpu_refusal_text(list->status));
+  }
+  if (good) {
+    fputs("{\"schema\":1,\"ok\":true,\"error\":null,\"host\":", out);
+    print_text(out, list->reply.welcome.host);
+    fprintf(out, ",\"simulated\":%s,\"turnedAway\":{\"count\":%llu,\"status\":%d,\"age\":%u},\"sessions\":[",
+            list->reply.welcome.simulated != 0 ? "true" : "false",
+            (unsigned long long)list->reply.turned_away, list->reply.last_turned_away,
+            list->reply.turned_away_age);
+    for (uint32_t i = 0; i < list->reply.count; i++) {
+      if (i > 0) fputc(',', out);
+      print_session(out, &list->sessions[i]);
+    }
+    fputs("]}\n", out);
+  }
+  free(list);
+  return fflush(out) == 0 && good;
+}

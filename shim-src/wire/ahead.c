@@ -1,0 +1,94 @@
+#include "wire/ahead.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+void vgpu_ahead_init(struct vgpu_ahead *ahead, int descriptor) {
+  *ahead = (struct vgpu_ahead){.descriptor = descriptor};
+  vgpu_spin_init(&ahead->spin);
+}
+
+void vgpu_ahead_destroy(struct vgpu_ahead *ahead) {
+  free(ahead->bytes);
+  ahead->bytes = NULL;
+  ahead->begin = ahead->end = 0;
+}
+
+static bool nothing_yet(ssize_t got) {
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+/* Some bytes, at least one, as soon as there are any. */
+static enum vgpu_stream_result receive_some(struct vgpu_ahead *ahead, void *bytes, size_t size, size_t *came,
+                                            int64_t deadline) {
+  ssize_t got = recv(ahead->descriptor, bytes, size, MSG_DONTWAIT);
+  if (nothing_yet(got)) {
+    struct vgpu_spinning spinning = {0};
+    while (nothing_yet(got) && vgpu_spin_call(&ahead->spin, &spinning)) {
+      got = recv(ahead->descriptor, bytes, size, MSG_DONTWAIT);
+    }
+    vgpu_spin_learn(&ahead->spin, &spinning, nothing_yet(got));
+  }
+  while (nothing_yet(got)) {
+    enum vgpu_stream_result result = vgpu_stream_wait_readable(ahead->descriptor, deadline);
+    if (result != VGPU_STREAM_OK) return result;
+    got = recv(ahead->descriptor, bytes, size, MSG_DONTWAIT);
+  }
+  if (got <= 0) return VGPU_STREAM_CLOSED;
+  *came = (size_t)got;
+  return VGPU_STREAM_OK;
+}
+
+/* Out of what was read before. */
+static size_t take(struct vgpu_ahead *ahead, void *bytes, size_t size) {
+  size_t there = ahead->end - ahead->begin, taken = there < size ? there : size;
+  if (taken > 0) memcpy(bytes, ahead->bytes + ahead->begin, taken);
+  ahead->begin += taken;
+  return taken;
+}
+
+enum vgpu_stream_result vgpu_ahead_read(struct vgpu_ahead *ahead, void *bytes, size_t size,
+                                        int64_t deadline) {
+  if (ahead->bytes == NULL) {
+    ahead->bytes = malloc(VGPU_AHEAD_BYTES);
+    if (ahead->bytes == NULL) return VGPU_STREAM_CLOSED;
+  }
+  unsigned char *at = bytes;
+  size_t taken = take(ahead, at, size);
+  while (taken < size) {
+    size_t left = size - taken, came = 0;
+    /* Nothing is left over here. Long data goes straight to its place; a copy would only cost time. */
+    bool straight = left >= VGPU_AHEAD_BYTES / 2;
+    enum vgpu_stream_result result = receive_some(ahead, straight ? (void *)(at + taken) : ahead->bytes,
+                                                  straight ? left : VGPU_AHEAD_BYTES, &came, deadline);
+    if (result != VGPU_STREAM_OK) return result;
+    if (straight) {
+      taken += came;
+      continue;
+    }
+    ahead->begin = 0;
+    ahead->end = came;
+    taken += take(ahead, at + taken, left);
+  }
+  return VGPU_STREAM_OK;
+}
+
+enum vgpu_stream_result vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
+                                               int64_t deadline) {
+  enum vgpu_stream_result result = vgpu_ahead_read(ahead, frame, sizeof *frame, deadline);
+  if (result != VGPU_STREAM_OK) return result;
+  return vgpu_frame_sound(frame) ? VGPU_STREAM_OK : VGPU_STREAM_UNSOUND;
+}
+
+enum vgpu_stream_result vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline) {
+  unsigned char sink[4096];
+  while (size > 0) {
+    size_t step = size < sizeof sink ? size : sizeof sink;
+    enum vgpu_stream_result result = vgpu_ahead_read(ahead, sink, step, deadline);
+    if (result != VGPU_STREAM_OK) return result;
+    size -= step;
+  }
+  return VGPU_STREAM_OK;
+}

@@ -1,0 +1,32 @@
+/*
+ * Reading ahead on a stream socket: one system call brings as many small frames as have come, and a wait
+ * polls awake for a moment before it sleeps (spin.h). One thread at a time reads.
+ */
+#ifndef VGPU_WIRE_AHEAD_H
+#define VGPU_WIRE_AHEAD_H
+
+#include "wire/spin.h"
+#include "wire/stream.h"
+
+#define VGPU_AHEAD_BYTES (64u << 10)
+
+/* Begins zeroed; vgpu_ahead_init makes it ready. */
+struct vgpu_ahead {
+  int descriptor;       /* of a non-blocking socket; the owner closes it */
+  unsigned char *bytes; /* VGPU_AHEAD_BYTES of memory, made at the first read */
+  size_t begin, end;    /* what was read and not yet taken */
+  struct vgpu_spin spin;
+};
+
+void vgpu_ahead_init(struct vgpu_ahead *ahead, int descriptor);
+
+/* Frees the memory; what was read and not taken is lost. */
+void vgpu_ahead_destroy(struct vgpu_ahead *ahead);
+
+/* Like vgpu_stream_read, vgpu_stream_read_header and vgpu_stream_skip. */
+enum vgpu_stream_result vgpu_ahead_read(struct vgpu_ahead *ahead, void *bytes, size_t size, int64_t deadline);
+enum vgpu_stream_result vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
+                                               int64_t deadline);
+enum vgpu_stream_result vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline);
+
+#endif

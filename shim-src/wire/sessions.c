@@ -1,0 +1,81 @@
+#include "wire/sessions.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "wire/greeting.h"
+#include "wire/stream.h"
+
+static enum vgpu_sessions_result failure(enum vgpu_stream_result result) {
+  return result == VGPU_STREAM_TIMEOUT ? VGPU_SESSIONS_TIMEOUT : VGPU_SESSIONS_UNSOUND;
+}
+
+/* What came over the wire is printed some day: nothing but plain text. */
+static void make_plain(char *text, size_t size) {
+  text[size - 1] = '\0';
+  size_t length = strlen(text);
+  for (size_t i = 0; i < length; i++) {
+    if (text[i] < ' ' || text[i] > '~') text[i] = '?';
+  }
+  memset(text + length, 0, size - length);
+}
+
+/* Elements of a later host are longer: what we do not know is skipped. */
+static enum vgpu_stream_result read_elements(int descriptor, struct vgpu_sessions_list *list,
+                                             int64_t deadline) {
+  enum vgpu_stream_result result = VGPU_STREAM_OK;
+  for (uint32_t i = 0; i < list->reply.count && result == VGPU_STREAM_OK; i++) {
+    struct vgpu_session_facts *facts = &list->sessions[i];
+    result = vgpu_stream_read(descriptor, facts, sizeof *facts, deadline);
+    if (result == VGPU_STREAM_OK)
+      result = vgpu_stream_skip(descriptor, list->reply.element_size - sizeof *facts, deadline);
+    make_plain(facts->program, sizeof facts->program);
+  }
+  return result;
+}
+
+enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessions_list *list,
+                                               int64_t deadline) {
+  memset(list, 0, sizeof *list);
+  struct vgpu_hello hello = {.major = VGPU_WIRE_MAJOR,
+                             .minor = VGPU_WIRE_MINOR,
+                             .frame_max = VGPU_FRAME_MAX,
+                             .library = VGPU_LIBRARY_SESSIONS};
+  vgpu_hello_introduce(&hello);
+  struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO};
+  /* A host that refuses may have hung up before it reads this; its answer is there all the same. */
+  (void)vgpu_stream_write_frame(descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline);
+  enum vgpu_stream_result result = vgpu_stream_read_header(descriptor, &frame, deadline);
+  if (result != VGPU_STREAM_OK) return failure(result);
+  if (frame.opcode != VGPU_OP_HELLO || frame.flags != VGPU_FLAG_REPLY || frame.sequence != 0) {
+    return VGPU_SESSIONS_UNSOUND;
+  }
+  list->status = frame.status;
+  if (frame.status != 0) return VGPU_SESSIONS_REFUSED;
+  if (frame.body < sizeof list->reply) return VGPU_SESSIONS_UNSOUND;
+  result = vgpu_stream_read(descriptor, &list->reply, sizeof list->reply, deadline);
+  if (result == VGPU_STREAM_OK)
+    result = vgpu_stream_skip(descriptor, frame.body - sizeof list->reply, deadline);
+  if (result != VGPU_STREAM_OK) return failure(result);
+  struct vgpu_sessions_reply *reply = &list->reply;
+  if (memcmp(reply->welcome.magic, VGPU_WIRE_MAGIC, sizeof reply->welcome.magic) != 0 ||
+      reply->count > VGPU_SESSIONS_LISTED_MAX || reply->element_size < sizeof list->sessions[0] ||
+      reply->element_size > VGPU_BULK_MAX || (uint64_t)reply->count * reply->element_size != frame.bulk) {
+    return VGPU_SESSIONS_UNSOUND;
+  }
+  make_plain(reply->welcome.host, sizeof reply->welcome.host);
+  make_plain(reply->welcome.nvml_version, sizeof reply->welcome.nvml_version);
+  result = read_elements(descriptor, list, deadline);
+  return result == VGPU_STREAM_OK ? VGPU_SESSIONS_OK : failure(result);
+}
+
+enum vgpu_sessions_result vgpu_sessions_ask(const struct vgpu_address *address,
+                                            struct vgpu_sessions_list *list, int64_t deadline) {
+  memset(list, 0, sizeof *list);
+  int descriptor = vgpu_stream_connect(address, deadline);
+  if (descriptor < 0) return errno == ETIMEDOUT ? VGPU_SESSIONS_TIMEOUT : VGPU_SESSIONS_UNREACHED;
+  enum vgpu_sessions_result result = vgpu_sessions_ask_on(descriptor, list, deadline);
+  close(descriptor);
+  return result;
+}

@@ -1,0 +1,33 @@
+/* Asks a host for the sessions of this guest. For vgpu-probe and vgpu-watch. */
+#ifndef VGPU_WIRE_SESSIONS_H
+#define VGPU_WIRE_SESSIONS_H
+
+#include "wire/address.h"
+#include "wire/frame.h"
+
+#define VGPU_SESSIONS_LISTED_MAX 256u
+
+enum vgpu_sessions_result {
+  VGPU_SESSIONS_OK = 0,
+  VGPU_SESSIONS_UNREACHED = 1, /* nobody listens there; errno says more */
+  VGPU_SESSIONS_REFUSED = 2,   /* `status` is the host's; VGPU_STATUS_REFUSED: the host is too old to tell */
+  VGPU_SESSIONS_TIMEOUT = 3,
+  VGPU_SESSIONS_UNSOUND = 4, /* its answer is not one of vgpu-hostd */
+};
+
+struct vgpu_sessions_list {
+  int32_t status;
+  struct vgpu_sessions_reply reply; /* its `count` is that of `sessions` */
+  struct vgpu_session_facts sessions[VGPU_SESSIONS_LISTED_MAX];
+};
+
+/* Connects, asks and hangs up, all before the deadline (vgpu_now_ms time). All text is terminated and plain.
+ */
+enum vgpu_sessions_result vgpu_sessions_ask(const struct vgpu_address *address,
+                                            struct vgpu_sessions_list *list, int64_t deadline);
+
+/* The answer of a host on a connection that has just been made. */
+enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessions_list *list,
+                                               int64_t deadline);
+
+#endif

@@ -47,19 +47,41 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     assert.ok(!text.includes('\u001b'));
   });
 
-  test('Ctrl-C at the question changes nothing: exit 130', async (t) => {
+  test('Ctrl-C, Ctrl-D and SIGTERM at the question change nothing: exit 130; others are not kept waiting', async (t) => {
     const guest = await ready(t);
     await guest.must('ldconfig');
     const before = await guest.listing();
     const start = await guest.invocationId('ollama');
-    const terminal = await Terminal.start(guest, 'vgpu-agent install', t);
-    await terminal.shows(question);
-    await terminal.type('C-c');
-    const { code, text } = await terminal.end();
-    assert.equal(code, 130, text);
-    assert.match(text, /^vgpu-agent: stopped at the question; nothing was changed$/m);
+    const ways: readonly ((terminal: Terminal) => Promise<unknown>)[] = [
+      (terminal) => terminal.type('C-c'),
+      (terminal) => terminal.type('C-d'),
+      () => guest.must('sh', '-c', "pkill -TERM -f 'vgpu-agent instal[l]$'"),
+    ];
+    for (const end of ways) {
+      const terminal = await Terminal.start(guest, 'vgpu-agent install', t);
+      await terminal.shows(question);
+      const other = await guest.agent('uninstall', '--yes');
+      assert.equal(other.code, 0, other.stderr);
+      await end(terminal);
+      const { code, text } = await terminal.end(10_000);
+      assert.equal(code, 130, text);
+      assert.match(text, /^vgpu-agent: stopped at the question; nothing was changed$/m);
+    }
     assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
     assert.equal(await guest.invocationId('ollama'), start);
+  });
+
+  test('what changed while the question was open is asked about again', async (t) => {
+    const guest = await ready(t);
+    const terminal = await Terminal.start(guest, 'vgpu-agent install', t);
+    await terminal.shows(question);
+    await settings(guest, 'Environment=LD_PRELOAD=/nonexistent/late.so');
+    await terminal.type('y', 'Enter');
+    await terminal.shows(/^warning: the machine changed while the question was open/m);
+    const asked = await terminal.shows(/late\.so[\s\S]*\(y\/N\) *$/);
+    assert.match(asked, /late\.so/);
+    await terminal.type('y', 'Enter');
+    assert.equal((await terminal.end()).code, 0);
   });
 
   test('Ctrl-C while the verdict is waited for: exit 130, what was installed stays', {

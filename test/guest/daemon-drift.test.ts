@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { messageIds } from '../../agent/systemd/journal-writer.js';
+import { messageIds } from '../../agent/contracts/journal-messages.js';
 import { whyNoConsumer, whyNoStandIn } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
@@ -153,11 +153,11 @@ describe('drift', { skip }, () => {
     await settledOnGpu(guest);
   });
 
+  // What a freeze of which length costs, and that one cause makes one restart: judge-machine.test.ts.
   for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
-    test(`the host gone by ${signal} while the consumer runs, and back later`, {
-      timeout: 400_000,
-    }, async () => {
+    test(`the host gone by ${signal} while the consumer runs, and back`, { timeout: 400_000 }, async () => {
       const lost = (await entries(guest, messageIds.hostLost)).length;
+      const back = (await entries(guest, messageIds.hostBack)).length;
       const restarts = (await entries(guest, messageIds.consumerRestarted)).length;
       const { pid } = guest.hosts;
       if (signal === 'SIGSTOP') await stopTree(Number(pid), 'STOP');
@@ -166,17 +166,12 @@ describe('drift', { skip }, () => {
       await untilEntry(guest, messageIds.hostLost, lost, 60_000);
       assert.equal(await property(guest, 'Verdict'), 's "degraded"');
       assert.equal(await property(guest, 'Reason'), 's "host-unreachable"');
-      await new Promise((resolve) => setTimeout(resolve, 12_000));
       if (signal === 'SIGSTOP') await stopTree(Number(pid), 'CONT');
       else await guest.hosts.start();
-      await untilEntry(guest, messageIds.consumerRestarted, restarts, 60_000);
+      await untilEntry(guest, messageIds.hostBack, back, 60_000);
+      // A frozen host that comes back within ten seconds has the session still: whether it took longer is not ours.
+      if (signal === 'SIGKILL') await untilEntry(guest, messageIds.consumerRestarted, restarts, 60_000);
       await settledOnGpu(guest);
-      await new Promise((resolve) => setTimeout(resolve, 2_000));
-      assert.equal(
-        (await entries(guest, messageIds.consumerRestarted)).length,
-        restarts + 1,
-        'one restart, no loop',
-      );
     });
   }
 });
@@ -211,7 +206,7 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
     'ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl stop vgpu-agent; mkdir -p /etc/systemd/system/vgpu-agent.service.d; printf "[Service]\\nReadOnlyPaths=/usr/lib/x86_64-linux-gnu\\n" >/etc/systemd/system/vgpu-agent.service.d/x.conf; ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl daemon-reload; systemctl start vgpu-agent',
   );
   const line = await untilEntry(guest, messageIds.repairLimit, 0, 60_000);
-  assert.match(line, /libcuda\.so\.1 could not be mended: .*given up after 5 tries/);
+  assert.match(line, /libcuda\.so\.1 could not be repaired: .*given up after 5 tries/);
   assert.equal(await property(guest, 'State'), 's "degraded"');
   assert.match(await guest.must('vgpu-agent', 'metrics'), /^vgpu_agent_state\{state="degraded"\} 1$/m);
   const shown = await guest.agent('status');

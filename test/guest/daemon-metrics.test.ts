@@ -13,7 +13,7 @@ const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 const directory = '/var/lib/prometheus/node-exporter';
 const textfile = `${directory}/vgpu.prom`;
 const socket = '/run/vgpu-agent/metrics.sock';
-const gpu = /^vgpu_verdict\{profile="ollama",mode="gpu",simulated="1",reason=""\} 1$/m;
+const gpu = /^vgpu_verdict\{profile="ollama",unit="ollama\.service",mode="gpu",simulated="1",reason=""\} 1$/m;
 
 /** Asks by HTTP, as anybody: `STATUS BODY`. Empty when nobody listens. */
 async function scrape(guest: Guest, where: string, path = '/metrics', method = 'GET'): Promise<string> {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { messageIds } from '../../agent/systemd/journal-writer.js';
+import { messageIds } from '../../agent/contracts/journal-messages.js';
 import { assertDocument } from '../agent/commands/json-schemas.js';
 import { whyNoConsumer } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
@@ -41,6 +41,16 @@ describe('one guest with the service', { skip }, () => {
     assert.ok(score <= 2.5, `${score}`);
     const verify = await guest.run('systemd-analyze', 'verify', '--man=no', 'vgpu-agent.service');
     assert.doesNotMatch(verify.stderr, /vgpu-agent/);
+  });
+
+  test('man finds its pages, and the shells that are here their completion', async () => {
+    if ((await guest.run('sh', '-c', 'command -v man')).code === 0) {
+      for (const page of ['vgpu-agent', 'vgpu-agent.json', 'vgpu-doctor'])
+        assert.match(await guest.must('man', '-w', page), /^\/usr\/share\/man\/man\d\//);
+    }
+    const directory = '/usr/share/bash-completion/completions';
+    if ((await guest.run('test', '-d', directory)).code === 0)
+      assert.match(await guest.read(`${directory}/vgpu-agent`), /complete -F _vgpu_agent vgpu-agent/);
   });
 
   test('systemctl status shows what it thinks, and that the GPU is simulated', async () => {
@@ -121,7 +131,10 @@ describe('one guest with the service', { skip }, () => {
 
   test('metrics tell the verdict, and promtool-like lines parse', async () => {
     const text = await guest.must('vgpu-agent', 'metrics');
-    assert.match(text, /^vgpu_verdict\{profile="ollama",mode="gpu",simulated="1",reason=""\} 1$/m);
+    assert.match(
+      text,
+      /^vgpu_verdict\{profile="ollama",unit="ollama\.service",mode="gpu",simulated="1",reason=""\} 1$/m,
+    );
     assert.match(text, /^vgpu_host_up 1$/m);
     assert.match(text, /^vgpu_agent_info\{version="[0-9.]+",profile="ollama",unit="ollama.service"\} 1$/m);
     for (const line of text.split('\n').filter((one) => one !== ''))

@@ -74,7 +74,7 @@ const table: readonly Breakage[] = [
     undo: (guest) => again(guest),
     check: 'overrides',
     evidence: [/^OLLAMA_LLM_LIBRARY=cpu \[\/etc\/default\/ollama\]$/m],
-    command: edit,
+    command: /^sudoedit \/etc\/default\/ollama && sudo systemctl restart ollama\.service$/,
     fix: false,
   },
   setting(['Environment=CUDA_VISIBLE_DEVICES=GPU-5a0d1c6e-80b0-4c1d-9e55-1f00a1b2c301'], {

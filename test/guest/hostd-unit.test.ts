@@ -41,6 +41,11 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   );
   assert.equal(at(JSON.parse(ran.stdout), 'simulated'), true);
   assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'active');
+  const status = await guest.must(HOSTD, 'status');
+  assert.match(status, /^vgpu-hostd .* --device software\ndevice 0: /);
+  assert.match(status, /sessions: 0 now, [1-9]\d* begun/);
+  await guest.must('systemctl', 'reload', 'vgpu-hostd.service');
+  assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'active', 'SIGHUP reloads');
   const text = await guest.must('systemd-analyze', 'security', '--no-pager', 'vgpu-hostd.service');
   assert.ok(Number(/exposure level for vgpu-hostd\.service: ([0-9.]+)/.exec(text)?.[1]) <= 2.5);
   await guest.must('systemctl', 'stop', 'vgpu-hostd.service');

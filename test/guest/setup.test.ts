@@ -76,7 +76,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     assert.match(asked, /^\+ link \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m, 'the plan stands above');
     assert.deepEqual(tooWide(asked, 80), []);
     await assertUntouched();
-    await terminal.type('Enter');
+    await terminal.type('1', 'Enter');
     const { code, text } = await terminal.end();
     assert.equal(code, 0, text);
     assert.match(text, /^\[1\/14\] directory \/opt\/vgpu\/ \(0755\)$/m, 'each step stays');
@@ -113,7 +113,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await terminal.shows(asks.service);
     await terminal.type('Enter');
     await terminal.shows(asks.go);
-    await terminal.type('Enter');
+    await terminal.type('1', 'Enter');
     const { code, text } = await terminal.end();
     assert.equal(code, 0, text);
     const wizard = assertDocument('setup', await guest.read(file)) as SetupDocument;
@@ -344,7 +344,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await terminal.shows(asks.service);
     await terminal.type('2', 'Enter');
     await terminal.shows(asks.go);
-    await terminal.type('Enter');
+    await terminal.type('1', 'Enter');
     const { code, text } = await terminal.end();
     assert.equal(code, 3, text);
     assert.match(text, /^CPU {2}ollama\.service/m);

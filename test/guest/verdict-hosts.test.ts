@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Verdict } from '../../agent/confirm/types.js';
+import type { Verdict } from '../../agent/contracts/verdict.js';
 import { consumerDesigns, whyNoConsumer, whyNoStandIn } from './support/consumer.js';
 import { type Guest, whyNoGuest } from './support/guest.js';
 import { type Fault, whyNoHostd } from './support/hosts.js';

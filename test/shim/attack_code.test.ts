@@ -7,7 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { fatBinary } from './fat_binary.js';
 import { ROOT } from './private_programs.js';
 import { type Host, scratchDirectory, startHost } from './shim_host.js';
-import { CUDA, frame, ONEWAY, type Reply, WireClient, words } from './wire_client.js';
+import { CUDA, frame, ONEWAY, type Over, type Reply, WireClient, words } from './wire_client.js';
 
 const FIXTURES = path.join(ROOT, 'test/fixtures/code');
 const PTX = readFileSync(path.join(FIXTURES, 'kernels.ptx'));
@@ -23,6 +23,7 @@ const OP = {
   graphNodeSet: 932,
 } as const;
 const CONTEXT = 16n;
+const PORT = 46_000 + (process.pid % 4_000);
 
 class Guest {
   readonly #client: WireClient;
@@ -31,8 +32,8 @@ class Guest {
   private constructor(client: WireClient) {
     this.#client = client;
   }
-  static async begin(socket: string): Promise<Guest> {
-    const guest = new Guest(await WireClient.greeted(socket));
+  static async begin(socket: string, over?: Over): Promise<Guest> {
+    const guest = new Guest(await WireClient.greeted(socket, 1, over));
     assert.equal((await guest.ask(OP.primary, words(CONTEXT, 0, 0)))?.status, 0);
     return guest;
   }
@@ -90,6 +91,8 @@ describe('a guest that lies about code', () => {
     host = await startHost({
       listen: `unix:${socket}`,
       args: [
+        '--listen',
+        `tcp:127.0.0.1:${PORT}`,
         '--software-kernels',
         'skip',
         '--session-code',
@@ -308,6 +311,17 @@ describe('a guest that lies about code', () => {
     assert.deepEqual(await second.load(PTX), [0, false], 'nothing sent: it is in the cache');
     assert.deepEqual(await second.load(PTX, sha256(CUBIN)), [0, true]);
     second.close();
+  });
+
+  it('does not get the image of another peer by its hash, nor learns that it is there', async () => {
+    const image = Buffer.concat([PTX, Buffer.from('// of this user\n')]);
+    const owner = await Guest.begin(socket);
+    owner.upload(image);
+    assert.deepEqual(await owner.load(image), [0, false]);
+    const other = await Guest.begin(`tcp:${PORT}`, 'socket');
+    assert.deepEqual(await other.load(image), [0, true], 'the host asks for it');
+    other.close();
+    owner.close();
   });
 
   it('pushes the oldest images out of a full cache', async () => {

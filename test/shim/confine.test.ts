@@ -31,6 +31,8 @@ const CALLS = {
   getpid: 39,
   socket: 41,
   connect: 42,
+  accept: 43,
+  listen: 50,
   clone: 56,
   fork: 57,
   execve: 59,
@@ -217,7 +219,13 @@ describe('a worker that was taken over', {
         'io_uring_setup',
       ] as const)
         assert.equal(await ask(client, name), EPERM, name);
-      assert.ok((await ask(client, 'socket', [1, 1, 0])) >= 0, 'which a driver may need');
+      const socket = await ask(client, 'socket', [1, 1, 0]);
+      assert.ok(socket >= 0, 'which a driver may need');
+      // NVIDIA's libcuda listens when it initializes; nobody is ever accepted.
+      assert.notEqual(await ask(client, 'listen', [socket, 1]), EPERM);
+      assert.equal(await ask(client, 'accept', [socket, 0, 0]), EPERM);
+      const pid = /, worker (\d+)$/m.exec(front.log())?.[1];
+      assert.match(readFileSync(`/proc/${pid}/status`, 'utf8'), /^CapEff:\s+0{16}$/m, 'no privilege');
       shell = startShell({ VGPU_HOST: front.address });
       await askAll(shell, ['use 1']);
     } finally {

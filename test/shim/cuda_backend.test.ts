@@ -4,10 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { fetched } from './nvml_hostd.js';
-import { runProgram } from './private_programs.js';
+import { ROOT, runProgram } from './private_programs.js';
 import {
   askAll,
   builtFile,
@@ -23,6 +25,7 @@ import {
   until,
   VARIANT,
 } from './shim_host.js';
+import { CUDA, op, WireClient, words } from './wire_client.js';
 
 const smi = await fetched('driver-550', 'usr/lib/nvidia/current/nvidia-smi');
 const NVIDIA = 'usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1';
@@ -93,6 +96,43 @@ describe('a host with --device cuda', () => {
     assert.equal(await opened(), false, 'facts and a primary context that nothing uses');
     await askAll(shell, ['ctx 0']);
     assert.equal(await opened(), true);
+  });
+
+  it('gives the driver no image whose parts lie outside of it, nor a pointer of the guest', async () => {
+    const client = await WireClient.greeted(host.address.slice('unix:'.length), 1, 'socket');
+    const context = 16n;
+    assert.equal((await client.call(op('cuDevicePrimaryCtxRetain'), words(context, 0, 0))).status, 0);
+    const cubin = readFileSync(path.join(ROOT, 'test/fixtures/code/kernels.sm_90.cubin'));
+    const changed = (change: (bytes: Buffer) => void): Buffer => {
+      const bytes = Buffer.from(cubin);
+      change(bytes);
+      return bytes;
+    };
+    const sections = Number(cubin.readBigUInt64LE(40));
+    const [wrapper, far] = [Buffer.alloc(32), 1n << 40n];
+    wrapper.writeUInt32LE(0x466243b1, 0);
+    wrapper.writeBigUInt64LE(0x7fff_0000_0000n, 8);
+    let module = 100n;
+    for (const [what, image, result] of [
+      ["nvcc's wrapper", wrapper, 200],
+      ['sections far away', changed((b) => b.writeBigUInt64LE(far, 40)), 200],
+      ['a section far away', changed((b) => b.writeBigUInt64LE(far, sections + 64 + 24)), 200],
+      ['a section name beyond the names', changed((b) => b.writeUInt32LE(0x7fff_ffff, sections + 64)), 200],
+      ['another machine', changed((b) => b.writeUInt16LE(62, 18)), 200],
+      ['half of it', cubin.subarray(0, cubin.length >> 1), 200],
+      ['all of it', cubin, 0],
+    ] as const) {
+      const hash = createHash('sha256').update(image).digest();
+      const size = words(BigInt(image.length));
+      client.post(CUDA | 930, Buffer.concat([hash, size, words(0n)]), image);
+      const reply = await client.call(
+        op('cuModuleLoadDataEx'),
+        Buffer.concat([words(context, module++), hash, size]),
+      );
+      assert.equal(reply.status !== 0 ? reply.status : reply.body.readInt32LE(0), result, what);
+    }
+    client.close();
+    await host.logged(/an image: nvcc's wrapper, which is a pointer of the guest's/);
   });
 
   it('refuses addresses of another session, of nobody, and ends that overrun', async () => {

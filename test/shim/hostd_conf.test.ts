@@ -75,7 +75,7 @@ describe('the grammar of hostd.conf', () => {
       'allow vsock cid=4 sessions=none',
       'allow vsock cid=5 memory=1T outstanding=99',
     ].join('\n');
-    assert.equal(await decide(text, 'vsock', 3), `allow 2 3 0 ${512 * MIB} 65536 1000`);
+    assert.equal(await decide(text, 'vsock', 3), `allow 2 3 usual ${512 * MIB} 65536 1000`);
     assert.equal(await decide(text, 'vsock', 4), `allow 4 0 7 ${8192 * MIB} 0 0`);
     assert.equal(await decide(text, 'vsock', 5), `allow 5 3 7 ${1024 ** 4} 99 0`);
   });
@@ -103,7 +103,10 @@ describe('the grammar of hostd.conf', () => {
     ['allow vsock port=3', '"port" is not known here'],
     ['deny vsock cid=3 memory=1G', 'memory= has no meaning for a peer that is denied'],
     ['limits', '"limits" without any'],
-    ['limits cid=3', '"cid" is not known here: limits are sessions, connects, memory, outstanding, calls'],
+    [
+      'limits cid=3',
+      '"cid" is not known here: limits are sessions, connects, memory, outstanding, calls, weight',
+    ],
     ['limits sessions=0', 'sessions="0" is not a number from 1 to 256, nor none'],
     ['limits sessions=257', 'sessions="257" is not a number from 1 to 256'],
     ['limits sessions=1K', 'sessions="1K" is not a number'],
@@ -146,7 +149,7 @@ test('vgpu-hostd.conf(5) explains every word of the grammar, and mandoc has no c
   const text = readFileSync(page, 'utf8');
   const source = readFileSync(path.join(ROOT, 'shim-src/host/policy.c'), 'utf8');
   const keys = [...source.matchAll(/\{"(\w+)", /g)].map(([, key]) => key);
-  assert.equal(keys.length, 9);
+  assert.equal(keys.length, 10);
   for (const key of keys) assert.match(text, new RegExp(`^\\.It (Cm|Li) ${key}=`, 'm'), key);
   for (const word of ['allow', 'deny', 'limits', 'unix', 'vsock', 'tcp', 'any'])
     assert.match(text, new RegExp(`^\\.(It|Cm|Li|Op) .*\\b${word}\\b`, 'm'), word);

@@ -122,7 +122,7 @@ describe('a host that is not there', () => {
     assert.equal(await shell.end(), 0);
   });
 
-  it('that is long silent behind a kernel is not lost', async () => {
+  it('that is long silent behind a kernel, or behind fills, is not lost', async () => {
     const host = await start(['--software-kernels', 'skip']);
     const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
     shells.push(shell);
@@ -132,14 +132,22 @@ describe('a host that is not there', () => {
       '.version 7.0\n.target sm_50\n.address_size 64\n.visible .entry empty()\n{\n  ret;\n}\n',
     );
     await askAll(shell, ['begin', `load 0 ${module}`, 'function 1 0 empty', 'sync']);
-    const worker = Number((await host.logged(/worker (\d+)/))[1]);
-    process.kill(worker, 'SIGSTOP'); // for longer than any other call may take
+    const filling = open(host.address);
+    const [address = ''] = (await askAll(filling, ['init', 'ctx 0', 'alloc 8192'])).values;
+    const workers = [...host.log().matchAll(/worker (\d+)/g)].map((found) => Number(found[1]));
+    assert.equal(workers.length, 2);
+    for (const worker of workers) process.kill(worker, 'SIGSTOP'); // for longer than any other call may take
     await askAll(shell, ['launch 1 1 1 1 1 1 1 0 -']);
-    const answer = shell.ask('sync', 60_000);
+    await askAll(filling, [`set8 ${address} 1 8192`]);
+    const answers = [shell.ask('sync', 60_000), filling.ask('sync', 60_000)];
     await sleep(11_000);
-    process.kill(worker, 'SIGCONT');
-    assert.equal((await answer).result, 0);
+    for (const worker of workers) process.kill(worker, 'SIGCONT');
+    assert.deepEqual(
+      (await Promise.all(answers)).map(({ result }) => result),
+      [0, 0],
+    );
     assert.equal(await shell.end(), 0);
+    assert.equal(await filling.end(), 0);
   });
 
   it('killed in the middle of a session: an error at once; after a new host a new cuInit works', async () => {

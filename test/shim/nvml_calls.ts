@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { buildProgram } from './private_programs.js';
+import { buildProgram, ROOT } from './private_programs.js';
 
 /** nvmlReturn_t as far as it is expected here. */
 export const RESULT = {
@@ -28,6 +30,13 @@ export interface Line {
 
 const guest = (names: readonly string[]): string[] => names.map((name) => `shim-src/${name}.c`);
 
+/** The C files of a folder itself. */
+const all = (folder: string): string[] =>
+  readdirSync(path.join(ROOT, 'shim-src', folder))
+    .filter((name) => name.endsWith('.c'))
+    .sort()
+    .map((name) => `shim-src/${folder}/${name}`);
+
 /** libnvidia-ml's own sources and a caller in one program, so that the sanitizers see all of it. */
 export function buildCaller(sanitize: (typeof SANITIZERS)[number], name: string): Promise<string> {
   return buildProgram({
@@ -36,19 +45,9 @@ export function buildCaller(sanitize: (typeof SANITIZERS)[number], name: string)
     sources: [
       'test/shim/programs/nvml_calls.c',
       ...guest(['state', 'system', 'handles', 'device', 'pci', 'usage'].map((file) => `guest/nvml/${file}`)),
-      ...guest(
-        [
-          'session',
-          'session_area',
-          'session_call',
-          'session_facts',
-          'session_pieces',
-          'process',
-          'log',
-          'config',
-        ].map((file) => `guest/${file}`),
-      ),
-      ...guest(['wire/address', 'wire/bell', 'wire/ring', 'wire/shared', 'wire/stream']),
+      // what every library of the guest has beside its own
+      ...all('guest'),
+      ...all('wire'),
     ],
   });
 }

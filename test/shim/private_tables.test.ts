@@ -3,7 +3,10 @@ import { before, describe, it } from 'node:test';
 import { buildProgram, runProgram } from './private_programs.js';
 
 const cases = {
-  sizes: 'have the sizes of the real ones, no empty slot that is not empty there, and refuse the rest',
+  sizes: 'have the sizes of the real ones, and no empty slot that is not empty there',
+  unknown: 'are a table of refusals where the id is not known, for callers that do not look',
+  functions: 'tell the functions of a module one by one',
+  streams: "tell a stream's inner handle and its number",
   runtime: 'give the runtime its primary context, hooks and checks, and fail closed elsewhere',
   integrity: 'answer the integrity question for this process, this thread and these tables',
   storage: 'keep values per context and key and run destructors when a context goes',

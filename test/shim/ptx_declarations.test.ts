@@ -198,4 +198,41 @@ describe('what PTX declares', () => {
     assert.deepEqual((await shell.ask('global 0 a')).values.slice(0, 2), ['4', '03000000']);
     assert.match(runPtx({ ptx: { file } }).load, /^error unsupported: line 4: '\.newspace' in a declaration/);
   });
+
+  it('let the address of an element be taken, and parameters of calls be numbered', () => {
+    const text = `.version 8.4
+.target sm_90
+.address_size 64
+.global .align 8 .u16 words[4] = {1, 2, 3, 4};
+.func (.param .b32 r) twice(.param .b64 a, .param .b32 b)
+{
+  .reg .b32 %r<3>; .reg .b64 %rd<2>; .reg .b16 %h<2>;
+  ld.param.u64 %rd1, [a]; ld.param.u32 %r1, [b];
+  ld.global.u16 %h1, [%rd1]; cvt.u32.u16 %r2, %h1;
+  mad.lo.u32 %r2, %r2, 2, %r1; st.param.b32 [r], %r2; ret;
+}
+.visible .entry k(.param .u64 p)
+{
+  .reg .b32 %r<6>; .reg .b64 %rd<4>;
+  .shared .align 16 .b32 s[8];
+  .param .b64 %Q<1>; .param .b32 %P<2>;
+  ld.param.u64 %rd1, [p];
+  mov.u64 %rd2, words[3];
+  st.param.b64 [%Q0], %rd2; st.param.b32 [%P1], 100;
+  call (%P0), twice, (%Q0, %P1);
+  ld.param.b32 %r1, [%P0];
+  mov.u32 %r2, s; mov.u32 %r3, s[5]; sub.u32 %r3, %r3, %r2;
+  st.shared.u32 s[6], %r3; ld.shared.u32 %r3, [s+24];
+  st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r3;
+  ret;
+}
+`;
+    const { load, launches, buffers } = runPtx({
+      ptx: { text },
+      buffers: [8],
+      launches: [{ kernel: 'k', block: [1], args: ['b1'] }],
+    });
+    assert.match(`${load} ${launches[0]}`, /^ok .* ok /);
+    assert.deepEqual([buffers[0]?.readUInt32LE(0), buffers[0]?.readUInt32LE(4)], [108, 20]);
+  });
 });

@@ -21,6 +21,8 @@ export interface Job {
   readonly ptx: { readonly text: string } | { readonly file: string };
   /** The device, 61 is 6.1. Default: 90. */
   readonly device?: number;
+  /** Kernels are decoded when they are first launched. */
+  readonly lazy?: boolean;
   /** Bytes of each buffer, or its size (zeros); `fresh`: of so many bytes that nobody has written. */
   readonly buffers?: readonly (Buffer | number | { readonly fresh: number })[];
   /** Lines before the launches: `helpers 1`, `heap 65536`, ... */
@@ -36,6 +38,8 @@ export interface Outcome {
   readonly printed: string;
   readonly kernels: readonly string[];
   readonly buffers: readonly Buffer[];
+  /** Why kernels cannot run: "line 7: ...", a line each. */
+  readonly refused: readonly string[];
   /** What checks have found, a line each. */
   readonly findings: readonly string[];
 }
@@ -50,7 +54,7 @@ export function runPtx(job: Job): Outcome {
     const file = (name: string): string => path.join(scratch, name);
     if ('text' in job.ptx) writeFileSync(file('module.ptx'), job.ptx.text);
     const module = 'file' in job.ptx ? job.ptx.file : file('module.ptx');
-    const lines = [`module ${module} ${job.device ?? 90}`];
+    const lines = [`module ${module} ${job.device ?? 90}${job.lazy === true ? ' lazy' : ''}`];
     (job.buffers ?? []).forEach((buffer, i) => {
       if (typeof buffer === 'number') {
         lines.push(`buffer ${buffer}`);
@@ -86,7 +90,7 @@ export function runPtx(job: Job): Outcome {
     const out = run.stdout.split('\n').filter((line) => line !== '');
     const findings = out.filter((line) => line.startsWith('finding ')).map((line) => line.slice(8));
     if (CHECK !== undefined && findings.length > 0) throw new Error(findings.join('\n'));
-    const answers = out.filter((line) => !/^(kernel|print|finding) /.test(line));
+    const answers = out.filter((line) => !/^(kernel|print|finding|refused) /.test(line));
     const first = 1 + count + before.length;
     return {
       load: answers[0] ?? '',
@@ -96,6 +100,7 @@ export function runPtx(job: Job): Outcome {
         .map((line) => line.slice(6).replaceAll('\\n', '\n'))
         .join(''),
       kernels: out.filter((line) => line.startsWith('kernel ')).map((line) => line.slice(7)),
+      refused: out.filter((line) => line.startsWith('refused ')).map((line) => line.slice(8)),
       buffers: Array.from({ length: count }, (_, i) => readFileSync(file(`out${i}`))),
       findings,
     };

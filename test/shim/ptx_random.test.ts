@@ -17,6 +17,7 @@ function difference(seed: number): string | undefined {
   const program = randomProgram(seed, seed % 7 === 0 ? 200 : 60);
   const { load, launches, buffers } = runPtx({
     ptx: { text: program.text },
+    lazy: seed % 2 === 0,
     buffers: [BLOCKS * threads * LEFT],
     before: ['limit 60000'],
     launches: [{ kernel: 'k', grid: [BLOCKS], block: [threads], args: ['b1'] }],

@@ -4,6 +4,7 @@
  */
 import { add, decode, encode, F32, multiply, negate } from './ptx_float.js';
 import { random } from './ptx_machine.js';
+import { inGroups } from './ptx_random_groups.js';
 import {
   at,
   COMPARISONS,
@@ -17,6 +18,7 @@ import {
   s64,
   WIDE,
 } from './ptx_random_operations.js';
+import { shadowed } from './ptx_random_scopes.js';
 import {
   COUNTS,
   kernelText,
@@ -176,6 +178,9 @@ export function randomProgram(seed: number, size = 60): Program {
     ]);
   };
 
+  const shadow = (): Statement => shadowed(below);
+  const grouped = (): Statement => inGroups(below);
+
   /** Shared memory, shuffles and votes: where nobody is parted. */
   const together = (): Statement => {
     const r = below(COUNTS.r),
@@ -266,7 +271,8 @@ export function randomProgram(seed: number, size = 60): Program {
           body,
         };
         list.push(below(3) === 0 ? { ...loop, out: below(COUNTS.p) } : loop);
-      } else if (depth === 0 && what < 5) list.push(together());
+      } else if (depth === 0 && what < 5) list.push(below(2) === 0 ? together() : grouped());
+      else if (what === 5) list.push(shadow());
       else if (what < 11) list.push(integer());
       else list.push(pick([table, wide, between, float, float, predicate, predicate])());
     }
@@ -277,7 +283,9 @@ export function randomProgram(seed: number, size = 60): Program {
 
   const walk = (list: readonly Statement[], t: Thread): void => {
     for (const s of list) {
-      if (s.kind === 'step') {
+      if (s.kind === 'block') {
+        s.apply(t);
+      } else if (s.kind === 'step') {
         if (s.guard === undefined || at(t.p, s.guard.p) !== s.guard.not) s.apply(t);
       } else if (s.kind === 'if') {
         walk(at(t.p, s.p) ? s.yes : s.no, t);

@@ -11,7 +11,7 @@ const leading = (x: bigint): bigint => BigInt(x === 0n ? 32 : 32 - x.toString(2)
 const reversed = (x: bigint): bigint => bits(x).reduce((value, bit) => (value << 1n) | bit, 0n);
 const abs = (x: bigint): bigint => (x < 0n ? -x : x);
 export const lesser = (x: bigint, y: bigint): bigint => (x < y ? x : y);
-const greater = (x: bigint, y: bigint): bigint => (x > y ? x : y);
+export const greater = (x: bigint, y: bigint): bigint => (x > y ? x : y);
 const bytesOf = (x: bigint): bigint[] => [0n, 8n, 16n, 24n].map((shift) => (x >> shift) & 255n);
 const field = (x: bigint, from: bigint, length: bigint): bigint =>
   (x >> lesser(from & 255n, 32n)) & ((1n << lesser(length & 255n, 32n)) - 1n);

@@ -22,6 +22,8 @@ export interface Step {
 }
 export type Statement =
   | Step
+  /** Several lines that do something to the registers of a thread, without a guard. */
+  | { readonly kind: 'block'; readonly text: string[]; apply(t: Thread): void }
   | { readonly kind: 'if'; readonly p: number; readonly yes: Statement[]; readonly no: Statement[] }
   | {
       readonly kind: 'loop';
@@ -48,6 +50,8 @@ export function kernelText(body: readonly Statement[], first: readonly number[],
     switch (s.kind) {
       case 'step':
         return [s.guard === undefined ? s.text : `@${s.guard.not ? '!' : ''}%p${s.guard.p} ${s.text}`];
+      case 'block':
+        return s.text;
       case 'together':
         return s.text;
       case 'if': {
@@ -70,23 +74,25 @@ export function kernelText(body: readonly Statement[], first: readonly number[],
           `sub.u32 %n${s.id}, %n${s.id}, 1;`,
           `setp.ne.u32 %q, %n${s.id}, 0;`,
           `@%q bra L${s.id};`,
-          `X${s.id}:`,
+          // what follows a loop has a label only where it needs one
+          ...(s.out === undefined ? [] : [`X${s.id}:`]),
         ];
     }
   };
 
   return `.version 7.0
-.target sm_70
+.target sm_80
 .address_size 64
 .visible .entry k(.param .u64 out)
 {
-  .reg .b32 %r<${COUNTS.r}>, %n<${loops + 1}>, %t0, %tid, %ntid, %mine, %base, %all;
+  .reg .b32 %r<${COUNTS.r}>, %n<${loops + 1}>, %t0, %tid, %ntid, %mine, %base, %all, %lane, %m0, %m1;
   .reg .b64 %d<${COUNTS.d}>, %to, %skip;
   .reg .f32 %f<${COUNTS.f}>;
   .reg .pred %p<${COUNTS.p}>, %q, %first;
   .shared .align 4 .b8 s[4096];
   mov.u32 %tid, %tid.x;
   mov.u32 %ntid, %ntid.x;
+  mov.u32 %lane, %laneid;
   mov.u32 %base, s;
   mad.lo.u32 %mine, %tid, 4, %base;
   setp.eq.u32 %first, %tid, 0;

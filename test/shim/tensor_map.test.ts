@@ -66,9 +66,35 @@ describe('descriptors of tensors', { skip }, () => {
     );
   });
 
-  it('are not supported by the software device, whose attribute says so', async () => {
+  it('are made by the software device for tiles, and for nothing else', async () => {
     const lines = await start(behind, ['libcuda.so.1']);
-    assert.equal(lines[0], 'supported 0');
-    assert.match(lines[1] ?? '', /^tiled 801 /);
+    assert.deepEqual(
+      lines.map((line) => line.split(' ', 3).slice(0, 2).join(' ')),
+      [
+        'supported 1',
+        ...Array.from({ length: 5 }, () => 'tiled 0'),
+        'tiled without',
+        'moved 0',
+        ...Array.from({ length: 3 }, () => ['im2col 801', 'wide 801']).flat(),
+        'judged 1',
+      ],
+    );
+    assert.match(lines[6] ?? '', /^tiled without strides 0 /);
+  });
+
+  it('let a kernel that has them as parameters copy tiles, beyond the edges too', async () => {
+    assert.ok(behind);
+    const copy = await buildProgram({
+      name: 'tensor-copy',
+      sources: ['test/shim/programs/tensor_copy.c'],
+      sanitize: 'none',
+    });
+    const ended = await runProgram(copy, [], {
+      env: { VGPU_HOST: behind.address, LD_LIBRARY_PATH: SHIM },
+    });
+    assert.deepEqual(
+      [ended.code, ended.stderr, ended.stdout],
+      [0, '', 'copied 0 wrong 0\nmoved 0 wrong 0\noutside 719\n'],
+    );
   });
 });

@@ -44,6 +44,7 @@ const tasks: Readonly<Record<string, () => Promise<void>>> = {
         timeoutMs: Number(third),
         signal: stop.signal,
         runner: spawnRunner(),
+        manager,
       };
       return runProbe({ unit, ...options });
     }),

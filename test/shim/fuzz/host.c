@@ -7,6 +7,7 @@
 
 #include "fuzz/grammar.h"
 #include "fuzz/serve.h"
+#include "wire/greeting.h"
 #include "wire/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -91,7 +92,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   guest.nvml = (mode & 2) != 0;
   guest.sequence = 1;
   frame_size = frame_at = 0;
-  if (!raw) frame_size = fuzz_greeting(&guest, 0, frame_bytes);
-  fuzz_serve(false);
+  unsigned char greeting[VGPU_GREETING_MAX];
+  size_t greeting_size;
+  if (raw) {
+    greeting_size = vgpu_frame_length(sizeof(struct vgpu_hello), 0);
+    fuzz_bytes(&guest.source, greeting, greeting_size);
+  } else {
+    greeting_size = fuzz_greeting(&guest, 0, greeting);
+  }
+  fuzz_serve(false, greeting, greeting_size);
   return 0;
 }

@@ -168,12 +168,12 @@ bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_guest_begin(&guest, (struct fuzz_source){.at = data, .left = size});
   guest.sequence = 1;
-  frame_at = 0;
-  frame_size = fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_AREA, frame_bytes);
+  frame_at = frame_size = 0;
+  uint32_t greeting_size = fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_AREA, frame_bytes);
   spoilt = false;
   last = 0;
   fuzz_moments_begin(&guest.source, act);
-  fuzz_serve(true);
+  fuzz_serve(true, frame_bytes, greeting_size);
   fuzz_moments_begin(NULL, NULL);
   vgpu_rings_unmap(&rings);
   for (uint32_t i = 0; i < area_count; i++) munmap(areas[i].memory, areas[i].bytes);

@@ -3,10 +3,12 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fatBinary } from '../fat_binary.js';
 import { ROOT } from '../private_programs.js';
+import { frame, hello } from '../wire_client.js';
 import { committed } from './corpus.js';
 import { hostSeeds, ringGuestSeeds, ringHostSeeds } from './seeds_calls.js';
 
 export const FUZZERS = [
+  'greeting',
   'host',
   'guest',
   'ring_host',
@@ -102,7 +104,22 @@ const CUT = [
   `${BODY} mov.u32 %r, 0x`,
 ];
 
+/** A greeting that is right, and an answer with two sessions (see fuzz/greeting.c). */
+function greetingSeeds(): Buffer[] {
+  const facts = Buffer.alloc(2 * 128);
+  facts.write('llama-server', 64, 'latin1');
+  facts.write('ollama', 128 + 64, 'latin1');
+  const reply = Buffer.alloc(184);
+  reply.write('VGPUWIRE', 0, 'latin1');
+  reply.writeUInt16LE(1, 8);
+  reply.writeUInt32LE(2, 160);
+  reply.writeUInt32LE(128, 164);
+  const answer = frame({ opcode: 1, flags: 1, sequence: 0n, body: reply, bulk: facts });
+  return [Buffer.concat([Buffer.from([0]), hello(1)]), Buffer.concat([Buffer.from([1]), answer])];
+}
+
 const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
+  greeting: greetingSeeds,
   host: hostSeeds,
   guest: guestSeeds,
   ring_host: ringHostSeeds,

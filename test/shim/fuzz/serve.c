@@ -8,6 +8,7 @@
 #include "host/log.h"
 #include "host/software/software.h"
 #include "host/worker.h"
+#include "wire/greeting.h"
 
 static struct vgpu_inventory inventory;
 static struct vgpu_accounts *accounts;
@@ -23,7 +24,8 @@ void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *forma
 /* Once; exits when VGPU_FUZZ_PROFILE, the device's profile, cannot be read. */
 static void begin(void) {
   static struct vgpu_options options = {.device = VGPU_DEVICE_SOFTWARE, .kernels = VGPU_KERNELS_SKIP};
-  options.profile = getenv("VGPU_FUZZ_PROFILE");
+  options.profiles[0] = getenv("VGPU_FUZZ_PROFILE");
+  options.profile_count = options.profiles[0] != NULL;
   inventory.options = &options;
   if (vgpu_software_backend.take_inventory(&options, &inventory) != 0) exit(2);
   uint64_t totals[VGPU_DEVICES_MAX];
@@ -70,7 +72,11 @@ static void clean_up(struct vgpu_worker *worker) {
   free(worker->out);
 }
 
-void fuzz_serve(bool rings) {
+void fuzz_serve(bool rings, const unsigned char *greeting, size_t size) {
+  struct vgpu_hello hello;
+  size_t wanted;
+  if (vgpu_greeting_read(greeting, size, &wanted, &hello) != VGPU_GREETING_WHOLE) return;
+  if (vgpu_greeting_status(&hello) != VGPU_STATUS_OK || hello.library == VGPU_LIBRARY_SESSIONS) return;
   memset(accounts->slots, 0, sizeof accounts->slots[0]);
   accounts->slots[0].pid = 1;
   accounts->slots[0].peer.kind = VGPU_ADDRESS_UNIX;
@@ -86,13 +92,14 @@ void fuzz_serve(bool rings) {
   if (worker == NULL) exit(2);
   *worker = (struct vgpu_worker){.link = {.descriptor = -1},
                                  .session = 1,
+                                 .peer = {.kind = VGPU_ADDRESS_UNIX},
                                  .accounts = accounts,
                                  .backend = &vgpu_software_backend,
                                  .inventory = &inventory,
                                  .profiles = inventory.profiles,
                                  .limits = &limits,
                                  .code_options = &code};
-  vgpu_worker_serve(worker);
+  vgpu_worker_serve(worker, &hello);
   clean_up(worker);
   free(worker);
 }

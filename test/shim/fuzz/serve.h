@@ -5,7 +5,12 @@
 
 #include <stdbool.h>
 
-/* Serves the guest that the wrapped functions of wire/ are, until it is gone; then gives everything back. */
-void fuzz_serve(bool rings);
+#include "wire/frame.h"
+
+/*
+ * Serves the guest that the wrapped functions of wire/ are, as the daemon would after this greeting, until it
+ * is gone; then gives everything back. Nothing for a greeting that begins no session.
+ */
+void fuzz_serve(bool rings, const unsigned char *greeting, size_t size);
 
 #endif

@@ -34,7 +34,8 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   if (session == NULL) return VGPU_NO_HOST;
   session->options = (struct vgpu_options){.device = VGPU_DEVICE_SOFTWARE,
                                            .kernels = VGPU_KERNELS_RUN,
-                                           .profile = getenv("VGPU_INPROCESS_PROFILE")};
+                                           .profiles = {getenv("VGPU_INPROCESS_PROFILE")}};
+  session->options.profile_count = session->options.profiles[0] != NULL;
   session->inventory.options = &session->options;
   unsigned char *bytes = malloc(VGPU_FRAME_MAX); /* for bulk that a call brings */
   if (bytes == NULL || vgpu_software_backend.take_inventory(&session->options, &session->inventory) != 0) {
@@ -190,6 +191,11 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
     *done += bytes;
   }
   return VGPU_ANSWERED;
+}
+
+bool vgpu_session_maps(const struct vgpu_session *session) {
+  (void)session;
+  return false;
 }
 
 bool vgpu_session_area_make(struct vgpu_session *session, size_t bytes, uint32_t *area, void **memory) {

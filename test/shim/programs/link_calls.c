@@ -1,7 +1,7 @@
 /* cuLink*: several texts become one module. */
 #include "check.h"
 
-enum { CUBIN = 0, PTX = 1, OBJECT = 3, UNKNOWN = 999 };
+enum { CUBIN = 0, PTX = 1, OBJECT = 3, LIBRARY = 4, UNKNOWN = 999 };
 
 static const char main_text[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
@@ -194,9 +194,147 @@ static void damaged(void) {
   }
 }
 
+/* As GCC writes it: an initialiser names what a later input defines. */
+static void later_names(void) {
+  static const char first[] =
+      ".version 6.0\n.target sm_50\n.address_size 64\n.extern .global .align 8 .u64 vv[2];\n"
+      ".visible .global .align 8 .u64 pp[1] = {generic(vv)};\n"
+      ".visible .entry run(.param .u64 to) { .reg .b64 %p, %v; .reg .b32 %x;\n"
+      "ld.param.u64 %p, [to]; ld.global.u64 %v, [pp]; ld.u32 %x, [%v+8]; st.global.u32 [%p], %x; ret; }\n";
+  static const char second[] =
+      ".version 6.0\n.target sm_50\n.address_size 64\n.visible .global .align 8 .u64 vv[2] = {5, 77};\n";
+  const char *orders[2][2] = {{first, second}, {second, first}};
+  for (int i = 0; i < 2; i++) {
+    void *link = new_link(), *image = NULL;
+    OK(add(link, PTX, orders[i][0], "first"));
+    OK(add(link, PTX, orders[i][1], "second"));
+    OK(complete(link, &image, NULL));
+    IS(77, run_module(image));
+    OK(CALL(cuLinkDestroy, (void *), link));
+  }
+}
+
+/* Each of many variables names the next one, which stands behind it: as many rounds over all would take
+ * minutes. */
+static void chained_names(void) {
+  enum { VARIABLES = 4000 };
+  static char text[VARIABLES * 64 + 1024];
+  static const char other[] = ".version 6.0\n.target sm_50\n.address_size 64\n";
+  int length = snprintf(text, sizeof text, "%s", other);
+  for (int i = 0; i < VARIABLES; i++) {
+    length += snprintf(text + length, sizeof text - (size_t)length,
+                       i + 1 < VARIABLES ? ".global .align 8 .u64 v%d[1] = {generic(v%d)};\n"
+                                         : ".global .align 8 .u64 v%d[1] = {77};\n",
+                       i, i + 1);
+  }
+  snprintf(text + length, sizeof text - (size_t)length,
+           ".visible .entry run(.param .u64 to) { .reg .b64 %%p, %%v; .reg .pred %%more;\n"
+           "ld.param.u64 %%p, [to]; mov.u64 %%v, v0; cvta.global.u64 %%v, %%v;\n"
+           "next: ld.u64 %%v, [%%v]; setp.ne.u64 %%more, %%v, 77; @%%more bra next;\n"
+           "st.global.u32 [%%p], %%v; ret; }\n");
+  void *link = new_link(), *image = NULL;
+  OK(add(link, PTX, text, "chain"));
+  OK(add(link, PTX, other, "other"));
+  OK(complete(link, &image, NULL));
+  IS(77, run_module(image));
+  OK(CALL(cuLinkDestroy, (void *), link));
+}
+
+/* A container of a fat binary with one text in it, not compressed. */
+static size_t container(unsigned char *to, const char *text) {
+  uint64_t length = text == NULL ? 0 : (strlen(text) + 1 + 7) / 8 * 8,
+           content = text == NULL ? 0 : 64 + length;
+  const uint32_t magic = 0xba55ed50, header = 64, architecture = 50;
+  const uint16_t version[2] = {1, 16}, kind[2] = {1, 0x101};
+  memset(to, 0, 16 + content);
+  memcpy(to, &magic, 4);
+  memcpy(to + 4, version, 4);
+  memcpy(to + 8, &content, 8);
+  if (text == NULL) return 16;
+  memcpy(to + 16, kind, 4);
+  memcpy(to + 20, &header, 4);
+  memcpy(to + 24, &length, 8);
+  memcpy(to + 44, &architecture, 4);
+  memcpy(to + 80, text, strlen(text));
+  return 16 + content;
+}
+
+/* nvcc -rdc=true with PTX only: nothing is linked yet, and each object has a container. */
+static void parts(void) {
+  static unsigned char nothing[16], first[4096], second[4096];
+  container(nothing, NULL);
+  container(first, main_text);
+  container(second, library_text);
+  const void *more[] = {first, second, NULL};
+  struct {
+    unsigned magic, version;
+    const void *data;
+    const void *const *more;
+  } wrapper = {0x466243b1, 2, nothing, more};
+  IS(RESULT, run_module(&wrapper));
+  more[1] = NULL; /* what the first calls is in no part */
+  void *module = NULL;
+  int result = CALL(cuModuleLoadData, (void **, const void *), &module, &wrapper);
+  TRUE(result == 218);
+}
+
+/* Whoever calls what nobody defines is not loaded. */
+static void undefined(void) {
+  void *module = NULL;
+  IS(218, CALL(cuModuleLoadData, (void **, const void *), &module,
+               ".version 7.0\n.target sm_50\n.address_size 64\n.extern .func nowhere();\n"
+               ".visible .entry run(.param .u64 to) { call.uni nowhere, (); ret; }\n"));
+}
+
+/* What numba gives the linker for a grid's barrier, and the barrier. */
+static void device_runtime(void) {
+  static const char text[] =
+      ".version 6.0\n.target sm_60\n.address_size 64\n"
+      ".extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 a);\n"
+      ".extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 a, .param .b32 b);\n"
+      ".visible .entry run(.param .u64 to) { .reg .b64 %p, %h; .reg .b32 %v, %e, %i, %n; .reg .pred %q;\n"
+      "ld.param.u64 %p, [to]; mov.u32 %i, 0;\n"
+      "{ .param .b32 a; .param .b64 r; st.param.b32 [a], 1; call.uni (r), cudaCGGetIntrinsicHandle, (a);\n"
+      "ld.param.b64 %h, [r]; }\n"
+      "again: atom.global.add.u32 %v, [%p], 1;\n"
+      "{ .param .b64 a; .param .b32 b; .param .b32 r; st.param.b64 [a], %h; st.param.b32 [b], 0;\n"
+      "call.uni (r), cudaCGSynchronize, (a, b); ld.param.b32 %e, [r]; }\n"
+      /* all threads have added by now: each sees as many as there are, in each round */
+      "add.u32 %i, %i, 1; mul.lo.u32 %n, %i, 256; ld.volatile.global.u32 %v, [%p];\n"
+      "{ .param .b64 a; .param .b32 b; .param .b32 r; st.param.b64 [a], %h; st.param.b32 [b], 0;\n"
+      "call.uni (r), cudaCGSynchronize, (a, b); }\n"
+      "setp.ne.u32 %q, %v, %n; @%q red.global.add.u32 [%p+4], 1; red.global.add.u32 [%p+8], %e;\n"
+      "setp.lt.u32 %q, %i, 20; @%q bra again; ret; }\n";
+  static const char archive[] = "!<arch>\ncuda_device_runtime.o/ 0 0 0 644 0 `\n";
+  void *link = new_link(), *image = NULL, *module = NULL, *function = NULL;
+  OK(add(link, LIBRARY, archive, "libcudadevrt.a"));
+  OK(add(link, PTX, text, "kernel"));
+  IS(NOT_SUPPORTED, add(link, LIBRARY, "!<arch>\nother.o/", "libother.a"));
+  OK(complete(link, &image, NULL));
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, image));
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "run"));
+  devptr memory = check_alloc(12);
+  unsigned values[3] = {0};
+  void *parameters[] = {&memory};
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), memory, 0, 12));
+  OK(CALL(cuLaunchCooperativeKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **),
+          function, 4, 1, 1, 64, 1, 1, 0, NULL, parameters));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), values, memory, 12));
+  IS(20 * 256, values[0]);
+  IS(0, values[1]);
+  IS(0, values[2]);
+  OK(CALL(cuLinkDestroy, (void *), link));
+}
+
 static const struct check_case cases[] = {{"joins", joins},
                                           {"weak_and_shared", weak_and_shared},
                                           {"one_input", one_input},
+                                          {"later_names", later_names},
+                                          {"chained_names", chained_names},
+                                          {"parts", parts},
+                                          {"undefined", undefined},
+                                          {"device_runtime", device_runtime},
                                           {"refusals", refusals},
                                           {"damaged", damaged}};
 

@@ -4,7 +4,7 @@
  *   policy_match FILE unix UID GID PID [GROUP...]   or: FILE vsock CID   or: FILE tcp
  *
  * Prints "allow LINE sessions connects memory outstanding calls", "deny LINE" or "none"; exit 2 with the
- * error on stderr when the file is not good.
+ * error on stderr when the file is not good. A limit that the file does not name is "usual".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,16 @@ static struct vgpu_policy policy;
 
 static uint32_t number(const char *text) {
   return (uint32_t)strtoul(text, NULL, 10);
+}
+
+/* The number as text, or "usual". */
+static const char *usual(uint32_t limit) {
+  static char numbers[2][12];
+  static int next;
+  if (limit == VGPU_LIMIT_USUAL) return "usual";
+  char *number_text = numbers[next++ % 2];
+  snprintf(number_text, sizeof numbers[0], "%u", limit);
+  return number_text;
 }
 
 int main(int count, char **words) {
@@ -42,8 +52,8 @@ int main(int count, char **words) {
   if (rule == NULL) puts("none");
   else if (!rule->allow) printf("deny %u\n", rule->line);
   else
-    printf("allow %u %u %u %llu %llu %u\n", rule->line, rule->limits.sessions, rule->limits.connects,
-           (unsigned long long)rule->limits.memory, (unsigned long long)rule->limits.outstanding,
-           rule->limits.calls);
+    printf("allow %u %s %s %llu %llu %u\n", rule->line, usual(rule->limits.sessions),
+           usual(rule->limits.connects), (unsigned long long)rule->limits.memory,
+           (unsigned long long)rule->limits.outstanding, rule->limits.calls);
   return 0;
 }

@@ -83,6 +83,22 @@ void vgpu_private_core_refused(const char *table, unsigned slot) {
   refused_slot = slot;
 }
 
+int vgpu_private_core_stream(void *stream, uint64_t *number) {
+  *number = (uintptr_t)stream * 10;
+  return stream == (void *)0xbad ? VGPU_PRIVATE_INVALID_HANDLE : VGPU_PRIVATE_SUCCESS;
+}
+
+uint64_t vgpu_private_core_functions(void *module, vgpu_private_function *take, void *user) {
+  for (uint64_t i = 1; i <= 3; i++) take(user, (void *)(uintptr_t)i, (uint64_t)(uintptr_t)module);
+  return 3;
+}
+
+static unsigned char unknown_table[16];
+
+void vgpu_private_core_unknown(const unsigned char uuid[16]) {
+  memcpy(unknown_table, uuid, sizeof unknown_table);
+}
+
 /* ---- access, as the runtime does it ---- */
 
 static const void *const *table_of(const char *hex) {
@@ -103,6 +119,7 @@ static const void *const *table_of(const char *hex) {
 #define CUDART "6bd5fb6c5bf4e74a8987d93912fd9df9"
 #define HOOKS "a094798c2e742e7493f20800200c0a66"
 #define CONTEXT "21318c60971432488ca641ff7324c8f2"
+#define MODULES "6e163fbeb958444d835ce182aff1991e"
 #define TLS "42d85a8123f6cb478298f6e78a3aecdc"
 #define STORAGE "c693336e1121df11a8c368f355d89593"
 #define CHECKS "263e88607cd2614392f6bbd5006dfa7e"
@@ -113,8 +130,8 @@ static void sizes(void) {
     const char *id;
     size_t slots;
     int empty; /* a slot that is empty in the real table too, or -1 */
-  } sized[] = {{CUDART, 13, 10},  {HOOKS, 7, -1},  {TLS, 3, -1},
-               {CONTEXT, 86, -1}, {CHECKS, 5, -1}, {INTEGRITY, 3, -1}};
+  } sized[] = {{CUDART, 13, 10},  {HOOKS, 7, -1},  {TLS, 3, -1},      {CONTEXT, 86, -1},
+               {MODULES, 92, -1}, {CHECKS, 5, -1}, {INTEGRITY, 3, -1}};
 
   for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {
     const void *const *table = table_of(sized[i].id);
@@ -125,11 +142,56 @@ static void sizes(void) {
   }
   EXPECT(table_of(STORAGE) != NULL);
   EXPECT(table_of("f8cff95121468b4eb9e2fb469e7c0dd9") == NULL);
-  EXPECT(table_of("6e163fbeb958444d835ce182aff1991e") == NULL);
-  EXPECT(table_of("00000000000000000000000000000000") == NULL);
   EXPECT(vgpu_private_table(NULL, (const unsigned char *)"0123456789abcdef") == 1);
   const void *table = &table;
   EXPECT(vgpu_private_table(&table, NULL) == 1 && table == NULL);
+}
+
+/* cublasLt 13.1 calls into 1734dc26... whatever the answer was. */
+static void unknown_ids(void) {
+  const void *const *first = table_of("1734dc26800d47458726c0f1e7dd8bca");
+  EXPECT(first != NULL && unknown_table[0] == 0x17 && unknown_table[15] == 0xca);
+  EXPECT(table_of("da9151d33ae6cc41a5c04f26d533e328") == first);
+  EXPECT(unknown_table[0] == 0xda);
+  size_t slots = (size_t)first[0] / sizeof(void *);
+  EXPECT(slots == 128);
+  for (unsigned slot = 1; slot < slots; slot++) {
+    int (*call)(void);
+    *(const void **)(void *)&call = first[slot];
+    EXPECT(call() == VGPU_PRIVATE_NOT_SUPPORTED);
+    EXPECT(refused_slot == slot && strcmp(refused_table, "unknown") == 0);
+  }
+}
+
+static void take_function(void *user, void *function, uint64_t owner) {
+  EXPECT(owner == 0x77);
+  *(uintptr_t *)user += (uintptr_t)function;
+}
+
+/* As cuFFT asks for the functions of a module that it has loaded. */
+static void module_functions(void) {
+  const void *const *table = table_of(MODULES);
+  uint64_t (*iterate)(void *, void *, vgpu_private_function *, void *);
+  *(const void **)(void *)&iterate = table[7];
+  uintptr_t sum = 0;
+  EXPECT(iterate(NULL, (void *)0x77, take_function, &sum) == 3 && sum == 6);
+  EXPECT(iterate(NULL, (void *)0x77, NULL, NULL) == 0);
+}
+
+/* As cublasHgemm of 13.1 finds the workspace of a stream. */
+static void streams(void) {
+  const void *const *table = table_of(CONTEXT);
+  int (*inner)(void *, void *, void **, int), (*number)(void *, void *, uint64_t *);
+  *(const void **)(void *)&inner = table[51];
+  *(const void **)(void *)&number = table[39];
+  void *found = NULL;
+  uint64_t id = 0;
+  EXPECT(inner(NULL, (void *)0x77, &found, 0) == 0 && found == (void *)0x77);
+  EXPECT(number(NULL, found, &id) == 0 && id == 0x77 * 10);
+  EXPECT(inner(NULL, NULL, &found, 0) == 0 && found == (void *)1);
+  EXPECT(inner(NULL, NULL, &found, 1) == 0 && found == (void *)2);
+  EXPECT(inner(NULL, (void *)0xbad, &found, 0) == VGPU_PRIVATE_INVALID_HANDLE && found == (void *)2);
+  EXPECT(inner(NULL, NULL, NULL, 0) == 1 && number(NULL, found, NULL) == 1);
 }
 
 static void runtime_slots(void) {
@@ -352,7 +414,8 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } cases[] = {{"sizes", sizes},     {"runtime", runtime_slots}, {"integrity", integrity},
+  } cases[] = {{"sizes", sizes},     {"unknown", unknown_ids},   {"functions", module_functions},
+               {"streams", streams}, {"runtime", runtime_slots}, {"integrity", integrity},
                {"storage", storage}, {"threads", threads},       {"forks", forks},
                {"pages", pages}};
 

@@ -44,7 +44,8 @@ int main(int count, char **words) {
       char log[256];
       modules++;
       if (ptx_module_load((const char *)text, entry.unpacked, entry.architecture, &module, log, sizeof log) !=
-          PTX_OK) {
+              PTX_OK ||
+          log[0] != 0) {
         printf("sm_%u at %zu: %s\n", entry.architecture, at, log);
         refused++;
       }

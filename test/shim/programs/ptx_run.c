@@ -1,20 +1,16 @@
 /*
  * Runs kernels of a PTX file on the software device, as lines on stdin say:
  *
- *   module FILE [DEVICE]        loads it (DEVICE: 61 for 6.1); prints what it holds
- *   buffer BYTES [FILE]         device memory, zeroed or from a file; prints its number, 1 for the first
- *   fresh BYTES                 the same, but taken as never written (for checks)
- *   check LIST                  of launches from here on: race, init, race,init; "most N" tells N places
- *   most N
- *   heap BYTES                  what kernels' malloc takes from
- *   limit MILLISECONDS          of launches from here on
- *   stack BYTES
- *   helpers N                   threads beside this one
- *   cooperative 0|1
- *   launch KERNEL GX GY GZ BX BY BZ SHARED [REPEAT] : ARGUMENT...
- *       ARGUMENT: bN+OFFSET (address of buffer N), u32:V u64:V f32:V f64:V u16:V u8:V, x:HEX (bytes), g:NAME
- *   write N FILE                the buffer's bytes to a file
- *   global NAME FILE            a variable's bytes to a file
+ *   module FILE [DEVICE [lazy]] loads it (DEVICE: 61 for 6.1); prints what it holds, and what kernels are
+ * refused for; lazy: kernels are decoded when they are launched buffer BYTES [FILE]         device memory,
+ * zeroed or from a file; prints its number, 1 for the first fresh BYTES                 the same, but taken
+ * as never written (for checks) check LIST                  of launches from here on: race, init, race,init;
+ * "most N" tells N places most N heap BYTES                  what kernels' malloc takes from limit
+ * MILLISECONDS          of launches from here on stack BYTES helpers N                   threads beside this
+ * one cooperative 0|1 cluster X Y Z               blocks of a cluster, of launches from here on; 0 0 0: as
+ * the kernel says launch KERNEL GX GY GZ BX BY BZ SHARED [REPEAT] : ARGUMENT... ARGUMENT: bN+OFFSET (address
+ * of buffer N), u32:V u64:V f32:V f64:V u16:V u8:V, x:HEX (bytes), g:NAME write N FILE                the
+ * buffer's bytes to a file global NAME FILE            a variable's bytes to a file
  *
  * One line of output for each, "ok ..." or "error ...". Exit status 0 whatever launches say; 2: a line that
  * is not understood.
@@ -44,6 +40,7 @@ static struct ptx_pool *pool;
 static uint64_t limit_ms;
 static uint32_t stack_limit;
 static int cooperative;
+static uint32_t cluster[3];
 static uint64_t workspace;
 static uint32_t checks, most;
 
@@ -133,17 +130,27 @@ static uint64_t now(void) {
 static void load(char *rest) {
   char path[4096];
   unsigned device = 0;
-  if (sscanf(rest, "%4095s %u", path, &device) < 1) exit(2);
+  char how[8] = "";
+  if (sscanf(rest, "%4095s %u %7s", path, &device, how) < 1) exit(2);
+  bool lazy = strcmp(how, "lazy") == 0;
   size_t size;
   char *text = (char *)read_file(path, &size);
-  char log[512];
+  char log[4096];
   uint64_t begun = now();
   ptx_module_free(module);
-  enum ptx_status status = ptx_module_load(text, size, device, &module, log, sizeof log);
+  static char *kept;
+  free(kept);
+  kept = NULL;
+  enum ptx_status status =
+      (lazy ? ptx_module_load_lazily : ptx_module_load)(text, size, device, &module, log, sizeof log);
   uint64_t took = now() - begun;
-  /* whatever it keeps must not be the text */
-  memset(text, 'x', size);
-  free(text);
+  if (lazy) {
+    kept = text;
+  } else {
+    /* whatever it keeps must not be the text */
+    memset(text, 'x', size);
+    free(text);
+  }
   if (status != PTX_OK) {
     printf("error %s: %s\n", ptx_status_name(status), log);
     return;
@@ -163,6 +170,7 @@ static void load(char *rest) {
            k->parameter_count, k->parameter_bytes, k->static_shared, k->local_bytes, k->registers,
            k->max_threads);
   }
+  for (char *line = strtok(log, "\n"); line != NULL; line = strtok(NULL, "\n")) printf("refused %s\n", line);
 }
 
 static const struct ptx_global_info *global(const char *name) {
@@ -215,6 +223,7 @@ static void launch(char *rest) {
                          .heap = heap,
                          .timeout = limit_ms * 1000000ull,
                          .cooperative = cooperative != 0,
+                         .cluster = {cluster[0], cluster[1], cluster[2]},
                          .stack_limit = stack_limit,
                          .checks = checks,
                          .most_findings = most,
@@ -313,6 +322,9 @@ int main(void) {
     } else if (strcmp(word, "cooperative") == 0) {
       cooperative = atoi(rest);
       if (workspace == 0) workspace = BASE + add_buffer(64) * STEP;
+      puts("ok");
+    } else if (strcmp(word, "cluster") == 0) {
+      if (sscanf(rest, "%u %u %u", &cluster[0], &cluster[1], &cluster[2]) != 3) return 2;
       puts("ok");
     } else if (strcmp(word, "launch") == 0) {
       launch(rest);

@@ -70,8 +70,9 @@ static bool properties() {
   WANT(std::strstr(all.name, "(simulated)") != nullptr);
   NEED(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0));
   WANT(value == all.major);
-  WANT(all.managedMemory == 0 && all.canMapHostMemory == 0);
-  std::printf("%s %d.%d\n", all.name, all.major, all.minor);
+  WANT(all.managedMemory == all.canMapHostMemory);
+  std::printf("%s %d.%d, %s\n", all.name, all.major, all.minor,
+              all.canMapHostMemory ? "host memory can be mapped" : "host memory cannot be mapped");
   return true;
 }
 

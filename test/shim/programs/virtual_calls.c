@@ -185,7 +185,7 @@ static void bad_requests(void) {
   IS(INVALID_DEVICE,
      CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, GRAIN, &other, 0));
   other = pinned;
-  other.handle_types = 1;
+  other.handle_types = 8; /* a fabric */
   IS(NOT_SUPPORTED,
      CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, GRAIN, &other, 0));
   other = pinned;

@@ -1,0 +1,78 @@
+// The documents as a reader meets them: every link leads somewhere, man pages are well formed.
+
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, normalize } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const repository = fileURLToPath(new URL('../..', import.meta.url));
+const skip =
+  existsSync(join(repository, '.git')) && spawnSync('git', ['--version']).error === undefined
+    ? false
+    : 'not a git checkout, or no git';
+
+/** The files that git has or would add whose path ends in one of `endings`. */
+function files(...endings: readonly string[]): string[] {
+  const listed = execFileSync(
+    'git',
+    ['-c', 'safe.directory=*', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'],
+    { cwd: repository, encoding: 'utf8' },
+  );
+  return listed
+    .split('\0')
+    .filter((path) => endings.some((ending) => path.endsWith(ending)) && existsSync(join(repository, path)));
+}
+
+/** A document without its code, where brackets mean something else. */
+function prose(text: string): string {
+  return text.replaceAll(/^```[\s\S]*?^```/gmu, '').replaceAll(/`[^`\n]*`/gu, '``');
+}
+
+/** The fragment that GitHub gives a heading. */
+function fragment(heading: string): string {
+  return heading
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
+    .replaceAll(' ', '-');
+}
+
+/** What a link of a document may name after its #. */
+function fragments(path: string): Set<string> {
+  const text = readFileSync(join(repository, path), 'utf8').replaceAll(/^```[\s\S]*?^```/gmu, '');
+  return new Set([...text.matchAll(/^#+ +(.*?) *$/gmu)].map((match) => fragment(match[1] ?? '')));
+}
+
+test('every relative link of a document leads to a file, and its fragment to a heading', { skip }, () => {
+  const documents = files('.md');
+  assert.ok(documents.includes('README.md'), 'finds the documents');
+  const dead: string[] = [];
+  for (const document of documents) {
+    for (const match of prose(readFileSync(join(repository, document), 'utf8')).matchAll(
+      /\]\(([^)\s]+)\)/gu,
+    )) {
+      const target = match[1] ?? '';
+      if (/^[a-z]+:/u.test(target)) continue;
+      const [path = '', name] = target.split('#');
+      const file = path === '' ? document : normalize(join(dirname(document), path));
+      if (!existsSync(join(repository, file))) dead.push(`${document}: ${target}: no such file`);
+      else if (name !== undefined && file.endsWith('.md') && !fragments(file).has(name)) {
+        dead.push(`${document}: ${target}: ${file} has no heading "${name}"`);
+      }
+    }
+  }
+  assert.deepEqual(dead, []);
+});
+
+test('mandoc has nothing to say about any man page', {
+  skip: skip || (spawnSync('mandoc', ['-V']).error === undefined ? false : 'mandoc is not installed'),
+}, () => {
+  const pages = files('.1', '.5', '.7', '.8').filter((path) => path.startsWith('docs/man/'));
+  assert.ok(pages.length > 3, 'finds the pages');
+  const ran = spawnSync('mandoc', ['-T', 'lint', '-W', 'warning', ...pages], {
+    cwd: repository,
+    encoding: 'utf8',
+  });
+  assert.equal(`${ran.stdout}${ran.stderr}`, '');
+});

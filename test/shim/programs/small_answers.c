@@ -1,0 +1,197 @@
+/* Answers that real programs stopped without, each small. */
+#include "check.h"
+
+/* ---- what cuBLAS, numba and libgomp ask ---------------------------------- */
+
+static void limits(void) {
+  for (int limit = 8; limit <= 9; limit++) {
+    size_t value = 77;
+    OK(CALL(cuCtxGetLimit, (size_t *, int), &value, limit));
+    IS(0, value);
+  }
+  size_t value;
+  IS(215, CALL(cuCtxGetLimit, (size_t *, int), &value, 10));
+  IS(215, CALL(cuCtxSetLimit, (int, size_t), 8, 1));
+}
+
+static void older_names(void) {
+  int device = -1;
+  OK(CALL(cuCtxGetDevice_v2, (int *, void *), &device, (void *)0x1));
+  IS(0, device);
+  device = -1;
+  OK(CALL(cuCtxGetDevice_v2, (int *, void *), &device, &device));
+  IS(0, device);
+  OK(CALL(cuCtxSynchronize_v2, (void *), (void *)0xdeadbeef));
+  /* one that was a context and is none any more is an error all the same */
+  void *context = NULL;
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+  OK(CALL(cuCtxGetDevice_v2, (int *, void *), &device, context));
+  MUST(CALL(cuCtxDestroy_v2, (void *), context));
+  IS(INVALID_CONTEXT, CALL(cuCtxGetDevice_v2, (int *, void *), &device, context));
+  IS(INVALID_CONTEXT, CALL(cuCtxSynchronize_v2, (void *), context));
+}
+
+static devptr of_callback;
+static int in_callback = -1;
+
+static void callback(void *stream, int status, void *data) {
+  (void)stream;
+  (void)status;
+  (void)data;
+  devptr base;
+  size_t size;
+  in_callback = CALL(cuMemGetAddressRange_v2, (devptr *, size_t *, devptr), &base, &size, of_callback);
+}
+
+static void range_in_callback(void) {
+  of_callback = check_alloc(4096);
+  devptr base = 0;
+  size_t size = 0;
+  OK(CALL(cuMemGetAddressRange_v2, (devptr *, size_t *, devptr), &base, &size, of_callback + 5));
+  TRUE(base == of_callback && size == 4096);
+  OK(CALL(cuStreamAddCallback, (void *, void (*)(void *, int, void *), void *, unsigned), NULL, callback,
+          NULL, 0));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  IS(NOT_PERMITTED, in_callback);
+}
+
+/* ---- launches as CUDA 3 had them ----------------------------------------- */
+
+static const char text[] =
+    ".version 6.0\n.target sm_50\n.address_size 64\n"
+    ".visible .entry k(.param .u64 to, .param .u32 add, .param .f32 scale) {\n"
+    ".reg .b64 %p, %o; .reg .b32 %i, %c, %b, %n, %v; .reg .f32 %f, %s;\n"
+    "ld.param.u64 %p, [to]; ld.param.u32 %v, [add]; ld.param.f32 %s, [scale];\n"
+    "mov.u32 %c, %ctaid.x; mov.u32 %n, %ntid.x; mov.u32 %i, %tid.x; mad.lo.u32 %i, %c, %n, %i;\n"
+    "mov.u32 %c, %ctaid.y; mov.u32 %b, %nctaid.x; mul.lo.u32 %b, %b, %n; mad.lo.u32 %i, %c, %b, %i;\n"
+    "mul.wide.u32 %o, %i, 4; add.u64 %p, %p, %o; add.u32 %v, %v, %i;\n"
+    "cvt.rn.f32.u32 %f, %v; mul.f32 %f, %f, %s; st.global.f32 [%p], %f; ret; }\n";
+
+static void *function_of(void) {
+  void *module = NULL, *function = NULL;
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, text));
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "k"));
+  return function;
+}
+
+static void old_launches(void) {
+  void *function = function_of();
+  devptr to = check_alloc(64 * 4);
+  float out[64];
+  IS(INVALID_VALUE, CALL(cuFuncSetBlockShape, (void *, int, int, int), function, 0, 1, 1));
+  IS(INVALID_HANDLE, CALL(cuFuncSetBlockShape, (void *, int, int, int), &to, 1, 1, 1));
+  OK(CALL(cuFuncSetBlockShape, (void *, int, int, int), function, 8, 1, 1));
+  OK(CALL(cuFuncSetSharedSize, (void *, unsigned), function, 16));
+  OK(CALL(cuParamSetv, (void *, int, void *, unsigned), function, 0, &to, 8));
+  OK(CALL(cuParamSeti, (void *, int, unsigned), function, 8, 100));
+  OK(CALL(cuParamSetf, (void *, int, float), function, 12, 0.5f));
+  IS(INVALID_VALUE, CALL(cuParamSetv, (void *, int, void *, unsigned), function, 1 << 20, &to, 8));
+  IS(INVALID_VALUE, CALL(cuParamSetSize, (void *, unsigned), function, 1 << 20));
+  IS(INVALID_VALUE, CALL(cuLaunchGrid, (void *, int, int), function, 2, 4)); /* no size yet */
+  OK(CALL(cuParamSetSize, (void *, unsigned), function, 16));
+  IS(INVALID_VALUE, CALL(cuLaunchGrid, (void *, int, int), function, 0, 4));
+  OK(CALL(cuLaunchGrid, (void *, int, int), function, 2, 4));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), out, to, sizeof out));
+  for (int i = 0; i < 64; i++) TRUE(out[i] == (float)(100 + i) * 0.5f);
+  OK(CALL(cuParamSeti, (void *, int, unsigned), function, 8, 7));
+  OK(CALL(cuLaunch, (void *), function));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), out, to, sizeof out));
+  for (int i = 0; i < 64; i++) TRUE(out[i] == (float)((i < 8 ? 7 : 100) + i) * 0.5f);
+  void *stream = NULL;
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, 1));
+  OK(CALL(cuLaunchGridAsync, (void *, int, int, void *), function, 8, 1, stream));
+  OK(CALL(cuStreamSynchronize, (void *), stream));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), out, to, sizeof out));
+  for (int i = 0; i < 64; i++) TRUE(out[i] == (float)(7 + i) * 0.5f);
+}
+
+/* ---- memory whose handle could be exported, as PyTorch asks for it --------- */
+
+static void exportable(void) {
+  struct {
+    int type, handle_types, location_type, location;
+    void *win32;
+    unsigned char flags[8];
+  } properties = {1, 1, 1, 0, NULL, {0}}, got;
+  uint64_t handle = 0;
+  OK(CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, 2 << 20, &properties, 0));
+  OK(CALL(cuMemGetAllocationPropertiesFromHandle, (void *, uint64_t), &got, handle));
+  IS(1, got.handle_types);
+  int descriptor = -1;
+  IS(NOT_SUPPORTED,
+     CALL(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), &descriptor, handle, 1, 0));
+  OK(CALL(cuMemRelease, (uint64_t), handle));
+  properties.handle_types = 8; /* a fabric: there is none */
+  IS(NOT_SUPPORTED,
+     CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, 2 << 20, &properties, 0));
+}
+
+/* ---- a graph's kernel whose grid is set later, as tinygrad does ------------ */
+
+static void later_grid(void) {
+  struct {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+  } node = {.function = function_of(), .grid = {0, 1, 1}, .block = {8, 1, 1}};
+  devptr to = check_alloc(8 * 4);
+  unsigned add = 1;
+  float scale = 1, out[8];
+  void *arguments[] = {&to, &add, &scale};
+  node.parameters = arguments;
+  void *graph = NULL, *made = NULL, *exec = NULL;
+  MUST(CALL(cuGraphCreate, (void **, unsigned), &graph, 0));
+  OK(CALL(cuGraphAddKernelNode, (void **, void *, const void *, size_t, const void *), &made, graph, NULL, 0,
+          &node));
+  OK(CALL(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long), &exec, graph, 0));
+  node.grid[0] = 1;
+  OK(CALL(cuGraphExecKernelNodeSetParams, (void *, void *, const void *), exec, made, &node));
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, NULL));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), out, to, sizeof out));
+  for (int i = 0; i < 8; i++) TRUE(out[i] == (float)(1 + i));
+}
+
+/* ---- a stream that ends while it is captured, as graphMemoryNodes of NVIDIA's samples has it
+ * ---------------- */
+
+static void ended_stream(void) {
+  void *first = NULL, *second = NULL, *fork = NULL, *join = NULL, *graph = NULL, *exec = NULL;
+  devptr memory = check_alloc(64);
+  unsigned char out[64] = {0}, attribute[64] = {1};
+  size_t nodes = 0;
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &first, 1));
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &second, 1));
+  MUST(CALL(cuEventCreate, (void **, unsigned), &fork, 2));
+  MUST(CALL(cuEventCreate, (void **, unsigned), &join, 2));
+  OK(CALL(cuStreamBeginCapture_v2, (void *, int), first, 0));
+  OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), memory, 1, 64, first));
+  OK(CALL(cuEventRecord, (void *, void *), fork, first));
+  OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), second, fork, 0));
+  OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), memory, 2, 32, second));
+  OK(CALL(cuStreamSetAttribute, (void *, int, const void *), second, 3, attribute)); /* no work either */
+  OK(CALL(cuEventRecord, (void *, void *), join, second));
+  OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), first, join, 0));
+  OK(CALL(cuStreamDestroy_v2, (void *), second));
+  OK(CALL(cuStreamEndCapture, (void *, void **), first, &graph));
+  OK(CALL(cuGraphGetNodes, (void *, void **, size_t *), graph, NULL, &nodes));
+  IS(2, nodes);
+  OK(CALL(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long), &exec, graph, 0));
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, first));
+  OK(CALL(cuStreamSynchronize, (void *), first));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), out, memory, 64));
+  TRUE(out[0] == 2 && out[31] == 2 && out[32] == 1 && out[63] == 1);
+}
+
+static const struct check_case cases[] = {
+    {"limits", limits},
+    {"older_names", older_names},
+    {"range_in_callback", range_in_callback},
+    {"old_launches", old_launches},
+    {"exportable", exportable},
+    {"later_grid", later_grid},
+    {"ended_stream", ended_stream},
+};
+
+int main(int argc, char **argv) {
+  return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { ROOT } from './private_programs.js';
+import { ROOT } from './cuda/private_programs.js';
 import {
   builtFile,
   type Host,

@@ -6,7 +6,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { ROOT } from './private_programs.js';
+import { ROOT } from './cuda/private_programs.js';
 
 export const VARIANT = process.env['VGPU_TEST_SHIM'] ?? 'shim';
 export const SHIM = path.join(ROOT, 'build', VARIANT);

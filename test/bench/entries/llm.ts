@@ -1,10 +1,10 @@
 // Tokens of a tiny model: llama.cpp's CUDA library through the shim on the simulated GPU, beside llama.cpp's own
 // CPU backend, a token at a time on one thread.
 
-import { consume, repeating, skip, tinyModel } from '../../shim/llama_process.js';
 import { scratchDirectory } from '../../shim/shim_host.js';
 import type { WeightType } from '../../shim/support/gguf_blocks.js';
 import type { Result } from '../../shim/support/llama-consumer.js';
+import { consume, repeating, skip, tinyModel } from '../../shim/third_party/llama_process.js';
 import type { Comparison, Entry } from '../measure.js';
 
 const address = 'unix:/run/vgpu/hostd.sock';

@@ -8,7 +8,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync, gzipSync } from 'node:zlib';
-import { ROOT } from '../private_programs.js';
+import { ROOT } from '../cuda/private_programs.js';
 
 function packed(fuzzer: string): string {
   return path.join(ROOT, 'test/shim/fuzz/corpus', `${fuzzer}.gz`);

@@ -9,7 +9,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { before, describe, it } from 'node:test';
-import { ROOT, runProgram } from '../private_programs.js';
+import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { FUZZERS, writeSeeds } from './seeds.js';
 
 const LONG = process.env['VGPU_TEST_LONG'] === '1';

@@ -1,9 +1,9 @@
 /** Where the fuzzers begin: what is right, made from the API description and the tree's own examples. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { fatBinary } from '../fat_binary.js';
-import { ROOT } from '../private_programs.js';
-import { frame, hello } from '../wire_client.js';
+import { fatBinary } from '../cuda/fat_binary.js';
+import { ROOT } from '../cuda/private_programs.js';
+import { frame, hello } from '../wire/wire_client.js';
 import { committed } from './corpus.js';
 import { hostSeeds, ringGuestSeeds, ringHostSeeds } from './seeds_calls.js';
 

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { kindOf } from '../../../shim-src/api/emit-fuzz.js';
 import { carriedEntries } from '../../../shim-src/api/emit-wire.js';
 import { parseDescription } from '../../../shim-src/api/parse.js';
-import { ROOT } from '../private_programs.js';
+import { ROOT } from '../cuda/private_programs.js';
 
 const FILE = path.join(ROOT, 'shim-src/api/cuda.api');
 

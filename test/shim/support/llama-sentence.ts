@@ -10,8 +10,8 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { argv, exit, stdout } from 'node:process';
-import { consume, skip } from '../llama_process.js';
 import { scratchDirectory } from '../shim_host.js';
+import { consume, skip } from '../third_party/llama_process.js';
 import { makeGguf } from './make-gguf.js';
 
 const SENTENCE = 'These words came out of CUDA kernels that ran without any GPU.';

@@ -7,7 +7,7 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { ROOT } from '../private_programs.js';
+import { ROOT } from '../cuda/private_programs.js';
 import { builtFile, type Host, scratchDirectory, startHost, until } from '../shim_host.js';
 import { type ImageFile, makeImage, modulesInOrder } from './image.js';
 

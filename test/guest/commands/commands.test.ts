@@ -1,0 +1,312 @@
+/** The installed command in a guest: questions, interruptions, exit codes, JSON as docs/json/ describes it. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { whyNoConsumer } from '../support/consumer.js';
+import { type Afterwards, Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { until } from '../support/process.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
+
+interface GuestOptions {
+  readonly host?: boolean;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A guest with the stand-in of design 2 (the quickest) and, unless told otherwise, a host. */
+async function prepared(t: Afterwards, { host = true, env = {} }: GuestOptions = {}): Promise<Guest> {
+  const guest = await Guest.start({}, t);
+  await guest.must('ldconfig');
+  if (host) await guest.hosts.start();
+  await guest.installConsumer(2, { env });
+  return guest;
+}
+
+function firstLine(text: string): string {
+  return text.split('\n')[0] ?? '';
+}
+
+/** A module for NODE_OPTIONS=--import that does `action` at the n-th checkpoint of apply/. */
+async function atCheckpoint(
+  guest: Guest,
+  n: number,
+  action: string,
+): Promise<Readonly<Record<string, string>>> {
+  await guest.write(
+    '/root/checkpoint.mjs',
+    `import { channel } from 'node:diagnostics_channel';
+let seen = 0;
+channel('vgpu.checkpoint').subscribe(() => { if ((seen += 1) === ${n}) { ${action} } });
+`,
+  );
+  return { NODE_OPTIONS: '--import=/root/checkpoint.mjs' };
+}
+
+interface Shown {
+  /** Everything that the terminal was sent. */
+  readonly raw: string;
+  /** The same without colours and cursor movements. */
+  readonly text: string;
+}
+
+/** Runs the agent on a terminal of 80 columns and types `keys` as soon as `prompt` stands there. */
+async function onTerminal(guest: Guest, command: string, prompt: RegExp, keys: string): Promise<Shown> {
+  // The trap keeps the shell alive at Ctrl-C, which the terminal sends to both.
+  const script = `stty cols 80 rows 24; trap : INT; ${command}; echo "exit status $?"`;
+  const child = guest.spawn(
+    ['script', '-qfec', script, '/dev/null'],
+    { stdio: ['pipe', 'pipe', 'pipe'] },
+    { TERM: 'xterm' },
+  );
+  let raw = '';
+  child.stdout?.on('data', (chunk: Buffer) => {
+    raw += chunk.toString();
+  });
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences are what is taken away
+  const text = (): string => raw.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, '');
+  const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
+  await until(`${command} shows ${prompt}`, 30_000, () => (prompt.test(text()) ? true : undefined));
+  child.stdin?.write(keys);
+  await ended;
+  return { raw, text: text() };
+}
+
+test('every command prints the JSON that docs/json describes', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const documents = async (name: string, code: number, ...args: readonly string[]): Promise<unknown> => {
+    const ran = await guest.agent(...args, '--json');
+    assert.equal(ran.code, code, `${args.join(' ')}\n${ran.stdout}${ran.stderr}`);
+    return assertDocument(name, ran.stdout);
+  };
+  await documents('status', 0, 'status');
+  await documents('plan', 0, 'plan');
+  await documents('install', 0, 'install', '--dry-run');
+  await documents('install', 0, 'install', '--yes');
+  await documents('install', 0, 'install');
+  await documents('status', 0, 'status');
+  await documents('verify', 0, 'verify');
+  await documents('version', 0, 'version');
+  await documents('plan', 6, 'plan', '--profile', 'llama-server');
+  await documents('error', 6, 'install', '--yes', '--profile', 'llama-server');
+  await documents('uninstall', 0, 'uninstall', '--dry-run');
+  await documents('uninstall', 0, 'uninstall', '--yes');
+  await documents('uninstall', 0, 'uninstall');
+});
+
+test('without a terminal and without --yes nothing is changed, and what to pass is said', {
+  skip,
+}, async (t) => {
+  const guest = await prepared(t);
+  const before = await guest.listing();
+  const refused = await guest.agent('install', '--quiet');
+  assert.equal(refused.code, 2, refused.stderr);
+  assert.match(refused.stderr, /no terminal to ask on\n {2}try: vgpu-agent install --yes/);
+  assert.deepEqual(await before.diff(await guest.listing()), []);
+
+  assert.equal((await guest.agent('install', '--yes')).code, 0);
+  assert.equal((await guest.agent('install')).code, 0, 'with nothing to do there is nothing to ask');
+  assert.equal((await guest.agent('uninstall', '--quiet')).code, 2);
+});
+
+test('a dry run shows the plan and changes nothing', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const before = await guest.listing();
+  const start = await guest.invocationId('ollama');
+  const ran = await guest.agent('install', '--dry-run');
+  assert.equal(ran.code, 0, ran.stderr);
+  assert.match(
+    ran.stdout,
+    /^\+ link \/usr\/lib\/.*\/libcuda\.so\.1\n {4}.*\n {4}nothing -> \/opt\/vgpu\/current\/libcuda\.so\.1$/m,
+  );
+  assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+  assert.equal(await guest.invocationId('ollama'), start);
+});
+
+test('the first line of the result is the verdict, and says that the GPU is simulated', {
+  skip,
+}, async (t) => {
+  const guest = await prepared(t);
+  const first = await guest.agent('install', '--yes');
+  assert.equal(first.code, 0, first.stderr);
+  assert.match(firstLine(first.stdout), /^GPU \(simulated\) {2}ollama\.service/);
+  const again = await guest.agent('install', '--yes');
+  assert.match(firstLine(again.stdout), /^GPU \(simulated\)/);
+  assert.match(again.stdout, /^nothing to do$/m);
+  const status = await guest.agent('status');
+  assert.match(status.stdout, /^drift {7}none$/m);
+  assert.match(status.stdout, /^GPU \(simulated\)/m);
+});
+
+describe('on a terminal', { skip }, () => {
+  const question = /\? Change this, and restart ollama\.service\? \(y\/N\)/;
+
+  test('the plan is shown, asked about once, and a yes installs', async (t) => {
+    const guest = await prepared(t);
+    const { raw, text } = await onTerminal(guest, 'vgpu-agent install', question, 'y\n');
+    assert.match(text, /^GPU \(simulated\)/m);
+    assert.match(text, /exit status 0/);
+    assert.ok(raw.includes('\u001b[32m'), 'in colour');
+  });
+
+  test('a no, or Enter, or Ctrl-C at the question changes nothing', async (t) => {
+    const guest = await prepared(t);
+    const before = await guest.listing();
+    for (const keys of ['n\n', '\n', '\u0003']) {
+      const { text } = await onTerminal(guest, 'vgpu-agent install', question, keys);
+      assert.match(text, /nothing was changed/, JSON.stringify(keys));
+      assert.match(text, /exit status 130/, JSON.stringify(keys));
+    }
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+  });
+
+  test('Ctrl-C while waiting leaves what was installed, and says so', async (t) => {
+    const guest = await prepared(t, { env: { STANDIN_DELAY_MS: '15000' } });
+    const { text } = await onTerminal(guest, 'vgpu-agent install --yes', /waiting for ollama/, '\u0003');
+    assert.match(text, /what was installed stays/);
+    assert.match(text, /exit status 130/);
+    assert.ok(await guest.exists('/var/lib/vgpu-agent/manifest.json'));
+    assert.equal((await guest.run('pgrep', '-f', 'journalctl.*--follow')).stdout, '', 'no follower is left');
+  });
+});
+
+test('SIGINT between two changes takes everything back', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const before = await guest.listing();
+  const start = await guest.invocationId('ollama');
+  const env = await atCheckpoint(guest, 5, "process.kill(process.pid, 'SIGINT')");
+  const ran = await guest.runWith({ env }, 'vgpu-agent', 'install', '--yes');
+  assert.equal(ran.code, 130, ran.stderr);
+  assert.match(ran.stderr, /everything was taken back/);
+  assert.deepEqual(await before.diff(await guest.listing()), []);
+  assert.equal(await guest.invocationId('ollama'), start);
+});
+
+test('--rollback-on-failure takes everything back unless it is GPU, and the consumer runs', {
+  skip,
+}, async (t) => {
+  const guest = await prepared(t, { host: false });
+  const before = await guest.listing();
+  const ran = await guest.agent('install', '--yes', '--rollback-on-failure', '--json');
+  assert.equal(ran.code, 7, ran.stdout + ran.stderr);
+  const document = assertDocument('install', ran.stdout);
+  assert.ok(typeof document === 'object' && document !== null && 'outcome' in document);
+  assert.equal(document.outcome, 'rolled-back');
+  assert.deepEqual(await before.diff(await guest.listing()), []);
+  assert.equal(await guest.property('ollama', 'ActiveState'), 'active');
+  assert.doesNotMatch(await guest.property('ollama', 'Environment'), /vgpu/);
+  // Without the flag the same end is told as CPU, and stays.
+  assert.equal((await guest.agent('install', '--yes')).code, 3);
+  assert.ok(await guest.exists('/opt/vgpu/current'));
+});
+
+test('--no-restart changes files, restarts nothing and gives no verdict', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const start = await guest.invocationId('ollama');
+  const ran = await guest.agent('install', '--yes', '--no-restart', '--json');
+  assert.equal(ran.code, 0, ran.stderr);
+  const document = assertDocument('install', ran.stdout);
+  assert.ok(typeof document === 'object' && document !== null && 'verdict' in document);
+  assert.equal(document.verdict, null);
+  assert.equal(await guest.invocationId('ollama'), start);
+  // The start that runs began before: no GPU, and the way to one is named.
+  const verified = await guest.agent('verify');
+  assert.equal(verified.code, 3, verified.stdout + verified.stderr);
+  assert.match(verified.stdout, /^next: .*systemctl restart ollama\.service/m);
+});
+
+test('--timeout bounds the wait, and what is not known by then is undetermined', { skip }, async (t) => {
+  const guest = await prepared(t, { env: { STANDIN_DELAY_MS: '30000' } });
+  const began = Date.now();
+  const ran = await guest.agent('install', '--yes', '--timeout', '2');
+  assert.equal(ran.code, 4, ran.stdout + ran.stderr);
+  assert.ok(Date.now() - began < 60_000, `${Date.now() - began} ms`);
+  assert.match(firstLine(ran.stdout), /^UNDETERMINED/);
+});
+
+test('a second install while one is at work waits its turn and then has nothing to do', {
+  skip,
+}, async (t) => {
+  const guest = await prepared(t);
+  const [first, second] = await Promise.all([
+    guest.agent('install', '--yes'),
+    guest.agent('install', '--yes'),
+  ]);
+  assert.deepEqual([first.code, second.code], [0, 0], first.stderr + second.stderr);
+  const idle = [first, second].filter((ran) => /^nothing to do$/m.test(ran.stdout));
+  assert.equal(idle.length, 1, 'exactly one of them did the work');
+});
+
+test('drift is told by status and mended by install', { skip }, async (t) => {
+  const guest = await prepared(t);
+  assert.equal((await guest.agent('install', '--yes')).code, 0);
+  const link = (await guest.must('sh', '-c', 'ls /usr/lib/*/libcuda.so.1')).trim();
+  await guest.must('rm', link);
+  const status = await guest.agent('status');
+  assert.match(status.stdout, /^drift {7}\d+ changes? would mend it/m);
+  assert.ok(status.stdout.includes(`link ${link}`), status.stdout);
+  assert.equal((await guest.agent('install', '--yes')).code, 0);
+  assert.equal((await guest.must('readlink', link)).trim(), '/opt/vgpu/current/libcuda.so.1');
+});
+
+test('verify where nothing is installed leads to install', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const ran = await guest.agent('verify');
+  assert.equal(ran.code, 3, ran.stdout + ran.stderr);
+  assert.match(ran.stdout, /^next: sudo vgpu-agent install$/m);
+});
+
+test('a bus that is gone is one clear failure', { skip }, async (t) => {
+  const guest = await Guest.start({}, t);
+  await guest.must('systemctl', 'stop', 'dbus.socket', 'dbus.service');
+  const ran = await guest.agent('plan', '--quiet');
+  assert.equal(ran.code, 1, ran.stdout);
+  assert.match(ran.stderr, /^vgpu-agent: the system bus at .* is not there: ECONNREFUSED\n {2}try: start it/);
+});
+
+test('units that are absent, masked or bad refuse with exit 6 and change nothing', { skip }, async (t) => {
+  const guest = await Guest.start({}, t);
+  const before = await guest.listing();
+  const refused = async (pattern: RegExp): Promise<void> => {
+    const ran = await guest.agent('install', '--yes', '--quiet');
+    assert.equal(ran.code, 6, ran.stdout + ran.stderr);
+    assert.match(ran.stderr, pattern);
+  };
+  await refused(/ollama\.service/);
+  assert.deepEqual(await before.diff(await guest.listing()), []);
+  await guest.must('ln', '-s', '/dev/null', '/etc/systemd/system/ollama.service');
+  await guest.must('systemctl', 'daemon-reload');
+  await refused(/masked/);
+  await guest.must('rm', '/etc/systemd/system/ollama.service');
+  await guest.write('/etc/systemd/system/ollama.service', '[Service]\nUser=nobody\n');
+  await guest.must('systemctl', 'daemon-reload');
+  await refused(/bad unit file setting|bad-setting/);
+});
+
+test('each thing that was done leaves one entry in the journal', { skip }, async (t) => {
+  const guest = await prepared(t);
+  await guest.agent('install', '--yes');
+  await guest.agent('uninstall', '--yes');
+  const entries = async (): Promise<string[]> => {
+    await guest.must('journalctl', '--sync');
+    const text = await guest.must('journalctl', '-q', '-o', 'cat', 'VGPU_UNIT=ollama.service');
+    return text.trim().split('\n');
+  };
+  const lines = await until('three entries', 5_000, async () => {
+    const found = await entries();
+    return found.length >= 3 ? found : undefined;
+  });
+  assert.match(lines[0] ?? '', /^ollama\.service: vgpu installed/);
+  assert.match(lines[1] ?? '', /^ollama\.service: gpu \(simulated\)\./);
+  assert.match(lines[2] ?? '', /^ollama\.service: vgpu uninstalled/);
+  assert.equal(lines.length, 3);
+});
+
+test('an unprivileged status tells what it can, and that the verdict needs root', { skip }, async (t) => {
+  const guest = await prepared(t);
+  await guest.agent('install', '--yes');
+  const ran = await guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'status');
+  assert.equal(ran.code, 4, ran.stdout + ran.stderr);
+  assert.match(ran.stdout, /^installed {3}profile ollama/m);
+  assert.match(ran.stdout, /^verdict {5}not asked: sudo vgpu-agent status$/m);
+});

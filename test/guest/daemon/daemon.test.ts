@@ -1,0 +1,337 @@
+// The service under a real systemd: boot, readiness, death, reload, stop, the bus, and taking it away.
+
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { whyNoConsumer } from '../support/consumer.js';
+import { Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { at, differences, documentOf, prepareConsumer, uninstall } from '../support/installed.js';
+import { until } from '../support/process.js';
+import { repository } from '../support/repository.js';
+import {
+  entries,
+  installService,
+  linkTarget,
+  property,
+  publicLink,
+  repairs,
+  said,
+  settledOnGpu,
+  status,
+  untilEntry,
+} from '../support/service.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
+
+describe('one guest with the service', { skip }, () => {
+  let guest: Guest;
+  after(() => guest.stop());
+  before(async () => {
+    guest = await Guest.start();
+    await guest.hosts.start();
+    await installService(guest);
+  });
+
+  test('systemd-analyze security gives 2.5 or better, and verify finds nothing', async () => {
+    const text = await guest.must('systemd-analyze', 'security', '--no-pager', 'vgpu-agent.service');
+    const score = Number(/Overall exposure level for vgpu-agent\.service: ([0-9.]+)/.exec(text)?.[1]);
+    assert.ok(score <= 2.5, `${score}`);
+    const verify = await guest.run('systemd-analyze', 'verify', '--man=no', 'vgpu-agent.service');
+    assert.doesNotMatch(verify.stderr, /vgpu-agent/);
+  });
+
+  test('man finds its pages, and the shells that are here their completion', async () => {
+    if ((await guest.run('sh', '-c', 'command -v man')).code === 0) {
+      for (const page of ['vgpu-agent', 'vgpu-agent.json', 'vgpu-doctor'])
+        assert.match(await guest.must('man', '-w', page), /^\/usr\/share\/man\/man\d\//);
+    }
+    const directory = '/usr/share/bash-completion/completions';
+    if ((await guest.run('test', '-d', directory)).code === 0)
+      assert.match(await guest.read(`${directory}/vgpu-agent`), /complete -F _vgpu_agent vgpu-agent/);
+  });
+
+  test('systemctl status shows what it thinks, and that the GPU is simulated', async () => {
+    assert.match(
+      await guest.must('systemctl', 'status', '--no-pager', 'vgpu-agent'),
+      /Status: "settled, gpu \(simulated\)"/,
+    );
+  });
+
+  test('status asks the service, and says the same as the schema', async () => {
+    const ran = await guest.agent('status', '--json');
+    const document = assertDocument('status', ran.stdout);
+    assert.equal(ran.code, 0);
+    assert.equal(at(document, 'service', 'state'), 'settled');
+    assert.equal(at(document, 'verdict', 'simulated'), true);
+    assert.match(String(at(document, 'host', 'answer', 'device')), /\(simulated\)$/);
+  });
+
+  test('everybody may read on the bus, to act one needs to be root or allowed by polkit', async () => {
+    const asUser = (...args: readonly string[]) =>
+      guest.runWith({ user: 'nobody' }, 'busctl', 'call', 'org.vgpu.Agent1', '/org/vgpu/Agent1', ...args);
+    const read = await asUser('org.freedesktop.DBus.Properties', 'Get', 'ss', 'org.vgpu.Agent1', 'Verdict');
+    assert.equal(read.stdout.trim(), 'v s "gpu"', read.stderr);
+    assert.match((await asUser('org.vgpu.Agent1', 'Metrics')).stdout, /vgpu_verdict/);
+    for (const method of ['Verify', 'Repair', 'Reload']) {
+      const ran = await asUser('org.vgpu.Agent1', method);
+      assert.notEqual(ran.code, 0);
+      assert.match(ran.stderr, /Access denied/);
+    }
+    const rule = '/etc/polkit-1/rules.d/40-test.rules';
+    const text = `polkit.addRule(function(action, subject) {
+      if (action.id == "org.vgpu.Agent1.verify" && subject.user == "nobody") return polkit.Result.YES;
+    });`;
+    // Written inside: polkitd watches the directory.
+    await guest.runWith({ stdin: text }, 'tee', rule);
+    // polkitd notices the file by itself, a moment later.
+    const allowed = await until('polkit to know the rule', 60_000, async () => {
+      const ran = await asUser('org.vgpu.Agent1', 'Verify');
+      return ran.code === 0 ? ran.stdout : undefined;
+    });
+    assert.match(allowed, /\\"mode\\":\\"gpu\\"/);
+    assert.notEqual((await asUser('org.vgpu.Agent1', 'Repair')).code, 0, 'the rule is for Verify alone');
+    await guest.must('rm', rule);
+    // Without polkit nobody but root is let in.
+    await guest.must('systemctl', 'mask', '--runtime', '--now', '--quiet', 'polkit');
+    assert.match((await asUser('org.vgpu.Agent1', 'Verify')).stderr, /Access denied/);
+    await guest.must('systemctl', 'unmask', '--runtime', '--quiet', 'polkit');
+    const verify = await guest.must(
+      'busctl',
+      'call',
+      'org.vgpu.Agent1',
+      '/org/vgpu/Agent1',
+      'org.vgpu.Agent1',
+      'Verify',
+    );
+    assert.match(verify, /\\"mode\\":\\"gpu\\"/);
+  });
+
+  test('the introspection document is that of the repository, and busctl can read it', async () => {
+    const text = await guest.must('busctl', 'introspect', 'org.vgpu.Agent1', '/org/vgpu/Agent1');
+    for (const name of [
+      'Verdict',
+      'Evidence',
+      'Drift',
+      'Host',
+      'Version',
+      'Profiles',
+      'Verify',
+      'Repair',
+      'Reload',
+      'VerdictChanged',
+      'DriftFound',
+      'Repaired',
+    ]) {
+      assert.match(text, new RegExp(`^\\.${name} `, 'm'), name);
+    }
+  });
+
+  test('metrics tell the verdict, and promtool-like lines parse', async () => {
+    const text = await guest.must('vgpu-agent', 'metrics');
+    assert.match(
+      text,
+      /^vgpu_verdict\{profile="ollama",unit="ollama\.service",mode="gpu",simulated="1",reason=""\} 1$/m,
+    );
+    assert.match(text, /^vgpu_host_up 1$/m);
+    assert.match(text, /^vgpu_agent_info\{version="[0-9.]+",profile="ollama",unit="ollama.service"\} 1$/m);
+    for (const line of text.split('\n').filter((one) => one !== ''))
+      assert.match(line, /^(#|[a-z_]+(\{.*\})? [0-9.e+-]+$)/);
+  });
+
+  test('status --watch tells of a drift and of its repair', async () => {
+    const child = guest.spawn(['vgpu-agent', 'status', '--watch', '--json'], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    let text = '';
+    child.stdout?.on('data', (chunk: Buffer) => {
+      text += chunk.toString();
+    });
+    try {
+      await until('the first line', 60_000, () => (text.includes('\n') ? true : undefined));
+      await repairs(
+        guest,
+        () => guest.must('rm', publicLink),
+        async () => (await linkTarget(guest)) !== '',
+      );
+      await until('both signals', 60_000, () =>
+        /"event":"DriftFound"[\s\S]*"event":"Repaired"/.test(text) ? true : undefined,
+      );
+    } finally {
+      child.kill('SIGTERM');
+    }
+    for (const line of text.trim().split('\n')) JSON.parse(line);
+  });
+
+  test('logs shows the service and the consumer together, and -x explains', async () => {
+    const text = await guest.must('vgpu-agent', 'logs', '--lines', 'all', '--explain');
+    assert.match(text, /inference compute/);
+    assert.match(text, /repaired in/);
+    assert.match(text, /What had changed was mended/);
+    assert.doesNotMatch(text, /@VGPU_/, 'every field that an explanation names is in its entry');
+    const catalog = await guest.must('journalctl', '--list-catalog');
+    for (const [kind, id] of Object.entries(messageIds)) assert.ok(catalog.includes(id), kind);
+  });
+
+  test('a bad agent.json is refused with every problem, and the former one stays in force', async () => {
+    const good = await guest.read('/etc/vgpu-agent/agent.json');
+    await guest.write(
+      '/etc/vgpu-agent/agent.json',
+      '{\n  "schema": 1,\n  "profil": "x",\n  "checkMinutes": -1\n}\n',
+    );
+    const line = await untilEntry(guest, messageIds.configRefused);
+    assert.match(line, /refused/);
+    const all = (await said(guest)).replaceAll('\n', ' ');
+    assert.match(all, /line 3.*profil.*did you mean "profile"/);
+    assert.match(all, /line 4.*checkMinutes/);
+    assert.match(await property(guest, 'ConfigProblem'), /profil/);
+    const reload = await guest.run('systemctl', 'reload', 'vgpu-agent');
+    assert.notEqual(reload.code, 0, 'systemctl reload tells it too');
+    await guest.write('/etc/vgpu-agent/agent.json', good);
+    await guest.must('systemctl', 'reload', 'vgpu-agent');
+    assert.equal(await property(guest, 'ConfigProblem'), 's ""');
+  });
+
+  test('killed with SIGKILL it is back, and goes on repairing', async () => {
+    for (const which of ['vgpu-watch', 'node']) {
+      const main = await guest.property('vgpu-agent', 'MainPID');
+      const victim = which === 'vgpu-watch' ? main : (await guest.must('pgrep', '-P', main, 'node')).trim();
+      await guest.must('kill', '-KILL', victim);
+      await until(`${which}: another main process`, 60_000, async () => {
+        const now = await guest.property('vgpu-agent', 'MainPID');
+        return now !== main && now !== '0' ? now : undefined;
+      });
+      await settledOnGpu(guest);
+      await repairs(
+        guest,
+        () => guest.must('ln', '-sfn', '/nonexistent', publicLink),
+        async () => (await linkTarget(guest)) === '/opt/vgpu/current/libcuda.so.1',
+      );
+    }
+  });
+
+  test('frozen, the watchdog ends it and it is back', async () => {
+    const main = await guest.property('vgpu-agent', 'MainPID');
+    await guest.must('kill', '-STOP', (await guest.must('pgrep', '-P', main, 'node')).trim());
+    await until('the watchdog', 60_000, async () => {
+      const now = await guest.property('vgpu-agent', 'MainPID');
+      return now !== main && now !== '0' ? now : undefined;
+    });
+    assert.match(await guest.must('journalctl', '-u', 'vgpu-agent', '--no-pager', '-q'), /Watchdog timeout/);
+    await settledOnGpu(guest);
+  });
+
+  test('it stops within two seconds and says so', async () => {
+    await guest.must('systemctl', 'stop', 'vgpu-agent');
+    const microseconds = async (name: string): Promise<number> =>
+      Number(await guest.property('vgpu-agent', `${name}TimestampMonotonic`));
+    const took = (await microseconds('InactiveEnter')) - (await microseconds('ActiveExit'));
+    // Two seconds are the service's own limit; a machine that is busy with other things may add to it.
+    assert.ok(took < 5_000_000, `${took / 1e6} s`);
+    assert.equal(await guest.property('vgpu-agent', 'Result'), 'success');
+    assert.equal(
+      at(JSON.parse((await guest.agent('status', '--json')).stdout), 'service'),
+      undefined,
+      'status looks itself',
+    );
+    await guest.must('systemctl', 'start', 'vgpu-agent');
+    await settledOnGpu(guest);
+  });
+
+  test('it starts at boot before the consumer, which is on the GPU then', async () => {
+    await guest.reboot();
+    await settledOnGpu(guest);
+    const started = async (unit: string): Promise<number> =>
+      Number(await guest.property(unit, 'ActiveEnterTimestampMonotonic'));
+    assert.ok((await started('vgpu-agent')) <= (await started('ollama')));
+    assert.equal(await guest.property('ollama', 'NRestarts'), '0');
+    assert.deepEqual(at(await status(guest), 'service', 'restarts'), 0, 'no restart was needed');
+  });
+
+  test('its cost: under 60 MB, and asleep but for the watchdog', async () => {
+    await new Promise((resolve) => setTimeout(resolve, 10_000));
+    const main = await guest.property('vgpu-agent', 'MainPID');
+    const node = (await guest.must('pgrep', '-P', main, 'node')).trim();
+    const read = async (pid: string): Promise<{ rss: number; switches: number }> => {
+      const text = await guest.must('bash', '-c', `cat /proc/${pid}/status /proc/${pid}/task/*/status`);
+      const rss = Number(/VmRSS:\s+(\d+)/.exec(text)?.[1]) / 1024;
+      const own = text.slice(text.indexOf('\nName', 1));
+      const switches = [...own.matchAll(/^voluntary_ctxt_switches:\s+(\d+)/gm)].reduce(
+        (sum, one) => sum + Number(one[1]),
+        0,
+      );
+      return { rss, switches };
+    };
+    const [before, beforeWatch] = [await read(node), await read(main)];
+    assert.ok(before.rss + beforeWatch.rss < 60, `${before.rss} + ${beforeWatch.rss} MB`);
+    const all = (await guest.must('sh', '-c', `echo ${main} ${node} $(pgrep -P ${node})`)).trim().split(' ');
+    assert.ok(all.length >= 3, 'journalctl follows the consumer');
+    const pages = join(repository, 'dist/test/guest/support/pages.js');
+    const together = Number(await guest.must('node', pages, ...all));
+    assert.ok(together < 60, `${together} MB with journalctl, each page once`);
+    const seconds = 20;
+    await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+    const [after, afterWatch] = [await read(node), await read(main)];
+    const ticks = seconds / 5 + 1;
+    assert.ok(
+      after.switches - before.switches <= 3 * ticks,
+      `node woke ${after.switches - before.switches} times in ${seconds} s`,
+    );
+    assert.ok(
+      afterWatch.switches - beforeWatch.switches <= 3 * ticks,
+      `vgpu-watch woke ${afterWatch.switches - beforeWatch.switches} times`,
+    );
+  });
+});
+
+test('install --service and uninstall leave every byte as it was', { skip }, async (t) => {
+  const guest = await Guest.start({}, t);
+  await guest.hosts.start();
+  await prepareConsumer(guest, 3);
+  const before = await guest.listing();
+  documentOf(await guest.agent('install', '--service', '--yes', '--json'));
+  await settledOnGpu(guest);
+  const start = await guest.invocationId('vgpu-agent');
+  assert.equal((await guest.agent('install', '--service', '--yes')).code, 0);
+  assert.equal(await guest.invocationId('vgpu-agent'), start, 'the second install restarts nothing');
+  await uninstall(guest);
+  assert.deepEqual(await differences(before, await guest.listing()), []);
+  assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive');
+  assert.equal(await guest.exists('/run/vgpu-agent'), false);
+});
+
+test('install --no-service takes only the service away', { skip }, async (t) => {
+  const guest = await Guest.start({}, t);
+  await guest.hosts.start();
+  await prepareConsumer(guest, 3);
+  documentOf(await guest.agent('install', '--yes', '--json'));
+  const before = await guest.listing(['/etc', '/usr', '/opt']);
+  documentOf(await guest.agent('install', '--service', '--yes', '--json'));
+  await settledOnGpu(guest);
+  documentOf(await guest.agent('install', '--no-service', '--yes', '--json'));
+  assert.deepEqual(await differences(before, await guest.listing(['/etc', '/usr', '/opt'])), []);
+  assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'inactive');
+});
+
+test('with the host down the boot is not held up, and the consumer is on the GPU when the host comes', {
+  skip,
+}, async (t) => {
+  const guest = await Guest.start({}, t);
+  await guest.hosts.start();
+  await installService(guest);
+  await guest.hosts.stop();
+  await guest.reboot();
+  const ready = Number(await guest.property('vgpu-agent', 'ActiveEnterTimestampMonotonic'));
+  const begun = Number(await guest.property('vgpu-agent', 'InactiveExitTimestampMonotonic'));
+  // It waits 3 s for the host; the rest is this machine's own time.
+  assert.ok(ready - begun < 30_000_000, `${(ready - begun) / 1e6} s`);
+  await until('the verdict CPU', 60_000, async () =>
+    (await property(guest, 'Verdict')) === 's "cpu"' ? true : undefined,
+  );
+  await guest.hosts.start();
+  await untilEntry(guest, messageIds.consumerRestarted);
+  await settledOnGpu(guest);
+  assert.equal((await entries(guest, messageIds.consumerRestarted)).length, 1);
+});

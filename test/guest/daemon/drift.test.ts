@@ -1,0 +1,261 @@
+// Each drift that happens to real machines is repaired and told in one line, with the consumer on the GPU.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
+import { Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { at } from '../support/installed.js';
+import { run, until } from '../support/process.js';
+import { repository } from '../support/repository.js';
+import {
+  entries,
+  generous,
+  installService,
+  linkTarget,
+  property,
+  publicLink,
+  repairs,
+  settledOnGpu,
+  status,
+  untilEntry,
+} from '../support/service.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
+const right = '/opt/vgpu/current/libcuda.so.1';
+const dropIn = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
+
+describe('drift', { skip }, () => {
+  let guest: Guest;
+  before(async () => {
+    guest = await Guest.start();
+    await guest.hosts.start();
+    await installService(guest);
+  });
+  after(() => guest.stop());
+
+  const linkIsRight = async (): Promise<boolean> => (await linkTarget(guest)) === right;
+
+  test('a public link that dangles', async () => {
+    await repairs(guest, () => guest.must('ln', '-sfn', '/nonexistent', publicLink), linkIsRight);
+  });
+
+  test('a public link that was removed', async () => {
+    await repairs(guest, () => guest.must('rm', publicLink), linkIsRight);
+  });
+
+  test('a public link that was replaced by a file', async () => {
+    await repairs(
+      guest,
+      () => guest.must('sh', '-c', `rm ${publicLink}; cp /bin/true ${publicLink}`),
+      linkIsRight,
+    );
+  });
+
+  test('a loader cache without us', async () => {
+    const cached = async (): Promise<boolean> => (await guest.must('ldconfig', '-p')).includes(right);
+    const drift = 'mv /etc/ld.so.conf.d/000-vgpu.conf /tmp/; ldconfig -X';
+    await repairs(guest, () => guest.must('sh', '-c', drift), cached);
+  });
+
+  test('a plain run of ldconfig is no drift, or is mended', async () => {
+    await guest.must('ldconfig');
+    await settledOnGpu(guest);
+    assert.ok(await linkIsRight());
+  });
+
+  test('a drop-in that was edited: the edit is kept aside', async () => {
+    const ours = await guest.read(dropIn);
+    await repairs(
+      guest,
+      () => guest.write(dropIn, '[Service]\nEnvironment="LD_PRELOAD="\n'),
+      async () => (await guest.read(dropIn)) === ours,
+    );
+    assert.match(await guest.read(`${dropIn}.vgpu-save`), /LD_PRELOAD=/);
+  });
+
+  test('a drop-in that was removed with its directory', async () => {
+    await repairs(
+      guest,
+      () => guest.must('rm', '-r', '/etc/systemd/system/ollama.service.d'),
+      () => guest.exists(dropIn),
+    );
+  });
+
+  test('a file of the store that was truncated, while the consumer has it mapped', async () => {
+    const size = async (): Promise<string> => (await guest.must('stat', '-L', '-c', '%s', right)).trim();
+    const whole = await size();
+    await repairs(
+      guest,
+      () => guest.must('truncate', '-s', '100', right),
+      async () => (await size()) === whole,
+    );
+  });
+
+  test("the unit rewritten as Ollama's installer does", async () => {
+    const start = await guest.invocationId('ollama');
+    await guest.must(
+      'sh',
+      '-c',
+      'cp /etc/systemd/system/ollama.service /tmp/o; cat /tmp/o >/etc/systemd/system/ollama.service; systemctl daemon-reload; systemctl restart ollama',
+    );
+    assert.notEqual(await guest.invocationId('ollama'), start);
+    const now = await guest.invocationId('ollama');
+    await until('a verdict about the new start', 60_000, async () =>
+      at(await status(guest), 'verdict', 'invocationId') === now ? true : undefined,
+    );
+    await settledOnGpu(guest);
+  });
+
+  test("the service's own unit file removed", async () => {
+    await repairs(
+      guest,
+      () => guest.must('rm', '/etc/systemd/system/vgpu-agent.service'),
+      () => guest.exists('/etc/systemd/system/vgpu-agent.service'),
+    );
+  });
+
+  test('while dpkg works the repair waits, and says for whom', async () => {
+    const holder = guest.spawn(
+      [
+        'python3',
+        '-c',
+        'import fcntl,time\nf=open("/var/lib/dpkg/lock","a")\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint("held",flush=True)\ntime.sleep(60)',
+      ],
+      { stdio: ['ignore', 'pipe', 'inherit'] },
+    );
+    try {
+      await new Promise<void>((resolve) => holder.stdout?.once('data', () => resolve()));
+      await guest.must('rm', publicLink);
+      const line = await untilEntry(guest, messageIds.packageManager);
+      assert.match(line, /waiting for the package manager: process \d+, which holds \/var\/lib\/dpkg\/lock/);
+      assert.equal(await linkTarget(guest), '');
+    } finally {
+      holder.kill('SIGTERM');
+    }
+    await until('the repair', 60_000, async () => ((await linkIsRight()) ? true : undefined));
+    await settledOnGpu(guest);
+  });
+
+  test('a resume from sleep is looked at', async () => {
+    // logind does not run here, so its name is free for the one who signals.
+    await guest.must('node', '--input-type=module', '-e', resume);
+    await untilEntry(guest, messageIds.resumed);
+    await settledOnGpu(guest);
+  });
+
+  test('vgpu-hostd restarted: noticed, told, and the consumer is on the GPU again', async () => {
+    const lost = await entries(guest, messageIds.hostLost);
+    await guest.hosts.start();
+    await untilEntry(guest, messageIds.hostLost, lost.length);
+    await untilEntry(guest, messageIds.hostBack);
+    await settledOnGpu(guest);
+  });
+
+  // What a freeze of which length costs, and that one cause makes one restart: judge-machine.test.ts.
+  for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
+    test(`the host gone by ${signal} while the consumer runs, and back`, { timeout: 400_000 }, async () => {
+      const lost = (await entries(guest, messageIds.hostLost)).length;
+      const back = (await entries(guest, messageIds.hostBack)).length;
+      const restarts = (await entries(guest, messageIds.consumerRestarted)).length;
+      const { pid } = guest.hosts;
+      if (signal === 'SIGSTOP') await stopTree(Number(pid), 'STOP');
+      else await guest.hosts.stop('SIGKILL');
+      // A session that ends is noticed at once, a host that freezes at the next tick (5 s) after 2 s.
+      await untilEntry(guest, messageIds.hostLost, lost, 60_000);
+      assert.equal(await property(guest, 'Verdict'), 's "degraded"');
+      assert.equal(await property(guest, 'Reason'), 's "host-unreachable"');
+      if (signal === 'SIGSTOP') await stopTree(Number(pid), 'CONT');
+      else await guest.hosts.start();
+      await untilEntry(guest, messageIds.hostBack, back, 60_000);
+      // A frozen host that comes back within ten seconds has the session still: whether it took longer is not ours.
+      if (signal === 'SIGKILL') await untilEntry(guest, messageIds.consumerRestarted, restarts, 60_000);
+      await settledOnGpu(guest);
+    });
+  }
+});
+
+/** The host and its workers. */
+async function stopTree(pid: number, signal: 'STOP' | 'CONT'): Promise<void> {
+  await run('bash', ['-c', `kill -${signal} ${pid} $(pgrep -P ${pid})`]);
+}
+
+const resume = `
+import { createRequire } from 'node:module';
+const dbus = createRequire('${repository}/package.json')('dbus-next');
+const bus = dbus.sessionBus({ busAddress: 'unix:socket=/run/dbus/system_bus_socket' });
+await bus.requestName('org.freedesktop.login1', 0);
+for (const sleeping of [true, false]) {
+  bus.send(dbus.Message.newSignal('/org/freedesktop/login1', 'org.freedesktop.login1.Manager', 'PrepareForSleep', 'b', [sleeping]));
+}
+setTimeout(() => bus.disconnect(), 300);
+`;
+
+test('a repair that cannot succeed stops after its limit and says so everywhere', {
+  skip,
+  timeout: 400_000,
+}, async (t) => {
+  const guest = await Guest.start({}, t);
+  await guest.hosts.start();
+  await installService(guest);
+  // The place cannot be written, whatever one tries.
+  await guest.must(
+    'sh',
+    '-c',
+    'ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl stop vgpu-agent; mkdir -p /etc/systemd/system/vgpu-agent.service.d; printf "[Service]\\nReadOnlyPaths=/usr/lib/x86_64-linux-gnu\\n" >/etc/systemd/system/vgpu-agent.service.d/x.conf; ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl daemon-reload; systemctl start vgpu-agent',
+  );
+  const line = await untilEntry(guest, messageIds.repairLimit, 0, 60_000);
+  assert.match(line, /libcuda\.so\.1 could not be repaired: .*given up after 5 tries/);
+  assert.equal(await property(guest, 'State'), 's "degraded"');
+  assert.match(await guest.must('vgpu-agent', 'metrics'), /^vgpu_agent_state\{state="degraded"\} 1$/m);
+  const shown = await guest.agent('status');
+  assert.match(shown.stdout, /degraded/);
+  assert.match(shown.stdout, /given up/);
+  assert.equal((await entries(guest, messageIds.repairFailed)).length, 4);
+  // Mended by a person: a reload begins anew.
+  await guest.must(
+    'sh',
+    '-c',
+    'rm -r /etc/systemd/system/vgpu-agent.service.d; systemctl daemon-reload; systemctl restart vgpu-agent',
+  );
+  await settledOnGpu(guest);
+});
+
+test('somebody who changes it back again and again meets the ceiling of an hour', { skip }, async (t) => {
+  const guest = await Guest.start({}, t);
+  await guest.hosts.start();
+  await installService(guest, { ...generous, repair: { perHour: 3, backoffSeconds: 0 } });
+  for (let time = 0; time < 4; time += 1) {
+    await guest.must('ln', '-sfn', '/nonexistent', publicLink);
+    if (time < 3)
+      await until('the repair', 60_000, async () => ((await linkTarget(guest)) === right ? true : undefined));
+    await new Promise((resolve) => setTimeout(resolve, 700));
+  }
+  assert.match(await untilEntry(guest, messageIds.repairLimit), /3 repairs within an hour are the limit/);
+  assert.equal(await property(guest, 'State'), 's "degraded"');
+  await guest.must('systemctl', 'reload', 'vgpu-agent');
+  await until('the repair after a reload', 60_000, async () =>
+    (await linkTarget(guest)) === right ? true : undefined,
+  );
+});
+
+test('with restarts switched off a due restart is told and not made', {
+  skip: skip || whyNoStandIn(),
+}, async (t) => {
+  const guest = await Guest.start({}, t);
+  await guest.hosts.start();
+  await installService(guest, { ...generous, restart: { ...generous.restart, enabled: false } });
+  const start = await guest.invocationId('ollama');
+  await guest.hosts.stop();
+  await until('the loss', 60_000, async () =>
+    (await property(guest, 'Verdict')) === 's "degraded"' ? true : undefined,
+  );
+  await guest.hosts.start();
+  assert.match(
+    await untilEntry(guest, messageIds.restartDeferred),
+    /restarts are switched off in agent\.json/,
+  );
+  assert.equal(await guest.invocationId('ollama'), start);
+  assert.match(await property(guest, 'PendingRestart'), /host is back/);
+});

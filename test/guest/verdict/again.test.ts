@@ -1,0 +1,337 @@
+// The commands around a verdict: verify and status over an installation's life, taking back on failure,
+// stopping in the middle.
+
+import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
+import { describe, test } from 'node:test';
+import { consumerDesigns, whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
+import { type Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { ended, until } from '../support/process.js';
+import {
+  assertServes,
+  assertVerdict,
+  errorOf,
+  evidence,
+  installedGpu,
+  ready,
+  settings,
+  tell,
+} from '../support/scenario.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
+const quickest = consumerDesigns().find((design) => design === 2) ?? consumerDesigns()[0] ?? 3;
+const link = '/usr/lib/x86_64-linux-gnu/libcuda.so.1';
+
+/** A guest whose listing can come back byte for byte: this machine's loader cache may be old. */
+async function settled(...[t, options]: Parameters<typeof ready>): Promise<Guest> {
+  const guest = await ready(t, options);
+  await guest.must('ldconfig');
+  return guest;
+}
+
+describe('verify and status', { skip }, () => {
+  test('over the life of an installation', async (t) => {
+    const guest = await settled(t, { design: quickest });
+
+    const bare = await tell(guest, 'status');
+    assert.equal(bare.code, 0);
+    assert.deepEqual([bare.document.installed, bare.document.verdict, bare.document.drift], [null, null, []]);
+    const never = await assertVerdict(guest, await tell(guest, 'verify'), {
+      mode: 'cpu',
+      reason: 'shim-not-loaded',
+    });
+    assert.equal(never.next, 'sudo vgpu-agent install');
+
+    const first = await installedGpu(guest);
+    const status = await tell(guest, 'status');
+    await assertVerdict(guest, status, { mode: 'gpu' });
+    assert.deepEqual(status.document.drift, []);
+    assert.equal(status.document.installed?.profile, 'ollama');
+    assert.equal(status.document.host.answer.kind, 'answers');
+    const start = await guest.invocationId('ollama');
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    assert.equal(await guest.invocationId('ollama'), start, 'verify restarts nothing');
+
+    // The consumer crashes and systemd starts it again: the new start is judged.
+    await settings(guest, 'RestartSec=100ms');
+    await guest.must('systemctl', 'kill', '--signal=SEGV', 'ollama');
+    await until('systemd starts it again', 10_000, async () => {
+      const now = await guest.invocationId('ollama');
+      const active = await guest.property('ollama', 'ActiveState');
+      return now !== start && active === 'active' ? true : undefined;
+    });
+    const second = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    assert.notEqual(second.invocationId, first.invocationId);
+
+    // Somebody replaces a public link: drift, while the service still is on the GPU.
+    await guest.must('ln', '-sfn', '/nonexistent', link);
+    const drifted = await tell(guest, 'status');
+    await assertVerdict(guest, drifted, { mode: 'gpu' });
+    assert.ok(
+      drifted.document.drift.some(({ change }) => change === `link ${link}`),
+      JSON.stringify(drifted.document.drift),
+    );
+    const told = await guest.agent('status');
+    assert.match(
+      told.stdout,
+      /^drift {7}\d changes? would mend it: sudo vgpu-agent install\n {12}link .*libcuda\.so\.1$/m,
+    );
+    await installedGpu(guest);
+    assert.deepEqual((await tell(guest, 'status')).document.drift, []);
+
+    const removed = await tell(guest, 'uninstall', '--yes');
+    assert.equal(removed.code, 0, removed.stderr);
+    const after = await assertVerdict(guest, await tell(guest, 'verify'), {
+      mode: 'cpu',
+      reason: 'shim-not-loaded',
+    });
+    assert.equal(after.next, 'sudo vgpu-agent install');
+    assert.equal((await tell(guest, 'status')).document.installed, null);
+    await assertServes(guest);
+  });
+
+  test('a service that is stopped is undetermined, not cpu', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    await installedGpu(guest);
+    await guest.must('systemctl', 'stop', 'ollama');
+    for (const command of ['verify', 'status'] as const) {
+      const told = await tell(guest, command);
+      const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'unit-failed' });
+      assert.match(verdict.summary, /^ollama is not running \(inactive \(dead\)/);
+      assert.ok(told.ms < 60_000, `${told.ms} ms`);
+    }
+  });
+
+  test('another GPU at the host since: degraded until the consumer looks again', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    await installedGpu(guest);
+    await guest.hosts.start({ profile: 't4' });
+    const verdict = await assertVerdict(guest, await tell(guest, 'verify'), {
+      mode: 'degraded',
+      reason: 'probe-disagrees',
+    });
+    assert.match(verdict.summary, /it names NVIDIA H100 80GB HBM3 \(simulated\), vgpu-probe finds .*T4/);
+    await guest.must('systemctl', 'restart', 'ollama');
+    const again = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    assert.match(again.devices[0]?.name ?? '', /T4/);
+    assert.equal(again.devices[0]?.compute, '7.5');
+  });
+
+  test('survives a reboot of the guest', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    const before = await installedGpu(guest);
+    await guest.reboot();
+    const after = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    assert.notEqual(after.invocationId, before.invocationId);
+    assert.deepEqual((await tell(guest, 'status')).document.drift, []);
+  });
+});
+
+describe('install that does not restart', { skip }, () => {
+  test('gives no verdict; verify then says that the consumer is older than the shim', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    const begun = await guest.invocationId('ollama');
+    const told = await tell(guest, 'install', '--yes', '--no-restart');
+    assert.equal(told.code, 0, told.stderr);
+    assert.equal(told.document.verdict, null);
+    assert.deepEqual(told.document.restart, { kind: 'not-planned' });
+    assert.equal(await guest.invocationId('ollama'), begun);
+    const verify = await tell(guest, 'verify');
+    const verdict = await assertVerdict(guest, verify, { mode: 'cpu', reason: 'consumer-not-restarted' });
+    assert.match(
+      verdict.summary,
+      /it was started before the shim was in place \(process \d+ \(ollama\) lacks the unit's LD_LIBRARY_PATH\)/,
+    );
+    await guest.must('systemctl', 'restart', 'ollama');
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+  });
+
+  test('--dry-run and plan change nothing', async (t) => {
+    const guest = await settled(t, { design: quickest });
+    const before = await guest.listing();
+    const start = await guest.invocationId('ollama');
+    const dry = await tell(guest, 'install', '--dry-run');
+    assert.deepEqual([dry.code, dry.document.outcome, dry.document.changed], [0, 'dry-run', 0]);
+    const plan = await tell(guest, 'plan');
+    assert.deepEqual(plan.document.plan, dry.document.plan);
+    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+    assert.equal(await guest.invocationId('ollama'), start);
+  });
+});
+
+describe('--rollback-on-failure', { skip }, () => {
+  test('the host is down: exit 7, everything as before, and the consumer runs', async (t) => {
+    const guest = await settled(t, { design: quickest, host: false });
+    const before = await guest.listing();
+    const begun = await guest.invocationId('ollama');
+    const told = await tell(guest, 'install', '--yes', '--rollback-on-failure');
+    assert.equal(told.code, 7, told.stderr);
+    const { outcome, changed, verdict } = told.document;
+    assert.deepEqual(
+      [outcome, changed, verdict?.mode, verdict?.reason],
+      ['rolled-back', 0, 'cpu', 'host-unreachable'],
+    );
+    assert.match(verdict?.next ?? '', /^sudo vgpu-agent install --profile ollama --host /);
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.notEqual(await guest.invocationId('ollama'), begun, 'restarted, so that it lets our library go');
+    await assertServes(guest);
+    const main = await guest.property('ollama', 'MainPID');
+    assert.doesNotMatch(await guest.must('cat', `/proc/${main}/environ`, `/proc/${main}/maps`), /vgpu/);
+    assert.equal((await tell(guest, 'status')).document.interrupted, false);
+
+    const text = await guest.agent('install', '--yes', '--rollback-on-failure', '--quiet');
+    assert.equal(text.code, 7);
+    assert.match(text.stdout, /^everything was taken back; ollama\.service runs as before$/m);
+    assert.match(text.stdout, /^next, once that is mended: sudo vgpu-agent install/m);
+  });
+
+  test('an upgrade that fails goes back to what worked, not to nothing', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    await installedGpu(guest);
+    const before = await guest.listing();
+    const ran = await guest.agent(
+      'install',
+      '--yes',
+      '--rollback-on-failure',
+      '--host',
+      'unix:/run/vgpu/nobody.sock',
+    );
+    assert.equal(ran.code, 7, ran.stderr);
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+  });
+
+  test('with the GPU there it is no different', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    await installedGpu(guest, '--rollback-on-failure');
+    const again = await guest.agent('uninstall', '--yes');
+    assert.equal(again.code, 0, again.stderr);
+  });
+});
+
+/** Sends a signal to the agent that runs in the guest: the program itself, not what started it. */
+async function signalAgent(guest: Guest, signal: string): Promise<void> {
+  await guest.must('pkill', `--signal=${signal}`, '--full', 'bin/vgpu-agent');
+}
+
+interface Running {
+  readonly child: ChildProcess;
+  readonly said: () => string;
+  readonly stdout: () => string;
+  readonly end: Promise<number>;
+}
+
+function launch(guest: Guest, ...args: readonly string[]): Running {
+  const child = guest.spawn(['vgpu-agent', ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  let said = '';
+  let stdout = '';
+  child.stdout?.on('data', (chunk: Buffer) => {
+    stdout += chunk.toString();
+  });
+  child.stderr?.on('data', (chunk: Buffer) => {
+    said += chunk.toString();
+  });
+  return { child, said: () => said, stdout: () => stdout, end: ended(child) };
+}
+
+describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2 }, () => {
+  for (const signal of ['INT', 'TERM', 'HUP']) {
+    test(`SIG${signal} while the verdict is waited for: exit 130, what was installed stays`, async (t) => {
+      const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
+      const agent = launch(guest, 'install', '--yes', '--json');
+      await until('it asks the consumer', 20_000, () =>
+        agent.said().includes('asking ollama.service') ? true : undefined,
+      );
+      const asked = Date.now();
+      await signalAgent(guest, signal);
+      assert.equal(await agent.end, 130, agent.said());
+      assert.ok(Date.now() - asked < 40_000, 'at once');
+      const error = errorOf({ code: 130, stdout: agent.stdout(), stderr: agent.said() });
+      assert.match(error.message, /^stopped while waiting for the verdict; what was installed stays$/);
+      assert.match(error.remedy ?? '', /vgpu-agent verify .*vgpu-agent uninstall/);
+      await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+      assert.equal((await tell(guest, 'status')).document.interrupted, false);
+    });
+  }
+
+  test('SIGINT while files are changed: the step is finished, everything is taken back, exit 130', async (t) => {
+    const guest = await settled(t, { design: quickest });
+    const before = await guest.listing();
+    const consumer = await guest.invocationId('ollama');
+    // ldconfig takes its time, and in that time the signal comes.
+    await guest.must('mkdir', '/run/slow');
+    await guest.must('cp', '/sbin/ldconfig', '/run/slow/real');
+    await guest.write(
+      '/run/slow/ldconfig',
+      '#!/bin/sh\ntouch /run/slow/called\nsleep 0.7\nexec /run/slow/real "$@"\n',
+      0o755,
+    );
+    await guest.must('mount', '--bind', '/run/slow/ldconfig', '/sbin/ldconfig');
+    const agent = launch(guest, 'install', '--yes');
+    await until('it runs ldconfig', 20_000, async () =>
+      (await guest.exists('/run/slow/called')) ? true : undefined,
+    );
+    await signalAgent(guest, 'INT');
+    const code = await agent.end;
+    await guest.must('umount', '/sbin/ldconfig');
+    assert.equal(code, 130, agent.said());
+    assert.match(agent.said(), /^taken back: link .*libcuda\.so\.1$/m);
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.equal(await guest.invocationId('ollama'), consumer);
+    assert.equal((await tell(guest, 'status')).document.interrupted, false);
+  });
+
+  test('twice: it ends at once, and the next command goes on from there', async (t) => {
+    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
+    const agent = launch(guest, 'install', '--yes');
+    await until('it asks the consumer', 20_000, () =>
+      agent.said().includes('asking ollama.service') ? true : undefined,
+    );
+    await signalAgent(guest, 'INT');
+    await signalAgent(guest, 'INT').catch(() => undefined); // it may be gone already
+    assert.equal(await agent.end, 130);
+    await installedGpu(guest);
+  });
+
+  test('with --rollback-on-failure a person who stops it keeps what is installed', async (t) => {
+    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
+    const agent = launch(guest, 'install', '--yes', '--rollback-on-failure');
+    await until('it asks the consumer', 20_000, () =>
+      agent.said().includes('asking ollama.service') ? true : undefined,
+    );
+    await signalAgent(guest, 'INT');
+    assert.equal(await agent.end, 130, agent.said());
+    const status = await tell(guest, 'status');
+    assert.notEqual(status.document.installed, null);
+    assert.equal(status.document.interrupted, false);
+  });
+
+  test('verify: exit 130, and nothing is changed by it', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    await installedGpu(guest);
+    await settings(guest, 'Environment=STANDIN_DELAY_MS=2000');
+    await guest.must('systemctl', 'restart', 'ollama');
+    const agent = launch(guest, 'verify');
+    await until('it asks the consumer', 20_000, () =>
+      agent.said().includes('asking ollama.service') ? true : undefined,
+    );
+    await signalAgent(guest, 'INT');
+    assert.equal(await agent.end, 130);
+    assert.match(agent.said(), /stopped while waiting for the verdict/);
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+  });
+});
+
+describe('--timeout', { skip: skip || whyNoStandIn() }, () => {
+  test('bounds verify too, and a fraction of a second is allowed', async (t) => {
+    const guest = await ready(t, { design: quickest });
+    await installedGpu(guest);
+    await settings(guest, 'Environment=STANDIN_DELAY_MS=20000');
+    await guest.must('systemctl', 'restart', 'ollama');
+    const told = await tell(guest, 'verify', '--timeout', '0.5');
+    const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
+    assert.ok(told.ms < 18_000, `${told.ms} ms`);
+    assert.match(evidence(verdict, 'readiness').join(), /no answer in 0\.\d s/);
+  });
+});

@@ -1,0 +1,317 @@
+// Verdicts and the log they are read from: where it goes, what is in it, and what of it is old.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { consumerDesigns, whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
+import { type Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { ended, until } from '../support/process.js';
+import {
+  assertServes,
+  assertVerdict,
+  evidence,
+  installedGpu,
+  ready,
+  settings,
+  tell,
+} from '../support/scenario.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
+const skipKnobs = skip || whyNoStandIn();
+
+for (const design of consumerDesigns()) {
+  test(`a consumer of design ${design} goes from the CPU to the GPU, and the verdict says by what`, {
+    skip,
+  }, async (t) => {
+    const guest = await ready(t, { design });
+    const before = await guest.invocationId('ollama');
+    // systemd calls it started before it has looked for GPUs.
+    await until('CPU before', 20_000, async () =>
+      (await guest.journal('ollama', before)).find(({ message }) => /library=cpu/.test(message)),
+    );
+    const verdict = await installedGpu(guest);
+    assert.notEqual(verdict.invocationId, before);
+    assert.equal(verdict.consumerVersion, { 1: '0.11.11', 2: '0.13.5', 3: '0.32.9' }[design]);
+    assert.equal(verdict.devices[0]?.name, 'NVIDIA H100 80GB HBM3 (simulated)');
+    assert.match(evidence(verdict, 'readiness').join(), /it answers requests/);
+    await assertServes(guest);
+  });
+}
+
+const file = '/var/log/consumer.log';
+/** The consumer, which says nothing at all for a while. */
+const silent = ['ExecStart=', 'ExecStart=/bin/sh -c "sleep 30; exec /usr/local/bin/ollama serve"'];
+
+describe('output that does not go to the journal', { skip }, () => {
+  for (const [name, lines, read] of [
+    ['both appended to a file', [`StandardOutput=append:${file}`, `StandardError=append:${file}`], true],
+    ['only standard output, which standard error follows', [`StandardOutput=append:${file}`], true],
+    ['a file emptied at each start', [`StandardError=truncate:${file}`], true],
+    [
+      'standard output nowhere, standard error to the journal',
+      ['StandardOutput=null', 'StandardError=journal'],
+      true,
+    ],
+    [
+      'standard output to a file, standard error to the journal',
+      [`StandardOutput=append:${file}`, 'StandardError=journal'],
+      true,
+    ],
+    ['a file written over from its beginning', [`StandardError=file:${file}`], false],
+    ['nowhere', ['StandardError=null'], false],
+  ] as const) {
+    test(`${name}: ${read ? 'gpu by what is read' : 'undetermined, with the remedy'}`, async (t) => {
+      const guest = await ready(t);
+      await settings(guest, ...lines);
+      const told = await tell(guest, 'install', '--yes');
+      if (read) await assertVerdict(guest, told, { mode: 'gpu' });
+      else {
+        const verdict = await assertVerdict(guest, told, {
+          mode: 'undetermined',
+          reason: 'output-bypasses-journal',
+        });
+        assert.match(
+          verdict.summary,
+          new RegExp(`\\(${lines[0]}\\); set StandardOutput=journal and StandardError=journal`),
+        );
+        assert.match(verdict.next ?? '', /systemctl edit ollama\.service/);
+        assert.ok(told.ms < 60_000, `${told.ms} ms: nothing was to be waited for`);
+      }
+      await assertServes(guest);
+    });
+  }
+
+  test('old lines in the file never count: on the CPU now, it says cpu', async (t) => {
+    const guest = await ready(t);
+    await settings(guest, `StandardOutput=append:${file}`, `StandardError=append:${file}`);
+    await installedGpu(guest);
+    assert.match(await guest.read(file), /library=CUDA/);
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    // Started again by somebody else: the drop-in has noted where the new start begins.
+    await guest.must('systemctl', 'restart', 'ollama');
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    await guest.hosts.stop();
+    await guest.must('systemctl', 'restart', 'ollama');
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'cpu', reason: 'host-unreachable' });
+    // A file that took the place of the one that the start wrote to (logrotate) says nothing of it.
+    await guest.must('sh', '-c', `mv ${file} ${file}.1; cp ${file}.1 ${file}`);
+    await assertVerdict(guest, await tell(guest, 'verify'), {
+      mode: 'undetermined',
+      reason: 'output-bypasses-journal',
+    });
+    await guest.hosts.start();
+    // Another address is a change: install restarts it, and knows where the file ended before.
+    const moved = await tell(guest, 'install', '--yes', '--host', 'unix:/run/vgpu/nobody.sock');
+    await assertVerdict(guest, moved, { mode: 'cpu', reason: 'host-unreachable' });
+  });
+});
+
+test('old lines in the file do not speak for a start that has said nothing yet', { skip }, async (t) => {
+  const guest = await ready(t);
+  await settings(guest, `StandardError=append:${file}`);
+  await installedGpu(guest);
+  await settings(guest, `StandardError=append:${file}`, ...silent);
+  const told = await tell(
+    guest,
+    'install',
+    '--yes',
+    '--host',
+    'unix:/run/vgpu/../vgpu/hostd.sock',
+    '--timeout',
+    '1.5',
+  );
+  assert.deepEqual(told.document.restart, { kind: 'restarted', job: 'done' });
+  const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
+  assert.deepEqual(verdict.devices, []);
+});
+
+describe('old lines in the journal', { skip }, () => {
+  test('a former start said CUDA, this one is on the CPU: cpu, exit 3', async (t) => {
+    const guest = await ready(t);
+    const gpu = await installedGpu(guest);
+    await guest.hosts.stop('SIGKILL');
+    await guest.must('systemctl', 'restart', 'ollama');
+    const cpu = await assertVerdict(guest, await tell(guest, 'verify'), {
+      mode: 'cpu',
+      reason: 'host-unreachable',
+    });
+    assert.notEqual(cpu.invocationId, gpu.invocationId);
+    assert.doesNotMatch(evidence(cpu, 'log-line').join('\n'), /library=CUDA/i);
+    assert.deepEqual(cpu.devices, []);
+    const status = await tell(guest, 'status');
+    await assertVerdict(guest, status, { mode: 'cpu', reason: 'host-unreachable' });
+    await assertServes(guest);
+  });
+
+  test('of a former start do not speak for one that has said nothing yet', {
+    skip: whyNoStandIn(),
+  }, async (t) => {
+    const guest = await ready(t);
+    await installedGpu(guest);
+    await settings(guest, ...silent);
+    await guest.must('systemctl', 'restart', 'ollama');
+    const told = await tell(guest, 'verify', '--timeout', '1.5');
+    const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
+    assert.deepEqual(verdict.devices, []);
+    assert.deepEqual(evidence(verdict, 'log-line'), []);
+  });
+
+  test('of a former start, said again by this one before it begins, do not count', async (t) => {
+    const guest = await ready(t);
+    const gpu = await installedGpu(guest);
+    const line = evidence(gpu, 'log-line').find((text) => /library=CUDA/i.test(text)) ?? '';
+    assert.notEqual(line, '');
+    await guest.write('/var/log/old.log', `${line}\n`);
+    await settings(
+      guest,
+      'ExecStartPre=/bin/cat /var/log/old.log',
+      'Environment=VGPU_HOST=unix:/nonexistent',
+    );
+    await guest.must('systemctl', 'restart', 'ollama');
+    const told = await tell(guest, 'verify');
+    await assertVerdict(guest, told, { mode: 'cpu', reason: 'host-unreachable' });
+  });
+
+  test('nor those said again afterwards', async (t) => {
+    const guest = await ready(t);
+    const gpu = await installedGpu(guest);
+    const line = evidence(gpu, 'log-line').find((text) => /library=CUDA/i.test(text)) ?? '';
+    await guest.write('/var/log/old.log', `${line}\n`);
+    await settings(
+      guest,
+      'ExecStartPost=/bin/sh -c "sleep 0.5; cat /var/log/old.log"',
+      'Environment=OLLAMA_LLM_LIBRARY=cpu',
+    );
+    await guest.must('systemctl', 'restart', 'ollama');
+    const told = await tell(guest, 'verify');
+    await assertVerdict(guest, told, { mode: 'cpu', reason: 'library-forced-to-cpu' });
+  });
+});
+
+/** Rotates the journal and vacuums all but its newest files away, again and again, until told to stop. */
+async function restless(guest: Guest): Promise<() => Promise<void>> {
+  const script =
+    'trap exit TERM; echo up; while :; do journalctl -q --rotate; journalctl -q --vacuum-files=10; kill -USR2 $(pidof systemd-journald); sleep 0.1; done';
+  const child = guest.spawn(['bash', '-c', script], { stdio: ['ignore', 'pipe', 'ignore'] });
+  await new Promise<void>((resolve) => child.stdout?.once('data', () => resolve()));
+  return async () => {
+    const over = ended(child);
+    child.kill('SIGTERM');
+    await over;
+  };
+}
+
+describe('a journal that gives no peace', { skip: skipKnobs }, () => {
+  test('it rotates and is vacuumed while we follow, among many lines', async (t) => {
+    const guest = await ready(t, { start: false, env: { STANDIN_NOISE: '3000', STANDIN_DELAY_MS: '800' } });
+    const oldest = (): Promise<string> => guest.must('sh', '-c', 'journalctl -q --no-pager | head -n 1');
+    const before = await oldest();
+    const stop = await restless(guest);
+    try {
+      await assertVerdict(guest, await tell(guest, 'install', '--yes'), { mode: 'gpu' });
+    } finally {
+      await stop();
+    }
+    assert.notEqual(await oldest(), before, 'files were vacuumed away meanwhile');
+  });
+
+  test('journald drops lines of a consumer that says too much: undetermined, never a guess', async (t) => {
+    const guest = await ready(t, { start: false, env: { STANDIN_NOISE: '300' } });
+    await settings(guest, 'LogRateLimitIntervalSec=30', 'LogRateLimitBurst=50');
+    const told = await tell(guest, 'install', '--yes');
+    await assertVerdict(guest, told, { mode: 'undetermined', reason: 'no-discovery-line' });
+    await assertServes(guest);
+  });
+
+  test('journalctl is killed while we follow: it is started again where it was', async (t) => {
+    const guest = await ready(t, { env: { STANDIN_DELAY_MS: '1500' } });
+    const installing = tell(guest, 'install', '--yes');
+    await until('it follows', 20_000, async () =>
+      (await guest.run('pkill', '--signal=KILL', '--full', '^journalctl .*--follow')).code === 0
+        ? true
+        : undefined,
+    );
+    await assertVerdict(guest, await installing, { mode: 'gpu' });
+  });
+
+  test('journald is started anew while we follow', async (t) => {
+    const guest = await ready(t, { env: { STANDIN_DELAY_MS: '1500' } });
+    const before = await guest.invocationId('ollama');
+    const installing = tell(guest, 'install', '--yes');
+    await until('install restarts the consumer', 20_000, async () => {
+      const now = await guest.invocationId('ollama');
+      return now !== '' && now !== before ? now : undefined;
+    });
+    await guest.must('systemctl', 'restart', 'systemd-journald');
+    await assertVerdict(guest, await installing, { mode: 'gpu' });
+  });
+});
+
+describe('lines that are not what one expects', { skip: skipKnobs }, () => {
+  const garbage = Buffer.from([
+    0xff,
+    0xfe,
+    0x80,
+    0x0a,
+    0xc3,
+    0x28,
+    0x0a,
+    0x00,
+    0x41,
+    0x0a,
+    ...Buffer.from('msg="inference compute" library=\xff\xfe\n', 'latin1'),
+  ]);
+
+  test('bytes that are not UTF-8, before and after the announcement', async (t) => {
+    const guest = await ready(t, {
+      start: false,
+      env: { STANDIN_LINES_BEFORE: '/var/log/garbage', STANDIN_LINES_AFTER: '/var/log/garbage' },
+    });
+    await guest.write('/var/log/garbage', garbage);
+    await installedGpu(guest);
+    assert.ok(
+      (await guest.journal('ollama')).some(({ message }) => message.includes('\xff')),
+      'they reached the journal',
+    );
+    await settings(guest, 'Environment=OLLAMA_LLM_LIBRARY=cpu');
+    await guest.must('systemctl', 'restart', 'ollama');
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'cpu', reason: 'library-forced-to-cpu' });
+  });
+
+  test('a line of a megabyte before the announcement', async (t) => {
+    const guest = await ready(t, { start: false, env: { STANDIN_LINES_BEFORE: '/var/log/long' } });
+    await guest.write('/var/log/long', `${'x'.repeat(1_000_000)} library=CUDA\n`);
+    await installedGpu(guest);
+  });
+
+  for (const kind of ['extra', 'reordered'] as const) {
+    test(`a future version, its fields ${kind}`, async (t) => {
+      const guest = await ready(t, {
+        start: false,
+        env: { STANDIN_FIELDS: kind, STANDIN_VERSION: '0.99.1' },
+      });
+      const verdict = await installedGpu(guest);
+      assert.equal(verdict.consumerVersion, '0.99.1');
+      assert.equal(verdict.devices[0]?.compute, '9.0');
+      assert.match(verdict.devices[0]?.pci ?? '', /^[0-9a-f]{4}:/);
+    });
+  }
+});
+
+describe('discovery that takes its time', { skip: skipKnobs }, () => {
+  test('is waited for, and the waiting is told', async (t) => {
+    const guest = await ready(t, { start: false, env: { STANDIN_DELAY_MS: '3500' } });
+    const told = await tell(guest, 'install', '--yes');
+    await assertVerdict(guest, told, { mode: 'gpu' });
+    assert.match(told.stderr, /^waiting for ollama to say which device it uses \(\d\.\d s of at most/m);
+  });
+
+  test('longer than --timeout: undetermined, in time, and verify finds it later', async (t) => {
+    const guest = await ready(t, { start: false, env: { STANDIN_DELAY_MS: '4000' } });
+    const told = await tell(guest, 'install', '--yes', '--timeout', '1');
+    const verdict = await assertVerdict(guest, told, { mode: 'undetermined', reason: 'readiness-timeout' });
+    assert.match(verdict.summary, /did not answer requests in time/);
+    assert.ok(told.ms < 40_000, `${told.ms} ms`);
+    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+  });
+});

@@ -1,0 +1,36 @@
+import { type CasePrograms, describeCases } from '../case_programs.js';
+
+const PROGRAMS: CasePrograms = {
+  graph_nodes: {
+    generic: 'nodes of every kind are added, changed and launched by the generic calls',
+    attributes: 'the attributes of a kernel node are set, kept when it changes, and copied',
+    events: 'events of nodes are changed, wait, and are waited for',
+    memory_operations: 'a node writes and waits for values in memory',
+  },
+  graph_edges: {
+    edges: 'edges keep their data, and a query that would lose it is refused',
+    captured_edges: 'a capture into a graph begins behind its nodes, with the edges that were asked for',
+    dot: 'a graph is written down for dot',
+  },
+  graph_updates: {
+    switches: 'nodes of an executable are switched off and on',
+    children: 'what a child graph does in an executable is changed',
+    updates: 'an update that cannot be says which node is why, and does nothing',
+  },
+  graph_memory: {
+    allocates: 'a graph allocates memory at an address that stays, uses and frees it',
+    outlives: 'what a graph allocated and did not free is used after it and freed by others',
+    twice: 'a graph is not launched again over its own memory, but where it shall be freed then',
+    captured: 'a capture makes nodes of what allocates and frees in the order of a stream',
+    restricted: 'a graph with memory is not cloned, cut or instantiated twice',
+    moved: 'a child graph with memory is moved into its parent',
+    counted: 'memory of graphs is counted, trimmed and given back',
+    bad_requests: 'memory that a graph cannot have is refused',
+  },
+  graph_objects: {
+    user_objects: 'the destructor of a user object runs when its last reference goes',
+    user_objects_of_executables: 'an executable holds what its graph held, until its work is done',
+  },
+};
+
+describeCases('graph nodes', PROGRAMS, 46_000 + (process.pid % 4_000));

@@ -1,0 +1,47 @@
+import { type CasePrograms, describeCases } from '../case_programs.js';
+
+const PROGRAMS: CasePrograms = {
+  stream_calls: {
+    properties: 'streams say what they were made with and know handles that are none',
+    attributes: 'streams keep their attributes',
+    events: 'events measure time at the host',
+    pinned_reads: 'pinned memory has what was read once the program has waited',
+    many_reads: 'many reads on many streams all arrive',
+    host_functions: 'functions of the program run in the order of their stream',
+    wait_values: 'a stream waits for a value without holding up others',
+    default_stream_order: 'the default stream and blocking streams wait for each other',
+  },
+  copy_calls: {
+    pointers: 'what pointers and peers are asked and set to',
+    linear: 'copies between all kinds of memory',
+    batch: 'a batch of copies',
+    batch_boxes: 'a batch of copies in three dimensions',
+    two_dimensions: 'copies in two dimensions touch their box only',
+    three_dimensions: 'copies in three dimensions touch their box only',
+    fills: 'fills of all widths in one and two dimensions',
+  },
+  pool_calls: {
+    allocates: 'memory taken and freed in the order of a stream is used and given back',
+    waits: 'memory freed on a stream that waits is freed when its turn comes',
+    thresholds: 'a pool keeps what its release threshold says, and gives it back when it is trimmed',
+    pools: 'pools are made, set, limited and destroyed, and the default pool stays',
+    bad_requests: 'what cannot be of a pool is refused',
+    captures: 'a capture does not free what no graph allocated',
+  },
+  pinned_calls: {
+    lengths: 'copies of every length to and from pinned memory are done when they return',
+    in_order: 'asynchronous copies through the same pinned memory keep their order',
+    behind_a_wait: 'copies behind a stream that waits are made after it',
+    many: 'pinned memory is made, given back and made again',
+    threads: 'many threads have pinned memory of their own',
+    forks: 'a child that forked has none of it',
+  },
+  virtual_calls: {
+    grows: 'a reservation that grows piece by piece is used as one memory',
+    aliases: 'what is mapped twice is one memory, and what is made anew is empty',
+    access_rules: 'mapped memory is only there where access was given',
+    bad_requests: 'virtual memory that cannot be is refused, and what is taken is counted',
+  },
+};
+
+describeCases('memory and streams', PROGRAMS, 41_000 + (process.pid % 4_000));

@@ -1,0 +1,100 @@
+/** Builds the C test programs that need nothing of the shim but a few of its sources, with sanitizers. */
+import { execFile } from 'node:child_process';
+import { mkdir, rename } from 'node:fs/promises';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+
+/** The repository's root, seen from dist/test/shim. */
+export const ROOT = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../../..');
+
+export interface Program {
+  /** Of the file made; distinct for each combination of the fields below. */
+  readonly name: string;
+  /** Relative to the repository's root. */
+  readonly sources: readonly string[];
+  readonly libraries?: readonly string[];
+  readonly sanitize?: 'address,undefined' | 'thread' | 'none';
+  /** A shared library with this SONAME instead of a program. */
+  readonly soname?: string;
+}
+
+/** Compiles and gives the path of what was made; a compiler's complaint is the error. */
+export async function buildProgram(program: Program): Promise<string> {
+  const directory = path.join(ROOT, 'build', 'test-programs');
+  await mkdir(directory, { recursive: true });
+  const target = path.join(directory, program.name);
+  const fresh = `${target}.${process.pid}`;
+  const sanitize = program.sanitize ?? 'address,undefined';
+  await run(
+    process.env['CC'] ?? 'cc',
+    [
+      '-std=c11',
+      '-D_GNU_SOURCE',
+      '-g',
+      '-O1',
+      '-Wall',
+      '-Wextra',
+      '-Werror',
+      ...(sanitize === 'none' ? [] : [`-fsanitize=${sanitize}`, '-fno-sanitize-recover=all']),
+      ...(program.soname === undefined ? [] : ['-shared', '-fPIC', `-Wl,-soname,${program.soname}`]),
+      '-Ishim-src',
+      '-Ibuild/generated',
+      ...program.sources,
+      '-pthread',
+      ...(program.libraries ?? []).map((library) => `-l${library}`),
+      '-o',
+      fresh,
+    ],
+    { cwd: ROOT },
+  );
+  // Beside and renamed: test files run at the same time.
+  await rename(fresh, target);
+  return target;
+}
+
+export interface Ended {
+  readonly code: number | null;
+  readonly signal: string | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly milliseconds: number;
+}
+
+/** Runs a program to its end, at most `limit` milliseconds; never throws for its exit status. */
+export function runProgram(
+  file: string,
+  args: readonly string[],
+  options: {
+    /** Beside what is in this process's. */
+    readonly env?: Readonly<Record<string, string>>;
+    /** Instead. */
+    readonly only?: Readonly<NodeJS.ProcessEnv>;
+    readonly limit?: number;
+  } = {},
+): Promise<Ended> {
+  const start = performance.now();
+  return new Promise((resolve) => {
+    const child = execFile(
+      file,
+      args,
+      {
+        env: options.only ?? { ...process.env, ...options.env },
+        timeout: options.limit ?? 60_000,
+        killSignal: 'SIGKILL',
+        maxBuffer: 1 << 24,
+      },
+      (_error, stdout, stderr) => {
+        resolve({
+          code: child.exitCode,
+          signal: child.signalCode,
+          stdout,
+          stderr,
+          milliseconds: performance.now() - start,
+        });
+      },
+    );
+  });
+}

@@ -1,0 +1,15 @@
+import { type CasePrograms, describeCases } from '../case_programs.js';
+
+const PROGRAMS: CasePrograms = {
+  small_answers: {
+    limits: 'no context is shared with a graphics queue, as cuBLAS 13.1 asks',
+    older_names: 'a name that got a parameter with CUDA 13 means the current context without it',
+    range_in_callback: 'a range is not told in a callback, by which libgomp knows that it is in one',
+    old_launches: 'a function keeps block, memory and parameters for launches as CUDA 3 had them',
+    exportable: 'memory of a type that could be exported is memory, and its export is refused',
+    ended_stream: 'a stream may end while it is captured, and its end is no work',
+    later_grid: "a graph's kernel may get its grid after the graph is instantiated",
+  },
+};
+
+describeCases('small answers', PROGRAMS, 45_000 + (process.pid % 4_000));

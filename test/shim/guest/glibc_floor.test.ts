@@ -1,0 +1,56 @@
+// The oldest C library that what comes into guests runs with, whichever system it is built on (shim-src/glibc_floor.h).
+
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { ROOT } from '../cuda/private_programs.js';
+import { builtFile, VARIANT } from '../shim_host.js';
+
+/** glibc's minor version: 2.31 is 31. */
+const floors = {
+  'libcuda.so.1': 31,
+  'libnvidia-ml.so.1': 31,
+  'libvgpu-trace.so': 31,
+  'vgpu-probe': 34,
+  'vgpu-watch': 34,
+} as const;
+
+const skip = VARIANT === 'shim' ? false : 'a build with sanitizers runs where it was built';
+
+describe('the floor of glibc', { skip }, () => {
+  for (const [file, floor] of Object.entries(floors)) {
+    it(`of ${file} is 2.${floor}`, { skip: existsSync(builtFile(file)) ? false : 'not built here' }, () => {
+      const symbols = execFileSync('readelf', ['-W', '--dyn-syms', builtFile(file)], { encoding: 'utf8' });
+      const wanted = [...symbols.matchAll(/ UND (\S+)@GLIBC_2\.(\d+)/g)];
+      assert.ok(wanted.length > 5, 'finds what it imports');
+      const above = wanted
+        .filter(([, , minor]) => Number(minor) > floor)
+        .map(([, name, minor]) => `${name}@2.${minor}`);
+      assert.deepEqual(above, []);
+    });
+  }
+
+  const old = path.join(ROOT, '.cache/test-roots/bullseye');
+  const cannot = !existsSync(`${old}.made`)
+    ? 'scripts/test-roots bullseye was not run'
+    : process.getuid?.() !== 0 && 'chroot needs root';
+
+  it('lets a program of Debian 11, glibc 2.31, start with the libraries preloaded', { skip: cannot }, () => {
+    const scratch = mkdtempSync(path.join(old, 'tmp/vgpu-floor-'));
+    try {
+      for (const file of ['libcuda.so.1', 'libnvidia-ml.so.1', 'libvgpu-trace.so']) {
+        if (!existsSync(builtFile(file))) continue;
+        cpSync(builtFile(file), path.join(scratch, file));
+        const library = `/${path.relative(old, path.join(scratch, file))}`;
+        // ld.so complains on standard error of what it cannot preload, and goes on.
+        const preloading = ['/usr/bin/env', `LD_PRELOAD=${library}`, '/usr/bin/sha256sum', '/bin/true'];
+        const loaded = spawnSync('chroot', [old, ...preloading], { encoding: 'utf8' });
+        assert.deepEqual([loaded.status, loaded.stderr], [0, ''], file);
+      }
+    } finally {
+      rmSync(scratch, { recursive: true, force: true });
+    }
+  });
+});

@@ -1,0 +1,64 @@
+/** What processes do to a library that they have loaded, over each transport; the host is as before afterwards. */
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { runProgram } from '../cuda/private_programs.js';
+import {
+  builtFile,
+  type Host,
+  SHIM,
+  scratchDirectory,
+  sessionsNow,
+  startHost,
+  until,
+  VARIANT,
+} from '../shim_host.js';
+
+const CASES = {
+  closed_and_opened: 'is closed and opened again: its session, context and memory are as they were',
+  closed_while_used: 'is closed while eight threads are inside of it',
+  left_while_used: 'is left by exit() while eight threads are inside of it',
+  left_with_work_in_flight: 'is left with copies on their way',
+  left_by_the_first_thread: 'goes on when the first thread ends',
+  forked_while_used: 'is forked while eight threads are inside of it: each child begins anew',
+  spawned_while_used: 'is in a process that starts programs meanwhile',
+  interrupted: 'is interrupted by signals that restart nothing',
+  preempted: "is preempted as Go's runtime does, on small stacks and signal stacks",
+} as const;
+
+const PORT = 46_000 + (process.pid % 4_000);
+
+for (const transport of ['unix', 'unix without a ring', 'tcp'] as const) {
+  describe(`a library over ${transport} that`, () => {
+    const scratch = scratchDirectory();
+    let host: Host;
+
+    before(async () => {
+      host = await startHost({
+        listen: transport === 'tcp' ? `tcp:127.0.0.1:${PORT}` : `unix:${scratch.path}/s`,
+      });
+    });
+    after(async () => {
+      assert.equal(await host.stop(), 0);
+      scratch.remove();
+    });
+
+    for (const [name, what] of Object.entries(CASES)) {
+      // gcc 12's, which holds it over fork() for nobody: the child waits for a lock of a thread that it does not have.
+      const lock = name === 'forked_while_used' && /sanitize|fuzz/.test(VARIANT);
+      it(what, { skip: lock && "AddressSanitizer's own allocator may be locked in the child" }, async () => {
+        const ended = await runProgram(builtFile(path.join('programs', 'guest_life')), [name], {
+          env: {
+            VGPU_HOST: host.address,
+            LD_LIBRARY_PATH: SHIM,
+            ...(transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : {}),
+          },
+          limit: 120_000,
+        });
+        assert.deepEqual([ended.code, ended.signal, ended.stdout], [0, null, ''], ended.stderr);
+        await until('its sessions to end', () => sessionsNow(host) === 0, 30_000);
+        assert.doesNotMatch(host.log(), /killed by signal|violation/);
+      });
+    }
+  });
+}

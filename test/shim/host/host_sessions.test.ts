@@ -1,0 +1,303 @@
+/** What a host tells a guest of its own sessions, and what connections that say nothing cost the others. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, statSync } from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { runProgram } from '../cuda/private_programs.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  type Shell,
+  scratchDirectory,
+  sessionsNow,
+  startHost,
+  startShell,
+  until,
+} from '../shim_host.js';
+import { frame, hello, WireClient } from '../wire/wire_client.js';
+
+const MIB = 1 << 20;
+const SESSIONS = 3;
+const PORT = 54_000 + (process.pid % 4_000);
+
+interface Told {
+  readonly ok: boolean;
+  readonly simulated?: boolean;
+  readonly host?: string;
+  readonly turnedAway?: { readonly count: number; readonly status: number; readonly age: number };
+  readonly error: { readonly code: string; readonly status: number; readonly message: string } | null;
+  readonly sessions: readonly {
+    readonly session: number;
+    readonly age: number;
+    readonly memory: number;
+    readonly launches: number;
+    readonly calls: number;
+    readonly refused: number;
+    readonly lastRefusal: number;
+    readonly claimed: {
+      readonly library: string;
+      readonly pid: number;
+      readonly pidNamespace: number;
+      readonly program: string;
+    };
+  }[];
+}
+
+describe('what a host tells of sessions', () => {
+  let scratch: ReturnType<typeof scratchDirectory>;
+  let socket = '';
+  let hosts: Host[] = [];
+  let shells: Shell[] = [];
+  let clients: WireClient[] = [];
+  let silent: Socket[] = [];
+  const start = async (args: readonly string[] = []): Promise<Host> => {
+    const host = await startHost({ listen: `unix:${socket}`, args });
+    hosts.push(host);
+    return host;
+  };
+  const open = (env: Readonly<Record<string, string>> = {}): Shell => {
+    const shell = startShell({ VGPU_HOST: `unix:${socket}`, ...env });
+    shells.push(shell);
+    return shell;
+  };
+  const ask = async (host = `unix:${socket}`): Promise<Told> => {
+    const ended = await runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', host], {
+      limit: 20_000,
+    });
+    const told = JSON.parse(ended.stdout) as Told;
+    assert.equal(ended.code, told.ok ? 0 : 1, ended.stderr);
+    return told;
+  };
+
+  /** What is told, once it is as wanted. */
+  const askUntil = async (good: (told: Told) => boolean, host?: string): Promise<void> => {
+    const end = performance.now() + 20_000;
+    for (;;) {
+      const told = await ask(host);
+      if (good(told)) return;
+      if (performance.now() > end) throw new Error(`still: ${JSON.stringify(told)}`);
+    }
+  };
+
+  beforeEach(() => {
+    scratch = scratchDirectory();
+    socket = `${scratch.path}/s`;
+  });
+  afterEach(async () => {
+    for (const shell of shells) shell.kill();
+    for (const client of clients) client.close();
+    for (const one of silent) one.destroy();
+    for (const host of hosts) await host.stop();
+    [hosts, shells, clients, silent] = [[], [], [], []];
+    scratch.remove();
+  });
+
+  it('lists the sessions of the guest that asks, with what each has done', async () => {
+    await start();
+    assert.deepEqual((await ask()).sessions, []);
+    const shell = open();
+    await askAll(shell, ['init', 'ctx 0', `alloc ${3 * MIB}`]);
+    const told = await ask();
+    assert.equal(told.ok, true);
+    assert.equal(told.simulated, true);
+    assert.match(told.host ?? '', /^vgpu-hostd \d+\.\d+\.\d+ software$/);
+    assert.deepEqual(told.turnedAway, { count: 0, status: 0, age: 0 });
+    const [session] = told.sessions;
+    assert.equal(told.sessions.length, 1);
+    assert.deepEqual(session?.claimed, {
+      library: 'libcuda',
+      pid: shell.pid,
+      pidNamespace: statSync('/proc/self/ns/pid').ino,
+      program: 'driver_shell',
+    });
+    assert.ok((session?.memory ?? 0) >= 3 * MIB && (session?.memory ?? 0) < 64 * MIB, `${session?.memory}`);
+    assert.ok((session?.calls ?? 0) > 0);
+    assert.equal(session?.launches, 0);
+    assert.equal(session?.refused, 0);
+    assert.equal(session?.lastRefusal, 0);
+    // An allocation that cannot be had is refused, and is the last that was.
+    assert.equal((await shell.ask(`alloc ${2 ** 50}`)).result, 2);
+    const [after] = (await ask()).sessions;
+    assert.deepEqual([after?.refused, after?.lastRefusal], [1, 2]);
+    assert.ok((after?.age ?? 0) >= (session?.age ?? 0) && (after?.age ?? 0) < 600_000);
+    shell.kill();
+    await askUntil((now) => now.sessions.length === 0);
+  });
+
+  it('counts the kernels that ran', async () => {
+    await start();
+    const computing = spawn(builtFile('vgpu-probe'), ['--compute', '--library', builtFile('libcuda.so.1')], {
+      env: { ...process.env, VGPU_HOST: `unix:${socket}` },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const seen: number[] = [];
+    let ended = false;
+    const end = once(computing, 'exit').then(() => (ended = true));
+    while (!ended) for (const { launches } of (await ask()).sessions) seen.push(launches);
+    await end;
+    assert.ok(Math.max(...seen) > 0, seen.join());
+  });
+
+  it('tells a guest nothing of another one', async () => {
+    const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
+    await askAll(open(), ['init', 'ctx 0']);
+    // Whoever comes over TCP is another peer than this user.
+    assert.deepEqual((await ask(`tcp:127.0.0.1:${PORT}`)).sessions, []);
+    await askAll(open({ VGPU_HOST: `tcp:127.0.0.1:${PORT}` }), ['init', 'ctx 0']);
+    assert.equal(sessionsNow(host), 2);
+    const [here, there] = [await ask(), await ask(`tcp:127.0.0.1:${PORT}`)];
+    assert.deepEqual([here.sessions.length, there.sessions.length], [1, 1]);
+    assert.notEqual(here.sessions[0]?.session, there.sessions[0]?.session);
+  });
+
+  it('answers though every slot is taken, and takes none', async () => {
+    const host = await start(['--sessions', '2']);
+    await askAll(open(), ['init']);
+    const refused = open({ VGPU_LOG: 'stderr' });
+    assert.equal((await refused.ask('init')).result, 100, 'half of the two is one');
+    const told = await ask();
+    assert.equal(told.sessions.length, 1);
+    assert.deepEqual([told.turnedAway?.count, told.turnedAway?.status], [1, 7]);
+    assert.ok((told.turnedAway?.age ?? 60) < 60);
+    assert.equal(sessionsNow(host), 1);
+    assert.doesNotMatch(host.log(), /session 3: unix/);
+  });
+
+  it('says plainly when nobody listens, when it is refused and when the host is too old', async () => {
+    assert.equal((await ask()).error?.code, 'unreachable');
+    assert.equal((await ask('nonsense')).error?.code, 'bad-address');
+    const old = createServer((connection) => {
+      // As an older host answers what it does not know: VGPU_STATUS_REFUSED.
+      const reply = frame({ opcode: 1, flags: 1, sequence: 0n });
+      reply.writeInt32LE(2, 32);
+      connection
+        .on('error', () => undefined)
+        .resume()
+        .end(reply);
+    }).listen(socket);
+    await once(old, 'listening');
+    const { error } = await ask();
+    assert.equal(error?.code, 'too-old');
+    assert.match(error?.message ?? '', /upgrade vgpu-hostd/);
+    await new Promise((resolve) => old.close(resolve));
+  });
+
+  it('says both versions, and which end is older, when they differ', async () => {
+    const host = await start();
+    const newer = await WireClient.open(socket, 'socket');
+    clients.push(newer);
+    newer.send(hello(1, { major: 2 }));
+    const reply = await newer.receive();
+    assert.deepEqual(
+      [reply?.status, reply?.body.readUInt16LE(8)],
+      [1, 1],
+      'refused, and told what it speaks',
+    );
+    await host.logged(/it speaks wire version 2\.0, this host 1\.0: the host is older, upgrade it/);
+    await host.stop();
+    for (const [major, older] of [
+      [0, 'host'],
+      [2, 'guest'],
+    ] as const) {
+      const other = createServer((connection) => {
+        const welcome = Buffer.alloc(160);
+        welcome.write('VGPUWIRE', 0, 'latin1');
+        welcome.writeUInt16LE(major, 8);
+        const answer = frame({ opcode: 1, flags: 1, sequence: 0n, body: welcome });
+        answer.writeInt32LE(1, 32);
+        connection
+          .on('error', () => undefined)
+          .resume()
+          .end(answer);
+      }).listen(socket);
+      await once(other, 'listening');
+      const shell = open({ VGPU_LOG: 'stderr' });
+      assert.equal((await shell.ask('init')).result, 100);
+      await until('the reason', () =>
+        shell
+          .stderr()
+          .includes(`it speaks wire version ${major}.0, we speak 1.0: the ${older} is older, upgrade it`),
+      );
+      await new Promise((resolve) => other.close(resolve));
+    }
+  });
+
+  it('makes a program name of a guest plain text', async () => {
+    await start();
+    const bytes = hello(1);
+    bytes.write('a"\n\x1b[31m\xff', 40 + 48, 'latin1');
+    const client = await WireClient.open(socket, 'socket');
+    clients.push(client);
+    client.send(bytes);
+    assert.equal((await client.receive())?.status, 0);
+    assert.equal((await ask()).sessions[0]?.claimed.program, 'a"??[31m?');
+  });
+
+  it('reads a question that comes in pieces, and one that is longer than it knows', async () => {
+    await start();
+    for (const step of [1, 7, 39, 41]) {
+      const client = await WireClient.open(socket, 'socket');
+      clients.push(client);
+      const bytes = hello(SESSIONS);
+      for (let at = 0; at < bytes.length; at += step) {
+        client.send(bytes.subarray(at, at + step));
+        if (at % (8 * step) === 0) await new Promise((resolve) => setImmediate(resolve));
+      }
+      const reply = await client.receive();
+      assert.deepEqual([reply?.status, reply?.body.length, reply?.bulk.length], [0, 184, 0]);
+      assert.equal(await client.receive(), undefined, 'it hangs up');
+    }
+    const client = await WireClient.open(socket, 'socket');
+    clients.push(client);
+    const longer = Buffer.concat([hello(SESSIONS).subarray(40), Buffer.alloc(400, 7)]);
+    client.send(frame({ opcode: 1, sequence: 0n, body: longer }));
+    assert.equal((await client.receive())?.status, 0);
+  });
+
+  it('serves one who greets beside a thousand connections that say nothing, and buries the dead', async () => {
+    const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
+    // All over TCP, hence one peer; more than there are slots, again and again.
+    for (let i = 0; i < 1000; i++) {
+      silent.push(connect(PORT, '127.0.0.1').on('error', () => undefined));
+      if (i % 50 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    for (let i = 0; i < 5; i++) {
+      const shell = open();
+      await askAll(shell, ['init', 'ctx 0']);
+      assert.equal(await shell.end(), 0);
+    }
+    // The same peer, too: it greets at once, and what says nothing makes room for it.
+    await askUntil(({ ok }) => ok, `tcp:127.0.0.1:${PORT}`);
+    await until('all to be buried', () => sessionsNow(host) === 0);
+    const children = readFileSync(
+      path.join('/proc', `${host.pid}`, 'task', `${host.pid}`, 'children'),
+      'utf8',
+    );
+    assert.equal(children.trim(), '', 'no zombies');
+    const began = performance.now();
+    assert.equal(await host.stop(), 0);
+    assert.ok(performance.now() - began < 1500, `${performance.now() - began} ms to stop`);
+  });
+
+  it('keeps half of the sessions for others, whatever one peer does', async () => {
+    await start(['--listen', `tcp:127.0.0.1:${PORT}`, '--sessions', '6']);
+    const greedy = await Promise.all(
+      Array.from({ length: 12 }, async () => {
+        const client = await WireClient.open(`tcp:${PORT}`, 'socket');
+        clients.push(client);
+        client.send(hello());
+        return (await client.receive())?.status;
+      }),
+    );
+    assert.deepEqual(
+      greedy.toSorted(),
+      [0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7],
+      'VGPU_STATUS_BUSY beyond three',
+    );
+    await askAll(open(), ['init', 'ctx 0']);
+  });
+});

@@ -1,0 +1,37 @@
+/** The table that the daemon shares with its workers: turns to compute, and numbers that nobody may believe. */
+import assert from 'node:assert/strict';
+import { before, describe, it } from 'node:test';
+import { buildProgram, runProgram } from '../cuda/private_programs.js';
+
+describe('the table that workers share', () => {
+  let program = '';
+  before(async () => {
+    program = await buildProgram({
+      name: 'shared_table',
+      sources: [
+        'test/shim/programs/shared_table.c',
+        'shim-src/host/accounts.c',
+        'shim-src/host/sessions.c',
+        'shim-src/host/share.c',
+      ],
+    });
+  });
+  const run = async (what: string): Promise<string> => {
+    const ended = await runProgram(program, [what]);
+    assert.equal(ended.code, 0, `${ended.stdout}${ended.stderr}`);
+    return ended.stdout.trim();
+  };
+
+  it('lets a guest that computed for long compute again soon, while another never pauses', async () => {
+    const turns = Number(await run('comeback'));
+    assert.ok(turns >= 1 && turns <= 250, `${turns} turns of 2 ms`);
+  });
+
+  it('has nobody wait for a thread that gave up on the lock of a stopped worker', async () => {
+    assert.equal(await run('stopped'), '0 0');
+  });
+
+  it('is read within its bounds, whatever a worker that was taken over wrote', async () => {
+    assert.equal(await run('scribbled'), '1');
+  });
+});

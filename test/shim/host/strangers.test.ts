@@ -1,0 +1,193 @@
+/** Guests that take what they can, beside an honest one: what a host with its default settings lets them have. */
+import assert from 'node:assert/strict';
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import type { Readable } from 'node:stream';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { runProgram } from '../cuda/private_programs.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  SHIM,
+  type Shell,
+  scratchDirectory,
+  sessionsNow,
+  sleep,
+  startHost,
+  startShell,
+  until,
+} from '../shim_host.js';
+
+const MIB = 1 << 20;
+const PORT = 42_000 + (process.pid % 4_000);
+
+describe('a stranger among guests', () => {
+  let scratch: ReturnType<typeof scratchDirectory>;
+  let hosts: Host[] = [];
+  let children: ChildProcessByStdio<null, Readable, null>[] = [];
+  const start = async (args: readonly string[] = []): Promise<Host> => {
+    const host = await startHost({ listen: `unix:${scratch.path}/s`, args });
+    hosts.push(host);
+    return host;
+  };
+  const env = (): Record<string, string> => ({
+    VGPU_HOST: `unix:${scratch.path}/s`,
+    LD_LIBRARY_PATH: SHIM,
+  });
+  /** What it prints, word by word. */
+  const run = async (...words: string[]): Promise<string[]> => {
+    const ended = await runProgram(builtFile('programs/stranger'), words, { env: env(), limit: 60_000 });
+    assert.equal(ended.code, 0, `${words.join(' ')}: ${ended.stdout}${ended.stderr}`);
+    return ended.stdout.trim().split(/\s+/);
+  };
+  /** One that goes on until it is killed, once its work is under way. */
+  const leave = async (
+    words: readonly string[],
+    more: Readonly<Record<string, string>> = {},
+  ): Promise<ChildProcessByStdio<null, Readable, null>> => {
+    const child = spawn(builtFile('programs/stranger'), words, {
+      env: { ...process.env, ...env(), ...more },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    children.push(child);
+    await once(child.stdout, 'data');
+    return child;
+  };
+
+  beforeEach(() => {
+    scratch = scratchDirectory();
+  });
+  afterEach(async () => {
+    for (const child of children) child.kill('SIGKILL');
+    for (const host of hosts) await host.stop();
+    [hosts, children] = [[], []];
+    scratch.remove();
+  });
+
+  for (const [what, words] of [
+    ['inside a kernel without an end', ['endless']],
+    ['with work queued for a minute', ['queue', '500']],
+  ] as const) {
+    it(`is gone a second after it was killed ${what}`, async () => {
+      const host = await start();
+      const child = await leave(words);
+      assert.equal(sessionsNow(host), 1);
+      child.kill('SIGKILL');
+      const began = performance.now();
+      await until('its session to end', () => sessionsNow(host) === 0);
+      assert.ok(performance.now() - began < 1500, `${performance.now() - began} ms`);
+      assert.ok(Number((await run('rounds', '50'))[0]) > 0);
+    });
+  }
+
+  it('is told of an illegal address where nothing is mapped, and keeps its worker', async () => {
+    const host = await start();
+    // 32 threads store 128 bytes: at the start, up to the end of what is mapped, across it, behind it, at the end.
+    assert.deepEqual(await run('unmapped'), ['0', '0', '700', '700', '700']);
+    assert.doesNotMatch(host.log(), /killed by signal/);
+  });
+
+  it('is told of no more memory than it may have', async () => {
+    await start(['--session-memory', String(64 * MIB)]);
+    const limit = String(64 * MIB);
+    assert.deepEqual(await run('memory'), [limit, limit, limit, '0', '2']);
+  });
+
+  it('finds nothing of a former session in device memory, neither in large nor in small pieces', async () => {
+    const host = await start();
+    const secret = 'a5'.repeat(64);
+    const pieces = [512, 60 * 1024, 4 * MIB, 64 * MIB];
+    const places = async (shell: Shell): Promise<string[]> => {
+      await askAll(shell, ['init', 'ctx 0']);
+      const found: string[] = [];
+      for (const size of pieces) found.push((await shell.ask(`alloc ${size}`)).values[0] ?? '');
+      return found;
+    };
+    const first = startShell({ VGPU_HOST: `unix:${scratch.path}/s` });
+    const written = await places(first);
+    for (const [index, size] of pieces.entries()) await askAll(first, [`set8 ${written[index]} 165 ${size}`]);
+    const last = `0x${(BigInt(written[3] ?? '') + BigInt(64 * MIB - 64)).toString(16)}`;
+    for (const place of [...written, last])
+      assert.equal((await first.ask(`read ${place} 64`)).values[0], secret);
+    assert.equal(await first.end(), 0);
+    await until('its session to end', () => sessionsNow(host) === 0);
+    const second = startShell({ VGPU_HOST: `unix:${scratch.path}/s` });
+    const places2 = await places(second);
+    assert.deepEqual(places2, written, 'the same addresses');
+    for (const place of [...places2, last])
+      assert.equal((await second.ask(`read ${place} 64`)).values[0], '00'.repeat(64));
+    assert.equal(await second.end(), 0);
+  });
+
+  it('cannot have more local memory than device memory', async () => {
+    const host = await start(['--session-memory', String(64 * MIB)]);
+    assert.deepEqual(await run('local', String(4 * 1024)), ['0']);
+    assert.deepEqual(await run('local', String(128 * 1024)), ['2'], 'of 1024 threads: 128 MiB');
+    await host.logged(/no device memory for \d+ bytes of local memory/);
+    await until('its session to end', () => sessionsNow(host) === 0);
+    assert.deepEqual(
+      await run('memory'),
+      Array(3)
+        .fill(String(64 * MIB))
+        .concat(['0', '2']),
+      'given back',
+    );
+  });
+
+  it('cannot have more memory for code than device memory', async () => {
+    await start(['--session-memory', String(16 * MIB)]);
+    const [loaded, result] = await run('modules', '200');
+    assert.ok(Number(loaded) > 0 && Number(loaded) < 200, loaded);
+    assert.equal(result, '2', 'CUDA_ERROR_OUT_OF_MEMORY');
+  });
+
+  it('does not take the processors from another peer, however many sessions it has', async () => {
+    const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
+    // By processor time and not by speed: what else the machine does slows down both.
+    const workers = (): Map<string, number> => {
+      const stats = readdirSync('/proc').flatMap((pid) => {
+        if (!/^\d+$/u.test(pid)) return [];
+        try {
+          const [, rest = ''] = readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ');
+          const fields = rest.split(' ');
+          return Number(fields[1]) === host.pid ? [[pid, Number(fields[11])] as const] : [];
+        } catch {
+          return []; // it has ended meanwhile
+        }
+      });
+      return new Map(stats);
+    };
+    await leave(['endless']);
+    const [mine = ''] = workers().keys();
+    for (let i = 0; i < 16; i++) {
+      await leave(['endless'], { VGPU_HOST: `tcp:127.0.0.1:${PORT}` });
+    }
+    const before = workers();
+    assert.equal(before.size, 17);
+    await sleep(2500);
+    const used = [...workers()].map(([pid, ticks]) => [pid, ticks - (before.get(pid) ?? 0)] as const);
+    const all = used.reduce((sum, [, ticks]) => sum + ticks, 0);
+    const share = (used.find(([pid]) => pid === mine)?.[1] ?? 0) / all;
+    // Each kernel has four blocks, so four threads.
+    const processors = availableParallelism();
+    const fair = Math.min(4, processors / 2) / processors;
+    assert.ok(share > fair / 2, `a peer with one of 17 kernels got ${share} of the processors`);
+  });
+
+  it('cannot fill the log, which says how much was left out', async () => {
+    const host = await start(['--json']);
+    assert.deepEqual(await run('print', '20000'), ['0']);
+    const lines = () => host.log().split('\n').slice(0, -1);
+    const told = () =>
+      lines()
+        .map((line) => JSON.parse(line) as { event: string; count?: number })
+        .filter(({ event }) => event === 'printed' || event === 'left-out')
+        .reduce((sum, { event, count }) => sum + (event === 'printed' ? 1 : (count ?? 0)), 0);
+    // What was left out is told once a second at most, and at the session's end.
+    await until('all 20000 are accounted for', () => told() >= 20_000);
+    assert.ok(lines().length < 2000, `${lines().length} lines`);
+  });
+});

@@ -1,0 +1,151 @@
+/** Modules that a guest should not send: what is wrong is named, nothing crashes, nothing is taken without bound. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { ROOT } from '../cuda/private_programs.js';
+import { builtFile, VARIANT } from '../shim_host.js';
+import { runPtx } from './machine.js';
+
+const KERNELS = path.join(ROOT, 'test/shim/kernels');
+const HEAD = '.version 8.4\n.target sm_80\n.address_size 64\n';
+
+/** What the log says of a body of a kernel; its first line is the module's fifth. */
+function refusal(body: string, head = HEAD): string {
+  const text = `${head}.entry k(.param .u64 p)\n{\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>; .reg .f32 %f<9>;\n${body}\n}\n`;
+  const { load, refused } = runPtx({ ptx: { text } });
+  return refused.length > 0 ? refused.join('\n') : load;
+}
+
+describe('modules that are wrong', () => {
+  it('are refused with line and instruction', () => {
+    assert.match(
+      refusal('add.u32 %r1, %r2;'),
+      /^error invalid PTX: line 7: add\.u32 takes 3 operands, not 2/,
+    );
+    assert.match(refusal('add.u32 %r1, %r2, %r99;'), /line 7: '%r99' is not defined, in add\.u32/);
+    assert.match(
+      refusal('\n\nfrobnicate.u32 %r1;'),
+      /^line 9: frobnicate\.u32 is not supported, so the kernel k cannot run$/,
+    );
+    assert.match(
+      refusal('tex.2d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2}];'),
+      /^line 7: tex\.2d\S* is not supported, so the kernel k cannot run$/,
+    );
+    assert.match(refusal('bra nowhere;'), /line 7: no label 'nowhere'/);
+    assert.match(refusal('mov.u32 %r1, 99999999999999999999999;'), /line 7: the number .* is too large/);
+    assert.match(
+      refusal('add.u64 %rd1, %r1, %rd2;'),
+      /^line 7: add\.u64 is not supported: a register that is too narrow/,
+    );
+    assert.match(refusal('ld.param.u64 %rd1, [p+4];'), /outside of the parameters/);
+    assert.match(
+      refusal('', '.version 8.4\n.target sm_100\n.address_size 64\n'),
+      /the module is for sm_100, this device is sm_90/,
+    );
+    assert.match(refusal('', '.target sm_80\n'), /no \.version/);
+    assert.match(refusal('', `${HEAD}.address_size 32\n`), /addresses of 32 bits/);
+  });
+
+  it('keep those kernels that can run, and the launch of another says why it cannot', () => {
+    const text = `${HEAD}.func (.param .b32 r) f(.param .b32 a) { .reg .b32 %r<2>; frobnicate.u32 %r1; ret; }
+.entry good(.param .u64 p) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [p]; st.global.u32 [%rd1], 7; ret; }
+.entry bad(.param .u64 p) { .reg .b32 %r<2>; mov.u32 %r1, %mystery; ret; }
+.entry calls(.param .u64 p) { .reg .b32 %r<2>; .param .b32 x, y; call (y), f, (x); ret; }
+.entry after(.param .u64 p) { .reg .b64 %rd<2>; ld.param.u64 %rd1, [p]; st.global.u32 [%rd1+4], 8; ret; }
+`;
+    const launch = (kernel: string) => ({ kernel, block: [1], args: ['b1'] });
+    for (const lazy of [false, true]) {
+      const outcome = runPtx({
+        ptx: { text },
+        lazy,
+        buffers: [8],
+        launches: ['good', 'bad', 'calls', 'after'].map(launch),
+      });
+      assert.match(outcome.load, /^ok kernels=4 /);
+      const said = [
+        "line 6: mov.u32 is not supported: the special register '%mystery', so the kernel bad cannot run",
+        'line 4: frobnicate.u32 is not supported (in the function f), so the kernel calls cannot run',
+      ];
+      assert.deepEqual(outcome.refused, lazy ? [] : said);
+      const [good, bad, calls, after] = outcome.launches;
+      assert.match(good ?? '', /^ok /);
+      assert.match(bad ?? '', /^error unsupported: .*line 6: mov\.u32 is not supported/);
+      assert.match(calls ?? '', /^error unsupported: .*line 4: frobnicate\.u32 is not supported/);
+      assert.match(after ?? '', /^ok /);
+      assert.deepEqual([...(outcome.buffers[0] ?? [])], [7, 0, 0, 0, 8, 0, 0, 0]);
+    }
+  });
+
+  it('place the variables that a body declares before the body is decoded', () => {
+    const text = `${HEAD}.global .u32 first = 3;
+.entry k(.param .u64 p) { .reg .b64 %rd<2>; .reg .b32 %r<3>; .global .u32 own[2] = {4, 5};
+ld.param.u64 %rd1, [p]; ld.global.u32 %r1, [own+4]; ld.global.u32 %r2, [first];
+st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r2; ret; }
+`;
+    for (const lazy of [false, true]) {
+      const { buffers } = runPtx({
+        ptx: { text },
+        lazy,
+        buffers: [8],
+        launches: [{ kernel: 'k', block: [1], args: ['b1'] }],
+      });
+      assert.deepEqual([...(buffers[0] ?? [])], [5, 0, 0, 0, 3, 0, 0, 0]);
+    }
+  });
+
+  it('cannot take memory or stack without bound', () => {
+    const many = (text: string, count: number): string => Array.from({ length: count }, () => text).join('');
+    assert.match(refusal('.reg .b32 %x<4000000000>;'), /^line 7: 4000000000 registers/);
+    assert.match(refusal(many('.reg .b64 %y<1000000>; ', 3)), /^line 7: more than/);
+    assert.match(refusal(many('{', 100_000)), /the text ends within k/);
+    assert.match(refusal(many('{', 100) + many('}', 100)), /braces are nested deeper/);
+    assert.match(refusal('', `${HEAD}.global .b8 big[99999999999];\n`), /^error /);
+    assert.match(refusal('', `${HEAD}.global .b8 big[100000][100000][100000];\n`), /^error /);
+    assert.match(refusal('', `${HEAD}.shared .b8 big[1000000];\n`), /shared variables of more than/);
+    assert.match(refusal('.local .b8 big[99999999];'), /local memory/);
+    assert.match(refusal('', `${HEAD}.global .u32 deep = ${many('{', 10_000)}1;\n`), /nested too deep/);
+    assert.match(refusal(`/* ${'x'.repeat(100)}`), /^error invalid PTX/);
+    assert.match(refusal(`${many('@%p1 bra a; ', 20_000)}a: ret;`), /^ok /);
+  });
+
+  it('of any kind, changed at random, do no harm', () => {
+    const seeds = readdirSync(path.join(KERNELS, 'ptx'))
+      .filter((name) => /^(control|grid|mma)\.compute_80/.test(name))
+      .map((name) => path.join(KERNELS, 'ptx', name));
+    const program = builtFile('programs/ptx_fuzz');
+    for (const [files, rounds] of [
+      [[path.join(KERNELS, 'seed.ptx')], 1500],
+      [[path.join(KERNELS, 'seed_hopper.ptx')], 1500],
+      [seeds, 150],
+    ] as const) {
+      const run = spawnSync(program, [`${rounds}`, '20', ...files], { encoding: 'utf8', timeout: 280_000 });
+      assert.equal(run.status, 0, `${run.signal ?? ''} ${run.stderr.slice(0, 2000)}`);
+      const loaded = Number(/loaded (\d+)/.exec(run.stdout)?.[1]);
+      assert.ok(loaded > rounds / 50, `too few reach the machine: ${run.stdout}`);
+    }
+  });
+});
+
+const EXTRACTED = path.join(
+  ROOT,
+  '.cache/roots/llama-npm/node_modules/@node-llama-cpp/linux-x64-cuda-ext/bins/linux-x64-cuda/fallback/libggml-cuda.so',
+);
+
+describe("llama.cpp's CUDA library", () => {
+  it('has no kernel that the machine does not know, for five targets', {
+    skip:
+      VARIANT === 'shim-thread'
+        ? 'one thread: nothing for ThreadSanitizer, and over five minutes of it'
+        : !existsSync(EXTRACTED) && 'scripts/fetch-packages llama-npm has not fetched it',
+  }, () => {
+    const run = spawnSync(builtFile('programs/ptx_library'), [EXTRACTED], {
+      encoding: 'utf8',
+      timeout: 280_000,
+      maxBuffer: 1 << 26,
+    });
+    assert.equal(run.status, 0, run.stdout.slice(0, 3000) + run.stderr);
+    assert.match(run.stdout, /715 modules, 0 refused/);
+  });
+});

@@ -1,0 +1,260 @@
+/**
+ * Instructions whose result or whose use is more than one register: predicates beside values, values packed into one
+ * register, vectors of atomics, barriers in memory. Against an evaluation in BigInt.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { checkAll, clamp, type Instruction, integer } from './edges.js';
+import * as fp from './float.js';
+import { bytes, f32, runPtx, u32 } from './machine.js';
+
+const HEAD = '.version 8.4\n.target sm_90\n.address_size 64\n';
+
+/** One block of `threads`, with one buffer whose address is %out; its words afterwards. */
+function run(body: string, threads: number, words: Buffer | number, check: readonly string[] = []): Buffer {
+  const text = `${HEAD}.visible .entry k(.param .u64 p)
+{
+  .reg .b64 %out, %rd<9>; .reg .b32 %tid, %r<9>; .reg .b16 %h<9>; .reg .f32 %f<9>; .reg .pred %p<9>;
+  .shared .align 8 .b64 gate;
+  ld.param.u64 %out, [p];
+  mov.u32 %tid, %tid.x;
+${body}
+  ret;
+}\n`;
+  const outcome = runPtx({
+    ptx: { text },
+    buffers: [words],
+    ...(check.length > 0 ? { before: [`check ${check.join()}`] } : {}),
+    launches: [{ kernel: 'k', block: [threads], args: ['b1'] }],
+  });
+  assert.match(outcome.load, /^ok /);
+  assert.match(outcome.launches[0] ?? '', /^ok /);
+  assert.deepEqual(outcome.findings, []);
+  const [out] = outcome.buffers;
+  assert.ok(out);
+  return out;
+}
+
+describe('instructions with more than one result or value', () => {
+  it('lop3 says in a predicate whether its result is not zero, combined with another', () => {
+    const value = (table: number, a: bigint, b: bigint, c: bigint): bigint => {
+      let r = 0n;
+      for (let i = 0n; i < 32n; i++) {
+        const index = Number((((a >> i) & 1n) << 2n) | (((b >> i) & 1n) << 1n) | ((c >> i) & 1n));
+        if ((table >> index) & 1) r |= 1n << i;
+      }
+      return r;
+    };
+    const one = (operation: 'and' | 'or', table: number, negated: boolean, part: 'd' | 'p'): Instruction => ({
+      name: `lop3.${operation}.b32 ${part}`,
+      to: part === 'd' ? 'b32' : 'pred',
+      from: ['b32', 'b32', 'b32', 'b32'],
+      body: `setp.gt.u32 %q, x3, 32;
+  lop3.${operation}.b32 ${part === 'd' ? 'y|%result' : '_|%result'}, x0, x1, x2, ${table}, ${negated ? '!' : ''}%q;`,
+      result: (a = 0n, b = 0n, c = 0n, d = 0n) => {
+        const r = value(table, a, b, c);
+        if (part === 'd') return r;
+        const q = d > 32n !== negated;
+        return (operation === 'and' ? r !== 0n && q : r !== 0n || q) ? 1n : 0n;
+      },
+    });
+    checkAll(
+      (['and', 'or'] as const).flatMap((operation) =>
+        [0x80, 0x96, 0x00].flatMap((table) => [
+          one(operation, table, false, 'd'),
+          one(operation, table, false, 'p'),
+          one(operation, table, true, 'p'),
+        ]),
+      ),
+    );
+  });
+
+  it('cvt.pack clamps two values and puts them below what is there', () => {
+    checkAll(
+      ['u16', 's16', 'u8', 's8', 'u4', 's4', 'u2', 's2'].map((to): Instruction => {
+        const bits = BigInt(to.slice(1));
+        const top = to.startsWith('s') ? (1n << (bits - 1n)) - 1n : (1n << bits) - 1n;
+        const low = to.startsWith('s') ? -top - 1n : 0n;
+        const few = (x: bigint): bigint => BigInt.asUintN(Number(bits), clamp(integer('s32', x), low, top));
+        return {
+          name: `cvt.pack.sat.${to}.s32${bits === 16n ? '' : '.b32'}`,
+          to: 'b32',
+          from: bits === 16n ? ['s32', 's32'] : ['s32', 's32', 'b32'],
+          result: (a = 0n, b = 0n, c = 0n) => (c << (2n * bits)) | (few(a) << bits) | few(b),
+        };
+      }),
+    );
+  });
+
+  it('min and max with relu never go below zero', () => {
+    const better = (name: string, a: bigint, b: bigint): bigint => {
+      const r = (name === 'min') === a < b ? a : b;
+      return r < 0n ? 0n : r;
+    };
+    const half = (x: bigint, i: bigint): bigint => BigInt.asIntN(16, x >> (16n * i));
+    checkAll(
+      ['min', 'max'].flatMap((name): Instruction[] => [
+        {
+          name: `${name}.relu.s32`,
+          to: 's32',
+          from: ['s32', 's32'],
+          result: (a = 0n, b = 0n) => better(name, integer('s32', a), integer('s32', b)),
+        },
+        {
+          name: `${name}.relu.s16x2`,
+          to: 'b32',
+          from: ['b32', 'b32'],
+          result: (a = 0n, b = 0n) =>
+            (better(name, half(a, 1n), half(b, 1n)) << 16n) | better(name, half(a, 0n), half(b, 0n)),
+        },
+      ]),
+    );
+  });
+});
+
+describe('atomics on several values', () => {
+  it('add pairs of 16-bit floats, with a result and without', () => {
+    const halves = [1.5, -2, 0.25, 1024].map((x) => fp.encode(fp.F16, real(x)));
+    const [a = 0n, b = 0n, c = 0n, d = 0n] = halves;
+    const words = [a | (b << 16n), 0n, a | (b << 16n)];
+    const out = u32(
+      run(
+        `  mov.u32 %r1, ${c | (d << 16n)};
+  atom.global.add.noftz.f16x2 %r2, [%out], %r1;
+  st.global.u32 [%out+4], %r2;
+  red.global.add.noftz.f16x2 [%out+8], %r1;`,
+        1,
+        bytes(Uint32Array.from(words, Number)),
+      ),
+    );
+    const sum = Number(fp.encode(fp.F16, real(1.75)) | (fp.encode(fp.F16, real(1022)) << 16n));
+    assert.deepEqual([...out], [sum, Number(words[0]), sum]);
+  });
+
+  it('add vectors of floats, each element by itself, and give what was there before', () => {
+    const body = `  mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f40000000; mov.f32 %f3, 0f40400000; mov.f32 %f4, 0f40800000;
+  red.global.add.v4.f32 [%out], {%f1, %f2, %f3, %f4};
+  bar.sync 0;
+  setp.ne.u32 %p1, %tid, 0;
+  @%p1 bra done;
+  atom.global.v2.f32.add {%f2, %f1}, [%out+8], {%f1, %f2};
+  st.global.v2.f32 [%out+16], {%f2, %f1};
+done:`;
+    const out = f32(run(body, 96, 24));
+    assert.deepEqual([...out], [96, 192, 96 * 3 + 1, 96 * 4 + 2, 96 * 3, 96 * 4]);
+  });
+
+  it('find the greatest of vectors of halves', () => {
+    const of = (x: number): number => Number(fp.encode(fp.F16, real(x)));
+    const body = `  mov.b16 %h1, ${of(3)}; mov.b16 %h2, ${of(-3)}; mov.b16 %h3, ${of(0.5)}; mov.b16 %h4, ${of(7)};
+  red.global.max.noftz.v4.f16 [%out], {%h1, %h2, %h3, %h4};`;
+    const before = Uint16Array.from([1, -1, 0.25, 9].map(of));
+    const out = run(body, 1, bytes(before));
+    const halves = [0, 2, 4, 6].map((at) => out.readUInt16LE(at));
+    assert.deepEqual(halves, [3, -1, 0.5, 9].map(of));
+  });
+});
+
+describe('barriers in memory', () => {
+  const INIT = (count: number): string => `  setp.ne.u32 %p1, %tid, 0;
+  @%p1 bra ready;
+  mbarrier.init.shared::cta.b64 [gate], ${count};
+ready:
+  bar.sync 0;
+`;
+  // Each writes, arrives, waits, and reads what the one across wrote.
+  const crossing = (arrive: string, wait: string): string => `${INIT(96)}
+  mov.u32 %r5, 0;
+  mov.u32 %r6, 7;
+again:
+  mad.wide.u32 %rd2, %tid, 4, %out;
+  add.u32 %r1, %tid, %r6;
+  st.volatile.global.u32 [%rd2], %r1;
+  ${arrive}
+waiting:
+  ${wait}
+  @!%p2 bra waiting;
+  sub.u32 %r2, 95, %tid;
+  mad.wide.u32 %rd4, %r2, 4, %out;
+  ld.volatile.global.u32 %r3, [%rd4];
+  st.global.u32 [%rd2+384], %r3;
+  bar.sync 0;
+  add.u32 %r6, %r6, 100;
+  xor.b32 %r5, %r5, 1;
+  setp.lt.u32 %p3, %r6, 300;
+  @%p3 bra again;`;
+  const crossed = [
+    ...Array.from({ length: 96 }, (_, i) => i + 207),
+    ...Array.from({ length: 96 }, (_, i) => 95 - i + 207),
+  ];
+
+  for (const [name, arrive, wait] of [
+    [
+      'the state that arriving gave',
+      'mbarrier.arrive.shared::cta.b64 %rd3, [gate];',
+      'mbarrier.test_wait.shared::cta.b64 %p2, [gate], %rd3;',
+    ],
+    [
+      'the parity of the phase',
+      'mbarrier.arrive.release.cta.shared::cta.b64 _, [gate];',
+      'mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p2, [gate], %r5, 1000;',
+    ],
+    [
+      'copies that have been made',
+      'cp.async.mbarrier.arrive.shared.b64 [gate];\n  cp.async.mbarrier.arrive.noinc.shared.b64 [gate];',
+      'mbarrier.try_wait.parity.shared.b64 %p2, [gate], %r5;',
+    ],
+    [
+      'generic addresses',
+      'cvta.shared.u64 %rd5, %rd6;\n  mbarrier.arrive.b64 %rd3, [%rd5], 1;',
+      'mbarrier.try_wait.b64 %p2, [%rd5], %rd3;',
+    ],
+  ] as const) {
+    it(`let three warps through, phase by phase: ${name}`, () => {
+      const body = crossing(arrive, wait).replace('again:', '  mov.u64 %rd6, gate;\nagain:');
+      assert.deepEqual([...u32(run(body, 96, 768))], crossed);
+      assert.deepEqual([...u32(run(body, 96, 768, ['race', 'init']))], crossed);
+    });
+  }
+
+  it('count what is missing, drop who does not come again, and are over after as many as there are', () => {
+    const out = u32(
+      run(
+        `  mbarrier.init.shared.b64 [gate], 5;
+  mbarrier.arrive.noComplete.shared.b64 %rd1, [gate], 2;
+  mbarrier.pending_count.b64 %r1, %rd1;
+  mbarrier.arrive_drop.shared.b64 %rd2, [gate];
+  mbarrier.pending_count.b64 %r2, %rd2;
+  mbarrier.test_wait.shared.b64 %p1, [gate], %rd2;
+  selp.u32 %r3, 1, 0, %p1;
+  mbarrier.arrive.shared.b64 %rd3, [gate], 2;
+  mbarrier.test_wait.shared.b64 %p1, [gate], %rd3;
+  selp.u32 %r4, 1, 0, %p1;
+  mbarrier.arrive.shared.b64 %rd4, [gate];
+  mbarrier.pending_count.b64 %r5, %rd4;
+  mbarrier.test_wait.parity.shared.b64 %p1, [gate], 0;
+  selp.u32 %r6, 1, 0, %p1;
+  mbarrier.test_wait.parity.shared.b64 %p1, [gate], 1;
+  selp.u32 %r7, 1, 0, %p1;
+  mbarrier.inval.shared.b64 [gate];
+  st.global.v4.u32 [%out], {%r1, %r2, %r3, %r4};
+  st.global.u32 [%out+16], %r5;
+  st.global.v2.u32 [%out+24], {%r6, %r7};`,
+        1,
+        32,
+      ),
+    );
+    // The second phase has four: one of five was dropped. Phase 0 is over, phase 1 is not.
+    assert.deepEqual([...out], [5, 3, 0, 1, 4, 0, 1, 0]);
+  });
+});
+
+/** A number that is a fraction of a power of two. */
+function real(x: number): fp.Value {
+  return fp.decode(fp.F64, BigInt.asUintN(64, bitsOfDouble(x)));
+}
+function bitsOfDouble(x: number): bigint {
+  const buffer = Buffer.alloc(8);
+  buffer.writeDoubleLE(x);
+  return buffer.readBigUInt64LE();
+}

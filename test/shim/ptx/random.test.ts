@@ -1,0 +1,53 @@
+/**
+ * Random programs on the PTX machine against the same computed here: straight lines, predicates, lanes that part and
+ * meet in branches and loops, shared memory, shuffles and votes. The same programs in every run.
+ * `VGPU_TEST_LONG=1`: a few thousand; `VGPU_PTX_SEED=N`: one program.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { runPtx } from './machine.js';
+import { bytesLeft, randomProgram } from './random.js';
+import { COUNTS, LEFT } from './random_text.js';
+
+const BLOCKS = 2;
+
+/** Where the machine and we differ first, in words; undefined: nowhere. */
+function difference(seed: number): string | undefined {
+  const threads = [32, 64, 96][seed % 3] ?? 32;
+  const program = randomProgram(seed, seed % 7 === 0 ? 200 : 60);
+  const { load, launches, buffers } = runPtx({
+    ptx: { text: program.text },
+    lazy: seed % 2 === 0,
+    buffers: [BLOCKS * threads * LEFT],
+    before: ['limit 60000'],
+    launches: [{ kernel: 'k', grid: [BLOCKS], block: [threads], args: ['b1'] }],
+  });
+  if (!load.startsWith('ok') || launches[0]?.startsWith('ok') !== true) return `${load} ${launches[0]}`;
+  const expected = Buffer.concat(
+    Array.from({ length: BLOCKS }, (_, block) => bytesLeft(program.run(threads, block))),
+  );
+  const actual = buffers[0] ?? Buffer.alloc(0);
+  if (expected.equals(actual)) return undefined;
+  const place = expected.findIndex((byte, i) => byte !== actual[i]);
+  const within = place % LEFT;
+  const register =
+    within < COUNTS.r * 4
+      ? `%r${within >> 2}`
+      : within < COUNTS.r * 4 + COUNTS.d * 8
+        ? `%d${(within - COUNTS.r * 4) >> 3}`
+        : `%f${(within - COUNTS.r * 4 - COUNTS.d * 8) >> 2}`;
+  const word = (from: Buffer): string => from.readUInt32LE(place & ~3).toString(16);
+  return `thread ${Math.floor(place / LEFT)}, ${register}: ${word(actual)} instead of ${word(expected)}`;
+}
+
+describe('random programs', () => {
+  const one = process.env['VGPU_PTX_SEED'];
+  const total = process.env['VGPU_TEST_LONG'] ? 3000 : 60;
+  const seeds = one === undefined ? Array.from({ length: total }, (_, i) => i + 1) : [Number(one)];
+  it(`leave the registers that they should, ${seeds.length} of them`, () => {
+    for (const seed of seeds) {
+      const found = difference(seed);
+      assert.equal(found, undefined, `VGPU_PTX_SEED=${seed}: ${found}\n${randomProgram(seed).text}`);
+    }
+  });
+});

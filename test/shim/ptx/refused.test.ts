@@ -1,0 +1,82 @@
+/** docs/software-gpu.md says what the machine runs and what it refuses by name: here it is held to it. */
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { ROOT } from '../cuda/private_programs.js';
+import { runPtx } from './machine.js';
+
+const [, section = ''] =
+  /\n## What it runs\n([\s\S]*?)\n## /.exec(readFileSync(path.join(ROOT, 'docs/software-gpu.md'), 'utf8')) ??
+  [];
+const [runs = '', rest = ''] = section.split('Refused by name');
+const refused = [...rest.matchAll(/^\|[^|]*\| `(.+)` \|$/gm)].map(([, instruction = '']) => instruction);
+
+/** The first line of the module's kernel is its seventh. */
+function loaded(instruction: string): string {
+  const text = `.version 8.4
+.target sm_90
+.address_size 64
+.entry k(.param .u64 p)
+{
+.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .b16 %h<9>; .reg .pred %p<9>; .reg .f32 %f<9>;
+${instruction};
+}
+`;
+  const { load, refused: said } = runPtx({ ptx: { text } });
+  assert.match(load, /^ok /);
+  return said.join('\n');
+}
+
+/** Every mnemonic of the decoders' tables. */
+const decoded = new Set(
+  readdirSync(path.join(ROOT, 'shim-src/host/software/ptx'))
+    .filter((name) => /^decode.*\.c$/.test(name))
+    .flatMap((name) => [
+      ...readFileSync(path.join(ROOT, 'shim-src/host/software/ptx', name), 'utf8').matchAll(
+        /\{"([a-z0-9]+)", \w*decode_\w+\}/g,
+      ),
+    ])
+    .map(([, mnemonic]) => mnemonic),
+);
+
+describe('docs/software-gpu.md', () => {
+  it('lists refusals that can be tried', () => {
+    assert.ok(refused.length > 12, `${refused.length}`);
+    assert.ok(decoded.size > 100, `${decoded.size}`);
+  });
+
+  for (const instruction of refused) {
+    const [name = ''] = instruction.split(' ');
+    it(`is right that ${name} is refused, and it is refused by its name`, () => {
+      const said = loaded(instruction);
+      assert.ok(said.startsWith(`line 7: ${name} is not supported`), said);
+    });
+  }
+
+  it('names no instruction as one that runs which the decoder does not know', () => {
+    const functions = new Set(['vprintf', '__assertfail', 'malloc', 'free']);
+    const names = [...runs.matchAll(/`([^`]+)`/g)]
+      .flatMap(([, text = '']) => text.split('/'))
+      .map((text) => text.split('.')[0] ?? '')
+      .filter((name) => !functions.has(name));
+    assert.ok(names.length > 20, names.join());
+    for (const name of names) assert.ok(decoded.has(name), name);
+  });
+
+  it('names every family of instructions that warps and blocks need and the decoder has', () => {
+    const control = readFileSync(path.join(ROOT, 'shim-src/host/software/ptx/decode_matrix.c'), 'utf8');
+    const matrix = [...control.matchAll(/\{"([a-z0-9]+)", decode_\w+\}/g)].map(([, name = '']) => name);
+    assert.ok(matrix.length > 3, matrix.join());
+    for (const name of [...matrix, 'mbarrier', 'shfl', 'vote', 'match', 'redux', 'elect', 'atom', 'red'])
+      assert.match(runs, new RegExp(`[\`/]${name}[.\`/]`), name);
+  });
+
+  it('is right that a grid is not counted in clusters', () => {
+    const text = `.version 8.4\n.target sm_90\n.address_size 64\n.entry k() .reqnctapercluster 2 .blocksareclusters { ret; }\n`;
+    assert.match(
+      runPtx({ ptx: { text } }).refused.join(),
+      /^line 4: the directive '.blocksareclusters' is not supported/,
+    );
+  });
+});

@@ -2,7 +2,7 @@
 
 import type { AlternativeGroup } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
-import { parseAlternative } from '../machine/alternatives.js';
+import { parseAlternative } from '../machine/libraries/alternatives.js';
 import { checkpoint } from './checkpoint.js';
 import type { ApplyEffects } from './effects.js';
 import type { AlternativeRecord, AlternativeSpec } from './records.js';

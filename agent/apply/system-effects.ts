@@ -1,9 +1,9 @@
 /** The effects of the running system. */
 import fs from 'node:fs/promises';
 import { machine } from 'node:os';
-import { canLoad, describeLoadCheck } from '../machine/access.js';
-import { ContentCache } from '../machine/content.js';
-import { mappedUnder } from '../machine/processes.js';
+import { ContentCache } from '../machine/files/content.js';
+import { canLoad, describeLoadCheck } from '../machine/unit/access.js';
+import { mappedUnder } from '../machine/unit/processes.js';
 import type { CommandRunner } from '../run-command.js';
 import { nodeDisk } from './disk.js';
 import type { ApplyEffects } from './effects.js';

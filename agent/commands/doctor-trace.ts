@@ -1,6 +1,6 @@
 /** `doctor --trace`: asks, traces one start, and what of it stands in the document. */
-import type { TracedProcess } from '../doctor/trace-bindings.js';
-import type { TraceFacts } from '../doctor/trace-types.js';
+import type { TracedProcess } from '../doctor/trace/bindings.js';
+import type { TraceFacts } from '../doctor/trace/types.js';
 import { type Traced, trace } from '../pipeline/trace.js';
 import type { DoctorWorkplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';

@@ -1,6 +1,6 @@
 /** Values of flags, checked while they are parsed: a bad one is a usage error that quotes it. */
 import { InvalidArgumentError } from 'commander';
-import { parseEndpoint } from '../machine/endpoint.js';
+import { parseEndpoint } from '../machine/host/endpoint.js';
 
 /** A day: no consumer starts slower, and a slip of the finger must not wait for ever. */
 const longestSeconds = 86_400;

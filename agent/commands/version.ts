@@ -47,8 +47,8 @@ async function version(): Promise<Outcome> {
 
 async function builtShim(): Promise<VersionDocument['shim']> {
   const [{ defaultShimDirectory, readShimBuild }, { ContentCache }] = await Promise.all([
-    import('../machine/shim-build.js'),
-    import('../machine/content.js'),
+    import('../machine/shim/shim-build.js'),
+    import('../machine/files/content.js'),
   ]);
   const contents = new ContentCache();
   const directory = defaultShimDirectory();

@@ -4,9 +4,9 @@ import type { Emit } from '../contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
 import type { ProbeRun } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
-import type { SessionsAnswer } from '../machine/sessions.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalReader } from '../systemd/types.js';
+import type { SessionsAnswer } from './host-sessions.js';
 import type { ProcessWatch } from './watch-processes.js';
 
 /** Monotonic time. `sleep` resolves early (without error) when `signal` aborts. */

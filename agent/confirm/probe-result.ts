@@ -2,7 +2,7 @@
 
 import type { ProbeResult, ProbeRun } from '../contracts/probe.js';
 import { parseProbeReport } from '../contracts/probe-report.js';
-import { noHostIn } from '../machine/probe.js';
+import { noHostIn } from '../machine/host/probe.js';
 
 /** Reads a run of `vgpu-probe --json`. Output that is not the agreed document is a crash, never an answer. */
 export function probeResult(run: ProbeRun): ProbeResult {

@@ -3,7 +3,7 @@ import { lstatSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { schemaCheck } from '../contracts/schema.js';
 import { VgpuError } from '../errors.js';
-import { parseEndpoint } from '../machine/endpoint.js';
+import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentConf, packageRoot } from '../paths.js';
 import { parseJson } from '../profile/json.js';
 import { problemsOf, readablePointer } from '../profile/validate.js';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { agentVersion } from '../agent-version.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
-import { defaultShimDirectory } from '../machine/shim-build.js';
+import { defaultShimDirectory } from '../machine/shim/shim-build.js';
 import { jsonLine } from '../output/json.js';
 import { agentConf, agentUnit, packageRoot } from '../paths.js';
 import { openWorkplace } from '../pipeline/open-workplace.js';

@@ -1,7 +1,7 @@
 /** Places where a program may find a driver, and what is to be done about what stands there. */
 import path from 'node:path';
 import type { LibraryCandidate } from '../contracts/facts.js';
-import { publicDirectories } from '../machine/candidates.js';
+import { publicDirectories } from '../machine/libraries/candidates.js';
 import { storeRoot } from '../paths.js';
 import { byHand, fixes, plannedChanges } from './finding.js';
 import type { DoctorFacts, Remedy } from './types.js';

@@ -6,9 +6,9 @@ import type { Observation } from '../confirm/observation.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import type { Plan } from '../contracts/plan.js';
 import type { Reason, Verdict } from '../contracts/verdict.js';
-import type { CloserLook } from '../machine/closer-look.js';
 import type { Profile } from '../profile/types.js';
-import type { TraceFacts } from './trace-types.js';
+import type { CloserLook } from './look/closer-look.js';
+import type { TraceFacts } from './trace/types.js';
 
 /** Everything that checks are given: gathered once, by pipeline/doctor.ts. */
 export interface DoctorFacts {

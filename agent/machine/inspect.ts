@@ -7,22 +7,22 @@ import { defaultSocket, dropInPath, guestConf, loaderConf, traceRecord, transact
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
 import type { Manager } from '../systemd/types.js';
-import { readAlternatives } from './alternatives.js';
-import { findCandidates, libraryOf } from './candidates.js';
-import { ContentCache } from './content.js';
 import { readDistribution } from './distribution.js';
-import { readHost } from './host.js';
-import { parseLoaderCache } from './loader-cache.js';
-import { readLoaderDirectories } from './loader-conf.js';
-import { type OwnerCache, packageOwners } from './packages.js';
-import { ownedFile } from './path-state.js';
-import { readProcesses } from './processes.js';
-import { findRealGpu } from './real-gpu.js';
-import { Root } from './root.js';
+import { ContentCache } from './files/content.js';
+import { ownedFile } from './files/path-state.js';
+import { Root } from './files/root.js';
+import { readHost } from './host/host.js';
+import { findRealGpu } from './host/real-gpu.js';
+import { readAlternatives } from './libraries/alternatives.js';
+import { findCandidates, libraryOf } from './libraries/candidates.js';
+import { parseLoaderCache } from './libraries/loader-cache.js';
+import { readLoaderDirectories } from './libraries/loader-conf.js';
+import { type OwnerCache, packageOwners } from './libraries/packages.js';
 import { readService } from './service.js';
-import { resolveServiceUser } from './service-user.js';
-import { readShimBuild } from './shim-build.js';
-import { readStore } from './store.js';
+import { readShimBuild } from './shim/shim-build.js';
+import { readStore } from './shim/store.js';
+import { readProcesses } from './unit/processes.js';
+import { resolveServiceUser } from './unit/service-user.js';
 
 export interface InspectEffects {
   /** Prefix of the file system that is examined; `/` is the running one. */

@@ -20,10 +20,10 @@ import type { Profile } from '../profile/types.js';
 import { expandVariables } from '../profile/variables.js';
 import type { Manager } from '../systemd/types.js';
 import { changeableByOthers } from '../trust/files.js';
-import type { ContentCache } from './content.js';
-import { ownedFile, pathState } from './path-state.js';
-import type { Root } from './root.js';
-import { defaultShimDirectory, shimFiles } from './shim-build.js';
+import type { ContentCache } from './files/content.js';
+import { ownedFile, pathState } from './files/path-state.js';
+import type { Root } from './files/root.js';
+import { defaultShimDirectory, shimFiles } from './shim/shim-build.js';
 
 /** A consumer as the service's unit has to know it; null: its profile cannot be read any more. */
 export interface ServedConsumer {

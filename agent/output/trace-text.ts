@@ -1,6 +1,6 @@
 /** What a traced start showed, for a person: programs with what they bound; those that did the same stand together. */
-import type { TracedProcess } from '../doctor/trace-bindings.js';
-import type { TraceFacts } from '../doctor/trace-types.js';
+import type { TracedProcess } from '../doctor/trace/bindings.js';
+import type { TraceFacts } from '../doctor/trace/types.js';
 import {
   bindingText,
   deafText,
@@ -8,7 +8,7 @@ import {
   processNames,
   silence,
   together,
-} from '../doctor/trace-words.js';
+} from '../doctor/trace/words.js';
 import { oneLine, plural, wrap } from '../text.js';
 import type { Style } from './style.js';
 

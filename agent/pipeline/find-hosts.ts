@@ -1,9 +1,9 @@
 /** Asks addresses for a host, with the shim that would be installed. */
 
 import type { HostFacts } from '../contracts/facts.js';
-import { ContentCache } from '../machine/content.js';
-import { readHost } from '../machine/host.js';
-import { defaultShimDirectory, readShimBuild } from '../machine/shim-build.js';
+import { ContentCache } from '../machine/files/content.js';
+import { readHost } from '../machine/host/host.js';
+import { defaultShimDirectory, readShimBuild } from '../machine/shim/shim-build.js';
 import { spawnRunner } from '../run-command.js';
 
 /** Each question is bounded by `timeoutMs`; no answer is an answer. Throws a VgpuError when the shim is not built. */

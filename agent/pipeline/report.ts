@@ -3,12 +3,12 @@ import { readFileSync } from 'node:fs';
 import { release } from 'node:os';
 import { agentVersion } from '../agent-version.js';
 import type { Diagnosis, DoctorFacts } from '../doctor/types.js';
-import { readIdentity } from '../machine/identity.js';
 import { doctorText } from '../output/doctor-text.js';
 import { styleFor } from '../output/style.js';
 import { traceText } from '../output/trace-text.js';
 import { agentUnit } from '../paths.js';
 import { type ReportFile, reportFiles } from '../report/contents.js';
+import { readIdentity } from '../report/identity.js';
 import { createScrubber } from '../report/scrub.js';
 import type { CommandRunner } from '../run-command.js';
 

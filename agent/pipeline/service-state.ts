@@ -1,7 +1,7 @@
 /** What vgpu-agent.service says of itself, for the doctor: its own status document, read with care. */
 
+import type { ServiceState } from '../doctor/look/closer-look.js';
 import { VgpuError } from '../errors.js';
-import type { ServiceState } from '../machine/closer-look.js';
 import type { Profile } from '../profile/types.js';
 import { findAgent } from '../systemd/agent-client.js';
 import { BusError } from '../systemd/connection.js';

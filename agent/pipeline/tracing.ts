@@ -1,9 +1,9 @@
 /** The steps of a trace on the running system. */
 import type { ApplyEffects } from '../apply/effects.js';
 import { beginTrace, disarmTrace, forgetTrace, restartForTrace } from '../apply/trace.js';
-import type { ContentCache } from '../machine/content.js';
-import { readProcesses } from '../machine/processes.js';
-import { readLiveProcesses, readTraceFile, whoseLibraries } from '../machine/traced.js';
+import { readLiveProcesses, readTraceFile, whoseLibraries } from '../doctor/trace/traced.js';
+import type { ContentCache } from '../machine/files/content.js';
+import { readProcesses } from '../machine/unit/processes.js';
 import { traceLimitBytes } from '../plan/trace.js';
 import type { CommandRunner } from '../run-command.js';
 import type { Tracing } from './workplace.js';

@@ -2,8 +2,8 @@
 import path from 'node:path';
 import type { MachineFacts } from '../contracts/facts.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { outputTarget } from '../machine/output-target.js';
-import { startNote } from '../machine/start-record.js';
+import { outputTarget } from '../machine/unit/output-target.js';
+import { startNote } from '../machine/unit/start-record.js';
 import { dropInPath, storeCurrent, storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import { expandVariables } from '../profile/variables.js';

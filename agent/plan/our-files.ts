@@ -2,7 +2,7 @@
 
 import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
 import type { Change, Preflight } from '../contracts/plan.js';
-import { parseGuestConf } from '../machine/endpoint.js';
+import { parseGuestConf } from '../machine/host/endpoint.js';
 import { guestConf, loaderConf, storeCurrent } from '../paths.js';
 
 export const loaderConfText = `# The loader finds the vgpu shim here before any other libcuda.so.1. Taken away by: vgpu-agent uninstall

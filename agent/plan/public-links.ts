@@ -6,7 +6,7 @@ import path from 'node:path';
 import type { LibraryCandidate, MachineFacts } from '../contracts/facts.js';
 import type { PathState } from '../contracts/path-state.js';
 import type { Change, Refusal, Warning } from '../contracts/plan.js';
-import { publicDirectories } from '../machine/candidates.js';
+import { publicDirectories } from '../machine/libraries/candidates.js';
 import { storeCurrent, storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import { alternativeChanges } from './alternative-change.js';

@@ -2,7 +2,7 @@
 
 import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
 import type { PlanOptions, Refusal } from '../contracts/plan.js';
-import { parseEndpoint } from '../machine/endpoint.js';
+import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../paths.js';
 
 /** All of them, so that they can be mended in one go. */

@@ -3,7 +3,7 @@
  * When in doubt it goes: a report that lacks a word is still a report.
  */
 import { isIPv6 } from 'node:net';
-import type { Identity } from '../machine/identity.js';
+import type { Identity } from './identity.js';
 
 export interface Scrubber {
   /** The same name or address always becomes the same placeholder, so that a report can still be followed. */

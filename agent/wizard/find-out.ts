@@ -5,7 +5,7 @@ import type { HostFacts, MachineFacts } from '../contracts/facts.js';
 import type { Plan, PlanOptions } from '../contracts/plan.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../errors.js';
-import { parseEndpoint, parseGuestConf } from '../machine/endpoint.js';
+import { parseEndpoint, parseGuestConf } from '../machine/host/endpoint.js';
 import { agentUnitFile, defaultPort, defaultSocket, guestConf, userProfiles } from '../paths.js';
 import { refusal } from '../pipeline/refusal.js';
 import type { Profile } from '../profile/types.js';

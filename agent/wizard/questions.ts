@@ -1,6 +1,6 @@
 /** Which question comes next, and what an answer means. Pure. */
 import { VgpuError } from '../errors.js';
-import { parseEndpoint } from '../machine/endpoint.js';
+import { parseEndpoint } from '../machine/host/endpoint.js';
 import type { Answers, Choice, Consumer, Decision, Found, HostSeen, Question } from './types.js';
 
 /** Values of choices that are no address. */

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import type { ElfFacts } from '../../contracts/facts.js';
-import { libraryOf } from '../../machine/candidates.js';
+import { libraryOf } from '../../machine/libraries/candidates.js';
 import { broken, editUnit, notApplicable, ok } from '../finding.js';
 import type { Check, DoctorFacts } from '../types.js';
 

@@ -1,4 +1,4 @@
-import { parseEndpoint, parseGuestConf } from '../../machine/endpoint.js';
+import { parseEndpoint, parseGuestConf } from '../../machine/host/endpoint.js';
 import { guestConf as file } from '../../paths.js';
 import { broken, changeEvidence, editUnit, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
 import type { Check } from '../types.js';

@@ -1,5 +1,5 @@
 import { slowHostMs, transportTrouble } from '../../confirm/diagnosis.js';
-import { parseEndpoint } from '../../machine/endpoint.js';
+import { parseEndpoint } from '../../machine/host/endpoint.js';
 import { broken, byHand, ok, onTheHost, unknown, warning } from '../finding.js';
 import type { Check, DoctorFacts, Finding, Remedy } from '../types.js';
 

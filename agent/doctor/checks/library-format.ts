@@ -1,5 +1,5 @@
 import type { LibraryCandidate } from '../../contracts/facts.js';
-import { nativeElf } from '../../machine/elf.js';
+import { nativeElf } from '../../machine/elf/elf.js';
 import { broken, notApplicable, ok } from '../finding.js';
 import { consumerCandidates, leadsToStore, mendPlace, publicCandidates, whereFound } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';

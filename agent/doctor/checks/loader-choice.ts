@@ -1,6 +1,6 @@
 import path from 'node:path';
-import type { LoaderChoice, ProcessChoices } from '../../machine/loader-look.js';
 import { broken, byHand, fixes, notApplicable, ok, unknown } from '../finding.js';
+import type { LoaderChoice, ProcessChoices } from '../look/loader-look.js';
 import type { Check, DoctorFacts } from '../types.js';
 
 /** What the loader would take: simulated for every process as it stands, and for the next start. */

@@ -1,6 +1,6 @@
-import type { PreloadEntry } from '../../machine/preload.js';
 import { storeRoot } from '../../paths.js';
 import { broken, byHand, editUnit, fixes, notApplicable, ok } from '../finding.js';
+import type { PreloadEntry } from '../look/preload.js';
 import type { Check, DoctorFacts, Remedy } from '../types.js';
 
 /** LD_PRELOAD names it, but the service's user cannot load it: the loader prints a line and goes on without. */

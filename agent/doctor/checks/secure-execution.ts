@@ -1,5 +1,5 @@
-import type { ExecutableFacts } from '../../machine/executables.js';
 import { broken, byHand, notApplicable, ok, unknown, warning } from '../finding.js';
+import type { ExecutableFacts } from '../look/executables.js';
 import type { Check, DoctorFacts } from '../types.js';
 
 /** For a program that gains rights when it is started, the loader ignores what its environment says. */

@@ -2,9 +2,9 @@ import { choiceOf } from '../../profile/instance.js';
 import { plural } from '../../text.js';
 import { broken, byHand, notApplicable, ok, unknown, warning } from '../finding.js';
 import { mendPlace } from '../places.js';
-import type { Binding } from '../trace-bindings.js';
-import type { TracedStart } from '../trace-types.js';
-import { bindingText, deafText, libraryText, processNames, silence, together } from '../trace-words.js';
+import type { Binding } from '../trace/bindings.js';
+import type { TracedStart } from '../trace/types.js';
+import { bindingText, deafText, libraryText, processNames, silence, together } from '../trace/words.js';
 import type { Check, DoctorFacts, Finding } from '../types.js';
 
 /** Evidence lines of one kind; the JSON has all. */

@@ -5,11 +5,11 @@
  */
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock, ConfirmEffects, ConfirmOptions, HttpAnswer } from '../../../agent/confirm/effects.js';
+import type { SessionsAnswer } from '../../../agent/confirm/host-sessions.js';
 import type { Event } from '../../../agent/contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { ProbeRun } from '../../../agent/contracts/probe.js';
 import type { UnitFacts } from '../../../agent/contracts/unit.js';
-import type { SessionsAnswer } from '../../../agent/machine/sessions.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import type { JournalEntry } from '../../../agent/systemd/types.js';
 import { ollama, processFacts, report, unit } from './support.js';

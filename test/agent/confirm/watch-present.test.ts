@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HttpAnswer } from '../../../agent/confirm/effects.js';
+import type { SessionsAnswer } from '../../../agent/confirm/host-sessions.js';
 import {
   lookAtPresent,
   type PresentEffects,
@@ -10,7 +11,6 @@ import {
 } from '../../../agent/confirm/watch-present.js';
 import type { ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { HostSession, SessionsReport, TurnedAway } from '../../../agent/contracts/sessions.js';
-import type { SessionsAnswer } from '../../../agent/machine/sessions.js';
 import { llamaServer, ollama, openSandbox, processFacts, unit } from './support.js';
 
 function session(pid: number, pidNamespace = 0): HostSession {

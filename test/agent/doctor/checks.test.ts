@@ -15,7 +15,7 @@ import { sandbox } from '../../../agent/doctor/checks/sandbox.js';
 import { startOrder } from '../../../agent/doctor/checks/start-order.js';
 import { symbols } from '../../../agent/doctor/checks/symbols.js';
 import { versions } from '../../../agent/doctor/checks/versions.js';
-import type { LoaderChoice } from '../../../agent/machine/loader-look.js';
+import type { LoaderChoice } from '../../../agent/doctor/look/loader-look.js';
 import { answered, findingsOf, noDevice, openSandbox, unit } from '../confirm/support.js';
 import { doctorFacts, troubleOf } from './support.js';
 

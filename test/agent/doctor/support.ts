@@ -2,8 +2,8 @@
 import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import type { MachineFacts } from '../../../agent/contracts/facts.js';
+import type { CloserLook } from '../../../agent/doctor/look/closer-look.js';
 import type { DoctorFacts, Finding } from '../../../agent/doctor/types.js';
-import type { CloserLook } from '../../../agent/machine/closer-look.js';
 import { observation, ollama } from '../confirm/support.js';
 import { facts as machineFacts, plan } from '../plan/support.js';
 

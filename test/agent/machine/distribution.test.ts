@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { parseOsRelease, readDistribution } from '../../../agent/machine/distribution.js';
-import { Root } from '../../../agent/machine/root.js';
+import { Root } from '../../../agent/machine/files/root.js';
 import { tree } from './support.js';
 
 describe('distribution', () => {

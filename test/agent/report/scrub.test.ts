@@ -4,7 +4,7 @@ import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, test } from 'node:test';
-import { readIdentity } from '../../../agent/machine/identity.js';
+import { readIdentity } from '../../../agent/report/identity.js';
 import { createScrubber } from '../../../agent/report/scrub.js';
 
 const identity = {

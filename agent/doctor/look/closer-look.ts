@@ -1,0 +1,171 @@
+/** What only the doctor looks at, beside the facts that install has. Reads, never writes. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { ElfFacts, MachineFacts } from '../../contracts/facts.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import type { ContentCache } from '../../machine/files/content.js';
+import { Root } from '../../machine/files/root.js';
+import { consumerDirectories, libraryOf } from '../../machine/libraries/candidates.js';
+import { storeRoot } from '../../paths.js';
+import type { Profile } from '../../profile/types.js';
+import type { CommandRunner } from '../../run-command.js';
+import { type ExecutableFacts, readExecutables } from './executables.js';
+import { type HostWord, readHostWord } from './host-word.js';
+import { environmentOf, type LoaderLook, lookAtLoader } from './loader-look.js';
+import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
+import { type PreloadEntry, readPreload } from './preload.js';
+import { isSecure } from './process-security.js';
+import { storeDamage } from './store-damage.js';
+import { readSymbolNeeds, type SymbolNeeds } from './symbol-look.js';
+
+/** One shared library in a directory of the consumer's own. */
+export interface ConsumerLibrary {
+  readonly path: string;
+  /** Null when it is no ELF file, or may not be read: then `problem` says why. */
+  readonly elf: ElfFacts | null;
+  readonly problem: string | null;
+}
+
+/** One process of the unit that lived when the facts were read. */
+export interface ProcessSecurity {
+  readonly pid: number;
+  readonly name: string;
+  readonly executable: string | null;
+  /** AT_SECURE: the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it. Null: it could not be read. */
+  readonly secure: boolean | null;
+}
+
+export interface CloserLook {
+  /** Directories of the consumer's own libraries that exist, and what is in them (`*.so*`). */
+  readonly consumer: {
+    readonly directories: readonly string[];
+    readonly libraries: readonly ConsumerLibrary[];
+  };
+  readonly security: readonly ProcessSecurity[];
+  readonly executables: readonly ExecutableFacts[];
+  readonly preload: readonly PreloadEntry[];
+  readonly openedByPath: readonly OpenedByPath[];
+  /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
+  readonly storeDamage: readonly string[] | null;
+  /** What the loader takes, simulated. */
+  readonly loader: LoaderLook;
+  readonly symbols: readonly SymbolNeeds[];
+  readonly host: HostWord;
+  /** What vgpu-agent.service says of itself; null: it does not run, or was not understood. */
+  readonly service: { readonly status: ServiceState | null };
+}
+
+export interface ServiceState {
+  /** `settled`, `waiting`, `degraded`... */
+  readonly state: string;
+  readonly problem: string | null;
+  readonly configProblem: string | null;
+}
+
+export interface LookEffects {
+  /** Prefix of the file system that is examined; `/` is the running one. */
+  readonly root: string;
+  readonly contents: ContentCache;
+  readonly runner: CommandRunner;
+  /** Asks our own service, over the bus; null: it does not run. */
+  serviceState(): Promise<ServiceState | null>;
+}
+
+/** A machine without the consumer gives empty lists; nothing is thrown for what may not be read. */
+export async function lookCloser(
+  effects: LookEffects,
+  profile: Profile,
+  facts: MachineFacts,
+): Promise<CloserLook> {
+  const { contents, runner } = effects;
+  const { unit, processes, shim } = facts;
+  const root = new Root(effects.root);
+  const [consumer, executables, preload, openedByPath, damage, host, status] = await Promise.all([
+    readConsumer(root, contents, profile, facts),
+    readExecutables(root, runner, contents, processes),
+    readPreload(runner, contents, facts, isOurs),
+    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit)) : [],
+    facts.store.versions.some(({ id }) => id === shim.id)
+      ? storeDamage(root, contents, shim).catch((error: unknown) => [String(error)])
+      : null,
+    readHostWord(runner, root, facts.host, shim),
+    effects.serviceState().catch(() => null),
+  ]);
+  const asking = consumer.libraries.flatMap(({ path: file, elf }) => {
+    const needed = elf?.needed.filter((name) => libraryOf(name) !== null) ?? [];
+    return needed.length === 0 ? [] : [{ path: file, needed }];
+  });
+  const openers = asking.map((one) => one.path);
+  const loader = await lookAtLoader({ root, runner, contents, facts, openers });
+  const symbols = readSymbolNeeds(root, asking);
+  const security = processes.map(({ pid, name, executable }) => ({
+    pid,
+    name,
+    executable,
+    secure: isSecure(pid),
+  }));
+  return {
+    consumer,
+    security,
+    executables,
+    preload,
+    openedByPath,
+    storeDamage: damage,
+    loader,
+    symbols,
+    host,
+    service: { status },
+  };
+}
+
+function isOurs(entry: string): boolean {
+  return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
+}
+
+/** Ollama has some twenty; each is read through, and the directory may be the service's user's. */
+const mostLibraries = 100;
+
+async function readConsumer(
+  root: Root,
+  contents: ContentCache,
+  profile: Profile,
+  { distribution }: MachineFacts,
+): Promise<CloserLook['consumer']> {
+  const directories = consumerDirectories(root, profile, distribution);
+  const files = directories.flatMap((directory) =>
+    root
+      .readdir(directory)
+      .filter((name) => /\.so(\.|$)/.test(name))
+      .map((name) => path.join(directory, name)),
+  );
+  return {
+    directories,
+    libraries: await Promise.all(
+      files.slice(0, mostLibraries).map((file) => readLibrary(root, contents, file)),
+    ),
+  };
+}
+
+async function readLibrary(root: Root, contents: ContentCache, file: string): Promise<ConsumerLibrary> {
+  try {
+    const resolution = root.resolve(file);
+    if (resolution.kind !== 'file') return { path: file, elf: null, problem: resolution.kind };
+    const content = await contents.of(root.prefix + resolution.realPath, file);
+    if (content === null) return { path: file, elf: null, problem: 'it is no regular file' };
+    return content.elf.kind === 'elf'
+      ? { path: file, elf: content.elf.facts, problem: null }
+      : { path: file, elf: null, problem: content.elf.reason };
+  } catch (error) {
+    return { path: file, elf: null, problem: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; of one that is not there, as the unit sets it. */
+function searchPathOf(unit: LoadedUnit): string {
+  const variable = 'LD_LIBRARY_PATH';
+  try {
+    return environmentOf(readFileSync(`/proc/${unit.mainPid}/environ`))[variable] ?? '';
+  } catch {
+    return unit.environment[variable] ?? '';
+  }
+}

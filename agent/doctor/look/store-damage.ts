@@ -1,0 +1,47 @@
+/** In what the files of a stored version differ from the shim that it was made of. */
+import path from 'node:path';
+import type { ShimBuild } from '../../contracts/facts.js';
+import type { ContentCache } from '../../machine/files/content.js';
+import { pathState } from '../../machine/files/path-state.js';
+import type { Root } from '../../machine/files/root.js';
+import { storeVersions } from '../../paths.js';
+
+/**
+ * A line for each file that is missing, more or other than in `shim`, the version being the shim's own. What
+ * may not be read is told so.
+ */
+export async function storeDamage(
+  root: Root,
+  contents: ContentCache,
+  shim: ShimBuild,
+): Promise<readonly string[]> {
+  const directory = path.join(storeVersions, shim.id);
+  const lines = await Promise.all([
+    ...shim.files.map(async (file): Promise<string | null> => {
+      const at = path.join(directory, file.name);
+      const state = await pathState(root, at, contents);
+      if (state.kind !== 'file') return `${at} is ${state.kind === 'absent' ? 'missing' : `a ${state.kind}`}`;
+      if (state.size !== file.size) return `${at} has ${state.size} bytes, ${file.size} were installed`;
+      if (state.sha256 !== file.sha256) return `${at} has other bytes than were installed`;
+      if (state.mode !== file.mode)
+        return `${at} has mode ${octal(state.mode)}, ${octal(file.mode)} was installed`;
+      return null;
+    }),
+    ...shim.links.map(async (link): Promise<string | null> => {
+      const at = path.join(directory, link.name);
+      const state = await pathState(root, at, contents);
+      if (state.kind === 'link' && state.target === link.target) return null;
+      return `${at} is no link to ${link.target}`;
+    }),
+  ]);
+  const known = new Set([...shim.files, ...shim.links].map(({ name }) => name));
+  const more = root.readdir(directory).filter((name) => !known.has(name));
+  return [
+    ...lines.filter((line) => line !== null),
+    ...more.map((name) => `${path.join(directory, name)} is not ours`),
+  ];
+}
+
+function octal(mode: number): string {
+  return mode.toString(8).padStart(4, '0');
+}

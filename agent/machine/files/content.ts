@@ -1,0 +1,103 @@
+/**
+ * What a file's bytes say: its hash, whether it is a library, and whose. Each
+ * file is read once however many links lead to it; a cache that outlives one
+ * inspection (the service's) spares unchanged files altogether.
+ */
+import { createHash } from 'node:crypto';
+import fs from 'node:fs';
+import { promisify } from 'node:util';
+import type { LibraryVendor } from '../../contracts/facts.js';
+import { type ElfReading, readElf } from '../elf/elf.js';
+import { descriptorSource } from '../elf/elf-bytes.js';
+import { openRegular } from './root.js';
+
+export interface Content {
+  readonly size: number;
+  /** Hex; `unread` for a file above `maxContentBytes`. */
+  readonly sha256: string;
+  readonly elf: ElfReading;
+  readonly vendor: LibraryVendor;
+}
+
+/** No driver library is near it (libcuda 550: 29 MB); a sparse file must not keep us reading for hours. */
+export const maxContentBytes = 256 * 1024 * 1024;
+
+/**
+ * Marks of NVIDIA's driver libraries: parts of the kernel/library version check that every one of them
+ * carries and that an interposer or a re-implementation has no use for. Found in .rodata of libcuda and
+ * libnvidia-ml 470.256.02, 535.261.03 and 550.163.01; CUDA's link-time stubs and libcudart have neither.
+ */
+const nvidiaMarks = ['this NVIDIA driver component has version', '__RM_NO_VERSION_CHECK'].map((mark) =>
+  Buffer.from(mark, 'latin1'),
+);
+const longestMark = Math.max(...nvidiaMarks.map((mark) => mark.length));
+const chunkBytes = 4 * 1024 * 1024;
+
+const readAsync = promisify(fs.read);
+
+/** More files than one inspection reads; the service inspects for months and must not grow. */
+const maxRemembered = 1_000;
+
+/** Remembers contents by device, inode, size and both times: a rewritten file is read again. */
+export class ContentCache {
+  readonly #known = new Map<string, Promise<Content>>();
+
+  /** The content at a path of this process's own view (`Root.hostPath`); null when it is no regular file. */
+  async of(hostPath: string, shown: string): Promise<Content | null> {
+    return this.ofDescriptor(openRegular(hostPath, shown));
+  }
+
+  /** As `of`, for a descriptor of a regular file, which it closes. */
+  async ofDescriptor(descriptor: number | null): Promise<Content | null> {
+    if (descriptor === null) return null;
+    const before = fs.fstatSync(descriptor, { bigint: true });
+    const key = [before.dev, before.ino, before.size, before.mtimeNs, before.ctimeNs].join(':');
+    const known = this.#known.get(key);
+    if (known !== undefined) {
+      fs.closeSync(descriptor);
+      return known;
+    }
+    const pending = examine(descriptor).finally(() => fs.closeSync(descriptor));
+    this.#known.set(key, pending);
+    if (this.#known.size > maxRemembered) {
+      const [oldest] = this.#known.keys();
+      if (oldest !== undefined) this.#known.delete(oldest);
+    }
+    pending.catch(() => this.#known.delete(key));
+    return pending;
+  }
+}
+
+async function examine(descriptor: number): Promise<Content> {
+  const source = descriptorSource(descriptor);
+  const elf = readElf(source);
+  const ours = elf.kind === 'elf' && elf.facts.provenance !== null;
+  if (source.size > maxContentBytes) {
+    return { size: source.size, sha256: 'unread', elf, vendor: ours ? 'vgpu' : 'foreign' };
+  }
+  const { sha256, marked } = await readThrough(descriptor, source.size, elf.kind === 'elf' && !ours);
+  return { size: source.size, sha256, elf, vendor: ours ? 'vgpu' : marked ? 'nvidia' : 'foreign' };
+}
+
+async function readThrough(
+  descriptor: number,
+  size: number,
+  lookForMarks: boolean,
+): Promise<{ sha256: string; marked: boolean }> {
+  const hash = createHash('sha256');
+  const buffer = Buffer.alloc(Math.min(chunkBytes, size) + longestMark);
+  let marked = false;
+  // The tail of the chunk before stands in front of the next, so a mark across the border is seen.
+  let tail = 0;
+  for (let offset = 0; offset < size; ) {
+    const { bytesRead } = await readAsync(descriptor, buffer, tail, buffer.length - tail, offset);
+    if (bytesRead === 0) break;
+    hash.update(buffer.subarray(tail, tail + bytesRead));
+    offset += bytesRead;
+    const window = buffer.subarray(0, tail + bytesRead);
+    if (lookForMarks && !marked) marked = nvidiaMarks.some((mark) => window.indexOf(mark) !== -1);
+    tail = Math.min(longestMark - 1, window.length);
+    window.copyWithin(0, window.length - tail);
+  }
+  return { sha256: hash.digest('hex'), marked };
+}

@@ -1,0 +1,244 @@
+/**
+ * What /proc says of the consumer's processes. Any of them may end, exec or be
+ * replaced under our hands, and some may not be read: what cannot be told is
+ * left out or named in `unreadable`, never guessed.
+ */
+import { constants, openSync, readlinkSync, statSync } from 'node:fs';
+import { open, readdir } from 'node:fs/promises';
+import path from 'node:path';
+import type { LibraryVendor, ProcessFacts } from '../../contracts/facts.js';
+import { errnoOf } from '../../errors.js';
+import { withoutTracer } from '../../systemd/trace-environment.js';
+import { readUpTo } from '../../trust/files.js';
+import type { ContentCache } from '../files/content.js';
+import { openRegular } from '../files/root.js';
+import { libraryOf } from '../libraries/candidates.js';
+
+/** A process may make its maps hundreds of megabytes long (65 530 mappings of long paths); none that is honest comes near. */
+const maxProcBytes = 16 * 1024 * 1024;
+const loaderVariables = ['LD_PRELOAD', 'LD_LIBRARY_PATH'];
+const deletedMark = ' (deleted)';
+
+/** Facts of those processes that still live when they are read; `proc` is where procfs is mounted. */
+export async function readProcesses(
+  pids: readonly number[],
+  contents: ContentCache,
+  proc = '/proc',
+): Promise<readonly ProcessFacts[]> {
+  const found = await Promise.all(pids.map((pid) => readProcess(pid, contents, proc)));
+  return found.filter((one) => one !== null);
+}
+
+async function readProcess(pid: number, contents: ContentCache, proc: string): Promise<ProcessFacts | null> {
+  const directory = path.join(proc, String(pid));
+  const before = await readStat(directory);
+  if (before === null) return null;
+  const unreadable: ('maps' | 'environ' | 'exe')[] = [];
+  const [maps, environ] = await Promise.all([
+    readProcFile(path.join(directory, 'maps')),
+    readProcFile(path.join(directory, 'environ')),
+  ]);
+  if (maps === 'denied') unreadable.push('maps');
+  if (environ === 'denied') unreadable.push('environ');
+  const executable = readLink(path.join(directory, 'exe'));
+  if (executable === 'denied') unreadable.push('exe');
+  const namespacePid = innermostPid(await readProcFile(path.join(directory, 'status')));
+  const pidNamespace = namespaceOf(readLink(path.join(directory, 'ns/pid')));
+  const libraries = Buffer.isBuffer(maps) ? await readLibraries(directory, maps, contents) : [];
+  // The number may have gone to another process meanwhile.
+  const after = await readStat(directory);
+  if (after === null || after.startTicks !== before.startTicks) return null;
+  return {
+    pid,
+    ...(namespacePid === null || namespacePid === pid ? {} : { namespacePid }),
+    ...(pidNamespace === null ? {} : { pidNamespace }),
+    parent: after.parent,
+    name: after.name,
+    startTicks: after.startTicks,
+    executable: executable === 'denied' || executable === null ? null : withoutDeleted(executable),
+    libraries,
+    loaderEnvironment: Buffer.isBuffer(environ) ? withoutTracer(loaderEnvironment(environ)) : {},
+    ...(unreadable.length === 0 ? {} : { unreadable }),
+  };
+}
+
+/**
+ * Of the files in `directory` (absolute, as the processes see it), those that some process has mapped. A
+ * process that may not be read is passed over, so only root gets the whole answer.
+ */
+export async function mappedUnder(directory: string, proc = '/proc'): Promise<ReadonlySet<string>> {
+  const prefix = directory.endsWith('/') ? directory : `${directory}/`;
+  const mapped = new Set<string>();
+  for (const name of await readdir(proc)) {
+    if (!/^\d+$/.test(name)) continue;
+    const maps = await readProcFile(path.join(proc, name, 'maps'));
+    if (!Buffer.isBuffer(maps) || !maps.includes(prefix)) continue;
+    for (const mapping of parseMaps(maps.toString('utf8'))) {
+      if (!mapping.deleted && mapping.path.startsWith(prefix)) mapped.add(mapping.path);
+    }
+  }
+  return mapped;
+}
+
+export interface Stat {
+  readonly name: string;
+  readonly parent: number;
+  readonly startTicks: string;
+}
+
+/** /proc/PID/stat; comm may hold blanks and parentheses, so the last `)` ends it (proc(5)). */
+export async function readStat(directory: string): Promise<Stat | null> {
+  const bytes = await readProcFile(path.join(directory, 'stat'));
+  if (!Buffer.isBuffer(bytes)) return null;
+  const text = bytes.toString('utf8');
+  const open = text.indexOf('(');
+  const close = text.lastIndexOf(')');
+  if (open === -1 || close < open) return null;
+  const fields = text.slice(close + 2).split(' ');
+  const [parent, startTicks] = [fields[1], fields[19]];
+  if (parent === undefined || startTicks === undefined) return null;
+  return { name: text.slice(open + 1, close), parent: Number(parent), startTicks };
+}
+
+/** `pid:[4026531836]`, the link of a namespace (namespaces(7)). */
+function namespaceOf(link: string | null): number | null {
+  const inode = /^pid:\[(\d+)\]$/.exec(link ?? '')?.[1];
+  return inode === undefined ? null : Number(inode);
+}
+
+/** The last number of `NSpid:` in /proc/PID/status (proc_pid_status(5)); null where the kernel has none. */
+function innermostPid(status: Buffer | 'denied' | null): number | null {
+  if (!Buffer.isBuffer(status)) return null;
+  const last = /^NSpid:.*?(\d+)$/m.exec(status.toString('utf8'))?.[1];
+  return last === undefined ? null : Number(last);
+}
+
+export interface Mapping {
+  /** As /proc/PID/map_files names it. */
+  readonly range: string;
+  /** `MAJOR:MINOR`, hexadecimal. */
+  readonly device: string;
+  readonly inode: string;
+  readonly path: string;
+  readonly deleted: boolean;
+}
+
+/** The file mappings in a `maps` file, the first of each file. */
+export function parseMaps(text: string): readonly Mapping[] {
+  const mappings = new Map<string, Mapping>();
+  for (const line of text.split('\n')) {
+    const match = /^([0-9a-f]+)-([0-9a-f]+) \S+ [0-9a-f]+ ([0-9a-f]+:[0-9a-f]+) (\d+) +(\/.*)$/.exec(line);
+    if (match === null) continue;
+    const [, from = '0', to = '0', device = '', inode = '', shown = ''] = match;
+    const key = `${device} ${inode} ${shown}`;
+    if (mappings.has(key)) continue;
+    const deleted = shown.endsWith(deletedMark);
+    mappings.set(key, {
+      range: `${BigInt(`0x${from}`).toString(16)}-${BigInt(`0x${to}`).toString(16)}`,
+      device,
+      inode,
+      path: unescapePath(withoutDeleted(shown)),
+      deleted,
+    });
+  }
+  return [...mappings.values()];
+}
+
+async function readLibraries(
+  directory: string,
+  maps: Buffer,
+  contents: ContentCache,
+): Promise<ProcessFacts['libraries']> {
+  const mappings = parseMaps(maps.toString('utf8')).filter(
+    (one) => libraryOf(path.basename(one.path)) !== null,
+  );
+  return Promise.all(
+    mappings.map(async (mapping) => ({
+      path: mapping.path,
+      deleted: mapping.deleted,
+      vendor: await vendorOf(directory, mapping, contents),
+    })),
+  );
+}
+
+/**
+ * Whose the mapped file is, by its content: through map_files, which leads to a deleted file as well but
+ * needs CAP_SYS_ADMIN; else by its path in the process's own root, if that still is the mapped file.
+ */
+async function vendorOf(
+  directory: string,
+  mapping: Mapping,
+  contents: ContentCache,
+): Promise<LibraryVendor | null> {
+  const mapped = openMapped(path.join(directory, 'map_files', mapping.range));
+  const descriptor = mapped ?? openByPath(directory, mapping);
+  try {
+    return (await contents.ofDescriptor(descriptor))?.vendor ?? null;
+  } catch {
+    return null;
+  }
+}
+
+function openMapped(link: string): number | null {
+  try {
+    if (!statSync(link).isFile()) return null;
+    return openSync(link, constants.O_RDONLY | constants.O_NONBLOCK);
+  } catch {
+    return null;
+  }
+}
+
+function openByPath(directory: string, mapping: Mapping): number | null {
+  if (mapping.deleted) return null;
+  try {
+    const file = path.join(directory, 'root', mapping.path);
+    if (String(statSync(file).ino) !== mapping.inode) return null;
+    return openRegular(file, mapping.path);
+  } catch {
+    return null;
+  }
+}
+
+/** The kernel escapes newlines only (seq_path with "\n"). */
+function unescapePath(shown: string): string {
+  return shown.replaceAll('\\012', '\n');
+}
+
+function withoutDeleted(shown: string): string {
+  return shown.endsWith(deletedMark) ? shown.slice(0, -deletedMark.length) : shown;
+}
+
+/** The loader takes the last of several. */
+function loaderEnvironment(environ: Buffer): Readonly<Record<string, string>> {
+  const values: Record<string, string> = {};
+  for (const assignment of environ.toString('utf8').split('\0')) {
+    const equals = assignment.indexOf('=');
+    const name = assignment.slice(0, equals);
+    if (loaderVariables.includes(name)) values[name] = assignment.slice(equals + 1);
+  }
+  return values;
+}
+
+/** Null when the process is gone; a zombie's files read empty. */
+async function readProcFile(file: string): Promise<Buffer | 'denied' | null> {
+  try {
+    const handle = await open(file);
+    try {
+      return readUpTo(handle.fd, maxProcBytes).bytes;
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    const code = errnoOf(error);
+    return code === 'EACCES' || code === 'EPERM' ? 'denied' : null;
+  }
+}
+
+function readLink(file: string): string | 'denied' | null {
+  try {
+    return readlinkSync(file);
+  } catch (error) {
+    const code = errnoOf(error);
+    return code === 'EACCES' || code === 'EPERM' ? 'denied' : null;
+  }
+}

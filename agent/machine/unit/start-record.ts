@@ -1,0 +1,71 @@
+/**
+ * Where the log file of a start begins. A journal's entries carry the invocation ID of their start; lines in a file
+ * (`StandardError=append:PATH`) carry nothing. So our drop-in has each start say to the journal, with the rights of the
+ * service's user, which file it writes to and how long that was before; journald adds the invocation ID itself.
+ */
+import fs from 'node:fs/promises';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import { outputTarget } from './output-target.js';
+
+export interface OutputPlace {
+  readonly path: string;
+  /** Bytes before it are of former starts. */
+  readonly offset: number;
+}
+
+/** What a start says of its log: `%d:%i` and `%s` are stat(1)'s device, inode and size. */
+export const startNote = 'vgpu-agent: the log of this start is %d:%i, after %s bytes';
+
+/**
+ * The place in the unit's own log file from which on everything is of the start that it is in; null when there is no
+ * such file, or nobody knows: there is no note of this start, or the file was replaced since. `said`: messages in the
+ * journal of this start of the unit.
+ */
+export async function placeOfStart(
+  unit: LoadedUnit,
+  said: (invocationId: string) => Promise<readonly string[]>,
+  processes = '/proc',
+): Promise<OutputPlace | null> {
+  const target = outputTarget(unit);
+  if (target === null) return null;
+  const { path, kind } = target;
+  const now = await identity(path);
+  if (now === null) return null;
+  if (kind === 'truncate') {
+    // Emptied when it was opened: whoever has it open has written all of it.
+    const opened = await Promise.all(
+      [1, 2].map((descriptor) => identity(`${processes}/${unit.mainPid}/fd/${descriptor}`)),
+    );
+    return unit.mainPid > 0 && opened.includes(now) ? { path, offset: 0 } : null;
+  }
+  if (unit.invocationId === null) return null;
+  // The first: whatever says so later is not our command, which ran before the service did.
+  for (const message of await said(unit.invocationId)) {
+    const note = parseNote(message);
+    if (note !== null) return note.identity === now ? { path, offset: note.size } : null;
+  }
+  return null;
+}
+
+interface StartNote {
+  /** Device and inode. */
+  readonly identity: string;
+  readonly size: number;
+}
+
+/** A message as `startNote` has it. */
+export function parseNote(message: string): StartNote | null {
+  const match = /^vgpu-agent: the log of this start is (\d+:\d+), after (\d+) bytes$/.exec(message);
+  if (match === null) return null;
+  const [, found = '', size = ''] = match;
+  return { identity: found, size: Number(size) };
+}
+
+async function identity(path: string): Promise<string | null> {
+  try {
+    const facts = await fs.stat(path, { bigint: true });
+    return facts.isFile() ? `${facts.dev}:${facts.ino}` : null;
+  } catch {
+    return null;
+  }
+}

@@ -176,7 +176,7 @@ export function emitStreamFields(library: Library): string {
   });
   return [
     NOTICE,
-    '#include "guest/cuda/outstanding.h"',
+    '#include "guest/cuda/stream/outstanding.h"',
     '',
     'const uint16_t vgpu_stream_fields[VGPU_STREAM_FIELDS] = {',
     ...rows,

@@ -72,7 +72,7 @@ function handlerParameters({ entry, carriage }: CarriedEntry): string {
 export function emitHandlers(library: Library): string {
   const upper = library.name.toUpperCase();
   const out = [NOTICE, `#ifndef VGPU_${upper}_HANDLERS_H`, `#define VGPU_${upper}_HANDLERS_H`, ''];
-  out.push('#include "host/dispatch.h"', `#include "${library.name}_calls.h"`, '');
+  out.push('#include "host/backend/dispatch.h"', `#include "${library.name}_calls.h"`, '');
   for (const carried of carriedEntries(library)) {
     const parameters = handlerParameters(carried);
     out.push(`int32_t vgpu_host_${carried.entry.symbol}(${parameters});`);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "host/bucket.h"
+#include "host/policy/bucket.h"
 
 #define LINES_A_SECOND 20u
 #define LINES_AT_ONCE 500u /* of a session; findings and what a kernel prints come in bursts */

@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "host/backend.h"
-#include "host/confine.h"
+#include "host/backend/backend.h"
+#include "host/session/confine.h"
 #include "host/log.h"
-#include "host/manage.h"
+#include "host/daemon/manage.h"
 #include "host/options.h"
-#include "host/supervisor.h"
+#include "host/daemon/supervisor.h"
 
 /* Static, for they are large: the rules that hold, and those of a file that is read again. */
 static struct vgpu_policy policies[2];

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/accounts.h"
-#include "host/cuda/library.h"
-#include "host/software/ptx/ptx.h"
+#include "host/session/accounts.h"
+#include "host/backend/cuda/library.h"
+#include "host/backend/software/ptx/ptx.h"
 
 static const char usage[] =
     "usage: vgpu-hostd --device software|cuda [--listen ADDRESS]... [options]\n"

@@ -5,7 +5,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
-#include "guest/cuda/capture.h"
+#include "guest/cuda/stream/capture.h"
 #include "guest/cuda/pause.h"
 #include "guest/log.h"
 #include "guest/process.h"

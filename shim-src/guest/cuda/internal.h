@@ -4,15 +4,15 @@
 
 #include <pthread.h>
 
-#include "guest/cuda/graph_memory.h"
+#include "guest/cuda/graph/graph_memory.h"
 #include "guest/cuda/guest_cuda.h"
-#include "guest/cuda/host_function.h"
+#include "guest/cuda/stream/host_function.h"
 #include "guest/cuda/objects.h"
-#include "guest/cuda/outstanding.h"
-#include "guest/cuda/pool.h"
-#include "guest/cuda/readback.h"
-#include "guest/cuda/regions.h"
-#include "guest/cuda/virtual.h"
+#include "guest/cuda/stream/outstanding.h"
+#include "guest/cuda/memory/pool.h"
+#include "guest/cuda/memory/readback.h"
+#include "guest/cuda/memory/regions.h"
+#include "guest/cuda/memory/virtual.h"
 
 #define VGPU_STREAM_LEGACY ((struct vgpu_stream *)1)
 #define VGPU_STREAM_PER_THREAD ((struct vgpu_stream *)2)

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/policy.h"
+#include "host/policy/policy.h"
 #include "wire/address.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/software/program.h"
+#include "host/backend/software/code/program.h"
 #include "image/container.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -12,7 +12,7 @@
 
 #include "fuzz/moments.h"
 #include "fuzz/serve.h"
-#include "host/link.h"
+#include "host/session/link.h"
 #include "wire/shared.h"
 #include "wire/stream.h"
 

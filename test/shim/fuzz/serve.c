@@ -6,8 +6,8 @@
 #include "cuda_calls.h"
 #include "fuzz/grammar.h"
 #include "host/log.h"
-#include "host/software/software.h"
-#include "host/worker.h"
+#include "host/backend/software/software.h"
+#include "host/session/worker.h"
 #include "wire/greeting.h"
 
 static struct vgpu_inventory inventory;

@@ -31,9 +31,9 @@ export async function makeLoader(): Promise<Loader> {
     libraries: ['jansson'],
     sources: [
       'test/shim/programs/device_profile.c',
-      'shim-src/host/software/profile.c',
-      'shim-src/host/software/profile_device.c',
-      'shim-src/host/software/profile_reader.c',
+      'shim-src/host/backend/software/profile/profile.c',
+      'shim-src/host/backend/software/profile/profile_device.c',
+      'shim-src/host/backend/software/profile/profile_reader.c',
     ],
   });
   const scratch = await mkdtemp(path.join(os.tmpdir(), 'device-profile-'));

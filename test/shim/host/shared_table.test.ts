@@ -10,9 +10,9 @@ describe('the table that workers share', () => {
       name: 'shared_table',
       sources: [
         'test/shim/programs/shared_table.c',
-        'shim-src/host/accounts.c',
-        'shim-src/host/sessions.c',
-        'shim-src/host/share.c',
+        'shim-src/host/session/accounts.c',
+        'shim-src/host/daemon/sessions.c',
+        'shim-src/host/session/share.c',
       ],
     });
   });

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "cuda_calls.h"
-#include "host/answer.h"
+#include "host/session/answer.h"
 #include "host/options.h"
 
 struct vgpu_session {

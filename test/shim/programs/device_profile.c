@@ -2,7 +2,7 @@
  * device_profile NAME|PATH [DIRECTORY...]: loads a device profile as vgpu-hostd does and prints
  * what came of it as one JSON document; exit 1 with the loader's message on stderr.
  */
-#include "host/software/profile.h"
+#include "host/backend/software/profile/profile.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "host/worker.h"
+#include "host/session/worker.h"
 
 #define VGPU_OP_HOSTILE 0x66u
 

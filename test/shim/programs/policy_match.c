@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/policy.h"
+#include "host/policy/policy.h"
 #include "wire/address.h"
 
 static struct vgpu_policy policy;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/software/ptx/ptx.h"
+#include "host/backend/software/ptx/ptx.h"
 
 #define BASE 0x200000000000ull
 #define MEMORY 65536u

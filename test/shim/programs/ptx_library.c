@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/software/ptx/ptx.h"
-#include "host/software/unpack.h"
+#include "host/backend/software/ptx/ptx.h"
+#include "host/backend/common/unpack.h"
 #include "image/container.h"
 
 #define MAGIC 0xba55ed50u

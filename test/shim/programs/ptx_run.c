@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "host/software/ptx/ptx.h"
+#include "host/backend/software/ptx/ptx.h"
 
 #define BASE 0x200000000000ull
 #define STEP 0x100000000ull

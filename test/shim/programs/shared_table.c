@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "host/sessions.h"
+#include "host/daemon/sessions.h"
 
 #define TURN_NS 2000000u
 

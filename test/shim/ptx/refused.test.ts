@@ -28,14 +28,14 @@ ${instruction};
   return said.join('\n');
 }
 
+const DECODERS = path.join(ROOT, 'shim-src/host/backend/software/ptx/decode');
+
 /** Every mnemonic of the decoders' tables. */
 const decoded = new Set(
-  readdirSync(path.join(ROOT, 'shim-src/host/software/ptx'))
+  readdirSync(DECODERS)
     .filter((name) => /^decode.*\.c$/.test(name))
     .flatMap((name) => [
-      ...readFileSync(path.join(ROOT, 'shim-src/host/software/ptx', name), 'utf8').matchAll(
-        /\{"([a-z0-9]+)", \w*decode_\w+\}/g,
-      ),
+      ...readFileSync(path.join(DECODERS, name), 'utf8').matchAll(/\{"([a-z0-9]+)", \w*decode_\w+\}/g),
     ])
     .map(([, mnemonic]) => mnemonic),
 );
@@ -65,7 +65,7 @@ describe('docs/software-gpu.md', () => {
   });
 
   it('names every family of instructions that warps and blocks need and the decoder has', () => {
-    const control = readFileSync(path.join(ROOT, 'shim-src/host/software/ptx/decode_matrix.c'), 'utf8');
+    const control = readFileSync(path.join(DECODERS, 'decode_matrix.c'), 'utf8');
     const matrix = [...control.matchAll(/\{"([a-z0-9]+)", decode_\w+\}/g)].map(([, name = '']) => name);
     assert.ok(matrix.length > 3, matrix.join());
     for (const name of [...matrix, 'mbarrier', 'shfl', 'vote', 'match', 'redux', 'elect', 'atom', 'red'])

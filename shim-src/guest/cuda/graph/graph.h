@@ -1,0 +1,164 @@
+/*
+ * Graphs. A node keeps the very frames that its calls would have sent; the guest holds the graph, and an
+ * executable graph is at the host as the list of its frames in an order that keeps the dependencies, so
+ * that a launch is one frame. What touches the program's own memory or functions stays in the guest: it
+ * splits the list in segments, each an executable of its own at the host.
+ */
+#ifndef VGPU_GUEST_CUDA_GRAPH_H
+#define VGPU_GUEST_CUDA_GRAPH_H
+
+#include "guest/cuda/graph/node_params.h"
+
+enum vgpu_node_step {
+  VGPU_STEP_NONE = 0,        /* only an order */
+  VGPU_STEP_FRAME = 1,       /* at the host */
+  VGPU_STEP_TO_DEVICE = 2,   /* a copy that reads the program's memory when it is launched */
+  VGPU_STEP_FROM_DEVICE = 3, /* likewise, one that writes it */
+  VGPU_STEP_FUNCTION = 4,
+  VGPU_STEP_BOX = 5, /* a copy in two or three dimensions, as CUDA_MEMCPY3D says */
+};
+
+/* What a node does; belongs to the node and is copied with it. */
+struct vgpu_work {
+  enum vgpu_node_kind kind;
+  enum vgpu_node_step step;
+  uint32_t opcode; /* frame */
+  uint32_t body_size;
+  uint32_t bulk_size;
+  uint32_t frames;      /* as many bodies, where one node is several calls; those have no bulk */
+  uint32_t kept_size;   /* behind the frames, at a multiple of 8: what the node is described with */
+  unsigned char *bytes; /* body, then bulk, then what is kept */
+  void *host;           /* copies: the program's memory */
+  uint64_t device;
+  size_t size;
+  void (*function)(void *data); /* host node */
+  void *data;
+  struct vgpu_graph_memory *memory; /* of nodes that allocate and free: each work has a reference */
+  void *handle;                     /* of a kernel node its function, of an event node its event */
+  union {                           /* as the program gave it; all zero when the node was captured */
+    struct vgpu_copy_params copy;
+    struct vgpu_memset_params memset;
+    struct vgpu_memory_ops_params memory_ops;
+    struct vgpu_allocation_params allocation;
+  } given;
+};
+
+/* Nodes that something depends on, each with the CUgraphEdgeData of the edge. */
+struct vgpu_links {
+  struct vgpu_node **nodes;
+  uint64_t *data; /* NULL, where links are only read: all zero */
+  size_t count;
+};
+
+struct vgpu_node {
+  uint64_t id;     /* never given twice */
+  uint64_t origin; /* of a clone: the id it was cloned from */
+  struct vgpu_graph *graph;
+  struct vgpu_work work;
+  struct vgpu_graph *child;
+  struct vgpu_links dependencies;
+  uint32_t mark;
+};
+
+/* References to user objects. */
+struct vgpu_holds {
+  struct vgpu_hold *list;
+  size_t count;
+};
+
+struct vgpu_graph {
+  uint64_t id; /* never given twice */
+  struct vgpu_node **nodes;
+  size_t count;
+  bool owned;         /* belongs to a node, as its child */
+  uint32_t instances; /* executables made of it that live */
+  struct vgpu_holds holds;
+};
+
+/* Both for calls of the API: the driver with its graph_lock held, and back. NULL: *result says why. */
+struct vgpu_driver *vgpu_graph_enter(int *result);
+int vgpu_graph_leave(struct vgpu_driver *driver, int result);
+
+/* All of what follows under driver->graph_lock. */
+
+struct vgpu_graph *vgpu_graph_make(struct vgpu_driver *driver);
+void vgpu_graph_free(struct vgpu_driver *driver, struct vgpu_graph *graph);
+struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgpu_graph *graph);
+
+/* A new node; takes `work` over (also when it fails). NULL: no memory. */
+struct vgpu_node *vgpu_graph_add(struct vgpu_driver *driver, struct vgpu_graph *graph,
+                                 const struct vgpu_links *dependencies, struct vgpu_work *work);
+
+/* `to` becomes a copy; gets what it has not yet; loses its memory. False: no memory. */
+bool vgpu_links_copy(struct vgpu_links *to, const struct vgpu_links *from);
+bool vgpu_links_join(struct vgpu_links *to, const struct vgpu_links *more);
+void vgpu_links_free(struct vgpu_links *links);
+/* Takes a node out of links that are not only read; false: it was not there. */
+bool vgpu_links_remove(struct vgpu_links *links, const struct vgpu_node *node);
+/* Place of a node in links; their count: not there. */
+size_t vgpu_links_place(const struct vgpu_links *links, const struct vgpu_node *node);
+
+bool vgpu_work_copy(struct vgpu_work *to, const struct vgpu_work *from);
+void vgpu_work_free(struct vgpu_work *work);
+/* A frame; false: no memory. */
+bool vgpu_work_frame(struct vgpu_work *work, uint32_t opcode, const void *body, uint32_t body_size,
+                     const void *bulk, uint32_t bulk_size);
+/* Sizes of all frames, and with what is kept behind them. */
+size_t vgpu_work_frame_bytes(const struct vgpu_work *work);
+size_t vgpu_work_bytes(const struct vgpu_work *work);
+/* New work for what another did: of a launch the attributes stay (graph_attribute.c). A CUresult. */
+int vgpu_work_keep_attributes(struct vgpu_work *work, const struct vgpu_work *before);
+bool vgpu_work_cooperative(const struct vgpu_work *work);
+bool vgpu_work_same_context(const struct vgpu_work *a, const struct vgpu_work *b);
+/* From parameters as the program gave them. A CUresult; on failure there is nothing to free. */
+int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *params, struct vgpu_work *work);
+
+/* Likewise, with an address for the memory; and for one that frees it (graph_memory.c). */
+int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocation_params *params,
+                         struct vgpu_work *work);
+int vgpu_work_release(struct vgpu_driver *driver, uint64_t address, struct vgpu_work *work);
+/* Likewise, one frame for each operation (memory_op.c). */
+int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_ops_params *params,
+                         struct vgpu_work *work);
+
+/* Same operations on other addresses and values. */
+bool vgpu_memory_ops_alike(const struct vgpu_work *a, const struct vgpu_work *b);
+
+/* A fill or copy as the API describes it, also when it was captured; false: it cannot be described. */
+bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *params);
+bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_copy_params *params);
+/* The function of a kernel's node; NULL: its module is gone. */
+struct vgpu_callable *vgpu_node_callable(struct vgpu_driver *driver, struct vgpu_node *node);
+
+/* Adds references (of those of a graph with all of its children) to what holds some; false: no memory. */
+bool vgpu_holds_join(struct vgpu_holds *to, const struct vgpu_holds *more);
+bool vgpu_holds_take(struct vgpu_holds *to, const struct vgpu_graph *graph);
+/* Gives them back: at once, or when all is done that a context, by its number, has to do. */
+void vgpu_holds_release(struct vgpu_driver *driver, struct vgpu_holds *holds);
+void vgpu_holds_release_after(struct vgpu_driver *driver, struct vgpu_holds *holds, uint64_t context);
+
+/* Nodes in an order that keeps the dependencies, for free(); NULL: no memory, or a circle. */
+struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph);
+
+struct vgpu_graph *vgpu_graph_find(struct vgpu_driver *driver, const void *handle);
+struct vgpu_node *vgpu_node_find(struct vgpu_driver *driver, const void *handle);
+struct vgpu_node *vgpu_node_of_kind(struct vgpu_driver *driver, const void *handle, enum vgpu_node_kind kind);
+
+/* A node as the API asks for it, at `links`; with graph_lock held. A CUresult. */
+int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const struct vgpu_links *links,
+                  struct vgpu_node_params *params, struct vgpu_node **made);
+
+/* Links as a call gives them: live nodes of the graph, none twice, edges that can be. A CUresult. */
+int vgpu_links_check(struct vgpu_driver *driver, const struct vgpu_graph *graph,
+                     const struct vgpu_links *links);
+/* An edge's data for a node of kind `to`; `CUgraphEdgeData`. */
+int vgpu_edge_check(uint64_t data, enum vgpu_node_kind from, enum vgpu_node_kind to);
+
+/* New work for an executable's node; takes it over. A CUresult. */
+int vgpu_exec_set(struct vgpu_driver *driver, void *exec, const struct vgpu_node *node,
+                  struct vgpu_work *work);
+/* Likewise for a child graph's node: what its graph does becomes what another, of the same shape, does. */
+int vgpu_exec_set_child(struct vgpu_driver *driver, void *exec, const struct vgpu_node *node,
+                        const void *graph);
+
+#endif

@@ -1,0 +1,280 @@
+/* Making executable graphs: lists of frames at the host, and what must be done here between them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/graph/graph_exec.h"
+
+static size_t flat_count(const struct vgpu_graph *graph) {
+  size_t count = 0;
+  for (size_t i = 0; i < graph->count; i++) {
+    count += graph->nodes[i]->child != NULL ? flat_count(graph->nodes[i]->child) + 1 : 1;
+  }
+  return count;
+}
+
+void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    vgpu_work_free(&nodes[i].work);
+    free(nodes[i].before);
+  }
+  free(nodes);
+}
+
+/*
+ * A graph as one list; children stand where their node stands, which follows them as an empty one. A
+ * frame's order is the list's: what a child depends on comes before it.
+ */
+static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count) {
+  struct vgpu_node **order = vgpu_graph_order(graph);
+  if (order == NULL) return VGPU_CUDA_INVALID_VALUE;
+  int result = VGPU_CUDA_SUCCESS;
+  size_t *place = calloc(graph->count + 1, sizeof *place);
+  if (place == NULL) result = VGPU_CUDA_OUT_OF_MEMORY;
+  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < graph->count; i++) {
+    struct vgpu_node *node = order[i];
+    size_t first = *count;
+    if (node->child != NULL) result = flatten(node->child, nodes, count);
+    if (result != VGPU_CUDA_SUCCESS) break;
+    struct vgpu_exec_node *made = &nodes[*count];
+    *made = (struct vgpu_exec_node){
+        .origin = node->id, .node = node, .children = *count - first, .enabled = true};
+    const struct vgpu_links *links = &node->dependencies;
+    made->before = malloc((links->count + 1) * sizeof *made->before);
+    if (made->before == NULL || !vgpu_work_copy(&made->work, &node->work)) {
+      free(made->before);
+      result = VGPU_CUDA_OUT_OF_MEMORY;
+      break;
+    }
+    (*count)++;
+    for (size_t j = 0; j < links->count; j++) {
+      made->before[made->before_count++] = place[links->nodes[j]->mark >> 1];
+    }
+    /* vgpu_graph_order leaves 1 in every mark; above it the place in the order. */
+    node->mark = (uint32_t)(i << 1 | 1);
+    place[i] = *count - 1;
+  }
+  free(place);
+  free(order);
+  return result;
+}
+
+#define ENTRY_BYTES 16u /* opcode, body, bulk, nothing */
+
+static size_t entry_size(const struct vgpu_work *work) {
+  return ENTRY_BYTES + (((size_t)work->body_size + work->bulk_size + 7) & ~(size_t)7);
+}
+
+size_t vgpu_exec_encoded_size(const struct vgpu_work *work) {
+  return work->frames * entry_size(work);
+}
+
+/* The stream is the launch's: none stands in the frame. */
+void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to) {
+  const uint32_t head[4] = {work->opcode, work->body_size, work->bulk_size, 0};
+  uint32_t entry = work->opcode & ~VGPU_OP_RANGE_MASK;
+  uint16_t field = entry < VGPU_STREAM_FIELDS ? vgpu_stream_fields[entry] : 0;
+  memset(to, 0, vgpu_exec_encoded_size(work));
+  for (uint32_t i = 0; i < work->frames; i++, to += entry_size(work)) {
+    memcpy(to, head, sizeof head);
+    memcpy(to + ENTRY_BYTES, work->bytes + (size_t)i * work->body_size,
+           (size_t)work->body_size + work->bulk_size);
+    if (field != 0) memset(to + ENTRY_BYTES + field - 1, 0, sizeof(uint64_t));
+  }
+}
+
+/* Sends nodes [first, end) of one segment, as many at a time as a frame holds. */
+static int send_nodes(const struct vgpu_exec *exec, uint64_t segment, size_t first, size_t end,
+                      unsigned char *bulk) {
+  struct vgpu_send_graph_nodes send = {.exec = segment, .context = exec->context};
+  uint32_t used = 0;
+  int result = VGPU_CUDA_SUCCESS;
+  for (size_t i = first; result == VGPU_CUDA_SUCCESS && i < end; i++) {
+    const struct vgpu_exec_node *node = &exec->nodes[i];
+    if (node->segment != segment) continue;
+    size_t size = vgpu_exec_encoded_size(&node->work);
+    if (size > VGPU_BULK_MAX) return VGPU_CUDA_NOT_SUPPORTED;
+    if (used + size > VGPU_BULK_MAX) {
+      result = vgpu_cuda_post(VGPU_OP_graph_nodes, &send, sizeof send, bulk, used);
+      used = 0;
+    }
+    vgpu_exec_encode(&node->work, bulk + used);
+    used += (uint32_t)size;
+  }
+  if (result == VGPU_CUDA_SUCCESS && used > 0) {
+    result = vgpu_cuda_post(VGPU_OP_graph_nodes, &send, sizeof send, bulk, used);
+  }
+  return result;
+}
+
+static uint64_t next_number(struct vgpu_driver *driver) {
+  pthread_mutex_lock(&driver->lock);
+  uint64_t number = vgpu_cuda_next_number(driver);
+  pthread_mutex_unlock(&driver->lock);
+  return number;
+}
+
+/* Splits the list into steps and sends the segments. */
+static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
+  unsigned char *bulk = malloc(VGPU_BULK_MAX);
+  exec->steps = calloc(exec->count + 1, sizeof *exec->steps);
+  for (size_t i = 0; i < exec->count; i++) {
+    exec->records = exec->records || exec->nodes[i].work.kind == VGPU_NODE_RECORD;
+    exec->has_memory = exec->has_memory || exec->nodes[i].work.memory != NULL;
+  }
+  int result = bulk == NULL || exec->steps == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
+  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < exec->count;) {
+    struct vgpu_exec_node *node = &exec->nodes[i];
+    if (node->work.step == VGPU_STEP_NONE) {
+      i++;
+      continue;
+    }
+    struct vgpu_exec_step *step = &exec->steps[exec->step_count++];
+    if (node->work.step != VGPU_STEP_FRAME) {
+      step->node = node;
+      i++;
+      continue;
+    }
+    size_t end = i;
+    uint32_t index = 0;
+    step->segment = next_number(driver);
+    for (; end < exec->count && exec->nodes[end].work.step <= VGPU_STEP_FRAME; end++) {
+      if (exec->nodes[end].work.step == VGPU_STEP_NONE) continue;
+      exec->nodes[end].segment = step->segment;
+      exec->nodes[end].index = index;
+      index += exec->nodes[end].work.frames;
+    }
+    result = send_nodes(exec, step->segment, i, end, bulk);
+    struct vgpu_send_cuGraphInstantiateWithFlags send = {
+        .context = exec->context, .exec = step->segment, .flags = exec->flags, .nodes = index};
+    if (result == VGPU_CUDA_SUCCESS) {
+      result = vgpu_cuda_call(VGPU_OP_cuGraphInstantiateWithFlags, &send, sizeof send, NULL, 0);
+    }
+    i = end;
+  }
+  free(bulk);
+  return result;
+}
+
+/* What the graph holds, and that it has an executable. */
+static int belong(struct vgpu_exec *exec, struct vgpu_graph *graph) {
+  if (exec->has_memory && graph->instances > 0) return VGPU_CUDA_NOT_SUPPORTED; /* one at a time */
+  if (!vgpu_holds_take(&exec->holds, graph)) return VGPU_CUDA_OUT_OF_MEMORY;
+  exec->source = graph;
+  exec->source_id = graph->id;
+  graph->instances++;
+  return VGPU_CUDA_SUCCESS;
+}
+
+static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
+  struct vgpu_graph *graph = vgpu_graph_find(driver, exec->source);
+  if (graph != NULL && graph->id == exec->source_id) graph->instances--;
+  if (exec->launched) vgpu_holds_release_after(driver, &exec->holds, exec->context);
+  else vgpu_holds_release(driver, &exec->holds);
+  for (size_t i = 0; i < exec->step_count; i++) {
+    if (exec->steps[i].segment == 0) continue;
+    struct vgpu_send_cuGraphExecDestroy send = {.exec = exec->steps[i].segment};
+    vgpu_cuda_post(VGPU_OP_cuGraphExecDestroy, &send, sizeof send, NULL, 0);
+  }
+  vgpu_exec_free_list(exec->nodes, exec->count);
+  free(exec->steps);
+  free(exec);
+}
+
+int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count) {
+  *count = 0;
+  *nodes = calloc(flat_count(graph) + 1, sizeof **nodes);
+  return *nodes == NULL ? VGPU_CUDA_OUT_OF_MEMORY : flatten(graph, *nodes, count);
+}
+
+enum { FLAG_DEVICE_LAUNCH = 4, FLAGS_KNOWN = 15 };
+
+int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (phGraphExec == NULL || (flags & ~(uint64_t)FLAGS_KNOWN) != 0) return VGPU_CUDA_INVALID_VALUE;
+  if ((flags & FLAG_DEVICE_LAUNCH) != 0) return VGPU_CUDA_NOT_SUPPORTED;
+  struct vgpu_exec *exec = calloc(1, sizeof *exec);
+  if (exec == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  exec->flags = flags;
+  result = vgpu_cuda_context_number(&exec->context);
+  pthread_mutex_lock(&driver->graph_lock);
+  struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
+  if (result == VGPU_CUDA_SUCCESS && graph == NULL) result = VGPU_CUDA_INVALID_VALUE;
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
+  if (result == VGPU_CUDA_SUCCESS) result = build(driver, exec);
+  if (result == VGPU_CUDA_SUCCESS) result = belong(exec, graph);
+  if (result == VGPU_CUDA_SUCCESS) {
+    pthread_mutex_lock(&driver->lock);
+    if (!vgpu_objects_add(&driver->objects, exec, VGPU_OBJECT_EXEC)) result = VGPU_CUDA_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&driver->lock);
+  }
+  if (result == VGPU_CUDA_SUCCESS) *phGraphExec = exec;
+  else free_exec(driver, exec);
+  return vgpu_graph_leave(driver, result);
+}
+
+int cuGraphInstantiate_v2(void **phGraphExec, void *hGraph, void **phErrorNode, char *logBuffer,
+                          size_t bufferSize) {
+  if (phErrorNode != NULL) *phErrorNode = NULL;
+  if (logBuffer != NULL && bufferSize > 0) logBuffer[0] = '\0';
+  return cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+}
+
+int cuGraphInstantiate(void **phGraphExec, void *hGraph, void **phErrorNode, char *logBuffer,
+                       size_t bufferSize) {
+  return cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+
+/* CUDA_GRAPH_INSTANTIATE_PARAMS. */
+struct instantiate_params {
+  uint64_t flags;
+  struct vgpu_stream *upload;
+  void *error_node;
+  int32_t result; /* CUgraphInstantiateResult: 0 success, 1 error */
+};
+
+int cuGraphInstantiateWithParams(void **phGraphExec, void *hGraph, void *instantiateParams) {
+  struct instantiate_params *params = instantiateParams;
+  if (params == NULL) return VGPU_CUDA_INVALID_VALUE;
+  int result = cuGraphInstantiateWithFlags(phGraphExec, hGraph, params->flags);
+  params->error_node = NULL;
+  params->result = result == VGPU_CUDA_SUCCESS ? 0 : 1;
+  return result;
+}
+
+struct vgpu_exec *vgpu_exec_find(struct vgpu_driver *driver, const void *handle) {
+  pthread_mutex_lock(&driver->lock);
+  bool live = vgpu_objects_has(&driver->objects, handle, VGPU_OBJECT_EXEC);
+  pthread_mutex_unlock(&driver->lock);
+  return live ? (struct vgpu_exec *)(uintptr_t)handle : NULL;
+}
+
+int cuGraphExecDestroy(void *hGraphExec) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->graph_lock);
+  struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
+  if (exec == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  pthread_mutex_lock(&driver->lock);
+  vgpu_objects_remove(&driver->objects, exec, VGPU_OBJECT_EXEC);
+  pthread_mutex_unlock(&driver->lock);
+  free_exec(driver, exec);
+  vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  vgpu_graph_memory_sweep(driver);
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuGraphExecGetFlags(void *hGraphExec, uint64_t *flags) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->graph_lock);
+  const struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
+  if (exec == NULL || flags == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  *flags = exec->flags;
+  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+}

@@ -1,0 +1,76 @@
+/* Launching executable graphs. */
+#include <string.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/stream/capture.h"
+#include "guest/cuda/graph/graph_exec.h"
+
+static int do_here(const struct vgpu_exec_node *node, struct vgpu_stream *stream) {
+  const struct vgpu_work *work = &node->work;
+  if (!node->enabled) return VGPU_CUDA_SUCCESS;
+  switch (work->step) {
+    case VGPU_STEP_TO_DEVICE:
+      return cuMemcpyHtoDAsync_v2(work->device, work->host, work->size, stream);
+    case VGPU_STEP_FROM_DEVICE:
+      return cuMemcpyDtoHAsync_v2(work->host, work->device, work->size, stream);
+    case VGPU_STEP_BOX:
+      return cuMemcpy3DAsync_v2(&work->given.copy, stream);
+    case VGPU_STEP_FUNCTION: {
+      void *function;
+      memcpy(&function, &work->function, sizeof function);
+      return cuLaunchHostFunc(stream, function, work->data);
+    }
+    case VGPU_STEP_NONE:
+    case VGPU_STEP_FRAME:
+      break;
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_send_cuGraphLaunch send = {0};
+  result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  /* A launch that is captured would be a child; that is not carried. */
+  if (vgpu_capture_status(driver, hStream) != 0) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+  pthread_mutex_lock(&driver->graph_lock);
+  struct vgpu_exec *exec = vgpu_exec_find(driver, hGraph);
+  result = exec == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  if (exec != NULL && exec->has_memory) result = vgpu_graph_memory_launch(driver, exec);
+  if (result == VGPU_CUDA_SUCCESS) exec->launched = true;
+  pthread_mutex_unlock(&driver->graph_lock);
+  /* Not locked from here: a host function may make graphs. An exec that is launched must not be destroyed. */
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  send.context = exec->context;
+  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < exec->step_count; i++) {
+    const struct vgpu_exec_step *step = &exec->steps[i];
+    if (step->segment == 0) {
+      result = do_here(step->node, hStream);
+    } else {
+      send.exec = step->segment;
+      result = vgpu_cuda_post(VGPU_OP_cuGraphLaunch, &send, sizeof send, NULL, 0);
+    }
+  }
+  for (size_t i = 0; exec->records && i < exec->count; i++) {
+    if (exec->nodes[i].work.kind != VGPU_NODE_RECORD) continue;
+    vgpu_event_recorded(driver, exec->nodes[i].work.handle, send.stream);
+  }
+  return result;
+}
+
+/* Everything is at the host already. */
+int cuGraphUpload(void *hGraph, struct vgpu_stream *hStream) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  uint64_t number;
+  result = vgpu_cuda_stream_number(driver, hStream, &number);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  pthread_mutex_lock(&driver->graph_lock);
+  return vgpu_graph_leave(driver, vgpu_exec_find(driver, hGraph) == NULL ? VGPU_CUDA_INVALID_VALUE
+                                                                         : VGPU_CUDA_SUCCESS);
+}

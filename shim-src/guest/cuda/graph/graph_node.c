@@ -1,0 +1,368 @@
+/* The nodes that programs add and change by hand: each call says its parameters as CUgraphNodeParams. */
+#include <string.h>
+
+#include "cuda_api.h"
+#include "guest/cuda/graph/graph.h"
+
+/* CUgraphChildGraphNodeOwnership */
+enum { OWNERSHIP_CLONE = 0, OWNERSHIP_MOVE = 1 };
+
+/* A structure of the API, or the beginning of one, as the parameters of a node. */
+static int fill(struct vgpu_node_params *params, enum vgpu_node_kind kind, const void *given, size_t size,
+                struct vgpu_context *context) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (given == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *params = (struct vgpu_node_params){.type = kind};
+  if (kind == VGPU_NODE_MEMCPY) memcpy(&params->of.copy.copy, given, size);
+  else memcpy(params->of.bytes, given, size);
+  if (kind == VGPU_NODE_MEMCPY) params->of.copy.context = context;
+  if (kind == VGPU_NODE_MEMSET) params->of.memset.context = context;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* ---- adding -------------------------------------------------------------- */
+
+/* The graph of a child's node: a copy of the program's, or that one itself. */
+static int take_child(struct vgpu_driver *driver, const struct vgpu_graph *graph,
+                      const struct vgpu_child_params *params, struct vgpu_graph **child) {
+  struct vgpu_graph *given = vgpu_graph_find(driver, params->graph);
+  if (given == NULL || given == graph || given->owned || params->ownership < OWNERSHIP_CLONE ||
+      params->ownership > OWNERSHIP_MOVE) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  bool moved = params->ownership == OWNERSHIP_MOVE;
+  if (!moved && vgpu_graph_has_memory(given)) return VGPU_CUDA_NOT_SUPPORTED;
+  *child = moved ? given : vgpu_graph_clone(driver, given);
+  if (*child == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  (*child)->owned = true;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const struct vgpu_links *links,
+                  struct vgpu_node_params *params, struct vgpu_node **made) {
+  struct vgpu_work work;
+  struct vgpu_graph *child = NULL;
+  int result = vgpu_links_check(driver, graph, links);
+  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && links->data != NULL && i < links->count; i++) {
+    result = vgpu_edge_check(links->data[i], links->nodes[i]->work.kind, (enum vgpu_node_kind)params->type);
+  }
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_graph_memory_may(driver, graph, params);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_work_make(driver, params, &work);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (params->type == VGPU_NODE_GRAPH) result = take_child(driver, graph, &params->of.child, &child);
+  if (result != VGPU_CUDA_SUCCESS) return result; /* a child's work has nothing to free */
+  *made = vgpu_graph_add(driver, graph, links, &work);
+  if (*made == NULL) {
+    if (child != NULL && params->of.child.ownership == OWNERSHIP_CLONE) vgpu_graph_free(driver, child);
+    else if (child != NULL) child->owned = false;
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  (*made)->child = child;
+  vgpu_graph_memory_added(*made);
+  if (params->type == VGPU_NODE_ALLOCATE) params->of.allocation.address = work.device;
+  return VGPU_CUDA_SUCCESS;
+}
+
+static int add_linked(void **made, void *hGraph, const struct vgpu_links *links,
+                      struct vgpu_node_params *params) {
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  if (driver == NULL) return result;
+  struct vgpu_node *node = NULL;
+  result = made == NULL ? VGPU_CUDA_INVALID_VALUE
+                        : vgpu_node_add(driver, vgpu_graph_find(driver, hGraph), links, params, &node);
+  if (result == VGPU_CUDA_SUCCESS) *made = node;
+  return vgpu_graph_leave(driver, result);
+}
+
+static int add(void **made, void *hGraph, const void **dependencies, size_t count,
+               struct vgpu_node_params *params) {
+  const struct vgpu_links links = {.nodes = (struct vgpu_node **)(uintptr_t)dependencies, .count = count};
+  return add_linked(made, hGraph, &links, params);
+}
+
+static int add_given(void **made, void *hGraph, const void **dependencies, size_t count,
+                     enum vgpu_node_kind kind, const void *given, size_t size, struct vgpu_context *context) {
+  struct vgpu_node_params params;
+  int result = fill(&params, kind, given, size, context);
+  return result == VGPU_CUDA_SUCCESS ? add(made, hGraph, dependencies, count, &params) : result;
+}
+
+int cuGraphAddKernelNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
+                         const void *nodeParams) {
+  return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_KERNEL, nodeParams,
+                   VGPU_KERNEL_PARAMS_V1, NULL);
+}
+
+int cuGraphAddKernelNode_v2(void **phGraphNode, void *hGraph, const void **dependencies,
+                            size_t numDependencies, const void *nodeParams) {
+  return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_KERNEL, nodeParams,
+                   sizeof(struct vgpu_kernel_params), NULL);
+}
+
+int cuGraphAddMemcpyNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
+                         const void *copyParams, struct vgpu_context *ctx) {
+  return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_MEMCPY, copyParams,
+                   sizeof(struct vgpu_copy_params), ctx);
+}
+
+int cuGraphAddMemsetNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
+                         const void *memsetParams, struct vgpu_context *ctx) {
+  return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_MEMSET, memsetParams,
+                   VGPU_MEMSET_PARAMS_V1, ctx);
+}
+
+int cuGraphAddHostNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
+                       const void *nodeParams) {
+  return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_HOST, nodeParams,
+                   sizeof(struct vgpu_host_params), NULL);
+}
+
+int cuGraphAddEmptyNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies) {
+  struct vgpu_node_params params = {.type = VGPU_NODE_EMPTY};
+  return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+}
+
+int cuGraphAddChildGraphNode(void **phGraphNode, void *hGraph, const void **dependencies,
+                             size_t numDependencies, void *childGraph) {
+  struct vgpu_node_params params = {.type = VGPU_NODE_GRAPH, .of.child.graph = childGraph};
+  return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+}
+
+int cuGraphAddBatchMemOpNode(void **phGraphNode, void *hGraph, const void **dependencies,
+                             size_t numDependencies, const void *nodeParams) {
+  return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_MEMORY_OPS, nodeParams,
+                   sizeof(struct vgpu_memory_ops_params), NULL);
+}
+
+int cuGraphAddEventRecordNode(void **phGraphNode, void *hGraph, const void **dependencies,
+                              size_t numDependencies, struct vgpu_event *event) {
+  struct vgpu_node_params params = {.type = VGPU_NODE_RECORD, .of.event = event};
+  return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+}
+
+int cuGraphAddEventWaitNode(void **phGraphNode, void *hGraph, const void **dependencies,
+                            size_t numDependencies, struct vgpu_event *event) {
+  struct vgpu_node_params params = {.type = VGPU_NODE_WAIT, .of.event = event};
+  return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+}
+
+int cuGraphAddMemAllocNode(void **phGraphNode, void *hGraph, const void **dependencies,
+                           size_t numDependencies, void *nodeParams) {
+  struct vgpu_node_params params;
+  int result = fill(&params, VGPU_NODE_ALLOCATE, nodeParams, sizeof params.of.allocation, NULL);
+  if (result == VGPU_CUDA_SUCCESS) result = add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  ((struct vgpu_allocation_params *)nodeParams)->address = params.of.allocation.address;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuGraphAddMemFreeNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
+                          uint64_t dptr) {
+  struct vgpu_node_params params = {.type = VGPU_NODE_FREE, .of.freed = dptr};
+  return add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+}
+
+/* ---- changing ------------------------------------------------------------ */
+
+/* Of the graph's node, or (`exec`) of its image in an executable. */
+struct target {
+  bool in_exec;
+  void *exec;
+  void *node;
+};
+
+/* A child graph's node gets another graph; what the program knows of the old one is gone. */
+static int set_child(struct vgpu_driver *driver, struct vgpu_node *node,
+                     const struct vgpu_child_params *params) {
+  struct vgpu_graph *child = NULL;
+  int result = take_child(driver, node->graph, params, &child);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  vgpu_graph_free(driver, node->child);
+  node->child = child;
+  return VGPU_CUDA_SUCCESS;
+}
+
+static int set_locked(struct vgpu_driver *driver, const struct target *target,
+                      const struct vgpu_node_params *params) {
+  struct vgpu_work work;
+  struct vgpu_node *node = vgpu_node_of_kind(driver, target->node, (enum vgpu_node_kind)params->type);
+  if (node == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (params->type == VGPU_NODE_ALLOCATE || params->type == VGPU_NODE_FREE) return VGPU_CUDA_NOT_SUPPORTED;
+  if (params->type == VGPU_NODE_GRAPH) {
+    return target->in_exec ? vgpu_exec_set_child(driver, target->exec, node, params->of.child.graph)
+                           : set_child(driver, node, &params->of.child);
+  }
+  int result = vgpu_work_make(driver, params, &work);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (target->in_exec) return vgpu_exec_set(driver, target->exec, node, &work);
+  result = vgpu_work_keep_attributes(&work, &node->work);
+  if (result == VGPU_CUDA_SUCCESS) {
+    vgpu_work_free(&node->work);
+    node->work = work;
+  } else {
+    vgpu_work_free(&work);
+  }
+  return result;
+}
+
+static int set(const struct target *target, const struct vgpu_node_params *params) {
+  int result;
+  struct vgpu_driver *driver = vgpu_graph_enter(&result);
+  return driver == NULL ? result : vgpu_graph_leave(driver, set_locked(driver, target, params));
+}
+
+static int set_given(const struct target *target, enum vgpu_node_kind kind, const void *given, size_t size,
+                     struct vgpu_context *context) {
+  struct vgpu_node_params params;
+  int result = fill(&params, kind, given, size, context);
+  return result == VGPU_CUDA_SUCCESS ? set(target, &params) : result;
+}
+
+static int set_node(void *node, enum vgpu_node_kind kind, const void *given, size_t size) {
+  return set_given(&(struct target){.node = node}, kind, given, size, NULL);
+}
+
+static int set_exec(void *exec, void *node, enum vgpu_node_kind kind, const void *given, size_t size,
+                    struct vgpu_context *context) {
+  return set_given(&(struct target){.in_exec = true, .exec = exec, .node = node}, kind, given, size, context);
+}
+
+int cuGraphKernelNodeSetParams(void *hNode, const void *nodeParams) {
+  return set_node(hNode, VGPU_NODE_KERNEL, nodeParams, VGPU_KERNEL_PARAMS_V1);
+}
+
+int cuGraphKernelNodeSetParams_v2(void *hNode, const void *nodeParams) {
+  return set_node(hNode, VGPU_NODE_KERNEL, nodeParams, sizeof(struct vgpu_kernel_params));
+}
+
+int cuGraphMemcpyNodeSetParams(void *hNode, const void *nodeParams) {
+  return set_node(hNode, VGPU_NODE_MEMCPY, nodeParams, sizeof(struct vgpu_copy_params));
+}
+
+int cuGraphMemsetNodeSetParams(void *hNode, const void *nodeParams) {
+  return set_node(hNode, VGPU_NODE_MEMSET, nodeParams, VGPU_MEMSET_PARAMS_V1);
+}
+
+int cuGraphHostNodeSetParams(void *hNode, const void *nodeParams) {
+  return set_node(hNode, VGPU_NODE_HOST, nodeParams, sizeof(struct vgpu_host_params));
+}
+
+int cuGraphEventRecordNodeSetEvent(void *hNode, struct vgpu_event *event) {
+  return set_node(hNode, VGPU_NODE_RECORD, &event, sizeof event);
+}
+
+int cuGraphEventWaitNodeSetEvent(void *hNode, struct vgpu_event *event) {
+  return set_node(hNode, VGPU_NODE_WAIT, &event, sizeof event);
+}
+
+int cuGraphBatchMemOpNodeSetParams(void *hNode, const void *nodeParams) {
+  return set_node(hNode, VGPU_NODE_MEMORY_OPS, nodeParams, sizeof(struct vgpu_memory_ops_params));
+}
+
+int cuGraphExecKernelNodeSetParams(void *hGraphExec, void *hNode, const void *nodeParams) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_KERNEL, nodeParams, VGPU_KERNEL_PARAMS_V1, NULL);
+}
+
+int cuGraphExecKernelNodeSetParams_v2(void *hGraphExec, void *hNode, const void *nodeParams) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_KERNEL, nodeParams, sizeof(struct vgpu_kernel_params), NULL);
+}
+
+int cuGraphExecMemcpyNodeSetParams(void *hGraphExec, void *hNode, const void *copyParams,
+                                   struct vgpu_context *ctx) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_MEMCPY, copyParams, sizeof(struct vgpu_copy_params), ctx);
+}
+
+int cuGraphExecMemsetNodeSetParams(void *hGraphExec, void *hNode, const void *memsetParams,
+                                   struct vgpu_context *ctx) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_MEMSET, memsetParams, VGPU_MEMSET_PARAMS_V1, ctx);
+}
+
+int cuGraphExecHostNodeSetParams(void *hGraphExec, void *hNode, const void *nodeParams) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_HOST, nodeParams, sizeof(struct vgpu_host_params), NULL);
+}
+
+int cuGraphExecEventRecordNodeSetEvent(void *hGraphExec, void *hNode, struct vgpu_event *event) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_RECORD, &event, sizeof event, NULL);
+}
+
+int cuGraphExecEventWaitNodeSetEvent(void *hGraphExec, void *hNode, struct vgpu_event *event) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_WAIT, &event, sizeof event, NULL);
+}
+
+int cuGraphExecBatchMemOpNodeSetParams(void *hGraphExec, void *hNode, const void *nodeParams) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_MEMORY_OPS, nodeParams, sizeof(struct vgpu_memory_ops_params),
+                  NULL);
+}
+
+int cuGraphExecChildGraphNodeSetParams(void *hGraphExec, void *hNode, void *childGraph) {
+  return set_exec(hGraphExec, hNode, VGPU_NODE_GRAPH, &childGraph, sizeof childGraph, NULL);
+}
+
+/* ---- of any kind --------------------------------------------------------- */
+
+/* What a kind says with; nothing may stand in what is not used. */
+static size_t params_size(int32_t type) {
+  switch (type) {
+    case VGPU_NODE_KERNEL:
+      return sizeof(struct vgpu_kernel_params);
+    case VGPU_NODE_MEMCPY:
+      return sizeof(struct vgpu_copy_node_params);
+    case VGPU_NODE_MEMSET:
+      return sizeof(struct vgpu_memset_params);
+    case VGPU_NODE_HOST:
+      return sizeof(struct vgpu_host_params);
+    case VGPU_NODE_GRAPH:
+      return sizeof(struct vgpu_child_params);
+    case VGPU_NODE_EMPTY:
+      return 0;
+    case VGPU_NODE_WAIT:
+    case VGPU_NODE_RECORD:
+      return sizeof(struct vgpu_event *);
+    case VGPU_NODE_ALLOCATE:
+      return sizeof(struct vgpu_allocation_params);
+    case VGPU_NODE_FREE:
+      return sizeof(uint64_t);
+    case VGPU_NODE_MEMORY_OPS:
+      return sizeof(struct vgpu_memory_ops_params);
+    default:
+      return sizeof(((struct vgpu_node_params *)0)->of);
+  }
+}
+
+static int check_params(const struct vgpu_node_params *params) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (params == NULL) return VGPU_CUDA_INVALID_VALUE;
+  bool clean = params->reserved_too == 0;
+  for (size_t i = 0; i < 3; i++) clean = clean && params->reserved[i] == 0;
+  for (size_t i = params_size(params->type); i < sizeof params->of; i++)
+    clean = clean && params->of.bytes[i] == 0;
+  return clean ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+}
+
+int cuGraphAddNode_v2(void **phGraphNode, void *hGraph, const void **dependencies, const void *dependencyData,
+                      size_t numDependencies, void *nodeParams) {
+  int result = check_params(nodeParams);
+  const struct vgpu_links links = {.nodes = (struct vgpu_node **)(uintptr_t)dependencies,
+                                   .data = (uint64_t *)(uintptr_t)dependencyData,
+                                   .count = numDependencies};
+  return result == VGPU_CUDA_SUCCESS ? add_linked(phGraphNode, hGraph, &links, nodeParams) : result;
+}
+
+int cuGraphAddNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
+                   void *nodeParams) {
+  return cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
+}
+
+int cuGraphNodeSetParams(void *hNode, void *nodeParams) {
+  int result = check_params(nodeParams);
+  return result == VGPU_CUDA_SUCCESS ? set(&(struct target){.node = hNode}, nodeParams) : result;
+}
+
+int cuGraphExecNodeSetParams(void *hGraphExec, void *hNode, void *nodeParams) {
+  int result = check_params(nodeParams);
+  const struct target target = {.in_exec = true, .exec = hGraphExec, .node = hNode};
+  return result == VGPU_CUDA_SUCCESS ? set(&target, nodeParams) : result;
+}

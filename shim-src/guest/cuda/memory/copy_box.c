@@ -1,0 +1,382 @@
+/*
+ * Copies in two and three dimensions. Rows that lie apart are packed for the way and unpacked at the other
+ * end; between device memories nothing travels. Arrays are not carried.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/pause.h"
+#include "guest/cuda/memory/transfer.h"
+
+/* CUmemorytype */
+enum { HOST = 1, DEVICE = 2, ARRAY = 3, UNIFIED = 4 };
+
+/* CUDA_MEMCPY2D and CUDA_MEMCPY3D as the public API lays them out; 3D_PEER has contexts as `owner`. */
+struct side2 {
+  size_t x, y;
+  uint32_t type;
+  void *host;
+  uint64_t device;
+  void *array;
+  size_t pitch;
+};
+struct memcpy2 {
+  struct side2 source, destination;
+  size_t width, height;
+};
+struct side3 {
+  size_t x, y, z, level;
+  uint32_t type;
+  void *host;
+  uint64_t device;
+  void *array;
+  void *owner;
+  size_t pitch, height;
+};
+struct memcpy3 {
+  struct side3 source, destination;
+  size_t width, height, depth;
+};
+_Static_assert(sizeof(struct memcpy2) == 128 && sizeof(struct memcpy3) == 200, "CUDA_MEMCPY2D, 3D");
+
+/* One side made plain: where its first byte is, and how far rows and slices are apart. */
+struct plain {
+  uint64_t start;
+  size_t row, slice;
+  bool device;
+};
+
+static bool multiply(size_t a, size_t b, uint64_t *sum) {
+  uint64_t product;
+  return !__builtin_mul_overflow((uint64_t)a, (uint64_t)b, &product) &&
+         !__builtin_add_overflow(*sum, product, sum);
+}
+
+static int make_plain(const struct vgpu_transfer *transfer, const struct side3 *side,
+                      const struct memcpy3 *copy, struct plain *plain) {
+  uint64_t base;
+  switch (side->type) {
+    case HOST:
+      base = (uint64_t)(uintptr_t)side->host;
+      plain->device = false;
+      break;
+    case DEVICE:
+      base = side->device;
+      plain->device = true;
+      break;
+    case UNIFIED: {
+      struct vgpu_region region;
+      base = side->device;
+      plain->device =
+          vgpu_regions_find(&transfer->driver->regions, base, &region) && vgpu_region_on_device(&region);
+      break;
+    }
+    case ARRAY:
+      return VGPU_CUDA_NOT_SUPPORTED;
+    default:
+      return VGPU_CUDA_INVALID_VALUE;
+  }
+  size_t reach;
+  bool rows = copy->height > 1 || copy->depth > 1 || side->y > 0 || side->z > 0;
+  bool slices = copy->depth > 1 || side->z > 0;
+  if (__builtin_add_overflow(side->x, copy->width, &reach) || (rows && side->pitch < reach) ||
+      __builtin_add_overflow(side->y, copy->height, &reach) || (slices && side->height < reach) ||
+      side->level != 0) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  uint64_t slice = 0;
+  plain->row = side->pitch;
+  plain->start = base;
+  if (!multiply(side->pitch, side->height, &slice) || !multiply((size_t)slice, side->z, &plain->start) ||
+      !multiply(side->pitch, side->y, &plain->start) || !multiply(1, side->x, &plain->start)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  plain->slice = (size_t)slice;
+  /* From the first byte to the last. */
+  uint64_t span = copy->width;
+  if (!multiply(plain->slice, copy->depth - 1, &span) || !multiply(plain->row, copy->height - 1, &span) ||
+      plain->start + span < plain->start) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  if (plain->device ? !vgpu_regions_is_device(&transfer->driver->regions, plain->start, span) : base == 0) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  return plain->device ? VGPU_CUDA_SUCCESS
+                       : vgpu_readback_flush(transfer->driver, vgpu_host_pointer(plain->start), span);
+}
+
+static int ask_rows(const struct vgpu_send_read_rows *send, unsigned char *packed, uint32_t bytes) {
+  return vgpu_cuda_call_bulk(VGPU_OP_read_rows, send, sizeof *send, packed, bytes);
+}
+
+/* Rows of one slice between host and device, as many at a time as a frame holds; `packed` has that room. */
+static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
+                      uint64_t source, size_t source_row, bool to_device, size_t width, size_t height,
+                      unsigned char *packed) {
+  size_t most = VGPU_BULK_MAX / width;
+  while (height > 0) {
+    size_t rows = height < most ? height : most;
+    uint32_t bytes = (uint32_t)(rows * width);
+    int result;
+    if (to_device) {
+      for (size_t i = 0; i < rows; i++) {
+        memcpy(packed + i * width, vgpu_host_pointer(source + i * source_row), width);
+      }
+      struct vgpu_send_write_rows send = {.context = transfer->context,
+                                          .stream = transfer->stream,
+                                          .destination = destination,
+                                          .pitch = destination_row,
+                                          .width = width,
+                                          .rows = rows};
+      result = vgpu_cuda_post(VGPU_OP_write_rows, &send, sizeof send, packed, bytes);
+    } else {
+      struct vgpu_send_read_rows send = {.context = transfer->context,
+                                         .stream = transfer->stream,
+                                         .source = source,
+                                         .pitch = source_row,
+                                         .width = width,
+                                         .rows = rows};
+      result = ask_rows(&send, packed, bytes);
+      for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < rows; i++) {
+        memcpy(vgpu_host_pointer(destination + i * destination_row), packed + i * width, width);
+      }
+    }
+    if (result != VGPU_CUDA_SUCCESS) return result;
+    destination += rows * destination_row;
+    source += rows * source_row;
+    height -= rows;
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Rows longer than a frame, one by one. */
+static int carry_long_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
+                           uint64_t source, size_t source_row, bool to_device, size_t width, size_t height) {
+  int result = VGPU_CUDA_SUCCESS;
+  for (size_t i = 0; i < height && result == VGPU_CUDA_SUCCESS; i++) {
+    result = to_device ? vgpu_transfer_to_device(transfer, destination, vgpu_host_pointer(source), width)
+                       : vgpu_transfer_from_device(transfer, vgpu_host_pointer(destination), source, width);
+    destination += destination_row;
+    source += source_row;
+  }
+  return result;
+}
+
+static int carry(const struct vgpu_transfer *transfer, const struct plain *destination,
+                 const struct plain *source, const struct memcpy3 *copy) {
+  bool to_device = destination->device;
+  unsigned char *packed = NULL;
+  if (copy->width <= VGPU_BULK_MAX) {
+    size_t all = VGPU_BULK_MAX / copy->width * copy->width;
+    if (copy->height < VGPU_BULK_MAX / copy->width) all = copy->height * copy->width;
+    packed = malloc(all);
+    if (packed == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  int result = VGPU_CUDA_SUCCESS;
+  for (size_t z = 0; z < copy->depth && result == VGPU_CUDA_SUCCESS; z++) {
+    uint64_t to = destination->start + z * destination->slice;
+    uint64_t from = source->start + z * source->slice;
+    result = packed == NULL ? carry_long_rows(transfer, to, destination->row, from, source->row, to_device,
+                                              copy->width, copy->height)
+                            : carry_rows(transfer, to, destination->row, from, source->row, to_device,
+                                         copy->width, copy->height, packed);
+  }
+  free(packed);
+  return result;
+}
+
+static int between_hosts(const struct vgpu_transfer *transfer, const struct plain *destination,
+                         const struct plain *source, const struct memcpy3 *copy) {
+  int result = vgpu_transfer_catch_up(transfer);
+  for (size_t z = 0; result == VGPU_CUDA_SUCCESS && z < copy->depth; z++) {
+    for (size_t y = 0; y < copy->height; y++) {
+      memmove(vgpu_host_pointer(destination->start + z * destination->slice + y * destination->row),
+              vgpu_host_pointer(source->start + z * source->slice + y * source->row), copy->width);
+    }
+  }
+  return result;
+}
+
+static int copy_box(const struct memcpy3 *copy, struct vgpu_stream *stream, bool async) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, stream, async);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (copy->width == 0 || copy->height == 0 || copy->depth == 0) return VGPU_CUDA_SUCCESS;
+  struct plain source, destination;
+  result = make_plain(&transfer, &copy->source, copy, &source);
+  if (result == VGPU_CUDA_SUCCESS) result = make_plain(&transfer, &copy->destination, copy, &destination);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (source.device && destination.device) {
+    struct vgpu_send_copy_box send = {.context = transfer.context,
+                                      .stream = transfer.stream,
+                                      .destination = destination.start,
+                                      .destination_row = destination.row,
+                                      .destination_slice = destination.slice,
+                                      .source = source.start,
+                                      .source_row = source.row,
+                                      .source_slice = source.slice,
+                                      .width = copy->width,
+                                      .height = copy->height,
+                                      .depth = copy->depth};
+    return vgpu_cuda_post(VGPU_OP_copy_box, &send, sizeof send, NULL, 0);
+  }
+  if (!source.device && !destination.device) return between_hosts(&transfer, &destination, &source, copy);
+  return carry(&transfer, &destination, &source, copy);
+}
+
+static struct side3 deepen(const struct side2 *side, size_t height) {
+  return (struct side3){.x = side->x,
+                        .y = side->y,
+                        .type = side->type,
+                        .host = side->host,
+                        .device = side->device,
+                        .array = side->array,
+                        .pitch = side->pitch,
+                        .height = side->y + height};
+}
+
+static int copy2(const void *pCopy, struct vgpu_stream *stream, bool async) {
+  if (pCopy == NULL)
+    return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
+  struct memcpy2 flat;
+  memcpy(&flat, pCopy, sizeof flat);
+  struct memcpy3 copy = {.source = deepen(&flat.source, flat.height),
+                         .destination = deepen(&flat.destination, flat.height),
+                         .width = flat.width,
+                         .height = flat.height,
+                         .depth = 1};
+  return copy_box(&copy, stream, async);
+}
+
+static int copy3(const void *pCopy, struct vgpu_stream *stream, bool async, bool peer) {
+  if (pCopy == NULL)
+    return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
+  struct memcpy3 copy;
+  memcpy(&copy, pCopy, sizeof copy);
+  if (peer && ((copy.source.type == DEVICE && !vgpu_cuda_context_live(copy.source.owner)) ||
+               (copy.destination.type == DEVICE && !vgpu_cuda_context_live(copy.destination.owner)))) {
+    return VGPU_CUDA_INVALID_CONTEXT;
+  }
+  return copy_box(&copy, stream, async);
+}
+
+int cuMemcpy2D_v2(const void *pCopy) {
+  return copy2(pCopy, NULL, false);
+}
+
+int cuMemcpy2DUnaligned_v2(const void *pCopy) {
+  return copy2(pCopy, NULL, false);
+}
+
+int cuMemcpy2DAsync_v2(const void *pCopy, struct vgpu_stream *hStream) {
+  return copy2(pCopy, hStream, true);
+}
+
+int cuMemcpy3D_v2(const void *pCopy) {
+  return copy3(pCopy, NULL, false, false);
+}
+
+int cuMemcpy3DAsync_v2(const void *pCopy, struct vgpu_stream *hStream) {
+  return copy3(pCopy, hStream, true, false);
+}
+
+int cuMemcpy3DPeer(const void *pCopy) {
+  return copy3(pCopy, NULL, false, true);
+}
+
+int cuMemcpy3DPeerAsync(const void *pCopy, struct vgpu_stream *hStream) {
+  return copy3(pCopy, hStream, true, true);
+}
+
+/* Attributes are hints about when the source may be read and where it is; each copy is made in order. */
+int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
+                          size_t *attrsIdxs, size_t numAttrs, struct vgpu_stream *hStream) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (dsts == NULL || srcs == NULL || sizes == NULL || count == 0 || attrs == NULL || attrsIdxs == NULL ||
+      numAttrs == 0 || numAttrs > count || hStream == NULL || hStream == VGPU_STREAM_LEGACY) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+    result = cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
+  }
+  return result;
+}
+
+int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
+                       size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, struct vgpu_stream *hStream) {
+  int result = cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+  if (result != VGPU_CUDA_SUCCESS && failIdx != NULL) *failIdx = SIZE_MAX; /* not one copy's own fault */
+  return result;
+}
+
+/* CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP: memory (1) or an array (2), which is not carried. */
+struct batch_side {
+  int32_t type;
+  uint64_t start;
+  size_t row, height; /* in elements of a byte; 0: as the copy's */
+  int32_t hint[2];
+};
+struct batch_box {
+  struct batch_side source, destination;
+  size_t width, height, depth;
+  int32_t order; /* CUmemcpySrcAccessOrder */
+  uint32_t flags;
+};
+_Static_assert(sizeof(struct batch_side) == 40 && sizeof(struct batch_box) == 112, "CUDA_MEMCPY3D_BATCH_OP");
+
+static int check_side(const struct batch_side *side, const struct batch_box *box) {
+  if (side->type == 2) return VGPU_CUDA_NOT_SUPPORTED;
+  bool fits =
+      (side->row == 0 || side->row >= box->width) && (side->height == 0 || side->height >= box->height);
+  return side->type == 1 && fits ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+}
+
+static struct side3 plain_side(const struct batch_side *side, const struct batch_box *box) {
+  return (struct side3){.type = UNIFIED,
+                        .device = side->start,
+                        .pitch = side->row == 0 ? box->width : side->row,
+                        .height = side->height == 0 ? box->height : side->height};
+}
+
+static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *failed, uint64_t flags,
+                       struct vgpu_stream *stream) {
+  int result = vgpu_cuda_ready();
+  if (failed != NULL) *failed = SIZE_MAX; /* not one copy's own fault */
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (count == 0 || boxes == NULL || flags != 0 || stream == NULL || stream == VGPU_STREAM_LEGACY) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  /* All are looked at before one is made. */
+  for (size_t i = 0; i < count; i++) {
+    const struct batch_box *box = &boxes[i];
+    bool sound = box->width > 0 && box->height > 0 && box->depth > 0 && box->order >= 1 && box->order <= 3 &&
+                 box->flags <= 1;
+    result = sound ? check_side(&box->source, box) : VGPU_CUDA_INVALID_VALUE;
+    if (result == VGPU_CUDA_SUCCESS) result = check_side(&box->destination, box);
+    if (result == VGPU_CUDA_SUCCESS) continue;
+    if (failed != NULL) *failed = i;
+    return result;
+  }
+  for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+    const struct memcpy3 copy = {.source = plain_side(&boxes[i].source, &boxes[i]),
+                                 .destination = plain_side(&boxes[i].destination, &boxes[i]),
+                                 .width = boxes[i].width,
+                                 .height = boxes[i].height,
+                                 .depth = boxes[i].depth};
+    result = cuMemcpy3DAsync_v2(&copy, stream);
+    if (result != VGPU_CUDA_SUCCESS && failed != NULL) *failed = i;
+  }
+  return result;
+}
+
+int cuMemcpy3DBatchAsync_v2(size_t numOps, void *opList, uint64_t flags, struct vgpu_stream *hStream) {
+  return batch_boxes(numOps, opList, NULL, flags, hStream);
+}
+
+int cuMemcpy3DBatchAsync(size_t numOps, void *opList, size_t *failIdx, uint64_t flags,
+                         struct vgpu_stream *hStream) {
+  return batch_boxes(numOps, opList, failIdx, flags, hStream);
+}

@@ -1,0 +1,370 @@
+/*
+ * Memory pools and the stream-ordered allocator. A pool lives at the host; here are its handle and what can
+ * be said without asking. Structures and enumerators are those of the CUDA driver API, CUmemPoolProps,
+ * CUmemPool_attribute and CUmemAccessDesc.
+ */
+#include "guest/cuda/memory/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/stream/capture.h"
+
+#define PEER_ACCESS_UNSUPPORTED 217
+#define POOLS_SUPPORTED 115 /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */
+#define PINNED 1            /* CU_MEM_ALLOCATION_TYPE_PINNED */
+#define ON_DEVICE 1         /* CU_MEM_LOCATION_TYPE_DEVICE */
+#define READ_WRITE 3        /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
+
+enum {
+  REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
+  REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
+  RELEASE_THRESHOLD = 4,
+  RESERVED_MEM_HIGH = 6,
+  USED_MEM_HIGH = 8,
+};
+
+struct location {
+  int32_t type;
+  int32_t id;
+};
+
+struct properties {
+  int32_t allocation_type;
+  int32_t handle_types;
+  struct location location;
+  void *win32_security_attributes;
+  size_t max_size;
+  uint16_t usage;
+  unsigned char reserved[54];
+};
+
+struct access {
+  struct location location;
+  int32_t flags;
+};
+
+int vgpu_pool_device(int32_t ordinal) {
+  int result = vgpu_cuda_ready();
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(ordinal);
+  if (facts == NULL) return VGPU_CUDA_INVALID_DEVICE;
+  return facts->attributes[POOLS_SUPPORTED] != 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_NOT_SUPPORTED;
+}
+
+/* A new pool, also at the host. Under driver->lock. */
+static int make_pool(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
+                     struct vgpu_pool **made) {
+  struct vgpu_pool *pool = malloc(sizeof *pool);
+  if (pool == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  *pool = (struct vgpu_pool){.number = vgpu_cuda_next_number(driver), .ordinal = ordinal};
+  if (!vgpu_objects_add(&driver->objects, pool, VGPU_OBJECT_POOL)) {
+    free(pool);
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  struct vgpu_send_cuMemPoolCreate send = {
+      .pool = pool->number, .max_size = max_size, .device = driver->host_index[ordinal], .given = given};
+  int result = vgpu_cuda_call(VGPU_OP_cuMemPoolCreate, &send, sizeof send, NULL, 0);
+  if (result != VGPU_CUDA_SUCCESS) {
+    vgpu_objects_remove(&driver->objects, pool, VGPU_OBJECT_POOL);
+    free(pool);
+    return result;
+  }
+  *made = pool;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Under driver->lock. */
+static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu_pool **pool) {
+  struct vgpu_device_pools *pools = &driver->pools[ordinal];
+  if (pools->given == NULL) {
+    int result = make_pool(driver, ordinal, 0, true, &pools->given);
+    if (result != VGPU_CUDA_SUCCESS) return result;
+  }
+  *pool = pools->given;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Copies what a live handle says, so that nothing is read of one that another thread destroys. */
+static int take_pool(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool) {
+  int result;
+  *pool = (struct vgpu_pool){0};
+  *driver = vgpu_cuda_driver(&result);
+  if (*driver == NULL) return result;
+  pthread_mutex_lock(&(*driver)->lock);
+  bool live = vgpu_objects_has(&(*driver)->objects, handle, VGPU_OBJECT_POOL);
+  if (live) *pool = *handle;
+  pthread_mutex_unlock(&(*driver)->lock);
+  return live ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+}
+
+struct number_search {
+  uint64_t number;
+  struct vgpu_pool *found;
+};
+
+static bool same_number(void *handle, void *with) {
+  struct number_search *search = with;
+  struct vgpu_pool *pool = handle;
+  if (pool->number == search->number) search->found = pool;
+  return false;
+}
+
+struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number) {
+  struct number_search search = {.number = number};
+  if (number == 0) return NULL;
+  pthread_mutex_lock(&driver->lock);
+  vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_POOL, same_number, &search);
+  pthread_mutex_unlock(&driver->lock);
+  return search.found;
+}
+
+int cuDeviceGetDefaultMemPool(struct vgpu_pool **pool_out, int32_t dev) {
+  int result = vgpu_pool_device(dev);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pool_out == NULL) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->lock);
+  result = default_pool(driver, dev, pool_out);
+  pthread_mutex_unlock(&driver->lock);
+  return result;
+}
+
+int cuDeviceGetMemPool(struct vgpu_pool **pool, int32_t dev) {
+  int result = vgpu_pool_device(dev);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pool == NULL) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->lock);
+  if (driver->pools[dev].current != NULL) *pool = driver->pools[dev].current;
+  else result = default_pool(driver, dev, pool);
+  pthread_mutex_unlock(&driver->lock);
+  return result;
+}
+
+int cuDeviceSetMemPool(int32_t dev, struct vgpu_pool *pool) {
+  int result = vgpu_pool_device(dev);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->lock);
+  bool fits = vgpu_objects_has(&driver->objects, pool, VGPU_OBJECT_POOL) && pool->ordinal == dev;
+  if (fits) driver->pools[dev].current = pool;
+  pthread_mutex_unlock(&driver->lock);
+  return fits ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+}
+
+/* CUDA 13 names a place and a kind of memory instead of a device; only a device's own memory is pooled. */
+static int check_place(const void *location, int32_t type) {
+  if (location == NULL) return VGPU_CUDA_INVALID_VALUE;
+  return ((const struct location *)location)->type == ON_DEVICE && type == PINNED ? VGPU_CUDA_SUCCESS
+                                                                                  : VGPU_CUDA_NOT_SUPPORTED;
+}
+
+int cuMemGetDefaultMemPool(struct vgpu_pool **pool_out, void *location, int32_t type) {
+  int result = check_place(location, type);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return cuDeviceGetDefaultMemPool(pool_out, ((const struct location *)location)->id);
+}
+
+int cuMemGetMemPool(struct vgpu_pool **pool, void *location, int32_t type) {
+  int result = check_place(location, type);
+  return result == VGPU_CUDA_SUCCESS ? cuDeviceGetMemPool(pool, ((const struct location *)location)->id)
+                                     : result;
+}
+
+int cuMemSetMemPool(void *location, int32_t type, struct vgpu_pool *pool) {
+  int result = check_place(location, type);
+  return result == VGPU_CUDA_SUCCESS ? cuDeviceSetMemPool(((const struct location *)location)->id, pool)
+                                     : result;
+}
+
+int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (pool == NULL || poolProps == NULL) return VGPU_CUDA_INVALID_VALUE;
+  struct properties properties;
+  memcpy(&properties, poolProps, sizeof properties);
+  if (properties.allocation_type != PINNED) return VGPU_CUDA_INVALID_VALUE;
+  /* Nothing of another process can be shared, as the attributes say; nor is there pooled host memory. */
+  if (properties.handle_types != 0 || properties.location.type != ON_DEVICE) return VGPU_CUDA_NOT_SUPPORTED;
+  result = vgpu_pool_device(properties.location.id);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  pthread_mutex_lock(&driver->lock);
+  result = make_pool(driver, properties.location.id, properties.max_size, false, pool);
+  pthread_mutex_unlock(&driver->lock);
+  return result;
+}
+
+int cuMemPoolDestroy(struct vgpu_pool *pool) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_send_cuMemPoolDestroy send = {0};
+  pthread_mutex_lock(&driver->lock);
+  bool ours = vgpu_objects_has(&driver->objects, pool, VGPU_OBJECT_POOL);
+  struct vgpu_device_pools *pools = ours ? &driver->pools[pool->ordinal] : NULL;
+  ours = ours && pools->given != pool; /* the default pool cannot be destroyed */
+  if (ours) {
+    if (pools->current == pool) pools->current = NULL;
+    vgpu_objects_remove(&driver->objects, pool, VGPU_OBJECT_POOL);
+    send.pool = pool->number;
+    free(pool);
+  }
+  pthread_mutex_unlock(&driver->lock);
+  if (!ours) return VGPU_CUDA_INVALID_VALUE;
+  return vgpu_cuda_post(VGPU_OP_cuMemPoolDestroy, &send, sizeof send, NULL, 0);
+}
+
+static bool is_flag(int32_t attribute) {
+  return attribute >= REUSE_FOLLOW_EVENT_DEPENDENCIES && attribute <= REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+}
+
+int cuMemPoolGetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
+  struct vgpu_driver *driver;
+  struct vgpu_pool pool;
+  int result = take_pool(handle, &driver, &pool);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (value == NULL || attr < REUSE_FOLLOW_EVENT_DEPENDENCIES || attr > USED_MEM_HIGH) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  struct vgpu_send_cuMemPoolGetAttribute send = {.pool = pool.number, .attribute = (uint32_t)attr};
+  struct vgpu_reply_cuMemPoolGetAttribute reply;
+  result = vgpu_cuda_call(VGPU_OP_cuMemPoolGetAttribute, &send, sizeof send, &reply, sizeof reply);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (is_flag(attr)) *(int32_t *)value = reply.value != 0;
+  else *(uint64_t *)value = reply.value;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
+  struct vgpu_driver *driver;
+  struct vgpu_pool pool;
+  int result = take_pool(handle, &driver, &pool);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (value == NULL) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_send_cuMemPoolSetAttribute send = {.pool = pool.number, .attribute = (uint32_t)attr};
+  if (is_flag(attr)) send.value = *(int32_t *)value != 0;
+  else if (attr == RELEASE_THRESHOLD || attr == RESERVED_MEM_HIGH || attr == USED_MEM_HIGH) {
+    send.value = *(uint64_t *)value;
+  } else return VGPU_CUDA_INVALID_VALUE;
+  if (attr > RELEASE_THRESHOLD && send.value != 0) return VGPU_CUDA_INVALID_VALUE; /* only ever reset */
+  return vgpu_cuda_call(VGPU_OP_cuMemPoolSetAttribute, &send, sizeof send, NULL, 0);
+}
+
+int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
+  struct vgpu_driver *driver;
+  struct vgpu_pool pool;
+  int result = take_pool(handle, &driver, &pool);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_send_cuMemPoolTrimTo send = {.pool = pool.number, .keep = minBytesToKeep};
+  return vgpu_cuda_call(VGPU_OP_cuMemPoolTrimTo, &send, sizeof send, NULL, 0);
+}
+
+/* No device reaches another's memory here (cuDeviceCanAccessPeer), and each always reaches its own. */
+int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) {
+  struct vgpu_driver *driver;
+  struct vgpu_pool pool;
+  int result = take_pool(handle, &driver, &pool);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (map == NULL || count == 0) return VGPU_CUDA_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    struct access access;
+    memcpy(&access, (const struct access *)map + i, sizeof access);
+    if (access.location.type != ON_DEVICE) return VGPU_CUDA_INVALID_VALUE;
+    if (access.location.id < 0 || access.location.id >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+    bool own = access.location.id == pool.ordinal;
+    if (own && access.flags != READ_WRITE) return VGPU_CUDA_INVALID_VALUE;
+    if (!own && access.flags != 0) return PEER_ACCESS_UNSUPPORTED;
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location) {
+  struct vgpu_driver *driver;
+  struct vgpu_pool pool;
+  int result = take_pool(memPool, &driver, &pool);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (flags == NULL || location == NULL) return VGPU_CUDA_INVALID_VALUE;
+  const struct location *where = location;
+  if (where->type != ON_DEVICE) return VGPU_CUDA_INVALID_VALUE;
+  if (where->id < 0 || where->id >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+  *flags = where->id == pool.ordinal ? READ_WRITE : 0;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/*
+ * The address is given at once: it may only be used behind this call in the order of the stream, and the
+ * host gives no memory that something before it on another stream still uses. A stream that captures makes
+ * a node of it, with memory of the graph's.
+ */
+int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *handle,
+                            struct vgpu_stream *hStream) {
+  struct vgpu_driver *driver;
+  struct vgpu_pool pool;
+  int result = take_pool(handle, &driver, &pool);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (dptr == NULL || bytesize == 0) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_node_params node = {.type = VGPU_NODE_ALLOCATE,
+                                  .of.allocation = {.allocation_type = PINNED,
+                                                    .location_type = ON_DEVICE,
+                                                    .location = pool.ordinal,
+                                                    .bytes = bytesize}};
+  if (vgpu_capture_node(driver, hStream, &node, &result)) {
+    if (result == VGPU_CUDA_SUCCESS) *dptr = node.of.allocation.address;
+    return result;
+  }
+  struct vgpu_send_cuMemAllocFromPoolAsync send = {.pool = pool.number, .bytes = bytesize};
+  result = vgpu_cuda_stream_identity(driver, hStream, &send.queue, &send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_reply_cuMemAllocFromPoolAsync reply;
+  result = vgpu_cuda_call(VGPU_OP_cuMemAllocFromPoolAsync, &send, sizeof send, &reply, sizeof reply);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_region region = {.start = reply.address,
+                               .size = bytesize,
+                               .kind = VGPU_REGION_DEVICE,
+                               .pool = pool.number,
+                               .ordinal = pool.ordinal};
+  if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
+    struct vgpu_send_cuMemFreeAsync back = {
+        .context = send.context, .stream = send.queue, .address = reply.address};
+    vgpu_cuda_post(VGPU_OP_cuMemFreeAsync, &back, sizeof back, NULL, 0);
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  *dptr = reply.address;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* From the current pool of the stream's device. */
+int cuMemAllocAsync(uint64_t *dptr, size_t bytesize, struct vgpu_stream *hStream) {
+  int32_t device;
+  int result = cuStreamGetDevice(hStream, &device);
+  struct vgpu_pool *pool = NULL;
+  if (result == VGPU_CUDA_SUCCESS) result = cuDeviceGetMemPool(&pool, device);
+  return result == VGPU_CUDA_SUCCESS ? cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) : result;
+}
+
+/* Also for memory of cuMemAlloc, as the API allows. */
+int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_node_params node = {.type = VGPU_NODE_FREE, .of.freed = dptr};
+  if (vgpu_capture_node(driver, hStream, &node, &result)) return result;
+  struct vgpu_send_cuMemFreeAsync send = {.address = dptr};
+  result = vgpu_cuda_stream_identity(driver, hStream, &send.stream, &send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  vgpu_host_functions_wait(driver, send.stream);
+  struct vgpu_region region;
+  if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
+  if (dptr == 0 || (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0) ||
+      !vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  return vgpu_cuda_post(VGPU_OP_cuMemFreeAsync, &send, sizeof send, NULL, 0);
+}

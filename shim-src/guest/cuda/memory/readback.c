@@ -1,0 +1,309 @@
+#include "guest/cuda/memory/readback.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "guest/cuda/internal.h"
+#include "guest/cuda/pause.h"
+
+/* Longer ones are waited for: their bytes would be copied once more at the host. */
+#define LONGEST (256u << 10)
+#define MOST_BYTES (8u << 20)
+#define MOST_READS 1024u
+#define NOT_READ UINT64_MAX
+#define ANY_STREAM UINT64_MAX
+
+struct vgpu_readback {
+  struct vgpu_readback *next;
+  uint64_t ticket;
+  uint64_t context;
+  uint64_t stream;
+  unsigned char *destination;
+  size_t bytes;
+  bool claimed; /* a thread has asked for it and will deliver it or let it go */
+};
+
+/* Some entries that one thread has claimed, and the buffers to ask for them with. */
+#define BATCH 64
+struct batch {
+  uint64_t tickets[BATCH];
+  uint32_t count;
+  uint32_t room; /* bytes that the answer may have */
+  uint64_t last; /* ticket */
+};
+
+void vgpu_readbacks_init(struct vgpu_readbacks *readbacks) {
+  memset(readbacks, 0, sizeof *readbacks);
+  pthread_mutex_init(&readbacks->lock, NULL);
+  pthread_cond_init(&readbacks->delivered, NULL);
+  readbacks->next_ticket = 1;
+}
+
+static bool none(const struct vgpu_readbacks *readbacks) {
+  return __atomic_load_n(&readbacks->count, __ATOMIC_ACQUIRE) == 0;
+}
+
+static bool overlaps(const struct vgpu_readback *entry, const void *memory, size_t bytes) {
+  const unsigned char *at = memory;
+  return entry->destination < at + bytes && at < entry->destination + entry->bytes;
+}
+
+static uint32_t packed(size_t bytes) {
+  return (uint32_t)(sizeof(uint64_t) + ((bytes + 7) & ~(size_t)7));
+}
+
+bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t context, uint64_t stream,
+                        uint64_t source, size_t bytes, int *result) {
+  struct vgpu_readbacks *readbacks = &driver->readbacks;
+  if (bytes == 0 || bytes > LONGEST) return false;
+  struct vgpu_readback *entry = malloc(sizeof *entry);
+  if (entry == NULL) return false;
+  pthread_mutex_lock(&readbacks->lock);
+  bool full = readbacks->bytes + bytes > MOST_BYTES || readbacks->count >= MOST_READS;
+  if (!full) {
+    *entry = (struct vgpu_readback){.ticket = readbacks->next_ticket++,
+                                    .context = context,
+                                    .stream = stream,
+                                    .destination = destination,
+                                    .bytes = bytes,
+                                    .claimed = true}; /* nobody may ask before it is posted */
+    if (readbacks->last == NULL) readbacks->first = entry;
+    else readbacks->last->next = entry;
+    readbacks->last = entry;
+    readbacks->bytes += bytes;
+    __atomic_add_fetch(&readbacks->count, 1, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&readbacks->lock);
+  if (full) {
+    free(entry);
+    return false;
+  }
+  struct vgpu_send_read_later send = {
+      .context = context, .stream = stream, .source = source, .bytes = bytes, .ticket = entry->ticket};
+  *result = vgpu_cuda_post(VGPU_OP_read_later, &send, sizeof send, NULL, 0);
+  pthread_mutex_lock(&readbacks->lock);
+  entry->claimed = false; /* lives: nobody takes away a claimed one but its claimer */
+  pthread_cond_broadcast(&readbacks->delivered);
+  pthread_mutex_unlock(&readbacks->lock);
+  return true;
+}
+
+/* Claims unclaimed entries after ticket `after` on the stream, as many as an answer can bring. */
+static void claim(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_t stream, uint64_t after) {
+  batch->count = 0;
+  batch->room = 0;
+  batch->last = after;
+  if (none(readbacks)) return;
+  pthread_mutex_lock(&readbacks->lock);
+  for (struct vgpu_readback *entry = readbacks->first; entry != NULL && batch->count < BATCH;
+       entry = entry->next) {
+    if (entry->claimed || entry->ticket <= after || (stream != ANY_STREAM && entry->stream != stream))
+      continue;
+    if (batch->room + packed(entry->bytes) > VGPU_BULK_MAX) break;
+    entry->claimed = true;
+    batch->tickets[batch->count++] = entry->ticket;
+    batch->room += packed(entry->bytes);
+    batch->last = entry->ticket;
+  }
+  pthread_mutex_unlock(&readbacks->lock);
+}
+
+/* With the lock held: takes the entry out of the list and frees it. */
+static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback **link,
+                         struct vgpu_readback *before) {
+  struct vgpu_readback *entry = *link;
+  *link = entry->next;
+  if (readbacks->last == entry) readbacks->last = before;
+  readbacks->bytes -= entry->bytes;
+  __atomic_sub_fetch(&readbacks->count, 1, __ATOMIC_RELEASE);
+  free(entry);
+}
+
+/*
+ * Gives back what `batch` claimed: delivered from `answer` where it holds the bytes, left for later where
+ * it says NOT_READ, and forgotten if `forget` (the wait failed: CUDA promises nothing of the contents).
+ * False: the answer does not make sense.
+ */
+static bool release(struct vgpu_readbacks *readbacks, const struct batch *batch, const unsigned char *answer,
+                    uint32_t size, bool forget) {
+  if (batch->count == 0) return size == 0;
+  bool sound = true;
+  uint32_t at = 0, i = 0;
+  pthread_mutex_lock(&readbacks->lock);
+  struct vgpu_readback *before = NULL;
+  for (struct vgpu_readback **link = &readbacks->first; *link != NULL && i < batch->count;) {
+    struct vgpu_readback *entry = *link;
+    if (entry->ticket != batch->tickets[i]) {
+      before = entry;
+      link = &entry->next;
+      continue;
+    }
+    i++;
+    uint64_t bytes = NOT_READ;
+    if (answer != NULL && sound) {
+      sound = size - at >= sizeof bytes;
+      if (sound) memcpy(&bytes, answer + at, sizeof bytes);
+      at += (uint32_t)sizeof bytes;
+      if (sound && bytes != NOT_READ) {
+        sound = bytes == entry->bytes && size - at >= packed(entry->bytes) - sizeof bytes;
+        if (sound) memcpy(entry->destination, answer + at, entry->bytes);
+        at += packed(entry->bytes) - (uint32_t)sizeof bytes;
+      }
+    }
+    entry->claimed = false;
+    if (forget || (sound && bytes != NOT_READ)) {
+      unlink_entry(readbacks, link, before);
+    } else {
+      before = entry;
+      link = &entry->next;
+    }
+  }
+  pthread_cond_broadcast(&readbacks->delivered);
+  pthread_mutex_unlock(&readbacks->lock);
+  return sound && (answer == NULL || at == size);
+}
+
+/* One call that names the batch's tickets and delivers what comes. */
+static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
+               const struct batch *batch) {
+  unsigned char *answer = batch->room == 0 ? NULL : malloc(batch->room);
+  if (batch->room != 0 && answer == NULL) {
+    release(&driver->readbacks, batch, NULL, 0, false);
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  struct vgpu_cuda_exchange exchange = {.send = send,
+                                        .send_size = send_size,
+                                        .send_bulk = batch->tickets,
+                                        .send_bulk_size = batch->count * (uint32_t)sizeof batch->tickets[0],
+                                        .bulk = answer,
+                                        .bulk_capacity = batch->room};
+  int result = vgpu_cuda_exchange(opcode, &exchange);
+  bool came = result == VGPU_CUDA_SUCCESS;
+  bool sound = release(&driver->readbacks, batch, came ? answer : NULL, came ? exchange.bulk_size : 0,
+                       !came && result != VGPU_CUDA_NOT_READY);
+  free(answer);
+  return came && !sound ? VGPU_CUDA_UNKNOWN : result;
+}
+
+/* Until no thread holds a claim on the stream's entries up to a ticket: that thread delivers them. */
+static void await_others(struct vgpu_readbacks *readbacks, uint64_t stream, uint64_t upto) {
+  if (none(readbacks)) return;
+  pthread_mutex_lock(&readbacks->lock);
+  for (struct vgpu_readback *entry = readbacks->first; entry != NULL && entry->ticket <= upto;) {
+    if (entry->claimed && (stream == ANY_STREAM || entry->stream == stream)) {
+      pthread_cond_wait(&readbacks->delivered, &readbacks->lock);
+      entry = readbacks->first;
+    } else {
+      entry = entry->next;
+    }
+  }
+  pthread_mutex_unlock(&readbacks->lock);
+}
+
+static uint64_t newest(struct vgpu_readbacks *readbacks) {
+  if (none(readbacks)) return 0;
+  pthread_mutex_lock(&readbacks->lock);
+  uint64_t ticket = readbacks->next_ticket - 1;
+  pthread_mutex_unlock(&readbacks->lock);
+  return ticket;
+}
+
+/* With the lock held: forgets the unclaimed entries up to a ticket of a context and, unless ANY, stream. */
+static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t upto) {
+  struct vgpu_readback *before = NULL;
+  for (struct vgpu_readback **link = &readbacks->first; *link != NULL && (*link)->ticket <= upto;) {
+    struct vgpu_readback *entry = *link;
+    if (entry->context == context && (stream == ANY_STREAM || entry->stream == stream) && !entry->claimed) {
+      unlink_entry(readbacks, link, before);
+    } else {
+      before = entry;
+      link = &entry->next;
+    }
+  }
+  pthread_cond_broadcast(&readbacks->delivered);
+}
+
+static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t stream, uint64_t upto) {
+  struct vgpu_readbacks *readbacks = &driver->readbacks;
+  uint64_t after = 0;
+  while (after < upto) {
+    struct batch batch;
+    claim(readbacks, &batch, ANY_STREAM, after);
+    if (batch.count == 0) break;
+    struct vgpu_send_read_fetch send = {.context = context};
+    int result = ask(driver, VGPU_OP_read_fetch, &send, sizeof send, &batch);
+    if (result != VGPU_CUDA_SUCCESS) return result;
+    after = batch.last;
+  }
+  await_others(readbacks, stream, upto);
+  return VGPU_CUDA_SUCCESS;
+}
+
+int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context) {
+  return settle(driver, context, ANY_STREAM, newest(&driver->readbacks));
+}
+
+int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
+                       uint64_t context, uint64_t stream, enum vgpu_wait_scope scope) {
+  struct vgpu_readbacks *readbacks = &driver->readbacks;
+  uint64_t upto = newest(readbacks);
+  struct vgpu_pause pause = {0};
+  struct batch batch = {.count = 0};
+  int result;
+  for (;;) {
+    if (scope != VGPU_WAIT_CONTEXT) claim(readbacks, &batch, stream, 0);
+    result = ask(driver, opcode, send, send_size, &batch);
+    if (result != VGPU_CUDA_NOT_READY) break;
+    vgpu_pause(&pause);
+  }
+  if (result == VGPU_CUDA_SUCCESS && upto != 0) {
+    if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
+    result = settle(driver, context, stream, upto);
+    if (result == VGPU_CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
+      /* All of it is done, so what has not come failed at the host; that error is told like any other. */
+      pthread_mutex_lock(&readbacks->lock);
+      forget(readbacks, context, stream, upto);
+      pthread_mutex_unlock(&readbacks->lock);
+    }
+  }
+  return result != VGPU_CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
+}
+
+/* The stream of an entry that goes to these bytes; false: none does. */
+static bool find_overlap(struct vgpu_readbacks *readbacks, const void *memory, size_t bytes,
+                         struct vgpu_send_cuStreamSynchronize *found) {
+  pthread_mutex_lock(&readbacks->lock);
+  struct vgpu_readback *entry = readbacks->first;
+  while (entry != NULL && !overlaps(entry, memory, bytes)) entry = entry->next;
+  if (entry != NULL) {
+    *found = (struct vgpu_send_cuStreamSynchronize){.context = entry->context, .stream = entry->stream};
+  }
+  pthread_mutex_unlock(&readbacks->lock);
+  return entry != NULL;
+}
+
+int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t bytes) {
+  struct vgpu_send_cuStreamSynchronize send;
+  while (!none(&driver->readbacks) && find_overlap(&driver->readbacks, memory, bytes, &send)) {
+    int result;
+    if (send.stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD) {
+      /* It may be another thread's, which only its context can wait for. */
+      struct vgpu_send_cuCtxSynchronize all = {.context = send.context};
+      result = vgpu_readback_wait(driver, VGPU_OP_cuCtxSynchronize, &all, sizeof all, send.context, 0,
+                                  VGPU_WAIT_CONTEXT);
+    } else {
+      result = vgpu_readback_wait(driver, VGPU_OP_cuStreamSynchronize, &send, sizeof send, send.context,
+                                  send.stream, VGPU_WAIT_STREAM);
+    }
+    if (result != VGPU_CUDA_SUCCESS) return result;
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+void vgpu_readback_drop(struct vgpu_driver *driver, uint64_t context) {
+  if (none(&driver->readbacks)) return;
+  pthread_mutex_lock(&driver->readbacks.lock);
+  forget(&driver->readbacks, context, ANY_STREAM, UINT64_MAX);
+  pthread_mutex_unlock(&driver->readbacks.lock);
+}

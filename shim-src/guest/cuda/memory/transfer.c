@@ -1,0 +1,325 @@
+/*
+ * Copies. To the device: one-way, in pieces; the bytes are on their way when the call returns, so the
+ * program may change them (but not those of an asynchronous copy from pinned memory, as CUDA has it: the
+ * host reads them there). From the device: waited for, except asynchronous ones into
+ * pinned memory (readback.h).
+ */
+#include "guest/cuda/memory/transfer.h"
+
+#include <string.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/stream/capture.h"
+
+int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async) {
+  int result;
+  *transfer = (struct vgpu_transfer){.driver = vgpu_cuda_driver(&result), .async = async};
+  if (transfer->driver == NULL) return result;
+  result = vgpu_cuda_context_number(&transfer->context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (async) return vgpu_cuda_stream_number(transfer->driver, stream, &transfer->stream);
+  vgpu_host_functions_wait(transfer->driver, 0);
+  return VGPU_CUDA_SUCCESS;
+}
+
+static bool is_device(const struct vgpu_transfer *transfer, uint64_t address, size_t bytes) {
+  return vgpu_regions_is_device(&transfer->driver->regions, address, bytes);
+}
+
+static uint32_t least(size_t left, uint32_t most) {
+  return left < most ? (uint32_t)left : most;
+}
+
+static bool find_host(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
+                      struct vgpu_region *region) {
+  uint64_t start = (uint64_t)(uintptr_t)memory;
+  return vgpu_regions_find(&transfer->driver->regions, start, region) && !vgpu_region_on_device(region) &&
+         bytes <= region->size - (start - region->start);
+}
+
+/*
+ * Pinned memory that the host sees too: a copy from or to it is one copy, made by the host. Short ones
+ * cost less in the frame; a capture wants the program's own pointer.
+ */
+#define SHORTEST_SHARED (64u << 10)
+
+static bool find_area(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
+                      struct vgpu_span *span) {
+  struct vgpu_region region;
+  if (bytes < SHORTEST_SHARED || __atomic_load_n(&transfer->driver->capturing, __ATOMIC_ACQUIRE) != 0 ||
+      !find_host(transfer, memory, bytes, &region) || region.area == 0) {
+    return false;
+  }
+  *span = (struct vgpu_span){.area = region.area, .offset = (uint64_t)(uintptr_t)memory - region.start};
+  return true;
+}
+
+static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
+                      uint32_t bytes, const struct vgpu_span *span) {
+  if (transfer->async) {
+    struct vgpu_send_cuMemcpyHtoDAsync_v2 send = {
+        .context = transfer->context, .stream = transfer->stream, .destination = destination};
+    return span != NULL ? vgpu_cuda_post_area(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, span)
+                        : vgpu_cuda_post(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, source, bytes);
+  }
+  struct vgpu_send_cuMemcpyHtoD_v2 send = {.context = transfer->context, .destination = destination};
+  return span != NULL ? vgpu_cuda_post_area(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, span)
+                      : vgpu_cuda_post(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes);
+}
+
+/*
+ * Memory of both sides is copied by the host in the stream's order, as kernels before the copy may write to
+ * it and kernels behind it read it. A capture wants the program's own pointer.
+ */
+static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
+  struct vgpu_region region;
+  uint64_t start = (uint64_t)(uintptr_t)memory;
+  return transfer->async && __atomic_load_n(&transfer->driver->capturing, __ATOMIC_ACQUIRE) == 0 &&
+         vgpu_regions_find(&transfer->driver->regions, start, &region) && region.lent &&
+         bytes <= region.size - (start - region.start);
+}
+
+int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
+                            size_t bytes) {
+  if (bytes == 0) return VGPU_CUDA_SUCCESS;
+  if (source == NULL || !is_device(transfer, destination, bytes)) return VGPU_CUDA_INVALID_VALUE;
+  if (is_of_both(transfer, source, bytes))
+    return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
+  /* What a read before this one brings there is what must go. */
+  int result = vgpu_readback_flush(transfer->driver, source, bytes);
+  struct vgpu_span span;
+  bool shared = find_area(transfer, source, bytes, &span);
+  uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
+  for (const unsigned char *at = source; result == VGPU_CUDA_SUCCESS && bytes > 0;) {
+    uint32_t step = least(bytes, most);
+    span.length = step;
+    result = send_piece(transfer, destination, at, step, shared ? &span : NULL);
+    span.offset += step;
+    destination += step;
+    at += step;
+    bytes -= step;
+  }
+  /* The program may change the bytes when this returns: the host must have taken them. */
+  if (result == VGPU_CUDA_SUCCESS && shared && !transfer->async) result = vgpu_cuda_ping();
+  return result;
+}
+
+static int read_area(const struct vgpu_transfer *transfer, uint64_t source, const struct vgpu_span *span) {
+  if (transfer->async) {
+    struct vgpu_send_cuMemcpyDtoHAsync_v2 send = {
+        .context = transfer->context, .stream = transfer->stream, .source = source, .bytes = span->length};
+    return vgpu_cuda_call_area(VGPU_OP_cuMemcpyDtoHAsync_v2, &send, sizeof send, span);
+  }
+  struct vgpu_send_cuMemcpyDtoH_v2 send = {
+      .context = transfer->context, .source = source, .bytes = span->length};
+  return vgpu_cuda_call_area(VGPU_OP_cuMemcpyDtoH_v2, &send, sizeof send, span);
+}
+
+static int read_piece(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
+                      uint32_t bytes) {
+  if (transfer->async) {
+    struct vgpu_send_cuMemcpyDtoHAsync_v2 send = {
+        .context = transfer->context, .stream = transfer->stream, .source = source, .bytes = bytes};
+    return vgpu_cuda_call_bulk(VGPU_OP_cuMemcpyDtoHAsync_v2, &send, sizeof send, destination, bytes);
+  }
+  struct vgpu_send_cuMemcpyDtoH_v2 send = {.context = transfer->context, .source = source, .bytes = bytes};
+  return vgpu_cuda_call_bulk(VGPU_OP_cuMemcpyDtoH_v2, &send, sizeof send, destination, bytes);
+}
+
+struct long_read {
+  const struct vgpu_transfer *transfer;
+  uint64_t source;
+};
+
+static void make_read(void *context, size_t offset, uint32_t bytes, void *body) {
+  const struct long_read *read = context;
+  uint64_t source = read->source + offset;
+  if (read->transfer->async) {
+    struct vgpu_send_cuMemcpyDtoHAsync_v2 send = {.context = read->transfer->context,
+                                                  .stream = read->transfer->stream,
+                                                  .source = source,
+                                                  .bytes = bytes};
+    memcpy(body, &send, sizeof send);
+  } else {
+    struct vgpu_send_cuMemcpyDtoH_v2 send = {
+        .context = read->transfer->context, .source = source, .bytes = bytes};
+    memcpy(body, &send, sizeof send);
+  }
+}
+
+_Static_assert(sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2) <= VGPU_PIECE_BODY, "piece");
+
+/* Sends what comes behind the first piece, all at once; *done says how far it got before it was refused. */
+static int read_on(const struct vgpu_transfer *transfer, void *destination, uint64_t source, size_t bytes,
+                   size_t *done) {
+  struct long_read read = {.transfer = transfer, .source = source};
+  struct vgpu_pieces pieces = {.opcode =
+                                   transfer->async ? VGPU_OP_cuMemcpyDtoHAsync_v2 : VGPU_OP_cuMemcpyDtoH_v2,
+                               .body_size = transfer->async ? sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2)
+                                                            : sizeof(struct vgpu_send_cuMemcpyDtoH_v2),
+                               .destination = destination,
+                               .total = bytes,
+                               .make = make_read,
+                               .context = &read};
+  return vgpu_cuda_pieces(&pieces, done);
+}
+
+int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
+                              size_t bytes) {
+  if (bytes == 0) return VGPU_CUDA_SUCCESS;
+  if (destination == NULL || !is_device(transfer, source, bytes)) return VGPU_CUDA_INVALID_VALUE;
+  /* One that came before must not arrive later. */
+  int result = vgpu_readback_flush(transfer->driver, destination, bytes);
+  if (result == VGPU_CUDA_SUCCESS && is_of_both(transfer, destination, bytes))
+    return vgpu_transfer_on_device(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
+  struct vgpu_region region;
+  bool captures = transfer->async && vgpu_capture_on(transfer->driver, transfer->stream);
+  if (result == VGPU_CUDA_SUCCESS && transfer->async && !captures &&
+      find_host(transfer, destination, bytes, &region) &&
+      vgpu_readback_post(transfer->driver, destination, transfer->context, transfer->stream, source, bytes,
+                         &result)) {
+    return result;
+  }
+  struct vgpu_span span;
+  bool shared = find_area(transfer, destination, bytes, &span);
+  uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
+  unsigned char *at = destination;
+  while (result == VGPU_CUDA_SUCCESS && bytes > 0) {
+    /* The first piece waits until the stream has come so far; the others find it there. */
+    size_t step = least(bytes, most);
+    span.length = step;
+    result = shared ? read_area(transfer, source, &span) : read_piece(transfer, at, source, (uint32_t)step);
+    if (result == VGPU_CUDA_SUCCESS && !shared && !captures && bytes > step) {
+      size_t more = 0;
+      result = read_on(transfer, at + step, source + step, bytes - step, &more);
+      if (result == VGPU_CUDA_NOT_READY) result = VGPU_CUDA_SUCCESS; /* work came in between: once more */
+      step += more;
+    }
+    span.offset += step;
+    source += step;
+    at += step;
+    bytes -= step;
+  }
+  return result;
+}
+
+int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
+                            size_t bytes) {
+  if (bytes == 0) return VGPU_CUDA_SUCCESS;
+  if (!is_device(transfer, destination, bytes) || !is_device(transfer, source, bytes)) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  if (transfer->async) {
+    struct vgpu_send_cuMemcpyDtoDAsync_v2 send = {.context = transfer->context,
+                                                  .stream = transfer->stream,
+                                                  .destination = destination,
+                                                  .source = source,
+                                                  .bytes = bytes};
+    return vgpu_cuda_post(VGPU_OP_cuMemcpyDtoDAsync_v2, &send, sizeof send, NULL, 0);
+  }
+  struct vgpu_send_cuMemcpyDtoD_v2 send = {
+      .context = transfer->context, .destination = destination, .source = source, .bytes = bytes};
+  return vgpu_cuda_post(VGPU_OP_cuMemcpyDtoD_v2, &send, sizeof send, NULL, 0);
+}
+
+int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {
+  return transfer->async ? vgpu_cuda_wait_stream(transfer->driver, transfer->context, transfer->stream)
+                         : cuCtxSynchronize();
+}
+
+/* With unified addressing a pointer tells where it points; one that nobody knows is the program's own. */
+static int anywhere(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
+                    size_t bytes) {
+  struct vgpu_regions *regions = &transfer->driver->regions;
+  struct vgpu_region region;
+  bool to = vgpu_regions_find(regions, destination, &region) && vgpu_region_on_device(&region);
+  bool from = vgpu_regions_find(regions, source, &region) && vgpu_region_on_device(&region);
+  if (to && from) return vgpu_transfer_on_device(transfer, destination, source, bytes);
+  if (to) return vgpu_transfer_to_device(transfer, destination, vgpu_host_pointer(source), bytes);
+  if (from) return vgpu_transfer_from_device(transfer, vgpu_host_pointer(destination), source, bytes);
+  if (bytes == 0) return VGPU_CUDA_SUCCESS;
+  if (destination == 0 || source == 0) return VGPU_CUDA_INVALID_VALUE;
+  int result = vgpu_transfer_catch_up(transfer);
+  if (result == VGPU_CUDA_SUCCESS) memmove(vgpu_host_pointer(destination), vgpu_host_pointer(source), bytes);
+  return result;
+}
+
+int cuMemcpyHtoD_v2(uint64_t dstDevice, const void *srcHost, size_t ByteCount) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, NULL, false);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_transfer_to_device(&transfer, dstDevice, srcHost, ByteCount);
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t dstDevice, const void *srcHost, size_t ByteCount,
+                         struct vgpu_stream *hStream) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, hStream, true);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_transfer_to_device(&transfer, dstDevice, srcHost, ByteCount);
+}
+
+int cuMemcpyDtoH_v2(void *dstHost, uint64_t srcDevice, size_t ByteCount) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, NULL, false);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_transfer_from_device(&transfer, dstHost, srcDevice, ByteCount);
+}
+
+int cuMemcpyDtoHAsync_v2(void *dstHost, uint64_t srcDevice, size_t ByteCount, struct vgpu_stream *hStream) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, hStream, true);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_transfer_from_device(&transfer, dstHost, srcDevice, ByteCount);
+}
+
+int cuMemcpyDtoD_v2(uint64_t dstDevice, uint64_t srcDevice, size_t ByteCount) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, NULL, false);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_transfer_on_device(&transfer, dstDevice, srcDevice, ByteCount);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t dstDevice, uint64_t srcDevice, size_t ByteCount,
+                         struct vgpu_stream *hStream) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, hStream, true);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_transfer_on_device(&transfer, dstDevice, srcDevice, ByteCount);
+}
+
+int cuMemcpy(uint64_t dst, uint64_t src, size_t ByteCount) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, NULL, false);
+  return result == VGPU_CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
+}
+
+int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t ByteCount, struct vgpu_stream *hStream) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, hStream, true);
+  return result == VGPU_CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
+}
+
+/* Between devices: an address tells its device, so the contexts only have to be right. */
+static int peer(const struct vgpu_transfer *transfer, uint64_t destination, struct vgpu_context *to,
+                uint64_t source, struct vgpu_context *from, size_t bytes) {
+  if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return VGPU_CUDA_INVALID_CONTEXT;
+  return vgpu_transfer_on_device(transfer, destination, source, bytes);
+}
+
+int cuMemcpyPeer(uint64_t dstDevice, struct vgpu_context *dstContext, uint64_t srcDevice,
+                 struct vgpu_context *srcContext, size_t ByteCount) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, NULL, false);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return peer(&transfer, dstDevice, dstContext, srcDevice, srcContext, ByteCount);
+}
+
+int cuMemcpyPeerAsync(uint64_t dstDevice, struct vgpu_context *dstContext, uint64_t srcDevice,
+                      struct vgpu_context *srcContext, size_t ByteCount, struct vgpu_stream *hStream) {
+  struct vgpu_transfer transfer;
+  int result = vgpu_transfer_begin(&transfer, hStream, true);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return peer(&transfer, dstDevice, dstContext, srcDevice, srcContext, ByteCount);
+}

@@ -1,0 +1,336 @@
+/* Images: where they end, what of them fits the devices, and how they reach the host. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cuda_calls.h"
+#include "guest/cuda/module/code.h"
+#include "guest/log.h"
+#include "image/container.h"
+
+/* What nvcc registers: the container, and in version 2 a list of more, ended by NULL. */
+struct wrapper {
+  uint32_t magic;
+  uint32_t version;
+  const void *data;
+  const void *const *more;
+};
+
+#define CONTAINERS_MAX 64
+
+struct containers {
+  unsigned count;
+  /* Of nvcc -rdc=true: the first holds what was linked, if anything was; the others an object each, to be
+   * linked when the program is loaded. Machine code of an object is no program. */
+  bool parts;
+  const unsigned char *bytes[CONTAINERS_MAX];
+  uint64_t size[CONTAINERS_MAX];
+};
+
+static uint32_t architecture_of(const struct vgpu_driver *driver, int32_t ordinal) {
+  return driver->facts[ordinal].compute_major * 10 + driver->facts[ordinal].compute_minor;
+}
+
+static bool is_object_code(const struct containers *containers, unsigned at, const struct vgpu_entry *entry) {
+  return containers->parts && at > 0 && entry->kind == VGPU_ENTRY_ELF;
+}
+
+/* What each device would take: the latest machine code and the latest PTX that fit it. 0: none. */
+struct wanted {
+  uint32_t elf;
+  uint32_t ptx;
+};
+
+static void want(const struct containers *containers, uint32_t architecture, struct wanted *wanted) {
+  *wanted = (struct wanted){0};
+  for (unsigned i = 0; i < containers->count; i++) {
+    struct vgpu_entry entry;
+    uint64_t offset = 0;
+    while (vgpu_fatbin_next(containers->bytes[i], containers->size[i], &offset, &entry) == 1) {
+      if (!vgpu_entry_fits(&entry, architecture) || is_object_code(containers, i, &entry)) continue;
+      uint32_t *best = entry.kind == VGPU_ENTRY_ELF ? &wanted->elf : &wanted->ptx;
+      if (entry.kind <= VGPU_ENTRY_ELF && entry.architecture > *best) *best = entry.architecture;
+    }
+  }
+}
+
+/*
+ * Machine code is what a GPU runs, and PTX only for want of it. A software device has no use for machine
+ * code but its description, and might run PTX: it gets both.
+ */
+static bool is_wanted(const struct vgpu_driver *driver, const struct vgpu_entry *entry,
+                      const struct wanted *wanted) {
+  for (int32_t i = 0; i < driver->device_count; i++) {
+    if (!vgpu_entry_fits(entry, architecture_of(driver, i))) continue;
+    if (entry->kind == VGPU_ENTRY_ELF && entry->architecture == wanted[i].elf) return true;
+    if (entry->kind == VGPU_ENTRY_PTX && entry->architecture == wanted[i].ptx &&
+        (wanted[i].elf == 0 || driver->facts[i].simulated != 0)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Walks the entries that fit; copies them to `to` unless it is NULL. Their bytes. */
+static uint64_t gather(const struct vgpu_driver *driver, const struct containers *containers,
+                       const struct wanted *wanted, unsigned char *to) {
+  uint64_t size = 0;
+  for (unsigned i = 0; i < containers->count; i++) {
+    struct vgpu_entry entry;
+    uint64_t offset = 0;
+    while (vgpu_fatbin_next(containers->bytes[i], containers->size[i], &offset, &entry) == 1) {
+      if (is_object_code(containers, i, &entry) || !is_wanted(driver, &entry, wanted)) continue;
+      if (to != NULL) memcpy(to + size, entry.whole, entry.whole_size);
+      size += entry.whole_size;
+    }
+  }
+  return size;
+}
+
+static int finish(struct vgpu_image *image) {
+  vgpu_sha256(image->bytes, image->size, &image->hash);
+  return VGPU_CUDA_SUCCESS;
+}
+
+static int filter(const struct vgpu_driver *driver, const struct containers *containers,
+                  struct vgpu_image *image) {
+  struct wanted wanted[VGPU_DEVICES_MAX];
+  for (int32_t i = 0; i < driver->device_count; i++) want(containers, architecture_of(driver, i), &wanted[i]);
+  uint64_t content = gather(driver, containers, wanted, NULL);
+  if (content == 0) return VGPU_CUDA_NO_BINARY_FOR_GPU;
+  if (content > VGPU_IMAGE_MAX) return VGPU_CUDA_INVALID_IMAGE;
+  image->size = VGPU_FATBIN_HEADER + content;
+  image->bytes = malloc(image->size);
+  if (image->bytes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  const uint32_t magic = VGPU_FATBIN_MAGIC;
+  const uint16_t version_and_header[2] = {1, VGPU_FATBIN_HEADER};
+  memcpy(image->bytes, &magic, sizeof magic);
+  memcpy(image->bytes + 4, version_and_header, sizeof version_and_header);
+  memcpy(image->bytes + 8, &content, sizeof content);
+  gather(driver, containers, wanted, image->bytes + VGPU_FATBIN_HEADER);
+  image->container = true;
+  return finish(image);
+}
+
+/* A container's own word for its size; 0: not sound. `limit`: bytes that can be read at all. */
+static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
+  uint16_t header;
+  uint64_t content;
+  memcpy(&header, bytes + 6, sizeof header);
+  memcpy(&content, bytes + 8, sizeof content);
+  if (content > VGPU_IMAGE_MAX || header + content > limit) return 0;
+  return header + content;
+}
+
+/* Adds a container after walking all of it. */
+static bool add_container(struct containers *containers, const void *bytes, uint64_t limit) {
+  if (containers->count == CONTAINERS_MAX || vgpu_image_kind(bytes, limit) != VGPU_IMAGE_FATBIN) return false;
+  if (limit < VGPU_FATBIN_HEADER) return false;
+  uint64_t size = container_size(bytes, limit), offset = 0;
+  if (size == 0) return false;
+  struct vgpu_entry entry;
+  int more;
+  while ((more = vgpu_fatbin_next(bytes, size, &offset, &entry)) == 1) continue;
+  if (more < 0) return false;
+  containers->bytes[containers->count] = bytes;
+  containers->size[containers->count++] = size;
+  return true;
+}
+
+static int copy(const void *bytes, uint64_t size, struct vgpu_image *image) {
+  if (size == 0 || size > VGPU_IMAGE_MAX) return VGPU_CUDA_INVALID_IMAGE;
+  image->size = size;
+  image->bytes = malloc(size);
+  if (image->bytes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  memcpy(image->bytes, bytes, size);
+  return finish(image);
+}
+
+static int take(const struct vgpu_driver *driver, const void *code, uint64_t limit,
+                struct vgpu_image *image) {
+  struct containers containers = {0};
+  switch (vgpu_image_kind(code, limit)) {
+    case VGPU_IMAGE_FATBIN:
+      if (!add_container(&containers, code, limit)) return VGPU_CUDA_INVALID_IMAGE;
+      return filter(driver, &containers, image);
+    case VGPU_IMAGE_ELF:
+      return copy(code, vgpu_elf_length(code, limit), image);
+    case VGPU_IMAGE_PTX:
+      return copy(code, strnlen(code, limit), image);
+    case VGPU_IMAGE_NONE:
+      break;
+  }
+  return VGPU_CUDA_INVALID_IMAGE;
+}
+
+static int take_wrapper(const struct vgpu_driver *driver, const struct wrapper *wrapper,
+                        struct vgpu_image *image) {
+  if (wrapper->version != 1 && wrapper->version != 2) return VGPU_CUDA_INVALID_IMAGE;
+  if (wrapper->version == 1 || wrapper->more == NULL) {
+    return wrapper->data == NULL ? VGPU_CUDA_INVALID_IMAGE
+                                 : take(driver, wrapper->data, VGPU_IMAGE_MAX, image);
+  }
+  struct containers containers = {.parts = true};
+  if (wrapper->data != NULL && !add_container(&containers, wrapper->data, VGPU_IMAGE_MAX)) {
+    return VGPU_CUDA_INVALID_IMAGE;
+  }
+  for (unsigned i = 0; wrapper->more[i] != NULL; i++) {
+    if (!add_container(&containers, wrapper->more[i], VGPU_IMAGE_MAX)) return VGPU_CUDA_INVALID_IMAGE;
+  }
+  return filter(driver, &containers, image);
+}
+
+int vgpu_image_take(const struct vgpu_driver *driver, const void *code, struct vgpu_image *image) {
+  *image = (struct vgpu_image){0};
+  const unsigned char *bytes = code;
+  /* Byte by byte, as a text may end here: 0x466243b1 in memory's order. */
+  if (bytes[0] == 0xb1 && bytes[1] == 0x43 && bytes[2] == 0x62 && bytes[3] == 0x46) {
+    return take_wrapper(driver, code, image);
+  }
+  return take(driver, code, VGPU_IMAGE_MAX, image);
+}
+
+int vgpu_image_take_bytes(const struct vgpu_driver *driver, const void *bytes, uint64_t size,
+                          struct vgpu_image *image) {
+  *image = (struct vgpu_image){0};
+  return take(driver, bytes, size, image);
+}
+
+void vgpu_image_free(struct vgpu_image *image) {
+  free(image->bytes);
+  image->bytes = NULL;
+}
+
+int vgpu_image_read_file(const char *path, unsigned char **bytes, uint64_t *size) {
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  struct statx about;
+  if (descriptor < 0) return VGPU_CUDA_FILE_NOT_FOUND;
+  int result = VGPU_CUDA_INVALID_IMAGE;
+  unsigned char *read_bytes = NULL;
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &about) == 0 && S_ISREG(about.stx_mode) &&
+      about.stx_size > 0 && about.stx_size <= VGPU_IMAGE_MAX) {
+    read_bytes = malloc((size_t)about.stx_size + 1);
+    result = read_bytes == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
+  }
+  size_t have = 0;
+  while (result == VGPU_CUDA_SUCCESS && have < (size_t)about.stx_size) {
+    ssize_t got = read(descriptor, read_bytes + have, (size_t)about.stx_size - have);
+    if (got <= 0) result = VGPU_CUDA_INVALID_IMAGE;
+    else have += (size_t)got;
+  }
+  close(descriptor);
+  if (result != VGPU_CUDA_SUCCESS) {
+    free(read_bytes);
+    return result;
+  }
+  read_bytes[have] = '\0'; /* PTX text ends with one */
+  *bytes = read_bytes;
+  *size = have;
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* ---- loading ------------------------------------------------------------- */
+
+enum {
+  JIT_WALL_TIME = 2,
+  JIT_INFO_LOG = 3,
+  JIT_INFO_LOG_SIZE = 4,
+  JIT_ERROR_LOG = 5,
+  JIT_ERROR_LOG_SIZE = 6
+};
+
+static int send_image(const struct vgpu_image *image) {
+  struct vgpu_send_image_piece send = {.hash_0 = image->hash.words[0],
+                                       .hash_1 = image->hash.words[1],
+                                       .hash_2 = image->hash.words[2],
+                                       .hash_3 = image->hash.words[3],
+                                       .bytes = image->size};
+  int result = VGPU_CUDA_SUCCESS;
+  while (result == VGPU_CUDA_SUCCESS && send.offset < image->size) {
+    uint64_t left = image->size - send.offset;
+    uint32_t step = left < VGPU_BULK_MAX ? (uint32_t)left : VGPU_BULK_MAX;
+    result = vgpu_cuda_post(VGPU_OP_image_piece, &send, sizeof send, image->bytes + send.offset, step);
+    send.offset += step;
+  }
+  return result;
+}
+
+/* Place of an option in the list; -1: not given. */
+static int option_at(const struct vgpu_jit *jit, int32_t option) {
+  for (uint32_t i = 0; i < jit->count; i++) {
+    if (jit->options[i] == option) return (int)i;
+  }
+  return -1;
+}
+
+/* A log to the buffer that the options name, and its length to where they gave the buffer's. */
+static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size, const char *log,
+                        uint32_t bytes) {
+  int buffer_at = option_at(jit, buffer), size_at = option_at(jit, size);
+  if (size_at < 0) return;
+  uint64_t room = (uint64_t)(uintptr_t)jit->values[size_at];
+  jit->values[size_at] = NULL;
+  if (buffer_at < 0 || jit->values[buffer_at] == NULL || room == 0) return;
+  char *to = jit->values[buffer_at];
+  if (bytes > room) bytes = (uint32_t)room;
+  if (bytes > 0) memcpy(to, log, bytes);
+  to[bytes > 0 ? bytes - 1 : 0] = '\0';
+  jit->values[size_at] = (void *)(uintptr_t)bytes;
+}
+
+#define LOGS_MAX (2u * 65536u)
+
+/* Both loads answer with this. */
+_Static_assert(sizeof(struct vgpu_reply_cuModuleLoadDataEx) == sizeof(struct vgpu_reply_cuLibraryLoadData),
+               "alike");
+
+static int load_once(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_jit *jit,
+                     const struct vgpu_jit_option *options, bool *missing) {
+  struct vgpu_reply_cuModuleLoadDataEx reply = {0};
+  char *logs = malloc(LOGS_MAX);
+  if (logs == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  struct vgpu_cuda_exchange exchange = {.send = send,
+                                        .send_size = send_size,
+                                        .reply = &reply,
+                                        .reply_size = sizeof reply,
+                                        .send_bulk = options,
+                                        .send_bulk_size = jit->count * (uint32_t)sizeof *options,
+                                        .bulk = logs,
+                                        .bulk_capacity = LOGS_MAX};
+  int result = vgpu_cuda_exchange(opcode, &exchange);
+  *missing = result == VGPU_CUDA_SUCCESS && reply.missing != 0;
+  if (result == VGPU_CUDA_SUCCESS && !*missing) {
+    bool sound = (uint64_t)reply.info_bytes + reply.error_bytes == exchange.bulk_size;
+    deliver_log(jit, JIT_INFO_LOG, JIT_INFO_LOG_SIZE, logs, sound ? reply.info_bytes : 0);
+    deliver_log(jit, JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, sound ? logs + reply.info_bytes : logs,
+                sound ? reply.error_bytes : 0);
+    int time_at = option_at(jit, JIT_WALL_TIME);
+    if (time_at >= 0) jit->values[time_at] = NULL; /* 0.0 milliseconds: nothing was compiled */
+    result = reply.result;
+  }
+  free(logs);
+  return result;
+}
+
+int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_image *image,
+                    const struct vgpu_jit *jit) {
+  struct vgpu_jit_option options[VGPU_JIT_OPTIONS_MAX];
+  if (jit->count > VGPU_JIT_OPTIONS_MAX ||
+      (jit->count > 0 && (jit->options == NULL || jit->values == NULL))) {
+    return VGPU_CUDA_INVALID_VALUE;
+  }
+  for (uint32_t i = 0; i < jit->count; i++) {
+    bool buffer = jit->options[i] == JIT_INFO_LOG || jit->options[i] == JIT_ERROR_LOG;
+    options[i] = (struct vgpu_jit_option){.option = (uint32_t)jit->options[i],
+                                          .value = buffer ? 0 : (uint64_t)(uintptr_t)jit->values[i]};
+  }
+  bool missing;
+  int result = load_once(opcode, send, send_size, jit, options, &missing);
+  if (result != VGPU_CUDA_SUCCESS || !missing) return result;
+  result = send_image(image);
+  if (result == VGPU_CUDA_SUCCESS) result = load_once(opcode, send, send_size, jit, options, &missing);
+  /* Still not there: the host had no room for it. */
+  return result == VGPU_CUDA_SUCCESS && missing ? VGPU_CUDA_OUT_OF_MEMORY : result;
+}

@@ -1,0 +1,224 @@
+/* Launches: parameters gathered by the function's layout, sent one-way. */
+#include "guest/cuda/module/launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+
+enum { LAUNCH_OUT_OF_RESOURCES = 701 };
+
+/* CUdevice_attribute numbers. */
+enum { MAX_THREADS_PER_BLOCK = 1, MAX_BLOCK_DIM_X = 2, MAX_GRID_DIM_X = 5, REGISTERS_PER_BLOCK = 12 };
+
+/* CUlaunchAttributeID. */
+enum {
+  LAUNCH_IGNORE = 0,
+  LAUNCH_COOPERATIVE = 2,
+  LAUNCH_PROGRAMMATIC_EVENT = 7,
+  LAUNCH_COMPLETION_EVENT = 12,
+  LAUNCH_UPDATABLE_NODE = 13,
+};
+
+/* What can be told to be wrong without asking: programs test for it right behind the launch. */
+static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
+                 const struct vgpu_launch *launch) {
+  int32_t ordinal = vgpu_callable_device(driver, callable);
+  const int32_t *attributes, *device = driver->facts[ordinal].attributes;
+  int result = vgpu_callable_attributes(driver, callable, ordinal, &attributes);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  uint64_t threads = 1;
+  for (int i = 0; i < 3; i++) {
+    if (launch->grid[i] == 0 || launch->grid[i] > (uint32_t)device[MAX_GRID_DIM_X + i] ||
+        launch->block[i] == 0 || launch->block[i] > (uint32_t)device[MAX_BLOCK_DIM_X + i]) {
+      return VGPU_CUDA_INVALID_VALUE;
+    }
+    threads *= launch->block[i];
+  }
+  if (threads > (uint64_t)device[MAX_THREADS_PER_BLOCK]) return VGPU_CUDA_INVALID_VALUE;
+  if (launch->shared > (uint32_t)attributes[VGPU_FUNCTION_MAX_DYNAMIC]) return VGPU_CUDA_INVALID_VALUE;
+  if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS] ||
+      threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] > (uint64_t)device[REGISTERS_PER_BLOCK]) {
+    return LAUNCH_OUT_OF_RESOURCES;
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* The `extra` form: pairs of a word and a value, ended by a 0. */
+static int take_extra(const struct vgpu_callable *callable, void **extra, unsigned char *to) {
+  const unsigned char *buffer = NULL;
+  const size_t *size = NULL;
+  for (unsigned i = 0; extra[i] != NULL; i += 2) {
+    switch ((uintptr_t)extra[i]) {
+      case 1:
+        buffer = extra[i + 1];
+        break;
+      case 2:
+        size = extra[i + 1];
+        break;
+      default:
+        return VGPU_CUDA_INVALID_VALUE;
+    }
+  }
+  if (callable->parameter_bytes == 0) return VGPU_CUDA_SUCCESS;
+  if (buffer == NULL || size == NULL || *size < callable->parameter_bytes) return VGPU_CUDA_INVALID_VALUE;
+  memcpy(to, buffer, callable->parameter_bytes);
+  return VGPU_CUDA_SUCCESS;
+}
+
+int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
+                           unsigned char *to) {
+  if (callable->refused != VGPU_CUDA_SUCCESS) return callable->refused;
+  if (parameters != NULL && extra != NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (extra != NULL) return take_extra(callable, extra, to);
+  if (parameters == NULL) return callable->parameter_count == 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  memset(to, 0, callable->parameter_bytes); /* nothing of ours between parameters */
+  for (uint32_t i = 0; i < callable->parameter_count; i++) {
+    if (parameters[i] == NULL) return VGPU_CUDA_INVALID_VALUE;
+    memcpy(to + callable->parameters[i].offset, parameters[i], callable->parameters[i].size);
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+static int event_number(struct vgpu_driver *driver, uint64_t handle, uint64_t *number) {
+  const struct vgpu_event *event = (const void *)(uintptr_t)handle;
+  pthread_mutex_lock(&driver->lock);
+  bool live = vgpu_objects_has(&driver->objects, event, VGPU_OBJECT_EVENT);
+  if (live) *number = event->number;
+  pthread_mutex_unlock(&driver->lock);
+  return live ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
+}
+
+int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_attribute *attributes,
+                           uint32_t count, struct vgpu_launch_attribute *to, uint32_t *kept) {
+  *kept = 0;
+  if (count > VGPU_LAUNCH_ATTRIBUTES_MAX || (count > 0 && attributes == NULL)) return VGPU_CUDA_INVALID_VALUE;
+  for (uint32_t i = 0; i < count; i++) {
+    if (attributes[i].id == LAUNCH_IGNORE) continue;
+    if (attributes[i].id == LAUNCH_UPDATABLE_NODE) return VGPU_CUDA_NOT_SUPPORTED;
+    struct vgpu_launch_attribute *attribute = &to[(*kept)++];
+    *attribute = attributes[i];
+    attribute->reserved = 0;
+    if (attribute->id == LAUNCH_PROGRAMMATIC_EVENT || attribute->id == LAUNCH_COMPLETION_EVENT) {
+      int result = event_number(driver, attribute->value[0], &attribute->value[0]);
+      if (result != VGPU_CUDA_SUCCESS) return result;
+    }
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+/* Most launches need less; the others get memory of their own. */
+#define USUAL_BYTES 2048
+
+static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, const struct vgpu_launch *launch,
+                void **parameters, void **extra, unsigned char *bulk) {
+  struct vgpu_send_cuLaunchKernelEx send = {.function = callable->number,
+                                            .grid_x = launch->grid[0],
+                                            .grid_y = launch->grid[1],
+                                            .grid_z = launch->grid[2],
+                                            .block_x = launch->block[0],
+                                            .block_y = launch->block[1],
+                                            .block_z = launch->block[2],
+                                            .shared = launch->shared,
+                                            .parameters = callable->parameter_bytes};
+  struct vgpu_launch_attribute attributes[VGPU_LAUNCH_ATTRIBUTES_MAX];
+  int result = vgpu_launch_attributes(driver, launch->attributes, launch->attribute_count, attributes,
+                                      &send.attributes);
+  size_t attribute_bytes = send.attributes * sizeof *attributes;
+  if (result == VGPU_CUDA_SUCCESS) {
+    memcpy(bulk, attributes, attribute_bytes);
+    result = vgpu_launch_parameters(callable, parameters, extra, bulk + attribute_bytes);
+  }
+  if (result == VGPU_CUDA_SUCCESS) {
+    result = vgpu_launch_place(driver, callable, launch->stream, &send.context, &send.stream);
+  }
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_cuda_post(VGPU_OP_cuLaunchKernelEx, &send, sizeof send, bulk,
+                        (uint32_t)attribute_bytes + callable->parameter_bytes);
+}
+
+int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
+                      struct vgpu_stream *stream, uint64_t *context, uint64_t *number) {
+  int result = vgpu_cuda_stream_number(driver, stream, number);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (callable->module != NULL) {
+    *context = callable->module->context_number;
+    return VGPU_CUDA_SUCCESS;
+  }
+  /* A kernel runs in the context of its stream. */
+  if (*number < VGPU_FIRST_NUMBER) return vgpu_cuda_context_number(context);
+  pthread_mutex_lock(&driver->lock);
+  result = vgpu_cuda_context_at_host(driver, stream->context);
+  *context = stream->context->number;
+  pthread_mutex_unlock(&driver->lock);
+  return result;
+}
+
+static int run(void *handle, const struct vgpu_launch *launch, void **parameters, void **extra) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_callable *callable = vgpu_callable_find(driver, handle);
+  if (callable == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  result = check(driver, callable, launch);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (launch->attribute_count > VGPU_LAUNCH_ATTRIBUTES_MAX) return VGPU_CUDA_INVALID_VALUE;
+  size_t bytes = launch->attribute_count * sizeof *launch->attributes + callable->parameter_bytes;
+  if (bytes <= USUAL_BYTES) {
+    unsigned char bulk[USUAL_BYTES];
+    return post(driver, callable, launch, parameters, extra, bulk);
+  }
+  unsigned char *bulk = malloc(bytes);
+  if (bulk == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  result = post(driver, callable, launch, parameters, extra, bulk);
+  free(bulk);
+  return result;
+}
+
+int cuLaunchKernel(void *f, uint32_t gridDimX, uint32_t gridDimY, uint32_t gridDimZ, uint32_t blockDimX,
+                   uint32_t blockDimY, uint32_t blockDimZ, uint32_t sharedMemBytes,
+                   struct vgpu_stream *hStream, void **kernelParams, void **extra) {
+  struct vgpu_launch launch = {.grid = {gridDimX, gridDimY, gridDimZ},
+                               .block = {blockDimX, blockDimY, blockDimZ},
+                               .shared = sharedMemBytes,
+                               .stream = hStream};
+  return run(f, &launch, kernelParams, extra);
+}
+
+int cuLaunchCooperativeKernel(void *f, uint32_t gridDimX, uint32_t gridDimY, uint32_t gridDimZ,
+                              uint32_t blockDimX, uint32_t blockDimY, uint32_t blockDimZ,
+                              uint32_t sharedMemBytes, struct vgpu_stream *hStream, void **kernelParams) {
+  const struct vgpu_launch_attribute cooperative = {.id = LAUNCH_COOPERATIVE, .value = {1}};
+  struct vgpu_launch launch = {.grid = {gridDimX, gridDimY, gridDimZ},
+                               .block = {blockDimX, blockDimY, blockDimZ},
+                               .shared = sharedMemBytes,
+                               .stream = hStream,
+                               .attributes = &cooperative,
+                               .attribute_count = 1};
+  return run(f, &launch, kernelParams, NULL);
+}
+
+static int launch_config(const struct vgpu_launch_config *config, struct vgpu_stream *stream, void *f,
+                         void **kernelParams, void **extra) {
+  struct vgpu_launch launch = {.shared = config->shared,
+                               .stream = stream,
+                               .attributes = config->attributes,
+                               .attribute_count = config->attribute_count};
+  memcpy(launch.grid, config->grid, sizeof launch.grid);
+  memcpy(launch.block, config->block, sizeof launch.block);
+  return run(f, &launch, kernelParams, extra);
+}
+
+int cuLaunchKernelEx(const void *config, void *f, void **kernelParams, void **extra) {
+  if (config == NULL) return VGPU_CUDA_INVALID_VALUE;
+  const struct vgpu_launch_config *fields = config;
+  return launch_config(fields, fields->stream, f, kernelParams, extra);
+}
+
+int cuLaunchKernelEx_ptsz(const void *config, void *f, void **kernelParams, void **extra) {
+  if (config == NULL) return VGPU_CUDA_INVALID_VALUE;
+  const struct vgpu_launch_config *fields = config;
+  return launch_config(fields, fields->stream == NULL ? VGPU_STREAM_PER_THREAD : fields->stream, f,
+                       kernelParams, extra);
+}

@@ -1,0 +1,41 @@
+/* What a launch is made of; graphs keep launches for later. */
+#ifndef VGPU_GUEST_CUDA_LAUNCH_H
+#define VGPU_GUEST_CUDA_LAUNCH_H
+
+#include "guest/cuda/module/code.h"
+
+/* CUlaunchConfig, as the API lays it out. */
+struct vgpu_launch_config {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared;
+  uint32_t reserved;
+  struct vgpu_stream *stream;
+  const struct vgpu_launch_attribute *attributes;
+  uint32_t attribute_count;
+  uint32_t reserved_too;
+};
+_Static_assert(sizeof(struct vgpu_launch_config) == 56, "CUlaunchConfig");
+
+struct vgpu_launch {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared;
+  uint32_t attribute_count;
+  struct vgpu_stream *stream;
+  const struct vgpu_launch_attribute *attributes; /* as the program gave them */
+};
+
+/* The parameter block, from either form the API knows; `to` has callable->parameter_bytes. A CUresult. */
+int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
+                           unsigned char *to);
+
+/* Attributes for the wire: handles become numbers. `to` has room for `count`. A CUresult. */
+int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_attribute *attributes,
+                           uint32_t count, struct vgpu_launch_attribute *to, uint32_t *kept);
+
+/* Context and stream numbers that a launch goes to. A CUresult. */
+int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
+                      struct vgpu_stream *stream, uint64_t *context, uint64_t *number);
+
+#endif

@@ -1,0 +1,317 @@
+/*
+ * Libraries: code of no context. Loading one is put off until something of it is asked for, as the driver
+ * does in its lazy mode; a program's run uses few of the many that its runtime registers.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/module/code.h"
+
+static struct vgpu_code_library *find(struct vgpu_driver *driver, const void *handle) {
+  pthread_mutex_lock(&driver->lock);
+  bool live = vgpu_objects_has(&driver->objects, handle, VGPU_OBJECT_LIBRARY);
+  pthread_mutex_unlock(&driver->lock);
+  return live ? (struct vgpu_code_library *)(uintptr_t)handle : NULL;
+}
+
+/* A library needs no context; its facts are asked for on the current device, or the first. */
+static int32_t ordinal_now(struct vgpu_driver *driver) {
+  struct vgpu_context *context = NULL;
+  return vgpu_cuda_current(driver, &context) == VGPU_CUDA_SUCCESS ? context->ordinal : 0;
+}
+
+static int load_at_host(struct vgpu_driver *driver, struct vgpu_code_library *library,
+                        const struct vgpu_jit *jit) {
+  if (__atomic_load_n(&library->at_host, __ATOMIC_ACQUIRE)) return VGPU_CUDA_SUCCESS;
+  pthread_mutex_lock(&library->loading);
+  int result = VGPU_CUDA_SUCCESS;
+  if (!library->at_host) {
+    struct vgpu_send_cuLibraryLoadData send = {.library = library->number,
+                                               .hash_0 = library->image.hash.words[0],
+                                               .hash_1 = library->image.hash.words[1],
+                                               .hash_2 = library->image.hash.words[2],
+                                               .hash_3 = library->image.hash.words[3],
+                                               .bytes = library->image.size,
+                                               .device = driver->host_index[ordinal_now(driver)]};
+    result = vgpu_image_load(VGPU_OP_cuLibraryLoadData, &send, sizeof send, &library->image, jit);
+    if (result == VGPU_CUDA_SUCCESS) {
+      __atomic_store_n(&library->at_host, true, __ATOMIC_RELEASE);
+      vgpu_image_free(&library->image); /* the host keeps what it needs */
+    }
+  }
+  pthread_mutex_unlock(&library->loading);
+  return result;
+}
+
+static const struct vgpu_jit no_options;
+
+static int find_loaded(const void *handle, struct vgpu_driver **driver, struct vgpu_code_library **library) {
+  int result;
+  *driver = vgpu_cuda_driver(&result);
+  if (*driver == NULL) return result;
+  *library = find(*driver, handle);
+  if (*library == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  return load_at_host(*driver, *library, &no_options);
+}
+
+/* Takes the image over. What may fail by its contents alone is loaded at once, to say so now. */
+static int make(struct vgpu_driver *driver, struct vgpu_image *image, const struct vgpu_jit *jit,
+                void **result) {
+  struct vgpu_code_library *library = calloc(1, sizeof *library);
+  if (library == NULL) {
+    vgpu_image_free(image);
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  library->image = *image;
+  pthread_mutex_init(&library->loading, NULL);
+  pthread_mutex_lock(&driver->lock);
+  library->number = vgpu_cuda_next_number(driver);
+  bool added = vgpu_objects_add(&driver->objects, library, VGPU_OBJECT_LIBRARY);
+  pthread_mutex_unlock(&driver->lock);
+  int status = added ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
+  if (added && (!image->container || jit->count > 0)) status = load_at_host(driver, library, jit);
+  if (status == VGPU_CUDA_SUCCESS) {
+    *result = library;
+    return status;
+  }
+  pthread_mutex_lock(&driver->lock);
+  vgpu_objects_remove(&driver->objects, library, VGPU_OBJECT_LIBRARY);
+  pthread_mutex_unlock(&driver->lock);
+  vgpu_image_free(&library->image);
+  free(library);
+  return status;
+}
+
+/* CUlibraryOption: host universal functions (data), binary preserved (a flag). Both ask nothing of us. */
+#define LIBRARY_OPTIONS 2
+
+static int check_options(const int32_t *options, uint32_t count) {
+  if (count > 0 && options == NULL) return VGPU_CUDA_INVALID_VALUE;
+  for (uint32_t i = 0; i < count; i++) {
+    if (options[i] < 0 || options[i] >= LIBRARY_OPTIONS) return VGPU_CUDA_INVALID_VALUE;
+  }
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuLibraryLoadData(void **library, const void *code, int32_t *jitOptions, void **jitOptionsValues,
+                      uint32_t numJitOptions, int32_t *libraryOptions, void **libraryOptionValues,
+                      uint32_t numLibraryOptions) {
+  (void)libraryOptionValues;
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (library == NULL || code == NULL) return VGPU_CUDA_INVALID_VALUE;
+  result = check_options(libraryOptions, numLibraryOptions);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_jit jit = {.count = numJitOptions, .options = jitOptions, .values = jitOptionsValues};
+  struct vgpu_image image;
+  result = vgpu_image_take(driver, code, &image);
+  return result == VGPU_CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
+}
+
+int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOptions, void **jitOptionsValues,
+                          uint32_t numJitOptions, int32_t *libraryOptions, void **libraryOptionValues,
+                          uint32_t numLibraryOptions) {
+  (void)libraryOptionValues;
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  if (library == NULL || fileName == NULL) return VGPU_CUDA_INVALID_VALUE;
+  result = check_options(libraryOptions, numLibraryOptions);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  unsigned char *bytes;
+  uint64_t size;
+  result = vgpu_image_read_file(fileName, &bytes, &size);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_jit jit = {.count = numJitOptions, .options = jitOptions, .values = jitOptionsValues};
+  struct vgpu_image image;
+  result = vgpu_image_take_bytes(driver, bytes, size, &image);
+  free(bytes);
+  return result == VGPU_CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
+}
+
+/* With driver->lock held: what the library had is out of sight. */
+static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library) {
+  vgpu_objects_remove(&driver->objects, library, VGPU_OBJECT_LIBRARY);
+  while (library->kernels != NULL) {
+    struct vgpu_callable *kernel = library->kernels;
+    library->kernels = kernel->next;
+    vgpu_objects_remove(&driver->objects, kernel, VGPU_OBJECT_KERNEL);
+    vgpu_callable_free(kernel);
+  }
+  while (library->modules != NULL) {
+    struct vgpu_module *module = library->modules;
+    library->modules = module->next;
+    vgpu_objects_remove(&driver->objects, module, VGPU_OBJECT_MODULE);
+    while (module->functions != NULL) {
+      struct vgpu_callable *function = module->functions;
+      module->functions = function->next;
+      vgpu_objects_remove(&driver->objects, function, VGPU_OBJECT_FUNCTION);
+      vgpu_callable_free(function);
+    }
+    free(module);
+  }
+  vgpu_regions_drop_module(&driver->regions, library->number);
+}
+
+int cuLibraryUnload(void *handle) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  struct vgpu_code_library *library = handle;
+  pthread_mutex_lock(&driver->lock);
+  bool live = vgpu_objects_has(&driver->objects, library, VGPU_OBJECT_LIBRARY);
+  if (live) forget(driver, library);
+  pthread_mutex_unlock(&driver->lock);
+  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  struct vgpu_send_cuLibraryUnload send = {.library = library->number};
+  if (library->at_host) result = vgpu_cuda_post(VGPU_OP_cuLibraryUnload, &send, sizeof send, NULL, 0);
+  vgpu_image_free(&library->image);
+  pthread_mutex_destroy(&library->loading);
+  free(library);
+  return result;
+}
+
+static struct vgpu_callable *known_kernel(struct vgpu_driver *driver, struct vgpu_code_library *library,
+                                          const char *name) {
+  pthread_mutex_lock(&driver->lock);
+  struct vgpu_callable *kernel = library->kernels;
+  while (kernel != NULL && strcmp(kernel->name, name) != 0) kernel = kernel->next;
+  pthread_mutex_unlock(&driver->lock);
+  return kernel;
+}
+
+int cuLibraryGetKernel(void **pKernel, void *handle, const char *name) {
+  struct vgpu_driver *driver;
+  struct vgpu_code_library *library = NULL;
+  int result = find_loaded(handle, &driver, &library);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pKernel == NULL || name == NULL || name[0] == '\0') return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_callable *kernel = known_kernel(driver, library, name);
+  if (kernel != NULL) {
+    *pKernel = kernel;
+    return VGPU_CUDA_SUCCESS;
+  }
+  kernel = calloc(1, sizeof *kernel);
+  if (kernel == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  pthread_mutex_lock(&driver->lock);
+  kernel->number = vgpu_cuda_next_number(driver);
+  pthread_mutex_unlock(&driver->lock);
+  kernel->library = library;
+  int32_t ordinal = ordinal_now(driver);
+  struct vgpu_send_cuLibraryGetKernel send = {
+      .library = library->number, .kernel = kernel->number, .device = driver->host_index[ordinal]};
+  result = vgpu_callable_get(driver, VGPU_OP_cuLibraryGetKernel, &send, sizeof send, name, ordinal, kernel);
+  if (result == VGPU_CUDA_SUCCESS) {
+    pthread_mutex_lock(&driver->lock);
+    if (!vgpu_objects_add(&driver->objects, kernel, VGPU_OBJECT_KERNEL)) result = VGPU_CUDA_OUT_OF_MEMORY;
+    if (result == VGPU_CUDA_SUCCESS) {
+      kernel->next = library->kernels;
+      library->kernels = kernel;
+    }
+    pthread_mutex_unlock(&driver->lock);
+  }
+  if (result == VGPU_CUDA_SUCCESS) *pKernel = kernel;
+  else vgpu_callable_free(kernel);
+  return result;
+}
+
+static struct vgpu_module *known_module(const struct vgpu_code_library *library, uint64_t context) {
+  struct vgpu_module *module = library->modules;
+  while (module != NULL && module->context_number != context) module = module->next;
+  return module;
+}
+
+int cuLibraryGetModule(void **pMod, void *handle) {
+  struct vgpu_driver *driver;
+  struct vgpu_code_library *library = NULL;
+  int result = find_loaded(handle, &driver, &library);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pMod == NULL) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_context *context = NULL;
+  uint64_t number = 0;
+  result = vgpu_cuda_current(driver, &context);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  pthread_mutex_lock(&library->loading); /* two threads must not name it both */
+  pthread_mutex_lock(&driver->lock);
+  struct vgpu_module *module = known_module(library, number);
+  uint64_t next = module == NULL ? vgpu_cuda_next_number(driver) : 0;
+  pthread_mutex_unlock(&driver->lock);
+  if (module == NULL) {
+    struct vgpu_send_cuLibraryGetModule send = {
+        .context = number, .library = library->number, .module = next};
+    result = vgpu_cuda_call(VGPU_OP_cuLibraryGetModule, &send, sizeof send, NULL, 0);
+    if (result == VGPU_CUDA_SUCCESS) {
+      module = malloc(sizeof *module);
+      if (module == NULL) result = VGPU_CUDA_OUT_OF_MEMORY;
+    }
+    if (result == VGPU_CUDA_SUCCESS) {
+      *module = (struct vgpu_module){
+          .number = next, .context = context, .context_number = number, .library = library};
+      pthread_mutex_lock(&driver->lock);
+      if (vgpu_objects_add(&driver->objects, module, VGPU_OBJECT_MODULE)) {
+        module->next = library->modules;
+        library->modules = module;
+      } else {
+        result = VGPU_CUDA_OUT_OF_MEMORY;
+      }
+      pthread_mutex_unlock(&driver->lock);
+    }
+  }
+  pthread_mutex_unlock(&library->loading);
+  if (result == VGPU_CUDA_SUCCESS) *pMod = module;
+  return result;
+}
+
+int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *name) {
+  struct vgpu_driver *driver;
+  struct vgpu_code_library *library = NULL;
+  int result = find_loaded(handle, &driver, &library);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (name == NULL || name[0] == '\0') return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_context *context = NULL;
+  struct vgpu_send_cuLibraryGetGlobal send = {.library = library->number};
+  result = vgpu_cuda_current(driver, &context);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_region like = {.context = send.context, .ordinal = context->ordinal, .module = library->number};
+  return vgpu_code_variable(driver, VGPU_OP_cuLibraryGetGlobal, &send, sizeof send, name, &like, dptr, bytes);
+}
+
+static int names_of(void *handle, char **names, uint32_t *count) {
+  struct vgpu_driver *driver;
+  struct vgpu_code_library *library = NULL;
+  int result = find_loaded(handle, &driver, &library);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_send_cuLibraryEnumerateKernels send = {.library = library->number,
+                                                     .device = driver->host_index[ordinal_now(driver)]};
+  return vgpu_code_names(VGPU_OP_cuLibraryEnumerateKernels, &send, sizeof send, &send.first, names, count);
+}
+
+int cuLibraryGetKernelCount(uint32_t *count, void *lib) {
+  char *names = NULL;
+  uint32_t found = 0;
+  int result = names_of(lib, &names, &found);
+  free(names);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (count == NULL) return VGPU_CUDA_INVALID_VALUE;
+  *count = found;
+  return VGPU_CUDA_SUCCESS;
+}
+
+int cuLibraryEnumerateKernels(void **kernels, uint32_t numKernels, void *lib) {
+  char *names = NULL;
+  uint32_t found = 0;
+  int result = names_of(lib, &names, &found);
+  if (result == VGPU_CUDA_SUCCESS && (kernels == NULL || numKernels == 0)) result = VGPU_CUDA_INVALID_VALUE;
+  const char *name = names;
+  for (uint32_t i = 0; result == VGPU_CUDA_SUCCESS && i < numKernels && i < found; i++) {
+    result = cuLibraryGetKernel(&kernels[i], lib, name);
+    name += strlen(name) + 1;
+  }
+  free(names);
+  return result;
+}

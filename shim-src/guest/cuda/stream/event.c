@@ -1,0 +1,184 @@
+/* Events: handles made here, times kept by the host. */
+#include <stdlib.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/stream/capture.h"
+
+/* The event's number if it lives. */
+static int number_of(struct vgpu_driver **driver, const struct vgpu_event *event, uint64_t *number) {
+  int result;
+  *driver = vgpu_cuda_driver(&result);
+  if (*driver == NULL) return result;
+  pthread_mutex_lock(&(*driver)->lock);
+  bool live = vgpu_objects_has(&(*driver)->objects, event, VGPU_OBJECT_EVENT);
+  if (live) *number = event->number;
+  pthread_mutex_unlock(&(*driver)->lock);
+  return live ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
+}
+
+int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  /* 1 blocking, 2 no timing, 4 between processes. */
+  if (phEvent == NULL || (Flags & ~7u) != 0) return VGPU_CUDA_INVALID_VALUE;
+  if ((Flags & 4u) != 0) return VGPU_CUDA_NOT_SUPPORTED;
+  struct vgpu_context *context = NULL;
+  result = vgpu_cuda_current(driver, &context);
+  struct vgpu_send_cuEventCreate send = {.flags = Flags};
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  struct vgpu_event *event = malloc(sizeof *event);
+  if (event == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  pthread_mutex_lock(&driver->lock);
+  send.event = vgpu_cuda_next_number(driver);
+  *event = (struct vgpu_event){.number = send.event, .context = context, .flags = Flags};
+  bool added = vgpu_objects_add(&driver->objects, event, VGPU_OBJECT_EVENT);
+  pthread_mutex_unlock(&driver->lock);
+  if (!added) {
+    free(event);
+    return VGPU_CUDA_OUT_OF_MEMORY;
+  }
+  *phEvent = event;
+  return vgpu_cuda_post(VGPU_OP_cuEventCreate, &send, sizeof send, NULL, 0);
+}
+
+int cuEventDestroy_v2(struct vgpu_event *hEvent) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  if (driver == NULL) return result;
+  pthread_mutex_lock(&driver->lock);
+  bool live = vgpu_objects_remove(&driver->objects, hEvent, VGPU_OBJECT_EVENT);
+  pthread_mutex_unlock(&driver->lock);
+  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  struct vgpu_send_cuEventDestroy_v2 send = {.event = hEvent->number};
+  free(hEvent);
+  return vgpu_cuda_post(VGPU_OP_cuEventDestroy_v2, &send, sizeof send, NULL, 0);
+}
+
+int cuEventDestroy(struct vgpu_event *hEvent) {
+  return cuEventDestroy_v2(hEvent);
+}
+
+#define EXTERNAL 1u /* CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: a node, where a stream captures */
+
+static int external(struct vgpu_driver *driver, const struct vgpu_stream *stream, struct vgpu_event *event,
+                    enum vgpu_node_kind kind) {
+  int result;
+  struct vgpu_node_params params = {.type = (int32_t)kind, .of.event = event};
+  return vgpu_capture_node(driver, stream, &params, &result) ? result : VGPU_CUDA_INVALID_VALUE;
+}
+
+void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream) {
+  pthread_mutex_lock(&driver->lock);
+  if (vgpu_objects_has(&driver->objects, event, VGPU_OBJECT_EVENT)) {
+    __atomic_store_n(&event->stream, stream, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&event->records, 1, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&driver->lock);
+}
+
+int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStream, uint32_t flags) {
+  struct vgpu_driver *driver;
+  struct vgpu_send_cuEventRecordWithFlags send = {.flags = flags};
+  int result = number_of(&driver, hEvent, &send.event);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_RECORD);
+  if (flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  result = vgpu_cuda_post(VGPU_OP_cuEventRecordWithFlags, &send, sizeof send, NULL, 0);
+  __atomic_store_n(&hEvent->stream, send.stream, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);
+  return result;
+}
+
+int cuEventRecord(struct vgpu_event *hEvent, struct vgpu_stream *hStream) {
+  return cuEventRecordWithFlags(hEvent, hStream, 0);
+}
+
+int cuStreamWaitEvent(struct vgpu_stream *hStream, struct vgpu_event *hEvent, uint32_t Flags) {
+  struct vgpu_driver *driver;
+  struct vgpu_send_cuStreamWaitEvent send = {.flags = Flags};
+  int result = number_of(&driver, hEvent, &send.event);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (Flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_WAIT);
+  if (Flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  return vgpu_cuda_post(VGPU_OP_cuStreamWaitEvent, &send, sizeof send, NULL, 0);
+}
+
+/* Of a context as a whole: all that was called in it. */
+int cuCtxRecordEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
+  struct vgpu_driver *driver;
+  struct vgpu_send_cuCtxRecordEvent send = {0};
+  int result = number_of(&driver, hEvent, &send.event);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (hCtx != NULL && hEvent->context != hCtx) return VGPU_CUDA_INVALID_HANDLE;
+  vgpu_host_functions_wait(driver, 0);
+  result = vgpu_cuda_post(VGPU_OP_cuCtxRecordEvent, &send, sizeof send, NULL, 0);
+  __atomic_store_n(&hEvent->stream, 0, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);
+  return result;
+}
+
+int cuCtxWaitEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
+  struct vgpu_driver *driver;
+  struct vgpu_send_cuCtxWaitEvent send = {0};
+  int result = number_of(&driver, hEvent, &send.event);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  return vgpu_cuda_post(VGPU_OP_cuCtxWaitEvent, &send, sizeof send, NULL, 0);
+}
+
+/* An event that was never recorded, or is known to be complete since it was, needs no question. */
+static bool is_complete(const struct vgpu_event *event, uint32_t *records) {
+  *records = __atomic_load_n(&event->records, __ATOMIC_ACQUIRE);
+  return *records == __atomic_load_n(&event->completed, __ATOMIC_ACQUIRE);
+}
+
+int cuEventQuery(struct vgpu_event *hEvent) {
+  struct vgpu_driver *driver;
+  struct vgpu_send_cuEventQuery send = {0};
+  int result = number_of(&driver, hEvent, &send.event);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  uint32_t records;
+  if (is_complete(hEvent, &records)) return vgpu_session_take_deferred(driver->session);
+  result = vgpu_cuda_call(VGPU_OP_cuEventQuery, &send, sizeof send, NULL, 0);
+  if (result == VGPU_CUDA_SUCCESS) result = vgpu_readback_settle(driver, hEvent->context->number);
+  if (result == VGPU_CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
+  return result;
+}
+
+int cuEventSynchronize(struct vgpu_event *hEvent) {
+  struct vgpu_driver *driver;
+  struct vgpu_send_cuEventSynchronize send = {0};
+  int result = number_of(&driver, hEvent, &send.event);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  uint32_t records;
+  if (is_complete(hEvent, &records)) return vgpu_session_take_deferred(driver->session);
+  result = vgpu_readback_wait(driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, hEvent->context->number,
+                              __atomic_load_n(&hEvent->stream, __ATOMIC_RELAXED), VGPU_WAIT_EVENT);
+  if (result == VGPU_CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
+  return result;
+}
+
+int cuEventElapsedTime_v2(float *pMilliseconds, struct vgpu_event *hStart, struct vgpu_event *hEnd) {
+  struct vgpu_driver *driver;
+  struct vgpu_send_cuEventElapsedTime_v2 send = {0};
+  int result = number_of(&driver, hStart, &send.start);
+  if (result == VGPU_CUDA_SUCCESS) result = number_of(&driver, hEnd, &send.end);
+  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (pMilliseconds == NULL) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_reply_cuEventElapsedTime_v2 reply;
+  result = vgpu_cuda_call(VGPU_OP_cuEventElapsedTime_v2, &send, sizeof send, &reply, sizeof reply);
+  if (result == VGPU_CUDA_SUCCESS) *pMilliseconds = reply.milliseconds;
+  return result;
+}
+
+int cuEventElapsedTime(float *pMilliseconds, struct vgpu_event *hStart, struct vgpu_event *hEnd) {
+  return cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
+}

@@ -1,0 +1,166 @@
+/*
+ * The host's GPU as a backend: what it is and how it is used. The daemon never initialises the driver
+ * itself, because CUDA does not survive fork(): a child that ends afterwards asks.
+ */
+#include "host/backend/backend.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/backend/cuda/library.h"
+#include "host/backend/cuda/nvml.h"
+#include "host/log.h"
+#include "host/session/worker.h"
+#include "wire/clock.h"
+
+#define EXIT_NO_GPU 3
+#define INVENTORY_LIMIT_S 60 /* the first cuInit of a machine may load the kernel driver */
+#define PCI_BUS 33
+#define PCI_DEVICE 34
+#define PCI_DOMAIN 50
+#define COMPUTE_MAJOR 75
+#define COMPUTE_MINOR 76
+
+struct answer {
+  bool done;
+  int status;
+  char error[512];
+  struct vgpu_inventory inventory;
+};
+
+static bool ends_in(const char *text, const char *suffix) {
+  size_t length = strlen(text), tail = strlen(suffix);
+  return length >= tail && strcmp(text + length - tail, suffix) == 0;
+}
+
+static uint32_t attribute(const struct vgpu_device_facts *facts, unsigned number) {
+  return (uint32_t)facts->attributes[number];
+}
+
+static int describe_device(const struct vgpu_real_api *api, int ordinal, struct vgpu_device_facts *facts) {
+  int32_t device;
+  size_t total = 0;
+  int result = VGPU_REAL(api, cuDeviceGet, &device, ordinal);
+  if (result == 0) result = VGPU_REAL(api, cuDeviceGetName, facts->name, sizeof facts->name, device);
+  if (result == 0) result = VGPU_REAL(api, cuDeviceTotalMem_v2, &total, device);
+  if (result != 0) return result;
+  facts->name[sizeof facts->name - 1] = '\0';
+  facts->total_memory = total;
+  result = VGPU_REAL(api, cuDeviceGetUuid_v2, facts->uuid, device);
+  if (result != 0) result = VGPU_REAL(api, cuDeviceGetUuid, facts->uuid, device);
+  if (result != 0) return result;
+  for (int i = 1; i < (int)VGPU_ATTRIBUTES_MAX; i++) {
+    if (VGPU_REAL(api, cuDeviceGetAttribute, &facts->attributes[i], i, device) != 0) continue;
+    facts->attribute_known[i / 8] = (uint8_t)(facts->attribute_known[i / 8] | 1u << i % 8);
+  }
+  facts->pci_bus = attribute(facts, PCI_BUS);
+  facts->pci_device = attribute(facts, PCI_DEVICE);
+  facts->pci_domain = attribute(facts, PCI_DOMAIN);
+  facts->compute_major = attribute(facts, COMPUTE_MAJOR);
+  facts->compute_minor = attribute(facts, COMPUTE_MINOR);
+  /* A software device may stand behind the driver that this host opened: what it says stays said. */
+  facts->simulated = ends_in(facts->name, " (simulated)");
+  return 0;
+}
+
+static int fail(struct answer *answer, int status, const char *library, const char *step,
+                const struct vgpu_real_api *api, int code) {
+  const char *name = NULL;
+  if (api->cuGetErrorName == NULL || api->cuGetErrorName(code, &name) != 0) name = NULL;
+  snprintf(answer->error, sizeof answer->error, "%s: %s failed with %d (%s)%s", library, step, code,
+           name == NULL ? "unknown" : name,
+           code == 100   ? "; the driver is there, but it sees no GPU on this machine"
+           : code == 803 ? "; libcuda and the kernel's driver are of different versions: reboot"
+           : code == 999 ? "; see the kernel's log for nvidia"
+                         : "");
+  return status;
+}
+
+static int ask_driver(const struct vgpu_options *options, struct answer *answer) {
+  struct vgpu_real_api api;
+  char error[400];
+  if (!vgpu_real_api_load(options->cuda_library, &api, error, sizeof error)) {
+    snprintf(answer->error, sizeof answer->error, "no CUDA driver: %s", error);
+    return EXIT_NO_GPU;
+  }
+  const char *library = options->cuda_library;
+  struct vgpu_inventory *inventory = &answer->inventory;
+  int count = 0;
+  int result = api.cuInit(0);
+  if (result != 0) return fail(answer, EXIT_NO_GPU, library, "cuInit", &api, result);
+  result = api.cuDriverGetVersion(&inventory->cuda_version);
+  if (result != 0) return fail(answer, 1, library, "cuDriverGetVersion", &api, result);
+  result = api.cuDeviceGetCount(&count);
+  if (result != 0) return fail(answer, 1, library, "cuDeviceGetCount", &api, result);
+  if (count < 1) {
+    snprintf(answer->error, sizeof answer->error, "%s: no GPU is visible (CUDA_VISIBLE_DEVICES?)", library);
+    return EXIT_NO_GPU;
+  }
+  inventory->count = (uint32_t)count < VGPU_DEVICES_MAX ? (uint32_t)count : VGPU_DEVICES_MAX;
+  for (uint32_t i = 0; i < inventory->count; i++) {
+    result = describe_device(&api, (int)i, &inventory->devices[i]);
+    if (result != 0) return fail(answer, 1, library, "asking what a device is", &api, result);
+    if (inventory->devices[i].simulated) inventory->simulated = true;
+  }
+  vgpu_real_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
+  return 0;
+}
+
+/* Waits for the child; its status as an exit status of ours. */
+static int await(pid_t child, struct answer *answer) {
+  int64_t deadline = vgpu_now_ms() + INVENTORY_LIMIT_S * 1000;
+  int status;
+  pid_t ended;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0 && vgpu_now_ms() < deadline) {
+    struct timespec nap = {.tv_nsec = 5000000};
+    nanosleep(&nap, NULL);
+  }
+  if (ended == 0) {
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    snprintf(answer->error, sizeof answer->error, "the driver did not answer within %d s", INVENTORY_LIMIT_S);
+    return 1;
+  }
+  if (answer->done) return answer->status;
+  snprintf(answer->error, sizeof answer->error, "the driver ended the process that asked it (%s %d)",
+           WIFSIGNALED(status) ? "signal" : "status",
+           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+  return 1;
+}
+
+static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {
+  struct answer *answer =
+      mmap(NULL, sizeof *answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (answer == MAP_FAILED) return 1;
+  answer->inventory = *inventory;
+  pid_t child = fork();
+  if (child == 0) {
+    answer->status = ask_driver(options, answer);
+    answer->done = true;
+    _exit(0); /* not exit: the driver's own handlers are of no use to a process that only asked */
+  }
+  int status = 1;
+  if (child > 0) status = await(child, answer);
+  else snprintf(answer->error, sizeof answer->error, "fork failed");
+  if (status == 0) *inventory = answer->inventory;
+  else vgpu_host_log("error", 0, "%s", answer->error);
+  munmap(answer, sizeof *answer);
+  return status;
+}
+
+static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
+  const struct vgpu_device_facts *facts = &worker->inventory->devices[device];
+  *reply = (struct vgpu_usage_reply){.total = facts->total_memory,
+                                     .used = vgpu_accounts_used(worker->accounts, device)};
+  /* Without NVML at the host: what our sessions hold, and nothing about the rest. */
+  vgpu_real_nvml_usage(worker->inventory->options->nvml_library, facts, reply);
+  return VGPU_STATUS_OK;
+}
+
+const struct vgpu_backend vgpu_cuda_backend = {
+    .number = VGPU_BACKEND_CUDA, .name = "cuda", .take_inventory = take_inventory, .usage = usage};

@@ -1,0 +1,151 @@
+/* Copies and fills in two and three dimensions on the host's GPU. */
+#include "host/backend/cuda/real.h"
+
+enum { HOST = 1, DEVICE = 2 }; /* CUmemorytype */
+
+/* CUDA_MEMCPY2D and CUDA_MEMCPY3D as the public API lays them out. */
+struct memcpy2_side {
+  size_t x, y;
+  uint32_t type;
+  const void *host;
+  uint64_t device;
+  void *array;
+  size_t pitch;
+};
+struct memcpy2 {
+  struct memcpy2_side source, destination;
+  size_t width, height;
+};
+struct memcpy3_side {
+  size_t x, y, z, level;
+  uint32_t type;
+  const void *host;
+  uint64_t device;
+  void *array, *reserved;
+  size_t pitch, height;
+};
+struct memcpy3 {
+  struct memcpy3_side source, destination;
+  size_t width, height, depth;
+};
+_Static_assert(sizeof(struct memcpy2) == 128 && sizeof(struct memcpy3) == 200, "CUDA_MEMCPY2D, 3D");
+
+/* Bytes from the first of a box to its last; rows and slices may not lie on top of each other. */
+static bool span_of(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
+                    uint64_t *span) {
+  uint64_t down, deep;
+  return width != 0 && rows != 0 && slices != 0 && (rows == 1 || row >= width) &&
+         !__builtin_mul_overflow(row, rows - 1, &down) && !__builtin_add_overflow(width, down, span) &&
+         (slices == 1 || (slice >= *span && row != 0 && slice % row == 0)) &&
+         !__builtin_mul_overflow(slice, slices - 1, &deep) && !__builtin_add_overflow(*span, deep, span);
+}
+
+static int32_t check_rows(const struct vgpu_real *real, uint64_t address, uint64_t pitch, uint64_t width,
+                          uint64_t rows, uint64_t *bytes) {
+  uint64_t span;
+  return span_of(width, pitch, rows, 0, 1, &span) && !__builtin_mul_overflow(width, rows, bytes) &&
+                 vgpu_ranges_hold(&real->ranges, address, span)
+             ? VGPU_REAL_SUCCESS
+             : VGPU_REAL_INVALID_VALUE;
+}
+
+int32_t vgpu_real_write_rows(struct vgpu_worker *worker, const struct vgpu_send_write_rows *send,
+                             struct vgpu_bulk *bulk) {
+  struct vgpu_real *real;
+  struct vgpu_stream *stream;
+  uint64_t bytes = 0;
+  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
+  if (result == VGPU_REAL_SUCCESS) {
+    result = check_rows(real, send->destination, send->pitch, send->width, send->rows, &bytes);
+  }
+  if (result != VGPU_REAL_SUCCESS) return result;
+  if (bytes != bulk->in_size) return VGPU_REAL_INVALID_VALUE;
+  /* The frame is not pinned, so the driver has taken the bytes when this returns. */
+  struct memcpy2 copy = {.source = {.type = HOST, .host = bulk->in, .pitch = send->width},
+                         .destination = {.type = DEVICE,
+                                         .device = send->destination,
+                                         .pitch = send->rows == 1 ? send->width : send->pitch},
+                         .width = send->width,
+                         .height = send->rows};
+  return VGPU_REAL(&real->api, cuMemcpy2DAsync_v2, &copy, stream);
+}
+
+int32_t vgpu_real_read_rows(struct vgpu_worker *worker, const struct vgpu_send_read_rows *send,
+                            struct vgpu_bulk *bulk) {
+  struct vgpu_real *real;
+  struct vgpu_stream *stream;
+  uint64_t bytes = 0;
+  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
+  if (result == VGPU_REAL_SUCCESS) {
+    result = check_rows(real, send->source, send->pitch, send->width, send->rows, &bytes);
+  }
+  if (result != VGPU_REAL_SUCCESS) return result;
+  if (bytes > bulk->out_capacity) return VGPU_REAL_INVALID_VALUE;
+  result = vgpu_real_wait(vgpu_real_query_stream, real, stream);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  struct memcpy2 copy = {.source = {.type = DEVICE,
+                                    .device = send->source,
+                                    .pitch = send->rows == 1 ? send->width : send->pitch},
+                         .destination = {.type = HOST, .host = bulk->out, .pitch = send->width},
+                         .width = send->width,
+                         .height = send->rows};
+  result = VGPU_REAL(&real->api, cuMemcpy2DAsync_v2, &copy, stream);
+  if (result == VGPU_REAL_SUCCESS) result = VGPU_REAL(&real->api, cuStreamSynchronize, stream);
+  bulk->out_size = (uint32_t)bytes;
+  return result;
+}
+
+int32_t vgpu_real_copy_box(struct vgpu_worker *worker, const struct vgpu_send_copy_box *send) {
+  struct vgpu_real *real;
+  struct vgpu_stream *stream;
+  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  uint64_t to, from;
+  if (!span_of(send->width, send->destination_row, send->height, send->destination_slice, send->depth, &to) ||
+      !span_of(send->width, send->source_row, send->height, send->source_slice, send->depth, &from) ||
+      !vgpu_ranges_hold(&real->ranges, send->destination, to) ||
+      !vgpu_ranges_hold(&real->ranges, send->source, from)) {
+    return VGPU_REAL_INVALID_VALUE;
+  }
+  bool flat = send->depth == 1, line = flat && send->height == 1;
+  struct memcpy3 copy = {
+      .source = {.type = DEVICE,
+                 .device = send->source,
+                 .pitch = line ? send->width : send->source_row,
+                 .height = flat ? send->height : send->source_slice / send->source_row},
+      .destination = {.type = DEVICE,
+                      .device = send->destination,
+                      .pitch = line ? send->width : send->destination_row,
+                      .height = flat ? send->height : send->destination_slice / send->destination_row},
+      .width = send->width,
+      .height = send->height,
+      .depth = send->depth};
+  return VGPU_REAL(&real->api, cuMemcpy3DAsync_v2, &copy, stream);
+}
+
+int32_t vgpu_real_cuMemsetD2D8Async(struct vgpu_worker *worker,
+                                    const struct vgpu_send_cuMemsetD2D8Async *send) {
+  struct vgpu_real *real;
+  struct vgpu_stream *stream;
+  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  uint64_t row, bytes;
+  if ((send->element != 1 && send->element != 2 && send->element != 4) ||
+      send->destination % send->element != 0 || __builtin_mul_overflow(send->width, send->element, &row)) {
+    return VGPU_REAL_INVALID_VALUE;
+  }
+  result = check_rows(real, send->destination, send->pitch, row, send->height, &bytes);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  uint64_t pitch = send->height == 1 ? row : send->pitch;
+  switch (send->element) {
+    case 1:
+      return VGPU_REAL(&real->api, cuMemsetD2D8Async, send->destination, pitch, (uint8_t)send->value,
+                       send->width, send->height, stream);
+    case 2:
+      return VGPU_REAL(&real->api, cuMemsetD2D16Async, send->destination, pitch, (uint16_t)send->value,
+                       send->width, send->height, stream);
+    default:
+      return VGPU_REAL(&real->api, cuMemsetD2D32Async, send->destination, pitch, send->value, send->width,
+                       send->height, stream);
+  }
+}

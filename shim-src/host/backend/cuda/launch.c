@@ -1,0 +1,91 @@
+/* Launches on the host's GPU. What a kernel does with its parameters is the device's to police. */
+#include <string.h>
+
+#include "host/backend/cuda/real.h"
+#include "wire/module.h"
+
+enum { NOT_SUPPORTED = 801 };
+
+/* CUlaunchAttributeID of those whose value holds a handle. */
+enum { PROGRAMMATIC_EVENT = 7, COMPLETION_EVENT = 12, UPDATABLE_NODE = 13 };
+
+/* CU_LAUNCH_PARAM_*, as cuLaunchKernel's `extra` takes them. */
+#define PARAMETERS ((void *)1)
+#define PARAMETER_BYTES ((void *)2)
+
+/* CUlaunchConfig of the public header. */
+struct launch_config {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared;
+  struct vgpu_stream *stream;
+  struct vgpu_launch_attribute *attributes;
+  uint32_t attribute_count;
+};
+_Static_assert(sizeof(struct launch_config) == 56, "CUlaunchConfig");
+
+void *vgpu_real_function(struct vgpu_worker *worker, uint64_t number) {
+  void *function = vgpu_real_object(worker, number, VGPU_HANDLE_FUNCTION);
+  /* A kernel may stand for a function: the driver launches it in the current context. */
+  return function != NULL ? function : vgpu_real_object(worker, number, VGPU_HANDLE_KERNEL);
+}
+
+static int32_t translate(struct vgpu_worker *worker, struct vgpu_launch_attribute *attribute) {
+  attribute->reserved = 0;
+  switch (attribute->id) {
+    case PROGRAMMATIC_EVENT:
+    case COMPLETION_EVENT: {
+      void *event = vgpu_real_object(worker, attribute->value[0], VGPU_HANDLE_EVENT);
+      attribute->value[0] = (uint64_t)(uintptr_t)event;
+      return event == NULL ? VGPU_REAL_INVALID_HANDLE : VGPU_REAL_SUCCESS;
+    }
+    case UPDATABLE_NODE:
+      return NOT_SUPPORTED;
+    default:
+      return VGPU_REAL_SUCCESS;
+  }
+}
+
+static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
+                      struct vgpu_bulk *bulk) {
+  struct vgpu_launch_attribute attributes[VGPU_LAUNCH_ATTRIBUTES_MAX];
+  if (send->attributes > VGPU_LAUNCH_ATTRIBUTES_MAX || send->parameters > VGPU_PARAMETER_BYTES_MAX ||
+      bulk->in_size != send->attributes * sizeof *attributes + send->parameters) {
+    return VGPU_REAL_INVALID_VALUE;
+  }
+  struct vgpu_real *real;
+  struct vgpu_stream *stream;
+  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  void *function = vgpu_real_function(worker, send->function);
+  if (function == NULL) return VGPU_REAL_INVALID_HANDLE;
+  size_t attribute_bytes = send->attributes * sizeof *attributes;
+  memcpy(attributes, bulk->in, attribute_bytes);
+  for (uint32_t i = 0; i < send->attributes; i++) {
+    result = translate(worker, &attributes[i]);
+    if (result != VGPU_REAL_SUCCESS) return result;
+  }
+  size_t bytes = send->parameters;
+  /* The driver reads so many bytes, in the layout it told the guest. */
+  void *extra[] = {PARAMETERS, (void *)(uintptr_t)(bulk->in + attribute_bytes), PARAMETER_BYTES, &bytes,
+                   NULL};
+  void **given = bytes == 0 ? NULL : extra;
+  if (send->attributes == 0) {
+    return VGPU_REAL(&real->api, cuLaunchKernel, function, send->grid_x, send->grid_y, send->grid_z,
+                     send->block_x, send->block_y, send->block_z, send->shared, stream, NULL, given);
+  }
+  struct launch_config config = {.grid = {send->grid_x, send->grid_y, send->grid_z},
+                                 .block = {send->block_x, send->block_y, send->block_z},
+                                 .shared = send->shared,
+                                 .stream = stream,
+                                 .attributes = attributes,
+                                 .attribute_count = send->attributes};
+  return VGPU_REAL(&real->api, cuLaunchKernelEx, &config, function, NULL, given);
+}
+
+int32_t vgpu_real_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
+                                   struct vgpu_bulk *bulk) {
+  int32_t result = launch(worker, send, bulk);
+  if (result == VGPU_REAL_SUCCESS) vgpu_worker_launched(worker);
+  return result;
+}

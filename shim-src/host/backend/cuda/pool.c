@@ -1,0 +1,119 @@
+/* Memory pools of the host's GPU: the driver's own. Addresses are checked to be this session's. */
+#include "host/backend/cuda/real.h"
+
+/* CUmemPoolProps */
+struct properties {
+  int32_t allocation_type; /* 1: pinned */
+  int32_t handle_types;
+  int32_t location_type; /* 1: device */
+  int32_t location;
+  void *win32_security_attributes;
+  size_t max_size;
+  uint16_t usage;
+  unsigned char reserved[54];
+};
+
+#define DEFAULT_POOL 1u /* flag of a handle: the device's own, which is not destroyed */
+
+int32_t vgpu_real_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolCreate *send) {
+  struct vgpu_real *real;
+  int32_t result = vgpu_real_open(worker, &real);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  if (send->device >= worker->inventory->count) return VGPU_REAL_INVALID_DEVICE;
+  if (send->given > 1) return VGPU_REAL_INVALID_VALUE;
+  int32_t device;
+  struct vgpu_pool *pool = NULL;
+  result = VGPU_REAL(&real->api, cuDeviceGet, &device, (int32_t)send->device);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  if (send->given == 1) {
+    result = VGPU_REAL(&real->api, cuDeviceGetDefaultMemPool, &pool, device);
+  } else {
+    struct properties properties = {
+        .allocation_type = 1, .location_type = 1, .location = device, .max_size = send->max_size};
+    result = VGPU_REAL(&real->api, cuMemPoolCreate, &pool, &properties);
+  }
+  if (result != VGPU_REAL_SUCCESS) return result;
+  if (!vgpu_real_remember(worker, send->pool, VGPU_HANDLE_POOL, 0, pool)) {
+    if (send->given == 0) VGPU_REAL(&real->api, cuMemPoolDestroy, pool);
+    return VGPU_REAL_OUT_OF_MEMORY;
+  }
+  struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
+  handle->device = send->device;
+  handle->flags = send->given == 1 ? DEFAULT_POOL : 0;
+  return VGPU_REAL_SUCCESS;
+}
+
+int32_t vgpu_real_cuMemPoolDestroy(struct vgpu_worker *worker,
+                                   const struct vgpu_send_cuMemPoolDestroy *send) {
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
+  if (handle == NULL || handle->flags == DEFAULT_POOL) return VGPU_REAL_INVALID_VALUE;
+  struct vgpu_pool *pool = handle->real;
+  vgpu_handles_remove(&worker->handles, send->pool, VGPU_HANDLE_POOL);
+  return VGPU_REAL(&worker->real->api, cuMemPoolDestroy, pool);
+}
+
+int32_t vgpu_real_cuMemPoolGetAttribute(struct vgpu_worker *worker,
+                                        const struct vgpu_send_cuMemPoolGetAttribute *send,
+                                        struct vgpu_reply_cuMemPoolGetAttribute *reply) {
+  struct vgpu_pool *pool = vgpu_real_object(worker, send->pool, VGPU_HANDLE_POOL);
+  if (pool == NULL) return VGPU_REAL_INVALID_VALUE;
+  uint64_t value = 0; /* the first three are ints: little-endian, so their value all the same */
+  int32_t result =
+      VGPU_REAL(&worker->real->api, cuMemPoolGetAttribute, pool, (int32_t)send->attribute, &value);
+  reply->value = value;
+  return result;
+}
+
+int32_t vgpu_real_cuMemPoolSetAttribute(struct vgpu_worker *worker,
+                                        const struct vgpu_send_cuMemPoolSetAttribute *send) {
+  struct vgpu_pool *pool = vgpu_real_object(worker, send->pool, VGPU_HANDLE_POOL);
+  if (pool == NULL) return VGPU_REAL_INVALID_VALUE;
+  uint64_t value = send->value;
+  return VGPU_REAL(&worker->real->api, cuMemPoolSetAttribute, pool, (int32_t)send->attribute, &value);
+}
+
+int32_t vgpu_real_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
+  struct vgpu_pool *pool = vgpu_real_object(worker, send->pool, VGPU_HANDLE_POOL);
+  return pool == NULL ? VGPU_REAL_INVALID_VALUE
+                      : VGPU_REAL(&worker->real->api, cuMemPoolTrimTo, pool, send->keep);
+}
+
+int32_t vgpu_real_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
+                                          const struct vgpu_send_cuMemAllocFromPoolAsync *send,
+                                          struct vgpu_reply_cuMemAllocFromPoolAsync *reply) {
+  struct vgpu_real *real;
+  struct vgpu_stream *stream;
+  int32_t result = vgpu_real_enter_stream(worker, send->context, send->queue, &real, &stream);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
+  if (handle == NULL || send->bytes == 0) return VGPU_REAL_INVALID_VALUE;
+  struct vgpu_range range = {
+      .size = send->bytes, .counted = send->bytes, .device = handle->device, .kind = VGPU_RANGE_POOLED};
+  if (real->ranges.count + worker->handles.count >= worker->limits->session_handles ||
+      !vgpu_accounts_take(worker->accounts, worker->slot, range.device, range.counted,
+                          worker->limits->session_memory)) {
+    return VGPU_REAL_OUT_OF_MEMORY;
+  }
+  result = VGPU_REAL(&real->api, cuMemAllocFromPoolAsync, &range.address, send->bytes, handle->real, stream);
+  if (result == VGPU_REAL_SUCCESS && !vgpu_ranges_add(&real->ranges, &range)) {
+    VGPU_REAL(&real->api, cuMemFreeAsync, range.address, stream);
+    result = VGPU_REAL_OUT_OF_MEMORY;
+  }
+  if (result == VGPU_REAL_SUCCESS) reply->address = range.address;
+  else vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+  return result;
+}
+
+int32_t vgpu_real_cuMemFreeAsync(struct vgpu_worker *worker, const struct vgpu_send_cuMemFreeAsync *send) {
+  struct vgpu_real *real;
+  struct vgpu_stream *stream;
+  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
+  if (result != VGPU_REAL_SUCCESS) return result;
+  struct vgpu_range freed;
+  if (!vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_POOLED, &freed) &&
+      !vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
+    return VGPU_REAL_INVALID_VALUE;
+  }
+  vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);
+  return VGPU_REAL(&real->api, cuMemFreeAsync, send->address, stream);
+}

@@ -1,0 +1,143 @@
+/* The software device as a backend: what a profile says about it. */
+#include "host/backend/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/log.h"
+#include "host/backend/software/profile/profile.h"
+#include "host/session/worker.h"
+
+/* profiles/devices/h100-80gb.json, made a string by the build: a bare binary runs from anywhere. */
+#define DEFAULT_PROFILE "h100-80gb"
+extern const char vgpu_default_profile[];
+
+/* profiles/devices of the tree this program was built in or installed with. */
+static bool beside_program(char *path, size_t size, const char *relative) {
+  ssize_t length = readlink("/proc/self/exe", path, size - 1);
+  if (length <= 0) return false;
+  path[length] = '\0';
+  char *slash = strrchr(path, '/');
+  return slash != NULL && snprintf(slash + 1, size - (size_t)(slash + 1 - path), "%s", relative) <
+                              (int)(size - (size_t)(slash + 1 - path));
+}
+
+static bool load_profiles(const char *name, struct vgpu_device_profiles *profiles) {
+  char built[4200], installed[4200], error[512] = "";
+  const char *directories[4] = {"/etc/vgpu/devices"};
+  size_t count = 1;
+  if (beside_program(built, sizeof built, "../../profiles/devices")) directories[count++] = built;
+  if (beside_program(installed, sizeof installed, "../share/vgpu/devices")) directories[count++] = installed;
+  directories[count] = NULL;
+  if (name == NULL) {
+    if (vgpu_device_profiles_read("the profile " DEFAULT_PROFILE " that is compiled in", vgpu_default_profile,
+                                  strlen(vgpu_default_profile), profiles, error, sizeof error) == 0) {
+      return true;
+    }
+  } else if (vgpu_device_profiles_load(name, directories, profiles, error, sizeof error) == 0) {
+    return true;
+  } else if (strcmp(name, DEFAULT_PROFILE) == 0) {
+    return load_profiles(NULL, profiles);
+  }
+  vgpu_host_log("error", 0, "%s", error);
+  return false;
+}
+
+static bool same_gpu(const struct vgpu_device_profile *one, const struct vgpu_device_profile *other) {
+  return memcmp(one->uuid, other->uuid, sizeof one->uuid) == 0 ||
+         (one->pci_domain == other->pci_domain && one->pci_bus == other->pci_bus &&
+          one->pci_device == other->pci_device);
+}
+
+/* Adds the devices of another profile. A GPU that is there twice gets a UUID and a place on the bus of its
+ * own. */
+static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_device_profiles *more) {
+  if (more->count > VGPU_DEVICES_MAX - all->count) {
+    vgpu_host_log("error", 0, "--profile: more than %u devices in all", VGPU_DEVICES_MAX);
+    return false;
+  }
+  for (uint32_t i = 0; i < more->count; i++) {
+    struct vgpu_device_profile *device = &all->devices[all->count];
+    *device = more->devices[i];
+    for (uint32_t other = 0; other < all->count; other++) {
+      if (!same_gpu(device, &all->devices[other])) continue;
+      device->uuid[15]++;
+      device->pci_bus = (device->pci_bus + 1) & 0xff;
+      other = UINT32_MAX; /* begin again: what it has now may be another one's */
+    }
+    all->count++;
+  }
+  return true;
+}
+
+/* All that the options name, one after the other. */
+static bool load_all(const struct vgpu_options *options, struct vgpu_device_profiles *profiles) {
+  if (!load_profiles(options->profiles[0], profiles)) return false;
+  struct vgpu_device_profiles *more = malloc(sizeof *more);
+  bool good = more != NULL;
+  for (uint32_t i = 1; good && i < options->profile_count; i++)
+    good = load_profiles(options->profiles[i], more) && add_profiles(profiles, more);
+  free(more);
+  return good;
+}
+
+static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device_profile *profile,
+                       enum vgpu_kernels kernels) {
+  memset(facts, 0, sizeof *facts);
+  /* Whoever reads the name looks for its last word: that is the same whatever stands before it. */
+  static const char suffix[] = " (simulated)";
+  const char *word = vgpu_kernels_word(kernels);
+  size_t length = strnlen(profile->name, sizeof profile->name - 1), word_length = strlen(word);
+  size_t room = sizeof facts->name - sizeof suffix - word_length;
+  if (length > room) length = room;
+  memcpy(facts->name, profile->name, length);
+  memcpy(facts->name + length, word, word_length);
+  memcpy(facts->name + length + word_length, suffix, sizeof suffix);
+  memcpy(facts->uuid, profile->uuid, sizeof facts->uuid);
+  facts->total_memory = profile->total_memory;
+  facts->pci_domain = profile->pci_domain;
+  facts->pci_bus = profile->pci_bus;
+  facts->pci_device = profile->pci_device;
+  facts->compute_major = profile->compute_major;
+  facts->compute_minor = profile->compute_minor;
+  facts->simulated = 1;
+  memcpy(facts->attribute_known, profile->attribute_known, sizeof facts->attribute_known);
+  memcpy(facts->attributes, profile->attributes, sizeof facts->attributes);
+}
+
+static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {
+  /* Kept for as long as the daemon lives. */
+  struct vgpu_device_profiles *profiles = calloc(1, sizeof *profiles);
+  if (profiles == NULL) return 1;
+  if (!load_all(options, profiles)) {
+    free(profiles);
+    return 2;
+  }
+  inventory->count = profiles->count;
+  inventory->cuda_version = profiles->cuda_version;
+  inventory->simulated = true;
+  memcpy(inventory->nvml_version, profiles->nvml_version, sizeof inventory->nvml_version);
+  for (uint32_t i = 0; i < profiles->count; i++)
+    copy_facts(&inventory->devices[i], &profiles->devices[i], options->kernels);
+  inventory->profiles = profiles;
+  return 0;
+}
+
+static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
+  const struct vgpu_device_profile *profile = &worker->profiles->devices[device];
+  /* Nothing computes here, so nothing is utilised; that is the truth about a software device. */
+  *reply = (struct vgpu_usage_reply){.total = profile->total_memory,
+                                     .used = vgpu_accounts_used(worker->accounts, device),
+                                     .temperature = profile->temperature,
+                                     .power = profile->power,
+                                     .power_limit = profile->power_limit};
+  return VGPU_STATUS_OK;
+}
+
+const struct vgpu_backend vgpu_software_backend = {.number = VGPU_BACKEND_SOFTWARE,
+                                                   .name = "software",
+                                                   .memory_is_ours = true,
+                                                   .take_inventory = take_inventory,
+                                                   .usage = usage};

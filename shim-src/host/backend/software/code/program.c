@@ -1,0 +1,236 @@
+#include "host/backend/software/code/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/backend/common/parts.h"
+#include "host/backend/common/unpack.h"
+#include "image/container.h"
+
+static void *grown(void *array, size_t count, size_t size) {
+  /* Doubles at powers of two; an element more needs nothing in between. */
+  if ((count & (count - 1)) != 0) return array;
+  return realloc(array, (count == 0 ? 1 : count * 2) * size);
+}
+
+struct vgpu_program_function *vgpu_program_add_function(struct vgpu_program *program, const char *name,
+                                                        size_t length) {
+  void *array = grown(program->functions, program->function_count, sizeof *program->functions);
+  if (array == NULL) return NULL;
+  program->functions = array;
+  struct vgpu_program_function *function = &program->functions[program->function_count];
+  *function = (struct vgpu_program_function){.name = strndup(name, length)};
+  if (function->name == NULL) return NULL;
+  program->function_count++;
+  program->bytes += sizeof *function + length;
+  return function;
+}
+
+struct vgpu_program_global *vgpu_program_add_global(struct vgpu_program *program, const char *name,
+                                                    size_t length) {
+  void *array = grown(program->globals, program->global_count, sizeof *program->globals);
+  if (array == NULL) return NULL;
+  program->globals = array;
+  struct vgpu_program_global *global = &program->globals[program->global_count];
+  *global = (struct vgpu_program_global){.name = strndup(name, length)};
+  if (global->name == NULL) return NULL;
+  program->global_count++;
+  program->bytes += sizeof *global + length;
+  return global;
+}
+
+void vgpu_program_free(struct vgpu_program *program) {
+  for (size_t i = 0; i < program->function_count; i++) {
+    free(program->functions[i].name);
+    free(program->functions[i].parameters);
+  }
+  for (size_t i = 0; i < program->global_count; i++) {
+    free(program->globals[i].name);
+    free(program->globals[i].initial);
+  }
+  free(program->functions);
+  free(program->globals);
+  free(program->ptx);
+  *program = (struct vgpu_program){0};
+}
+
+static int by_function_name(const void *a, const void *b) {
+  const struct vgpu_program_function *left = a, *right = b;
+  return strcmp(left->name, right->name);
+}
+
+static int by_global_name(const void *a, const void *b) {
+  const struct vgpu_program_global *left = a, *right = b;
+  return strcmp(left->name, right->name);
+}
+
+static bool parameters_sound(const struct vgpu_program_function *function) {
+  uint64_t end = 0;
+  for (uint32_t i = 0; i < function->parameter_count; i++) {
+    const struct vgpu_parameter *parameter = &function->parameters[i];
+    if (parameter->offset < end) return false;
+    end = (uint64_t)parameter->offset + parameter->size;
+  }
+  return end <= function->parameter_bytes && function->parameter_bytes <= VGPU_PARAMETER_BYTES_MAX;
+}
+
+int32_t vgpu_program_finish(struct vgpu_program *program) {
+  if (program->function_count > 1) {
+    qsort(program->functions, program->function_count, sizeof *program->functions, by_function_name);
+  }
+  if (program->global_count > 1) {
+    qsort(program->globals, program->global_count, sizeof *program->globals, by_global_name);
+  }
+  for (size_t i = 0; i < program->function_count; i++) {
+    if (!parameters_sound(&program->functions[i])) return VGPU_PROGRAM_INVALID_IMAGE;
+    if (i > 0 && strcmp(program->functions[i - 1].name, program->functions[i].name) == 0) {
+      return VGPU_PROGRAM_INVALID_IMAGE;
+    }
+  }
+  return VGPU_PROGRAM_OK;
+}
+
+static int compare_name(const char *name, size_t length, const char *other) {
+  int order = strncmp(name, other, length);
+  return order != 0 ? order : other[length] == '\0' ? 0 : -1;
+}
+
+const struct vgpu_program_function *vgpu_program_function(const struct vgpu_program *program,
+                                                          const char *name, size_t length) {
+  for (size_t low = 0, high = program->function_count; low < high;) {
+    size_t middle = low + (high - low) / 2;
+    int order = compare_name(name, length, program->functions[middle].name);
+    if (order == 0) return &program->functions[middle];
+    if (order > 0) low = middle + 1;
+    else high = middle;
+  }
+  return NULL;
+}
+
+long vgpu_program_global(const struct vgpu_program *program, const char *name, size_t length) {
+  for (size_t low = 0, high = program->global_count; low < high;) {
+    size_t middle = low + (high - low) / 2;
+    int order = compare_name(name, length, program->globals[middle].name);
+    if (order == 0) return (long)middle;
+    if (order > 0) low = middle + 1;
+    else high = middle;
+  }
+  return -1;
+}
+
+/* The best entry of a kind: the latest architecture that fits; made for exactly this one beats general. */
+static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct vgpu_entry *best) {
+  if (!vgpu_entry_fits(entry, architecture)) return;
+  bool specific = (entry->flags & VGPU_ENTRY_SPECIFIC) != 0;
+  bool best_specific = (best->flags & VGPU_ENTRY_SPECIFIC) != 0;
+  if (best->whole == NULL || entry->architecture > best->architecture ||
+      (entry->architecture == best->architecture && specific && !best_specific)) {
+    *best = *entry;
+  }
+}
+
+/* The entry's bytes unpacked, zero-terminated, in memory of their own; NULL: `*result` says why. */
+static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu_program_target *target,
+                               int32_t *result) {
+  *result = VGPU_PROGRAM_NO_MEMORY;
+  if (entry->unpacked > target->memory_limit) return NULL;
+  unsigned char *bytes = malloc(entry->unpacked + 1);
+  if (bytes == NULL) return NULL;
+  bytes[entry->unpacked] = '\0';
+  if (vgpu_unpack(entry, bytes)) return bytes;
+  free(bytes);
+  *result = VGPU_PROGRAM_INVALID_IMAGE;
+  return NULL;
+}
+
+static int32_t read_elf_entry(const struct vgpu_entry *entry, const struct vgpu_program_target *target,
+                              struct vgpu_program *program, char *why, size_t why_size) {
+  int32_t result;
+  unsigned char *bytes = unpacked(entry, target, &result);
+  if (bytes == NULL) return result;
+  result = vgpu_cubin_read(bytes, entry->unpacked, target, program, why, why_size);
+  free(bytes);
+  return result;
+}
+
+static int32_t read_ptx_text(const char *text, uint64_t size, const struct vgpu_program_target *target,
+                             struct vgpu_program *program, bool facts, char *why, size_t why_size) {
+  int32_t result = VGPU_PROGRAM_OK;
+  if (facts) result = vgpu_ptx_read(text, strnlen(text, size), target, program, why, why_size);
+  if (result != VGPU_PROGRAM_OK) return result;
+  program->ptx = strndup(text, size);
+  if (program->ptx == NULL) return VGPU_PROGRAM_NO_MEMORY;
+  program->bytes += strlen(program->ptx);
+  return VGPU_PROGRAM_OK;
+}
+
+static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_program_target *target,
+                           struct vgpu_program *program, char *why, size_t why_size) {
+  struct vgpu_entry entry, elf = {0}, ptx = {0};
+  uint64_t offset = 0;
+  int more;
+  while ((more = vgpu_fatbin_next(image, size, &offset, &entry)) == 1) {
+    if (entry.kind == VGPU_ENTRY_ELF) choose(&entry, target->architecture, &elf);
+    else if (entry.kind == VGPU_ENTRY_PTX) choose(&entry, target->architecture, &ptx);
+  }
+  if (more < 0) {
+    snprintf(why, why_size, "the fat binary's sizes do not agree");
+    return VGPU_PROGRAM_INVALID_IMAGE;
+  }
+  if (elf.whole == NULL && ptx.whole == NULL) {
+    snprintf(why, why_size, "the fat binary has nothing for compute capability %u.%u",
+             target->architecture / 10, target->architecture % 10);
+    return VGPU_PROGRAM_NO_BINARY;
+  }
+  int32_t result = VGPU_PROGRAM_OK;
+  program->machine_code = elf.whole != NULL;
+  if (elf.whole != NULL) result = read_elf_entry(&elf, target, program, why, why_size);
+  if (result != VGPU_PROGRAM_OK || ptx.whole == NULL) return result;
+  char *text;
+  uint64_t length = ptx.unpacked;
+  if (vgpu_parts_count(image, size, &ptx) > 1) {
+    result = vgpu_parts_link(image, size, &ptx, target->memory_limit, &text, &length, why, why_size);
+  } else {
+    text = (char *)unpacked(&ptx, target, &result);
+  }
+  /* Without the texts such a program is loaded, as a GPU does, and its kernels are not run. */
+  if (text == NULL) return elf.whole != NULL && result == VGPU_PROGRAM_INVALID_PTX ? VGPU_PROGRAM_OK : result;
+  result = read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
+  free(text);
+  return result;
+}
+
+int32_t vgpu_program_read(const void *image, uint64_t size, const struct vgpu_program_target *target,
+                          struct vgpu_program *program, char *why, size_t why_size) {
+  *program = (struct vgpu_program){0};
+  int32_t result = VGPU_PROGRAM_INVALID_IMAGE;
+  snprintf(why, why_size, "neither a fat binary nor a cubin nor PTX");
+  switch (vgpu_image_kind(image, size)) {
+    case VGPU_IMAGE_FATBIN:
+      result = read_fatbin(image, size, target, program, why, why_size);
+      break;
+    case VGPU_IMAGE_ELF:
+      result = vgpu_cubin_read(image, size, target, program, why, why_size);
+      break;
+    case VGPU_IMAGE_PTX: {
+      char *text = strndup(image, size);
+      result = VGPU_PROGRAM_NO_MEMORY;
+      if (text != NULL) result = read_ptx_text(text, strlen(text), target, program, true, why, why_size);
+      free(text);
+      break;
+    }
+    case VGPU_IMAGE_NONE:
+      break;
+  }
+  if (result == VGPU_PROGRAM_OK) {
+    result = vgpu_program_finish(program);
+    if (result != VGPU_PROGRAM_OK)
+      snprintf(why, why_size, "two functions of one name, or parameters overlap");
+  }
+  if (result == VGPU_PROGRAM_OK && program->bytes > target->memory_limit) result = VGPU_PROGRAM_NO_MEMORY;
+  if (result == VGPU_PROGRAM_NO_MEMORY) snprintf(why, why_size, "the image takes more memory than allowed");
+  if (result != VGPU_PROGRAM_OK) vgpu_program_free(program);
+  else if (why_size > 0) why[0] = '\0';
+  return result;
+}

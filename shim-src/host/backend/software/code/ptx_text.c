@@ -1,0 +1,368 @@
+/*
+ * What PTX text declares: kernels with their parameters, and variables. Bodies are only looked through for
+ * shared and local memory, so text that this device could not run is read all the same. Each declaration is
+ * read as the parser reads it; what lies where is said in one place.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/backend/software/code/program.h"
+#include "host/backend/software/ptx/text/parse.h"
+
+/* A kernel's registers are known only once it is compiled for a GPU: told is what compilers aim for. */
+#define LIKELY_REGISTERS 32
+
+#define MODULE_SHARED_MAX 256u
+
+struct module_shared {
+  struct word name;
+  uint64_t size;
+};
+
+struct reader {
+  const struct vgpu_program_target *target;
+  struct vgpu_program *program;
+  struct vgpu_program_function kernel; /* the one that is being read */
+  uint32_t architecture;               /* of .target */
+  bool version;
+  uint64_t constant_bytes;
+  struct module_shared shared[MODULE_SHARED_MAX];
+  uint32_t shared_count;
+};
+
+static _Noreturn void no_memory(struct parser *p) {
+  ptx_fail(p, PTX_OUT_OF_MEMORY, "no memory");
+}
+
+static void read_type(struct parser *p, struct ptx_declaration *d) {
+  ptx_read_attributes(p, d);
+  if (d->type == T_PRED) ptx_fail(p, PTX_INVALID, "a predicate in memory");
+}
+
+static void parameters(struct parser *p, struct vgpu_program_function *kernel) {
+  if (ptx_accept(p, ')')) return;
+  do {
+    struct ptx_declaration d;
+    ptx_need_param(p);
+    read_type(p, &d);
+    ptx_read_name(p, &d);
+    struct ptx_parameter place = ptx_place_parameter(p, &d, &kernel->parameter_bytes);
+    uint32_t count = kernel->parameter_count;
+    if (count == VGPU_PARAMETERS_MAX) ptx_fail(p, PTX_INVALID, "more parameters than a kernel may have");
+    struct vgpu_parameter *array = realloc(kernel->parameters, (count + 1) * sizeof *array);
+    if (array == NULL) no_memory(p);
+    array[count] = (struct vgpu_parameter){.offset = place.offset, .size = place.size};
+    kernel->parameters = array;
+    kernel->parameter_count = count + 1;
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ')');
+}
+
+static int32_t threads(struct parser *p) {
+  uint32_t sizes[3];
+  ptx_dimensions(p, sizes);
+  uint64_t all = 1;
+  for (int i = 0; i < 3; i++) {
+    if (sizes[i] == 0 || sizes[i] > 65536) ptx_fail(p, PTX_INVALID, "a thread count of %u", sizes[i]);
+    all *= sizes[i]; /* 48 bits at most */
+  }
+  return all > 1u << 20 ? 1 << 20 : (int32_t)all;
+}
+
+/* What follows a directive that says nothing to us. */
+static void skip_arguments(struct parser *p) {
+  for (ptx_skip(p); p->at < p->end && *p->at != '.' && *p->at != '{' && *p->at != ';'; ptx_skip(p)) p->at++;
+}
+
+static void directives(struct parser *p, int32_t *attributes) {
+  struct word word;
+  while (ptx_directive(p, &word)) {
+    if (ptx_word_is(word, ".maxntid") || ptx_word_is(word, ".reqntid")) {
+      int32_t most = threads(p);
+      if (most < attributes[VGPU_FUNCTION_MAX_THREADS]) attributes[VGPU_FUNCTION_MAX_THREADS] = most;
+    } else if (ptx_word_is(word, ".maxnreg")) {
+      int64_t most = ptx_integer(p);
+      if (most <= 0 || most > 255) ptx_fail(p, PTX_INVALID, "a register count of %lld", (long long)most);
+      if (most < attributes[VGPU_FUNCTION_REGISTERS]) attributes[VGPU_FUNCTION_REGISTERS] = (int32_t)most;
+    } else if (ptx_word_is(word, ".explicitcluster")) {
+      attributes[VGPU_FUNCTION_CLUSTER_MUST] = 1;
+    } else if (ptx_word_is(word, ".reqnctapercluster")) {
+      uint32_t sizes[3];
+      ptx_dimensions(p, sizes);
+      for (int i = 0; i < 3; i++) {
+        if (sizes[i] > 64) ptx_fail(p, PTX_INVALID, "a cluster of %u", sizes[i]);
+        attributes[VGPU_FUNCTION_CLUSTER_WIDTH + i] = (int32_t)sizes[i];
+      }
+    } else if (ptx_word_is(word, ".pragma")) {
+      ptx_string(p);
+      ptx_expect(p, ';');
+    } else {
+      skip_arguments(p);
+    }
+  }
+}
+
+static int32_t bounded(uint64_t value) {
+  return value > INT32_MAX ? INT32_MAX : (int32_t)value;
+}
+
+/* `used` with a variable behind it. What no device has is enough: more would overflow one day. */
+static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
+  uint64_t alignment = ptx_declared_alignment(d);
+  uint64_t bytes = ptx_declared_bytes(d), whole = (bytes + alignment - 1) / alignment * alignment;
+  uint64_t end = (used + alignment - 1) / alignment * alignment + bytes;
+  if (d->range && d->range_count > 1) end += (d->range_count - 1) * whole; /* x<4>: four of them */
+  return end > (uint64_t)1 << 48 ? (uint64_t)1 << 48 : end;
+}
+
+/* Variables of a body, from behind .shared or .local on: what they take. */
+static uint64_t body_variables(struct parser *p, uint64_t used) {
+  struct ptx_declaration d;
+  read_type(p, &d);
+  do {
+    ptx_read_name(p, &d);
+    used = placed(used, &d);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+  return used;
+}
+
+/* To where an instruction may end, when none of its words matters: most of a module's text is this. */
+static void skip_instruction(struct parser *p) {
+  const char *at = p->at;
+  for (; at < p->end; at++) {
+    char c = *at;
+    if (c == ';' || c == '{' || c == '}' || c == ':' || c == '"' || c == '/' || c == '\n') break;
+  }
+  p->at = at;
+}
+
+/* A body: what it declares of shared and local memory, and which of the module's shared it names. */
+static void body(struct parser *p, const struct reader *reader, int32_t *attributes) {
+  uint64_t shared = 0, local = 0;
+  bool named[MODULE_SHARED_MAX] = {false};
+  uint32_t depth = 0;
+  bool begins = false; /* a statement may begin here */
+  do {
+    ptx_skip(p);
+    if (p->at >= p->end) ptx_fail(p, PTX_INVALID, "the text ends inside a body");
+    char first = *p->at;
+    struct word word = ptx_word(p);
+    if (first == '"') {
+      ptx_string(p);
+    } else if (begins && first == '@' && p->end - p->at > 1 && p->at[1] == '@') {
+      ptx_skip_line(p);
+    } else if (word.length == 0) {
+      p->at++;
+      if (first == '{') depth++;
+      else if (first == '}') depth--;
+      begins = first == '{' || first == '}' || first == ';' || first == ':';
+    } else if (begins && ptx_word_is(word, ".shared")) {
+      shared = body_variables(p, shared);
+    } else if (begins && ptx_word_is(word, ".local")) {
+      local = body_variables(p, local);
+    } else if (begins && ptx_word_is(word, ".loc")) {
+      ptx_skip_line(p);
+    } else {
+      begins = false;
+      for (uint32_t i = 0; i < reader->shared_count; i++) {
+        struct word name = reader->shared[i].name;
+        if (name.length == word.length && memcmp(name.text, word.text, word.length) == 0) named[i] = true;
+      }
+      if (reader->shared_count == 0) skip_instruction(p);
+    }
+  } while (depth > 0);
+  for (uint32_t i = 0; i < reader->shared_count; i++) {
+    if (named[i]) shared = ((shared + 15) & ~15ull) + reader->shared[i].size;
+  }
+  attributes[VGPU_FUNCTION_SHARED] = bounded(shared);
+  attributes[VGPU_FUNCTION_LOCAL] = bounded(local);
+}
+
+static void entry(struct parser *p, struct reader *reader) {
+  struct vgpu_program_function *kernel = &reader->kernel;
+  struct word name = ptx_need_name(p, "a kernel's name");
+  kernel->attributes[VGPU_FUNCTION_MAX_THREADS] = reader->target->max_threads;
+  kernel->attributes[VGPU_FUNCTION_REGISTERS] = LIKELY_REGISTERS;
+  if (ptx_accept(p, '(')) parameters(p, kernel);
+  directives(p, kernel->attributes);
+  if (ptx_accept(p, ';')) { /* only declared */
+    free(kernel->parameters);
+  } else {
+    ptx_expect(p, '{');
+    p->at--;
+    body(p, reader, kernel->attributes);
+    struct vgpu_program_function *function =
+        vgpu_program_add_function(reader->program, name.text, name.length);
+    if (function == NULL) no_memory(p);
+    kernel->name = function->name;
+    *function = *kernel;
+  }
+  *kernel = (struct vgpu_program_function){0};
+}
+
+/* Device functions matter to nobody here: to the end of the body, or of the declaration. */
+static void skip_function(struct parser *p, const struct reader *reader) {
+  for (ptx_skip(p); p->at < p->end && *p->at != '{' && *p->at != ';'; ptx_skip(p)) {
+    if (*p->at != '"') {
+      p->at++;
+    } else { /* .pragma "..."; of a function, before its body */
+      ptx_string(p);
+      ptx_accept(p, ';');
+    }
+  }
+  if (ptx_accept(p, ';')) return;
+  int32_t nobodys[VGPU_FUNCTION_ATTRIBUTES];
+  body(p, reader, nobodys);
+}
+
+static void put_number(struct parser *p, void *user, uint64_t at, uint64_t bits, uint32_t bytes) {
+  (void)p;
+  memcpy((unsigned char *)user + at, &bits, bytes);
+}
+
+/* The variable's first value; addresses in it are left zero. */
+static void initial_values(struct parser *p, const struct reader *reader, struct vgpu_program_global *global,
+                           enum ptx_type type) {
+  struct vgpu_program *program = reader->program;
+  uint64_t limit = reader->target->memory_limit;
+  if (program->bytes > limit || global->size > limit - program->bytes) no_memory(p);
+  global->initial = calloc(1, global->size == 0 ? 1 : global->size);
+  if (global->initial == NULL) no_memory(p);
+  program->bytes += global->size;
+  struct ptx_initial to = {.user = global->initial, .number = put_number};
+  ptx_initial_values(p, global->size, type, &to);
+}
+
+static void skip_statement(struct parser *p) {
+  for (ptx_skip(p); p->at < p->end && *p->at != ';'; ptx_skip(p)) p->at++;
+  ptx_expect(p, ';');
+}
+
+static void variables(struct parser *p, struct reader *reader, bool is_external, bool is_constant) {
+  struct ptx_declaration d;
+  read_type(p, &d);
+  do {
+    ptx_read_name(p, &d);
+    bool initialised = ptx_accept(p, '=');
+    if (initialised && d.open && !d.opaque) ptx_close_dimension(p, &d);
+    if (is_constant) reader->constant_bytes = placed(reader->constant_bytes, &d);
+    struct vgpu_program_global nobodys = {.size = ptx_declared_bytes(&d)}, *global = &nobodys;
+    if (!is_external) {
+      global = vgpu_program_add_global(reader->program, d.name.text, d.name.length);
+      if (global == NULL) no_memory(p);
+      global->size = ptx_declared_bytes(&d);
+    }
+    if (d.opaque) { /* what a sampler begins as has a syntax of its own */
+      skip_statement(p);
+      return;
+    }
+    if (initialised && is_external) ptx_fail(p, PTX_INVALID, "an initial value of an external variable");
+    if (initialised) initial_values(p, reader, global, d.type);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
+static void module_shared(struct parser *p, struct reader *reader) {
+  struct ptx_declaration d;
+  read_type(p, &d);
+  do {
+    ptx_read_name(p, &d);
+    if (!d.open && reader->shared_count < MODULE_SHARED_MAX) {
+      reader->shared[reader->shared_count++] =
+          (struct module_shared){.name = d.name, .size = ptx_declared_bytes(&d)};
+    }
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
+static void statement(struct parser *p, struct reader *reader) {
+  struct word word = ptx_need_word(p, "a directive");
+  bool is_external = false;
+  while (ptx_word_is(word, ".visible") || ptx_word_is(word, ".extern") || ptx_word_is(word, ".weak") ||
+         ptx_word_is(word, ".common")) {
+    is_external |= ptx_word_is(word, ".extern");
+    word = ptx_need_word(p, "a directive");
+  }
+  if (ptx_word_is(word, ".version")) {
+    struct operand number = {0}; /* whichever: no version may declare things otherwise */
+    reader->version = ptx_number(p, &number);
+    if (!reader->version) ptx_fail(p, PTX_INVALID, "a .version that is no number");
+    return;
+  }
+  if (!reader->version) ptx_fail(p, PTX_INVALID, "no .version at the beginning");
+  if (ptx_word_is(word, ".target")) reader->architecture = ptx_target(p);
+  else if (ptx_word_is(word, ".address_size")) ptx_integer(p);
+  else if (ptx_word_is(word, ".entry")) entry(p, reader);
+  else if (ptx_word_is(word, ".func")) skip_function(p, reader);
+  else if (ptx_word_is(word, ".global")) variables(p, reader, is_external, false);
+  else if (ptx_word_is(word, ".const")) variables(p, reader, is_external, true);
+  else if (ptx_word_is(word, ".shared")) module_shared(p, reader);
+  else if (ptx_word_is(word, ".section")) ptx_skip_section(p);
+  else if (ptx_word_is(word, ".file") || ptx_word_is(word, ".loc")) ptx_skip_line(p);
+  else if (ptx_word_is(word, ".pragma")) {
+    ptx_string(p);
+    ptx_expect(p, ';');
+  } else if (ptx_word_is(word, ".alias") || ptx_word_is(word, ".tex")) skip_statement(p);
+  else ptx_fail(p, PTX_INVALID, "a statement that is not PTX at '%.*s'", (int)word.length, word.text);
+}
+
+static void text(struct parser *p, void *user) {
+  struct reader *reader = user;
+  for (ptx_skip(p); p->at < p->end; ptx_skip(p)) {
+    if (*p->at == '@') ptx_skip_line(p);
+    else if (!ptx_accept(p, ';')) statement(p, reader);
+  }
+  if (!reader->version) ptx_fail(p, PTX_INVALID, "no .version at the beginning");
+}
+
+static void complete(const struct reader *reader) {
+  struct vgpu_program *program = reader->program;
+  for (size_t i = 0; i < program->function_count; i++) {
+    int32_t *attributes = program->functions[i].attributes;
+    attributes[VGPU_FUNCTION_CONSTANT] = bounded(reader->constant_bytes);
+    attributes[VGPU_FUNCTION_PTX_VERSION] = (int32_t)reader->architecture;
+    attributes[VGPU_FUNCTION_BINARY_VERSION] = (int32_t)reader->target->architecture;
+    attributes[VGPU_FUNCTION_CARVEOUT] = -1;
+    attributes[VGPU_FUNCTION_MAX_DYNAMIC] = reader->target->shared_block - attributes[VGPU_FUNCTION_SHARED];
+    if (attributes[VGPU_FUNCTION_MAX_DYNAMIC] < 0) attributes[VGPU_FUNCTION_MAX_DYNAMIC] = 0;
+    /* As many registers as leave room for the largest block it allows. */
+    while (attributes[VGPU_FUNCTION_REGISTERS] > 16 &&
+           (int64_t)attributes[VGPU_FUNCTION_REGISTERS] * attributes[VGPU_FUNCTION_MAX_THREADS] >
+               reader->target->registers_block) {
+      attributes[VGPU_FUNCTION_REGISTERS] -= 8;
+    }
+  }
+}
+
+static int32_t outcome(const struct parser *p, const struct reader *reader, bool sound, char *why,
+                       size_t why_size) {
+  if (!sound) {
+    snprintf(why, why_size, "ptxas application ptx input, line %u; error : %s", p->line, p->why);
+    return p->status == PTX_OUT_OF_MEMORY ? VGPU_PROGRAM_NO_MEMORY : VGPU_PROGRAM_INVALID_PTX;
+  }
+  uint32_t architecture = reader->target->architecture;
+  if (reader->architecture > architecture) {
+    snprintf(why, why_size, "the PTX is for sm_%u, the device is %u.%u", reader->architecture,
+             architecture / 10, architecture % 10);
+    return VGPU_PROGRAM_NO_BINARY;
+  }
+  complete(reader);
+  return VGPU_PROGRAM_OK;
+}
+
+int32_t vgpu_ptx_read(const char *text_bytes, uint64_t size, const struct vgpu_program_target *target,
+                      struct vgpu_program *program, char *why, size_t why_size) {
+  struct parser *p = calloc(1, sizeof *p);
+  if (p == NULL) return VGPU_PROGRAM_NO_MEMORY;
+  p->start = p->at = text_bytes;
+  p->end = text_bytes + size;
+  p->line = 1;
+  struct reader reader = {.target = target, .program = program};
+  bool sound = ptx_guarded(p, text, &reader);
+  free(reader.kernel.parameters);
+  int32_t result = outcome(p, &reader, sound, why, why_size);
+  free(p);
+  return result;
+}

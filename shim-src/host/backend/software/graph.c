@@ -1,0 +1,188 @@
+/*
+ * Executable graphs: a list of frames, checked when it comes and carried out by the same handlers that carry
+ * out the calls themselves, of either backend. Results are CUresult values.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_handlers.h"
+#include "host/session/worker.h"
+
+enum {
+  SUCCESS = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  INVALID_CONTEXT = 201,
+  INVALID_HANDLE = 400,
+};
+
+#define ENTRY_BYTES 16u
+#define NODES_MAX (1u << 20)
+
+struct graph_frame {
+  const struct vgpu_dispatch_row *row; /* NULL: nothing is done in this place */
+  uint32_t bulk_size;
+  unsigned char *bytes; /* body, then bulk */
+};
+
+struct vgpu_exec_object {
+  struct vgpu_exec_object *next; /* of the session */
+  uint64_t number;
+  uint64_t context;
+  bool ready;
+  struct graph_frame *frames;
+  uint32_t count;
+};
+
+/* One entry: opcode, sizes, bytes. Only calls that leave work on a stream, and no launch of a graph. */
+static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bulk, uint32_t *at,
+                          struct graph_frame *frame) {
+  uint32_t head[4];
+  if (bulk->in_size - *at < ENTRY_BYTES) return INVALID_VALUE;
+  memcpy(head, bulk->in + *at, sizeof head);
+  *at += ENTRY_BYTES;
+  const struct vgpu_dispatch_row *row = vgpu_dispatch_cuda(head[0]);
+  uint64_t size = (uint64_t)head[1] + head[2];
+  if (row == NULL || !row->oneway || row->stream < 0 || row->opcode == VGPU_OP_cuGraphLaunch ||
+      row->send_size != head[1] || head[1] > VGPU_BODY_MAX || (!row->bulk_in && head[2] != 0) ||
+      size > bulk->in_size - *at || ((size + 7) & ~7ull) > bulk->in_size - *at) {
+    return INVALID_VALUE;
+  }
+  if (!vgpu_code_take(worker, size + sizeof *frame)) return OUT_OF_MEMORY;
+  frame->bytes = malloc(size + 1);
+  if (frame->bytes == NULL) {
+    vgpu_code_give(worker, size + sizeof *frame);
+    return OUT_OF_MEMORY;
+  }
+  memcpy(frame->bytes, bulk->in + *at, size);
+  frame->row = row;
+  frame->bulk_size = head[2];
+  *at += (uint32_t)((size + 7) & ~7ull);
+  return SUCCESS;
+}
+
+static void free_frame(struct vgpu_worker *worker, struct graph_frame *frame) {
+  if (frame->row == NULL) return;
+  vgpu_code_give(worker, (uint64_t)frame->row->send_size + frame->bulk_size + sizeof *frame);
+  free(frame->bytes);
+}
+
+static struct vgpu_exec_object *find(struct vgpu_worker *worker, uint64_t number) {
+  struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, VGPU_HANDLE_EXEC);
+  return handle == NULL ? NULL : handle->object;
+}
+
+static void end_exec(struct vgpu_worker *worker, struct vgpu_exec_object **link) {
+  struct vgpu_exec_object *exec = *link;
+  *link = exec->next;
+  for (uint32_t i = 0; i < exec->count; i++) free_frame(worker, &exec->frames[i]);
+  vgpu_handles_remove(&worker->handles, exec->number, VGPU_HANDLE_EXEC);
+  free(exec->frames);
+  free(exec);
+}
+
+void vgpu_graph_drop_context(struct vgpu_worker *worker, uint64_t context) {
+  for (struct vgpu_exec_object **link = &worker->code.execs; *link != NULL;) {
+    if ((*link)->context == context) end_exec(worker, link);
+    else link = &(*link)->next;
+  }
+}
+
+static struct vgpu_exec_object *begin(struct vgpu_worker *worker, uint64_t number, uint64_t context) {
+  if (number < VGPU_FIRST_HANDLE) return NULL;
+  struct vgpu_exec_object *exec = calloc(1, sizeof *exec);
+  struct vgpu_handle *handle =
+      exec == NULL ? NULL : vgpu_handles_add(&worker->handles, number, VGPU_HANDLE_EXEC);
+  if (handle == NULL) {
+    free(exec);
+    return NULL;
+  }
+  handle->context = context;
+  handle->object = exec;
+  *exec = (struct vgpu_exec_object){.next = worker->code.execs, .number = number, .context = context};
+  worker->code.execs = exec;
+  return exec;
+}
+
+static int32_t append(struct vgpu_exec_object *exec, const struct graph_frame *frame) {
+  if (exec->count == NODES_MAX) return OUT_OF_MEMORY;
+  if ((exec->count & (exec->count - 1)) == 0) {
+    size_t room = exec->count == 0 ? 1 : (size_t)exec->count * 2;
+    struct graph_frame *frames = realloc(exec->frames, room * sizeof *frames);
+    if (frames == NULL) return OUT_OF_MEMORY;
+    exec->frames = frames;
+  }
+  exec->frames[exec->count++] = *frame;
+  return SUCCESS;
+}
+
+int32_t vgpu_host_graph_nodes(struct vgpu_worker *worker, const struct vgpu_send_graph_nodes *send,
+                              struct vgpu_bulk *bulk) {
+  if (vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT) == NULL) return INVALID_CONTEXT;
+  struct vgpu_exec_object *exec = find(worker, send->exec);
+  if (exec == NULL) exec = begin(worker, send->exec, send->context);
+  if (exec == NULL) return OUT_OF_MEMORY;
+  if (exec->ready) return INVALID_VALUE;
+  int32_t result = SUCCESS;
+  for (uint32_t at = 0; result == SUCCESS && at < bulk->in_size;) {
+    struct graph_frame frame;
+    result = read_entry(worker, bulk, &at, &frame);
+    if (result != SUCCESS) break;
+    result = append(exec, &frame);
+    if (result != SUCCESS) free_frame(worker, &frame);
+  }
+  return result;
+}
+
+int32_t vgpu_host_graph_node_set(struct vgpu_worker *worker, const struct vgpu_send_graph_node_set *send,
+                                 struct vgpu_bulk *bulk) {
+  struct vgpu_exec_object *exec = find(worker, send->exec);
+  if (exec == NULL) return INVALID_HANDLE;
+  if (!exec->ready || send->index >= exec->count) return INVALID_VALUE;
+  struct graph_frame frame = {0};
+  uint32_t at = 0;
+  int32_t result = bulk->in_size == 0 ? SUCCESS : read_entry(worker, bulk, &at, &frame);
+  if (result != SUCCESS) return result;
+  free_frame(worker, &exec->frames[send->index]);
+  exec->frames[send->index] = frame;
+  return SUCCESS;
+}
+
+int32_t vgpu_host_cuGraphInstantiateWithFlags(struct vgpu_worker *worker,
+                                              const struct vgpu_send_cuGraphInstantiateWithFlags *send) {
+  struct vgpu_exec_object *exec = find(worker, send->exec);
+  if (exec == NULL) return INVALID_HANDLE;
+  if (exec->ready || exec->count != send->nodes || exec->context != send->context) return INVALID_VALUE;
+  exec->ready = true;
+  return SUCCESS;
+}
+
+int32_t vgpu_host_cuGraphExecDestroy(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuGraphExecDestroy *send) {
+  struct vgpu_exec_object *exec = find(worker, send->exec);
+  if (exec == NULL) return INVALID_HANDLE;
+  struct vgpu_exec_object **link = &worker->code.execs;
+  while (*link != exec) link = &(*link)->next;
+  end_exec(worker, link);
+  return SUCCESS;
+}
+
+/* All frames in order; the first failure is told, the rest is done all the same, as with calls. */
+int32_t vgpu_host_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
+  const struct vgpu_exec_object *exec = find(worker, send->exec);
+  if (exec == NULL || !exec->ready || exec->context != send->context) return INVALID_HANDLE;
+  int32_t result = SUCCESS;
+  for (uint32_t i = 0; i < exec->count; i++) {
+    const struct graph_frame *frame = &exec->frames[i];
+    if (frame->row == NULL) continue;
+    _Alignas(8) unsigned char body[VGPU_BODY_MAX];
+    memcpy(body, frame->bytes, frame->row->send_size);
+    memcpy(body + frame->row->stream, &send->stream, sizeof send->stream);
+    struct vgpu_bulk bulk = {.in = frame->bytes + frame->row->send_size, .in_size = frame->bulk_size};
+    int32_t status = worker->backend->number == VGPU_BACKEND_SOFTWARE
+                         ? vgpu_queue_run(worker, frame->row, body, NULL, &bulk)
+                         : frame->row->run[worker->backend->number](worker, body, NULL, &bulk);
+    if (result == SUCCESS) result = status;
+  }
+  return result;
+}

@@ -1,0 +1,288 @@
+#include "host/backend/software/memory/virtual.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cuda_handlers.h"
+#include "host/backend/software/software.h"
+
+#define GRANULARITY (2ull << 20)
+#define LARGEST (1ull << 44)
+#define READ_WRITE 3u /* CUmemAccess_flags */
+
+struct physical {
+  uint64_t number; /* of the guest's handle; 0: it has none (any more) */
+  uint64_t size;
+  uint64_t offset; /* in the file */
+  uint32_t device;
+  uint32_t mappings;
+};
+
+struct mapping {
+  uint64_t start;
+  uint64_t size;
+  struct physical *physical;
+  uint32_t access;
+};
+
+struct vgpu_virtual {
+  int file;
+  uint64_t end;             /* of the file: offsets are given once */
+  struct mapping *mappings; /* sorted by address */
+  size_t count;
+  size_t capacity;
+  struct physical **physicals;
+  size_t physical_count;
+  size_t physical_capacity;
+};
+
+static bool is_range(uint64_t start, uint64_t size) {
+  return size != 0 && size <= LARGEST && size % GRANULARITY == 0 && start % GRANULARITY == 0 &&
+         start + size > start;
+}
+
+static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
+  if (worker->memory.virtual != NULL) return worker->memory.virtual;
+  struct vgpu_virtual *virtual = calloc(1, sizeof *virtual);
+  if (virtual == NULL) return NULL;
+  virtual->file = memfd_create("vgpu-device-memory", MFD_CLOEXEC);
+  if (virtual->file < 0) {
+    free(virtual);
+    return NULL;
+  }
+  return worker->memory.virtual = virtual;
+}
+
+/* Number of mappings that end at or below `address`. */
+static size_t first_behind(const struct vgpu_virtual *virtual, uint64_t address) {
+  size_t low = 0, high = virtual->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (virtual->mappings[middle].start + virtual->mappings[middle].size <= address) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t address, uint64_t bytes) {
+  if (virtual == NULL) return false;
+  size_t at = first_behind(virtual, address);
+  for (;; at++) {
+    if (at == virtual->count) return false;
+    const struct mapping *mapping = &virtual->mappings[at];
+    if (mapping->start > address || mapping->access == 0) return false;
+    uint64_t here = mapping->start + mapping->size - address;
+    if (bytes <= here) return true;
+    bytes -= here;
+    address += here;
+  }
+}
+
+bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint64_t *start,
+                         uint64_t *size) {
+  if (virtual == NULL) return false;
+  const struct mapping *mappings = virtual->mappings;
+  size_t first = first_behind(virtual, address);
+  if (first == virtual->count || mappings[first].start > address || mappings[first].access == 0) return false;
+  size_t last = first;
+  while (first > 0 && mappings[first - 1].access != 0 &&
+         mappings[first - 1].start + mappings[first - 1].size == mappings[first].start) {
+    first--;
+  }
+  while (last + 1 < virtual->count && mappings[last + 1].access != 0 &&
+         mappings[last].start + mappings[last].size == mappings[last + 1].start) {
+    last++;
+  }
+  *start = mappings[first].start;
+  *size = mappings[last].start + mappings[last].size - *start;
+  return true;
+}
+
+int32_t vgpu_host_cuMemAddressReserve(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuMemAddressReserve *send,
+                                      struct vgpu_reply_cuMemAddressReserve *reply) {
+  if (!is_range(0, send->size) || (send->alignment & (send->alignment - 1)) != 0 ||
+      send->alignment > LARGEST) {
+    return INVALID_VALUE;
+  }
+  if (worker->memory.count + worker->handles.count >= worker->limits->session_handles) return OUT_OF_MEMORY;
+  if (get_virtual(worker) == NULL) return OUT_OF_MEMORY;
+  reply->address = vgpu_memory_reserve(&worker->memory, send->size, send->alignment, send->address);
+  return reply->address == 0 ? OUT_OF_MEMORY : SUCCESS;
+}
+
+int32_t vgpu_host_cuMemAddressFree(struct vgpu_worker *worker,
+                                   const struct vgpu_send_cuMemAddressFree *send) {
+  const struct vgpu_virtual *virtual = worker->memory.virtual;
+  if (virtual == NULL || !is_range(send->address, send->size)) return INVALID_VALUE;
+  size_t at = first_behind(virtual, send->address);
+  if (at < virtual->count && virtual->mappings[at].start < send->address + send->size) return INVALID_VALUE;
+  return vgpu_memory_unreserve(&worker->memory, send->address, send->size) ? SUCCESS : INVALID_VALUE;
+}
+
+static struct physical *find_physical(const struct vgpu_virtual *virtual, uint64_t number) {
+  if (virtual == NULL || number == 0) return NULL;
+  for (size_t i = virtual->physical_count; i > 0; i--) {
+    if (virtual->physicals[i - 1]->number == number) return virtual->physicals[i - 1];
+  }
+  return NULL;
+}
+
+/* Room for one more element in an array. */
+static bool make_room(void **array, size_t *capacity, size_t count, size_t element) {
+  if (count < *capacity) return true;
+  size_t bigger = *capacity == 0 ? 64 : *capacity * 2;
+  void *moved = realloc(*array, bigger * element);
+  if (moved == NULL) return false;
+  *array = moved;
+  *capacity = bigger;
+  return true;
+}
+
+int32_t vgpu_host_cuMemCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemCreate *send) {
+  if (send->device >= worker->inventory->count) return INVALID_DEVICE;
+  if (send->handle == 0 || !is_range(0, send->size)) return INVALID_VALUE;
+  struct vgpu_virtual *virtual = get_virtual(worker);
+  if (virtual == NULL) return OUT_OF_MEMORY;
+  if (find_physical(virtual, send->handle) != NULL) return INVALID_VALUE;
+  if (virtual->physical_count + worker->handles.count >= worker->limits->session_handles ||
+      !make_room((void **)&virtual->physicals, &virtual->physical_capacity, virtual->physical_count,
+                 sizeof *virtual->physicals)) {
+    return OUT_OF_MEMORY;
+  }
+  struct physical *physical = malloc(sizeof *physical);
+  if (physical == NULL) return OUT_OF_MEMORY;
+  if (!vgpu_accounts_take(worker->accounts, worker->slot, send->device, send->size,
+                          worker->limits->session_memory)) {
+    free(physical);
+    return OUT_OF_MEMORY;
+  }
+  if (ftruncate(virtual->file, (off_t)(virtual->end + send->size)) != 0) {
+    vgpu_accounts_give(worker->accounts, worker->slot, send->device, send->size);
+    free(physical);
+    return OUT_OF_MEMORY;
+  }
+  *physical = (struct physical){
+      .number = send->handle, .size = send->size, .offset = virtual->end, .device = send->device};
+  virtual->end += send->size;
+  virtual->physicals[virtual->physical_count++] = physical;
+  return SUCCESS;
+}
+
+static void drop_if_unused(struct vgpu_worker *worker, struct physical *physical) {
+  if (physical->number != 0 || physical->mappings > 0) return;
+  struct vgpu_virtual *virtual = worker->memory.virtual;
+  fallocate(virtual->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
+            (off_t)physical->size);
+  vgpu_accounts_give(worker->accounts, worker->slot, physical->device, physical->size);
+  size_t at = 0;
+  while (virtual->physicals[at] != physical) at++;
+  virtual->physicals[at] = virtual->physicals[--virtual->physical_count];
+  free(physical);
+}
+
+int32_t vgpu_host_cuMemRelease(struct vgpu_worker *worker, const struct vgpu_send_cuMemRelease *send) {
+  struct physical *physical = find_physical(worker->memory.virtual, send->handle);
+  if (physical == NULL) return INVALID_VALUE;
+  physical->number = 0;
+  drop_if_unused(worker, physical);
+  return SUCCESS;
+}
+
+int32_t vgpu_host_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cuMemMap *send) {
+  struct vgpu_virtual *virtual = worker->memory.virtual;
+  struct physical *physical = find_physical(virtual, send->handle);
+  if (physical == NULL || !is_range(send->address, send->size) || send->offset != 0 ||
+      send->size > physical->size) {
+    return INVALID_VALUE;
+  }
+  const struct vgpu_allocation *reservation =
+      vgpu_memory_reservation(&worker->memory, send->address, send->size);
+  size_t at = first_behind(virtual, send->address);
+  if (reservation == NULL ||
+      (at < virtual->count && virtual->mappings[at].start < send->address + send->size)) {
+    return INVALID_VALUE;
+  }
+  if (!make_room((void **)&virtual->mappings, &virtual->capacity, virtual->count,
+                 sizeof *virtual->mappings)) {
+    return OUT_OF_MEMORY;
+  }
+  unsigned char *where = reservation->memory + (send->address - reservation->address);
+  if (mmap(where, send->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, virtual->file,
+           (off_t)physical->offset) == MAP_FAILED) {
+    return OUT_OF_MEMORY;
+  }
+  memmove(&virtual->mappings[at + 1], &virtual->mappings[at],
+          (virtual->count - at) * sizeof *virtual->mappings);
+  virtual->mappings[at] = (struct mapping){.start = send->address, .size = send->size, .physical = physical};
+  virtual->count++;
+  physical->mappings++;
+  return SUCCESS;
+}
+
+/* True if mappings [*first, *last) cover all of the range and none reaches out of it. */
+static bool covers(const struct vgpu_virtual *virtual, uint64_t start, uint64_t size, size_t *first,
+                   size_t *last) {
+  if (virtual == NULL || !is_range(start, size)) return false;
+  size_t at = *first = first_behind(virtual, start);
+  uint64_t reached = start;
+  for (; at < virtual->count && reached < start + size; at++) {
+    if (virtual->mappings[at].start != reached) return false;
+    reached += virtual->mappings[at].size;
+  }
+  *last = at;
+  return reached == start + size;
+}
+
+int32_t vgpu_host_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_send_cuMemUnmap *send) {
+  struct vgpu_virtual *virtual = worker->memory.virtual;
+  size_t first, last;
+  if (!covers(virtual, send->address, send->size, &first, &last)) return INVALID_VALUE;
+  const struct vgpu_allocation *reservation =
+      vgpu_memory_reservation(&worker->memory, send->address, send->size);
+  if (reservation == NULL) return INVALID_VALUE;
+  unsigned char *where = reservation->memory + (send->address - reservation->address);
+  if (mmap(where, send->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+      MAP_FAILED) {
+    return OUT_OF_MEMORY;
+  }
+  for (size_t i = first; i < last; i++) {
+    virtual->mappings[i].physical->mappings--;
+    drop_if_unused(worker, virtual->mappings[i].physical);
+  }
+  memmove(&virtual->mappings[first], &virtual->mappings[last],
+          (virtual->count - last) * sizeof *virtual->mappings);
+  virtual->count -= last - first;
+  return SUCCESS;
+}
+
+int32_t vgpu_host_cuMemSetAccess(struct vgpu_worker *worker, const struct vgpu_send_cuMemSetAccess *send) {
+  struct vgpu_virtual *virtual = worker->memory.virtual;
+  size_t first, last;
+  if (send->flags > READ_WRITE || send->flags == 2 ||
+      !covers(virtual, send->address, send->size, &first, &last)) {
+    return INVALID_VALUE;
+  }
+  for (size_t i = first; i < last; i++) {
+    if (virtual->mappings[i].physical->device != send->device) return INVALID_DEVICE;
+  }
+  for (size_t i = first; i < last; i++) virtual->mappings[i].access = send->flags;
+  return SUCCESS;
+}
+
+int32_t vgpu_host_retain_handle(struct vgpu_worker *worker, const struct vgpu_send_retain_handle *send) {
+  struct vgpu_virtual *virtual = worker->memory.virtual;
+  if (virtual == NULL || send->handle == 0 || find_physical(virtual, send->handle) != NULL) {
+    return INVALID_VALUE;
+  }
+  size_t at = first_behind(virtual, send->address);
+  if (at == virtual->count || virtual->mappings[at].start > send->address ||
+      virtual->mappings[at].physical->number != 0) {
+    return INVALID_VALUE;
+  }
+  virtual->mappings[at].physical->number = send->handle;
+  return SUCCESS;
+}

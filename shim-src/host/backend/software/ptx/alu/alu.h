@@ -1,0 +1,185 @@
+/*
+ * Arithmetic on 32 lanes at a time. Compiled several times for different processors; ptx_alu_best chooses.
+ * Every operation is exact where the PTX ISA says so, under the rounding mode and denormal handling that
+ * `control` of the instruction asks for (fpu.h).
+ */
+#ifndef VGPU_PTX_ALU_H
+#define VGPU_PTX_ALU_H
+
+#include "host/backend/software/ptx/program.h"
+
+enum ptx_operation {
+  OP_NONE,
+  OP_MOV,
+  OP_ADD,
+  OP_SUB,
+  OP_MUL,
+  OP_MUL_HI,
+  OP_MUL_WIDE,
+  OP_MAD,
+  OP_MAD_HI,
+  OP_MAD_WIDE,
+  OP_FMA,
+  OP_DIV,
+  OP_REM,
+  OP_ABS,
+  OP_NEG,
+  OP_MIN,
+  OP_MAX,
+  OP_AND,
+  OP_OR,
+  OP_XOR,
+  OP_NOT,
+  OP_CNOT,
+  OP_SHL,
+  OP_SHR,
+  OP_POPC,
+  OP_CLZ,
+  OP_BREV,
+  OP_BFE,
+  OP_BFI,
+  OP_BFIND,
+  OP_PRMT,
+  OP_LOP3,
+  OP_SHF_L,
+  OP_SHF_R,
+  OP_SAD,
+  OP_DP4A,
+  OP_DP2A,
+  OP_MUL24,
+  OP_MAD24,
+  OP_MUL24_HI,
+  OP_MAD24_HI,
+  OP_SELP,
+  OP_SLCT,
+  OP_ADD_SAT,
+  OP_SUB_SAT,
+  OP_MAD_HI_SAT,
+  OP_SATURATE,
+  OP_RELU,
+  OP_DIV_APPROX,
+  OP_DIV_FULL,
+  OP_SQRT,
+  OP_SQRT_APPROX,
+  OP_RCP,
+  OP_RCP_APPROX,
+  OP_RSQRT,
+  OP_SIN,
+  OP_COS,
+  OP_LG2,
+  OP_EX2,
+  OP_TANH,
+  OP_COPYSIGN,
+  OP_PACK,
+  OP_LOW,
+  OP_HIGH,
+  OP_CVT_PAIR,
+  OP_FNS,
+  OP_SZEXT,
+  OP_BMSK,
+  OP_FMA_RELU,
+  OP_LOAD_LOW,
+  OP_VIDEO,
+  OP_CVT_PACK,
+  OP_OPERATIONS
+};
+
+enum ptx_comparison {
+  C_EQ,
+  C_NE,
+  C_LT,
+  C_LE,
+  C_GT,
+  C_GE,
+  C_EQU,
+  C_NEU,
+  C_LTU,
+  C_LEU,
+  C_GTU,
+  C_GEU,
+  C_NUM,
+  C_NAN,
+  C_FINITE,
+  C_INFINITE,
+  C_NUMBER,
+  C_NOTANUMBER,
+  C_NORMAL,
+  C_SUBNORMAL,
+  C_COMPARISONS
+};
+
+/* Modes (m): of conversions and of float operations. */
+enum {
+  M_ROUND = 7,
+  M_RN = 1,
+  M_RZ,
+  M_RM,
+  M_RP,
+  M_RNA, /* to floats */
+  M_SAT = 8,
+  M_FTZ = 16,
+  M_RELU = 32,
+  M_NAN = 64,
+  M_XORSIGN = 128,
+  M_WRAP = 256,
+  M_SHIFTAMT = 512,
+  M_SIGNED_A = 1024,
+  M_SIGNED_B = 2048,
+  M_HIGH = 4096,
+  M_INTEGRAL = 8192,
+};
+
+/* Where 32 addresses lie. */
+struct ptx_reach {
+  uint64_t offset; /* to add to each address, */
+  uint64_t base;   /* to take from it; what is left is the place in memory */
+  uint64_t limit;  /* the last place that is allowed */
+  uint64_t align;  /* bits that must not be set in an address */
+  uint64_t apart;  /* lanes' memory: local memory has a piece for each */
+  uint32_t shift;  /* log2 of the step from lane to lane in the frequent shape */
+  uint32_t lane;   /* one that counts */
+  bool narrow;     /* the addresses have 32 bits */
+};
+/* What they look like; a half is 16 lanes. */
+enum {
+  REACH_OUTSIDE = 1,   /* some are out of bounds or not aligned */
+  REACH_NO_HALVES = 2, /* not the same place for all lanes of each half */
+  REACH_NO_STEPS = 4,  /* not one step from lane to lane within each half */
+};
+/* Places of the lanes of `mask`; others get one that is allowed. Returns the shape. */
+typedef uint32_t ptx_reach_lanes(uint64_t *to, const void *address, uint32_t mask,
+                                 const struct ptx_reach *reach);
+/* Registers from memory, and back. The shape must hold for all lanes, `mask` chooses what is written. */
+typedef void ptx_gather(void *d, const unsigned char *memory, const uint64_t *to, uint32_t shape,
+                        uint32_t mask);
+typedef void ptx_scatter(unsigned char *memory, const void *a, const uint64_t *to, uint32_t shape,
+                         uint32_t mask);
+/* An element of the lanes' vectors, which have `count` of them, to a register and back. */
+typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mask);
+typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
+
+struct ptx_alu {
+  ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
+  ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
+  ptx_compare *compare[C_COMPARISONS][T_TYPES];
+  /* c += a b of rows, columns (a multiple of 8) and depth */
+  void (*matrix_f32)(float *c, const float *a, const float *b, uint32_t rows, uint32_t columns,
+                     uint32_t depth);
+  void (*matrix_s32)(int32_t *c, const int32_t *a, const int32_t *b, uint32_t rows, uint32_t columns,
+                     uint32_t depth);
+  /* Elements of a matrix's type (16 bits and less, tf32) as floats, of integer types as 32-bit integers */
+  void (*widen[T_TYPES])(uint32_t *to, const void *from, uint32_t count, bool negate);
+  ptx_reach_lanes *reach;
+  ptx_gather *gather[4][2][4]; /* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
+  ptx_scatter *scatter[4][4];  /* [memory][register] */
+  /* Vectors of 2, 4, 8, 16 bytes ([log2]) as they lie in memory, each by one access (single.h). */
+  ptx_gather *gather_whole[5];
+  ptx_scatter *scatter_whole[5];
+  ptx_deal *deal[4][2][4];
+  ptx_collect *collect[4][4];
+};
+
+extern const struct ptx_alu ptx_alu_base, ptx_alu_v3, ptx_alu_v4;
+const struct ptx_alu *ptx_alu_best(void);
+
+#endif

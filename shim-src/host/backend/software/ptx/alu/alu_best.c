@@ -1,0 +1,15 @@
+/* The tables for the processor this runs on. */
+#include "host/backend/software/ptx/alu/alu.h"
+
+const struct ptx_alu *ptx_alu_best(void) {
+#if defined(__x86_64__) && !defined(VGPU_ONE_ALU)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512cd")) {
+    return &ptx_alu_v4;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+    return &ptx_alu_v3;
+#endif
+  return &ptx_alu_base;
+}

@@ -1,0 +1,76 @@
+/* Shared by the decode*.c files. */
+#ifndef VGPU_PTX_DECODE_H
+#define VGPU_PTX_DECODE_H
+
+#include "host/backend/software/ptx/alu/alu.h"
+#include "host/backend/software/ptx/text/parser.h"
+
+/* "line N: <instruction> is not supported", and why, unless that is NULL. */
+_Noreturn void ptx_refuse(struct parser *p, const char *why);
+void ptx_need(struct parser *p, uint32_t least, uint32_t most); /* number of operands */
+struct ptx_instruction *ptx_emit(struct parser *p, enum ptx_kind kind);
+/* One lane operation; refuses what the table has not. */
+struct ptx_instruction *ptx_emit_alu(struct parser *p, enum ptx_operation op, enum ptx_type type,
+                                     uint32_t bytes, uint32_t d, uint32_t a, uint32_t b, uint32_t c,
+                                     uint32_t m);
+struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t d,
+                                         uint32_t a, uint32_t m);
+/* The operand as a reference with the type's width; widths that differ are converted. */
+uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type type);
+uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_type type);
+uint32_t ptx_predicate(struct parser *p, const struct operand *o);     /* a predicate that is read */
+uint32_t ptx_predicate_out(struct parser *p, const struct operand *o); /* or _ */
+/* What destinations of other widths still need; after the instruction. */
+void ptx_finish(struct parser *p);
+uint32_t ptx_temporary(struct parser *p, uint32_t bytes);
+uint32_t ptx_extra(struct parser *p, uint32_t value); /* appends to the function's list; its index */
+/* A variable's address as a 64-bit reference (32-bit for shared and local), plus what to add. */
+uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
+                     enum ptx_type *width);
+enum ptx_type ptx_last_type(struct parser *p);
+bool ptx_part(struct parser *p, uint32_t index, const char *text);
+uint32_t ptx_control(struct parser *p);
+uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
+uint32_t ptx_rounding(struct parser *p);
+
+/* decode_constant.c */
+uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);
+/* An address in the module's data: not shared with numbers, for ptx_module_place changes it. */
+uint32_t ptx_address_constant(struct parser *p, uint64_t addend);
+uint64_t ptx_float_bits(struct parser *p, const struct operand *o, enum ptx_type type);
+
+/* decode_arithmetic.c */
+bool ptx_is_float(enum ptx_type type);
+uint32_t ptx_held(enum ptx_type type); /* bytes of a register of it */
+/* d = op(a, b, c) of one type. */
+struct ptx_instruction *ptx_same(struct parser *p, enum ptx_operation op, enum ptx_type type,
+                                 uint32_t sources, uint32_t m);
+/* Saturation of 32-bit floats comes after the operation; 16-bit ones have it in theirs. */
+void ptx_saturate(struct parser *p, enum ptx_type type);
+/* The first and the last of a mnemonic's types; T_NONE where there are not so many. */
+void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second);
+
+/* decode_logic.c: an operation on predicates. */
+enum { TABLE_AND, TABLE_OR, TABLE_XOR, TABLE_NOT, TABLE_MOV };
+void ptx_emit_predicates(struct parser *p, uint32_t table, uint32_t sources);
+
+void ptx_decode_mbarrier(struct parser *p);
+
+/* decode_bulk.c */
+void ptx_decode_async(struct parser *p, bool reduce); /* st.async, red.async */
+void ptx_decode_bulk(struct parser *p);               /* cp.async.bulk and cp.reduce.async.bulk */
+uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared);
+
+void ptx_mbarrier_arrive(struct parser *p); /* [address] */
+
+typedef void ptx_decoder(struct parser *p);
+struct ptx_mnemonic {
+  const char *name;
+  ptx_decoder *decode;
+};
+/* Each ends with a NULL name. */
+extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],
+    ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[],
+    ptx_bulk_mnemonics[], ptx_wgmma_mnemonics[];
+
+#endif

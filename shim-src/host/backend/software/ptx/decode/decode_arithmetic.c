@@ -1,0 +1,299 @@
+/* Arithmetic: sums, products, carries, functions of one number, dot products, video instructions. */
+#include "host/backend/software/ptx/decode/decode.h"
+
+bool ptx_is_float(enum ptx_type type) {
+  return type == T_F32 || type == T_F64 || type == T_F16 || type == T_BF16 || type == T_F16X2 ||
+         type == T_BF16X2;
+}
+
+uint32_t ptx_held(enum ptx_type type) {
+  uint32_t bytes = ptx_type_bytes(type);
+  return bytes == 1 ? 2 : bytes;
+}
+
+struct ptx_instruction *ptx_same(struct parser *p, enum ptx_operation op, enum ptx_type type,
+                                 uint32_t sources, uint32_t m) {
+  ptx_need(p, sources + 1, sources + 1);
+  uint32_t a = ptx_source(p, &p->operands[1], type);
+  uint32_t b = sources > 1 ? ptx_source(p, &p->operands[2], type) : PTX_NONE;
+  uint32_t c = sources > 2 ? ptx_source(p, &p->operands[3], type) : PTX_NONE;
+  uint32_t d = ptx_destination(p, &p->operands[0], type);
+  struct ptx_instruction *in = ptx_emit_alu(p, op, type, ptx_held(type), d, a, b, c, m);
+  if (ptx_is_float(type)) in->control = (uint16_t)ptx_control(p);
+  return in;
+}
+
+void ptx_saturate(struct parser *p, enum ptx_type type) {
+  if (type != T_F32 || !ptx_has(p, "sat")) return;
+  uint32_t d = p->code[p->code_count - 1].d;
+  ptx_emit_alu(p, OP_SATURATE, T_F32, 4, d, d, PTX_NONE, PTX_NONE, 0);
+}
+
+void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second) {
+  *first = *second = T_NONE;
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    enum ptx_type type = ptx_type_of(p->parts[i]);
+    if (type == T_NONE) continue;
+    if (*first == T_NONE) *first = type;
+    else *second = type;
+  }
+}
+
+static void floats_or_integers(struct parser *p, enum ptx_operation op, uint32_t sources) {
+  enum ptx_type type = ptx_last_type(p);
+  ptx_same(p, op, type, sources, ptx_type_mode(p));
+  ptx_saturate(p, type);
+}
+
+static void carry(struct parser *p, bool subtract, bool use, bool set) {
+  enum ptx_type type = ptx_last_type(p);
+  ptx_need(p, 3, 3);
+  bool wide = ptx_type_bytes(type) == 8;
+  if (ptx_type_bytes(type) != 4 && !wide) ptx_refuse(p, "carries are for 32 and 64 bits");
+  uint32_t a = ptx_source(p, &p->operands[1], type), b = ptx_source(p, &p->operands[2], type);
+  uint32_t d = ptx_destination(p, &p->operands[0], type);
+  if (p->carry == PTX_NONE) p->carry = ptx_temporary(p, 0);
+  struct ptx_instruction *in = ptx_emit(p, K_CARRY);
+  in->d = d;
+  in->a = a;
+  in->b = b;
+  in->size = wide ? 8 : 4;
+  in->m = (subtract ? 1u : 0) | (use ? 2u : 0) | (set ? 4u : 0);
+  uint32_t carry_register = p->carry;
+  in->x = p->x_count;
+  in->x_count = 2;
+  ptx_extra(p, carry_register);
+  ptx_extra(p, set ? carry_register | PTX_DEFINED : PTX_NONE);
+}
+
+static void decode_add(struct parser *p) {
+  enum ptx_type type = ptx_last_type(p);
+  if (ptx_has(p, "cc")) carry(p, false, false, true);
+  else if (ptx_has(p, "sat") && type == T_S32) ptx_same(p, OP_ADD_SAT, type, 2, 0);
+  else floats_or_integers(p, OP_ADD, 2);
+}
+static void decode_addc(struct parser *p) {
+  carry(p, false, true, ptx_has(p, "cc"));
+}
+static void decode_sub(struct parser *p) {
+  enum ptx_type type = ptx_last_type(p);
+  if (ptx_has(p, "cc")) carry(p, true, false, true);
+  else if (ptx_has(p, "sat") && type == T_S32) ptx_same(p, OP_SUB_SAT, type, 2, 0);
+  else floats_or_integers(p, OP_SUB, 2);
+}
+static void decode_subc(struct parser *p) {
+  carry(p, true, true, ptx_has(p, "cc"));
+}
+
+static enum ptx_type doubled(enum ptx_type type) {
+  return type == T_U16 ? T_U32 : type == T_S16 ? T_S32 : type == T_U32 ? T_U64 : T_S64;
+}
+
+static void decode_mul(struct parser *p) {
+  enum ptx_type type = ptx_last_type(p);
+  if (ptx_has(p, "wide")) {
+    ptx_need(p, 3, 3);
+    uint32_t a = ptx_source(p, &p->operands[1], type), b = ptx_source(p, &p->operands[2], type);
+    uint32_t d = ptx_destination(p, &p->operands[0], doubled(type));
+    ptx_emit_alu(p, OP_MUL_WIDE, type, 2 * ptx_type_bytes(type), d, a, b, PTX_NONE, 0);
+  } else if (ptx_has(p, "hi")) {
+    ptx_same(p, OP_MUL_HI, type, 2, 0);
+  } else {
+    floats_or_integers(p, OP_MUL, 2);
+  }
+}
+
+/* The product, then an addition with the carry. */
+static void carry_product(struct parser *p, bool use, bool set) {
+  enum ptx_type type = ptx_last_type(p);
+  ptx_need(p, 4, 4);
+  uint32_t product = ptx_temporary(p, ptx_type_bytes(type));
+  ptx_emit_alu(p, ptx_has(p, "hi") ? OP_MUL_HI : OP_MUL, type, ptx_type_bytes(type), product,
+               ptx_source(p, &p->operands[1], type), ptx_source(p, &p->operands[2], type), PTX_NONE, 0);
+  p->operands[1] = (struct operand){.kind = O_REGISTER, .type = (uint8_t)type, .number = product >> 2};
+  p->operands[2] = p->operands[3];
+  p->operand_count = 3;
+  carry(p, false, use, set);
+}
+
+static void decode_mad(struct parser *p) {
+  enum ptx_type type = ptx_last_type(p);
+  if (ptx_is_float(type)) {
+    floats_or_integers(p, OP_FMA, 3);
+  } else if (ptx_has(p, "wide")) {
+    ptx_need(p, 4, 4);
+    uint32_t a = ptx_source(p, &p->operands[1], type), b = ptx_source(p, &p->operands[2], type);
+    uint32_t c = ptx_source(p, &p->operands[3], doubled(type));
+    uint32_t d = ptx_destination(p, &p->operands[0], doubled(type));
+    ptx_emit_alu(p, OP_MAD_WIDE, type, 2 * ptx_type_bytes(type), d, a, b, c, 0);
+  } else if (ptx_has(p, "cc")) {
+    carry_product(p, false, true);
+  } else if (ptx_has(p, "hi")) {
+    ptx_same(p, ptx_has(p, "sat") ? OP_MAD_HI_SAT : OP_MAD_HI, type, 3, 0);
+  } else {
+    ptx_same(p, OP_MAD, type, 3, 0);
+  }
+}
+static void decode_madc(struct parser *p) {
+  carry_product(p, true, ptx_has(p, "cc"));
+}
+static void decode_fma(struct parser *p) {
+  floats_or_integers(p, OP_FMA, 3);
+}
+static void decode_mul24(struct parser *p) {
+  ptx_same(p, ptx_has(p, "hi") ? OP_MUL24_HI : OP_MUL24, ptx_last_type(p), 2, 0);
+}
+static void decode_mad24(struct parser *p) {
+  ptx_same(p, ptx_has(p, "hi") ? OP_MAD24_HI : OP_MAD24, ptx_last_type(p), 3, 0);
+}
+static void decode_sad(struct parser *p) {
+  ptx_same(p, OP_SAD, ptx_last_type(p), 3, 0);
+}
+static void decode_div(struct parser *p) {
+  enum ptx_type type = ptx_last_type(p);
+  ptx_same(p, ptx_has(p, "approx") ? OP_DIV_APPROX : OP_DIV, type, 2, 0);
+}
+static void decode_rem(struct parser *p) {
+  ptx_same(p, OP_REM, ptx_last_type(p), 2, 0);
+}
+static void decode_abs(struct parser *p) {
+  ptx_same(p, OP_ABS, ptx_last_type(p), 1, ptx_type_mode(p));
+}
+static void decode_neg(struct parser *p) {
+  ptx_same(p, OP_NEG, ptx_last_type(p), 1, ptx_type_mode(p));
+}
+static void minmax(struct parser *p, enum ptx_operation op) {
+  enum ptx_type type = ptx_last_type(p);
+  bool relu = ptx_has(p, "relu");
+  if (relu && type != T_S32 && type != T_S16X2) ptx_refuse(p, "relu of this type");
+  if (type == T_F32 && p->operand_count == 4) ptx_refuse(p, "three operands");
+  uint32_t d = ptx_same(p, op, type, 2, ptx_type_mode(p))->d;
+  if (relu) ptx_emit_alu(p, OP_MAX, type, 4, d, d, ptx_constant(p, 4, 0), PTX_NONE, 0);
+}
+static void decode_min(struct parser *p) {
+  minmax(p, OP_MIN);
+}
+static void decode_max(struct parser *p) {
+  minmax(p, OP_MAX);
+}
+static void decode_rcp(struct parser *p) {
+  ptx_same(p, OP_RCP, ptx_last_type(p), 1, 0);
+}
+static void decode_sqrt(struct parser *p) {
+  ptx_same(p, OP_SQRT, ptx_last_type(p), 1, 0);
+}
+static void decode_rsqrt(struct parser *p) {
+  ptx_same(p, OP_RSQRT, ptx_last_type(p), 1, 0);
+}
+static void decode_sin(struct parser *p) {
+  ptx_same(p, OP_SIN, ptx_last_type(p), 1, 0);
+}
+static void decode_cos(struct parser *p) {
+  ptx_same(p, OP_COS, ptx_last_type(p), 1, 0);
+}
+static void decode_lg2(struct parser *p) {
+  ptx_same(p, OP_LG2, ptx_last_type(p), 1, 0);
+}
+static void decode_ex2(struct parser *p) {
+  ptx_same(p, OP_EX2, ptx_last_type(p), 1, ptx_type_mode(p));
+}
+static void decode_tanh(struct parser *p) {
+  ptx_same(p, OP_TANH, ptx_last_type(p), 1, 0);
+}
+static void decode_copysign(struct parser *p) {
+  ptx_same(p, OP_COPYSIGN, ptx_last_type(p), 2, 0);
+}
+
+static void dot(struct parser *p, enum ptx_operation op) {
+  enum ptx_type a_type, b_type;
+  ptx_two_types(p, &a_type, &b_type);
+  uint32_t m = (a_type == T_S32 ? (uint32_t)M_SIGNED_A : 0) | (b_type == T_S32 ? (uint32_t)M_SIGNED_B : 0) |
+               (ptx_has(p, "hi") ? (uint32_t)M_HIGH : 0);
+  ptx_same(p, op, T_B32, 3, m);
+}
+static void decode_dp4a(struct parser *p) {
+  dot(p, OP_DP4A);
+}
+static void decode_dp2a(struct parser *p) {
+  dot(p, OP_DP2A);
+}
+static uint32_t video_selector(const struct operand *o) {
+  return o->lane_part > 4 ? o->lane_part - 4u : 0;
+}
+static void decode_video(struct parser *p) {
+  /* vop.dtype.atype.btype{.sat}{.op2} d, a{.part}, b{.part}{, c} */
+  static const char *const names[] = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset"};
+  static const char *const compares[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+  uint32_t op = 0;
+  for (uint32_t i = 0; i < 8; i++) {
+    if (ptx_part(p, 0, names[i])) op = i;
+  }
+  enum ptx_type types[3] = {T_U32, T_NONE, T_NONE};
+  uint32_t count = op == 7 ? 1 : 0;
+  for (uint32_t i = 1; i < p->part_count && count < 3; i++) {
+    enum ptx_type type = ptx_type_of(p->parts[i]);
+    if (type != T_NONE) types[count++] = type;
+  }
+  if (op == 7) {
+    for (uint32_t i = 0; i < 6; i++) {
+      if (ptx_has(p, compares[i])) op = 7 + i;
+    }
+  }
+  ptx_need(p, 3, 4);
+  struct operand a = p->operands[1], b = p->operands[2], d = p->operands[0];
+  uint32_t m = op | video_selector(&a) << 4 | video_selector(&b) << 8 | video_selector(&d) << 12;
+  if (types[1] == T_S32) m |= 1u << 16;
+  if (types[2] == T_S32) m |= 1u << 17;
+  if (types[0] == T_S32) m |= 1u << 18;
+  if (ptx_has(p, "sat")) m |= 1u << 19;
+  if (p->operand_count == 4 && video_selector(&d) == 0) {
+    m |= (ptx_part(p, p->part_count - 1, "add") ? 1u : ptx_part(p, p->part_count - 1, "min") ? 2u : 3u) << 20;
+  }
+  if (ptx_has(p, "wrap")) m |= 1u << 23;
+  a.lane_part = b.lane_part = d.lane_part = 0;
+  if (a.negated || b.negated) ptx_refuse(p, "negated operands");
+  uint32_t x = ptx_source(p, &a, T_B32), y = ptx_source(p, &b, T_B32);
+  uint32_t z = p->operand_count == 4 ? ptx_source(p, &p->operands[3], T_B32) : ptx_constant(p, 4, 0);
+  uint32_t to = ptx_destination(p, &d, T_B32);
+  ptx_emit_alu(p, OP_VIDEO, T_B32, 4, to, x, y, z, m);
+}
+
+const struct ptx_mnemonic ptx_arithmetic_mnemonics[] = {
+    {"add", decode_add},
+    {"fma", decode_fma},
+    {"mul", decode_mul},
+    {"mad", decode_mad},
+    {"sub", decode_sub},
+    {"max", decode_max},
+    {"min", decode_min},
+    {"div", decode_div},
+    {"rem", decode_rem},
+    {"abs", decode_abs},
+    {"neg", decode_neg},
+    {"rcp", decode_rcp},
+    {"sqrt", decode_sqrt},
+    {"rsqrt", decode_rsqrt},
+    {"sin", decode_sin},
+    {"cos", decode_cos},
+    {"lg2", decode_lg2},
+    {"ex2", decode_ex2},
+    {"tanh", decode_tanh},
+    {"copysign", decode_copysign},
+    {"dp4a", decode_dp4a},
+    {"dp2a", decode_dp2a},
+    {"sad", decode_sad},
+    {"mul24", decode_mul24},
+    {"mad24", decode_mad24},
+    {"addc", decode_addc},
+    {"subc", decode_subc},
+    {"madc", decode_madc},
+    {"vadd", decode_video},
+    {"vsub", decode_video},
+    {"vabsdiff", decode_video},
+    {"vmin", decode_video},
+    {"vmax", decode_video},
+    {"vshl", decode_video},
+    {"vshr", decode_video},
+    {"vset", decode_video},
+    {NULL, NULL},
+};

@@ -1,0 +1,300 @@
+/* Branches, calls, barriers, and what lanes of a warp do together. */
+#include <string.h>
+
+#include "host/backend/software/ptx/decode/decode.h"
+#include "host/backend/software/ptx/modes.h"
+
+/* The label may come later: settled when its scope ends. */
+void ptx_branch(struct parser *p, struct word name) {
+  ptx_emit(p, K_BRA);
+  struct fixup *fixup = ptx_scratch(p, sizeof *fixup);
+  *fixup = (struct fixup){.next = p->fixups,
+                          .name = name,
+                          .line = p->mnemonic_line,
+                          .instruction = p->code_count - 1,
+                          .scope = (uint8_t)p->scope};
+  p->fixups = fixup;
+}
+
+static void decode_brx(struct parser *p) {
+  ptx_need(p, 2, 2);
+  const struct symbol *s = p->operands[1].symbol;
+  if (p->operands[1].kind != O_SYMBOL || s->kind != SYM_TARGETS) ptx_refuse(p, "a list of targets expected");
+  if (s->count > UINT16_MAX) ptx_refuse(p, "too many targets");
+  uint32_t a = ptx_source(p, &p->operands[0], T_U32);
+  struct ptx_instruction *in = ptx_emit(p, K_BRX);
+  in->a = a;
+  in->x = s->number;
+  in->x_count = (uint16_t)s->count;
+}
+
+static void parameter_places(struct parser *p, const struct operand *list) {
+  uint32_t count = list == NULL ? 0 : list->count;
+  ptx_extra(p, count);
+  for (uint32_t i = 0; i < count; i++) {
+    const struct operand *o = &p->elements[list->first + i];
+    if (o->kind != O_SYMBOL || o->symbol->kind != SYM_PARAM)
+      ptx_refuse(p, "only .param variables are passed");
+    ptx_extra(p, (uint32_t)o->symbol->offset);
+    ptx_extra(p, (uint32_t)o->symbol->size);
+  }
+}
+
+static void decode_call(struct parser *p) {
+  uint32_t at = 0;
+  const struct operand *returns = NULL, *arguments = NULL;
+  if (at < p->operand_count && p->operands[at].listed) returns = &p->operands[at++];
+  if (at >= p->operand_count) ptx_refuse(p, "a function expected");
+  const struct operand *callee = &p->operands[at++];
+  if (at < p->operand_count && p->operands[at].listed) arguments = &p->operands[at++];
+  uint32_t x = p->x_count;
+  parameter_places(p, returns);
+  parameter_places(p, arguments);
+  if (callee->kind == O_SYMBOL && callee->symbol->kind == SYM_FUNCTION) {
+    const struct ptx_function *f = p->module->functions[callee->symbol->number];
+    uint32_t wanted = f->parameter_count,
+             given = (returns ? returns->count : 0) + (arguments ? arguments->count : 0);
+    if (f->entry) ptx_refuse(p, "a kernel is not called");
+    if (wanted != given || f->return_count != (returns ? returns->count : 0)) {
+      ptx_refuse(p, "another number of parameters than the function has");
+    }
+    /* and of the sizes it has, so that copying needs no checks */
+    for (uint32_t i = 0; i < given; i++) {
+      uint32_t of_returns = returns ? returns->count : 0;
+      const struct operand *o =
+          i < of_returns ? &p->elements[returns->first + i] : &p->elements[arguments->first + i - of_returns];
+      if (o->symbol->size != f->parameters[i].size)
+        ptx_refuse(p, "a parameter of another size than the function has");
+    }
+    struct ptx_instruction *in = ptx_emit(p, K_CALL);
+    in->target = callee->symbol->number;
+    in->x = x;
+    p->calls = ptx_room(p, p->calls, p->call_count, &p->call_room, sizeof *p->calls);
+    p->calls[p->call_count++] = callee->symbol->number;
+    return;
+  }
+  uint32_t a = ptx_source(p, callee, T_B64);
+  struct ptx_instruction *in = ptx_emit(p, K_CALL_INDIRECT);
+  in->a = a;
+  in->x = x;
+  p->function->recursive = true;
+}
+
+static void decode_ret(struct parser *p) {
+  ptx_need(p, 0, 0);
+  ptx_emit(p, K_RET);
+}
+static void decode_exit(struct parser *p) {
+  ptx_need(p, 0, 0);
+  ptx_emit(p, K_EXIT);
+}
+static void decode_trap(struct parser *p) {
+  ptx_emit(p, K_TRAP);
+}
+static void decode_nothing(struct parser *p) {
+  (void)p;
+}
+
+static void warp_barrier(struct parser *p) {
+  ptx_need(p, 1, 1);
+  uint32_t mask = ptx_source(p, &p->operands[0], T_B32);
+  struct ptx_instruction *in = ptx_emit(p, K_WARP_BARRIER);
+  in->m = MW_SYNC;
+  in->a = mask;
+}
+
+static void block_barrier(struct parser *p);
+static void decode_bar(struct parser *p) {
+  if (ptx_has(p, "warp")) {
+    warp_barrier(p);
+    return;
+  }
+  if (ptx_part(p, 1, "cluster")) {
+    ptx_need(p, 0, 0);
+    if (!ptx_has(p, "arrive") && !ptx_has(p, "wait")) ptx_refuse(p, NULL);
+    ptx_emit(p, ptx_has(p, "arrive") ? K_CLUSTER_ARRIVE : K_CLUSTER_WAIT);
+    return;
+  }
+  if (p->guard == 0) {
+    block_barrier(p);
+    return;
+  }
+  /* Lanes that the guard holds back do not wait: a branch around it. */
+  uint32_t guard = p->guard, around = p->code_count;
+  p->guard ^= 2;
+  ptx_emit(p, K_BRA);
+  p->guard = 0;
+  block_barrier(p);
+  ptx_finish(p);
+  p->code[around].target = p->code_count;
+  ptx_emit(p, K_LABEL);
+  p->guard = guard;
+}
+
+static void block_barrier(struct parser *p) {
+  bool reduce = ptx_has(p, "red"), arrive = ptx_has(p, "arrive");
+  struct operand *o = p->operands;
+  uint32_t at = reduce ? 1 : 0;
+  ptx_need(p, at + 1, at + 3);
+  uint32_t last = p->operand_count - 1;
+  uint32_t count_at = at + 1 < p->operand_count - (reduce ? 1 : 0) ? at + 1 : 0;
+  uint32_t m = arrive ? BAR_ARRIVE : BAR_SYNC, c = PTX_NONE, d = PTX_NONE;
+  uint32_t a = ptx_source(p, &o[at], T_U32);
+  uint32_t b = count_at > 0 ? ptx_source(p, &o[count_at], T_U32) : PTX_NONE;
+  if (arrive && b == PTX_NONE) ptx_refuse(p, "a count expected");
+  uint8_t size = 0;
+  if (reduce) {
+    c = ptx_predicate(p, &o[last]);
+    if (ptx_has(p, "popc")) {
+      m = BAR_POPC;
+      d = ptx_destination(p, &o[0], T_U32);
+      size = 4;
+    } else {
+      m = ptx_has(p, "and") ? BAR_AND : BAR_OR;
+      d = ptx_predicate_out(p, &o[0]);
+    }
+    if (o[last].negated) m |= MB_NEGATED;
+  }
+  struct ptx_instruction *in = ptx_emit(p, K_BARRIER);
+  in->a = a;
+  in->b = b;
+  in->c = c;
+  in->d = d;
+  in->m = m;
+  in->size = size;
+}
+
+static void extras(struct parser *p, uint32_t first, uint32_t second) {
+  uint32_t x = p->x_count;
+  ptx_extra(p, first);
+  ptx_extra(p, second);
+  struct ptx_instruction *in = &p->code[p->code_count - 1];
+  in->x = x;
+  in->x_count = 2;
+}
+
+static void decode_shfl(struct parser *p) {
+  bool sync = ptx_has(p, "sync");
+  bool two = p->operands[0].paired;
+  uint32_t at = two ? 2 : 1;
+  ptx_need(p, at + (sync ? 4 : 3), at + 4);
+  uint32_t m = ptx_has(p, "up")     ? SHFL_UP
+               : ptx_has(p, "down") ? SHFL_DOWN
+               : ptx_has(p, "bfly") ? SHFL_BFLY
+                                    : SHFL_IDX;
+  uint32_t a = ptx_source(p, &p->operands[at], T_B32), b = ptx_source(p, &p->operands[at + 1], T_B32);
+  uint32_t c = ptx_source(p, &p->operands[at + 2], T_B32);
+  uint32_t mask = sync ? ptx_source(p, &p->operands[at + 3], T_B32) : PTX_NONE;
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
+  uint32_t q = two ? ptx_predicate_out(p, &p->operands[1]) | PTX_DEFINED : PTX_NONE;
+  struct ptx_instruction *in = ptx_emit(p, K_SHFL);
+  in->d = d;
+  in->a = a;
+  in->b = b;
+  in->c = c;
+  in->m = m | (sync ? MW_SYNC : 0);
+  in->size = 4;
+  extras(p, mask, q);
+}
+
+static void decode_vote(struct parser *p) {
+  bool sync = ptx_has(p, "sync");
+  ptx_need(p, sync ? 3 : 2, 3);
+  bool ballot = ptx_has(p, "ballot");
+  uint32_t m = ballot ? VOTE_BALLOT : ptx_has(p, "all") ? VOTE_ALL : ptx_has(p, "any") ? VOTE_ANY : VOTE_UNI;
+  uint32_t a = ptx_predicate(p, &p->operands[1]);
+  uint32_t mask = sync ? ptx_source(p, &p->operands[2], T_B32) : PTX_NONE;
+  uint32_t d = ballot ? ptx_destination(p, &p->operands[0], T_B32) : ptx_predicate_out(p, &p->operands[0]);
+  struct ptx_instruction *in = ptx_emit(p, K_VOTE);
+  in->d = d;
+  in->a = a;
+  in->m = m | (sync ? MW_SYNC : 0) | (p->operands[1].negated ? MW_NEGATED : 0);
+  in->size = ballot ? 4 : 0;
+  extras(p, mask, PTX_NONE);
+}
+
+static void decode_match(struct parser *p) {
+  enum ptx_type type = ptx_last_type(p);
+  bool two = p->operands[0].paired;
+  uint32_t at = two ? 2 : 1;
+  ptx_need(p, at + 2, at + 2);
+  uint32_t a = ptx_source(p, &p->operands[at], type), mask = ptx_source(p, &p->operands[at + 1], T_B32);
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
+  uint32_t q = two ? ptx_predicate_out(p, &p->operands[1]) | PTX_DEFINED : PTX_NONE;
+  struct ptx_instruction *in = ptx_emit(p, K_MATCH);
+  in->d = d;
+  in->a = a;
+  in->m = MW_SYNC | (ptx_has(p, "all") ? 1 : 0);
+  in->size = 4;
+  in->type = (uint8_t)ptx_type_bytes(type);
+  extras(p, mask, q);
+}
+
+static void decode_redux(struct parser *p) {
+  static const char *const names[] = {"and", "or", "xor", "add", "min", "max"};
+  static const uint8_t operations[] = {A_AND, A_OR, A_XOR, A_ADD, A_MIN, A_MAX};
+  enum ptx_type type = ptx_last_type(p);
+  if (type == T_F32) ptx_refuse(p, "this type");
+  ptx_need(p, 3, 3);
+  uint32_t op = A_ATOMICS;
+  for (uint32_t i = 0; i < 6; i++) {
+    if (ptx_has(p, names[i])) op = operations[i];
+  }
+  if (op == A_ATOMICS) ptx_refuse(p, "an unknown operation");
+  uint32_t a = ptx_source(p, &p->operands[1], T_B32), mask = ptx_source(p, &p->operands[2], T_B32);
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
+  struct ptx_instruction *in = ptx_emit(p, K_REDUX);
+  in->d = d;
+  in->a = a;
+  in->m = MW_SYNC | op;
+  in->type = (uint8_t)type;
+  in->size = 4;
+  extras(p, mask, PTX_NONE);
+}
+
+static void decode_elect(struct parser *p) {
+  ptx_need(p, 3, 3);
+  uint32_t mask = ptx_source(p, &p->operands[2], T_B32);
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
+  uint32_t q = ptx_predicate_out(p, &p->operands[1]) | PTX_DEFINED;
+  struct ptx_instruction *in = ptx_emit(p, K_ELECT);
+  in->d = d;
+  in->m = MW_SYNC;
+  in->size = 4;
+  extras(p, mask, q);
+}
+
+static void decode_activemask(struct parser *p) {
+  ptx_need(p, 1, 1);
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
+  struct ptx_instruction *in = ptx_emit(p, K_ACTIVEMASK);
+  in->d = d;
+  in->size = 4;
+}
+
+static void decode_nanosleep(struct parser *p) {
+  /* Lets other warps and blocks go on. */
+  ptx_emit(p, K_NANOSLEEP);
+}
+
+const struct ptx_mnemonic ptx_control_mnemonics[] = {
+    {"brx", decode_brx},
+    {"call", decode_call},
+    {"ret", decode_ret},
+    {"exit", decode_exit},
+    {"trap", decode_trap},
+    {"bar", decode_bar},
+    {"barrier", decode_bar},
+    {"shfl", decode_shfl},
+    {"vote", decode_vote},
+    {"match", decode_match},
+    {"redux", decode_redux},
+    {"elect", decode_elect},
+    {"activemask", decode_activemask},
+    {"brkpt", decode_trap},
+    {"nanosleep", decode_nanosleep},
+    {"pmevent", decode_nothing},
+    {"setmaxnreg", decode_nothing},
+    {"griddepcontrol", decode_nothing},
+    {NULL, NULL},
+};

@@ -1,0 +1,119 @@
+/* Conversions and moves. */
+#include "host/backend/software/ptx/decode/decode.h"
+
+static enum ptx_type bits_type(uint32_t bytes) {
+  return bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64;
+}
+
+/* {a, b} to one register: halves, or quarters in two steps. */
+static uint32_t pack(struct parser *p, const struct operand *elements, uint32_t count, uint32_t bytes) {
+  if (count == 1) return ptx_source(p, elements, bits_type(bytes));
+  if (bytes < 4) ptx_refuse(p, "a vector of bytes");
+  uint32_t low = pack(p, elements, count / 2, bytes / 2),
+           high = pack(p, elements + count / 2, count / 2, bytes / 2);
+  uint32_t d = ptx_temporary(p, bytes);
+  ptx_emit_alu(p, OP_PACK, bits_type(bytes), bytes, d, low, high, PTX_NONE, 0);
+  return d;
+}
+static void unpack(struct parser *p, const struct operand *elements, uint32_t count, uint32_t bytes,
+                   uint32_t from) {
+  if (bytes < 4) ptx_refuse(p, "a vector of bytes");
+  for (uint32_t k = 0; k < 2; k++) {
+    enum ptx_operation op = k == 0 ? OP_LOW : OP_HIGH;
+    if (count == 2) {
+      if (elements[k].kind == O_SINK) continue;
+      uint32_t d = ptx_destination(p, &elements[k], bits_type(bytes / 2));
+      ptx_emit_alu(p, op, bits_type(bytes), bytes / 2, d, from, PTX_NONE, PTX_NONE, 0);
+    } else {
+      uint32_t part = ptx_temporary(p, bytes / 2);
+      ptx_emit_alu(p, op, bits_type(bytes), bytes / 2, part, from, PTX_NONE, PTX_NONE, 0);
+      unpack(p, elements + k * count / 2, count / 2, bytes / 2, part);
+    }
+  }
+}
+
+static void decode_mov(struct parser *p) {
+  ptx_need(p, 2, 2);
+  enum ptx_type type = ptx_last_type(p);
+  struct operand *to = &p->operands[0], *from = &p->operands[1];
+  if (type == T_PRED) {
+    ptx_emit_predicates(p, TABLE_MOV, 1);
+    return;
+  }
+  uint32_t bytes = ptx_type_bytes(type);
+  if (from->kind == O_VECTOR) {
+    if (from->count != 2 && from->count != 4) ptx_refuse(p, "a vector of 2 or 4 expected");
+    uint32_t a = pack(p, &p->elements[from->first], from->count, bytes);
+    uint32_t d = ptx_destination(p, to, type);
+    ptx_emit_alu(p, OP_MOV, bits_type(bytes), bytes, d, a, PTX_NONE, PTX_NONE, 0);
+    return;
+  }
+  if (to->kind == O_VECTOR) {
+    if (to->count != 2 && to->count != 4) ptx_refuse(p, "a vector of 2 or 4 expected");
+    unpack(p, &p->elements[to->first], to->count, bytes, ptx_source(p, from, type));
+    return;
+  }
+  uint32_t a = ptx_source(p, from, type);
+  if (bytes == 1 || bytes == 16) ptx_refuse(p, "this width");
+  uint32_t d = ptx_destination(p, to, type);
+  ptx_emit_alu(p, OP_MOV, type, bytes, d, a, PTX_NONE, PTX_NONE, 0);
+}
+
+static bool integer_type(enum ptx_type type) {
+  return (type >= T_U8 && type <= T_S64);
+}
+
+/* cvt.pack.sat.type.s32{.b32} d, a, b{, c}: a and b to fewer bits, below them those of c */
+static void decode_cvt_pack(struct parser *p) {
+  static const char *const names[] = {"u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"};
+  uint32_t which = 0;
+  while (which < 8 && !ptx_part(p, 3, names[which])) which++;
+  bool halves = which < 2;
+  if (which == 8 || !ptx_part(p, 2, "sat") || !ptx_part(p, 4, "s32") || ptx_part(p, 5, "b32") == halves)
+    ptx_refuse(p, "these types");
+  ptx_need(p, halves ? 3 : 4, halves ? 3 : 4);
+  uint32_t a = ptx_source(p, &p->operands[1], T_S32), b = ptx_source(p, &p->operands[2], T_S32);
+  uint32_t c = halves ? ptx_constant(p, 4, 0) : ptx_source(p, &p->operands[3], T_B32);
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B32);
+  uint32_t bits = 16u >> which / 2;
+  ptx_emit_alu(p, OP_CVT_PACK, T_B32, 4, d, a, b, c, bits | (which % 2 != 0 ? (uint32_t)M_SIGNED_A : 0));
+}
+
+static void decode_cvt(struct parser *p) {
+  if (ptx_part(p, 1, "pack")) {
+    decode_cvt_pack(p);
+    return;
+  }
+  enum ptx_type from, to;
+  ptx_two_types(p, &to, &from);
+  if (from == T_NONE) ptx_refuse(p, "two types expected");
+  if (ptx_has(p, "rs")) ptx_refuse(p, "rounding by chance");
+  uint32_t m = ptx_type_mode(p) | ptx_rounding(p);
+  if ((to == T_F16X2 || to == T_BF16X2 || to == T_E4M3X2 || to == T_E5M2X2) && from == T_F32) {
+    ptx_need(p, 3, 3);
+    uint32_t a = ptx_source(p, &p->operands[1], T_F32), b = ptx_source(p, &p->operands[2], T_F32);
+    uint32_t d = ptx_destination(p, &p->operands[0], to);
+    if (ptx_has(p, "satfinite") && (to == T_F16X2 || to == T_BF16X2)) ptx_refuse(p, "satfinite");
+    ptx_emit_alu(p, OP_CVT_PAIR, to, ptx_type_bytes(to), d, a, b, PTX_NONE, m);
+    return;
+  }
+  ptx_need(p, 2, 2);
+  if (ptx_has(p, "satfinite") && to != T_E4M3X2 && to != T_E5M2X2) ptx_refuse(p, "satfinite");
+  if (ptx_is_float(from) && from == to && ptx_rounding(p) != 0) m |= M_INTEGRAL;
+  if (ptx_is_float(from) && integer_type(to)) m &= ~(uint32_t)M_SAT;
+  uint32_t a = ptx_source(p, &p->operands[1], from), d = ptx_destination(p, &p->operands[0], to);
+  struct ptx_instruction *in = ptx_emit_convert(p, to, from, d, a, m);
+  if (ptx_is_float(from) || ptx_is_float(to)) {
+    /* rounding to integers is done by name, so is that to 16 bits; the rest is the processor's */
+    in->control = (uint16_t)(ptx_is_float(from) && integer_type(to) ? 1 : ptx_control(p));
+    if (from == to) in->control = 1;
+    /* .ftz of a conversion from f64 flushes results, of one to f64 operands: both are the processor's */
+  }
+  if (to == T_F32 && integer_type(from)) ptx_saturate(p, to);
+}
+
+const struct ptx_mnemonic ptx_convert_mnemonics[] = {
+    {"mov", decode_mov},
+    {"cvt", decode_cvt},
+    {NULL, NULL},
+};

@@ -1,0 +1,266 @@
+/* Matrix instructions of tensor cores: mma, ldmatrix, stmatrix, movmatrix, wmma. */
+#include <stdio.h>
+
+#include "host/backend/software/ptx/decode/decode.h"
+#include "host/backend/software/ptx/matrix.h"
+
+/* Appends an operand's registers to the list; how many. */
+static uint32_t append(struct parser *p, const struct operand *o, enum ptx_type type, bool defined) {
+  const struct operand *first = o->kind == O_VECTOR ? &p->elements[o->first] : o;
+  uint32_t count = o->kind == O_VECTOR ? o->count : 1;
+  uint32_t refs[16];
+  if (count > 16) ptx_refuse(p, "too many registers");
+  for (uint32_t i = 0; i < count; i++) {
+    refs[i] = defined ? ptx_destination(p, &first[i], type) : ptx_source(p, &first[i], type);
+  }
+  for (uint32_t i = 0; i < count; i++) ptx_extra(p, refs[i] | (defined ? PTX_DEFINED : 0));
+  return count;
+}
+
+static bool shape(struct parser *p, uint32_t *m, uint32_t *n, uint32_t *k) {
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    char text[16];
+    char end;
+    if (p->parts[i].length >= sizeof text || p->parts[i].text[0] != 'm') continue;
+    snprintf(text, sizeof text, "%.*s", (int)p->parts[i].length, p->parts[i].text);
+    if (sscanf(text, "m%un%uk%u%c", m, n, k, &end) == 3) return true;
+  }
+  return false;
+}
+
+/* The register that holds elements of a type: 16-bit and smaller ones are packed. */
+static enum ptx_type holder(enum ptx_type type) {
+  return type == T_F64 ? T_F64 : T_B32;
+}
+
+static uint32_t element_bits(enum ptx_type type, bool four) {
+  return four ? 4 : ptx_type_bytes(type) * 8;
+}
+
+/* Registers of a fragment with so many elements in all: as the ISA spreads them over 32 lanes. */
+static uint32_t registers_of(uint32_t elements, uint32_t bits) {
+  uint32_t of_register = bits >= 32 ? 1 : 32 / bits;
+  return (elements / PTX_LANES + of_register - 1) / of_register;
+}
+
+static void decode_mma(struct parser *p) {
+  uint32_t m, n, k;
+  if (!ptx_has(p, "sync") || !shape(p, &m, &n, &k)) ptx_refuse(p, NULL);
+  bool sparse = ptx_has(p, "sp") || ptx_has(p, "sp::ordered_metadata");
+  bool one = ptx_has(p, "b1"), either = ptx_has(p, "xor");
+  if (one && ((!either && !ptx_has(p, "and")) || !ptx_has(p, "popc"))) ptx_refuse(p, NULL);
+  enum ptx_type types[4];
+  uint32_t count = 0;
+  uint32_t fours_said = 0;
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    bool s4 = ptx_part(p, i, "s4"), u4 = ptx_part(p, i, "u4");
+    enum ptx_type type = s4 ? T_S8 : u4 ? T_U8 : ptx_part(p, i, "b1") ? T_B32 : ptx_type_of(p->parts[i]);
+    if (type == T_NONE) continue;
+    if (count == 4) ptx_refuse(p, "four types expected");
+    fours_said += s4 || u4;
+    types[count++] = type;
+  }
+  if (count != 4 || types[0] != types[3]) ptx_refuse(p, "four types expected");
+  bool four = fours_said == 2;
+  if (fours_said == 1) ptx_refuse(p, "these types");
+  enum ptx_type a = types[1], b = types[2], c = types[3];
+  bool halves =
+      a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && m == 16 && n == 8 && (k == 8 || k == 16);
+  bool volta = a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && m == 8 && n == 8 && k == 4;
+  bool bfloats = a == T_BF16 && b == T_BF16 && c == T_F32 && m == 16 && n == 8 && (k == 8 || k == 16);
+  bool tf32 = a == T_TF32 && b == T_TF32 && c == T_F32 && m == 16 && n == 8 && (k == 4 || k == 8);
+  bool doubles = a == T_F64 && b == T_F64 && c == T_F64 && n == 8 &&
+                 ((m == 8 && k == 4) || (m == 16 && (k == 4 || k == 8 || k == 16)));
+  bool fp8 = (a == T_E4M3 || a == T_E5M2) && (b == T_E4M3 || b == T_E5M2) && (c == T_F32 || c == T_F16) &&
+             m == 16 && n == 8 && (k == 16 || k == 32);
+  bool ones = one && a == T_B32 && b == T_B32 && c == T_S32 && n == 8 &&
+              ((m == 8 && k == 128) || (m == 16 && (k == 128 || k == 256)));
+  bool a8 = a == T_S8 || a == T_U8, b8 = b == T_S8 || b == T_U8;
+  bool eights =
+      a8 && b8 && !four && c == T_S32 && n == 8 && ((m == 16 && (k == 16 || k == 32)) || (m == 8 && k == 16));
+  bool fours =
+      a8 && b8 && four && c == T_S32 && n == 8 && ((m == 16 && (k == 32 || k == 64)) || (m == 8 && k == 32));
+  bool dense = halves || volta || bfloats || tf32 || doubles || eights || fours || fp8 || ones;
+  /* Of others it is not known here how metadata is spread over the lanes. */
+  bool half_empty = m == 16 && n == 8 &&
+                    ((a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && (k == 16 || k == 32)) ||
+                     (a == T_BF16 && b == T_BF16 && c == T_F32 && (k == 16 || k == 32)) ||
+                     (a == T_TF32 && b == T_TF32 && c == T_F32 && (k == 8 || k == 16)) ||
+                     (a8 && b8 && !four && c == T_S32 && k == 32));
+  if (sparse ? !half_empty : !dense) ptx_refuse(p, "these types");
+  ptx_need(p, sparse ? 6 : 4, sparse ? 6 : 4);
+  uint32_t x = p->x_count;
+  uint32_t have[4];
+  have[0] = append(p, &p->operands[0], holder(c), true);
+  have[1] = append(p, &p->operands[1], holder(a), false);
+  have[2] = append(p, &p->operands[2], holder(b), false);
+  have[3] = append(p, &p->operands[3], holder(c), false);
+  uint32_t bits = one ? 1 : element_bits(a, four), of_c = registers_of(m * n, element_bits(c, false));
+  uint32_t want_a = volta ? 2 : registers_of(sparse ? m * k / 2 : m * k, bits),
+           want_b = volta ? 2 : registers_of(k * n, bits);
+  if (volta) of_c = c == T_F16 ? 4 : 8;
+  if (have[0] != of_c || have[1] != want_a || have[2] != want_b || have[3] != of_c) {
+    ptx_refuse(p, "another number of registers");
+  }
+  /* The layouts: only m8n8k4 has a choice. */
+  uint32_t flags = 0, layout = 0;
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    bool row = ptx_part(p, i, "row"), column = ptx_part(p, i, "col");
+    if (!row && !column) continue;
+    if (layout == 0 && column) flags |= MX_A_COLUMNS;
+    if (layout == 1 && row) flags |= MX_B_ROWS;
+    layout++;
+  }
+  if (!volta && flags != 0) ptx_refuse(p, "this layout");
+  if (four) flags |= MX_FOUR;
+  if (one) flags |= MX_BITS;
+  if (sparse) {
+    /* who of four lanes (of two pairs, where it takes two) has the metadata */
+    const struct operand *selector = &p->operands[5];
+    int64_t most = k == (a == T_TF32 ? 8u : 16u) ? 3 : 1;
+    if (selector->kind != O_INTEGER || selector->value < 0 || selector->value > most)
+      ptx_refuse(p, "another sparsity selector than there is");
+    flags |= MX_SPARSE;
+    ptx_extra(p, ptx_source(p, &p->operands[4], T_B32));
+  }
+  if (ptx_has(p, "satfinite")) flags |= MX_SATURATE;
+  struct ptx_instruction *in = ptx_emit(p, K_MMA);
+  in->x = x;
+  in->x_count = (uint16_t)(p->x_count - x);
+  in->target = m | n << 8 | k << 16;
+  in->m = (uint32_t)a | (uint32_t)b << 8 | (uint32_t)c << 16 | flags << 24;
+  in->size = (uint8_t)of_c;
+  in->type = sparse ? (uint8_t)p->operands[5].value : either ? 1 : 0;
+  in->control = 1;
+}
+
+static void decode_ldmatrix(struct parser *p) {
+  bool load = ptx_part(p, 0, "ldmatrix");
+  uint32_t count = ptx_has(p, "x1") ? 1 : ptx_has(p, "x2") ? 2 : ptx_has(p, "x4") ? 4 : 0;
+  if (count == 0 || !ptx_has(p, "m8n8") || !ptx_has(p, "b16")) ptx_refuse(p, NULL);
+  ptx_need(p, 2, 2);
+  uint64_t offset;
+  enum ptx_type width;
+  uint32_t base =
+      ptx_address(p, &p->operands[load ? 1 : 0],
+                  ptx_has(p, "shared") || ptx_has(p, "shared::cta") ? S_SHARED : S_GENERIC, &offset, &width);
+  uint32_t x = p->x_count;
+  if (append(p, &p->operands[load ? 0 : 1], T_B32, load) != count)
+    ptx_refuse(p, "another number of registers");
+  struct ptx_instruction *in = ptx_emit(p, load ? K_LDMATRIX : K_STMATRIX);
+  in->u.offset = offset;
+  in->a = base;
+  in->x = x;
+  in->x_count = (uint16_t)count;
+  in->m = (width == T_B32 ? 1u : 0) | (ptx_has(p, "trans") ? MX_TRANSPOSED : 0);
+  in->space = (uint8_t)(ptx_has(p, "shared") || ptx_has(p, "shared::cta") ? S_SHARED : S_GENERIC);
+  in->type = T_B32;
+}
+
+static void decode_movmatrix(struct parser *p) {
+  ptx_need(p, 2, 2);
+  uint32_t a = ptx_source(p, &p->operands[1], T_B32), d = ptx_destination(p, &p->operands[0], T_B32);
+  struct ptx_instruction *in = ptx_emit(p, K_MOVMATRIX);
+  in->a = a;
+  in->d = d;
+  in->size = 4;
+}
+
+static void wmma_memory(struct parser *p, bool load, uint32_t m, uint32_t n, uint32_t k) {
+  enum ptx_type type = ptx_last_type(p);
+  uint32_t which = ptx_part(p, 2, "a") ? 0 : ptx_part(p, 2, "b") ? 1 : 2;
+  uint32_t rows = which == 1 ? k : m, columns = which == 0 ? k : n;
+  ptx_need(p, 2, 3);
+  bool shared = ptx_has(p, "shared") || ptx_has(p, "shared::cta"), global = ptx_has(p, "global");
+  enum ptx_space space = shared ? S_SHARED : global ? S_GLOBAL : S_GENERIC;
+  uint64_t offset;
+  enum ptx_type width;
+  uint32_t base = ptx_address(p, &p->operands[load ? 1 : 0], space, &offset, &width);
+  bool by_rows = ptx_has(p, "row");
+  uint32_t stride = p->operand_count > 2 ? ptx_source(p, &p->operands[2], T_U32)
+                                         : ptx_constant(p, 4, by_rows ? columns : rows);
+  uint32_t x = p->x_count;
+  uint32_t count = append(p, &p->operands[load ? 0 : 1], holder(type), load);
+  uint32_t bits = element_bits(type, false);
+  if (count < registers_of(rows * columns, bits)) ptx_refuse(p, "another number of registers");
+  struct ptx_instruction *in = ptx_emit(p, load ? K_WMMA_LOAD : K_WMMA_STORE);
+  in->u.offset = offset;
+  in->a = base;
+  in->b = stride;
+  in->x = x;
+  in->x_count = (uint16_t)count;
+  in->m = (width == T_B32 ? 1u : 0) | (by_rows ? MX_BY_ROWS : 0);
+  in->target = rows | columns << 8;
+  in->space = (uint8_t)space;
+  in->type = (uint8_t)type;
+}
+
+static void decode_wmma(struct parser *p) {
+  uint32_t m, n, k;
+  if (!shape(p, &m, &n, &k)) ptx_refuse(p, NULL);
+  bool known = (m == 16 && n == 16 && (k == 16 || k == 8)) || (m == 8 && n == 32 && k == 16) ||
+               (m == 32 && n == 8 && k == 16) || (m == 8 && n == 8 && k == 4);
+  if (!known) ptx_refuse(p, NULL);
+  if (ptx_part(p, 1, "load") || ptx_part(p, 1, "store")) {
+    enum ptx_type type = ptx_last_type(p);
+    if (type != T_F16 && type != T_F32 && type != T_BF16 && type != T_TF32 && type != T_S8 && type != T_U8 &&
+        type != T_S32 && type != T_F64) {
+      ptx_refuse(p, "this type");
+    }
+    wmma_memory(p, ptx_part(p, 1, "load"), m, n, k);
+    return;
+  }
+  /* wmma.mma: .f32.f32 for halves (of d and c), or d.a.b.c */
+  enum ptx_type types[4], a = T_F16, b = T_F16, c, d;
+  uint32_t count = 0;
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    enum ptx_type type = ptx_type_of(p->parts[i]);
+    if (type == T_NONE) continue;
+    if (count == 4) ptx_refuse(p, "too many types");
+    types[count++] = type;
+  }
+  if (count == 2) {
+    d = types[0];
+    c = types[1];
+  } else if (count == 4) {
+    d = types[0];
+    a = types[1];
+    b = types[2];
+    c = types[3];
+  } else {
+    ptx_refuse(p, "two or four types expected");
+  }
+  bool floats =
+      (a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && (d == T_F16 || d == T_F32)) ||
+      (((a == T_BF16 && b == T_BF16) || (a == T_TF32 && b == T_TF32)) && c == T_F32 && d == T_F32) ||
+      (a == T_F64 && b == T_F64 && c == T_F64 && d == T_F64);
+  bool eights = (a == T_S8 || a == T_U8) && a == b && c == T_S32 && d == T_S32;
+  if ((!floats && !eights) || !ptx_part(p, 1, "mma")) ptx_refuse(p, "these types");
+  ptx_need(p, 4, 4);
+  uint32_t x = p->x_count, have[4];
+  have[0] = append(p, &p->operands[0], holder(d), true);
+  have[1] = append(p, &p->operands[1], holder(a), false);
+  have[2] = append(p, &p->operands[2], holder(b), false);
+  have[3] = append(p, &p->operands[3], holder(c), false);
+  if (have[0] < registers_of(m * n, element_bits(d, false)) ||
+      have[1] < registers_of(m * k, element_bits(a, false)) ||
+      have[2] < registers_of(k * n, element_bits(b, false)) ||
+      have[3] < registers_of(m * n, element_bits(c, false))) {
+    ptx_refuse(p, "another number of registers");
+  }
+  uint32_t flags = MX_WMMA | (ptx_has(p, "satfinite") ? (uint32_t)MX_SATURATE : 0);
+  struct ptx_instruction *in = ptx_emit(p, K_MMA);
+  in->x = x;
+  in->x_count = (uint16_t)(p->x_count - x);
+  in->target = m | n << 8 | k << 16;
+  in->m = (uint32_t)a | (uint32_t)b << 8 | (uint32_t)c << 16 | flags << 24;
+  in->u.offset = have[0] | have[1] << 8 | have[2] << 16;
+  in->type = (uint8_t)d;
+  in->control = 1;
+}
+
+const struct ptx_mnemonic ptx_matrix_mnemonics[] = {
+    {"mma", decode_mma},           {"ldmatrix", decode_ldmatrix},
+    {"stmatrix", decode_ldmatrix}, {"movmatrix", decode_movmatrix},
+    {"wmma", decode_wmma},         {NULL, NULL},
+};

@@ -1,0 +1,308 @@
+/* Loads, stores, atomics and addresses. */
+#include <string.h>
+
+#include "host/backend/software/ptx/decode/decode.h"
+#include "host/backend/software/ptx/modes.h"
+
+static enum ptx_space space_of(struct parser *p) {
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    const struct word *w = &p->parts[i];
+    if (ptx_word_is(*w, "global")) return S_GLOBAL;
+    if (ptx_word_is(*w, "shared") || ptx_word_is(*w, "shared::cta") || ptx_word_is(*w, "shared::cluster"))
+      return S_SHARED;
+    if (ptx_word_is(*w, "local")) return S_LOCAL;
+    if (ptx_word_is(*w, "const")) return S_CONST;
+    if (ptx_word_is(*w, "param") || ptx_word_is(*w, "param::entry") || ptx_word_is(*w, "param::func"))
+      return S_PARAM;
+  }
+  return S_GENERIC;
+}
+
+/* Elements of a vector operand, or the operand itself. */
+static uint32_t spread(struct parser *p, uint32_t index, struct operand **first) {
+  struct operand *o = &p->operands[index];
+  if (o->kind != O_VECTOR) {
+    *first = o;
+    return 1;
+  }
+  *first = &p->elements[o->first];
+  return o->count;
+}
+
+/* Registers of a load or store: all of one width, at least the type's. */
+static uint32_t register_bytes(struct parser *p, const struct operand *o, uint32_t count, uint32_t bytes,
+                               bool load) {
+  uint32_t held = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (o[i].kind == O_SINK && load) continue;
+    if (o[i].kind != O_REGISTER) return 0;
+    uint32_t have = p->registers[o[i].number];
+    if (o[i].type == T_PRED || o[i].lane_part != 0) ptx_refuse(p, "a register expected");
+    if (have < bytes) ptx_refuse(p, "a register that is too narrow");
+    if (held != 0 && held != have) ptx_refuse(p, "registers of different widths");
+    held = have;
+  }
+  return held == 0 ? (bytes == 1 ? 2 : bytes) : held;
+}
+
+static bool signed_type(enum ptx_type type) {
+  return type == T_S8 || type == T_S16 || type == T_S32 || type == T_S64;
+}
+
+static void access(struct parser *p, bool load) {
+  enum ptx_type type = ptx_last_type(p);
+  enum ptx_space space = space_of(p);
+  uint32_t bytes = ptx_type_bytes(type);
+  if (bytes == 0 || bytes > 8) ptx_refuse(p, "this type");
+  ptx_need(p, 2, 3); /* a cache policy may follow */
+  uint32_t value_at = load ? 0 : 1, address_at = load ? 1 : 0;
+  struct operand *first;
+  uint32_t count = spread(p, value_at, &first);
+  if (count != 1 && count != 2 && count != 4 && count != 8) ptx_refuse(p, "a vector of 2, 4 or 8 expected");
+  struct operand *address = &p->operands[address_at];
+  /* ld r, a[2]: an element of a variable, without brackets around it */
+  if (address->kind == O_SYMBOL) address->kind = O_ADDRESS;
+  if (address->kind != O_ADDRESS || address->count > 0) ptx_refuse(p, "an address expected");
+  uint32_t held = register_bytes(p, first, count, bytes, load);
+  if (held == 0) held = bytes == 1 ? 2 : bytes; /* constants are stored */
+  uint32_t refs[8];
+  for (uint32_t i = 0; i < count; i++) {
+    if (load) {
+      refs[i] = first[i].kind == O_SINK ? ptx_temporary(p, held) : first[i].number << 2 | REF_FRAME;
+    } else if (first[i].kind == O_REGISTER) {
+      refs[i] = first[i].number << 2 | REF_FRAME;
+      if (p->registers[first[i].number] != held) ptx_refuse(p, "registers of different widths");
+    } else {
+      refs[i] = ptx_source(p, &first[i],
+                           held == 2 && bytes == 1 ? T_B16
+                           : held == bytes         ? type
+                           : held == 8             ? T_B64
+                           : held == 4             ? T_B32
+                                                   : T_B16);
+    }
+  }
+  struct symbol *s = address->symbol;
+  enum ptx_kind kind = load ? K_LOAD : K_STORE;
+  uint64_t offset = 0;
+  uint32_t base = PTX_NONE, narrow = 0, size = 0;
+  if (s != NULL && s->kind == SYM_KERNEL_PARAM) {
+    if (!load) ptx_refuse(p, "kernel parameters are not written");
+    uint64_t at = s->offset + (uint64_t)address->value;
+    if (at > p->function->parameter_bytes || bytes * count > p->function->parameter_bytes - at) {
+      ptx_refuse(p, "outside of the parameters");
+    }
+    kind = K_LOAD_KERNEL_PARAM;
+    offset = at;
+  } else if (s != NULL && s->kind == SYM_PARAM) {
+    uint64_t at = (uint64_t)address->value;
+    if (at > s->size || bytes * count > s->size - at) ptx_refuse(p, "outside of the parameter");
+    kind = load ? K_LOAD_PARAM : K_STORE_PARAM;
+    offset = s->offset + at;
+    size = (uint32_t)s->size;
+  } else {
+    enum ptx_type width = T_B64;
+    base = ptx_address(p, address, space, &offset, &width);
+    narrow = width == T_B32 ? ML_NARROW : 0;
+  }
+  struct ptx_instruction *in = ptx_emit(p, kind);
+  in->u.offset = offset;
+  in->a = base;
+  in->target = size;
+  in->space = (uint8_t)space;
+  in->type = (uint8_t)type;
+  in->size = (uint8_t)bytes;
+  bool ordered = ptx_has(p, "volatile") || ptx_has(p, "relaxed") || ptx_has(p, "acquire") ||
+                 ptx_has(p, "release") || ptx_has(p, "mmio");
+  in->m = narrow | (signed_type(type) ? ML_SIGNED : 0) | held << 4 | (ordered ? ML_VOLATILE : 0);
+  in->x = p->x_count;
+  in->x_count = (uint16_t)count;
+  uint32_t defined = load ? PTX_DEFINED : 0;
+  for (uint32_t i = 0; i < count; i++) ptx_extra(p, refs[i] | defined);
+}
+
+static void decode_ld(struct parser *p) {
+  if (ptx_has(p, "async") || ptx_has(p, "b128")) ptx_refuse(p, NULL);
+  access(p, true);
+}
+static void decode_st(struct parser *p) {
+  if (ptx_has(p, "bulk")) ptx_refuse(p, NULL);
+  if (ptx_has(p, "async")) ptx_decode_async(p, false);
+  else access(p, false);
+}
+
+static void atomic(struct parser *p, bool result) {
+  static const char *const names[A_ATOMICS] = {"and", "or",  "xor", "cas", "exch",
+                                               "add", "inc", "dec", "min", "max"};
+  uint32_t op = A_ATOMICS;
+  for (uint32_t i = 1; i < p->part_count && op == A_ATOMICS; i++) {
+    for (uint32_t k = 0; k < A_ATOMICS; k++) {
+      if (ptx_word_is(p->parts[i], names[k])) op = k;
+    }
+  }
+  if (op == A_ATOMICS || ptx_has(p, "async")) ptx_refuse(p, NULL);
+  enum ptx_type type = ptx_last_type(p);
+  uint32_t bytes = ptx_type_bytes(type);
+  if (bytes != 2 && bytes != 4 && bytes != 8) ptx_refuse(p, "this width");
+  bool floats = type == T_F32 || type == T_F64 || type == T_F16 || type == T_F16X2 || type == T_BF16 ||
+                type == T_BF16X2;
+  if (floats && op != A_ADD && !((op == A_MIN || op == A_MAX) && bytes < 8 && type != T_F32))
+    ptx_refuse(p, "this type");
+  if (bytes == 2 && !floats && op != A_CAS && op != A_EXCH) ptx_refuse(p, "this type");
+  uint32_t vector = ptx_has(p, "v2") ? 2 : ptx_has(p, "v4") ? 4 : ptx_has(p, "v8") ? 8 : 1;
+  if (vector > 1 && (!floats || bytes * vector > 16)) ptx_refuse(p, "a vector of this type");
+  uint32_t at = result ? 1 : 0;
+  ptx_need(p, at + (op == A_CAS ? 3 : 2), at + 4);
+  enum ptx_space space = space_of(p);
+  uint64_t offset;
+  enum ptx_type width;
+  uint32_t base = ptx_address(p, &p->operands[at], space, &offset, &width);
+  /* Of a vector each element is an atomic by itself, as the ISA has it; results wait until all have been
+   * read. */
+  struct operand *values, *results = NULL;
+  uint32_t count = spread(p, at + 1, &values), refs[8];
+  if (count != vector || (result && spread(p, 0, &results) != vector)) ptx_refuse(p, "a vector expected");
+  uint32_t c = op == A_CAS ? ptx_source(p, &p->operands[at + 2], type) : PTX_NONE;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t b = ptx_source(p, &values[i], type);
+    refs[i] = !result ? PTX_NONE : vector > 1 ? ptx_temporary(p, bytes) : ptx_destination(p, results, type);
+    struct ptx_instruction *in = ptx_emit(p, K_ATOM);
+    in->u.offset = offset + (uint64_t)i * bytes;
+    in->a = base;
+    in->b = b;
+    in->c = c;
+    in->d = refs[i];
+    in->size = (uint8_t)bytes;
+    in->space = (uint8_t)space;
+    in->type = (uint8_t)type;
+    in->m = (width == T_B32 ? ML_NARROW : 0) | op << 4;
+    if (floats) in->control = 1;
+  }
+  for (uint32_t i = 0; result && vector > 1 && i < count; i++) {
+    enum ptx_type plain = bytes == 2 ? T_B16 : T_B32;
+    uint32_t d = ptx_destination(p, &results[i], plain);
+    ptx_emit_alu(p, OP_MOV, plain, bytes, d, refs[i], PTX_NONE, PTX_NONE, 0);
+    ptx_finish(p);
+  }
+}
+static void decode_atom(struct parser *p) {
+  atomic(p, true);
+}
+static void decode_red(struct parser *p) {
+  if (ptx_has(p, "async")) ptx_decode_async(p, true);
+  else atomic(p, false);
+}
+
+static void decode_cvta(struct parser *p) {
+  enum ptx_type type = ptx_last_type(p);
+  ptx_need(p, 2, 2);
+  enum ptx_space space = space_of(p);
+  uint32_t a = ptx_source(p, &p->operands[1], type), d = ptx_destination(p, &p->operands[0], type);
+  uint64_t window = space == S_SHARED  ? PTX_SHARED_WINDOW
+                    : space == S_LOCAL ? PTX_LOCAL_WINDOW
+                    : space == S_PARAM ? PTX_PARAM_WINDOW
+                                       : 0;
+  if (window != 0 && ptx_type_bytes(type) != 8) ptx_refuse(p, "generic addresses have 64 bits");
+  if (window == 0) {
+    ptx_emit_alu(p, OP_MOV, type, ptx_type_bytes(type), d, a, PTX_NONE, PTX_NONE, 0);
+  } else {
+    enum ptx_operation op = ptx_has(p, "to") ? OP_SUB : OP_ADD;
+    ptx_emit_alu(p, op, T_U64, 8, d, a, ptx_constant(p, 8, window), PTX_NONE, 0);
+  }
+}
+
+static void decode_isspacep(struct parser *p) {
+  ptx_need(p, 2, 2);
+  uint32_t a = ptx_source(p, &p->operands[1], T_B64), d = ptx_predicate_out(p, &p->operands[0]);
+  struct ptx_instruction *in = ptx_emit(p, K_ISSPACEP);
+  in->d = d;
+  in->a = a;
+  in->space = (uint8_t)space_of(p);
+  in->m = ptx_has(p, "shared::cluster");
+}
+
+/* Hints to caches: the address is not even looked at. */
+static void decode_nothing(struct parser *p) {
+  (void)p;
+}
+
+/* Other threads of this machine run other blocks: what orders a guest's accesses orders this machine's. */
+static void decode_fence(struct parser *p) {
+  bool light = ptx_has(p, "acq_rel") || ptx_has(p, "acquire") || ptx_has(p, "release") || ptx_has(p, "proxy");
+  ptx_emit(p, K_FENCE)->m = light ? 0 : MF_SC;
+}
+
+static void decode_createpolicy(struct parser *p) {
+  uint32_t d = ptx_destination(p, &p->operands[0], T_B64);
+  ptx_emit_alu(p, OP_MOV, T_B64, 8, d, ptx_constant(p, 8, 0), PTX_NONE, PTX_NONE, 0);
+}
+
+static void decode_cp(struct parser *p) {
+  if (ptx_has(p, "bulk")) {
+    ptx_decode_bulk(p);
+    return;
+  }
+  if (!ptx_part(p, 1, "async") || ptx_has(p, "reduce")) ptx_refuse(p, NULL);
+  /* Copies are done at once: groups of them have nothing to wait for, barriers no arrival more to wait for.
+   */
+  if (ptx_has(p, "mbarrier")) {
+    ptx_need(p, 1, 1);
+    if (ptx_has(p, "noinc")) ptx_mbarrier_arrive(p);
+    return;
+  }
+  if (ptx_has(p, "commit_group") || ptx_has(p, "wait_group") || ptx_has(p, "wait_all")) return;
+  ptx_need(p, 3, 5);
+  uint64_t to_offset, from_offset;
+  enum ptx_type to_width, from_width;
+  uint32_t to = ptx_address(p, &p->operands[0], S_SHARED, &to_offset, &to_width);
+  uint32_t from = ptx_address(p, &p->operands[1], S_GLOBAL, &from_offset, &from_width);
+  if (p->operands[2].kind != O_INTEGER) ptx_refuse(p, "the size must be a number");
+  int64_t bytes = p->operands[2].value;
+  if (bytes != 4 && bytes != 8 && bytes != 16) ptx_refuse(p, "4, 8 or 16 bytes expected");
+  uint32_t have = PTX_NONE, ignore = PTX_NONE;
+  bool policy = ptx_has(p, "L2::cache_hint");
+  if (p->operand_count > 3 && !(policy && p->operand_count == 4)) {
+    struct operand *o = &p->operands[3];
+    if (o->kind == O_REGISTER && o->type == T_PRED) {
+      ignore = ptx_predicate(p, o);
+      if (o->negated) ptx_refuse(p, "a negated predicate");
+    } else {
+      have = ptx_source(p, o, T_U32);
+    }
+  }
+  if (from_width != T_B64) ptx_refuse(p, "global addresses have 64 bits");
+  struct ptx_instruction *in = ptx_emit(p, K_CP_ASYNC);
+  in->u.offset = to_offset;
+  in->a = to;
+  in->b = from;
+  in->c = have;
+  in->size = (uint8_t)bytes;
+  in->m = to_width == T_B32 ? ML_NARROW : 0;
+  in->target = (uint32_t)(int32_t)from_offset;
+  if ((int64_t)from_offset != (int32_t)from_offset) ptx_refuse(p, "an offset beyond 32 bits");
+  if (ignore != PTX_NONE) {
+    uint32_t at = ptx_extra(p, ignore);
+    in = &p->code[p->code_count - 1];
+    in->x = at;
+    in->x_count = 1;
+  }
+}
+
+const struct ptx_mnemonic ptx_memory_mnemonics[] = {
+    {"ld", decode_ld},
+    {"st", decode_st},
+    {"atom", decode_atom},
+    {"red", decode_red},
+    {"cvta", decode_cvta},
+    {"isspacep", decode_isspacep},
+    {"ldu", decode_ld},
+    {"prefetch", decode_nothing},
+    {"prefetchu", decode_nothing},
+    {"applypriority", decode_nothing},
+    {"discard", decode_nothing},
+    {"createpolicy", decode_createpolicy},
+    {"cp", decode_cp},
+    {"mbarrier", ptx_decode_mbarrier},
+    {"membar", decode_fence},
+    {"fence", decode_fence},
+    {NULL, NULL},
+};

@@ -1,0 +1,109 @@
+/* Matrix products of a warp group (wgmma). */
+#include <stdio.h>
+
+#include "host/backend/software/ptx/decode/decode.h"
+#include "host/backend/software/ptx/wgmma.h"
+
+/* d, a and b; how many there are in the mnemonic. */
+static uint32_t types(struct parser *p, enum ptx_type found[3]) {
+  uint32_t count = 0;
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    enum ptx_type type = ptx_part(p, i, "b1") ? T_B32 : ptx_type_of(p->parts[i]);
+    if (type == T_NONE) continue;
+    if (count == 3) ptx_refuse(p, "three types expected");
+    found[count++] = type;
+  }
+  return count;
+}
+
+static bool eight_bit_float(enum ptx_type type) {
+  return type == T_E4M3 || type == T_E5M2;
+}
+static bool eight_bit_integer(enum ptx_type type) {
+  return type == T_S8 || type == T_U8;
+}
+
+/* The depth that goes with the types; 0: no such product. */
+static uint32_t depth_of(enum ptx_type d, enum ptx_type a, enum ptx_type b, bool bits) {
+  bool floats = d == T_F16 || d == T_F32;
+  if (bits) return d == T_S32 && a == T_B32 && b == T_B32 ? 256 : 0;
+  if (a == T_F16 && b == T_F16 && floats) return 16;
+  if (a == T_BF16 && b == T_BF16 && d == T_F32) return 16;
+  if (a == T_TF32 && b == T_TF32 && d == T_F32) return 8;
+  if (eight_bit_float(a) && eight_bit_float(b) && floats) return 32;
+  if (eight_bit_integer(a) && eight_bit_integer(b) && d == T_S32) return 32;
+  return 0;
+}
+
+static bool known_width(uint32_t n, bool integers) {
+  if (n == 0 || n > WG_N_MOST || n % 8 != 0) return false;
+  return !integers || n == 8 || n == 24 || n % 16 == 0;
+}
+
+static uint32_t immediate(struct parser *p, uint32_t at, int64_t one, int64_t other, uint32_t flag) {
+  const struct operand *o = &p->operands[at];
+  if (o->kind != O_INTEGER || (o->value != one && o->value != other))
+    ptx_refuse(p, "a scale of 1 or -1 and a transposition of 0 or 1 expected");
+  return o->value == other ? flag : 0;
+}
+
+static void product(struct parser *p) {
+  uint32_t m = 0, n = 0, k = 0;
+  enum ptx_type t[3];
+  char shape[24], end;
+  snprintf(shape, sizeof shape, "%.*s", (int)p->parts[4].length, p->parts[4].text);
+  if (p->part_count < 8 || !ptx_part(p, 2, "sync") || !ptx_part(p, 3, "aligned") ||
+      sscanf(shape, "m%un%uk%u%c", &m, &n, &k, &end) != 3)
+    ptx_refuse(p, NULL);
+  if (types(p, t) != 3) ptx_refuse(p, "three types expected");
+  bool bits = ptx_has(p, "b1");
+  if (bits && (!ptx_has(p, "and") || !ptx_has(p, "popc"))) ptx_refuse(p, NULL);
+  if (m != 64 || k != depth_of(t[0], t[1], t[2], bits) || !known_width(n, t[0] == T_S32))
+    ptx_refuse(p, "this shape and these types");
+  const struct operand *o = p->operands;
+  bool scales = t[0] != T_S32, transposes = t[1] == T_F16 || t[1] == T_BF16;
+  ptx_need(p, 4, 8);
+  bool registers = o[1].kind == O_VECTOR;
+  uint32_t want = 4 + (scales ? 2 : 0) + (transposes ? (registers ? 1 : 2) : 0);
+  ptx_need(p, want, want);
+  uint32_t flags = (bits ? (uint32_t)WG_BITS : 0) | (registers ? (uint32_t)WG_A_REGISTERS : 0);
+  if (ptx_has(p, "satfinite")) flags |= WG_SATURATE;
+  if (scales) flags |= immediate(p, 4, 1, -1, WG_NEGATE_A) | immediate(p, 5, 1, -1, WG_NEGATE_B);
+  if (transposes && !registers) flags |= immediate(p, 6, 0, 1, WG_TRANSPOSE_A);
+  if (transposes) flags |= immediate(p, want - 1, 0, 1, WG_TRANSPOSE_B);
+  uint32_t of_d = t[0] == T_F16 ? n / 4 : n / 2, refs[WG_N_MOST / 2 + 5], count = 0;
+  if (o[0].kind != O_VECTOR || o[0].count != of_d || (registers && o[1].count != 4))
+    ptx_refuse(p, "another number of registers");
+  for (uint32_t i = 0; i < of_d; i++) {
+    refs[count] = ptx_destination(p, &p->elements[o[0].first + i], T_B32) | PTX_DEFINED;
+    /* it is read as well: a wider register's low half would have to be taken first */
+    if (p->later_count > 0 || p->elements[o[0].first + i].kind != O_REGISTER)
+      ptx_refuse(p, "registers of 32 bits expected");
+    count++;
+  }
+  if (registers) {
+    for (uint32_t i = 0; i < 4; i++) refs[count++] = ptx_source(p, &p->elements[o[1].first + i], T_B32);
+  } else {
+    refs[count++] = ptx_source(p, &o[1], T_B64);
+  }
+  refs[count++] = ptx_source(p, &o[2], T_B64);
+  if (o[3].negated) ptx_refuse(p, "a negated predicate");
+  uint32_t scale = ptx_predicate(p, &o[3]), x = p->x_count;
+  for (uint32_t i = 0; i < count; i++) ptx_extra(p, refs[i]);
+  struct ptx_instruction *in = ptx_emit(p, K_WGMMA);
+  in->x = x;
+  in->x_count = (uint16_t)count;
+  in->a = scale;
+  in->size = (uint8_t)of_d;
+  in->target = n;
+  in->m = (uint32_t)t[1] | (uint32_t)t[2] << 8 | (uint32_t)t[0] << 16 | flags << 24;
+  in->control = 1;
+}
+
+static void decode_wgmma(struct parser *p) {
+  if (ptx_part(p, 1, "mma_async") && !ptx_has(p, "sp")) product(p);
+  else if (ptx_part(p, 1, "wait_group")) ptx_emit(p, K_WGMMA_WAIT);
+  else if (!ptx_part(p, 1, "fence") && !ptx_part(p, 1, "commit_group")) ptx_refuse(p, NULL);
+}
+
+const struct ptx_mnemonic ptx_wgmma_mnemonics[] = {{"wgmma", decode_wgmma}, {NULL, NULL}};

@@ -1,0 +1,150 @@
+/* The end of a function: its code in its final form; the end of a module: what functions need with those they
+ * call. */
+#include <string.h>
+
+#include "host/backend/software/ptx/run/check.h"
+#include "host/backend/software/ptx/modes.h"
+#include "host/backend/software/ptx/text/parser.h"
+
+void ptx_begin_function(struct parser *p, struct ptx_function *f) {
+  ptx_arena_free(&p->scratch);
+  p->function = f;
+  p->code = NULL;
+  p->x = NULL;
+  p->registers = NULL;
+  p->calls = NULL;
+  p->code_count = p->code_room = p->x_count = p->x_room = 0;
+  p->register_count = p->register_room = 0;
+  p->call_count = p->call_room = 0;
+  p->frame_params = p->local_bytes = 0;
+  p->shared_bytes = p->module_shared;
+  p->carry = PTX_NONE;
+  p->fixups = NULL;
+  ptx_open_scope(p);
+}
+
+static void *keep(struct parser *p, const void *from, size_t bytes) {
+  if (bytes == 0) return NULL;
+  void *to = ptx_take(p, bytes);
+  memcpy(to, from, bytes);
+  return to;
+}
+
+void ptx_finish_function(struct parser *p) {
+  struct ptx_function *f = p->function;
+  ptx_close_scope(p);
+  p->code = ptx_room(p, p->code, p->code_count, &p->code_room, sizeof *p->code);
+  p->code[p->code_count++] = (struct ptx_instruction){
+      .kind = K_RET, .line = p->line, .d = PTX_NONE, .a = PTX_NONE, .b = PTX_NONE, .c = PTX_NONE};
+  for (uint32_t i = 0; i < p->code_count; i++) p->code[i].join = PTX_NO_PC;
+  ptx_find_joins(p);
+  ptx_place_registers(p);
+  f->code = keep(p, p->code, p->code_count * sizeof *p->code);
+  f->code_count = p->code_count;
+  f->x = keep(p, p->x, p->x_count * sizeof *p->x);
+  f->x_count = p->x_count;
+  f->calls = keep(p, p->calls, p->call_count * sizeof *p->calls);
+  f->call_count = p->call_count;
+  f->local_bytes = (p->local_bytes + 15) / 16 * 16;
+  if (p->shared_bytes > p->module_shared && p->shared_bytes > f->shared_end) f->shared_end = p->shared_bytes;
+  p->function = NULL;
+}
+
+static uint8_t builtin(const char *name) {
+  if (strcmp(name, "vprintf") == 0) return BUILTIN_VPRINTF;
+  if (strcmp(name, "malloc") == 0) return BUILTIN_MALLOC;
+  if (strcmp(name, "free") == 0) return BUILTIN_FREE;
+  if (strcmp(name, "__assertfail") == 0) return BUILTIN_ASSERT;
+  return BUILTIN_NONE;
+}
+
+/* Parameters of what we provide: as many bytes as are read. */
+static void check_builtin(struct parser *p, const struct ptx_function *f) {
+  static const uint8_t counts[][2] = {{0, 0}, {1, 2}, {1, 1}, {0, 1}, {0, 5}};
+  const uint8_t *want = counts[f->builtin_number];
+  if (f->return_count == want[0] && f->parameter_count == want[0] + want[1]) return;
+  p->line = f->line;
+  ptx_fail(p, PTX_UNSUPPORTED, "'%s' with other parameters than CUDA's", f->name);
+}
+
+void ptx_finish_module(struct parser *p) {
+  struct ptx_module *m = p->module;
+  for (uint32_t i = 0; i < m->function_count; i++) {
+    struct ptx_function *f = m->functions[i];
+    if (f->entry && f->defined) m->kernel_count++;
+    if (f->defined) continue;
+    f->builtin_number = builtin(f->name);
+    f->builtin = f->builtin_number != BUILTIN_NONE;
+    if (f->builtin) check_builtin(p, f);
+  }
+  m->kernels = ptx_take(p, m->kernel_count * sizeof *m->kernels);
+  m->kernel_function = ptx_take(p, m->kernel_count * sizeof *m->kernel_function);
+  m->findings = ptx_take(p, m->kernel_count * sizeof *m->findings);
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < m->function_count; i++) {
+    const struct ptx_function *f = m->functions[i];
+    if (!f->entry || !f->defined) continue;
+    m->kernel_function[next] = i;
+    m->kernels[next++] =
+        (struct ptx_kernel_info){.name = f->name,
+                                 .parameters = f->parameters,
+                                 .parameter_count = f->parameter_count,
+                                 .parameter_bytes = f->parameter_bytes,
+                                 .max_threads = f->max_threads,
+                                 .required_threads = {f->reqntid[0], f->reqntid[1], f->reqntid[2]},
+                                 .cluster = {f->cluster[0], f->cluster[1], f->cluster[2]},
+                                 .version = m->version,
+                                 .target = m->target};
+  }
+}
+
+uint32_t ptx_module_kernel_count(const struct ptx_module *module) {
+  return module->kernel_count;
+}
+const struct ptx_kernel_info *ptx_module_kernel(const struct ptx_module *module, uint32_t index) {
+  return index < module->kernel_count ? &module->kernels[index] : NULL;
+}
+int32_t ptx_module_find_kernel(const struct ptx_module *module, const char *name) {
+  for (uint32_t i = 0; i < module->kernel_count; i++) {
+    if (strcmp(module->kernels[i].name, name) == 0) return (int32_t)i;
+  }
+  return -1;
+}
+uint32_t ptx_module_global_count(const struct ptx_module *module) {
+  return module->global_count;
+}
+const struct ptx_global_info *ptx_module_global(const struct ptx_module *module, uint32_t index) {
+  return index < module->global_count ? &module->globals[index] : NULL;
+}
+uint64_t ptx_module_data_bytes(const struct ptx_module *module) {
+  return module->data_bytes;
+}
+
+bool ptx_module_allocates(const struct ptx_module *module) {
+  for (uint32_t i = 0; i < module->function_count; i++) {
+    if (module->functions[i]->builtin_number == BUILTIN_MALLOC) return true;
+  }
+  return false;
+}
+
+void ptx_module_place(struct ptx_module *m, uint64_t address, unsigned char *bytes) {
+  m->address = address;
+  m->placed = true;
+  if (bytes != NULL && m->data_bytes > 0) memcpy(bytes, m->data, m->data_bytes);
+  for (uint32_t i = 0; i < m->relocation_count; i++) {
+    const struct ptx_data *r = &m->relocations[i];
+    uint64_t value = (address + r->addend) >> r->shift;
+    if (r->symbol == 0) {
+      if (bytes != NULL) memcpy(bytes + r->offset, &value, r->bytes);
+      continue;
+    }
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) memcpy(m->constants + r->offset + lane * 8, &value, 8);
+  }
+}
+
+const char *ptx_status_name(enum ptx_status status) {
+  static const char *const names[] = {"ok",         "out of memory",   "invalid PTX",        "unsupported",
+                                      "bad launch", "illegal address", "misaligned address", "trap",
+                                      "assert",     "timeout",         "stack overflow",     "invalid call"};
+  return (size_t)status < sizeof names / sizeof *names ? names[status] : "unknown";
+}

@@ -1,0 +1,212 @@
+/*
+ * Where the ways of a branch meet again: the immediate post-dominator of its block. Found with the algorithm
+ * of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm") on the reversed graph, without
+ * recursion.
+ */
+#include <string.h>
+
+#include "host/backend/software/ptx/text/parser.h"
+
+#define NOWHERE UINT32_MAX
+
+struct graph {
+  uint32_t count;              /* blocks; the function's exit is number `count` */
+  uint32_t *first;             /* pc of each, and the end */
+  uint32_t *block_of;          /* of each pc that begins one */
+  uint32_t *from_start, *from; /* predecessors, in the manner of sparse matrices */
+};
+
+static bool ends_block(uint8_t kind) {
+  return kind == K_BRA || kind == K_BRX || kind == K_RET || kind == K_EXIT || kind == K_TRAP;
+}
+
+/* Calls `visit` for each successor of a block. */
+typedef void visitor(void *data, uint32_t from, uint32_t to);
+static void successors(const struct parser *p, const struct graph *g, bool exit_returns, uint32_t block,
+                       visitor *visit, void *data) {
+  uint32_t last = g->first[block + 1] - 1;
+  const struct ptx_instruction *in = &p->code[last];
+  uint32_t next = block + 1 < g->count ? block + 1 : g->count;
+  switch (in->kind) {
+    case K_BRA:
+      visit(data, block, g->block_of[in->target]);
+      break;
+    case K_BRX:
+      for (uint32_t i = 0; i < in->x_count; i++) visit(data, block, g->block_of[p->x[in->x + i]]);
+      break;
+    case K_RET:
+      visit(data, block, g->count);
+      break;
+    case K_EXIT:
+      if (exit_returns) visit(data, block, g->count);
+      break;
+    case K_TRAP:
+      break;
+    default:
+      visit(data, block, next);
+      return;
+  }
+  if (in->guard != 0) visit(data, block, next);
+}
+
+static void count_edge(void *data, uint32_t from, uint32_t to) {
+  (void)from;
+  ((struct graph *)data)->from_start[to + 1]++;
+}
+
+struct filling {
+  struct graph *graph;
+  uint32_t *at;
+};
+static void add_edge(void *data, uint32_t from, uint32_t to) {
+  struct filling *filling = data;
+  filling->graph->from[filling->at[to]++] = from;
+}
+
+struct meeting {
+  const uint32_t *order, *join;
+  uint32_t result;
+};
+static void meet(void *data, uint32_t from, uint32_t to) {
+  (void)from;
+  struct meeting *m = data;
+  if (m->order[to] == NOWHERE || m->join[to] == NOWHERE) return;
+  if (m->result == NOWHERE) {
+    m->result = to;
+    return;
+  }
+  uint32_t a = m->result, b = to;
+  while (a != b) {
+    while (m->order[a] < m->order[b]) a = m->join[a];
+    while (m->order[b] < m->order[a]) b = m->join[b];
+  }
+  m->result = a;
+}
+
+static void make_blocks(struct parser *p, struct graph *g) {
+  bool *leads = ptx_scratch(p, p->code_count + 1);
+  leads[0] = true;
+  for (uint32_t i = 0; i < p->code_count; i++) {
+    if (p->code[i].kind == K_LABEL) leads[i] = true;
+    if (ends_block(p->code[i].kind)) leads[i + 1] = true;
+  }
+  g->first = ptx_scratch(p, (p->code_count + 1) * sizeof *g->first);
+  g->block_of = ptx_scratch(p, (p->code_count + 1) * sizeof *g->block_of);
+  for (uint32_t i = 0; i < p->code_count; i++) {
+    if (!leads[i]) continue;
+    g->block_of[i] = g->count;
+    g->first[g->count++] = i;
+  }
+  g->first[g->count] = p->code_count;
+}
+
+/* Positions in a postorder of the reversed graph from the exit; the exit has the highest. */
+static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_order, uint32_t *reached) {
+  uint32_t nodes = g->count + 1;
+  uint32_t *order = ptx_scratch(p, nodes * sizeof *order);
+  uint32_t *stack = ptx_scratch(p, nodes * sizeof *stack);
+  uint32_t *at = ptx_scratch(p, nodes * sizeof *at);
+  bool *seen = ptx_scratch(p, nodes);
+  *by_order = ptx_scratch(p, nodes * sizeof **by_order);
+  for (uint32_t i = 0; i < nodes; i++) order[i] = NOWHERE;
+  uint32_t depth = 0, next = 0;
+  stack[depth++] = g->count;
+  seen[g->count] = true;
+  at[g->count] = g->from_start[g->count];
+  while (depth > 0) {
+    uint32_t node = stack[depth - 1];
+    if (at[node] < g->from_start[node + 1]) {
+      uint32_t before = g->from[at[node]++];
+      if (seen[before]) continue;
+      seen[before] = true;
+      at[before] = g->from_start[before];
+      stack[depth++] = before;
+    } else {
+      order[node] = next;
+      (*by_order)[next++] = node;
+      depth--;
+    }
+  }
+  *reached = next;
+  return order;
+}
+
+/* Labels where nothing meets are not executed: taken out, and pcs follow. */
+static void drop_labels(struct parser *p) {
+  bool *wanted = ptx_scratch(p, p->code_count + 1);
+  for (uint32_t i = 0; i < p->code_count; i++) {
+    const struct ptx_instruction *in = &p->code[i];
+    if ((in->kind == K_BRA || in->kind == K_BRX) && in->join != PTX_NO_PC) wanted[in->join] = true;
+    if ((in->kind == K_RET || in->kind == K_EXIT) && in->guard != 0 && in->join != PTX_NO_PC)
+      wanted[in->join] = true;
+  }
+  uint32_t *now = ptx_scratch(p, (p->code_count + 1) * sizeof *now);
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < p->code_count; i++) {
+    now[i] = kept;
+    if (p->code[i].kind != K_LABEL || wanted[i]) p->code[kept++] = p->code[i];
+  }
+  bool *moved = ptx_scratch(p, p->x_count + 1);
+  for (uint32_t i = 0; i < kept; i++) {
+    struct ptx_instruction *in = &p->code[i];
+    if (in->kind == K_BRA) in->target = now[in->target];
+    if (in->join != PTX_NO_PC) in->join = now[in->join];
+    if (in->kind == K_BRX) {
+      for (uint32_t k = in->x; k < in->x + in->x_count; k++) {
+        if (!moved[k]) p->x[k] = now[p->x[k]];
+        moved[k] = true;
+      }
+    }
+  }
+  p->code_count = kept;
+}
+
+void ptx_find_joins(struct parser *p) {
+  struct graph g = {0};
+  make_blocks(p, &g);
+  bool returns = false;
+  for (uint32_t i = 0; i + 1 < p->code_count; i++) {
+    if (p->code[i].kind == K_RET) returns = true;
+  }
+  /* A kernel may end by exit alone. */
+  bool exit_returns = !returns;
+  uint32_t nodes = g.count + 1;
+  g.from_start = ptx_scratch(p, (nodes + 1) * sizeof *g.from_start);
+  for (uint32_t b = 0; b < g.count; b++) successors(p, &g, exit_returns, b, count_edge, &g);
+  for (uint32_t b = 0; b < nodes; b++) g.from_start[b + 1] += g.from_start[b];
+  g.from = ptx_scratch(p, (g.from_start[nodes] + 1) * sizeof *g.from);
+  struct filling filling = {&g, ptx_scratch(p, nodes * sizeof *filling.at)};
+  memcpy(filling.at, g.from_start, nodes * sizeof *filling.at);
+  for (uint32_t b = 0; b < g.count; b++) successors(p, &g, exit_returns, b, add_edge, &filling);
+
+  uint32_t *by_order, reached;
+  uint32_t *order = number(p, &g, &by_order, &reached);
+  uint32_t *join = ptx_scratch(p, nodes * sizeof *join);
+  for (uint32_t i = 0; i < nodes; i++) join[i] = NOWHERE;
+  join[g.count] = g.count;
+  /* A hostile graph may want many rounds; after these the rest keeps a join that is too late or none, which
+   * is slower, never wrong. */
+  bool changed = true;
+  for (uint32_t round = 0; changed && round < 64; round++) {
+    changed = false;
+    for (uint32_t i = reached - 1; i > 0; i--) {
+      uint32_t node = by_order[i - 1];
+      struct meeting m = {order, join, NOWHERE};
+      successors(p, &g, exit_returns, node, meet, &m);
+      if (m.result != NOWHERE && join[node] != m.result) {
+        join[node] = m.result;
+        changed = true;
+      }
+    }
+  }
+  for (uint32_t b = 0; b < g.count; b++) {
+    struct ptx_instruction *in = &p->code[g.first[b + 1] - 1];
+    uint32_t to = changed ? NOWHERE : join[b];
+    if (!ends_block(in->kind)) continue;
+    in->join = to == NOWHERE || to == g.count ? PTX_NO_PC : g.first[to];
+    /* Lanes wait at labels. Ways meet at a label of the text, or behind the branch that ends a loop, where
+     * statement.c put one; behind a guarded ret, exit or trap only one way goes on. */
+    if (in->join != PTX_NO_PC && p->code[in->join].kind != K_LABEL) in->join = PTX_NO_PC;
+  }
+  drop_labels(p);
+}

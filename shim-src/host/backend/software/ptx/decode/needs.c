@@ -1,0 +1,146 @@
+/* What a kernel needs: its body and those of all that it calls, decoded, and the memory that they take
+ * together. */
+#include <stdio.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/text/parse.h"
+
+/* Local and shared memory with all that is called; a cycle has no bound. Depth first, with a stack of our
+ * own. */
+static void total(struct parser *p, uint32_t root) {
+  struct ptx_module *m = p->module;
+  uint32_t *stack = ptx_scratch(p, (m->function_count + 1) * sizeof *stack);
+  uint32_t *at = ptx_scratch(p, (m->function_count + 1) * sizeof *at);
+  uint32_t depth = 0;
+  stack[depth++] = root;
+  m->functions[root]->visit = 1;
+  while (depth > 0) {
+    uint32_t number = stack[depth - 1];
+    struct ptx_function *f = m->functions[number];
+    if (at[number] == 0) {
+      f->local_total = f->local_bytes;
+      f->shared_total = f->shared_end;
+    }
+    if (at[number] < f->call_count) {
+      uint32_t to = f->calls[at[number]++];
+      struct ptx_function *callee = m->functions[to];
+      if (callee->visit == 0) {
+        callee->visit = 1;
+        stack[depth++] = to;
+      } else if (callee->visit == 1) {
+        f->recursive = callee->recursive = true;
+      }
+      continue;
+    }
+    f->visit = 2;
+    for (uint32_t i = 0; i < f->call_count; i++) {
+      const struct ptx_function *callee = m->functions[f->calls[i]];
+      if (callee->recursive) f->recursive = true;
+      uint32_t local = f->local_bytes + callee->local_total;
+      if (local > f->local_total) f->local_total = local;
+      if (callee->shared_total > f->shared_total) f->shared_total = callee->shared_total;
+    }
+    depth--;
+  }
+}
+
+/* Functions that a kernel may come to, each once, itself first. */
+struct reach {
+  uint32_t *list;
+  const struct ptx_function **by; /* who calls each */
+  bool *known;
+  uint32_t count;
+  bool pointers; /* calls through pointers: any function may be meant */
+};
+
+static void add(struct reach *r, uint32_t number, const struct ptx_function *by) {
+  if (r->known[number]) return;
+  r->known[number] = true;
+  r->by[r->count] = by;
+  r->list[r->count++] = number;
+}
+
+/* The kernel cannot run: because of `why`, found in the function `in`. */
+static void refuse(struct parser *p, struct ptx_function *kernel, const struct ptx_function *in,
+                   const char *why, uint8_t status) {
+  char text[512];
+  int length = in == kernel ? snprintf(text, sizeof text, "%s", why)
+                            : snprintf(text, sizeof text, "%s (in the function %.100s)", why, in->name);
+  struct word word = {text, length < (int)sizeof text ? (uint32_t)length : sizeof text - 1};
+  kernel->state = BODY_REFUSED;
+  kernel->status = status;
+  kernel->refused = ptx_intern(p, word);
+}
+
+/* false: the kernel is refused. */
+static bool decode_all(struct parser *p, struct ptx_function *kernel, struct reach *r) {
+  struct ptx_module *m = p->module;
+  for (uint32_t i = 0; i < r->count; i++) {
+    struct ptx_function *f = m->functions[r->list[i]];
+    if (f->builtin) continue;
+    if (!f->defined) {
+      char text[300];
+      snprintf(text, sizeof text, "line %u: unresolved extern function '%.100s', which '%.100s' calls",
+               kernel->line, f->name, r->by[i]->name);
+      refuse(p, kernel, kernel, text, PTX_INVALID);
+      return false;
+    }
+    if (!ptx_decode_body(p, f)) {
+      if (f != kernel) refuse(p, kernel, f, f->refused, f->status);
+      return false;
+    }
+    for (uint32_t k = 0; k < f->call_count; k++) add(r, f->calls[k], f);
+    r->pointers |= f->recursive;
+  }
+  /* What cannot be decoded is no function that a pointer may lead to: calls.c. */
+  for (uint32_t i = 0; r->pointers && i < m->function_count; i++) {
+    struct ptx_function *f = m->functions[i];
+    if (f->entry || !f->defined || r->known[i] || !ptx_decode_body(p, f)) continue;
+    add(r, i, f);
+    bool whole = true;
+    for (uint32_t k = 0; k < f->call_count; k++) {
+      const struct ptx_function *callee = m->functions[f->calls[k]];
+      if (!callee->defined && !callee->builtin) whole = false;
+    }
+    if (!whole) f->state = BODY_REFUSED;
+  }
+  return true;
+}
+
+static void need(struct parser *p, void *number) {
+  struct ptx_module *m = p->module;
+  uint32_t kernel = *(uint32_t *)number, own = m->kernel_function[kernel];
+  struct ptx_function *f = m->functions[own];
+  /* Not of the scratch arena, which each body leaves empty. */
+  struct reach r = {.list = ptx_take(p, m->function_count * sizeof *r.list),
+                    .by = ptx_take(p, m->function_count * sizeof *r.by),
+                    .known = ptx_take(p, m->function_count)};
+  add(&r, own, f);
+  if (!decode_all(p, f, &r)) return;
+  uint32_t any_shared = 0;
+  for (uint32_t i = 0; i < r.count; i++) {
+    if (m->functions[r.list[i]]->visit == 0) total(p, r.list[i]);
+    uint32_t shared = m->functions[r.list[i]]->shared_total;
+    if (shared > any_shared) any_shared = shared;
+  }
+  /* Who calls through pointers may reach any function's shared variables. */
+  if (f->recursive) f->shared_total = any_shared;
+  m->kernels[kernel].static_shared = f->shared_total;
+  m->kernels[kernel].local_bytes = f->local_total;
+  m->kernels[kernel].registers = f->registers;
+}
+
+bool ptx_need_kernel(struct parser *p, uint32_t kernel) {
+  struct ptx_function *f = p->module->functions[p->module->kernel_function[kernel]];
+  if (f->state == BODY_REFUSED) return false;
+  if (f->ready) return true;
+  bool good = ptx_guarded(p, need, &kernel);
+  if (!good && f->state != BODY_REFUSED) {
+    f->state = BODY_REFUSED;
+    f->status = (uint8_t)p->status;
+    f->refused = "the module takes too much memory";
+  }
+  ptx_arena_free(&p->scratch);
+  f->ready = f->state == BODY_DECODED;
+  return f->ready;
+}

@@ -1,0 +1,262 @@
+/* Operands of one instruction: registers, numbers, names, addresses, vectors, lists. */
+#include <string.h>
+
+#include "host/backend/software/ptx/text/parser.h"
+#include "host/backend/software/ptx/special.h"
+
+static const struct {
+  const char *name;
+  uint8_t number;
+} specials[] = {
+    {"%tid.x", SR_TID_X},
+    {"%tid.y", SR_TID_Y},
+    {"%tid.z", SR_TID_Z},
+    {"%ntid.x", SR_NTID_X},
+    {"%ntid.y", SR_NTID_Y},
+    {"%ntid.z", SR_NTID_Z},
+    {"%ctaid.x", SR_CTAID_X},
+    {"%ctaid.y", SR_CTAID_Y},
+    {"%ctaid.z", SR_CTAID_Z},
+    {"%nctaid.x", SR_NCTAID_X},
+    {"%nctaid.y", SR_NCTAID_Y},
+    {"%nctaid.z", SR_NCTAID_Z},
+    {"%laneid", SR_LANEID},
+    {"%warpid", SR_WARPID},
+    {"%nwarpid", SR_NWARPID},
+    {"%smid", SR_SMID},
+    {"%nsmid", SR_NSMID},
+    {"%gridid", SR_GRIDID},
+    {"%lanemask_eq", SR_LANEMASK_EQ},
+    {"%lanemask_le", SR_LANEMASK_LE},
+    {"%lanemask_lt", SR_LANEMASK_LT},
+    {"%lanemask_ge", SR_LANEMASK_GE},
+    {"%lanemask_gt", SR_LANEMASK_GT},
+    {"%clock", SR_CLOCK},
+    {"%clock_hi", SR_CLOCK_HI},
+    {"%clock64", SR_CLOCK64},
+    {"%globaltimer", SR_GLOBALTIMER},
+    {"%globaltimer_lo", SR_GLOBALTIMER_LO},
+    {"%globaltimer_hi", SR_GLOBALTIMER_HI},
+    {"%dynamic_smem_size", SR_DYNAMIC_SMEM_SIZE},
+    {"%total_smem_size", SR_TOTAL_SMEM_SIZE},
+    {"WARP_SZ", SR_WARPSZ},
+    {"%clusterid.x", SR_CLUSTERID_X},
+    {"%clusterid.y", SR_CLUSTERID_Y},
+    {"%clusterid.z", SR_CLUSTERID_Z},
+    {"%nclusterid.x", SR_NCLUSTERID_X},
+    {"%nclusterid.y", SR_NCLUSTERID_Y},
+    {"%nclusterid.z", SR_NCLUSTERID_Z},
+    {"%cluster_ctaid.x", SR_CLUSTER_CTAID_X},
+    {"%cluster_ctaid.y", SR_CLUSTER_CTAID_Y},
+    {"%cluster_ctaid.z", SR_CLUSTER_CTAID_Z},
+    {"%cluster_nctaid.x", SR_CLUSTER_NCTAID_X},
+    {"%cluster_nctaid.y", SR_CLUSTER_NCTAID_Y},
+    {"%cluster_nctaid.z", SR_CLUSTER_NCTAID_Z},
+    {"%cluster_ctarank", SR_CLUSTER_CTARANK},
+    {"%cluster_nctarank", SR_CLUSTER_NCTARANK},
+    {"%is_explicit_cluster", SR_IS_EXPLICIT_CLUSTER},
+    {"%envreg1", SR_ENVREG1},
+    {"%envreg2", SR_ENVREG2},
+    {"%current_graph_exec", SR_CURRENT_GRAPH_EXEC},
+    {"%pm0", SR_PM},
+    {"%pm1", SR_PM},
+    {"%pm2", SR_PM},
+    {"%pm3", SR_PM},
+    {"%pm4", SR_PM},
+    {"%pm5", SR_PM},
+    {"%pm6", SR_PM},
+    {"%pm7", SR_PM},
+};
+
+uint32_t ptx_special_register(struct word name) {
+  for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) {
+    if (ptx_word_is(name, specials[i].name)) return specials[i].number;
+  }
+  if (name.length > 7 && memcmp(name.text, "%envreg", 7) == 0) return SR_ENVREG;
+  return SR_NONE;
+}
+
+static void part(struct parser *p, struct operand *to) {
+  static const char *const parts[] = {"x", "y", "z", "w", "b0", "b1", "b2", "b3", "h0", "h1"};
+  p->at++;
+  struct word word = ptx_need_word(p, "a part of a register");
+  for (uint32_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    if (ptx_word_is(word, parts[i])) {
+      to->lane_part = (uint8_t)(i + 1);
+      return;
+    }
+  }
+  ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: '.%.*s' of a register", (int)p->mnemonic_length,
+           p->mnemonic, (int)word.length, word.text);
+}
+
+static void name(struct parser *p, struct operand *to) {
+  struct word word = ptx_need_word(p, "an operand");
+  if (ptx_word_is(word, "_")) {
+    to->kind = O_SINK;
+    return;
+  }
+  /* %tid.x is one word with its dot, whatever %tid may be */
+  if (*word.text == '%' && p->at < p->end && *p->at == '.' && p->end - p->at > 1) {
+    struct word longer = {word.text, word.length + 2};
+    uint32_t number = ptx_special_register(longer);
+    if (number != SR_NONE) {
+      p->at += 2;
+      to->kind = O_SPECIAL;
+      to->number = number;
+      return;
+    }
+  }
+  if (ptx_find_register(p, word, to)) {
+    if (p->at < p->end && *p->at == '.') part(p, to);
+    return;
+  }
+  struct symbol *s = ptx_find(p, word);
+  if (s == NULL) {
+    uint32_t number = ptx_special_register(word);
+    if (number != SR_NONE) {
+      to->kind = O_SPECIAL;
+      to->number = number;
+      return;
+    }
+    /* %r99 beside %r<9> is a mistake; %new_thing may be a register of a newer GPU */
+    if (word.text[0] == '%' && !ptx_names_range(p, word)) {
+      ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: the special register '%.*s'",
+               (int)p->mnemonic_length, p->mnemonic, (int)word.length, word.text);
+    }
+    ptx_fail(p, PTX_INVALID, "'%.*s' is not defined, in %.*s", (int)word.length, word.text,
+             (int)p->mnemonic_length, p->mnemonic);
+  }
+  to->kind = O_SYMBOL;
+  to->symbol = s;
+}
+
+static struct operand *element(struct parser *p) {
+  if (p->element_count >= MAX_ELEMENTS) ptx_fail(p, PTX_INVALID, "too many operands");
+  struct operand *to = &p->elements[p->element_count++];
+  memset(to, 0, sizeof *to);
+  return to;
+}
+
+static void scalar(struct parser *p, struct operand *to) {
+  if (ptx_number(p, to)) return;
+  /* ptx_number has eaten a sign that stood before a register. */
+  if (p->at > p->start && p->at[-1] == '-') to->negated = true;
+  if (ptx_accept(p, '!')) to->negated = true;
+  name(p, to);
+}
+
+/* [tensor, {coordinates}] and the like: who knows them looks at `count`. */
+static void coordinates(struct parser *p, struct operand *to) {
+  if (to->count > 0 || !ptx_accept(p, '{'))
+    ptx_fail(p, PTX_UNSUPPORTED, "%.*s: textures and surfaces", (int)p->mnemonic_length, p->mnemonic);
+  to->first = p->element_count;
+  do scalar(p, element(p));
+  while (ptx_accept(p, ','));
+  ptx_expect(p, '}');
+  to->count = p->element_count - to->first;
+}
+
+static void address(struct parser *p, struct operand *to) {
+  to->kind = O_ADDRESS;
+  struct operand base = {0};
+  if (ptx_number(p, &base)) {
+    if (base.kind != O_INTEGER) ptx_fail(p, PTX_INVALID, "an address cannot be a float");
+    to->value = base.value;
+  } else {
+    name(p, &base);
+    if (base.kind == O_REGISTER) {
+      to->has_base = true;
+      to->number = base.number;
+      to->type = base.type;
+    } else if (base.kind == O_SYMBOL) {
+      to->symbol = base.symbol;
+    } else {
+      ptx_fail(p, PTX_INVALID, "an address begins with a register or a name");
+    }
+  }
+  while (!ptx_accept(p, ']')) {
+    if (ptx_accept(p, ',')) {
+      coordinates(p, to);
+      continue;
+    }
+    bool minus = false;
+    if (ptx_accept(p, '-')) minus = true;
+    else ptx_expect(p, '+');
+    uint64_t value = (uint64_t)ptx_integer(p);
+    to->value = (int64_t)(minus ? (uint64_t)to->value - value : (uint64_t)to->value + value);
+  }
+}
+
+/* Elements of a vector or list follow each other, so nested ones are not known here. */
+static void sequence(struct parser *p, struct operand *to, char end) {
+  to->kind = O_VECTOR;
+  to->first = p->element_count;
+  if (!ptx_accept(p, end)) {
+    do scalar(p, element(p));
+    while (ptx_accept(p, ','));
+    ptx_expect(p, end);
+  }
+  to->count = p->element_count - to->first;
+}
+
+static struct operand *next(struct parser *p) {
+  if (p->operand_count >= MAX_OPERANDS) ptx_fail(p, PTX_INVALID, "too many operands");
+  struct operand *to = &p->operands[p->operand_count++];
+  memset(to, 0, sizeof *to);
+  return to;
+}
+
+/* A call's lists hold more than 16: each entry is an operand. */
+static void call_list(struct parser *p) {
+  struct operand *head = next(p);
+  head->kind = O_VECTOR;
+  head->listed = true;
+  head->first = p->element_count;
+  if (!ptx_accept(p, ')')) {
+    do scalar(p, element(p));
+    while (ptx_accept(p, ','));
+    ptx_expect(p, ')');
+  }
+  head->count = p->element_count - head->first;
+}
+
+void ptx_parse_operands(struct parser *p) {
+  p->operand_count = 0;
+  p->element_count = 0;
+  if (ptx_accept(p, ';')) return;
+  for (;;) {
+    if (ptx_accept(p, '(')) {
+      call_list(p);
+    } else {
+      struct operand *to = next(p);
+      bool negated = ptx_accept(p, '!');
+      if (ptx_accept(p, '[')) address(p, to);
+      else if (ptx_accept(p, '{')) sequence(p, to, '}');
+      else scalar(p, to);
+      if (negated) to->negated = true;
+      if (to->kind == O_SYMBOL) {
+        /* name[2]: the address of an element; name+4 */
+        if (ptx_accept(p, '[')) {
+          if (to->symbol->count == 0)
+            ptx_fail(p, PTX_INVALID, "'%.*s' has no elements", (int)to->symbol->length, to->symbol->name);
+          to->value = (int64_t)((uint64_t)ptx_integer(p) * to->symbol->count);
+          ptx_expect(p, ']');
+        }
+        ptx_skip(p);
+        while (p->at < p->end && (*p->at == '+' || *p->at == '-')) {
+          bool minus = *p->at++ == '-';
+          uint64_t value = (uint64_t)ptx_integer(p);
+          to->value = (int64_t)(minus ? (uint64_t)to->value - value : (uint64_t)to->value + value);
+          ptx_skip(p);
+        }
+      }
+      if (ptx_accept(p, '|')) {
+        to->paired = true;
+        continue;
+      }
+    }
+    if (ptx_accept(p, ';')) return;
+    ptx_expect(p, ',');
+  }
+}

@@ -1,0 +1,219 @@
+/* A decoded module: what the parser and the decoder leave for execution. */
+#ifndef VGPU_PTX_PROGRAM_H
+#define VGPU_PTX_PROGRAM_H
+
+#include "host/backend/software/ptx/arena.h"
+#include "host/backend/software/ptx/ptx.h"
+
+#define PTX_LANES 32
+#define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
+
+/*
+ * Generic addresses of a thread's own memory. Device memory lies elsewhere (host/backend/software/memory/memory.c begins at
+ * 1 << 45 and has 32 windows of a TiB).
+ */
+#define PTX_SHARED_WINDOW 0x0000700000000000ull
+#define PTX_LOCAL_WINDOW 0x0000710000000000ull
+#define PTX_PARAM_WINDOW 0x0000720000000000ull
+#define PTX_WINDOW_SIZE 0x0000010000000000ull
+/* Addresses of functions: not memory, only good for calls. */
+#define PTX_FUNCTION_WINDOW 0x0000730000000000ull
+/*
+ * Within the shared window, a block's own memory lies at 0; that of the block with rank r of its cluster at
+ * (r + 1) << PTX_RANK_SHIFT. So an address of shared::cta is one of shared::cluster, as the ISA has it.
+ */
+#define PTX_RANK_SHIFT 24u
+#define PTX_RANK_MASK 0xff000000ull
+
+enum ptx_type {
+  T_NONE,
+  T_B8,
+  T_B16,
+  T_B32,
+  T_B64,
+  T_B128,
+  T_U8,
+  T_U16,
+  T_U32,
+  T_U64,
+  T_S8,
+  T_S16,
+  T_S32,
+  T_S64,
+  T_F16,
+  T_F16X2,
+  T_BF16,
+  T_BF16X2,
+  T_TF32,
+  T_F32,
+  T_F64,
+  T_PRED,
+  T_U16X2,
+  T_S16X2,
+  T_E4M3,
+  T_E5M2,
+  T_E4M3X2,
+  T_E5M2X2,
+  T_TYPES
+};
+
+/* Where an operand lies: a multiple of 4, plus one of these. While a function is decoded, virtual registers
+ * stand for places in the frame: number << 2 | REF_FRAME. */
+enum { REF_FRAME, REF_CONSTANT, REF_NONE = 3 };
+#define PTX_NONE 3u
+#define PTX_DEFINED 0x80000000u /* marks what an operand list's entry writes, while decoding */
+
+/* One operation on all 32 lanes at once. */
+typedef void ptx_lanes(void *d, const void *a, const void *b, const void *c, uint32_t m);
+/* A comparison of all 32 lanes; a bit a lane. */
+typedef uint32_t ptx_compare(const void *a, const void *b);
+
+enum ptx_kind {
+  K_ALU,     /* lanes(d, a, b, c, m) */
+  K_SETP,    /* compare(a, b) with c, to predicates d and x[0] */
+  K_SET,     /* compare(a, b) to all-ones or 1.0 */
+  K_CARRY,   /* add, subtract, multiply-add with the carry flag */
+  K_PRED,    /* and, or, xor, not, mov of predicates: m is the truth table */
+  K_SPECIAL, /* d = special register m */
+  K_LABEL,   /* a reconvergence point */
+  K_BRA,
+  K_BRX,
+  K_CALL,
+  K_CALL_INDIRECT,
+  K_RET,
+  K_EXIT,
+  K_TRAP,
+  K_LOAD,
+  K_STORE,
+  K_LOAD_KERNEL_PARAM,
+  K_LOAD_PARAM,
+  K_STORE_PARAM,
+  K_ATOM,
+  K_ISSPACEP,
+  K_LOCAL_ADDRESS,
+  K_ACTIVEMASK,
+  K_BARRIER,
+  K_SHFL,
+  K_VOTE,
+  K_MATCH,
+  K_REDUX,
+  K_WARP_BARRIER,
+  K_ELECT,
+  K_CP_ASYNC,
+  K_LDMATRIX,
+  K_STMATRIX,
+  K_MOVMATRIX,
+  K_MMA,
+  K_WMMA_LOAD,
+  K_WMMA_STORE,
+  K_NANOSLEEP,
+  K_FENCE,
+  K_CLUSTER_ARRIVE,
+  K_CLUSTER_WAIT,
+  K_BULK,
+  K_WGMMA,
+  K_WGMMA_WAIT,
+  K_ASYNC_READ, /* of no instruction: what a bulk copy reads and writes, for checks */
+  K_ASYNC_WRITE,
+  K_KINDS
+};
+
+enum ptx_space { S_GENERIC, S_GLOBAL, S_SHARED, S_LOCAL, S_CONST, S_PARAM };
+
+struct ptx_instruction {
+  union {
+    ptx_lanes *lanes;
+    ptx_compare *compare;
+    uint64_t offset; /* of addresses */
+  } u;
+  uint32_t d, a, b, c; /* references */
+  uint32_t guard;      /* frame offset of the predicate + 1, and 2 when negated; 0: none */
+  uint32_t m;          /* mode; what it means is the kind's affair */
+  uint32_t target;     /* pc */
+  uint32_t x;          /* first of further operands in the function's list */
+  uint16_t x_count;
+  uint16_t control; /* 0, or 1 + index of a floating-point control setting */
+  uint8_t kind;
+  uint8_t size; /* of d: bytes a lane; 0: a predicate */
+  uint8_t space;
+  uint8_t type;
+  uint32_t line;
+  uint32_t join; /* pc where the two ways of a branch meet */
+};
+
+struct ptx_data {  /* an initialiser that is an address */
+  uint64_t offset; /* in the module's data, or of a constant's first lane in the constant pool */
+  uint64_t addend;
+  uint32_t symbol;  /* index among globals, or functions */
+  uint8_t function; /* 1: the address of a function */
+  uint8_t bytes;
+  uint8_t shift; /* mask() operators take one byte of it */
+};
+
+/* A piece of the module's text, to be read later. */
+struct ptx_source {
+  const char *at; /* NULL: there is none */
+  uint32_t line;
+};
+
+/* What became of a function's body. */
+enum ptx_body { BODY_UNREAD, BODY_DECODED, BODY_REFUSED };
+
+struct ptx_function {
+  const char *name;
+  uint32_t line;
+  bool entry, defined, builtin;
+  uint8_t state;       /* enum ptx_body */
+  bool ready;          /* of a kernel: what it calls is decoded, too */
+  uint8_t status;      /* enum ptx_status of a refused one, */
+  const char *refused; /* and why: "line 7: ..." */
+  struct ptx_source returns_text, parameters_text, body_text;
+  uint8_t builtin_number;
+  uint16_t max_threads;
+  uint32_t reqntid[3];
+  uint32_t cluster[3];              /* .reqnctapercluster, else 0 */
+  struct ptx_parameter *parameters; /* return values first, for functions */
+  uint32_t parameter_count, return_count;
+  uint32_t parameter_bytes;  /* in a kernel's block */
+  uint32_t *parameter_place; /* for functions: frame offset of each; lane-major */
+  struct ptx_instruction *code;
+  uint32_t code_count;
+  uint32_t *x; /* lists of operands */
+  uint32_t x_count;
+  uint32_t frame_bytes;
+  uint32_t registers;
+  uint32_t local_bytes;  /* its own depot */
+  uint32_t local_total;  /* with those it calls; 0xffffffff while being computed */
+  uint32_t shared_end;   /* of the static shared memory that it refers to itself */
+  uint32_t shared_total; /* with those it calls */
+  uint32_t *calls;
+  uint32_t call_count;
+  bool recursive; /* or calls through pointers: depth unknown */
+  uint8_t visit;
+};
+
+struct ptx_module {
+  struct ptx_arena arena;
+  struct parser *parser; /* while there are bodies to read; NULL: all have been */
+  uint64_t address;      /* where its variables were placed */
+  bool placed;
+  uint32_t version, target, device;
+  struct ptx_function **functions;
+  uint32_t function_count, function_room;
+  struct ptx_kernel_info *kernels;
+  uint32_t *kernel_function;
+  struct ptx_kernel_findings *findings; /* of each kernel, what checks have told */
+  uint32_t kernel_count;
+  struct ptx_global_info *globals;
+  uint32_t global_count, global_room;
+  unsigned char *data; /* initial values */
+  uint64_t data_bytes, data_room;
+  struct ptx_data *relocations;
+  uint32_t relocation_count, relocation_room;
+  unsigned char *constants; /* every value broadcast to 32 lanes */
+  uint32_t constant_bytes, constant_room;
+};
+
+uint32_t ptx_type_bytes(enum ptx_type type);
+
+#endif

@@ -1,0 +1,201 @@
+/* Loads and stores. */
+#include <string.h>
+
+#include "host/backend/software/ptx/run/single.h"
+#include "host/backend/software/ptx/run/warp.h"
+
+/* Where all lanes' addresses lie as offsets from one piece of memory, to[]; NULL: they do not lie in one, or
+ * not aligned: look at them one by one. */
+static unsigned char *in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
+                             uint32_t *shape) {
+  const struct ptx_instruction *in = at->in;
+  const struct launch_state *l = at->worker->launch;
+  const struct warp *warp = at->warp;
+  if (warp->block->check != NULL) return NULL; /* every access is looked at by itself */
+  const unsigned char *address = ptx_operand(at, in->a);
+  bool narrow = (in->m & ML_NARROW) != 0;
+  uint64_t offset = in->u.offset, first;
+  uint32_t lane = (uint32_t)__builtin_ctz(mask);
+  struct ptx_reach reach = {
+      .lane = lane, .align = bytes - 1, .shift = (uint32_t)__builtin_ctz(bytes), .narrow = narrow};
+  if (narrow) {
+    /* 32-bit windows wrap around within themselves; the few other sums are left to the slow way */
+    if ((offset >> 32) != 0 && (offset >> 32) != 0xffffffff) return NULL;
+    uint32_t a;
+    memcpy(&a, address + lane * 4, 4);
+    first = a + (uint32_t)offset;
+  } else {
+    memcpy(&first, address + lane * 8, 8);
+    first += offset;
+  }
+  uint64_t size;
+  unsigned char *memory;
+  enum ptx_space space = in->space;
+  if (space == S_GENERIC) {
+    space = first - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE  ? S_SHARED
+            : first - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE ? S_LOCAL
+            : first - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE ? S_PARAM
+                                                         : S_GLOBAL;
+    reach.base = space == S_SHARED ? PTX_SHARED_WINDOW : space == S_LOCAL ? PTX_LOCAL_WINDOW : 0;
+  }
+  switch (space) {
+    case S_SHARED:
+      size = l->shared_bytes;
+      memory = warp->block->shared;
+      break;
+    case S_LOCAL:
+      size = reach.apart = l->local_bytes;
+      memory = warp->block->local + (uint64_t)warp->number * PTX_LANES * size;
+      break;
+    case S_PARAM:
+      return NULL;
+    default: {
+      struct ptx_region *region = &at->worker->regions[at->pc % REGION_CACHE];
+      if (first - region->address >= region->size) {
+        const struct ptx_launch *launch = l->launch;
+        struct ptx_region found = {0};
+        if (launch->find == NULL || !launch->find(launch->user, first, &found)) return NULL;
+        *region = found;
+      }
+      reach.base = region->address;
+      size = region->size;
+      memory = region->bytes;
+    }
+  }
+  if (size < bytes) return NULL;
+  reach.limit = size - bytes;
+  reach.offset = offset;
+  *shape = at->worker->alu->reach(to, address, mask, &reach);
+  return (*shape & REACH_OUTSIDE) != 0 ? NULL : memory;
+}
+
+/* Lanes that do not exist or have ended may be written to. */
+static uint32_t writable(const struct place *at, uint32_t mask) {
+  return mask | ~at->warp->exists | at->warp->exited;
+}
+
+static void load_element(const struct place *at, unsigned char *d, uint32_t lane, const unsigned char *from) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t held = ML_REGISTER(in->m);
+  uint64_t value = 0;
+  memcpy(&value, from, in->size);
+  if ((in->m & ML_SIGNED) != 0 && in->size < 8) {
+    uint32_t shift = 64 - in->size * 8u;
+    value = (uint64_t)((int64_t)(value << shift) >> shift);
+  }
+  memcpy(d + lane * held, &value, held);
+}
+
+/* Bytes 1, 2, 4, 8 to 0, 1, 2, 3. */
+static uint32_t width(uint32_t bytes) {
+  return (uint32_t)__builtin_ctz(bytes) & 3;
+}
+
+/* The vectors of all lanes, from memory as wholes and then element by element to registers. */
+static void load_vectors(const struct place *at, const unsigned char *memory, const uint64_t *to,
+                         uint32_t shape, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const struct ptx_alu *alu = at->worker->alu;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t bytes = (uint32_t)in->size * in->x_count, piece = bytes < PTX_WHOLE ? bytes : PTX_WHOLE;
+  uint32_t count = piece / in->size, lanes = writable(at, mask);
+  ptx_deal *deal = alu->deal[width(in->size)][(in->m & ML_SIGNED) != 0][width(ML_REGISTER(in->m))];
+  _Alignas(64) unsigned char vectors[PTX_LANES * PTX_WHOLE];
+  for (uint32_t k = 0; k < in->x_count; k += count) {
+    alu->gather_whole[__builtin_ctz(piece)](vectors, memory + k * in->size, to, shape, FULL);
+    for (uint32_t j = 0; j < count; j++)
+      deal(at->registers + (x[k + j] & ~3u), vectors + j * in->size, count, lanes);
+  }
+}
+
+static void store_vectors(const struct place *at, unsigned char *memory, const uint64_t *to, uint32_t shape,
+                          uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const struct ptx_alu *alu = at->worker->alu;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t bytes = (uint32_t)in->size * in->x_count, piece = bytes < PTX_WHOLE ? bytes : PTX_WHOLE;
+  uint32_t count = piece / in->size;
+  ptx_collect *collect = alu->collect[width(in->size)][width(ML_REGISTER(in->m))];
+  _Alignas(64) unsigned char vectors[PTX_LANES * PTX_WHOLE];
+  for (uint32_t k = 0; k < in->x_count; k += count) {
+    for (uint32_t j = 0; j < count; j++) collect(vectors + j * in->size, ptx_operand(at, x[k + j]), count);
+    alu->scatter_whole[__builtin_ctz(piece)](memory + k * in->size, vectors, to, shape, mask);
+  }
+}
+
+bool ptx_load(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t count = in->x_count, bytes = in->size * count, shape = 0;
+  uint64_t to[PTX_LANES];
+  const unsigned char *memory = in_one(at, mask, bytes, to, &shape);
+  if (memory != NULL) {
+    if (count > 1) {
+      load_vectors(at, memory, to, shape, mask);
+      return true;
+    }
+    bool is_signed = (in->m & ML_SIGNED) != 0;
+    ptx_gather *gather = at->worker->alu->gather[width(in->size)][is_signed][width(ML_REGISTER(in->m))];
+    gather(at->registers + (x[0] & ~3u), memory, to, shape, writable(at, mask));
+    return true;
+  }
+  ptx_addresses(at, to);
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    const unsigned char *from = ptx_resolve(at, in->space, lane, to[lane], bytes);
+    if (from == NULL) return false;
+    unsigned char whole[PTX_WHOLE * 4];
+    ptx_copy_once(whole, from, bytes);
+    for (uint32_t k = 0; k < count; k++)
+      load_element(at, at->registers + (x[k] & ~3u), lane, whole + k * in->size);
+  }
+  return true;
+}
+
+bool ptx_store(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t count = in->x_count, bytes = in->size * count, held = ML_REGISTER(in->m), shape = 0;
+  uint64_t to[PTX_LANES];
+  unsigned char *memory = in_one(at, mask, bytes, to, &shape);
+  if (memory != NULL) {
+    if (count > 1) store_vectors(at, memory, to, shape, mask);
+    else
+      at->worker->alu->scatter[width(in->size)][width(held)](memory, ptx_operand(at, x[0]), to, shape, mask);
+    return true;
+  }
+  ptx_addresses(at, to);
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    unsigned char *here = ptx_resolve(at, in->space, lane, to[lane], bytes);
+    if (here == NULL) return false;
+    unsigned char whole[PTX_WHOLE * 4];
+    for (uint32_t k = 0; k < count; k++)
+      memcpy(whole + k * in->size, ptx_operand(at, x[k]) + lane * held, in->size);
+    ptx_copy_once(here, whole, bytes);
+  }
+  return true;
+}
+
+void ptx_blend(void *d, const void *from, uint32_t mask, uint32_t bytes) {
+  switch (bytes) {
+    case 2: {
+      uint16_t *to = d;
+      const uint16_t *s = from;
+      for (int i = 0; i < PTX_LANES; i++) to[i] = (mask >> i & 1) != 0 ? s[i] : to[i];
+      break;
+    }
+    case 4: {
+      uint32_t *to = d;
+      const uint32_t *s = from;
+      for (int i = 0; i < PTX_LANES; i++) to[i] = (mask >> i & 1) != 0 ? s[i] : to[i];
+      break;
+    }
+    default: {
+      uint64_t *to = d;
+      const uint64_t *s = from;
+      for (int i = 0; i < PTX_LANES; i++) to[i] = (mask >> i & 1) != 0 ? s[i] : to[i];
+      break;
+    }
+  }
+}

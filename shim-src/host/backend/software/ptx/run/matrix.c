@@ -1,0 +1,426 @@
+/*
+ * Matrix instructions: fragments spread over the lanes' registers are put together to whole matrices,
+ * multiplied, and spread again. Products of 16-bit floats are exact; sums are those of 32-bit floats.
+ */
+#include <string.h>
+
+#include "host/backend/software/ptx/alu/alu.h"
+#include "host/backend/software/ptx/half.h"
+#include "host/backend/software/ptx/matrix.h"
+#include "host/backend/software/ptx/alu/product.h"
+#include "host/backend/software/ptx/run/warp.h"
+
+#define MOST 1024 /* elements of a matrix: 16 by 64 */
+enum { OF_A, OF_B, OF_C };
+
+struct shape {
+  uint32_t m, n, k;
+};
+
+/* Where element i of a lane's fragment stands, as the PTX ISA lays out mma's. */
+static void place(struct shape s, int which, uint32_t bits, uint32_t lane, uint32_t i, uint32_t *row,
+                  uint32_t *column) {
+  uint32_t group = lane >> 2, in_group = lane & 3;
+  if (which == OF_C) {
+    *row = group + (i >= 2 ? 8 : 0);
+    *column = in_group * 2 + (i & 1);
+    return;
+  }
+  /* `run` elements follow each other in a register; the fragment goes on 8 rows below, then further along k.
+   */
+  uint32_t run = bits >= 32 ? 1 : 32 / bits, part = i / run, along = in_group * run + i % run;
+  if (which == OF_A) {
+    bool tall = s.m == 16;
+    *row = group + (tall && (part & 1) != 0 ? 8 : 0);
+    *column = along + (tall ? part >> 1 : part) * run * 4;
+  } else {
+    *row = along + part * run * 4;
+    *column = group;
+  }
+}
+
+static double eight_bits(uint32_t value, uint32_t bits, bool is_signed) {
+  if (!is_signed) return (double)value;
+  return (double)((int32_t)(value << (32 - bits)) >> (32 - bits));
+}
+
+/* One element out of registers; `of_lane` counts elements from the first register on. */
+static double element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t i,
+                      enum ptx_type type, uint32_t bits) {
+  if (type == T_F64) {
+    double d;
+    memcpy(&d, ptx_operand(at, x[i]) + lane * 8, 8);
+    return d;
+  }
+  uint32_t run = bits >= 32 ? 1 : 32 / bits, word;
+  memcpy(&word, ptx_operand(at, x[i / run]) + lane * 4, 4);
+  if (bits < 32) word = word >> i % run * bits & ((1u << bits) - 1);
+  switch (type) {
+    case T_F16:
+      return (double)ptx_from_half((uint16_t)word);
+    case T_BF16:
+      return (double)ptx_from_bfloat((uint16_t)word);
+    case T_TF32:
+      return (double)ptx_float(word & 0xffffe000u);
+    case T_F32:
+      return (double)ptx_float(word);
+    case T_S32:
+      return (double)(int32_t)word;
+    default:
+      return eight_bits(word, bits, type == T_S8);
+  }
+}
+
+static void put_element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t i,
+                        enum ptx_type type, double value) {
+  if (type == T_F64) {
+    memcpy(at->registers + (x[i] & ~(PTX_DEFINED | 3u)) + lane * 8, &value, 8);
+  } else if (type == T_F16) {
+    uint16_t half = ptx_half_of_double(value, 1);
+    memcpy(at->registers + (x[i / 2] & ~(PTX_DEFINED | 3u)) + lane * 4 + (i & 1) * 2, &half, 2);
+  } else {
+    uint32_t word;
+    if (type == T_S32) word = (uint32_t)(int32_t)value;
+    else {
+      float f = (float)value;
+      word = f == f ? ptx_bits(f) : 0x7fffffff;
+    }
+    memcpy(at->registers + (x[i] & ~(PTX_DEFINED | 3u)) + lane * 4, &word, 4);
+  }
+}
+
+static uint32_t bits_of(enum ptx_type type, bool four) {
+  switch (type) {
+    case T_F16:
+    case T_BF16:
+      return 16;
+    case T_S8:
+    case T_U8:
+      return four ? 4 : 8;
+    case T_E4M3:
+    case T_E5M2:
+      return 8;
+    case T_F64:
+      return 64;
+    default:
+      return 32;
+  }
+}
+
+struct product {
+  struct shape s;
+  enum ptx_type types[3], result;
+  uint32_t flags;
+};
+
+/* c += a b, whole matrices, in the arithmetic of the types. */
+static void multiply(const struct product *p, const double *a, const double *b, double *c) {
+  uint32_t rows = p->s.m, columns = p->s.n, depth = p->s.k;
+  if (p->types[OF_A] == T_F64) {
+    for (uint32_t i = 0; i < rows; i++) {
+      for (uint32_t j = 0; j < columns; j++) {
+        double sum = c[i * columns + j];
+        for (uint32_t k = 0; k < depth; k++) sum = __builtin_fma(a[i * depth + k], b[k * columns + j], sum);
+        c[i * columns + j] = sum;
+      }
+    }
+    return;
+  }
+  const struct ptx_alu *alu = ptx_alu_best();
+  if (p->types[OF_C] == T_S32) {
+    int32_t x[MOST], y[MOST], z[MOST];
+    if ((p->flags & MX_SATURATE) != 0) {
+      for (uint32_t i = 0; i < rows; i++) {
+        for (uint32_t j = 0; j < columns; j++) {
+          double sum = c[i * columns + j];
+          for (uint32_t k = 0; k < depth; k++) sum += a[i * depth + k] * b[k * columns + j];
+          c[i * columns + j] = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+        }
+      }
+      return;
+    }
+    for (uint32_t i = 0; i < rows * depth; i++) x[i] = (int32_t)a[i];
+    for (uint32_t i = 0; i < columns * depth; i++) y[i] = (int32_t)b[i];
+    for (uint32_t i = 0; i < rows * columns; i++) z[i] = (int32_t)c[i];
+    alu->matrix_s32(z, x, y, rows, columns, depth);
+    for (uint32_t i = 0; i < rows * columns; i++) c[i] = z[i];
+    return;
+  }
+  float x[MOST], y[MOST], z[MOST];
+  for (uint32_t i = 0; i < rows * depth; i++) x[i] = (float)a[i];
+  for (uint32_t i = 0; i < columns * depth; i++) y[i] = (float)b[i];
+  for (uint32_t i = 0; i < rows * columns; i++) z[i] = (float)c[i];
+  alu->matrix_f32(z, x, y, rows, columns, depth);
+  for (uint32_t i = 0; i < rows * columns; i++) c[i] = z[i];
+}
+
+static void mma(const struct place *at, const struct product *p, const uint32_t *x) {
+  const struct shape s = p->s;
+  bool four = (p->flags & MX_FOUR) != 0;
+  uint32_t of_c = at->in->size, bits = bits_of(p->types[OF_A], four);
+  uint32_t a_elements = s.m * s.k / PTX_LANES, b_elements = s.k * s.n / PTX_LANES,
+           c_elements = s.m * s.n / PTX_LANES;
+  const uint32_t *xa = x + of_c;
+  uint32_t run = bits >= 32 ? 1 : 32 / bits;
+  const uint32_t *xb = xa + (a_elements + run - 1) / run, *xc = xb + (b_elements + run - 1) / run;
+  double a[MOST], b[MOST], c[MOST];
+  uint32_t row, column;
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+    for (uint32_t i = 0; i < a_elements; i++) {
+      place(s, OF_A, bits, lane, i, &row, &column);
+      a[row * s.k + column] = element(at, xa, lane, i, p->types[OF_A], bits);
+    }
+    for (uint32_t i = 0; i < b_elements; i++) {
+      place(s, OF_B, bits, lane, i, &row, &column);
+      b[row * s.n + column] = element(at, xb, lane, i, p->types[OF_B], bits);
+    }
+    for (uint32_t i = 0; i < c_elements; i++) {
+      place(s, OF_C, 32, lane, i, &row, &column);
+      c[row * s.n + column] = element(at, xc, lane, i, p->types[OF_C], bits_of(p->types[OF_C], false));
+    }
+  }
+  multiply(p, a, b, c);
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+    for (uint32_t i = 0; i < c_elements; i++) {
+      place(s, OF_C, 32, lane, i, &row, &column);
+      put_element(at, x, lane, i, p->types[OF_C], c[row * s.n + column]);
+    }
+  }
+}
+
+/* Rows of a fragment as bytes: a register has 4 of them of a row, the next are 8 rows below (of a with 16
+ * rows), then 16 bytes further. */
+static void take_rows(const struct place *at, const uint32_t *x, uint32_t registers, bool tall,
+                      uint32_t bytes, unsigned char *to) {
+  for (uint32_t i = 0; i < registers; i++) {
+    const unsigned char *from = ptx_operand(at, x[i]);
+    uint32_t below = tall && (i & 1) != 0 ? 8 : 0, along = 16 * (tall ? i >> 1 : i);
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++)
+      memcpy(to + ((lane >> 2) + below) * bytes + (lane & 3) * 4 + along, from + lane * 4, 4);
+  }
+}
+
+/*
+ * The elements of a sparse matrix where they belong, zeros between. 4 bits of metadata stand for 8 bytes (4
+ * of 8-bit elements): two places of four, 2 bits each; of tf32 both name the halves of its one place of two.
+ * A lane has 16 bits for its row, and 16 for that 8 rows below.
+ */
+static void spread(const struct place *at, const struct product *p, uint32_t metadata,
+                   const unsigned char *from, unsigned char *to) {
+  uint32_t element = ptx_type_bytes(p->types[OF_A]), unit = element == 4 ? 2 : element;
+  uint32_t bytes = p->s.k * element, lanes = bytes / unit / 16;
+  const unsigned char *values = ptx_operand(at, metadata);
+  memset(to, 0, (size_t)p->s.m * bytes);
+  for (uint32_t row = 0; row < p->s.m; row++) {
+    for (uint32_t chunk = 0; chunk < bytes / unit / 4; chunk++) {
+      uint32_t lane = (row & 7) * 4 + at->in->type * lanes + chunk / 4, bits;
+      memcpy(&bits, values + lane * 4, 4);
+      bits = bits >> ((row & 8) != 0 ? 16 : 0) >> chunk % 4 * 4;
+      for (uint32_t i = 0; i < 2; i++) {
+        memcpy(to + row * bytes + (chunk * 4 + (bits >> i * 2 & 3)) * unit,
+               from + row * (bytes / 2) + (chunk * 2 + i) * unit, unit);
+      }
+    }
+  }
+}
+
+/* Products whose rows are 16 bytes or twice or four times that: all but those of doubles and of 4-bit
+ * integers. */
+static void mma_rows(const struct place *at, const struct product *p, const uint32_t *x) {
+  const struct shape s = p->s;
+  bool one = (p->flags & MX_BITS) != 0, tall = s.m == 16, half = p->types[OF_C] == T_F16;
+  uint32_t bytes = s.k * (one ? 1 : ptx_type_bytes(p->types[OF_A]) * 8) / 8;
+  bool sparse = (p->flags & MX_SPARSE) != 0;
+  uint32_t of_c = at->in->size, of_a = s.m * bytes / (sparse ? 256 : 128), of_b = s.n * bytes / 128;
+  const uint32_t *xa = x + of_c, *xb = xa + of_a, *xc = xb + of_b;
+  unsigned char a[16 * 64], b[8 * 64], full[16 * 32];
+  uint32_t c[16 * 8];
+  take_rows(at, xa, of_a, tall, sparse ? bytes / 2 : bytes, sparse ? full : a);
+  if (sparse) spread(at, p, xc[of_c], full, a);
+  take_rows(at, xb, of_b, false, bytes, b);
+  for (uint32_t i = 0; i < s.m / 4; i++) {
+    const unsigned char *from = ptx_operand(at, xc[half ? i / 2 : i]);
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      uint32_t *to = &c[((lane >> 2) + (i >= 2 ? 8 : 0)) * 8 + (lane & 3) * 2 + (i & 1)];
+      uint16_t bits;
+      memcpy(&bits, from + lane * 4 + (i & 1) * 2, 2);
+      if (half) *to = ptx_bits(ptx_from_half(bits));
+      else memcpy(to, from + lane * 4, 4);
+    }
+  }
+  const struct ptx_product product = {.a = p->types[OF_A],
+                                      .b = p->types[OF_B],
+                                      .d = p->types[OF_C],
+                                      .rows = s.m,
+                                      .columns = 8,
+                                      .k = s.k,
+                                      .saturate = (p->flags & MX_SATURATE) != 0};
+  if (one) ptx_multiply_bits(&product, bytes, at->in->type != 0, a, b, c);
+  else ptx_multiply(at->worker->alu, &product, a, b, c);
+  for (uint32_t i = 0; i < s.m / 4; i++) {
+    unsigned char *to = at->registers + (x[half ? i / 2 : i] & ~(PTX_DEFINED | 3u));
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      uint32_t from = c[((lane >> 2) + (i >= 2 ? 8 : 0)) * 8 + (lane & 3) * 2 + (i & 1)];
+      uint16_t bits = ptx_half_nearest(from);
+      if (p->types[OF_C] == T_F32 && (from & 0x7fffffff) > 0x7f800000) from = 0x7fffffff;
+      if (half) memcpy(to + lane * 4 + (i & 1) * 2, &bits, 2);
+      else memcpy(to + lane * 4, &from, 4);
+    }
+  }
+}
+
+/* m8n8k4 of halves: four products at once, each of two quads of lanes (4q.. and 16 + 4q..). */
+static void mma_quads(const struct place *at, const struct product *p, const uint32_t *x) {
+  uint32_t of_c = at->in->size;
+  const uint32_t *xa = x + of_c, *xb = xa + 2, *xc = xb + 2;
+  bool wide = p->types[OF_C] == T_F32;
+  for (uint32_t q = 0; q < 4; q++) {
+    double a[32], b[32], c[64];
+    for (uint32_t t = 0; t < 8; t++) {
+      uint32_t lane = (t & 3) + q * 4 + (t >= 4 ? 16 : 0), low = t >= 4 ? 4 : 0;
+      for (uint32_t i = 0; i < 4; i++) {
+        double va = element(at, xa, lane, i, T_F16, 16), vb = element(at, xb, lane, i, T_F16, 16);
+        if ((p->flags & MX_A_COLUMNS) != 0) a[(i + low) * 4 + (lane & 3)] = va;
+        else a[((lane & 3) + low) * 4 + i] = va;
+        if ((p->flags & MX_B_ROWS) != 0) b[(lane & 3) * 8 + i + low] = vb;
+        else b[i * 8 + (lane & 3) + low] = vb;
+      }
+      for (uint32_t i = 0; i < 8; i++) {
+        uint32_t row = wide ? (lane & 1) + (i & 2) + low : (lane & 3) + low;
+        uint32_t column = wide ? (i & 4) + (lane & 2) + (i & 1) : i;
+        c[row * 8 + column] = element(at, xc, lane, i, p->types[OF_C], wide ? 32 : 16);
+      }
+    }
+    multiply(p, a, b, c);
+    for (uint32_t t = 0; t < 8; t++) {
+      uint32_t lane = (t & 3) + q * 4 + (t >= 4 ? 16 : 0), low = t >= 4 ? 4 : 0;
+      for (uint32_t i = 0; i < 8; i++) {
+        uint32_t row = wide ? (lane & 1) + (i & 2) + low : (lane & 3) + low;
+        uint32_t column = wide ? (i & 4) + (lane & 2) + (i & 1) : i;
+        put_element(at, x, lane, i, p->types[OF_C], c[row * 8 + column]);
+      }
+    }
+  }
+}
+
+/* Fragments of wmma are nobody's business but ours: element e is lane e % 32's, number e / 32. */
+static void wmma(const struct place *at, const struct product *p, const uint32_t *x) {
+  uint32_t have_d = (uint32_t)at->in->u.offset & 0xff, have_a = (uint32_t)at->in->u.offset >> 8 & 0xff;
+  uint32_t have_b = (uint32_t)at->in->u.offset >> 16 & 0xff;
+  const uint32_t *xa = x + have_d, *xb = xa + have_a, *xc = xb + have_b;
+  double a[MOST], b[MOST], c[MOST];
+  const struct shape s = p->s;
+  uint32_t bits = bits_of(p->types[OF_A], false);
+  for (uint32_t e = 0; e < s.m * s.k; e++) a[e] = element(at, xa, e % 32, e / 32, p->types[OF_A], bits);
+  for (uint32_t e = 0; e < s.k * s.n; e++) b[e] = element(at, xb, e % 32, e / 32, p->types[OF_B], bits);
+  for (uint32_t e = 0; e < s.m * s.n; e++) {
+    c[e] = element(at, xc, e % 32, e / 32, p->types[OF_C], bits_of(p->types[OF_C], false));
+  }
+  multiply(p, a, b, c);
+  for (uint32_t e = 0; e < s.m * s.n; e++) put_element(at, x, e % 32, e / 32, p->result, c[e]);
+}
+
+static uint64_t address_of(const struct place *at, uint32_t lane) {
+  const struct ptx_instruction *in = at->in;
+  const unsigned char *base = ptx_operand(at, in->a);
+  if ((in->m & ML_NARROW) != 0) {
+    uint32_t a;
+    memcpy(&a, base + lane * 4, 4);
+    return (uint32_t)(a + (uint32_t)in->u.offset) |
+           (in->u.offset >> 32 != 0 && in->u.offset >> 32 != 0xffffffff ? in->u.offset & ~0xffffffffull : 0);
+  }
+  uint64_t a;
+  memcpy(&a, base + lane * 8, 8);
+  return a + in->u.offset;
+}
+
+/* Rows of eight 16-bit elements; lanes 8j.. give the addresses of matrix j's. */
+static bool rows_of_eight(const struct place *at, const uint32_t *x, bool load) {
+  const struct ptx_instruction *in = at->in;
+  bool transposed = (in->m & MX_TRANSPOSED) != 0;
+  for (uint32_t j = 0; j < in->x_count; j++) {
+    unsigned char *row[8];
+    uint16_t values[8][8];
+    for (uint32_t r = 0; r < 8; r++) {
+      row[r] = ptx_resolve(at, in->space, j * 8 + r, address_of(at, j * 8 + r), 16);
+      if (row[r] == NULL) return false;
+      if (load) memcpy(values[r], row[r], 16);
+    }
+    unsigned char *registers = at->registers + (x[j] & ~(PTX_DEFINED | 3u));
+    const unsigned char *source = ptx_operand(at, x[j] & ~PTX_DEFINED);
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      for (uint32_t h = 0; h < 2; h++) {
+        uint32_t r = lane >> 2, c = (lane & 3) * 2 + h;
+        uint16_t *value = transposed ? &values[c][r] : &values[r][c];
+        if (load) memcpy(registers + lane * 4 + h * 2, value, 2);
+        else memcpy(value, source + lane * 4 + h * 2, 2);
+      }
+    }
+    for (uint32_t r = 0; r < 8 && !load; r++) memcpy(row[r], values[r], 16);
+  }
+  return true;
+}
+
+static void transpose(const struct place *at) {
+  uint16_t values[8][8];
+  unsigned char *d = at->registers + (at->in->d & ~3u);
+  const unsigned char *a = ptx_operand(at, at->in->a);
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++)
+    memcpy(&values[lane >> 2][(lane & 3) * 2], a + lane * 4, 4);
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+    for (uint32_t h = 0; h < 2; h++) memcpy(d + lane * 4 + h * 2, &values[(lane & 3) * 2 + h][lane >> 2], 2);
+  }
+}
+
+static bool wmma_memory(const struct place *at, const uint32_t *x, bool load) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t rows = in->target & 0xff, columns = in->target >> 8, stride;
+  uint32_t bits = bits_of(in->type, false), bytes = bits / 8, run = bits >= 32 ? 1 : 32 / bits;
+  memcpy(&stride, ptx_operand(at, in->b), 4);
+  for (uint32_t e = 0; e < rows * columns; e++) {
+    uint32_t row = e / columns, column = e % columns;
+    uint64_t index =
+        (in->m & MX_BY_ROWS) != 0 ? (uint64_t)row * stride + column : (uint64_t)column * stride + row;
+    unsigned char *memory = ptx_resolve(at, in->space, e % 32, address_of(at, 0) + index * bytes, bytes);
+    if (memory == NULL) return false;
+    uint32_t held = bytes == 8 ? 8 : 4, within = bytes < 4 ? e / 32 % run * bytes : 0;
+    unsigned char *r = at->registers + (x[e / 32 / run] & ~(PTX_DEFINED | 3u)) + e % 32 * held + within;
+    if (load) memcpy(r, memory, bytes);
+    else memcpy(memory, ptx_operand(at, x[e / 32 / run]) + e % 32 * held + within, bytes);
+  }
+  return true;
+}
+
+bool ptx_matrix(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  if (mask != FULL) {
+    ptx_raise(at, PTX_TRAP, (uint32_t)__builtin_ctz(mask), 0,
+              "a matrix instruction without all lanes of the warp");
+    return false;
+  }
+  switch (in->kind) {
+    case K_LDMATRIX:
+      return rows_of_eight(at, x, true);
+    case K_STMATRIX:
+      return rows_of_eight(at, x, false);
+    case K_MOVMATRIX:
+      transpose(at);
+      return true;
+    case K_WMMA_LOAD:
+      return wmma_memory(at, x, true);
+    case K_WMMA_STORE:
+      return wmma_memory(at, x, false);
+    default:
+      break;
+  }
+  struct product p = {.s = {in->target & 0xff, in->target >> 8 & 0xff, in->target >> 16},
+                      .types = {in->m & 0xff, in->m >> 8 & 0xff, in->m >> 16 & 0xff},
+                      .result = in->type,
+                      .flags = in->m >> 24};
+  if ((p.flags & MX_WMMA) != 0) wmma(at, &p, x);
+  else if (p.s.m == 8 && p.types[OF_A] == T_F16) mma_quads(at, &p, x);
+  else if (p.types[OF_A] == T_F64 || (p.flags & MX_FOUR) != 0) mma(at, &p, x);
+  else mma_rows(at, &p, x);
+  return true;
+}

@@ -1,0 +1,187 @@
+/* Where threads wait for each other: barriers of a block, operations with a member mask. */
+#include <string.h>
+
+#include "host/backend/software/ptx/run/check.h"
+#include "host/backend/software/ptx/run/warp.h"
+
+/* Threads that came to a barrier may all be there now. */
+static void settle_barrier(struct block *block, uint32_t number) {
+  struct barrier *barrier = &block->barriers[number];
+  uint32_t expected = barrier->expected > 0 ? barrier->expected : block->live;
+  if (barrier->arrived == 0 || barrier->arrived < expected) return;
+  for (uint32_t i = 0; i < block->warp_count; i++) {
+    struct warp *warp = &block->warps[i];
+    for (uint32_t k = 0; k < warp->leaf_count; k++) {
+      struct split *split = warp->leaves[k];
+      if (split->state != SPLIT_BARRIER) continue;
+      const struct ptx_instruction *in = &split->frame->function->code[split->pc];
+      struct place at = {.warp = warp,
+                         .split = split,
+                         .registers = split->frame->registers,
+                         .constants = block->launch->module->constants,
+                         .in = in};
+      uint32_t id;
+      memcpy(&id, ptx_operand(&at, in->a) + 4 * (uint32_t)__builtin_ctz(split->mask), 4);
+      if (id != number) continue;
+      uint32_t mask = split->mask;
+      switch (in->m & 7) {
+        case BAR_POPC: {
+          uint32_t r[PTX_LANES];
+          for (int n = 0; n < PTX_LANES; n++) r[n] = barrier->count;
+          ptx_blend(at.registers + (in->d & ~3u), r, mask, 4);
+          break;
+        }
+        case BAR_AND:
+          ptx_set_predicate(&at, in->d, barrier->count == barrier->asked ? FULL : 0, mask);
+          break;
+        case BAR_OR:
+          ptx_set_predicate(&at, in->d, barrier->count > 0 ? FULL : 0, mask);
+          break;
+        default:
+          break;
+      }
+      split->state = SPLIT_READY;
+      split->pc++;
+      if (block->check != NULL) ptx_check_pass(warp, number, barrier->expected == 0);
+    }
+  }
+  if (block->check != NULL) ptx_check_open(block, number);
+  *barrier = (struct barrier){0};
+}
+
+void ptx_settle_barriers(struct block *block) {
+  ptx_cluster_settle(block);
+  for (uint32_t i = 0; i < block->warp_count; i++) {
+    for (uint32_t k = 0; k < block->warps[i].leaf_count; k++) {
+      struct split *split = block->warps[i].leaves[k];
+      if (split->state == SPLIT_EVENT) split->state = SPLIT_READY;
+    }
+  }
+  for (uint32_t i = 0; i < PTX_BARRIERS; i++) {
+    if (block->barriers[i].arrived > 0) settle_barrier(block, i);
+  }
+}
+
+enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  struct warp *warp = at->warp;
+  uint32_t lane = (uint32_t)__builtin_ctz(mask), id, expected = 0;
+  memcpy(&id, ptx_operand(at, in->a) + lane * 4, 4);
+  if (in->b != PTX_NONE) memcpy(&expected, ptx_operand(at, in->b) + lane * 4, 4);
+  if (id >= CLUSTER_BARRIER) {
+    return ptx_raise(at, PTX_TRAP, lane, 0, "a barrier beyond 15");
+  }
+  struct barrier *b = &warp->block->barriers[id];
+  uint32_t came = (uint32_t)__builtin_popcount(mask);
+  /* Counts are of whole warps: lanes that do not exist or have ended count with the last that come. */
+  if (expected > 0 && (mask | warp->exited | ~warp->exists) == FULL) came = PTX_LANES;
+  if (warp->block->check != NULL) ptx_check_arrive(warp, id);
+  b->expected = expected;
+  b->arrived += came;
+  if ((in->m & 7) >= BAR_POPC) {
+    uint32_t p = ptx_predicate(at, in->c);
+    if ((in->m & MB_NEGATED) != 0) p = ~p;
+    b->count += (uint32_t)__builtin_popcount(p & mask);
+    b->asked += (uint32_t)__builtin_popcount(mask);
+  }
+  if ((in->m & 7) == BAR_ARRIVE) split->pc = at->pc + 1;
+  else {
+    split->state = SPLIT_BARRIER;
+    split->pc = at->pc;
+  }
+  settle_barrier(warp->block, id);
+  return RUN_DONE;
+}
+
+static uint32_t member_masks(const struct ptx_function *function, const struct ptx_instruction *in) {
+  return in->kind == K_WARP_BARRIER ? in->a : function->x[in->x];
+}
+
+/* Lanes whose member masks are the same do it together: a bit for each of `lanes` that has lane's mask. */
+static uint32_t of_one_mask(const uint32_t masks[PTX_LANES], uint32_t lanes, uint32_t lane) {
+  uint32_t same = 0;
+  for (uint32_t i = 0; i < PTX_LANES; i++) same |= (uint32_t)(masks[i] == masks[lane]) << i;
+  return same & lanes;
+}
+
+/* The same operation with the same qualifiers, wherever it stands; barriers of a warp meet all others. */
+static bool same_operation(const struct ptx_instruction *a, const struct ptx_instruction *b) {
+  return a->kind == b->kind && (a->kind == K_WARP_BARRIER || (a->m == b->m && a->type == b->type));
+}
+
+static void join_meeting(struct meeting *meeting, const struct place *at, uint32_t mask) {
+  meeting->parties[meeting->count].at = *at;
+  meeting->parties[meeting->count++].mask = mask;
+}
+
+void ptx_alone(const struct place *at, uint32_t mask) {
+  struct meeting meeting = {.count = 0};
+  join_meeting(&meeting, at, mask);
+  ptx_together(&meeting, mask);
+}
+
+/* Of a split that stands at its operation: `done` go on behind it, the rest waits. Lanes that the guard holds
+ * back are among the done. */
+static bool settle_split(struct warp *warp, struct split *split, uint32_t done) {
+  if ((split->mask & ~done) == 0) {
+    split->state = SPLIT_READY;
+    split->pc++;
+    return true;
+  }
+  if ((split->mask & done) != 0 && !ptx_part_lanes(warp, split, split->mask & done)) return false;
+  split->state = SPLIT_WARP;
+  return true;
+}
+
+/*
+ * An operation with member masks. Each lane has its own; those with the same one do it together, when all
+ * members that still run are here or wait at the same operation in other splits. Who has to wait stays, who
+ * has not goes on. With `force`, whoever is here does it.
+ */
+enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force) {
+  struct warp *warp = at->warp;
+  const struct ptx_instruction *in = at->in;
+  uint32_t masks[PTX_LANES], lane = (uint32_t)__builtin_ctz(mask), living = warp->exists & ~warp->exited;
+  uint32_t reference = member_masks(split->frame->function, in);
+  memcpy(masks, ptx_operand(at, reference), sizeof masks);
+  struct meeting meeting;
+  meeting.count = 0;
+  join_meeting(&meeting, at, mask);
+  split->pc = at->pc;
+  bool one_mask = (reference & 3) == REF_CONSTANT || of_one_mask(masks, mask, lane) == mask;
+  if (one_mask && (masks[lane] & living & ~mask) == 0) {
+    ptx_together(&meeting, mask);
+    split->pc++;
+    return RUN_DONE;
+  }
+  uint32_t present = mask, done = 0;
+  for (uint32_t i = 0; i < warp->leaf_count; i++) {
+    struct split *other = warp->leaves[i];
+    if (other == split || other->state != SPLIT_WARP) continue;
+    const struct ptx_function *function = other->frame->function;
+    struct place there = *at;
+    there.split = other;
+    there.registers = other->frame->registers;
+    there.in = &function->code[other->pc];
+    there.pc = other->pc;
+    if (!same_operation(in, there.in)) continue;
+    ptx_blend(masks, ptx_operand(&there, member_masks(function, there.in)), other->mask, 4);
+    present |= other->mask;
+    join_meeting(&meeting, &there, other->mask);
+  }
+  for (uint32_t left = present; left != 0;) {
+    lane = (uint32_t)__builtin_ctz(left);
+    uint32_t group = of_one_mask(masks, left, lane);
+    left &= ~group;
+    bool all_here = (masks[lane] & living & ~present) == 0;
+    if (!all_here && !(force && (group & mask) != 0)) continue;
+    ptx_together(&meeting, group);
+    done |= group;
+  }
+  for (uint32_t i = 1; i < meeting.count; i++) {
+    struct split *other = meeting.parties[i].at.split;
+    if ((other->mask & done) != 0 && !settle_split(warp, other, done)) return RUN_FAULT;
+  }
+  if (!settle_split(warp, split, done | (split->mask & ~mask))) return RUN_FAULT;
+  return split->state == SPLIT_READY ? RUN_DONE : RUN_BLOCKED;
+}

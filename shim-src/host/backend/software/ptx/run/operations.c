@@ -1,0 +1,134 @@
+/* Operations of a warp that are no lane arithmetic: predicates, carries, parameters, windows. */
+#include <string.h>
+
+#include "host/backend/software/ptx/run/warp.h"
+
+void ptx_set_lanes(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t t = ptx_combined(at, in->u.compare(ptx_operand(at, in->a), ptx_operand(at, in->b)));
+  static const uint32_t truths[4] = {0xffffffffu, 0x3f800000u, 0x3c00u, 0x3f80u};
+  uint32_t yes = truths[in->m >> 3 & 3];
+  unsigned char *d = at->registers + (in->d & ~3u);
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+    if ((mask >> lane & 1) == 0) continue;
+    uint64_t value = (t >> lane & 1) != 0 ? yes : 0;
+    if (value == 0xffffffffu) value = ~0ull;
+    memcpy(d + lane * in->size, &value, in->size);
+  }
+}
+
+/*
+ * m: 1 subtract, 2 with the carry, 4 sets it. The carry is a predicate. A subtraction adds the complement and
+ * 1 or, with the carry, the carry: what it sets is NOT borrow. So ptxas has it (it folds sub.cc 3, 5 and addc
+ * 7, 0 to 7).
+ */
+void ptx_carry(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t before = (in->m & 2) != 0 ? ptx_predicate(at, x[0]) : (in->m & 1) != 0 ? FULL : 0, after = 0;
+  const unsigned char *a = ptx_operand(at, in->a), *b = ptx_operand(at, in->b);
+  unsigned char *d = at->registers + (in->d & ~3u);
+  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+    if ((mask >> lane & 1) == 0) continue;
+    uint64_t p = 0, q = 0;
+    memcpy(&p, a + lane * in->size, in->size);
+    memcpy(&q, b + lane * in->size, in->size);
+    if ((in->m & 1) != 0) q = in->size == 4 ? (uint32_t)~q : ~q;
+    unsigned __int128 wide = (unsigned __int128)p + q + (before >> lane & 1);
+    after |= ((uint32_t)(wide >> (in->size * 8)) & 1) << lane;
+    uint64_t value = (uint64_t)wide;
+    memcpy(d + lane * in->size, &value, in->size);
+  }
+  if ((in->m & 4) != 0) ptx_set_predicate(at, x[1] & ~PTX_DEFINED, after, mask);
+}
+
+void ptx_predicates(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t a = ptx_predicate(at, in->a), r;
+  switch (in->m) {
+    case P_AND:
+      r = a & ptx_predicate(at, in->b);
+      break;
+    case P_OR:
+      r = a | ptx_predicate(at, in->b);
+      break;
+    case P_XOR:
+      r = a ^ ptx_predicate(at, in->b);
+      break;
+    case P_NOT:
+      r = ~a;
+      break;
+    default:
+      r = a;
+  }
+  ptx_set_predicate(at, in->d, r, mask);
+}
+
+void ptx_kernel_parameter(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  const unsigned char *from = (const unsigned char *)at->worker->launch->launch->parameters + in->u.offset;
+  uint32_t held = ML_REGISTER(in->m);
+  for (uint32_t k = 0; k < in->x_count; k++, from += in->size) {
+    uint64_t value = 0;
+    memcpy(&value, from, in->size);
+    if ((in->m & ML_SIGNED) != 0 && in->size < 8) {
+      uint32_t shift = 64 - in->size * 8u;
+      value = (uint64_t)((int64_t)(value << shift) >> shift);
+    }
+    unsigned char *d = at->registers + (x[k] & ~3u);
+    if (mask == FULL && held == 8) {
+      for (uint32_t i = 0; i < PTX_LANES; i++) memcpy(d + i * 8, &value, 8);
+    } else if (mask == FULL && held == 4) {
+      for (uint32_t i = 0; i < PTX_LANES; i++) memcpy(d + i * 4, &value, 4);
+    } else {
+      for (uint32_t i = 0; i < PTX_LANES; i++) {
+        if ((mask >> i & 1) != 0) memcpy(d + i * held, &value, held);
+      }
+    }
+  }
+}
+
+/* Parameters of calls: lane-major, each lane's `target` bytes apart. */
+void ptx_call_parameter(const struct place *at, uint32_t mask, bool load) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  uint32_t held = ML_REGISTER(in->m);
+  for (uint32_t k = 0; k < in->x_count; k++) {
+    for (uint32_t left = mask; left != 0; left &= left - 1) {
+      uint32_t lane = (uint32_t)__builtin_ctz(left);
+      unsigned char *memory = at->registers + in->u.offset + lane * in->target + k * in->size;
+      if (!load) {
+        memcpy(memory, ptx_operand(at, x[k]) + lane * held, in->size);
+        continue;
+      }
+      uint64_t value = 0;
+      memcpy(&value, memory, in->size);
+      if ((in->m & ML_SIGNED) != 0 && in->size < 8) {
+        uint32_t shift = 64 - in->size * 8u;
+        value = (uint64_t)((int64_t)(value << shift) >> shift);
+      }
+      memcpy(at->registers + (x[k] & ~3u) + lane * held, &value, held);
+    }
+  }
+}
+
+void ptx_window(const struct place *at, uint32_t mask) {
+  const struct ptx_instruction *in = at->in;
+  const uint64_t *a = (const void *)ptx_operand(at, in->a);
+  uint32_t r = 0;
+  for (uint32_t i = 0; i < PTX_LANES; i++) {
+    bool shared = a[i] - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE,
+         local = a[i] - PTX_LOCAL_WINDOW < PTX_WINDOW_SIZE;
+    bool param = a[i] - PTX_PARAM_WINDOW < PTX_WINDOW_SIZE;
+    uint64_t rank = (a[i] & PTX_RANK_MASK) >> PTX_RANK_SHIFT;
+    bool own = rank == 0 || rank == ptx_cluster_rank(at->warp->block) + 1;
+    bool is = in->space == S_SHARED   ? shared && (own || in->m != 0)
+              : in->space == S_LOCAL  ? local
+              : in->space == S_PARAM  ? param
+              : in->space == S_GLOBAL ? !shared && !local && !param
+                                      : false;
+    r |= (uint32_t)is << i;
+  }
+  ptx_set_predicate(at, in->d, r, mask);
+}

@@ -1,0 +1,208 @@
+/* Frames, and lanes of a warp that part and meet. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/run/check.h"
+#include "host/backend/software/ptx/run/warp.h"
+
+#define MAX_FRAME_BYTES ((uint64_t)256 << 20) /* of one worker */
+
+struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
+  const struct ptx_function *function = worker->launch->module->functions[number];
+  struct frame *frame = worker->free_frames[number];
+  if (frame != NULL) {
+    worker->free_frames[number] = frame->next;
+  } else {
+    uint64_t bytes = (sizeof *frame + function->frame_bytes + 63) / 64 * 64;
+    if (bytes > MAX_FRAME_BYTES - worker->frame_bytes) return NULL;
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, bytes) != 0) return NULL;
+    memset(memory, 0, bytes);
+    worker->frame_bytes += bytes;
+    frame = memory;
+    frame->made = worker->made;
+    worker->made = frame;
+  }
+  frame->number = number;
+  frame->function = function;
+  frame->users = 0;
+  frame->next = NULL;
+  frame->depth = 0;
+  frame->local_base = 0;
+  return frame;
+}
+
+void ptx_leave_frame(struct worker *worker, struct frame *frame) {
+  if (--frame->users > 0) return;
+  frame->next = worker->free_frames[frame->number];
+  worker->free_frames[frame->number] = frame;
+}
+
+struct split *ptx_new_split(struct warp *warp, struct frame *frame) {
+  struct split *split = warp->free_splits;
+  if (split != NULL) {
+    warp->free_splits = split->parent;
+  } else {
+    if (warp->split_count >= MAX_DEPTH) return NULL;
+    split = malloc(sizeof *split);
+    if (split == NULL) return NULL;
+    warp->split_count++;
+    split->made = warp->made;
+    warp->made = split;
+  }
+  *split =
+      (struct split){.made = split->made, .frame = frame, .state = SPLIT_READY, .reconvergence = PTX_NO_PC};
+  frame->users++;
+  return split;
+}
+
+static void free_split(struct warp *warp, struct split *split) {
+  ptx_leave_frame(warp->block->worker, split->frame);
+  split->parent = warp->free_splits;
+  warp->free_splits = split;
+}
+
+void ptx_remove_leaf(struct warp *warp, const struct split *split) {
+  for (uint32_t i = 0; i < warp->leaf_count; i++) {
+    if (warp->leaves[i] != split) continue;
+    warp->leaves[i] = warp->leaves[--warp->leaf_count];
+    return;
+  }
+}
+
+/* A split has no lanes any more: its parent waits for one less, and goes on when it was the last. */
+void ptx_end_split(struct warp *warp, struct split *split) {
+  ptx_remove_leaf(warp, split);
+  while (split != NULL) {
+    struct split *parent = split->parent;
+    free_split(warp, split);
+    if (parent == NULL || --parent->children > 0) return;
+    parent->mask = parent->arrived & ~warp->exited;
+    parent->arrived = 0;
+    if (parent->mask != 0) {
+      parent->state = SPLIT_READY;
+      warp->leaves[warp->leaf_count++] = parent;
+      return;
+    }
+    split = parent;
+  }
+}
+
+/* Lanes of a split have come to where it meets its siblings. */
+void ptx_arrive(struct split *split, uint32_t lanes) {
+  split->parent->arrived |= lanes;
+  split->mask &= ~lanes;
+}
+
+void ptx_leave(struct warp *warp, struct split *split, uint32_t lanes) {
+  if (warp->block->check != NULL) ptx_check_gone(warp);
+  ptx_cluster_leave(warp, lanes);
+  warp->exited |= lanes;
+  warp->block->live -= (uint32_t)__builtin_popcount(lanes);
+  split->mask &= ~lanes;
+}
+
+struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame *frame, uint32_t mask,
+                           uint32_t pc, uint32_t reconvergence) {
+  struct split *split = ptx_new_split(warp, frame);
+  if (split == NULL) return NULL;
+  split->parent = parent;
+  split->mask = mask;
+  split->pc = pc;
+  split->reconvergence = reconvergence;
+  parent->children++;
+  warp->leaves[warp->leaf_count++] = split;
+  return split;
+}
+
+/*
+ * Lanes that wait where ways meet, for this leaf among others, go on without it: it may be waiting for them.
+ * One lane of a warp has taken a lock and left the loop in which the others try to, and the lock is given
+ * back behind the loop: every GPU since Volta goes on there. They meet again further out. true: there were
+ * such lanes.
+ */
+bool ptx_release(struct warp *warp, const struct split *leaf) {
+  bool any = false;
+  for (struct split *waits = leaf->parent; waits != NULL; waits = waits->parent) {
+    uint32_t lanes = waits->arrived & ~warp->exited;
+    if (lanes == 0) continue;
+    struct split *on = ptx_new_split(warp, waits->frame);
+    if (on == NULL) return any;
+    on->parent = waits->parent;
+    on->mask = lanes;
+    on->pc = waits->pc;
+    on->reconvergence = waits->reconvergence;
+    if (on->parent != NULL) on->parent->children++;
+    waits->arrived = 0;
+    warp->leaves[warp->leaf_count++] = on;
+    any = true;
+  }
+  return any;
+}
+
+/* The same for all leaves of a block that wait at a barrier or for lanes of their warp. */
+bool ptx_release_waiting(struct block *block) {
+  bool any = false;
+  for (uint32_t n = 0; n < block->warp_count; n++) {
+    struct warp *warp = &block->warps[n];
+    for (uint32_t i = 0; i < warp->leaf_count; i++) {
+      if (warp->leaves[i]->state != SPLIT_READY) any |= ptx_release(warp, warp->leaves[i]);
+    }
+  }
+  return any;
+}
+
+/* Some lanes of a leaf go on behind the instruction where it stands, as a leaf beside it. false: too deep. */
+bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes) {
+  struct split *beside = ptx_new_split(warp, split->frame);
+  if (beside == NULL) return false;
+  beside->parent = split->parent;
+  beside->mask = lanes;
+  beside->pc = split->pc + 1;
+  beside->reconvergence = split->reconvergence;
+  if (beside->parent != NULL) beside->parent->children++;
+  split->mask &= ~lanes;
+  warp->leaves[warp->leaf_count++] = beside;
+  return true;
+}
+
+/*
+ * The split's lanes go two ways, `taken` to `target` and the others to `next`, to meet at `join`. Afterwards
+ * the leaf to go on with is warp->leaves[at]; false: too deep.
+ */
+bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_t target, uint32_t next,
+                 uint32_t join) {
+  uint32_t rest = split->mask & ~taken;
+  if (join != split->reconvergence || split->parent == NULL) {
+    /* this split waits at the join for both */
+    struct split *first = ptx_new_split(warp, split->frame);
+    if (first == NULL) return false;
+    *first = (struct split){.made = first->made,
+                            .parent = split,
+                            .frame = split->frame,
+                            .mask = split->mask,
+                            .state = SPLIT_READY,
+                            .reconvergence = join};
+    split->state = SPLIT_JOIN;
+    split->pc = join;
+    split->children = 1;
+    split->arrived = 0;
+    for (uint32_t i = 0; i < warp->leaf_count; i++) {
+      if (warp->leaves[i] == split) warp->leaves[i] = first;
+    }
+    split = first;
+  }
+  if (join != PTX_NO_PC && target == join) {
+    ptx_arrive(split, taken);
+    split->pc = next;
+    return true;
+  }
+  if (join != PTX_NO_PC && next == join) {
+    ptx_arrive(split, rest);
+    split->pc = target;
+    return true;
+  }
+  split->mask = rest;
+  split->pc = next;
+  return ptx_new_leaf(warp, split->parent, split->frame, taken, target, join) != NULL;
+}

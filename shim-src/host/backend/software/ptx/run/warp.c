@@ -1,0 +1,382 @@
+/* One warp: instructions in order. */
+#include <stdio.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/alu/fpu.h"
+#include "host/backend/software/ptx/run/warp.h"
+
+enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
+                   const char *text) {
+  struct launch_state *l = at->worker->launch;
+  pthread_mutex_lock(&l->lock);
+  if (l->fault.status == PTX_OK) {
+    l->fault.status = status;
+    l->fault.address = address;
+    l->fault.line = at->in == NULL ? 0 : at->in->line;
+    memcpy(l->fault.block, at->warp->block->id, sizeof l->fault.block);
+    for (int k = 0; k < 3; k++) l->fault.thread[k] = at->warp->tid[k][lane & 31];
+    snprintf(l->fault.text, sizeof l->fault.text, "%s", text);
+  }
+  __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+  pthread_mutex_unlock(&l->lock);
+  return RUN_FAULT;
+}
+
+/* The next leaf that can go on; NULL: none. Those that wait within the warp for lanes that cannot come any
+ * more (they wait elsewhere) go on without them, as nothing else ever will. */
+static struct split *ready(struct warp *warp, bool *forced) {
+  *forced = false;
+  for (uint32_t i = 0; i < warp->leaf_count; i++) {
+    uint32_t k = (warp->at + i) % warp->leaf_count;
+    if (warp->leaves[k]->state == SPLIT_READY) {
+      warp->at = k;
+      return warp->leaves[k];
+    }
+  }
+  uint32_t count = warp->leaf_count;
+  for (uint32_t k = 0; k < count; k++) {
+    /* the lanes it waits for may wait for it, where their ways meet */
+    if (warp->leaves[k]->state == SPLIT_WARP && ptx_release(warp, warp->leaves[k])) {
+      warp->at = count;
+      return warp->leaves[count];
+    }
+  }
+  for (uint32_t k = 0; k < count; k++) {
+    if (warp->leaves[k]->state != SPLIT_WARP) continue;
+    for (uint32_t i = 0; i < warp->leaf_count; i++) {
+      /* lanes at a block's barrier may still come, once it opens */
+      if (warp->leaves[i]->state == SPLIT_BARRIER || warp->leaves[i]->state == SPLIT_EVENT) return NULL;
+    }
+    warp->at = k;
+    *forced = true;
+    return warp->leaves[k];
+  }
+  return NULL;
+}
+
+#define BUDGET_OF_SPLIT 2000
+
+/* A loop goes round once more. When it has done so for long, and may be waiting, nobody waits for it any
+ * more. */
+static void go_round(struct warp *warp, struct split *split, uint32_t *seen) {
+  split->spun += *seen;
+  *seen = 0;
+  if (split->spun < SPIN_MOST) return;
+  split->spun = 0;
+  ptx_release(warp, split);
+  ptx_release_waiting(warp->block);
+}
+
+enum run ptx_run_warp(struct warp *warp, uint32_t budget) {
+  struct worker *worker = warp->block->worker;
+  struct place at = {.warp = warp, .worker = worker, .constants = worker->launch->module->constants};
+  if (warp->leaf_count == 0) return RUN_DONE;
+  /* Whatever it is that a loop of the guest's does, it comes by here or branches. */
+  uint32_t turns = BUDGET_OF_SPLIT;
+again:
+  if (warp->leaf_count == 0) return RUN_DONE;
+  if (--turns == 0) goto next_split;
+  if (warp->at >= warp->leaf_count) warp->at = 0;
+  bool forced;
+  struct split *split = ready(warp, &forced);
+  if (split == NULL) return RUN_BLOCKED;
+  split->state = SPLIT_READY;
+  const struct ptx_instruction *code = split->frame->function->code;
+  at.split = split;
+  at.registers = split->frame->registers;
+  uint32_t pc = split->pc, all = split->mask;
+  uint32_t idle = ~warp->exists | warp->exited, seen = 0;
+
+  for (;;) {
+    const struct ptx_instruction *in = &code[pc];
+    uint32_t mask = all;
+    at.in = in;
+    at.pc = pc;
+    if (in->guard != 0) {
+      uint32_t p;
+      memcpy(&p, at.registers + (in->guard & ~3u), 4);
+      mask &= (in->guard & 2) != 0 ? ~p : p;
+      if (mask == 0) {
+        pc++;
+        continue;
+      }
+    }
+    if (in->control != 0 && in->control != worker->control) {
+      worker->control = in->control;
+      ptx_fpu_set(in->control);
+    }
+    switch (in->kind) {
+      case K_ALU: {
+        unsigned char *d = at.registers + (in->d & ~3u);
+        if ((mask | idle) == FULL) {
+          in->u.lanes(d, ptx_operand(&at, in->a), ptx_operand(&at, in->b), ptx_operand(&at, in->c), in->m);
+        } else {
+          in->u.lanes(worker->scratch, ptx_operand(&at, in->a), ptx_operand(&at, in->b),
+                      ptx_operand(&at, in->c), in->m);
+          ptx_blend(d, worker->scratch, mask, in->size);
+        }
+        pc++;
+        continue;
+      }
+      case K_SETP: {
+        uint32_t t = in->u.compare(ptx_operand(&at, in->a), ptx_operand(&at, in->b));
+        uint32_t first = ptx_combined(&at, t);
+        if (in->x_count > 0) {
+          uint32_t second = ptx_combined(&at, ~t);
+          ptx_set_predicate(&at, split->frame->function->x[in->x] & ~PTX_DEFINED, second, mask);
+        }
+        ptx_set_predicate(&at, in->d, first, mask);
+        pc++;
+        continue;
+      }
+      case K_SET:
+        ptx_set_lanes(&at, mask);
+        pc++;
+        continue;
+      case K_CARRY:
+        ptx_carry(&at, mask);
+        pc++;
+        continue;
+      case K_PRED:
+        ptx_predicates(&at, mask);
+        pc++;
+        continue;
+      case K_SPECIAL:
+        ptx_special(&at);
+        ptx_blend(at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
+        pc++;
+        continue;
+      case K_LABEL:
+        if (pc == split->reconvergence && split->parent != NULL) {
+          ptx_arrive(split, all);
+          ptx_end_split(warp, split);
+          goto again;
+        }
+        pc++;
+        continue;
+      case K_BRA:
+        if (--turns == 0) {
+          split->pc = pc;
+          goto next_split;
+        }
+        if (seen != 0 && in->target <= pc) go_round(warp, split, &seen);
+        if (mask == all) {
+          pc = in->target;
+          continue;
+        }
+        split->pc = pc;
+        if (!ptx_diverge(warp, split, mask, in->target, pc + 1, in->join)) {
+          return ptx_raise(&at, PTX_STACK_OVERFLOW, 0, 0, "branches are nested too deep");
+        }
+        goto again;
+      case K_BRX: {
+        if (--turns == 0) {
+          split->pc = pc;
+          goto next_split;
+        }
+        /* the lanes of the first target leave; the others look at this instruction again */
+        const uint32_t *index = (const void *)ptx_operand(&at, in->a);
+        uint32_t lane = (uint32_t)__builtin_ctz(mask), taken = 0;
+        if (in->x_count == 0 || index[lane] >= in->x_count) {
+          return ptx_raise(&at, PTX_TRAP, lane, 0, "an index beyond the list of targets");
+        }
+        for (uint32_t left = mask; left != 0; left &= left - 1) {
+          uint32_t other = (uint32_t)__builtin_ctz(left);
+          if (index[other] == index[lane]) taken |= 1u << other;
+        }
+        uint32_t target = split->frame->function->x[in->x + index[lane]];
+        if (taken == all) {
+          pc = target;
+          continue;
+        }
+        split->pc = pc;
+        uint32_t rest = mask & ~taken;
+        if (!ptx_diverge(warp, split, taken, target, rest != 0 ? pc : pc + 1, in->join)) {
+          return ptx_raise(&at, PTX_STACK_OVERFLOW, 0, 0, "branches are nested too deep");
+        }
+        goto again;
+      }
+      case K_CALL:
+      case K_CALL_INDIRECT: {
+        const struct ptx_function *callee =
+            in->kind == K_CALL ? worker->launch->module->functions[in->target] : NULL;
+        if (callee != NULL && callee->builtin) {
+          if (!ptx_builtin(&at, mask, callee)) return RUN_FAULT;
+          pc++;
+          continue;
+        }
+        split->pc = pc;
+        if (!ptx_call(&at, split, mask, pc + 1)) return RUN_FAULT;
+        goto again;
+      }
+      case K_RET:
+        /* A split that meets its siblings elsewhere cannot come here; the root's return ends its lanes. */
+        split->pc = pc + 1;
+        if (split->parent == NULL) ptx_leave(warp, split, mask);
+        else {
+          struct split *up = split;
+          /* up to whoever waits for the function: parents in the same frame wait for joins that never come */
+          while (up->parent != NULL && up->parent->frame == split->frame) up = up->parent;
+          if (up->parent == NULL) {
+            ptx_leave(warp, split, mask);
+          } else {
+            struct split bridge = {.parent = up->parent, .frame = split->frame};
+            ptx_give_back(&bridge, mask);
+            up->parent->arrived |= mask;
+            split->mask &= ~mask;
+          }
+        }
+        if (split->mask == 0) {
+          ptx_end_split(warp, split);
+          ptx_settle_barriers(warp->block);
+        }
+        goto again;
+      case K_EXIT:
+        split->pc = pc + 1;
+        ptx_leave(warp, split, mask);
+        if (split->mask == 0) ptx_end_split(warp, split);
+        ptx_settle_barriers(warp->block);
+        goto again;
+      case K_TRAP:
+        return ptx_raise(&at, PTX_TRAP, (uint32_t)__builtin_ctz(mask), 0, "a trap instruction");
+      case K_LOAD:
+        if (!ptx_load(&at, mask)) return RUN_FAULT;
+        seen |= (in->m & ML_VOLATILE) != 0 ? SPIN_ORDERED : SPIN_LOAD;
+        pc++;
+        continue;
+      case K_STORE:
+        if (!ptx_store(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
+      case K_LOAD_KERNEL_PARAM:
+        ptx_kernel_parameter(&at, (mask | idle) == FULL ? FULL : mask);
+        pc++;
+        continue;
+      case K_LOAD_PARAM:
+        ptx_call_parameter(&at, mask, true);
+        pc++;
+        continue;
+      case K_STORE_PARAM:
+        ptx_call_parameter(&at, mask, false);
+        pc++;
+        continue;
+      case K_ATOM:
+        if (!ptx_atomic(&at, mask)) return RUN_FAULT;
+        seen |= SPIN_ORDERED;
+        pc++;
+        continue;
+      case K_CP_ASYNC:
+        if (!ptx_copy_async(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
+      case K_ISSPACEP:
+        ptx_window(&at, mask);
+        pc++;
+        continue;
+      case K_LOCAL_ADDRESS: {
+        uint64_t value = split->frame->local_base + in->u.offset;
+        unsigned char *d = at.registers + (in->d & ~3u);
+        for (uint32_t i = 0; i < PTX_LANES; i++) {
+          if ((mask >> i & 1) != 0) memcpy(d + i * in->size, &value, in->size);
+        }
+        pc++;
+        continue;
+      }
+      case K_ACTIVEMASK: {
+        uint32_t r[PTX_LANES];
+        for (int i = 0; i < PTX_LANES; i++) r[i] = mask;
+        ptx_blend(at.registers + (in->d & ~3u), r, mask, 4);
+        pc++;
+        continue;
+      }
+      case K_BARRIER: {
+        split->pc = pc;
+        if (ptx_barrier(&at, split, mask) == RUN_FAULT) return RUN_FAULT;
+        if (split->state == SPLIT_READY) {
+          pc = split->pc;
+          continue;
+        }
+        goto again;
+      }
+      case K_SHFL:
+      case K_VOTE:
+      case K_MATCH:
+      case K_REDUX:
+      case K_ELECT:
+      case K_WARP_BARRIER:
+        if ((in->m & MW_SYNC) == 0) {
+          ptx_alone(&at, mask);
+          pc++;
+          continue;
+        }
+        switch (ptx_meet(&at, split, mask, forced)) {
+          case RUN_DONE:
+            break;
+          case RUN_FAULT:
+            return ptx_raise(&at, PTX_STACK_OVERFLOW, 0, 0, "branches are nested too deep");
+          default:
+            goto again;
+        }
+        forced = false;
+        pc++;
+        continue;
+      case K_LDMATRIX:
+      case K_STMATRIX:
+      case K_MOVMATRIX:
+      case K_MMA:
+      case K_WMMA_LOAD:
+      case K_WMMA_STORE:
+        if (!ptx_matrix(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
+      case K_FENCE:
+        if (in->m == MF_SC) __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        else __atomic_thread_fence(__ATOMIC_ACQ_REL);
+        pc++;
+        continue;
+      case K_WGMMA:
+        if (!ptx_wgmma(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
+      case K_WGMMA_WAIT:
+        if (ptx_wgmma_done(warp)) {
+          pc++;
+          continue;
+        }
+        split->pc = pc;
+        split->state = SPLIT_EVENT;
+        goto again;
+      case K_CLUSTER_ARRIVE:
+        ptx_cluster_arrive(warp, mask);
+        pc++;
+        continue;
+      case K_CLUSTER_WAIT:
+        if ((warp->at_cluster & mask) == 0) {
+          pc++;
+          continue;
+        }
+        split->pc = pc;
+        split->state = SPLIT_EVENT;
+        goto again;
+      case K_BULK:
+        if (!ptx_bulk(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
+      case K_NANOSLEEP:
+        split->pc = pc + 1;
+        seen = SPIN_SLEEP;
+        go_round(warp, split, &seen);
+        goto next_split;
+      default:
+        return ptx_raise(&at, PTX_UNSUPPORTED, 0, 0, "an instruction without execution");
+    }
+  }
+
+next_split:
+  /* Others get a turn: of the warp, then of the block. */
+  turns = BUDGET_OF_SPLIT;
+  warp->at = (warp->at + 1) % warp->leaf_count;
+  if (__atomic_load_n(&worker->launch->stop, __ATOMIC_RELAXED) != 0) return RUN_FAULT;
+  if (--budget == 0) return RUN_YIELD;
+  goto again;
+}

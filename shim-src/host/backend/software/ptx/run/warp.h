@@ -1,0 +1,280 @@
+/* The state of running blocks; shared by the files that execute. */
+#ifndef VGPU_PTX_WARP_H
+#define VGPU_PTX_WARP_H
+
+#include <pthread.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/alu/alu.h"
+#include "host/backend/software/ptx/modes.h"
+#include "host/backend/software/ptx/program.h"
+
+#define FULL 0xffffffffu
+#define PTX_CLUSTER_MOST 16u
+#define MAX_DEPTH 1024 /* of calls and nested divergence in a warp */
+
+/* A function's registers for one warp, and the call parameters before them. */
+struct frame {
+  struct frame *next; /* when free */
+  struct frame *made; /* the one made before it by its worker */
+  uint32_t users;     /* splits that stand in it */
+  uint32_t number;    /* of the function */
+  uint32_t depth;
+  uint32_t local_base;
+  const struct ptx_function *function;
+  _Alignas(64) unsigned char registers[];
+};
+
+/* SPLIT_EVENT: at an instruction that has to wait; whoever may let it go on makes it look again. */
+enum split_state { SPLIT_READY, SPLIT_BARRIER, SPLIT_WARP, SPLIT_JOIN, SPLIT_EVENT };
+
+/*
+ * Lanes of a warp that are at the same place. When they part, each part becomes a split of its own and the
+ * old one waits as their parent for them to come to `reconvergence`, where it goes on with those that came.
+ * Splits take turns, so that a lane that waits for another one of its warp does not wait for ever. For the
+ * same reason the lanes that have come to `reconvergence` do not wait there for ever: see ptx_release.
+ */
+struct split {
+  struct split *parent;
+  struct split *made; /* the one made before it for its warp */
+  struct frame *frame;
+  uint32_t mask, pc;
+  uint32_t reconvergence; /* in its parent's life; PTX_NO_PC: where the function returns */
+  uint32_t arrived, children;
+  uint32_t spun; /* how often it went back in a loop that may wait for something, see SPIN_* */
+  uint8_t state;
+};
+
+/* What a turn of a loop counts: with a plain load in it, with an atomic or an ordered load, with a nanosleep.
+ */
+enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_MOST = 1 << 17 };
+
+struct worker;
+struct block;
+
+struct warp {
+  struct block *block;
+  uint32_t number;
+  uint32_t exists, exited; /* lanes */
+  struct split *leaves[PTX_LANES];
+  uint32_t leaf_count, at;
+  struct split *free_splits;
+  struct split *made; /* all there are, in use or free */
+  uint32_t split_count;
+  uint32_t at_cluster; /* lanes that came to the cluster's barrier, in a phase that is not over */
+  uint64_t products;   /* wgmma instructions that it has carried out */
+  uint32_t tid[3][PTX_LANES];
+};
+
+struct barrier {
+  uint32_t arrived;  /* threads */
+  uint32_t expected; /* 0: all of the block */
+  uint32_t count;    /* of true predicates */
+  uint32_t asked;    /* threads that gave a predicate */
+};
+
+/* Blocks that are there at once and may use each other's shared memory. */
+struct cluster {
+  struct block *blocks[PTX_CLUSTER_MOST]; /* by rank */
+  uint32_t count;
+  uint32_t arrived; /* threads at the cluster's barrier */
+  struct cluster *next;
+};
+
+struct block {
+  struct worker *worker;
+  struct cluster *cluster; /* `alone`, or what it is in */
+  struct cluster alone;
+  bool over;
+  struct launch_state *launch;
+  uint32_t id[3];
+  struct warp *warps;
+  uint32_t warp_count, threads, live;
+  unsigned char *shared;
+  unsigned char *local;
+  struct barrier barriers[PTX_BARRIERS];
+  struct block_check *check; /* NULL: nothing is checked */
+  uint32_t next_warp;
+  struct block *next;
+};
+
+struct launch_state {
+  const struct ptx_module *module;
+  const struct ptx_function *kernel;
+  const struct ptx_kernel_info *info;
+  const struct ptx_launch *launch;
+  uint32_t shared_bytes, dynamic_offset;
+  uint32_t local_bytes; /* a thread */
+  struct ptx_kernel_findings *findings;
+  uint32_t cluster[3], cluster_blocks; /* 1: no clusters */
+  uint64_t blocks, next_block;         /* or clusters, which are given out as a whole */
+  uint64_t deadline;                   /* monotonic nanoseconds; 0: none */
+  uint64_t begun;
+  int stop;
+  pthread_mutex_t lock; /* the fault, and what is printed */
+  struct ptx_fault fault;
+};
+
+#define REGION_CACHE 64u
+
+/* A thread that runs blocks. */
+struct worker {
+  struct launch_state *launch;
+  const struct ptx_alu *alu;
+  struct ptx_region regions[REGION_CACHE]; /* by pc */
+  struct frame **free_frames;              /* by function */
+  struct frame *made;                      /* all there are, in use or free */
+  uint64_t frame_bytes;
+  struct block *spare;
+  uint64_t turn;    /* when its turn began, if it has turns */
+  uint32_t control; /* what the processor's float unit is set to */
+  _Alignas(64) unsigned char scratch[PTX_LANES * 8];
+};
+
+enum run { RUN_DONE, RUN_BLOCKED, RUN_YIELD, RUN_FAULT };
+
+/* Where an instruction finds its operands. */
+struct place {
+  struct warp *warp;
+  struct split *split;
+  struct worker *worker;
+  unsigned char *registers;
+  const unsigned char *constants;
+  const struct ptx_instruction *in;
+  uint32_t pc;
+};
+
+static inline const unsigned char *ptx_operand(const struct place *at, uint32_t reference) {
+  const unsigned char *bank = (reference & 1) != 0 ? at->constants : at->registers;
+  return bank + (reference & ~3u);
+}
+
+static inline uint32_t ptx_predicate(const struct place *at, uint32_t reference) {
+  uint32_t value;
+  memcpy(&value, ptx_operand(at, reference), 4);
+  return value;
+}
+
+static inline void ptx_set_predicate(const struct place *at, uint32_t reference, uint32_t value,
+                                     uint32_t mask) {
+  unsigned char *to = at->registers + (reference & ~3u);
+  uint32_t old;
+  memcpy(&old, to, 4);
+  old = (old & ~mask) | (value & mask);
+  memcpy(to, &old, 4);
+}
+
+static inline uint32_t ptx_combined(const struct place *at, uint32_t t) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t how = in->m & 3;
+  if (how == 0) return t;
+  uint32_t c = ptx_predicate(at, in->c);
+  if ((in->m & 4) != 0) c = ~c;
+  return how == 1 ? t & c : how == 2 ? t | c : t ^ c;
+}
+
+/* Stops the launch with the fault of this lane; always RUN_FAULT. */
+enum run ptx_raise(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
+                   const char *text);
+
+/* warp.c */
+enum run ptx_run_warp(struct warp *warp, uint32_t budget);
+
+/* split.c */
+struct frame *ptx_new_frame(struct worker *worker, uint32_t function);
+void ptx_leave_frame(struct worker *worker, struct frame *frame);
+struct split *ptx_new_split(struct warp *warp, struct frame *frame);
+struct split *ptx_new_leaf(struct warp *warp, struct split *parent, struct frame *frame, uint32_t mask,
+                           uint32_t pc, uint32_t reconvergence);
+void ptx_remove_leaf(struct warp *warp, const struct split *split);
+void ptx_end_split(struct warp *warp, struct split *split);
+void ptx_arrive(struct split *split, uint32_t lanes);
+void ptx_leave(struct warp *warp, struct split *split, uint32_t lanes);
+bool ptx_release(struct warp *warp, const struct split *leaf);
+bool ptx_release_waiting(struct block *block);
+bool ptx_part_lanes(struct warp *warp, struct split *split, uint32_t lanes);
+bool ptx_diverge(struct warp *warp, struct split *split, uint32_t taken, uint32_t target, uint32_t next,
+                 uint32_t join);
+
+/* calls.c */
+bool ptx_call(const struct place *at, struct split *split, uint32_t mask, uint32_t next);
+void ptx_give_back(struct split *split, uint32_t lanes); /* return values to who waits */
+
+/* meet.c */
+enum run ptx_barrier(const struct place *at, struct split *split, uint32_t mask);
+void ptx_settle_barriers(struct block *block); /* after threads have ended */
+/* RUN_DONE: the split goes on at its pc; RUN_BLOCKED: it waits; RUN_FAULT: too many splits. */
+enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force);
+void ptx_alone(const struct place *at, uint32_t mask); /* an operation without member masks */
+
+/* operations.c */
+void ptx_set_lanes(const struct place *at, uint32_t mask);
+void ptx_carry(const struct place *at, uint32_t mask);
+void ptx_predicates(const struct place *at, uint32_t mask);
+void ptx_kernel_parameter(const struct place *at, uint32_t mask);
+void ptx_call_parameter(const struct place *at, uint32_t mask, bool load);
+void ptx_window(const struct place *at, uint32_t mask);
+
+/* access.c: false: a fault was raised. */
+bool ptx_load(const struct place *at, uint32_t mask);
+bool ptx_store(const struct place *at, uint32_t mask);
+
+/* atomic.c */
+bool ptx_atomic(const struct place *at, uint32_t mask);
+bool ptx_copy_async(const struct place *at, uint32_t mask);
+/* What was there before: `to` is combined with b (and c) as size, type and m of `in` say. */
+uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c);
+
+/* bulk.c */
+bool ptx_bulk(const struct place *at, uint32_t mask);
+
+/* wgmma.c */
+bool ptx_wgmma(const struct place *at, uint32_t mask);
+/* Whether the others of its warp group have come as far. */
+bool ptx_wgmma_done(const struct warp *warp);
+
+/* cluster.c */
+/* Whose shared memory an offset in the window names, and the offset there; NULL: no block of the cluster. */
+struct block *ptx_shared_block(const struct place *at, uint64_t *offset);
+uint32_t ptx_cluster_rank(const struct block *block);
+void ptx_cluster_arrive(struct warp *warp, uint32_t lanes);
+void ptx_cluster_leave(struct warp *warp, uint32_t lanes);
+void ptx_cluster_settle(struct block *block); /* after threads have come or ended */
+
+/* launch.c: the launch's own, else what the kernel requires. */
+void ptx_cluster_of(const struct ptx_launch *launch, const struct ptx_kernel_info *info, uint32_t to[3]);
+
+/* resolve.c */
+void ptx_addresses(const struct place *at, uint64_t *to); /* of all lanes */
+/* Raises what is wrong with an access; always false. */
+bool ptx_refuse_access(const struct place *at, enum ptx_status status, uint32_t lane, uint64_t address,
+                       uint32_t bytes, const char *where);
+unsigned char *ptx_in_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes);
+/* Where a lane's generic or other address lies; NULL: a fault was raised. */
+unsigned char *ptx_resolve(const struct place *at, enum ptx_space space, uint32_t lane, uint64_t address,
+                           uint32_t bytes);
+
+void ptx_blend(void *d, const void *from, uint32_t mask, uint32_t bytes);
+
+/* together.c */
+/* Lanes at the same operation, and where each stands: most often in one place. */
+struct meeting {
+  uint32_t count;
+  struct {
+    struct place at;
+    uint32_t mask;
+  } parties[PTX_LANES];
+};
+/* The lanes of `group`, all of one member mask, do the operation. */
+void ptx_together(const struct meeting *meeting, uint32_t group);
+void ptx_special(const struct place *at);
+
+/* matrix.c */
+bool ptx_matrix(const struct place *at, uint32_t mask);
+
+/* builtin.c */
+bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee);
+
+uint64_t ptx_now(void);
+
+#endif

@@ -1,0 +1,217 @@
+/* A module: what stands outside of functions. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/text/parse.h"
+
+#define MAX_TEXT ((size_t)256 << 20)
+
+void ptx_skip_section(struct parser *p) {
+  ptx_word(p);
+  ptx_skip(p);
+  while (p->at < p->end && *p->at != '{') p->at++;
+  ptx_expect(p, '{');
+  uint32_t depth = 1;
+  while (depth > 0 && p->at < p->end) {
+    char c = *p->at++;
+    if (c == '\n') p->line++;
+    else if (c == '{') depth++;
+    else if (c == '}') depth--;
+  }
+}
+
+uint32_t ptx_target(struct parser *p) {
+  struct word word = ptx_need_word(p, "a target");
+  if (word.length < 4 || memcmp(word.text, "sm_", 3) != 0) {
+    ptx_fail(p, PTX_UNSUPPORTED, "the target '%.*s'", (int)word.length, word.text);
+  }
+  uint32_t number = 0;
+  for (uint32_t i = 3; i < word.length && i < 7; i++) {
+    if (word.text[i] >= '0' && word.text[i] <= '9') number = number * 10 + (uint32_t)(word.text[i] - '0');
+  }
+  while (ptx_accept(p, ',')) ptx_need_word(p, "an option of the target");
+  return number;
+}
+
+static void target(struct parser *p) {
+  uint32_t number = p->module->target = ptx_target(p);
+  if (p->module->device > 0 && number > p->module->device) {
+    ptx_fail(p, PTX_UNSUPPORTED, "the module is for sm_%u, this device is sm_%u", number, p->module->device);
+  }
+}
+
+static void version(struct parser *p) {
+  struct operand number = {0};
+  if (!ptx_number(p, &number)) ptx_fail(p, PTX_INVALID, "a version expected");
+  double value = (double)number.value;
+  if (number.kind == O_FLOAT) memcpy(&value, &number.value, sizeof value);
+  if (!(value >= 1.0 && value < 10.0)) ptx_fail(p, PTX_UNSUPPORTED, "PTX version %g", value);
+  p->module->version = (uint32_t)(value * 10.0 + 0.5);
+}
+
+static void top_level(struct parser *p) {
+  struct word word = ptx_need_word(p, "a directive");
+  bool external = false;
+  while (ptx_word_is(word, ".extern") || ptx_word_is(word, ".visible") || ptx_word_is(word, ".weak") ||
+         ptx_word_is(word, ".common")) {
+    if (ptx_word_is(word, ".extern")) external = true;
+    word = ptx_need_word(p, "a directive");
+  }
+  if (ptx_word_is(word, ".version")) version(p);
+  else if (ptx_word_is(word, ".target")) target(p);
+  else if (ptx_word_is(word, ".address_size")) {
+    if (ptx_integer(p) != 64) ptx_fail(p, PTX_UNSUPPORTED, "addresses of 32 bits");
+  } else if (ptx_word_is(word, ".func")) {
+    ptx_function(p, false);
+  } else if (ptx_word_is(word, ".entry")) {
+    ptx_function(p, true);
+  } else if (ptx_word_is(word, ".global")) {
+    ptx_global_variable(p, false);
+  } else if (ptx_word_is(word, ".const")) {
+    ptx_global_variable(p, true);
+  } else if (ptx_word_is(word, ".shared")) {
+    ptx_shared_variable(p, external);
+  } else if (ptx_word_is(word, ".file") || ptx_word_is(word, ".loc")) {
+    ptx_skip_line(p);
+  } else if (ptx_word_is(word, ".section")) {
+    ptx_skip_section(p);
+  } else if (ptx_word_is(word, ".pragma")) {
+    ptx_string(p);
+    ptx_expect(p, ';');
+  } else if (ptx_word_is(word, ".alias")) {
+    struct word alias = ptx_need_word(p, "a name");
+    ptx_expect(p, ',');
+    struct word name = ptx_need_word(p, "a name");
+    ptx_expect(p, ';');
+    struct symbol *s = ptx_find(p, name), *known = ptx_find(p, alias);
+    if (s == NULL || s->kind != SYM_FUNCTION)
+      ptx_fail(p, PTX_INVALID, "'%.*s' is no function", (int)name.length, name.text);
+    if (known == NULL) ptx_define(p, alias, SYM_FUNCTION)->number = s->number;
+    else known->number = s->number;
+  } else {
+    ptx_fail(p, PTX_UNSUPPORTED, "'%.*s' in a module", (int)word.length, word.text);
+  }
+}
+
+static void module(struct parser *p, void *unused) {
+  (void)unused;
+  for (;;) {
+    ptx_skip(p);
+    if (p->at >= p->end) break;
+    if (*p->at == '@') ptx_skip_line(p);
+    else top_level(p);
+  }
+  if (p->module->version == 0) ptx_fail(p, PTX_INVALID, "no .version: this is not PTX");
+  if (p->module->target == 0) ptx_fail(p, PTX_INVALID, "no .target");
+  ptx_finish_module(p);
+}
+
+bool ptx_guarded(struct parser *p, void reading(struct parser *p, void *user), void *user) {
+  /* One may stand within another: a body that is refused leaves the module as it is. */
+  jmp_buf outer;
+  memcpy(&outer, &p->failed, sizeof outer);
+  bool good = setjmp(p->failed) == 0;
+  if (good) reading(p, user);
+  memcpy(&p->failed, &outer, sizeof outer);
+  return good;
+}
+
+static void forget_parser(struct ptx_module *m) {
+  if (m->parser == NULL) return;
+  ptx_arena_free(&m->parser->scratch);
+  free(m->parser);
+  m->parser = NULL;
+}
+
+/* Why kernels are refused, a line each, as many as there is room for. */
+static void tell_refused(const struct ptx_module *m, char *log, size_t log_size) {
+  size_t used = 0;
+  if (log == NULL || log_size == 0) return;
+  log[0] = 0;
+  for (uint32_t i = 0; i < m->kernel_count; i++) {
+    const struct ptx_function *f = m->functions[m->kernel_function[i]];
+    if (f->state != BODY_REFUSED) continue;
+    int length = snprintf(log + used, log_size - used, "%s%s, so the kernel %s cannot run",
+                          used == 0 ? "" : "\n", f->refused, f->name);
+    if (length < 0 || (size_t)length >= log_size - used) return;
+    used += (size_t)length;
+  }
+}
+
+/* All kernels, decoded; the text is not needed any more. */
+static enum ptx_status decode_kernels(struct ptx_module *m, char *log, size_t log_size) {
+  for (uint32_t i = 0; i < m->kernel_count; i++) {
+    const struct ptx_function *f = m->functions[m->kernel_function[i]];
+    if (ptx_need_kernel(m->parser, i) || f->status == PTX_UNSUPPORTED) continue;
+    if (log != NULL && log_size > 0) snprintf(log, log_size, "%s", f->refused);
+    return f->status;
+  }
+  forget_parser(m);
+  tell_refused(m, log, log_size);
+  return PTX_OK;
+}
+
+static enum ptx_status load(const char *text, size_t length, uint32_t device, bool lazy,
+                            struct ptx_module **module_out, char *log, size_t log_size) {
+  *module_out = NULL;
+  if (log != NULL && log_size > 0) log[0] = 0;
+  if (length > MAX_TEXT) return PTX_OUT_OF_MEMORY;
+  struct parser *p = calloc(1, sizeof *p);
+  struct ptx_module *m = calloc(1, sizeof *m);
+  if (p == NULL || m == NULL) {
+    free(p);
+    free(m);
+    return PTX_OUT_OF_MEMORY;
+  }
+  const char *nul = memchr(text, 0, length);
+  p->start = p->at = text;
+  p->end = nul == NULL ? text + length : nul;
+  p->line = 1;
+  p->lazy = lazy;
+  p->module = m;
+  m->parser = p;
+  /* Decoded code is about as large as its text; a small text must not ask for much. */
+  m->arena.limit = ((size_t)1 << 30) + 16 * length;
+  p->scratch.limit = ((size_t)1 << 30) + 16 * length;
+  m->device = device;
+  bool good = ptx_guarded(p, module, NULL);
+  enum ptx_status status = good ? PTX_OK : p->status;
+  if (!good && log != NULL && log_size > 0) snprintf(log, log_size, "line %u: %s", p->line, p->why);
+  ptx_arena_free(&p->scratch);
+  if (good && !lazy) status = decode_kernels(m, log, log_size);
+  if (status != PTX_OK) {
+    ptx_module_free(m);
+    return status;
+  }
+  *module_out = m;
+  return PTX_OK;
+}
+
+uint64_t ptx_module_bytes(const struct ptx_module *module) {
+  return sizeof *module + module->arena.total + (module->parser == NULL ? 0 : sizeof *module->parser);
+}
+
+enum ptx_status ptx_module_load(const char *text, size_t length, uint32_t device,
+                                struct ptx_module **module_out, char *log, size_t log_size) {
+  return load(text, length, device, false, module_out, log, log_size);
+}
+
+enum ptx_status ptx_module_load_lazily(const char *text, size_t length, uint32_t device,
+                                       struct ptx_module **module_out, char *log, size_t log_size) {
+  return load(text, length, device, true, module_out, log, log_size);
+}
+
+const char *ptx_module_prepare(struct ptx_module *module, uint32_t kernel, enum ptx_status *status) {
+  const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
+  if (module->parser != NULL) ptx_need_kernel(module->parser, kernel);
+  *status = f->state == BODY_REFUSED ? f->status : PTX_OK;
+  return f->state == BODY_REFUSED ? f->refused : NULL;
+}
+
+void ptx_module_free(struct ptx_module *module) {
+  if (module == NULL) return;
+  forget_parser(module);
+  ptx_arena_free(&module->arena);
+  free(module);
+}

@@ -1,0 +1,196 @@
+/* Shared by the parser and the decoder. */
+#ifndef VGPU_PTX_PARSER_H
+#define VGPU_PTX_PARSER_H
+
+#include <setjmp.h>
+
+#include "host/backend/software/ptx/program.h"
+
+enum {
+  MAX_SCOPES = 64,
+  MAX_OPERANDS = 24,
+  MAX_ELEMENTS = 160, /* of all vectors and lists of one instruction */
+  MAX_PARTS = 24,
+  MAX_REGISTERS = 1 << 20, /* of one function */
+  MAX_INSTRUCTIONS = 4 << 20,
+  BUCKETS = 1 << 12,
+  MET = 64, /* mnemonics */
+};
+
+enum symbol_kind {
+  SYM_REGISTER,
+  SYM_REGISTERS, /* a range: %r<10> */
+  SYM_GLOBAL,
+  SYM_SHARED,
+  SYM_SHARED_EXTERN,
+  SYM_LOCAL,
+  SYM_FUNCTION,
+  SYM_KERNEL_PARAM,
+  SYM_PARAM, /* lane-major in the frame */
+  SYM_LABEL,
+  SYM_PROTOTYPE,
+  SYM_TARGETS,
+  SYM_OPAQUE, /* textures and their like: refused where used */
+};
+
+struct symbol {
+  struct symbol *chain, *older;
+  const char *name;
+  uint32_t length, hash;
+  uint8_t kind, type, scope;
+  uint8_t constant; /* SYM_GLOBAL in .const */
+  uint32_t number;  /* register, global, function; first operand of a list; pc */
+  uint32_t count;   /* of a range, a list; of a variable, the bytes of an element */
+  uint64_t offset, size;
+};
+
+enum operand_kind { O_REGISTER, O_INTEGER, O_FLOAT, O_SYMBOL, O_ADDRESS, O_VECTOR, O_SINK, O_SPECIAL };
+
+struct operand {
+  uint8_t kind;
+  uint8_t type;          /* of a register; T_F32 or T_F64 of a float */
+  bool negated;          /* !p, or -x before a register */
+  bool paired;           /* p|q: the next operand is q */
+  bool listed;           /* in parentheses (calls) */
+  uint8_t lane_part;     /* .x .y .. or .b0 .h1 of video operands: 1 + index; 0: none */
+  uint32_t number;       /* register or special register */
+  uint32_t first, count; /* of elements */
+  int64_t value;         /* or the bits of a float */
+  struct symbol *symbol; /* also base of an address; NULL: `number` is a register if has_base */
+  bool has_base;
+};
+
+struct word {
+  const char *text;
+  uint32_t length;
+};
+
+struct fixup {
+  struct fixup *next;
+  struct word name;
+  uint32_t *to; /* an index into x, or NULL */
+  uint32_t instruction, line;
+  uint32_t x; /* 1 + index in the list of operands; 0: the instruction's target */
+  uint8_t scope;
+};
+
+struct parser {
+  const char *start, *at, *end;
+  uint32_t line;
+  bool lazy; /* bodies are decoded when they are first needed */
+  struct ptx_module *module;
+  struct ptx_arena scratch; /* symbols of a function; freed after each */
+  enum ptx_status status;
+  char why[256]; /* it failed, in words */
+  jmp_buf failed;
+
+  struct symbol *buckets[BUCKETS];
+  struct symbol *youngest[MAX_SCOPES];
+  uint32_t scope;
+  uint32_t hiding; /* names in reach that may hide a register of a range */
+  struct fixup *fixups;
+
+  /* the function at hand */
+  struct ptx_function *function;
+  struct ptx_instruction *code;
+  uint32_t code_count, code_room;
+  uint32_t *x;
+  uint32_t x_count, x_room;
+  uint8_t *registers; /* bytes a lane of each; 0: a predicate */
+  uint32_t register_count, register_room;
+  uint32_t frame_params; /* bytes of lane-major parameter space */
+  uint32_t carry;        /* the register that holds the carry flags; PTX_NONE: not used */
+  uint32_t local_bytes, shared_bytes;
+  uint32_t module_shared; /* end of the shared variables outside of functions */
+  uint32_t *calls;
+  uint32_t call_count, call_room;
+
+  const struct ptx_mnemonic *met[MET];
+
+  /* the instruction at hand */
+  struct word parts[MAX_PARTS];
+  uint32_t part_count;
+  uint32_t mnemonic_line;
+  const char *mnemonic;
+  uint32_t mnemonic_length;
+  struct operand operands[MAX_OPERANDS];
+  uint32_t operand_count;
+  struct operand elements[MAX_ELEMENTS];
+  uint32_t element_count;
+  uint32_t guard; /* register number << 2 | negated << 1 | 1; 0: none */
+  struct {
+    uint32_t from, to;
+    enum ptx_type type;
+    uint8_t bytes;
+  } later[MAX_ELEMENTS];
+  uint32_t later_count;
+
+  uint32_t *constant_table; /* hash of (bytes, value) to places */
+  uint32_t constant_slots, constant_count;
+};
+
+_Noreturn void ptx_fail(struct parser *p, enum ptx_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void *ptx_take(struct parser *p, size_t bytes);
+void *ptx_scratch(struct parser *p, size_t bytes);
+/* Makes room for one more in an array: of the scratch arena, of the module. */
+void *ptx_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
+void *ptx_module_room(struct parser *p, void *array, uint32_t count, uint32_t *room, size_t size);
+
+/* For %.*s in messages: as much of the text from `at` on as there is, the text need not end in a NUL. */
+static inline int ptx_some(const struct parser *p, const char *at, int most) {
+  return at >= p->end ? 0 : p->end - at < most ? (int)(p->end - at) : most;
+}
+
+/* lexer.c */
+void ptx_skip(struct parser *p);
+bool ptx_accept(struct parser *p, char c);
+void ptx_expect(struct parser *p, char c);
+struct word ptx_word(struct parser *p);                  /* an identifier or a directive; length 0: none */
+bool ptx_directive(struct parser *p, struct word *word); /* takes one, if one stands here */
+struct word ptx_need_word(struct parser *p, const char *what);
+struct word ptx_need_name(struct parser *p, const char *what); /* and it is no directive */
+bool ptx_word_is(struct word word, const char *text);
+bool ptx_number(struct parser *p, struct operand *to); /* integers and floats, with sign */
+int64_t ptx_integer(struct parser *p);
+struct word ptx_string(struct parser *p);
+enum ptx_type ptx_type_of(struct word word); /* "u32"; T_NONE: no type */
+
+/* symbols.c */
+struct symbol *ptx_find(struct parser *p, struct word name);
+/* A register of that name, declared alone or in a range, whichever is further in; false: there is none. */
+bool ptx_find_register(struct parser *p, struct word name, struct operand *to);
+/* Whether there is a range of registers of that name, whatever its number. */
+bool ptx_names_range(struct parser *p, struct word name);
+struct symbol *ptx_define(struct parser *p, struct word name, enum symbol_kind kind);
+void ptx_open_scope(struct parser *p);
+void ptx_close_scope(struct parser *p);
+/* Forgets all that functions have declared: one of them was given up. */
+void ptx_drop_scopes(struct parser *p);
+uint32_t ptx_new_register(struct parser *p, uint8_t bytes);
+uint32_t ptx_special_register(struct word name); /* 0: none such */
+const char *ptx_intern(struct parser *p, struct word word);
+
+/* operands.c */
+void ptx_parse_operands(struct parser *p);
+
+/* decode.c */
+void ptx_decode(struct parser *p);
+bool ptx_has(struct parser *p, const char *part);
+void ptx_branch(struct parser *p, struct word label);
+
+/* finish.c */
+void ptx_begin_function(struct parser *p, struct ptx_function *function);
+void ptx_finish_function(struct parser *p);
+void ptx_finish_module(struct parser *p);
+
+/* needs.c */
+/* Decodes a kernel and what it calls, and fills in what it needs; false: it cannot run, see its function. */
+bool ptx_need_kernel(struct parser *p, uint32_t kernel);
+
+/* flow.c: sets `join` of every branch. */
+void ptx_find_joins(struct parser *p);
+/* registers.c: gives registers places in the frame. */
+void ptx_place_registers(struct parser *p);
+
+#endif

@@ -1,0 +1,265 @@
+/* Variables, registers and parameters: where each lies. */
+#include <stdio.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/text/parse.h"
+
+#define MAX_DATA ((uint64_t)256 << 20)
+#define MAX_SHARED (228u << 10)
+#define MAX_PARAMETERS 32764u
+
+static void grow_data(struct parser *p, uint64_t end) {
+  struct ptx_module *m = p->module;
+  if (end > MAX_DATA)
+    ptx_fail(p, PTX_UNSUPPORTED, "variables of more than %llu bytes", (unsigned long long)MAX_DATA);
+  if (end > m->data_room) {
+    uint64_t room = m->data_room == 0 ? 4096 : m->data_room;
+    while (room < end) room *= 2;
+    unsigned char *larger = ptx_take(p, room);
+    if (m->data_bytes > 0) memcpy(larger, m->data, m->data_bytes);
+    m->data = larger;
+    m->data_room = room;
+  }
+  if (end > m->data_bytes) m->data_bytes = end;
+}
+
+/* The type of a variable in memory: predicates have no place there, and names of one each. */
+static void read_memory(struct parser *p, struct ptx_declaration *d) {
+  ptx_read_type(p, d);
+  if (d->type == T_PRED) ptx_fail(p, PTX_INVALID, "a predicate in memory");
+}
+
+static void read_name(struct parser *p, struct ptx_declaration *d) {
+  ptx_read_name(p, d);
+  if (d->range)
+    ptx_fail(p, PTX_UNSUPPORTED, "'%.*s<%u>' in memory", (int)d->name.length, d->name.text, d->range_count);
+}
+
+static void put_number(struct parser *p, void *user, uint64_t at, uint64_t bits, uint32_t bytes) {
+  const struct symbol *variable = user;
+  memcpy(p->module->data + variable->offset + at, &bits, bytes);
+}
+
+static void put_address(struct parser *p, void *user, uint64_t at, const struct ptx_address *a,
+                        uint32_t bytes) {
+  const struct symbol *variable = user, *s = ptx_find(p, a->name);
+  struct ptx_module *m = p->module;
+  at += variable->offset;
+  if (s == NULL) ptx_fail(p, PTX_INVALID, "'%.*s' is not defined", (int)a->name.length, a->name.text);
+  if (s->kind == SYM_FUNCTION) {
+    uint64_t address = (PTX_FUNCTION_WINDOW + (uint64_t)s->number * 16) >> a->shift;
+    memcpy(m->data + at, &address, bytes);
+  } else if (s->kind == SYM_GLOBAL) {
+    m->relocations =
+        ptx_module_room(p, m->relocations, m->relocation_count, &m->relocation_room, sizeof *m->relocations);
+    m->relocations[m->relocation_count++] = (struct ptx_data){
+        .offset = at, .addend = s->offset + (uint64_t)a->addend, .bytes = (uint8_t)bytes, .shift = a->shift};
+  } else {
+    ptx_fail(p, PTX_UNSUPPORTED, "the address of '%.*s' as an initial value", (int)a->name.length,
+             a->name.text);
+  }
+}
+
+void ptx_global_variable(struct parser *p, bool constant) {
+  struct ptx_declaration d;
+  read_memory(p, &d);
+  struct ptx_module *m = p->module;
+  do {
+    read_name(p, &d);
+    bool initialised = ptx_accept(p, '=');
+    if (d.opaque) {
+      ptx_define(p, d.name, SYM_OPAQUE);
+      while (p->at < p->end && *p->at != ';') p->at++;
+      break;
+    }
+    if (d.open && initialised) ptx_close_dimension(p, &d);
+    uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
+    struct symbol *s = ptx_find(p, d.name);
+    if (s == NULL || s->kind != SYM_GLOBAL || s->scope != p->scope) {
+      s = ptx_define(p, d.name, SYM_GLOBAL);
+      s->constant = constant;
+      s->count = ptx_element_bytes(&d);
+      s->number = m->global_count;
+      s->offset = (m->data_bytes + alignment - 1) / alignment * alignment;
+      s->size = size;
+      grow_data(p, s->offset + size);
+      m->globals = ptx_module_room(p, m->globals, m->global_count, &m->global_room, sizeof *m->globals);
+      m->globals[m->global_count++] =
+          (struct ptx_global_info){.name = ptx_intern(p, d.name), .offset = s->offset, .size = size};
+    } else if (size > s->size) {
+      ptx_fail(p, PTX_INVALID, "'%.*s' is declared twice with different sizes", (int)d.name.length,
+               d.name.text);
+    }
+    struct ptx_initial to = {s, put_number, put_address};
+    if (initialised) ptx_initial_values(p, s->size, d.type, &to);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
+void ptx_shared_variable(struct parser *p, bool external) {
+  struct ptx_declaration d;
+  read_memory(p, &d);
+  do {
+    read_name(p, &d);
+    if (external || d.open || d.count == 0) {
+      if (ptx_find(p, d.name) == NULL)
+        ptx_define(p, d.name, SYM_SHARED_EXTERN)->size = ptx_declared_alignment(&d);
+      ptx_find(p, d.name)->count = ptx_element_bytes(&d);
+      continue;
+    }
+    uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
+    uint64_t from = p->function == NULL ? p->module_shared : p->shared_bytes;
+    from = (from + alignment - 1) / alignment * alignment;
+    if (size > MAX_SHARED ||
+        from + size > (p->function == NULL ? 64u << 20 : MAX_SHARED + p->module_shared)) {
+      ptx_fail(p, PTX_UNSUPPORTED, "shared variables of more than %u bytes", MAX_SHARED);
+    }
+    struct symbol *s = ptx_define(p, d.name, SYM_SHARED);
+    s->count = ptx_element_bytes(&d);
+    s->offset = from;
+    s->size = size;
+    if (p->function == NULL) p->module_shared = (uint32_t)(from + size);
+    else p->shared_bytes = (uint32_t)(from + size);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
+static void local_variable(struct parser *p) {
+  struct ptx_declaration d;
+  read_memory(p, &d);
+  do {
+    read_name(p, &d);
+    uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
+    uint64_t from = (p->local_bytes + alignment - 1) / alignment * alignment;
+    if (from + size > (512u << 10))
+      ptx_fail(p, PTX_UNSUPPORTED, "more than 512 KiB of local memory a thread");
+    struct symbol *s = ptx_define(p, d.name, SYM_LOCAL);
+    s->count = ptx_element_bytes(&d);
+    s->offset = from;
+    s->size = size;
+    p->local_bytes = (uint32_t)(from + size);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
+static void registers(struct parser *p) {
+  struct ptx_declaration d;
+  ptx_read_type(p, &d);
+  if (d.vector != 1 || d.type == T_B128) ptx_fail(p, PTX_UNSUPPORTED, "vector and 128-bit registers");
+  uint8_t bytes = (uint8_t)ptx_type_bytes(d.type);
+  if (bytes == 1) bytes = 2;
+  do {
+    ptx_read_name(p, &d);
+    uint32_t count = d.range ? d.range_count : 1;
+    if (p->register_count + count > MAX_REGISTERS) {
+      ptx_fail(p, PTX_UNSUPPORTED, "more than %d registers in a function", MAX_REGISTERS);
+    }
+    struct symbol *s = ptx_define(p, d.name, d.range ? SYM_REGISTERS : SYM_REGISTER);
+    s->type = (uint8_t)d.type;
+    s->number = p->register_count;
+    s->count = count;
+    for (uint32_t i = 0; i < count; i++) ptx_new_register(p, bytes);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
+/* A .param of a call sequence, or of a function: lane-major in the frame. */
+static struct symbol *frame_parameter(struct parser *p, const struct ptx_declaration *d) {
+  uint64_t size = ptx_declared_bytes(d);
+  if (size > MAX_PARAMETERS)
+    ptx_fail(p, PTX_UNSUPPORTED, "a parameter of %llu bytes", (unsigned long long)size);
+  size = (size + 15) / 16 * 16;
+  if (p->frame_params + size * PTX_LANES > (16u << 20))
+    ptx_fail(p, PTX_UNSUPPORTED, "too many parameters in a function");
+  struct symbol *s = ptx_define(p, d->name, SYM_PARAM);
+  s->type = (uint8_t)d->type;
+  s->offset = p->frame_params;
+  s->size = size;
+  p->frame_params += (uint32_t)(size * PTX_LANES);
+  return s;
+}
+
+/* .param .b64 %P<2>: %P0 and %P1, as GCC writes a call's parameters. */
+static void numbered_parameters(struct parser *p, struct ptx_declaration *d) {
+  struct word base = d->name;
+  for (uint32_t i = 0; i < d->range_count; i++) {
+    char text[128];
+    int length =
+        snprintf(text, sizeof text, "%.*s%u", base.length < 100 ? (int)base.length : 100, base.text, i);
+    d->name = (struct word){text, (uint32_t)length};
+    d->name.text = ptx_intern(p, d->name);
+    frame_parameter(p, d);
+  }
+}
+
+static void parameter_variable(struct parser *p) {
+  struct ptx_declaration d;
+  read_memory(p, &d);
+  do {
+    ptx_read_name(p, &d);
+    if (d.range) numbered_parameters(p, &d);
+    else frame_parameter(p, &d);
+  } while (ptx_accept(p, ','));
+  ptx_expect(p, ';');
+}
+
+bool ptx_function_variable(struct parser *p, struct word word) {
+  if (ptx_word_is(word, ".reg")) registers(p);
+  else if (ptx_word_is(word, ".local")) local_variable(p);
+  else if (ptx_word_is(word, ".param")) parameter_variable(p);
+  else return false;
+  return true;
+}
+
+void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define) {
+  struct ptx_parameter *list = NULL;
+  uint32_t room = 0, count = 0;
+  uint32_t *place = NULL, place_room = 0;
+  if (f->parameter_count > 0) {
+    /* the return values, read before */
+    for (count = 0; count < f->parameter_count; count++) {
+      list = ptx_room(p, list, count, &room, sizeof *list);
+      list[count] = f->parameters[count];
+      place = ptx_room(p, place, count, &place_room, sizeof *place);
+      place[count] = f->parameter_place[count];
+    }
+  }
+  if (!ptx_accept(p, ')')) {
+    do {
+      ptx_need_param(p);
+      struct ptx_declaration d;
+      read_memory(p, &d);
+      read_name(p, &d);
+      list = ptx_room(p, list, count, &room, sizeof *list);
+      place = ptx_room(p, place, count, &place_room, sizeof *place);
+      uint64_t size = ptx_declared_bytes(&d);
+      if (f->entry) {
+        list[count] = ptx_place_parameter(p, &d, &f->parameter_bytes);
+        place[count] = 0;
+        if (define) {
+          struct symbol *s = ptx_define(p, d.name, SYM_KERNEL_PARAM);
+          s->offset = list[count].offset;
+          s->size = size;
+        }
+      } else if (define) {
+        struct symbol *s = frame_parameter(p, &d);
+        list[count] = (struct ptx_parameter){0, (uint32_t)s->size};
+        place[count] = (uint32_t)s->offset;
+      } else {
+        if (size > MAX_PARAMETERS)
+          ptx_fail(p, PTX_UNSUPPORTED, "a parameter of %llu bytes", (unsigned long long)size);
+        list[count] = (struct ptx_parameter){0, (uint32_t)((size + 15) / 16 * 16)};
+        place[count] = 0;
+      }
+      count++;
+    } while (ptx_accept(p, ','));
+    ptx_expect(p, ')');
+  }
+  f->parameters = ptx_take(p, count * sizeof *list);
+  f->parameter_place = ptx_take(p, count * sizeof *place);
+  for (uint32_t i = 0; i < count; i++) {
+    f->parameters[i] = list[i];
+    f->parameter_place[i] = place[i];
+  }
+  f->parameter_count = count;
+}

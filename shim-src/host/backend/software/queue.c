@@ -1,0 +1,197 @@
+#include "host/backend/software/queue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "host/backend/software/software.h"
+
+#define MOST_QUEUED 65536u
+#define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
+
+/* The stream that a call belongs to. */
+struct place {
+  uint64_t context;
+  uint64_t stream;
+  bool legacy;   /* the default stream, which all blocking ones wait for and which waits for them */
+  bool blocking; /* one of those */
+};
+
+struct vgpu_queued {
+  struct vgpu_queued *next;
+  const struct vgpu_dispatch_row *row;
+  struct place place;
+  uint32_t bulk_size;
+  uint32_t body_size;
+  uint64_t data[]; /* body, then bulk */
+};
+
+static struct place place_of(struct vgpu_worker *worker, uint64_t context, uint64_t stream) {
+  struct place place = {.context = context, .stream = stream, .legacy = stream < 2};
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, stream, VGPU_HANDLE_STREAM);
+  if (handle != NULL) place.context = handle->context;
+  place.blocking = handle == NULL || (handle->flags & NON_BLOCKING) == 0;
+  if (place.legacy) place.stream = 0;
+  return place;
+}
+
+/* False: the call belongs to no stream and is not held up by any. */
+static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                       struct place *place) {
+  uint64_t first = 0, stream = 0;
+  if (row->send_size >= sizeof first) memcpy(&first, body, sizeof first);
+  if (row->stream >= 0) {
+    memcpy(&stream, (const unsigned char *)body + row->stream, sizeof stream);
+    *place = place_of(worker, first, stream);
+    return true;
+  }
+  switch (row->opcode) {
+    case VGPU_OP_cuEventDestroy_v2: {
+      const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, first, VGPU_HANDLE_EVENT);
+      if (event == NULL || event->pending == 0) return false;
+      *place = place_of(worker, event->context, event->stream);
+      return true;
+    }
+    /* These work on the default stream without naming it. */
+    case VGPU_OP_cuCtxRecordEvent:
+    case VGPU_OP_cuCtxWaitEvent:
+    case VGPU_OP_cuMemFree_v2:
+    case VGPU_OP_cuMemcpyDtoD_v2:
+    case VGPU_OP_cuMemcpyDtoH_v2:
+    case VGPU_OP_cuMemcpyHtoD_v2:
+    case VGPU_OP_cuMemsetD16_v2:
+    case VGPU_OP_cuMemsetD32_v2:
+    case VGPU_OP_cuMemsetD8_v2:
+      *place = place_of(worker, first, 0);
+      return true;
+    default:
+      return false;
+  }
+}
+
+/* The second may not overtake the first. */
+static bool ordered(const struct place *first, const struct place *second) {
+  if (first->context != second->context) return false;
+  if (first->stream == second->stream) return true;
+  return (first->legacy && second->blocking) || (second->legacy && first->blocking);
+}
+
+static struct vgpu_handle *recorded_event(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
+                                          const void *body) {
+  if (row->opcode != VGPU_OP_cuEventRecordWithFlags && row->opcode != VGPU_OP_cuCtxRecordEvent) return NULL;
+  uint64_t event; /* behind the context in both */
+  memcpy(&event, (const unsigned char *)body + sizeof event, sizeof event);
+  return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
+}
+
+static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
+                    const struct place *place, const void *body, const struct vgpu_bulk *bulk) {
+  struct vgpu_queue *queue = &worker->queue;
+  uint32_t bulk_size = row->bulk_in ? bulk->in_size : 0;
+  size_t bytes = (size_t)row->send_size + bulk_size;
+  if (queue->count >= MOST_QUEUED || !vgpu_worker_may_wait(worker, bytes)) return OUT_OF_MEMORY;
+  struct vgpu_queued *queued = malloc(sizeof *queued + bytes);
+  if (queued == NULL) return OUT_OF_MEMORY;
+  *queued =
+      (struct vgpu_queued){.row = row, .place = *place, .bulk_size = bulk_size, .body_size = row->send_size};
+  memcpy(queued->data, body, row->send_size);
+  if (bulk_size > 0) memcpy((unsigned char *)queued->data + row->send_size, bulk->in, bulk_size);
+  if (queue->last == NULL) queue->first = queued;
+  else queue->last->next = queued;
+  queue->last = queued;
+  queue->count++;
+  queue->bytes += bytes;
+  struct vgpu_handle *event = recorded_event(worker, row, body);
+  if (event != NULL) {
+    event->pending++;
+    event->stream = place->stream;
+  }
+  return SUCCESS;
+}
+
+static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct vgpu_queued *before) {
+  struct vgpu_queued *queued = *link;
+  *link = queued->next;
+  if (queue->last == queued) queue->last = before;
+  queue->count--;
+  queue->bytes -= (size_t)queued->body_size + queued->bulk_size;
+}
+
+/* True if something before `end` (NULL: anything) must come before the place's next call. */
+static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, const struct place *place) {
+  for (const struct vgpu_queued *queued = queue->first; queued != end; queued = queued->next) {
+    if (ordered(&queued->place, place)) return true;
+  }
+  return false;
+}
+
+static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued) {
+  struct vgpu_bulk bulk = {.in = (const unsigned char *)queued->data + queued->body_size,
+                           .in_size = queued->bulk_size};
+  struct vgpu_handle *event = recorded_event(worker, queued->row, queued->data);
+  if (event != NULL && event->pending > 0) event->pending--;
+  return queued->row->run[VGPU_BACKEND_SOFTWARE](worker, queued->data, NULL, &bulk);
+}
+
+/* Runs what can run now, until nothing more can. */
+static void pump(struct vgpu_worker *worker) {
+  struct vgpu_queue *queue = &worker->queue;
+  bool progress = true;
+  while (progress && queue->first != NULL) {
+    progress = false;
+    struct vgpu_queued *before = NULL;
+    for (struct vgpu_queued **link = &queue->first; *link != NULL;) {
+      struct vgpu_queued *queued = *link;
+      int32_t status = held(queue, queued, &queued->place) ? VGPU_BLOCKED : run_queued(worker, queued);
+      if (status == VGPU_BLOCKED) {
+        before = queued;
+        link = &queued->next;
+        continue;
+      }
+      if (status != SUCCESS) vgpu_worker_failed(worker, status);
+      if (status != SUCCESS && worker->deferred == 0) worker->deferred = status;
+      take_out(queue, link, before);
+      free(queued);
+      progress = true;
+    }
+  }
+}
+
+int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                       void *reply, struct vgpu_bulk *bulk) {
+  struct vgpu_queue *queue = &worker->queue;
+  /* Its frames come here one by one. */
+  if (row->opcode == VGPU_OP_cuGraphLaunch) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
+  struct place place;
+  bool placed = find_place(worker, row, body, &place);
+  int32_t status;
+  if (placed && queue->first != NULL && held(queue, NULL, &place)) {
+    return row->oneway ? keep(worker, row, &place, body, bulk) : NOT_READY;
+  }
+  status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
+  if (status == VGPU_BLOCKED) return keep(worker, row, &place, body, bulk);
+  if (queue->first != NULL) pump(worker);
+  return status;
+}
+
+bool vgpu_queue_holds(const struct vgpu_queue *queue, uint64_t context) {
+  for (const struct vgpu_queued *queued = queue->first; queued != NULL; queued = queued->next) {
+    if (queued->place.context == context) return true;
+  }
+  return false;
+}
+
+void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context) {
+  struct vgpu_queue *queue = &worker->queue;
+  struct vgpu_queued *before = NULL;
+  for (struct vgpu_queued **link = &queue->first; *link != NULL;) {
+    struct vgpu_queued *queued = *link;
+    if (queued->place.context == context) {
+      take_out(queue, link, before);
+      free(queued);
+    } else {
+      before = queued;
+      link = &queued->next;
+    }
+  }
+}

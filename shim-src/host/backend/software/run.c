@@ -1,0 +1,403 @@
+#include "host/backend/software/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda_handlers.h"
+#include "host/log.h"
+#include "host/backend/software/ptx/ptx.h"
+#include "host/backend/software/memory/virtual.h"
+#include "host/session/worker.h"
+
+enum { SUCCESS = 0, NOT_SUPPORTED = 801 };
+
+/*
+ * Texts from this size on are decoded kernel by kernel, at the first launch of each: a library has hundreds
+ * of modules of which a program runs few. A program that asks for the compiler's log gets all of it when it
+ * loads the module.
+ */
+#define LAZY_BYTES ((size_t)64 << 10)
+
+int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes,
+                             uint64_t *address) {
+  struct vgpu_send_cuMemAlloc_v2 send = {.context = context, .bytes = bytes};
+  struct vgpu_reply_cuMemAlloc_v2 reply = {0};
+  int32_t result = vgpu_host_cuMemAlloc_v2(worker, &send, &reply);
+  if (result == SUCCESS) *address = reply.address;
+  return result;
+}
+
+void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
+  struct vgpu_send_cuMemFree_v2 send = {.address = address};
+  vgpu_host_cuMemFree_v2(worker, &send);
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+#define HEAP_BYTES (8u << 20) /* CU_LIMIT_MALLOC_HEAP_SIZE of a fresh context */
+#define WORKSPACE_BYTES 256u
+#define TIME_LIMIT_S 600u /* of a kernel; a session has but one thread to answer with */
+
+/* What a context's kernels allocate from. */
+struct heap {
+  struct heap *next;
+  uint64_t context, address;
+  struct ptx_heap *heap;
+};
+
+struct vgpu_compute {
+  struct ptx_pool *pool;
+  struct heap *heaps;
+};
+
+/* CUresult values. */
+enum {
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NO_BINARY_FOR_GPU = 209,
+  INVALID_PTX = 218,
+  UNSUPPORTED_PTX_VERSION = 222,
+  ILLEGAL_ADDRESS = 700,
+  LAUNCH_OUT_OF_RESOURCES = 701,
+  LAUNCH_TIMEOUT = 702,
+  ASSERT = 710,
+  MISALIGNED_ADDRESS = 716,
+  INVALID_PC = 718,
+  LAUNCH_FAILED = 719,
+};
+
+static int32_t result_of(enum ptx_status status) {
+  switch (status) {
+    case PTX_OK:
+      return SUCCESS;
+    case PTX_OUT_OF_MEMORY:
+      return OUT_OF_MEMORY;
+    case PTX_INVALID:
+      return INVALID_PTX;
+    case PTX_UNSUPPORTED:
+      return NOT_SUPPORTED;
+    case PTX_BAD_LAUNCH:
+      return LAUNCH_OUT_OF_RESOURCES;
+    case PTX_ILLEGAL_ADDRESS:
+      return ILLEGAL_ADDRESS;
+    case PTX_MISALIGNED_ADDRESS:
+      return MISALIGNED_ADDRESS;
+    case PTX_ASSERT:
+      return ASSERT;
+    case PTX_TIMEOUT:
+      return LAUNCH_TIMEOUT;
+    case PTX_INVALID_CALL:
+      return INVALID_PC;
+    case PTX_TRAP:
+    case PTX_STACK_OVERFLOW:
+      return LAUNCH_FAILED;
+  }
+  return LAUNCH_FAILED;
+}
+
+static bool find_region(void *user, uint64_t address, struct ptx_region *region) {
+  const struct vgpu_worker *worker = user;
+  const struct vgpu_allocation *found = vgpu_memory_holding(&worker->memory, address);
+  if (found == NULL) return false;
+  *region = (struct ptx_region){
+      .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
+  if (!found->reserved) return true;
+  /* Of reserved addresses only what is mapped there and may be accessed. */
+  if (!vgpu_virtual_extent(worker->memory.virtual, address, &region->address, &region->size)) return false;
+  /* A neighbour may be of another reservation, and lie elsewhere in this process. */
+  uint64_t start = region->address > found->address ? region->address : found->address;
+  uint64_t end = region->address + region->size, last = found->address + found->size;
+  region->address = start;
+  region->size = (end < last ? end : last) - start;
+  region->bytes = found->memory + (start - found->address);
+  return true;
+}
+
+/* The module's variables lie in one piece of device memory; program and machine know them by the same names.
+ */
+static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  uint64_t bytes = ptx_module_data_bytes(module->code);
+  unsigned char *memory = NULL;
+  if (bytes > 0) {
+    int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
+    if (result != SUCCESS) return result;
+    memory = vgpu_memory_to_write(&worker->memory, module->data, bytes);
+    if (memory == NULL) return OUT_OF_MEMORY;
+  }
+  ptx_module_place(module->code, module->data, memory);
+  const struct vgpu_program *program = &module->loaded->program;
+  for (uint32_t i = 0; i < ptx_module_global_count(module->code); i++) {
+    const struct ptx_global_info *global = ptx_module_global(module->code, i);
+    long at = vgpu_program_global(program, global->name, strlen(global->name));
+    if (at >= 0 && program->globals[at].size <= global->size)
+      module->globals[at] = module->data + global->offset;
+  }
+  return SUCCESS;
+}
+
+int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  module->code = NULL;
+  const struct vgpu_program *program = &module->loaded->program;
+  if (worker->code_options->kernels != VGPU_KERNELS_RUN) return SUCCESS;
+  if (program->ptx == NULL) {
+    snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
+    return SUCCESS;
+  }
+  size_t length = strlen(program->ptx);
+  bool lazy = length >= LAZY_BYTES && !module->wants_log;
+  enum ptx_status status = (lazy ? ptx_module_load_lazily : ptx_module_load)(
+      program->ptx, length, module->loaded->architecture, &module->code, module->unrunnable,
+      sizeof module->unrunnable);
+  if (status == PTX_OUT_OF_MEMORY) return OUT_OF_MEMORY;
+  if (status != PTX_OK) {
+    vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
+    return status == PTX_INVALID && !program->machine_code ? INVALID_PTX : SUCCESS;
+  }
+  module->code_bytes = ptx_module_bytes(module->code);
+  if (!vgpu_code_take(worker, module->code_bytes)) {
+    module->code_bytes = 0;
+    vgpu_run_unload(worker, module);
+    return OUT_OF_MEMORY;
+  }
+  if (module->unrunnable[0] != '\0')
+    vgpu_host_log("refused", worker->session, "kernels of a module: %s", module->unrunnable);
+  return place(worker, module);
+}
+
+/* What is known of a kernel goes to those who ask for its function. */
+static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
+  for (size_t i = 0; i < program->function_count; i++) {
+    if (strcmp(program->functions[i].name, name) == 0) program->functions[i].refused = result_of(status);
+  }
+}
+
+/* Makes a kernel ready; a CUresult. What was decoded for it counts like the rest of the session's code. */
+static int32_t prepare(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel) {
+  enum ptx_status status;
+  const char *refused = ptx_module_prepare(module->code, kernel, &status);
+  if (refused != NULL) {
+    const char *name = ptx_module_kernel(module->code, kernel)->name;
+    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, refused);
+    judge(&module->loaded->program, name, status);
+    return result_of(status);
+  }
+  uint64_t bytes = ptx_module_bytes(module->code);
+  if (bytes <= module->code_bytes) return SUCCESS;
+  if (!vgpu_code_take(worker, bytes - module->code_bytes)) return OUT_OF_MEMORY;
+  module->code_bytes = bytes;
+  return SUCCESS;
+}
+
+void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
+                      const struct vgpu_program_function *function) {
+  int32_t kernel = module->code == NULL ? -1 : ptx_module_find_kernel(module->code, function->name);
+  if (kernel >= 0 && function->refused == SUCCESS) prepare(worker, module, (uint32_t)kernel);
+}
+
+void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
+  const char *text = loaded->program.ptx;
+  if (loaded->judged || text == NULL || worker->code_options->kernels != VGPU_KERNELS_RUN) return;
+  loaded->judged = true;
+  struct ptx_module *code;
+  size_t length = strlen(text);
+  if (length >= LAZY_BYTES || ptx_module_load(text, length, loaded->architecture, &code, NULL, 0) != PTX_OK)
+    return;
+  for (uint32_t i = 0; i < ptx_module_kernel_count(code); i++) {
+    enum ptx_status status;
+    if (ptx_module_prepare(code, i, &status) != NULL)
+      judge(&loaded->program, ptx_module_kernel(code, i)->name, status);
+  }
+  ptx_module_free(code);
+}
+
+void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  ptx_module_free(module->code);
+  vgpu_code_give(worker, module->code_bytes);
+  module->code_bytes = 0;
+  module->code = NULL;
+}
+
+/* Threads beside the session's own; made at the first launch, for most sessions never launch. */
+static struct ptx_pool *helpers(struct vgpu_worker *worker) {
+  struct vgpu_compute *compute = worker->code.compute;
+  if (compute == NULL) {
+    compute = calloc(1, sizeof *compute);
+    if (compute == NULL) return NULL;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    compute->pool = ptx_pool_new(processors > 1 ? (uint32_t)(processors < 64 ? processors - 1 : 63) : 0);
+    worker->code.compute = compute;
+  }
+  return compute->pool;
+}
+
+/* NULL: no memory; kernels then get NULL from malloc, as on a device whose heap is full. */
+static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
+  struct heap *heap = worker->code.compute->heaps;
+  while (heap != NULL && heap->context != context) heap = heap->next;
+  /* A context that was destroyed took the memory with it. */
+  if (heap != NULL && vgpu_memory_at(&worker->memory, heap->address, HEAP_BYTES) != NULL) return heap->heap;
+  uint64_t address;
+  if (vgpu_device_allocate(worker, context, HEAP_BYTES, &address) != SUCCESS) return NULL;
+  if (heap == NULL) {
+    heap = calloc(1, sizeof *heap);
+    if (heap == NULL) {
+      vgpu_device_free(worker, address);
+      return NULL;
+    }
+    heap->next = worker->code.compute->heaps;
+    worker->code.compute->heaps = heap;
+  }
+  ptx_heap_free(heap->heap);
+  heap->context = context;
+  heap->address = address;
+  heap->heap = ptx_heap_new(address, HEAP_BYTES);
+  return heap->heap;
+}
+
+/* There is no way back to the guest's standard output yet: told where the host's people see it. */
+static void print(void *user, const char *text, size_t length) {
+  const struct vgpu_worker *worker = user;
+  while (length > 0 && text[length - 1] == '\n') length--;
+  vgpu_host_log("printed", worker->session, "a kernel prints: %.*s", (int)(length < 500 ? length : 500),
+                text);
+}
+
+/* What a check has found, for the host's people; as members of an object for programs. */
+static void tell(void *user, const struct ptx_finding *f) {
+  const struct vgpu_worker *worker = user;
+  char members[640];
+  if (f->check == 0) {
+    snprintf(members, sizeof members, "\"kernel\":\"%.200s\",\"more\":%llu", f->kernel,
+             (unsigned long long)f->rest);
+    vgpu_host_log_members("check", worker->session, members, "kernel %.200s: %llu more findings are not told",
+                          f->kernel, (unsigned long long)f->rest);
+    return;
+  }
+  bool race = f->check == PTX_CHECK_RACE;
+  int length = snprintf(
+      members, sizeof members,
+      "\"check\":\"%s\",\"kernel\":\"%.200s\",\"instruction\":\"%s\",\"space\":\"%s\",\"line\":%u,"
+      "\"block\":[%u,%u,%u],\"thread\":[%u,%u,%u],\"address\":%llu,\"bytes\":%u",
+      race ? "race" : "init", f->kernel, f->instruction, f->space, f->line, f->block[0], f->block[1],
+      f->block[2], f->thread[0], f->thread[1], f->thread[2], (unsigned long long)f->address, f->bytes);
+  if (race) {
+    snprintf(members + length, sizeof members - (size_t)length,
+             ",\"access\":\"%s\",\"before\":{\"access\":\"%s\",\"line\":%u,\"thread\":[%u,%u,%u]}",
+             f->writes ? "write" : "read", f->other_writes ? "write" : "read", f->other_line,
+             f->other_thread[0], f->other_thread[1], f->other_thread[2]);
+    vgpu_host_log_members("check", worker->session, members,
+                          "race: kernel %.200s, line %u of its PTX (%s): block %u,%u,%u thread %u,%u,%u %s "
+                          "%u bytes at 0x%llx of "
+                          "shared memory that thread %u,%u,%u %s at line %u, with no barrier between",
+                          f->kernel, f->line, f->instruction, f->block[0], f->block[1], f->block[2],
+                          f->thread[0], f->thread[1], f->thread[2], f->writes ? "writes" : "reads", f->bytes,
+                          (unsigned long long)f->address, f->other_thread[0], f->other_thread[1],
+                          f->other_thread[2], f->other_writes ? "wrote" : "read", f->other_line);
+    return;
+  }
+  vgpu_host_log_members(
+      "check", worker->session, members,
+      "init: kernel %.200s, line %u of its PTX (%s): block %u,%u,%u thread %u,%u,%u reads %u "
+      "bytes at 0x%llx of %s memory that nobody has written",
+      f->kernel, f->line, f->instruction, f->block[0], f->block[1], f->block[2], f->thread[0], f->thread[1],
+      f->thread[2], f->bytes, (unsigned long long)f->address, f->space);
+}
+
+static void enter_turn(void *user) {
+  const struct vgpu_worker *worker = user;
+  vgpu_share_enter(&worker->accounts->share, worker->slot);
+}
+
+static bool try_turn(void *user) {
+  const struct vgpu_worker *worker = user;
+  return vgpu_share_try(&worker->accounts->share, worker->slot);
+}
+
+static void leave_turn(void *user, uint64_t used) {
+  const struct vgpu_worker *worker = user;
+  vgpu_share_leave(&worker->accounts->share, worker->slot, used);
+}
+
+static const struct ptx_turns turns = {.enter = enter_turn, .try = try_turn, .leave = leave_turn};
+
+static bool spoils_context(enum ptx_status status) {
+  return status >= PTX_ILLEGAL_ADDRESS;
+}
+
+static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
+  if (worker->spoiled != SUCCESS && worker->spoiled_context == launch->context) return worker->spoiled;
+  struct ptx_module *code = launch->module->code;
+  int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, launch->function->name);
+  if (kernel < 0) {
+    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", launch->function->name,
+                  code == NULL ? launch->module->unrunnable : "its module has no such kernel");
+    return launch->module->loaded->program.ptx == NULL ? NO_BINARY_FOR_GPU : NOT_SUPPORTED;
+  }
+  int32_t ready = prepare(worker, launch->module, (uint32_t)kernel);
+  if (ready != SUCCESS) return ready;
+  struct ptx_launch order = {.dynamic_shared = launch->dynamic_shared,
+                             .parameters = launch->parameters,
+                             .parameter_bytes = launch->function->parameter_bytes,
+                             .cooperative = launch->cooperative,
+                             .timeout = TIME_LIMIT_S * 1000000000ull,
+                             .find = find_region,
+                             .print = print,
+                             .checks = worker->code_options->checks,
+                             .report = tell,
+                             .turns = &turns,
+                             .user = worker};
+  struct ptx_pool *pool = helpers(worker);
+  if (worker->code.compute != NULL && ptx_module_allocates(code))
+    order.heap = heap_of(worker, launch->context);
+  if (launch->cooperative) {
+    int32_t result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
+    if (result != SUCCESS) return result;
+    vgpu_memory_to_write(&worker->memory, order.workspace, WORKSPACE_BYTES);
+  }
+  memcpy(order.grid, launch->grid, sizeof order.grid);
+  memcpy(order.block, launch->block, sizeof order.block);
+  memcpy(order.cluster, launch->cluster, sizeof order.cluster);
+  struct ptx_fault fault;
+  /* The threads' local memory is device memory, as it is on a GPU. */
+  uint64_t local = ptx_launch_local_bytes(code, (uint32_t)kernel, &order, pool);
+  if (local > 0 && !vgpu_accounts_take(worker->accounts, worker->slot, launch->module->device, local,
+                                       worker->limits->session_memory)) {
+    vgpu_host_log("refused", worker->session,
+                  "kernel %.200s: no device memory for %llu bytes of local memory", launch->function->name,
+                  (unsigned long long)local);
+    if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
+    return OUT_OF_MEMORY;
+  }
+  enum ptx_status status = ptx_launch(code, (uint32_t)kernel, &order, pool, &fault);
+  if (local > 0) vgpu_accounts_give(worker->accounts, worker->slot, launch->module->device, local);
+  if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
+  if (status == PTX_OK) return SUCCESS;
+  vgpu_host_log("fault", worker->session,
+                "kernel %.200s: %s: line %u of its PTX, block %u,%u,%u thread %u,%u,%u: %s",
+                launch->function->name, ptx_status_name(status), fault.line, fault.block[0], fault.block[1],
+                fault.block[2], fault.thread[0], fault.thread[1], fault.thread[2], fault.text);
+  if (spoils_context(status)) {
+    worker->spoiled = result_of(status);
+    worker->spoiled_context = launch->context;
+  }
+  return result_of(status);
+}
+
+int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
+  switch (worker->code_options->kernels) {
+    case VGPU_KERNELS_SKIP:
+      return SUCCESS;
+    case VGPU_KERNELS_RUN: {
+      int32_t result = run(worker, launch);
+      if (result == SUCCESS) vgpu_worker_launched(worker);
+      return result;
+    }
+    case VGPU_KERNELS_REFUSE:
+      break;
+  }
+  vgpu_host_log("refused", worker->session, "kernel %.200s: this simulated device executes no kernels",
+                launch->function->name);
+  return NOT_SUPPORTED;
+}

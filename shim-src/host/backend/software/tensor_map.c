@@ -1,0 +1,97 @@
+/*
+ * Descriptors of tensors in the form that this device's bulk copies read (ptx/tensor_map.h). What a driver
+ * refuses by its documentation is refused; what only this device cannot do is not supported.
+ */
+#include "wire/tensor_map.h"
+
+#include <string.h>
+
+#include "cuda_handlers.h"
+#include "host/backend/software/ptx/tensor_map.h"
+#include "host/session/worker.h"
+
+enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_SUPPORTED = 801 };
+
+_Static_assert(sizeof(struct ptx_tensor_map) == VGPU_TENSOR_MAP_BYTES, "one form of descriptors");
+
+/* Of CUtensorMapDataType, which numbers them otherwise than PTX does. */
+static const struct {
+  uint8_t type, bytes;
+  bool is_float;
+} types[] = {
+    {PTX_TENSOR_U8, 1, false},      {PTX_TENSOR_U16, 2, false},    {PTX_TENSOR_U32, 4, false},
+    {PTX_TENSOR_S32, 4, false},     {PTX_TENSOR_U64, 8, false},    {PTX_TENSOR_S64, 8, false},
+    {PTX_TENSOR_F16, 2, true},      {PTX_TENSOR_F32, 4, true},     {PTX_TENSOR_F64, 8, true},
+    {PTX_TENSOR_BF16, 2, true},     {PTX_TENSOR_F32_FTZ, 4, true}, {PTX_TENSOR_TF32, 4, true},
+    {PTX_TENSOR_TF32_FTZ, 4, true},
+};
+#define TYPES ((int32_t)(sizeof types / sizeof *types))
+/* The numbers up to which an enumeration of CUDA 13 goes. */
+enum { TYPE_LAST = 15, INTERLEAVE_LAST = 2, SWIZZLE_LAST = 6, PROMOTION_LAST = 3, FILL_LAST = 1 };
+enum { SWIZZLE_128B = 3 };
+
+static bool within(int32_t value, int32_t last) {
+  return value >= 0 && value <= last;
+}
+
+static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, struct ptx_tensor_map *map) {
+  if (!within(r->data_type, TYPE_LAST) || !within(r->interleave, INTERLEAVE_LAST) ||
+      !within(r->swizzle, SWIZZLE_LAST) || !within(r->promotion, PROMOTION_LAST) ||
+      !within(r->fill, FILL_LAST))
+    return INVALID_VALUE;
+  if (r->data_type >= TYPES || r->interleave != 0 || r->swizzle > SWIZZLE_128B) return NOT_SUPPORTED;
+  uint32_t bytes = types[r->data_type].bytes, row = r->box[0] * bytes;
+  if (address % 16 != 0 || (r->fill != 0 && !types[r->data_type].is_float)) return INVALID_VALUE;
+  for (uint32_t d = 0; d < r->rank; d++) {
+    if (r->dim[d] == 0 || r->dim[d] > 1ull << 32 || r->box[d] == 0 || r->box[d] > 256 ||
+        r->element_strides[d] == 0 || r->element_strides[d] > 8)
+      return INVALID_VALUE;
+    if (d > 0 && (r->strides[d - 1] % 16 != 0 || r->strides[d - 1] >= 1ull << 40)) return INVALID_VALUE;
+  }
+  if (row % 16 != 0 || (r->swizzle != 0 && row > 16u << r->swizzle)) return INVALID_VALUE;
+  *map = (struct ptx_tensor_map){.address = address,
+                                 .last = (uint8_t)(r->rank - 1),
+                                 .type = types[r->data_type].type,
+                                 .swizzle = (uint8_t)r->swizzle,
+                                 .fill = (uint8_t)r->fill};
+  for (uint32_t d = 0; d < r->rank; d++) {
+    map->dims[d] = (uint32_t)r->dim[d];
+    map->box[d] = (uint16_t)r->box[d];
+    map->steps[d] = (uint8_t)r->element_strides[d];
+    if (d > 0) map->strides[d - 1] = r->strides[d - 1];
+  }
+  return SUCCESS;
+}
+
+static bool any_copies_tensors(const struct vgpu_inventory *inventory) {
+  for (uint32_t i = 0; i < inventory->count; i++) {
+    if (inventory->devices[i].compute_major >= 9) return true;
+  }
+  return false;
+}
+
+int32_t vgpu_host_tensor_map(struct vgpu_worker *worker, const struct vgpu_send_tensor_map *send,
+                             struct vgpu_bulk *bulk) {
+  struct ptx_tensor_map map;
+  if (!any_copies_tensors(worker->inventory)) return NOT_SUPPORTED;
+  if (bulk->out_capacity < sizeof map) return INVALID_VALUE;
+  int32_t result = INVALID_VALUE;
+  if (send->form == VGPU_TENSOR_MOVED) {
+    if (bulk->in_size != sizeof map || send->address % 16 != 0) return INVALID_VALUE;
+    memcpy(&map, bulk->in, sizeof map);
+    map.address = send->address;
+    result = SUCCESS;
+  } else if (send->form == VGPU_TENSOR_TILED) {
+    struct vgpu_tensor_request request;
+    if (bulk->in_size != sizeof request) return INVALID_VALUE;
+    memcpy(&request, bulk->in, sizeof request);
+    if (request.rank == 0 || request.rank > VGPU_TENSOR_RANK_MAX) return INVALID_VALUE;
+    result = encode(&request, send->address, &map);
+  } else if (send->form == VGPU_TENSOR_IM2COL || send->form == VGPU_TENSOR_IM2COL_WIDE) {
+    result = NOT_SUPPORTED;
+  }
+  if (result != SUCCESS) return result;
+  memcpy(bulk->out, &map, sizeof map);
+  bulk->out_size = sizeof map;
+  return SUCCESS;
+}

@@ -1,0 +1,36 @@
+#include "host/daemon/lifeline.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/log.h"
+
+/* For what the guest has sent before it left and is soon done: launches in the log, a message. */
+#define GRACE_MS 300
+
+static void *watch(void *argument) {
+  struct pollfd poller = {.fd = (int)(intptr_t)argument, .events = POLLRDHUP};
+  /* Bytes that come do not wake it: only the end does. */
+  while (poll(&poller, 1, -1) <= 0 || (poller.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0) continue;
+  struct timespec grace = {.tv_nsec = GRACE_MS * 1000000l};
+  nanosleep(&grace, NULL);
+  vgpu_host_log_flush();
+  _exit(0); /* what the session held goes with the process */
+}
+
+bool vgpu_lifeline_start(int connection) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  if (pthread_attr_init(&attributes) != 0) return false;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  /* Enough for a line of the log. */
+  pthread_attr_setstacksize(&attributes, 64 << 10);
+  bool started = pthread_create(&thread, &attributes, watch, (void *)(intptr_t)connection) == 0;
+  pthread_attr_destroy(&attributes);
+  return started;
+}

@@ -1,0 +1,40 @@
+/* The sockets the daemon listens on. */
+#ifndef VGPU_HOST_LISTEN_H
+#define VGPU_HOST_LISTEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "host/session/accounts.h"
+#include "host/options.h"
+#include "host/policy/policy.h"
+#include "wire/address.h"
+
+struct vgpu_listener {
+  int descriptor;
+  struct vgpu_address address;
+  char text[160]; /* for messages */
+  bool ours;      /* a unix socket file that we made and remove again */
+  dev_t device;   /* of that file, so that a successor's is not removed */
+  ino_t inode;
+};
+
+struct vgpu_listeners {
+  uint32_t count;
+  struct vgpu_listener array[VGPU_LISTEN_MAX];
+};
+
+/*
+ * Opens what the options name, after taking what systemd hands over; with neither, the default unix
+ * socket. False after saying why; call vgpu_listeners_close in any case.
+ */
+bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_options *options);
+
+/* Closes all; `remove_files`: removes our socket files too (the daemon, not its workers). */
+void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files);
+
+/* Who connected: fills `identity` and describes it in `text`. */
+void vgpu_peer_of(int descriptor, struct vgpu_identity *identity, char *text, size_t size);
+
+#endif

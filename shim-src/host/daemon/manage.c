@@ -1,0 +1,170 @@
+#include "host/daemon/manage.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/log.h"
+#include "host/daemon/report.h"
+#include "wire/clock.h"
+
+#define ASK_LIMIT_MS 200 /* the daemon waits for nobody longer, root included */
+#define ANSWER_LIMIT_MS 5000
+#define LINE_MAX_BYTES 64u
+
+static bool address_of(const char *path, struct sockaddr_un *address) {
+  *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+  if (strlen(path) >= sizeof address->sun_path) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  strcpy(address->sun_path, path);
+  return true;
+}
+
+int vgpu_manage_open(const char *path) {
+  struct sockaddr_un address;
+  if (!address_of(path, &address)) {
+    vgpu_host_log("error", 0, "--control \"%s\": longer than a socket's path may be", path);
+    return -1;
+  }
+  struct stat info;
+  /* One that a daemon left behind; a living one has its own path, or its administrator made a mistake. */
+  if (lstat(path, &info) == 0 && S_ISSOCK(info.st_mode)) {
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool alive = probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0;
+    if (probe >= 0) close(probe);
+    if (alive) {
+      vgpu_host_log("error", 0, "--control \"%s\": another daemon listens there", path);
+      return -1;
+    }
+    unlink(path);
+  }
+  int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  mode_t before = umask(0177);
+  bool bound = listener >= 0 && bind(listener, (struct sockaddr *)&address, sizeof address) == 0;
+  umask(before);
+  if (bound && listen(listener, 8) == 0) return listener;
+  vgpu_host_log("error", 0, "--control \"%s\": %s", path, strerror(errno));
+  if (listener >= 0) close(listener);
+  return -1;
+}
+
+/* One line without its end; false when none comes in time. */
+static bool read_line(int connection, char *line) {
+  int64_t deadline = vgpu_now_ms() + ASK_LIMIT_MS;
+  size_t filled = 0;
+  for (;;) {
+    struct pollfd poller = {.fd = connection, .events = POLLIN};
+    if (poll(&poller, 1, vgpu_left_ms(deadline)) <= 0) return false;
+    ssize_t got = recv(connection, line + filled, LINE_MAX_BYTES - 1 - filled, MSG_DONTWAIT);
+    if (got <= 0) return false;
+    filled += (size_t)got;
+    line[filled] = '\0';
+    char *end = strchr(line, '\n');
+    if (end != NULL) {
+      *end = '\0';
+      return true;
+    }
+    if (filled == LINE_MAX_BYTES - 1) return false;
+  }
+}
+
+static void obey(FILE *out, const char *line, const struct vgpu_supervisor *supervisor,
+                 const struct vgpu_orders *orders) {
+  unsigned long long session;
+  char why[512], rest;
+  if (strcmp(line, "status") == 0) vgpu_report(out, supervisor, VGPU_REPORT_TABLE, false);
+  else if (strcmp(line, "sessions") == 0) vgpu_report(out, supervisor, VGPU_REPORT_TABLE, true);
+  else if (strcmp(line, "status json") == 0) vgpu_report(out, supervisor, VGPU_REPORT_JSON, false);
+  else if (strcmp(line, "metrics") == 0) vgpu_report(out, supervisor, VGPU_REPORT_METRICS, false);
+  else if (strcmp(line, "reload") == 0)
+    if (orders->reload(orders->loop, why, sizeof why)) fputs("ok\n", out);
+    else fprintf(out, "error: %s; the former rules hold\n", why);
+  else if (strcmp(line, "drain") == 0) {
+    orders->drain(orders->loop);
+    fputs("ok\n", out);
+  } else if (sscanf(line, "end %llu%c", &session, &rest) == 1) {
+    if (orders->end(orders->loop, session)) fputs("ok\n", out);
+    else fprintf(out, "error: there is no session %llu\n", session);
+  } else fprintf(out, "error: \"%s\" is not an order this daemon knows\n", line);
+}
+
+void vgpu_manage_serve(int listener, const struct vgpu_supervisor *supervisor,
+                       const struct vgpu_orders *orders) {
+  int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (connection < 0) return;
+  struct ucred who = {.uid = (uid_t)-1};
+  socklen_t size = sizeof who;
+  char line[LINE_MAX_BYTES] = "", *answer = NULL;
+  size_t length = 0;
+  bool heard = getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
+               (who.uid == 0 || who.uid == geteuid());
+  FILE *out = heard && read_line(connection, line) ? open_memstream(&answer, &length) : NULL;
+  if (out != NULL) {
+    obey(out, line, supervisor, orders);
+    fclose(out);
+    /* A connection takes some 200 KiB at once; 256 sessions need half of that, metrics most. */
+    ssize_t sent = send(connection, answer, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)sent;
+    free(answer);
+  }
+  close(connection);
+}
+
+/* The answer, terminated; NULL after saying why. */
+static char *ask(const char *path, const char *order) {
+  struct sockaddr_un address;
+  int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connection < 0 || !address_of(path, &address) ||
+      connect(connection, (struct sockaddr *)&address, sizeof address) != 0) {
+    fprintf(
+        stderr,
+        "vgpu-hostd: nobody answers at %s: %s; is a daemon running with --control %s, and are you root?\n",
+        path, strerror(errno), path);
+    if (connection >= 0) close(connection);
+    return NULL;
+  }
+  struct timeval limit = {.tv_sec = ANSWER_LIMIT_MS / 1000};
+  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  char line[LINE_MAX_BYTES];
+  int size = snprintf(line, sizeof line, "%s\n", order);
+  /* A daemon that hung up already says so below, by the answer that does not come; no signal. */
+  ssize_t sent = send(connection, line, (size_t)size, MSG_NOSIGNAL);
+  (void)sent;
+  char *answer = NULL, bytes[4096];
+  size_t length = 0;
+  FILE *memory = open_memstream(&answer, &length);
+  ssize_t got = -1;
+  while (memory != NULL && (got = recv(connection, bytes, sizeof bytes, 0)) > 0)
+    fwrite(bytes, 1, (size_t)got, memory);
+  if (memory != NULL) fclose(memory);
+  close(connection);
+  if (got == 0 && length > 0) return answer;
+  fprintf(stderr, "vgpu-hostd: the daemon at %s gave no answer\n", path);
+  free(answer);
+  return NULL;
+}
+
+int vgpu_manage_ask(const char *path, const char *order, bool watch) {
+  for (;;) {
+    char *answer = ask(path, order);
+    if (answer == NULL) return 1;
+    bool error = strncmp(answer, "error: ", 7) == 0;
+    if (error) fprintf(stderr, "vgpu-hostd: %s", answer + 7);
+    else if (strcmp(answer, "ok\n") != 0) fputs(answer, stdout);
+    free(answer);
+    if (fflush(stdout) != 0) return 1;
+    if (error || !watch) return error ? 1 : 0;
+    struct timespec second = {.tv_sec = 1};
+    nanosleep(&second, NULL);
+    puts("");
+  }
+}

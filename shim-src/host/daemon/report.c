@@ -1,0 +1,174 @@
+#include "host/daemon/report.h"
+
+#include <string.h>
+
+#include "wire/address.h"
+
+/* Names of devices and programs: what JSON, a terminal or Prometheus would mind is replaced. */
+static void print_text(FILE *out, const char *text, size_t size) {
+  for (size_t i = 0; i < size && text[i] != '\0'; i++) {
+    unsigned char c = (unsigned char)text[i];
+    fputc(c < ' ' || c > '~' || c == '"' || c == '\\' ? '?' : c, out);
+  }
+}
+
+static const char *kind_name(uint32_t kind) {
+  return kind == VGPU_ADDRESS_UNIX ? "unix" : kind == VGPU_ADDRESS_VSOCK ? "vsock" : "tcp";
+}
+
+static const char *library_name(uint32_t library) {
+  return library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda";
+}
+
+static const struct vgpu_session_entry *entry_of(const struct vgpu_sessions *sessions, uint64_t session) {
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    const struct vgpu_session_entry *entry = &sessions->entries[i];
+    if (entry->pid != 0 && entry->session == session) return entry;
+  }
+  return NULL;
+}
+
+struct report {
+  FILE *out;
+  const struct vgpu_supervisor *supervisor;
+  struct vgpu_session_facts *facts;
+  uint32_t count;
+};
+
+static void table(const struct report *report, bool sessions_only) {
+  FILE *out = report->out;
+  const struct vgpu_supervisor *supervisor = report->supervisor;
+  const struct vgpu_inventory *inventory = supervisor->inventory;
+  if (!sessions_only) {
+    fprintf(out, "vgpu-hostd %s, wire version %d.%d, --device %s%s\n", VGPU_VERSION, VGPU_WIRE_MAJOR,
+            VGPU_WIRE_MINOR, supervisor->backend->name, supervisor->draining ? ", draining" : "");
+    for (uint32_t i = 0; i < inventory->count; i++) {
+      fprintf(out, "device %u: ", i);
+      print_text(out, inventory->devices[i].name, sizeof inventory->devices[i].name);
+      fprintf(out, ", %llu of %llu MiB in use\n",
+              (unsigned long long)(vgpu_accounts_used(supervisor->accounts, i) >> 20),
+              (unsigned long long)(inventory->devices[i].total_memory >> 20));
+    }
+    fprintf(out, "sessions: %u now, %llu begun, %llu turned away\n", report->count,
+            (unsigned long long)supervisor->sessions.begun,
+            (unsigned long long)supervisor->sessions.turned_away);
+  }
+  if (report->count > 0)
+    fprintf(out, "%8s %-14s %-16s %8s %8s %10s %9s %9s %8s\n", "SESSION", "PEER", "PROGRAM", "PID", "AGE",
+            "MEMORY", "LAUNCHES", "CALLS", "REFUSED");
+  for (uint32_t i = 0; i < report->count; i++) {
+    const struct vgpu_session_facts *facts = &report->facts[i];
+    const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, facts->session);
+    if (entry == NULL) continue;
+    char peer[24];
+    snprintf(peer, sizeof peer, "%s:%u", kind_name(entry->peer.kind), entry->peer.id);
+    fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %9llu %9llu %8llu\n",
+            (unsigned long long)facts->session, peer, facts->program, facts->pid,
+            (unsigned long long)(facts->age / 1000), (unsigned long long)(facts->memory >> 20),
+            (unsigned long long)facts->launches, (unsigned long long)facts->calls,
+            (unsigned long long)facts->refused);
+  }
+}
+
+static void json_session(FILE *out, const struct vgpu_session_facts *facts,
+                         const struct vgpu_session_entry *entry) {
+  fprintf(
+      out,
+      "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
+      "\"launches\":%llu,\"calls\":%llu,\"refused\":%llu,\"lastRefusal\":%d,\"claimed\":{\"library\":\"%s\","
+      "\"pid\":%u,\"pidNamespace\":%u,\"program\":\"",
+      (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
+      (unsigned long long)facts->age, (unsigned long long)facts->memory, (unsigned long long)facts->launches,
+      (unsigned long long)facts->calls, (unsigned long long)facts->refused, facts->last_refusal,
+      library_name(facts->library), facts->pid, facts->pid_namespace);
+  print_text(out, facts->program, sizeof facts->program);
+  fputs("\"}}", out);
+}
+
+static void json(const struct report *report) {
+  FILE *out = report->out;
+  const struct vgpu_supervisor *supervisor = report->supervisor;
+  const struct vgpu_inventory *inventory = supervisor->inventory;
+  fprintf(out,
+          "{\"schema\":1,\"version\":\"%s\",\"wire\":\"%d.%d\",\"device\":\"%s\",\"simulated\":%s,"
+          "\"draining\":%s,\"devices\":[",
+          VGPU_VERSION, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR, supervisor->backend->name,
+          inventory->simulated ? "true" : "false", supervisor->draining ? "true" : "false");
+  for (uint32_t i = 0; i < inventory->count; i++) {
+    fprintf(out, "%s{\"index\":%u,\"name\":\"", i == 0 ? "" : ",", i);
+    print_text(out, inventory->devices[i].name, sizeof inventory->devices[i].name);
+    fprintf(out, "\",\"memory\":%llu,\"used\":%llu}", (unsigned long long)inventory->devices[i].total_memory,
+            (unsigned long long)vgpu_accounts_used(supervisor->accounts, i));
+  }
+  fprintf(out, "],\"totals\":{\"begun\":%llu,\"ended\":%llu,\"turnedAway\":%llu,\"most\":%u},\"sessions\":[",
+          (unsigned long long)supervisor->sessions.begun, (unsigned long long)supervisor->sessions.ended,
+          (unsigned long long)supervisor->sessions.turned_away, supervisor->sessions.limit);
+  bool first = true;
+  for (uint32_t i = 0; i < report->count; i++) {
+    const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
+    if (entry == NULL) continue;
+    if (!first) fputc(',', out);
+    json_session(out, &report->facts[i], entry);
+    first = false;
+  }
+  fputs("]}\n", out);
+}
+
+static void metric(FILE *out, const char *name, const char *type, const char *help) {
+  fprintf(out, "# HELP vgpu_hostd_%s %s\n# TYPE vgpu_hostd_%s %s\n", name, help, name, type);
+}
+
+static void metrics(const struct report *report) {
+  FILE *out = report->out;
+  const struct vgpu_supervisor *supervisor = report->supervisor;
+  const struct vgpu_inventory *inventory = supervisor->inventory;
+  metric(out, "info", "gauge", "Version and kind of device; always 1.");
+  fprintf(out, "vgpu_hostd_info{version=\"%s\",wire=\"%d.%d\",device=\"%s\",simulated=\"%d\"} 1\n",
+          VGPU_VERSION, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR, supervisor->backend->name, inventory->simulated);
+  metric(out, "sessions", "gauge", "Sessions now.");
+  fprintf(out, "vgpu_hostd_sessions %u\n", report->count);
+  metric(out, "sessions_begun_total", "counter", "Sessions that began.");
+  fprintf(out, "vgpu_hostd_sessions_begun_total %llu\n", (unsigned long long)supervisor->sessions.begun);
+  metric(out, "turned_away_total", "counter", "Connections that were refused.");
+  fprintf(out, "vgpu_hostd_turned_away_total %llu\n", (unsigned long long)supervisor->sessions.turned_away);
+  metric(out, "device_memory_bytes", "gauge", "Memory of a device.");
+  for (uint32_t i = 0; i < inventory->count; i++)
+    fprintf(out, "vgpu_hostd_device_memory_bytes{device=\"%u\"} %llu\n", i,
+            (unsigned long long)inventory->devices[i].total_memory);
+  metric(out, "device_memory_used_bytes", "gauge", "Of it, what sessions hold.");
+  for (uint32_t i = 0; i < inventory->count; i++)
+    fprintf(out, "vgpu_hostd_device_memory_used_bytes{device=\"%u\"} %llu\n", i,
+            (unsigned long long)vgpu_accounts_used(supervisor->accounts, i));
+  static const struct {
+    const char *name, *help;
+    size_t offset;
+  } counts[] = {
+      {"session_memory_bytes", "Device memory of a session.", offsetof(struct vgpu_session_facts, memory)},
+      {"session_launches", "Kernels of a session that ran.", offsetof(struct vgpu_session_facts, launches)},
+      {"session_calls", "Calls of a session.", offsetof(struct vgpu_session_facts, calls)},
+      {"session_refused", "Calls of a session that ended with an error.",
+       offsetof(struct vgpu_session_facts, refused)}};
+  for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+    metric(out, counts[k].name, "gauge", counts[k].help);
+    for (uint32_t i = 0; i < report->count; i++) {
+      const struct vgpu_session_facts *facts = &report->facts[i];
+      const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, facts->session);
+      if (entry == NULL) continue;
+      uint64_t value;
+      memcpy(&value, (const char *)facts + counts[k].offset, sizeof value);
+      fprintf(out, "vgpu_hostd_%s{session=\"%llu\",peer=\"%s:%u\"} %llu\n", counts[k].name,
+              (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id,
+              (unsigned long long)value);
+    }
+  }
+}
+
+void vgpu_report(FILE *out, const struct vgpu_supervisor *supervisor, enum vgpu_report_form form,
+                 bool sessions_only) {
+  static struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
+  struct report report = {.out = out, .supervisor = supervisor, .facts = facts};
+  report.count = vgpu_sessions_list(&supervisor->sessions, supervisor->accounts, NULL, facts);
+  if (form == VGPU_REPORT_JSON) json(&report);
+  else if (form == VGPU_REPORT_METRICS) metrics(&report);
+  else table(&report, sessions_only);
+}

@@ -1,0 +1,408 @@
+#include "host/daemon/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/session/confine.h"
+#include "host/daemon/lifeline.h"
+#include "host/log.h"
+#include "host/daemon/manage.h"
+#include "host/backend/software/ptx/ptx.h"
+#include "host/daemon/notify.h"
+#include "wire/clock.h"
+#include "wire/stream.h"
+
+#define STOP_LIMIT_MS 1000 /* for workers to end when the daemon does */
+#define ACCEPTS_A_TURN 32  /* of one listener; then the dead are buried and signals are read */
+
+struct loop {
+  struct vgpu_supervisor *supervisor;
+  int signals;
+  sigset_t before; /* the signal mask workers get back */
+  uint64_t next_session;
+  bool stopping;
+};
+
+/* The kernel should end a worker that filled the machine's memory, not the daemon or a neighbour. */
+static void offer_to_oom_killer(void) {
+  int descriptor = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ssize_t written = write(descriptor, "900", 3);
+  (void)written; /* not allowed everywhere, and not needed */
+  close(descriptor);
+}
+
+/* What the daemon grants anybody, and of that what it grants this peer. */
+static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
+  struct vgpu_limits limits = *all;
+  if (peer->outstanding != 0) limits.outstanding = peer->outstanding;
+  if (peer->calls != 0) limits.calls = peer->calls;
+  limits.peer_memory = peer->memory;
+  return limits;
+}
+
+_Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slot, pid_t daemon,
+                                 const struct vgpu_limits *limits) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  const struct vgpu_session_entry *entry = &supervisor->sessions.entries[slot];
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != daemon) _exit(1); /* it died before the line above */
+  vgpu_listeners_close(&supervisor->listeners, false);
+  vgpu_leaving_abandon(&supervisor->admission);
+  vgpu_greetings_abandon(&supervisor->greetings);
+  if (supervisor->control >= 0) close(supervisor->control);
+  close(loop->signals);
+  signal(SIGPIPE, SIG_IGN);
+  sigprocmask(SIG_SETMASK, &loop->before, NULL);
+  offer_to_oom_killer();
+  struct vgpu_worker worker = {.link = {.descriptor = connection},
+                               .session = entry->session,
+                               .slot = slot,
+                               .peer = entry->peer,
+                               .accounts = supervisor->accounts,
+                               .backend = supervisor->backend,
+                               .inventory = supervisor->inventory,
+                               .profiles = supervisor->inventory->profiles,
+                               .limits = limits,
+                               .memory = {.watched = (supervisor->code.checks & PTX_CHECK_INIT) != 0},
+                               .code_options = &supervisor->code};
+  int32_t *denied = &supervisor->accounts->slots[slot].denied;
+  if (!vgpu_confine(supervisor->backend->number, supervisor->filter, denied)) {
+    vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));
+    _exit(1);
+  }
+  vgpu_host_log_limit_all(entry->session);
+  if (!vgpu_lifeline_start(connection)) {
+    vgpu_host_log("error", worker.session, "no thread to watch the connection: %s", strerror(errno));
+    _exit(1);
+  }
+  int status = vgpu_worker_serve(&worker, &entry->hello);
+  vgpu_host_log_flush();
+  _exit(status); /* what it held goes with the process */
+}
+
+/* The greeting becomes a session; the connection is taken over. */
+static void begin_session(struct loop *loop, const struct vgpu_greeting *greeting) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  uint64_t session = greeting->session;
+  int32_t status = vgpu_admit_session(&supervisor->admission, &supervisor->sessions, &greeting->peer,
+                                      greeting->who, session, &greeting->limits);
+  if (status != VGPU_STATUS_OK) {
+    supervisor->sessions.turned_away++;
+    vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status, NULL);
+    return;
+  }
+  int slot = vgpu_sessions_free_slot(&supervisor->sessions);
+  struct vgpu_session_entry *entry = &supervisor->sessions.entries[slot];
+  *entry = (struct vgpu_session_entry){
+      .session = session, .peer = greeting->peer, .began = vgpu_now_ms(), .hello = greeting->hello};
+  snprintf(entry->who, sizeof entry->who, "%s", greeting->who);
+  struct vgpu_account *account = &supervisor->accounts->slots[slot];
+  struct vgpu_limits limits = limits_of(&supervisor->limits, &greeting->limits);
+  *account = (struct vgpu_account){.session = session,
+                                   .denied = -1,
+                                   .guest_pid = greeting->hello.pid,
+                                   .peer = greeting->peer,
+                                   .peer_memory = limits.peer_memory};
+  vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot);
+  const struct vgpu_peers *peers = &supervisor->admission.peers;
+  uint32_t peer = (uint32_t)(vgpu_peers_find(&supervisor->admission.peers, &greeting->peer) - peers->records);
+  vgpu_share_begin(&supervisor->accounts->share, (uint32_t)slot, peer, greeting->limits.weight);
+  pid_t daemon = getpid();
+  pid_t pid = fork();
+  if (pid == 0) run_worker(loop, greeting->descriptor, (uint32_t)slot, daemon, &limits);
+  if (pid < 0) {
+    vgpu_host_log_limited("error", session, "refused %s: fork: %s", greeting->who, strerror(errno));
+    supervisor->sessions.turned_away++;
+    vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, VGPU_STATUS_BUSY, NULL);
+    return;
+  }
+  close(greeting->descriptor);
+  entry->pid = pid;
+  supervisor->sessions.begun++;
+  __atomic_store_n(&account->pid, (int32_t)pid, __ATOMIC_RELEASE);
+  vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
+}
+
+/* Answers with the sessions of this peer, and hangs up. */
+static void tell_sessions(struct loop *loop, const struct vgpu_greeting *greeting) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  static struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
+  const struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &greeting->peer);
+  struct vgpu_sessions_reply answer = {
+      .count = vgpu_sessions_list(&supervisor->sessions, supervisor->accounts, &greeting->peer, facts),
+      .element_size = sizeof *facts,
+      .turned_away = record->turned_away,
+      .last_turned_away = record->last_turned_away,
+      .turned_away_age =
+          record->turned_away == 0 ? 0 : (uint32_t)((vgpu_now_ms() - record->turned_away_at) / 1000)};
+  vgpu_welcome_fill(&answer.welcome, supervisor->backend, supervisor->inventory);
+  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
+  /* 32 KiB at most: what a new connection has no room for is lost, and the peer sees a cut answer. */
+  vgpu_stream_write_frame(greeting->descriptor, &reply, &answer, sizeof answer, facts,
+                          answer.count * (uint32_t)sizeof *facts, vgpu_now_ms());
+  vgpu_let_leave(&supervisor->admission, greeting->descriptor);
+}
+
+static void refuse_greeting(struct loop *loop, const struct vgpu_greeting *greeting, int32_t status) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  const struct vgpu_hello *hello = &greeting->hello;
+  struct vgpu_welcome welcome;
+  vgpu_welcome_fill(&welcome, supervisor->backend, supervisor->inventory);
+  bool version = status == VGPU_STATUS_VERSION;
+  if (version) {
+    vgpu_host_log_limited(
+        "refused", greeting->session,
+        "refused %s: it speaks wire version %u.%u, this host %u.%u: the %s is older, upgrade it",
+        greeting->who, hello->major, hello->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
+        hello->major < VGPU_WIRE_MAJOR ? "guest" : "host");
+  } else {
+    vgpu_host_log_limited("refused", greeting->session,
+                          "refused %s: it asks for what this host does not have", greeting->who);
+  }
+  supervisor->sessions.turned_away++;
+  vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status,
+              version ? &welcome : NULL);
+}
+
+/* Reads on. True: the greeting is over, as a session or otherwise, and its place was given back. */
+static bool read_greeting(struct loop *loop, struct vgpu_greeting *place) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  enum vgpu_greeting_result result = vgpu_greetings_read(place);
+  if (result == VGPU_GREETING_PART) return false;
+  struct vgpu_greeting greeting = *place;
+  vgpu_greetings_remove(&supervisor->greetings, place);
+  int32_t status = result == VGPU_GREETING_WHOLE ? vgpu_greeting_status(&greeting.hello) : 0;
+  if (result == VGPU_GREETING_UNSOUND) {
+    close(greeting.descriptor);
+  } else if (status != VGPU_STATUS_OK) {
+    refuse_greeting(loop, &greeting, status);
+  } else if (greeting.hello.library == VGPU_LIBRARY_SESSIONS) {
+    tell_sessions(loop, &greeting);
+  } else {
+    begin_session(loop, &greeting);
+  }
+  return true;
+}
+
+static void read_greetings(struct loop *loop) {
+  struct vgpu_greetings *greetings = &loop->supervisor->greetings;
+  for (uint32_t i = 0; i < greetings->count;) {
+    if (!read_greeting(loop, &greetings->array[i])) i++;
+  }
+}
+
+static void greet(struct loop *loop, int connection) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  struct vgpu_greeting greeting = {.descriptor = connection, .session = loop->next_session++};
+  struct vgpu_identity identity;
+  vgpu_peer_of(connection, &identity, greeting.who, sizeof greeting.who);
+  greeting.peer = identity.peer;
+  int32_t status =
+      vgpu_admit(&supervisor->admission, &identity, greeting.who, greeting.session, &greeting.limits);
+  if (status != VGPU_STATUS_OK) {
+    supervisor->sessions.turned_away++;
+    vgpu_refuse(&supervisor->admission, &greeting.peer, connection, status, NULL);
+    return;
+  }
+  /* Most have greeted by now. */
+  read_greeting(loop, vgpu_greetings_add(&supervisor->greetings, &greeting));
+}
+
+static void accept_some(struct loop *loop, int listener) {
+  for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+    int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection >= 0) {
+      greet(loop, connection);
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      vgpu_host_log_limited("error", 0, "accept: %s", strerror(errno));
+      struct timespec nap = {.tv_nsec = 50000000}; /* out of descriptors: do not spin */
+      nanosleep(&nap, NULL);
+    }
+    return;
+  }
+}
+
+/* Gives a dead worker's slot back; its memory went with the process. */
+static void bury(struct loop *loop, pid_t pid, int status) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
+    if (entry->pid != pid) continue;
+    struct vgpu_account *account = &supervisor->accounts->slots[i];
+    uint64_t session = entry->session;
+    int32_t denied = account->denied;
+    entry->pid = 0;
+    supervisor->sessions.ended++;
+    vgpu_share_end(&supervisor->accounts->share, i);
+    memset(account->used, 0, sizeof account->used);
+    memset(account->contexts, 0, sizeof account->contexts);
+    __atomic_store_n(&account->pid, 0, __ATOMIC_RELEASE);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS && denied >= 0) {
+      char *name = vgpu_confine_name(denied);
+      vgpu_host_log("seccomp", session, "ended: worker killed by signal %d: seccomp, system call %d (%s)",
+                    SIGSYS, denied, name == NULL ? "?" : name);
+      free(name);
+    } else if (WIFSIGNALED(status)) {
+      vgpu_host_log("ended", session, "ended: worker killed by signal %d", WTERMSIG(status));
+    } else {
+      vgpu_host_log("ended", session, "ended");
+    }
+    return;
+  }
+}
+
+static void bury_all(struct loop *loop) {
+  int status;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) bury(loop, pid, status);
+}
+
+/* A worker that is not buried yet keeps its number: nobody else can have it. */
+static void signal_workers(const struct loop *loop, int number) {
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    pid_t pid = loop->supervisor->sessions.entries[i].pid;
+    if (pid != 0) kill(pid, number);
+  }
+}
+
+static bool end_session(void *argument, unsigned long long session) {
+  struct loop *loop = argument;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    const struct vgpu_session_entry *entry = &loop->supervisor->sessions.entries[i];
+    if (entry->pid == 0 || entry->session != session) continue;
+    vgpu_host_log("ending", session, "the administrator ends it");
+    kill(entry->pid, SIGKILL);
+    return true;
+  }
+  return false;
+}
+
+static bool reload(void *argument, char *why, unsigned long why_size) {
+  struct loop *loop = argument;
+  if (!loop->supervisor->read_policy(loop->supervisor, why, why_size)) {
+    vgpu_host_log("error", 0, "not reloaded, the former rules hold: %s; see vgpu-hostd.conf(5)", why);
+    return false;
+  }
+  vgpu_host_log("reloaded", 0, "the rules are read again; sessions go on as they began");
+  return true;
+}
+
+static void reload_and_tell(struct loop *loop) {
+  char why[512], state[64];
+  snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%llu",
+           (unsigned long long)(vgpu_now_ns() / 1000));
+  vgpu_notify(state);
+  (void)reload(loop, why, sizeof why);
+  vgpu_notify("READY=1");
+}
+
+/* A successor may listen at the same addresses from now on. */
+static void drain(void *argument) {
+  struct loop *loop = argument;
+  if (loop->supervisor->draining) return;
+  loop->supervisor->draining = true;
+  vgpu_listeners_close(&loop->supervisor->listeners, true);
+  vgpu_greetings_abandon(&loop->supervisor->greetings);
+  vgpu_host_log("draining", 0, "draining: no new session; this daemon ends with the last of its %u",
+                vgpu_sessions_count(&loop->supervisor->sessions));
+  vgpu_notify("STATUS=Draining");
+}
+
+static void read_signals(struct loop *loop) {
+  struct signalfd_siginfo info;
+  while (read(loop->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+    if (info.ssi_signo == SIGHUP) reload_and_tell(loop);
+    else if (info.ssi_signo != SIGCHLD) loop->stopping = true; /* SIGCHLD: the turn buries */
+  }
+}
+
+static void end_workers(struct loop *loop) {
+  signal_workers(loop, SIGTERM);
+  int64_t deadline = vgpu_now_ms() + STOP_LIMIT_MS;
+  while (vgpu_sessions_count(&loop->supervisor->sessions) > 0 && vgpu_left_ms(deadline) > 0) {
+    struct pollfd poller = {.fd = loop->signals, .events = POLLIN};
+    poll(&poller, 1, vgpu_left_ms(deadline));
+    read_signals(loop);
+    bury_all(loop);
+  }
+  signal_workers(loop, SIGKILL);
+}
+
+/* The sooner of two waits of poll(), where -1 is for ever. */
+static int sooner(int one, int other) {
+  return one < 0 || (other >= 0 && other < one) ? other : one;
+}
+
+/* One turn. The dead are buried first, so that their slots are free for who comes now. */
+static bool wait_and_serve(struct loop *loop) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  struct pollfd pollers[2 + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
+  pollers[0] = (struct pollfd){.fd = loop->signals, .events = POLLIN};
+  uint32_t count = supervisor->listeners.count;
+  for (uint32_t i = 0; i < count; i++) {
+    pollers[i + 1] = (struct pollfd){.fd = supervisor->listeners.array[i].descriptor, .events = POLLIN};
+  }
+  uint32_t leaving = vgpu_leaving_poll(&supervisor->admission, &pollers[count + 1]);
+  uint32_t greeting = vgpu_greetings_poll(&supervisor->greetings, &pollers[count + 1 + leaving]);
+  uint32_t all = 1 + count + leaving + greeting;
+  /* Without a control socket: a descriptor that poll() passes over. */
+  pollers[all] = (struct pollfd){.fd = supervisor->control, .events = POLLIN};
+  int limit = sooner(vgpu_leaving_wait(&supervisor->admission), vgpu_greetings_wait(&supervisor->greetings));
+  if (poll(pollers, all + 1, limit) < 0) return errno == EINTR;
+  read_signals(loop);
+  bury_all(loop);
+  if (supervisor->draining && vgpu_sessions_count(&supervisor->sessions) == 0) loop->stopping = true;
+  if (loop->stopping) return true;
+  if ((pollers[all].revents & POLLIN) != 0) {
+    const struct vgpu_orders orders = {.end = end_session, .reload = reload, .drain = drain, .loop = loop};
+    vgpu_manage_serve(supervisor->control, supervisor, &orders);
+    if (supervisor->draining) return vgpu_sessions_count(&supervisor->sessions) > 0;
+  }
+  vgpu_leaving_close(&supervisor->admission, &pollers[count + 1], leaving);
+  read_greetings(loop);
+  for (uint32_t i = 0; i < count; i++) {
+    if ((pollers[i + 1].revents & POLLIN) != 0) accept_some(loop, pollers[i + 1].fd);
+  }
+  return true;
+}
+
+int vgpu_supervise(struct vgpu_supervisor *supervisor) {
+  struct loop loop = {.supervisor = supervisor, .next_session = 1};
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGCHLD);
+  sigaddset(&wanted, SIGTERM);
+  sigaddset(&wanted, SIGHUP);
+  sigaddset(&wanted, SIGINT);
+  sigprocmask(SIG_BLOCK, &wanted, &loop.before);
+  signal(SIGPIPE, SIG_IGN);
+  loop.signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (loop.signals < 0) {
+    vgpu_host_log("error", 0, "signalfd: %s", strerror(errno));
+    return 1;
+  }
+  vgpu_notify("READY=1\nSTATUS=Serving sessions");
+  while (!loop.stopping && wait_and_serve(&loop)) continue;
+  vgpu_notify("STOPPING=1");
+  vgpu_host_log("stopping", 0, "stopping");
+  vgpu_listeners_close(&supervisor->listeners, true);
+  vgpu_leaving_abandon(&supervisor->admission);
+  vgpu_greetings_abandon(&supervisor->greetings);
+  end_workers(&loop);
+  close(loop.signals);
+  return 0;
+}

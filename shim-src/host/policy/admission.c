@@ -1,0 +1,134 @@
+#include "host/policy/admission.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "host/log.h"
+#include "wire/clock.h"
+#include "wire/stream.h"
+
+#define LEAVING_MS 2000
+#define GREETING_MOST 4096
+
+static bool connects_too_fast(struct vgpu_admission *admission, const struct vgpu_peer *peer,
+                              uint32_t connects) {
+  if (connects == 0) return false;
+  bool usual = connects == VGPU_LIMIT_USUAL;
+  uint32_t rate = usual ? VGPU_CONNECTS_DEFAULT : connects;
+  uint32_t burst = usual ? VGPU_CONNECTS_BURST : connects;
+  struct vgpu_bucket *bucket = &vgpu_peers_find(&admission->peers, peer)->connects;
+  return vgpu_bucket_take_burst(bucket, rate, burst, vgpu_now_ns()) != 0;
+}
+
+int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
+                   uint64_t session, struct vgpu_peer_limits *limits) {
+  *limits = VGPU_USUAL_LIMITS;
+  const char *name = admission->policy_name;
+  if (admission->policy != NULL) {
+    const struct vgpu_rule *rule = vgpu_policy_match(admission->policy, identity);
+    if (rule == NULL) {
+      vgpu_host_log_limited("refused", session, "refused %s: no line of %s allows it", who, name);
+      return VGPU_STATUS_NOT_ALLOWED;
+    }
+    if (!rule->allow) {
+      vgpu_host_log_limited("refused", session, "refused %s: line %u of %s denies it", who, rule->line, name);
+      return VGPU_STATUS_NOT_ALLOWED;
+    }
+    *limits = rule->limits;
+    limits->line = rule->line;
+  }
+  if (!connects_too_fast(admission, &identity->peer, limits->connects)) return VGPU_STATUS_OK;
+  if (limits->connects == VGPU_LIMIT_USUAL) {
+    vgpu_host_log_limited("refused", session,
+                          "refused %s: more than %u connections at once and %u a second (connects= of %s "
+                          "changes that)",
+                          who, VGPU_CONNECTS_BURST, VGPU_CONNECTS_DEFAULT, name);
+  } else {
+    vgpu_host_log_limited("refused", session, "refused %s: more than the %u connections a second of line %u",
+                          who, limits->connects, limits->line);
+  }
+  return VGPU_STATUS_BUSY;
+}
+
+int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_sessions *sessions,
+                           const struct vgpu_peer *peer, const char *who, uint64_t session,
+                           const struct vgpu_peer_limits *limits) {
+  bool usual = limits->sessions == VGPU_LIMIT_USUAL;
+  /* One peer alone never has them all. */
+  uint32_t most = usual ? (sessions->limit + 1) / 2 : limits->sessions;
+  if (most != 0 && vgpu_sessions_of_peer(sessions, peer) >= most) {
+    if (usual) {
+      vgpu_host_log_limited(
+          "refused", session,
+          "refused %s: it has %u sessions, half of --sessions (sessions= of %s changes that)", who, most,
+          admission->policy_name);
+    } else {
+      vgpu_host_log_limited("refused", session, "refused %s: it has the %u sessions that line %u allows it",
+                            who, most, limits->line);
+    }
+    return VGPU_STATUS_BUSY;
+  }
+  if (vgpu_sessions_free_slot(sessions) >= 0) return VGPU_STATUS_OK;
+  vgpu_host_log_limited("refused", session, "refused %s: there are already %u sessions", who,
+                        sessions->limit);
+  return VGPU_STATUS_BUSY;
+}
+
+static void let_go(struct vgpu_admission *admission, uint32_t index) {
+  close(admission->leaving[index].descriptor);
+  admission->leaving_count--;
+  memmove(&admission->leaving[index], &admission->leaving[index + 1],
+          (admission->leaving_count - index) * sizeof admission->leaving[0]);
+}
+
+void vgpu_let_leave(struct vgpu_admission *admission, int descriptor) {
+  shutdown(descriptor, SHUT_WR);
+  if (admission->leaving_count == VGPU_LEAVING_MAX) let_go(admission, 0);
+  uint32_t place = admission->leaving_count++;
+  admission->leaving[place].descriptor = descriptor;
+  admission->leaving[place].until = vgpu_now_ms() + LEAVING_MS;
+  admission->leaving[place].sent = 0;
+}
+
+void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,
+                 int32_t status, const struct vgpu_welcome *welcome) {
+  struct vgpu_peer_record *record = vgpu_peers_find(&admission->peers, peer);
+  record->turned_away++;
+  record->last_turned_away = status;
+  record->turned_away_at = vgpu_now_ms();
+  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = status};
+  /* A new connection has room for this; one that has not is no loss. */
+  vgpu_stream_write_frame(descriptor, &reply, welcome, welcome == NULL ? 0 : sizeof *welcome, NULL, 0,
+                          vgpu_now_ms());
+  vgpu_let_leave(admission, descriptor);
+}
+
+uint32_t vgpu_leaving_poll(const struct vgpu_admission *admission, struct pollfd *pollers) {
+  for (uint32_t i = 0; i < admission->leaving_count; i++) {
+    pollers[i] = (struct pollfd){.fd = admission->leaving[i].descriptor, .events = POLLIN};
+  }
+  return admission->leaving_count;
+}
+
+int vgpu_leaving_wait(const struct vgpu_admission *admission) {
+  return admission->leaving_count == 0 ? -1 : vgpu_left_ms(admission->leaving[0].until);
+}
+
+void vgpu_leaving_close(struct vgpu_admission *admission, const struct pollfd *pollers, uint32_t count) {
+  for (uint32_t i = count; i-- > 0;) {
+    char sink[512];
+    bool gone = false;
+    if (pollers[i].revents != 0) {
+      ssize_t got = recv(pollers[i].fd, sink, sizeof sink, MSG_DONTWAIT);
+      if (got > 0) admission->leaving[i].sent += (uint32_t)got;
+      gone = got <= 0 || admission->leaving[i].sent > GREETING_MOST;
+    }
+    if (gone || vgpu_left_ms(admission->leaving[i].until) == 0) let_go(admission, i);
+  }
+}
+
+void vgpu_leaving_abandon(struct vgpu_admission *admission) {
+  while (admission->leaving_count > 0) let_go(admission, admission->leaving_count - 1);
+}

@@ -1,0 +1,15 @@
+#include "host/policy/peers.h"
+
+struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct vgpu_peer *peer) {
+  struct vgpu_peer_record *oldest = &peers->records[0];
+  for (uint32_t i = 0; i < VGPU_PEERS_MAX; i++) {
+    struct vgpu_peer_record *record = &peers->records[i];
+    if (record->seen != 0 && vgpu_peer_same(&record->peer, peer)) {
+      record->seen = vgpu_now_ns();
+      return record;
+    }
+    if (record->seen < oldest->seen) oldest = record;
+  }
+  *oldest = (struct vgpu_peer_record){.peer = *peer, .seen = vgpu_now_ns()};
+  return oldest;
+}

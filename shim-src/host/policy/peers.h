@@ -1,0 +1,35 @@
+/*
+ * What the daemon remembers of each peer: how fast it connects and how often it was turned away. The table is
+ * small; a peer that is new takes the place of who has been quiet longest.
+ */
+#ifndef VGPU_HOST_PEERS_H
+#define VGPU_HOST_PEERS_H
+
+#include <stdbool.h>
+
+#include "host/session/accounts.h"
+#include "host/policy/bucket.h"
+
+#define VGPU_PEERS_MAX 256u
+
+struct vgpu_peer_record {
+  struct vgpu_peer peer;
+  uint64_t seen; /* nanoseconds; 0: the place is free */
+  struct vgpu_bucket connects;
+  uint64_t turned_away;
+  int32_t last_turned_away; /* enum vgpu_status */
+  int64_t turned_away_at;   /* milliseconds, as vgpu_now_ms */
+};
+
+struct vgpu_peers {
+  struct vgpu_peer_record records[VGPU_PEERS_MAX];
+};
+
+static inline bool vgpu_peer_same(const struct vgpu_peer *one, const struct vgpu_peer *other) {
+  return one->kind == other->kind && one->id == other->id;
+}
+
+/* Never NULL. */
+struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct vgpu_peer *peer);
+
+#endif

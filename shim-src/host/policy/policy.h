@@ -1,0 +1,80 @@
+/*
+ * Who may connect and how much of the host each may have: /etc/vgpu/hostd.conf, vgpu-hostd.conf(5). The first
+ * line that fits a peer decides; a peer that none fits is refused.
+ */
+#ifndef VGPU_HOST_POLICY_H
+#define VGPU_HOST_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "host/session/accounts.h"
+
+#define VGPU_POLICY_FILE "/etc/vgpu/hostd.conf"
+#define VGPU_POLICY_BYTES_MAX 65536u
+#define VGPU_POLICY_RULES_MAX 512u
+#define VGPU_POLICY_RANGES_MAX 16u
+#define VGPU_PEER_GROUPS_MAX 1024u
+
+/* Who connected, as the kernel says. */
+struct vgpu_identity {
+  struct vgpu_peer peer;
+  uint32_t uid, gid, pid;                /* unix; at the time it connected */
+  uint32_t groups[VGPU_PEER_GROUPS_MAX]; /* unix: supplementary */
+  uint32_t group_count;
+  bool groups_unknown; /* in more than we can look at: whatever denies a group then fits, what allows does not
+                        */
+};
+
+/* The file says nothing: the daemon's own limit holds (admission.h). */
+#define VGPU_LIMIT_USUAL UINT32_MAX
+
+/* 0: no limit. */
+struct vgpu_peer_limits {
+  uint32_t sessions;    /* of the peer, at a time */
+  uint32_t connects;    /* of the peer, a second */
+  uint64_t memory;      /* of the peer's sessions together, of all devices */
+  uint64_t outstanding; /* of each session: bytes that wait at the host */
+  uint32_t calls;       /* of each session, a second */
+  uint32_t weight;      /* of the peer's share of the software device's processors; never 0 */
+  uint32_t line;        /* of the file, that says so; 0: none does */
+};
+
+#define VGPU_USUAL_LIMITS                                                                                    \
+  ((struct vgpu_peer_limits){                                                                                \
+      .sessions = VGPU_LIMIT_USUAL, .connects = VGPU_LIMIT_USUAL, .weight = VGPU_WEIGHT_USUAL})
+
+struct vgpu_numbers {
+  uint32_t count; /* 0: any */
+  struct vgpu_number_range {
+    uint32_t first, last;
+  } ranges[VGPU_POLICY_RANGES_MAX];
+};
+
+struct vgpu_rule {
+  bool allow;
+  uint32_t line;
+  uint32_t kind; /* enum vgpu_address_kind; 0: any */
+  struct vgpu_numbers uid, gid, pid, cid;
+  struct vgpu_peer_limits limits;
+};
+
+struct vgpu_policy {
+  uint32_t count;
+  struct vgpu_rule rules[VGPU_POLICY_RULES_MAX];
+};
+
+/* False, and `error` says what is wrong in which line. `name` stands for the file in it. */
+bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char *text, size_t size,
+                       char *error, size_t error_size);
+
+enum vgpu_policy_result { VGPU_POLICY_GOOD = 0, VGPU_POLICY_ABSENT = 1, VGPU_POLICY_BAD = 2 };
+enum vgpu_policy_result vgpu_policy_read(struct vgpu_policy *policy, const char *path, char *error,
+                                         size_t error_size);
+
+/* The line that decides, allow or deny; NULL: none fits. */
+const struct vgpu_rule *vgpu_policy_match(const struct vgpu_policy *policy,
+                                          const struct vgpu_identity *identity);
+
+#endif

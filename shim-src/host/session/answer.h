@@ -1,0 +1,26 @@
+/* Carrying out one request, however it came. */
+#ifndef VGPU_HOST_ANSWER_H
+#define VGPU_HOST_ANSWER_H
+
+#include "host/session/worker.h"
+
+struct vgpu_answer {
+  int32_t status;
+  uint32_t flags; /* of the reply's frame */
+  uint32_t body_size;
+  _Alignas(8) unsigned char body[VGPU_BODY_MAX]; /* structures of the wire, filled in place */
+  struct vgpu_bulk bulk;
+  struct vgpu_span span; /* that the bulk is put into */
+};
+
+/* The row of an opcode that the session of `context`, a struct vgpu_worker, may use; NULL: none. */
+const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode);
+
+/*
+ * Fills *answer; body and bulk count when its status is 0. `out`, of `capacity` bytes, takes bulk that the
+ * call brings, if the call does not know a place of its own: answer->bulk.out says where it is.
+ */
+void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *request, unsigned char *out,
+                    uint32_t capacity, struct vgpu_answer *answer);
+
+#endif

@@ -1,0 +1,145 @@
+/* The control calls: what the devices are and how they are used. */
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/session/worker.h"
+
+static struct vgpu_room room_of(const struct vgpu_worker *worker, uint32_t device) {
+  return vgpu_accounts_room(worker->accounts, worker->slot, device, worker->limits->session_memory);
+}
+
+static int32_t device_facts(struct vgpu_worker *worker, const struct vgpu_facts_request *request,
+                            struct vgpu_facts_reply *reply, struct vgpu_bulk *bulk) {
+  uint32_t devices = worker->inventory->count;
+  if (request->first > devices) return VGPU_STATUS_INVALID;
+  uint32_t count = devices - request->first;
+  if (count > request->count) count = request->count;
+  uint32_t room = bulk->out_capacity / (uint32_t)sizeof(struct vgpu_device_facts);
+  if (count > room) count = room;
+  const uint32_t size = sizeof(struct vgpu_device_facts);
+  memcpy(bulk->out, &worker->inventory->devices[request->first], (size_t)count * size);
+  for (uint32_t i = 0; i < count; i++) {
+    struct vgpu_room room = room_of(worker, request->first + i);
+    memcpy(bulk->out + (size_t)i * size + offsetof(struct vgpu_device_facts, total_memory), &room.total,
+           sizeof room.total);
+  }
+  *reply = (struct vgpu_facts_reply){.count = count, .element_size = size};
+  bulk->out_size = count * size;
+  return VGPU_STATUS_OK;
+}
+
+static bool holds(const struct vgpu_account *account, uint32_t device) {
+  return __atomic_load_n(&account->used[device], __ATOMIC_RELAXED) != 0 ||
+         __atomic_load_n(&account->contexts[device], __ATOMIC_RELAXED) != 0;
+}
+
+/* Sessions of the asking worker's guest that hold something of the device; fills at most `capacity`. */
+static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
+                           struct vgpu_process_facts *processes, uint32_t capacity) {
+  const struct vgpu_peer *peer = &worker->peer;
+  uint32_t count = 0, slots = vgpu_accounts_slots(worker->accounts);
+  for (uint32_t i = 0; i < slots; i++) {
+    const struct vgpu_account *account = &worker->accounts->slots[i];
+    if (__atomic_load_n(&account->pid, __ATOMIC_ACQUIRE) == 0 || account->peer.kind != peer->kind ||
+        account->peer.id != peer->id || !holds(account, device)) {
+      continue;
+    }
+    if (count < capacity) {
+      processes[count] =
+          (struct vgpu_process_facts){.pid = __atomic_load_n(&account->guest_pid, __ATOMIC_RELAXED),
+                                      .used = __atomic_load_n(&account->used[device], __ATOMIC_RELAXED)};
+    }
+    count++;
+  }
+  return count;
+}
+
+static int32_t device_usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
+  if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
+  int32_t status = worker->backend->usage(worker, device, reply);
+  if (status != VGPU_STATUS_OK) return status;
+  /* Whoever plans by these numbers plans within the session's limits. */
+  struct vgpu_room room = room_of(worker, device);
+  uint64_t unused = reply->total > reply->used ? reply->total - reply->used : 0;
+  if (room.total < reply->total) reply->total = room.total;
+  if (room.free < unused) unused = room.free;
+  if (unused > reply->total) unused = reply->total;
+  reply->used = reply->total - unused;
+  reply->processes = same_guest(worker, device, NULL, 0);
+  return status;
+}
+
+static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, struct vgpu_facts_reply *reply,
+                                struct vgpu_bulk *bulk) {
+  if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
+  struct vgpu_process_facts processes[VGPU_SESSIONS_MAX];
+  uint32_t count = same_guest(worker, device, processes, VGPU_SESSIONS_MAX);
+  memcpy(bulk->out, processes, count * sizeof *processes);
+  *reply = (struct vgpu_facts_reply){.count = count, .element_size = sizeof *processes};
+  bulk->out_size = count * (uint32_t)sizeof *processes;
+  return VGPU_STATUS_OK;
+}
+
+static int32_t area_add(struct vgpu_worker *worker, const struct vgpu_area_request *request,
+                        struct vgpu_area_reply *reply) {
+  if (!worker->areas_agreed) return VGPU_STATUS_REFUSED;
+  int descriptor = -1;
+  uint32_t area = vgpu_areas_add(&worker->areas, request->bytes, worker->limits->session_shared, &descriptor);
+  if (area == 0) return VGPU_STATUS_REFUSED;
+  /* A guest that cannot be reached is noticed where the answer is sent. */
+  (void)vgpu_link_pass(&worker->link, descriptor);
+  close(descriptor);
+  reply->area = area;
+  return VGPU_STATUS_OK;
+}
+
+int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
+                     void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk) {
+  struct vgpu_facts_request facts_request;
+  struct vgpu_usage_request usage_request;
+  struct vgpu_area_request area_request;
+  struct vgpu_area_drop area_drop;
+  struct vgpu_area_reply area_reply = {0};
+  struct vgpu_facts_reply facts_reply = {0};
+  struct vgpu_usage_reply usage_reply = {0};
+  int32_t status;
+  switch (opcode) {
+    case VGPU_OP_PING:
+      return body_size == 0 ? VGPU_STATUS_OK : VGPU_STATUS_INVALID;
+    case VGPU_OP_DEVICE_FACTS:
+      if (body_size != sizeof facts_request) return VGPU_STATUS_INVALID;
+      memcpy(&facts_request, body, sizeof facts_request);
+      status = device_facts(worker, &facts_request, &facts_reply, bulk);
+      memcpy(reply, &facts_reply, sizeof facts_reply);
+      *reply_size = sizeof facts_reply;
+      return status;
+    case VGPU_OP_DEVICE_USAGE:
+    case VGPU_OP_DEVICE_PROCESSES:
+      if (body_size != sizeof usage_request) return VGPU_STATUS_INVALID;
+      memcpy(&usage_request, body, sizeof usage_request);
+      if (opcode == VGPU_OP_DEVICE_PROCESSES) {
+        status = device_processes(worker, usage_request.device, &facts_reply, bulk);
+        memcpy(reply, &facts_reply, sizeof facts_reply);
+        *reply_size = sizeof facts_reply;
+      } else {
+        status = device_usage(worker, usage_request.device, &usage_reply);
+        memcpy(reply, &usage_reply, sizeof usage_reply);
+        *reply_size = sizeof usage_reply;
+      }
+      return status;
+    case VGPU_OP_AREA_ADD:
+      if (body_size != sizeof area_request) return VGPU_STATUS_INVALID;
+      memcpy(&area_request, body, sizeof area_request);
+      status = area_add(worker, &area_request, &area_reply);
+      memcpy(reply, &area_reply, sizeof area_reply);
+      *reply_size = sizeof area_reply;
+      return status;
+    case VGPU_OP_AREA_DROP:
+      if (body_size != sizeof area_drop) return VGPU_STATUS_INVALID;
+      memcpy(&area_drop, body, sizeof area_drop);
+      return vgpu_areas_drop(&worker->areas, area_drop.area);
+    default:
+      return VGPU_STATUS_UNKNOWN;
+  }
+}

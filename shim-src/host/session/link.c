@@ -1,0 +1,84 @@
+#include "host/session/link.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "wire/clock.h"
+#include "wire/shared.h"
+#include "wire/stream.h"
+
+/* A guest that started a frame must finish it; one that asked must read the answer. */
+#define FRAME_LIMIT_MS 60000
+
+int vgpu_link_make_rings(struct vgpu_link *link) {
+  int memory = vgpu_shared_make("vgpu-ring", vgpu_rings_bytes(VGPU_RING_BYTES));
+  if (memory < 0) return -1;
+  if (vgpu_rings_map(&link->rings, memory, VGPU_RING_BYTES)) {
+    vgpu_bell_init(&link->bell, link->descriptor);
+    return memory;
+  }
+  close(memory);
+  return -1;
+}
+
+static const char *wrong_with(const struct vgpu_link *link, const struct vgpu_frame *frame) {
+  uint32_t allowed = VGPU_FLAG_ONEWAY | (link->rings.base != NULL ? VGPU_FLAG_AREA : 0);
+  if ((frame->flags & ~allowed) != 0) return "a flag that was not agreed upon";
+  if (frame->sequence != link->next_sequence) return "a frame out of order";
+  return NULL;
+}
+
+/* What may change while it is read is copied first, unless nobody will look into it. */
+static void take_from_ring(struct vgpu_link *link, struct vgpu_request *request) {
+  const struct vgpu_frame *frame = &request->frame;
+  const unsigned char *body = vgpu_ring_at(&link->rings.requests) + sizeof *frame;
+  const unsigned char *bulk = body + frame->body;
+  bool in_place = request->row != NULL && request->row->raw_in && (frame->flags & VGPU_FLAG_AREA) == 0;
+  memcpy(link->in, body, in_place ? frame->body : frame->body + frame->bulk);
+  request->bulk = in_place ? bulk : link->in + frame->body;
+}
+
+bool vgpu_link_receive(struct vgpu_link *link,
+                       const struct vgpu_dispatch_row *(*find)(const void *context, uint32_t opcode),
+                       const void *context, struct vgpu_request *request, const char **violation) {
+  struct vgpu_frame *frame = &request->frame;
+  bool ring = link->rings.base != NULL;
+  *violation = NULL;
+  enum vgpu_stream_result result =
+      ring ? vgpu_ring_read_header(&link->rings.requests, frame, &link->bell, VGPU_NO_DEADLINE)
+           : vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
+  if (result == VGPU_STREAM_CLOSED) return false;
+  *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame)
+               : ring                   ? "a frame or an index of the ring that makes no sense"
+                                        : "a frame whose sizes do not agree";
+  if (*violation != NULL) return false;
+  link->next_sequence++;
+  request->row = find(context, frame->opcode);
+  request->body = link->in;
+  request->bulk = link->in + frame->body;
+  if (ring) {
+    take_from_ring(link, request);
+    return true;
+  }
+  return vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
+                         vgpu_about_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
+}
+
+void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) {
+  if (link->rings.base != NULL) vgpu_ring_read(&link->rings.requests, request->frame.length, &link->bell);
+}
+
+bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
+                     const void *bulk, uint32_t bulk_size) {
+  int64_t deadline = vgpu_about_now_ms() + FRAME_LIMIT_MS;
+  enum vgpu_stream_result result =
+      link->rings.base != NULL
+          ? vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size, &link->bell,
+                                  deadline)
+          : vgpu_stream_write_frame(link->descriptor, reply, body, body_size, bulk, bulk_size, deadline);
+  return result == VGPU_STREAM_OK;
+}
+
+bool vgpu_link_pass(const struct vgpu_link *link, int passed) {
+  return vgpu_stream_pass(link->descriptor, passed, vgpu_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
+}

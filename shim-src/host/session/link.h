@@ -1,0 +1,47 @@
+/* How a worker's frames come and go: through the rings of a guest on this machine, else over the socket. */
+#ifndef VGPU_HOST_LINK_H
+#define VGPU_HOST_LINK_H
+
+#include "host/backend/dispatch.h"
+#include "wire/ahead.h"
+#include "wire/ring.h"
+
+struct vgpu_link {
+  int descriptor;
+  struct vgpu_rings rings; /* none: the socket carries the frames */
+  struct vgpu_bell bell;
+  struct vgpu_ahead ahead; /* of the socket, where it carries the frames */
+  uint64_t next_sequence;
+  unsigned char *in; /* VGPU_FRAME_MAX bytes */
+};
+
+/* One frame of the guest, checked as far as that can be without knowing the call. */
+struct vgpu_request {
+  struct vgpu_frame frame;
+  const struct vgpu_dispatch_row *row; /* NULL: not one of the description */
+  const unsigned char *body;           /* a copy */
+  const unsigned char *bulk;           /* a copy, or the guest's own memory when the call's bulk is raw */
+};
+
+/* Rings for a guest at the other end of a unix socket: the descriptor to pass to it, -1: no memory. */
+int vgpu_link_make_rings(struct vgpu_link *link);
+
+/*
+ * Waits for the next frame; `find` gives the row of a frame's opcode. False: the guest is gone or broke the
+ * protocol; then *violation says how, or is NULL.
+ */
+bool vgpu_link_receive(struct vgpu_link *link,
+                       const struct vgpu_dispatch_row *(*find)(const void *context, uint32_t opcode),
+                       const void *context, struct vgpu_request *request, const char **violation);
+
+/* The request is carried out: nothing of it is needed any more. To be called before the reply. */
+void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request);
+
+/* False: the guest is gone, or reads its replies too slowly. */
+bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
+                     const void *bulk, uint32_t bulk_size);
+
+/* Hands a descriptor to the guest over the socket; false: it is gone. */
+bool vgpu_link_pass(const struct vgpu_link *link, int passed);
+
+#endif

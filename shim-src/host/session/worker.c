@@ -1,0 +1,142 @@
+#include "host/session/answer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/log.h"
+#include "wire/clock.h"
+#include "wire/stream.h"
+
+#define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
+
+void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
+                       const struct vgpu_inventory *inventory) {
+  *welcome = (struct vgpu_welcome){.major = VGPU_WIRE_MAJOR,
+                                   .minor = VGPU_WIRE_MINOR,
+                                   .frame_max = VGPU_FRAME_MAX,
+                                   .device_count = inventory->count,
+                                   .cuda_version = inventory->cuda_version,
+                                   .simulated = inventory->simulated};
+  snprintf(welcome->host, sizeof welcome->host, "vgpu-hostd %s %s", VGPU_VERSION, backend->name);
+  memcpy(welcome->magic, VGPU_WIRE_MAGIC, sizeof welcome->magic);
+  memcpy(welcome->nvml_version, inventory->nvml_version, sizeof welcome->nvml_version);
+}
+
+uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker) {
+  uint64_t session = worker->limits->session_memory, peer = worker->limits->peer_memory;
+  return session == 0 || (peer != 0 && peer < session) ? peer : session;
+}
+
+/* Answers the greeting, which the daemon has read and found good. */
+static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
+  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
+  struct vgpu_welcome welcome;
+  vgpu_welcome_fill(&welcome, worker->backend, worker->inventory);
+  welcome.session = worker->session;
+  welcome.memory_limit = vgpu_worker_memory_limit(worker);
+  welcome.handle_limit = worker->limits->session_handles;
+  int rings = -1;
+  bool local = worker->peer.kind == VGPU_ADDRESS_UNIX;
+  if (local && worker->limits->session_shared > 0 && (hello->features & VGPU_FEATURE_RING) != 0) {
+    rings = vgpu_link_make_rings(&worker->link);
+  }
+  if (rings >= 0) {
+    welcome.features = hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_AREA);
+    if (worker->backend->memory_is_ours) welcome.features |= hello->features & VGPU_FEATURE_MAP;
+    welcome.ring_size = VGPU_RING_BYTES;
+  }
+  enum vgpu_stream_result result =
+      vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, sizeof welcome, rings,
+                             vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
+  if (rings >= 0) close(rings);
+  worker->areas_agreed = (welcome.features & VGPU_FEATURE_AREA) != 0;
+  worker->library = hello->library;
+  vgpu_host_log("session", worker->session, "%s %s (guest pid %u) begins",
+                hello->library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello->program, hello->pid);
+  return result == VGPU_STREAM_OK;
+}
+
+void vgpu_worker_launched(struct vgpu_worker *worker) {
+  /* Only this worker writes its slot's counts. */
+  uint64_t *launches = &worker->accounts->slots[worker->slot].launches;
+  __atomic_store_n(launches, *launches + 1, __ATOMIC_RELAXED);
+}
+
+void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status) {
+  struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  if (worker->library == VGPU_LIBRARY_CUDA && status == NOT_READY) return; /* an answer, not a refusal */
+  __atomic_store_n(&account->refused, account->refused + 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&account->last_refusal, status, __ATOMIC_RELAXED);
+}
+
+bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
+  uint64_t limit = worker->limits->outstanding, now = worker->queue.bytes + worker->reads.bytes;
+  return now <= limit && bytes <= limit - now;
+}
+
+/*
+ * Who calls more often than it may waits, and so does all that it sends behind: it is slowed down, not thrown
+ * out, for a burst is no attack.
+ */
+static void keep_to_rate(struct vgpu_worker *worker) {
+  uint32_t rate = worker->limits->calls;
+  if (rate == 0) return;
+  for (;;) {
+    uint64_t wait = vgpu_bucket_take(&worker->calls, rate, vgpu_now_ns());
+    if (wait == 0) return;
+    if (!worker->slowed) {
+      vgpu_host_log("slowed", worker->session, "slowed down: more than its %u calls a second", rate);
+      worker->slowed = true;
+    }
+    struct timespec nap = {.tv_sec = (time_t)(wait / 1000000000u), .tv_nsec = (long)(wait % 1000000000u)};
+    nanosleep(&nap, NULL);
+  }
+}
+
+static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request *request) {
+  const struct vgpu_frame *frame = &request->frame;
+  struct vgpu_answer answer;
+  vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
+  uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
+  __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);
+  if (answer.status != 0) vgpu_worker_failed(worker, answer.status);
+  vgpu_link_done(&worker->link, request);
+  if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
+    if (answer.status != 0 && worker->deferred == 0) worker->deferred = answer.status;
+    return true;
+  }
+  struct vgpu_frame reply = {.opcode = frame->opcode,
+                             .flags = VGPU_FLAG_REPLY | answer.flags,
+                             .lane = frame->lane,
+                             .sequence = frame->sequence,
+                             .status = answer.status,
+                             .deferred = worker->deferred};
+  worker->deferred = worker->spoiled;
+  bool brings = answer.status == 0;
+  return vgpu_link_reply(&worker->link, &reply, answer.body, brings ? answer.body_size : 0, answer.bulk.out,
+                         brings ? answer.bulk.out_size : 0);
+}
+
+int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
+  if (!welcome_guest(worker, hello)) return 1;
+  worker->handles.limit = worker->limits->session_handles;
+  worker->link.in = malloc(VGPU_FRAME_MAX);
+  worker->out = malloc(VGPU_FRAME_MAX);
+  if (worker->link.in == NULL || worker->out == NULL) return 1;
+  worker->link.next_sequence = 1;
+  vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
+  struct vgpu_request request;
+  const char *violation;
+  for (;;) {
+    if (!vgpu_link_receive(&worker->link, vgpu_find_row, worker, &request, &violation)) {
+      if (violation != NULL) {
+        vgpu_host_log("violation", worker->session, "violation: the guest sent %s", violation);
+      }
+      return 0;
+    }
+    keep_to_rate(worker);
+    if (!answer_request(worker, &request)) return 0;
+  }
+}

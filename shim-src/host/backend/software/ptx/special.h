@@ -35,6 +35,7 @@ enum ptx_special {
   SR_GLOBALTIMER_HI,
   SR_DYNAMIC_SMEM_SIZE,
   SR_TOTAL_SMEM_SIZE,
+  SR_RESERVED_SMEM, /* this machine keeps none of the block's shared memory for itself */
   SR_WARPSZ,
   SR_CLUSTERID_X,
   SR_CLUSTERID_Y,

@@ -106,7 +106,7 @@ const struct ptx_alu PTX_VARIANT_NAME(ptx_alu) = {.operation = {[OP_MOV] = {ALL_
                    [T_E5M2X2] = cvt_pair_e5m2x2},
   [OP_FNS] = {[T_B32] = fns_b32}, [OP_SZEXT] = {[T_U32] = szext_u32, [T_S32] = szext_s32},
   [OP_BMSK] = {[T_B32] = bmsk_b32}, [OP_VIDEO] = {[T_B32] = video_b32},
-  [OP_CVT_PACK] = {[T_B32] = cvt_pack_b32},
+  [OP_VIDEO_SIMD] = {[T_B32] = video_simd_b32}, [OP_CVT_PACK] = {[T_B32] = cvt_pack_b32},
 }
 ,
     .convert =

@@ -80,8 +80,33 @@ enum ptx_operation {
   OP_FMA_RELU,
   OP_LOAD_LOW,
   OP_VIDEO,
+  OP_VIDEO_SIMD,
   OP_CVT_PACK,
   OP_OPERATIONS
+};
+
+/* m of OP_VIDEO_SIMD. */
+enum {
+  V_ADD,
+  V_SUB,
+  V_AVRG,
+  V_ABSDIFF,
+  V_MIN,
+  V_MAX,
+  V_EQ,
+  V_NE,
+  V_LT,
+  V_LE,
+  V_GT,
+  V_GE,
+  V_OPERATION = 15,
+  V_QUAD = 16, /* four bytes, else two halves */
+  V_SIGNED_A = 32,
+  V_SIGNED_B = 64,
+  V_SIGNED_D = 128,
+  V_SAT = 256,
+  V_SUM = 512, /* results are added to c, else they take the place of its parts */
+  V_MASK = 12, /* from this bit on, a bit for each part of d */
 };
 
 enum ptx_comparison {

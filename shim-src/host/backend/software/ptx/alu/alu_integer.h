@@ -424,3 +424,61 @@ static inline u32 video(u32 xa, u32 xb, u32 xc, u32 m) {
   }
 }
 MIXED(video_b32, u32, u32, u32, u32, video(a[i], b[i], c[i], m))
+
+/* vadd2, vset4 and their kin, see decode_video.c: m = operation (V_*) | V_QUAD and so on | mask << V_MASK. */
+static inline s64 video_lane(u32 x, int i, int width, int is_signed) {
+  const u32 bits = x >> (i * width);
+  return width == 8 ? (is_signed ? (s64)(s8)bits : (s64)(u8)bits)
+                    : (is_signed ? (s64)(s16)bits : (s64)(u16)bits);
+}
+static inline s64 video_clamp(s64 t, int width, int is_signed) {
+  const s64 low = is_signed ? -(1ll << (width - 1)) : 0;
+  const s64 high = is_signed ? (1ll << (width - 1)) - 1 : (1ll << width) - 1;
+  return t < low ? low : t > high ? high : t;
+}
+static inline s64 video_operation(s64 a, s64 b, u32 op) {
+  switch (op) {
+    case V_ADD:
+      return a + b;
+    case V_SUB:
+      return a - b;
+    case V_AVRG: /* to the nearest, halves away from zero */
+      return a + b >= 0 ? (a + b + 1) >> 1 : (a + b) >> 1;
+    case V_ABSDIFF:
+      return a > b ? a - b : b - a;
+    case V_MIN:
+      return a < b ? a : b;
+    case V_MAX:
+      return a > b ? a : b;
+    case V_EQ:
+      return a == b;
+    case V_NE:
+      return a != b;
+    case V_LT:
+      return a < b;
+    case V_LE:
+      return a <= b;
+    case V_GT:
+      return a > b;
+    default:
+      return a >= b;
+  }
+}
+static inline u32 video_simd(u32 a, u32 b, u32 c, u32 m) {
+  const int width = (m & V_QUAD) != 0 ? 8 : 16;
+  u32 d = c;
+  for (int i = 0; i < 32 / width; i++) {
+    if ((m >> (V_MASK + i) & 1) == 0) continue;
+    s64 t = video_operation(video_lane(a, i, width, (m & V_SIGNED_A) != 0),
+                            video_lane(b, i, width, (m & V_SIGNED_B) != 0), m & V_OPERATION);
+    if ((m & V_SAT) != 0) t = video_clamp(t, width, (m & V_SIGNED_D) != 0);
+    if ((m & V_SUM) != 0) {
+      d += (u32)t;
+    } else {
+      const u32 field = ((1u << width) - 1) << (i * width);
+      d = (d & ~field) | ((u32)t << (i * width) & field);
+    }
+  }
+  return d;
+}
+MIXED(video_simd_b32, u32, u32, u32, u32, video_simd(a[i], b[i], c[i], m))

@@ -156,6 +156,9 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       p->function->recursive = true; /* it may be called through this */
       return ptx_constant(p, bytes, PTX_FUNCTION_WINDOW + (uint64_t)s->number * 16);
     }
+    case SYM_PARAM:
+      if (s->constant == 0 || bytes != 8) ptx_refuse(p, "the address of a parameter of a call");
+      return ptx_parameter_address(p, s, addend);
     case SYM_KERNEL_PARAM:
       return ptx_constant(p, bytes, s->offset + addend);
     default:
@@ -339,9 +342,9 @@ static const struct ptx_mnemonic *find(const struct ptx_mnemonic *list, struct w
 
 static const struct ptx_mnemonic *look_up(struct word word) {
   static const struct ptx_mnemonic *const lists[] = {
-      ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics,
-      ptx_compare_mnemonics, ptx_memory_mnemonics,     ptx_control_mnemonics,
-      ptx_matrix_mnemonics,  ptx_bulk_mnemonics,       ptx_wgmma_mnemonics};
+      ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics,  ptx_compare_mnemonics,
+      ptx_memory_mnemonics,  ptx_control_mnemonics,    ptx_matrix_mnemonics, ptx_bulk_mnemonics,
+      ptx_wgmma_mnemonics,   ptx_video_mnemonics};
   const struct ptx_mnemonic *known = NULL;
   for (size_t i = 0; known == NULL && i < sizeof lists / sizeof *lists; i++) known = find(lists[i], word);
   return known;

@@ -33,6 +33,11 @@ uint32_t ptx_control(struct parser *p);
 uint32_t ptx_type_mode(struct parser *p); /* sat, ftz and so on */
 uint32_t ptx_rounding(struct parser *p);
 
+/* parameters.c */
+void ptx_decode_call(struct parser *p);
+/* The generic address of a copy of a function's parameter in local memory. */
+uint32_t ptx_parameter_address(struct parser *p, const struct symbol *parameter, uint64_t addend);
+
 /* decode_constant.c */
 uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);
 /* An address in the module's data: not shared with numbers, for ptx_module_place changes it. */
@@ -71,6 +76,6 @@ struct ptx_mnemonic {
 /* Each ends with a NULL name. */
 extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],
     ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[],
-    ptx_bulk_mnemonics[], ptx_wgmma_mnemonics[];
+    ptx_bulk_mnemonics[], ptx_wgmma_mnemonics[], ptx_video_mnemonics[];
 
 #endif

@@ -217,47 +217,6 @@ static void decode_dp4a(struct parser *p) {
 static void decode_dp2a(struct parser *p) {
   dot(p, OP_DP2A);
 }
-static uint32_t video_selector(const struct operand *o) {
-  return o->lane_part > 4 ? o->lane_part - 4u : 0;
-}
-static void decode_video(struct parser *p) {
-  /* vop.dtype.atype.btype{.sat}{.op2} d, a{.part}, b{.part}{, c} */
-  static const char *const names[] = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset"};
-  static const char *const compares[] = {"eq", "ne", "lt", "le", "gt", "ge"};
-  uint32_t op = 0;
-  for (uint32_t i = 0; i < 8; i++) {
-    if (ptx_part(p, 0, names[i])) op = i;
-  }
-  enum ptx_type types[3] = {T_U32, T_NONE, T_NONE};
-  uint32_t count = op == 7 ? 1 : 0;
-  for (uint32_t i = 1; i < p->part_count && count < 3; i++) {
-    enum ptx_type type = ptx_type_of(p->parts[i]);
-    if (type != T_NONE) types[count++] = type;
-  }
-  if (op == 7) {
-    for (uint32_t i = 0; i < 6; i++) {
-      if (ptx_has(p, compares[i])) op = 7 + i;
-    }
-  }
-  ptx_need(p, 3, 4);
-  struct operand a = p->operands[1], b = p->operands[2], d = p->operands[0];
-  uint32_t m = op | video_selector(&a) << 4 | video_selector(&b) << 8 | video_selector(&d) << 12;
-  if (types[1] == T_S32) m |= 1u << 16;
-  if (types[2] == T_S32) m |= 1u << 17;
-  if (types[0] == T_S32) m |= 1u << 18;
-  if (ptx_has(p, "sat")) m |= 1u << 19;
-  if (p->operand_count == 4 && video_selector(&d) == 0) {
-    m |= (ptx_part(p, p->part_count - 1, "add") ? 1u : ptx_part(p, p->part_count - 1, "min") ? 2u : 3u) << 20;
-  }
-  if (ptx_has(p, "wrap")) m |= 1u << 23;
-  a.lane_part = b.lane_part = d.lane_part = 0;
-  if (a.negated || b.negated) ptx_refuse(p, "negated operands");
-  uint32_t x = ptx_source(p, &a, T_B32), y = ptx_source(p, &b, T_B32);
-  uint32_t z = p->operand_count == 4 ? ptx_source(p, &p->operands[3], T_B32) : ptx_constant(p, 4, 0);
-  uint32_t to = ptx_destination(p, &d, T_B32);
-  ptx_emit_alu(p, OP_VIDEO, T_B32, 4, to, x, y, z, m);
-}
-
 const struct ptx_mnemonic ptx_arithmetic_mnemonics[] = {
     {"add", decode_add},
     {"fma", decode_fma},
@@ -287,13 +246,5 @@ const struct ptx_mnemonic ptx_arithmetic_mnemonics[] = {
     {"addc", decode_addc},
     {"subc", decode_subc},
     {"madc", decode_madc},
-    {"vadd", decode_video},
-    {"vsub", decode_video},
-    {"vabsdiff", decode_video},
-    {"vmin", decode_video},
-    {"vmax", decode_video},
-    {"vshl", decode_video},
-    {"vshr", decode_video},
-    {"vset", decode_video},
     {NULL, NULL},
 };

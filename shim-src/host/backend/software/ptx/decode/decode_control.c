@@ -28,60 +28,9 @@ static void decode_brx(struct parser *p) {
   in->x_count = (uint16_t)s->count;
 }
 
-static void parameter_places(struct parser *p, const struct operand *list) {
-  uint32_t count = list == NULL ? 0 : list->count;
-  ptx_extra(p, count);
-  for (uint32_t i = 0; i < count; i++) {
-    const struct operand *o = &p->elements[list->first + i];
-    if (o->kind != O_SYMBOL || o->symbol->kind != SYM_PARAM)
-      ptx_refuse(p, "only .param variables are passed");
-    ptx_extra(p, (uint32_t)o->symbol->offset);
-    ptx_extra(p, (uint32_t)o->symbol->size);
-  }
-}
-
-static void decode_call(struct parser *p) {
-  uint32_t at = 0;
-  const struct operand *returns = NULL, *arguments = NULL;
-  if (at < p->operand_count && p->operands[at].listed) returns = &p->operands[at++];
-  if (at >= p->operand_count) ptx_refuse(p, "a function expected");
-  const struct operand *callee = &p->operands[at++];
-  if (at < p->operand_count && p->operands[at].listed) arguments = &p->operands[at++];
-  uint32_t x = p->x_count;
-  parameter_places(p, returns);
-  parameter_places(p, arguments);
-  if (callee->kind == O_SYMBOL && callee->symbol->kind == SYM_FUNCTION) {
-    const struct ptx_function *f = p->module->functions[callee->symbol->number];
-    uint32_t wanted = f->parameter_count,
-             given = (returns ? returns->count : 0) + (arguments ? arguments->count : 0);
-    if (f->entry) ptx_refuse(p, "a kernel is not called");
-    if (wanted != given || f->return_count != (returns ? returns->count : 0)) {
-      ptx_refuse(p, "another number of parameters than the function has");
-    }
-    /* and of the sizes it has, so that copying needs no checks */
-    for (uint32_t i = 0; i < given; i++) {
-      uint32_t of_returns = returns ? returns->count : 0;
-      const struct operand *o =
-          i < of_returns ? &p->elements[returns->first + i] : &p->elements[arguments->first + i - of_returns];
-      if (o->symbol->size != f->parameters[i].size)
-        ptx_refuse(p, "a parameter of another size than the function has");
-    }
-    struct ptx_instruction *in = ptx_emit(p, K_CALL);
-    in->target = callee->symbol->number;
-    in->x = x;
-    p->calls = ptx_room(p, p->calls, p->call_count, &p->call_room, sizeof *p->calls);
-    p->calls[p->call_count++] = callee->symbol->number;
-    return;
-  }
-  uint32_t a = ptx_source(p, callee, T_B64);
-  struct ptx_instruction *in = ptx_emit(p, K_CALL_INDIRECT);
-  in->a = a;
-  in->x = x;
-  p->function->recursive = true;
-}
-
 static void decode_ret(struct parser *p) {
   ptx_need(p, 0, 0);
+  ptx_store_results(p);
   ptx_emit(p, K_RET);
 }
 static void decode_exit(struct parser *p) {
@@ -279,7 +228,7 @@ static void decode_nanosleep(struct parser *p) {
 
 const struct ptx_mnemonic ptx_control_mnemonics[] = {
     {"brx", decode_brx},
-    {"call", decode_call},
+    {"call", ptx_decode_call},
     {"ret", decode_ret},
     {"exit", decode_exit},
     {"trap", decode_trap},

@@ -32,6 +32,24 @@ static void unpack(struct parser *p, const struct operand *elements, uint32_t co
   }
 }
 
+/* A register of 128 bits is two of 64: so is {low, high}. Both are read before either is written. */
+static void move_halves(struct parser *p, const struct operand *to, const struct operand *from) {
+  if (to->kind != O_VECTOR || to->count != 2 || from->kind != O_VECTOR || from->count != 2)
+    ptx_refuse(p, "registers of 128 bits or two of 64 expected");
+  uint32_t halves[2];
+  for (uint32_t i = 0; i < 2; i++) {
+    halves[i] = ptx_temporary(p, 8);
+    uint32_t a = ptx_source(p, &p->elements[from->first + i], T_B64);
+    ptx_emit_alu(p, OP_MOV, T_B64, 8, halves[i], a, PTX_NONE, PTX_NONE, 0);
+  }
+  for (uint32_t i = 0; i < 2; i++) {
+    const struct operand *half = &p->elements[to->first + i];
+    if (half->kind == O_SINK) continue;
+    uint32_t d = ptx_destination(p, half, T_B64);
+    ptx_emit_alu(p, OP_MOV, T_B64, 8, d, halves[i], PTX_NONE, PTX_NONE, 0);
+  }
+}
+
 static void decode_mov(struct parser *p) {
   ptx_need(p, 2, 2);
   enum ptx_type type = ptx_last_type(p);
@@ -41,6 +59,10 @@ static void decode_mov(struct parser *p) {
     return;
   }
   uint32_t bytes = ptx_type_bytes(type);
+  if (type == T_B128) {
+    move_halves(p, to, from);
+    return;
+  }
   if (from->kind == O_VECTOR) {
     if (from->count != 2 && from->count != 4) ptx_refuse(p, "a vector of 2 or 4 expected");
     uint32_t a = pack(p, &p->elements[from->first], from->count, bytes);
@@ -79,6 +101,20 @@ static void decode_cvt_pack(struct parser *p) {
   ptx_emit_alu(p, OP_CVT_PACK, T_B32, 4, d, a, b, c, bits | (which % 2 != 0 ? (uint32_t)M_SIGNED_A : 0));
 }
 
+/* .satfinite: what is beyond the type's largest number becomes that; NaN stays NaN. */
+static void make_finite(struct parser *p, enum ptx_type type, uint32_t d) {
+  uint32_t most = type == T_F16X2    ? 0x7bff7bffu
+                  : type == T_BF16X2 ? 0x7f7f7f7fu
+                  : type == T_F16    ? 0x7bffu
+                  : type == T_BF16   ? 0x7f7fu
+                                     : 0x7f7fe000u; /* tf32 */
+  uint32_t sign = type == T_F16X2 || type == T_BF16X2 ? 0x80008000u : type == T_TF32 ? 0x80000000u : 0x8000u;
+  enum ptx_type as = type == T_TF32 ? T_F32 : type;
+  uint32_t bytes = ptx_type_bytes(as);
+  ptx_emit_alu(p, OP_MIN, as, bytes, d, d, ptx_constant(p, bytes, most), PTX_NONE, M_NAN)->control = 1;
+  ptx_emit_alu(p, OP_MAX, as, bytes, d, d, ptx_constant(p, bytes, most | sign), PTX_NONE, M_NAN)->control = 1;
+}
+
 static void decode_cvt(struct parser *p) {
   if (ptx_part(p, 1, "pack")) {
     decode_cvt_pack(p);
@@ -93,12 +129,16 @@ static void decode_cvt(struct parser *p) {
     ptx_need(p, 3, 3);
     uint32_t a = ptx_source(p, &p->operands[1], T_F32), b = ptx_source(p, &p->operands[2], T_F32);
     uint32_t d = ptx_destination(p, &p->operands[0], to);
-    if (ptx_has(p, "satfinite") && (to == T_F16X2 || to == T_BF16X2)) ptx_refuse(p, "satfinite");
+    bool halves = to == T_F16X2 || to == T_BF16X2;
+    if (halves) m &= ~(uint32_t)M_SAT;
     ptx_emit_alu(p, OP_CVT_PAIR, to, ptx_type_bytes(to), d, a, b, PTX_NONE, m);
+    if (halves && ptx_has(p, "satfinite")) make_finite(p, to, d);
     return;
   }
   ptx_need(p, 2, 2);
-  if (ptx_has(p, "satfinite") && to != T_E4M3X2 && to != T_E5M2X2) ptx_refuse(p, "satfinite");
+  bool finite = ptx_has(p, "satfinite") && to != T_E4M3X2 && to != T_E5M2X2;
+  if (finite && to != T_F16 && to != T_BF16 && to != T_TF32) ptx_refuse(p, "satfinite");
+  if (finite) m &= ~(uint32_t)M_SAT;
   if (ptx_is_float(from) && from == to && ptx_rounding(p) != 0) m |= M_INTEGRAL;
   if (ptx_is_float(from) && integer_type(to)) m &= ~(uint32_t)M_SAT;
   uint32_t a = ptx_source(p, &p->operands[1], from), d = ptx_destination(p, &p->operands[0], to);
@@ -110,6 +150,7 @@ static void decode_cvt(struct parser *p) {
     /* .ftz of a conversion from f64 flushes results, of one to f64 operands: both are the processor's */
   }
   if (to == T_F32 && integer_type(from)) ptx_saturate(p, to);
+  if (finite) make_finite(p, to, d);
 }
 
 const struct ptx_mnemonic ptx_convert_mnemonics[] = {

@@ -52,6 +52,9 @@ static bool signed_type(enum ptx_type type) {
 static void access(struct parser *p, bool load) {
   enum ptx_type type = ptx_last_type(p);
   enum ptx_space space = space_of(p);
+  /* A register of 128 bits is two of 64, and a vector of 16 bytes is one access. */
+  bool wide = type == T_B128;
+  if (wide) type = T_B64;
   uint32_t bytes = ptx_type_bytes(type);
   if (bytes == 0 || bytes > 8) ptx_refuse(p, "this type");
   ptx_need(p, 2, 3); /* a cache policy may follow */
@@ -59,6 +62,8 @@ static void access(struct parser *p, bool load) {
   struct operand *first;
   uint32_t count = spread(p, value_at, &first);
   if (count != 1 && count != 2 && count != 4 && count != 8) ptx_refuse(p, "a vector of 2, 4 or 8 expected");
+  if (wide && (count != 2 || p->operands[value_at].type != T_B128))
+    ptx_refuse(p, "a register of 128 bits expected");
   struct operand *address = &p->operands[address_at];
   /* ld r, a[2]: an element of a variable, without brackets around it */
   if (address->kind == O_SYMBOL) address->kind = O_ADDRESS;
@@ -82,6 +87,8 @@ static void access(struct parser *p, bool load) {
     }
   }
   struct symbol *s = address->symbol;
+  /* In a function the address of a parameter is that of a copy (ptx_parameter_address). */
+  if (space == S_PARAM && s == NULL && !p->function->entry) space = S_GENERIC;
   enum ptx_kind kind = load ? K_LOAD : K_STORE;
   uint64_t offset = 0;
   uint32_t base = PTX_NONE, narrow = 0, size = 0;
@@ -121,7 +128,7 @@ static void access(struct parser *p, bool load) {
 }
 
 static void decode_ld(struct parser *p) {
-  if (ptx_has(p, "async") || ptx_has(p, "b128")) ptx_refuse(p, NULL);
+  if (ptx_has(p, "async")) ptx_refuse(p, NULL);
   access(p, true);
 }
 static void decode_st(struct parser *p) {
@@ -197,10 +204,10 @@ static void decode_cvta(struct parser *p) {
   ptx_need(p, 2, 2);
   enum ptx_space space = space_of(p);
   uint32_t a = ptx_source(p, &p->operands[1], type), d = ptx_destination(p, &p->operands[0], type);
-  uint64_t window = space == S_SHARED  ? PTX_SHARED_WINDOW
-                    : space == S_LOCAL ? PTX_LOCAL_WINDOW
-                    : space == S_PARAM ? PTX_PARAM_WINDOW
-                                       : 0;
+  uint64_t window = space == S_SHARED                        ? PTX_SHARED_WINDOW
+                    : space == S_LOCAL                       ? PTX_LOCAL_WINDOW
+                    : space == S_PARAM && p->function->entry ? PTX_PARAM_WINDOW
+                                                             : 0;
   if (window != 0 && ptx_type_bytes(type) != 8) ptx_refuse(p, "generic addresses have 64 bits");
   if (window == 0) {
     ptx_emit_alu(p, OP_MOV, type, ptx_type_bytes(type), d, a, PTX_NONE, PTX_NONE, 0);

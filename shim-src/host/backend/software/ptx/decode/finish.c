@@ -19,6 +19,7 @@ void ptx_begin_function(struct parser *p, struct ptx_function *f) {
   p->frame_params = p->local_bytes = 0;
   p->shared_bytes = p->module_shared;
   p->carry = PTX_NONE;
+  p->returned_count = 0;
   p->fixups = NULL;
   ptx_open_scope(p);
 }
@@ -33,6 +34,8 @@ static void *keep(struct parser *p, const void *from, size_t bytes) {
 void ptx_finish_function(struct parser *p) {
   struct ptx_function *f = p->function;
   ptx_close_scope(p);
+  p->guard = 0;
+  ptx_store_results(p);
   p->code = ptx_room(p, p->code, p->code_count, &p->code_room, sizeof *p->code);
   p->code[p->code_count++] = (struct ptx_instruction){
       .kind = K_RET, .line = p->line, .d = PTX_NONE, .a = PTX_NONE, .b = PTX_NONE, .c = PTX_NONE};

@@ -39,6 +39,12 @@ static const struct {
     {"%globaltimer_hi", SR_GLOBALTIMER_HI},
     {"%dynamic_smem_size", SR_DYNAMIC_SMEM_SIZE},
     {"%total_smem_size", SR_TOTAL_SMEM_SIZE},
+    {"%aggr_smem_size", SR_TOTAL_SMEM_SIZE},
+    {"%reserved_smem_offset_begin", SR_RESERVED_SMEM},
+    {"%reserved_smem_offset_end", SR_RESERVED_SMEM},
+    {"%reserved_smem_offset_cap", SR_RESERVED_SMEM},
+    {"%reserved_smem_offset_0", SR_RESERVED_SMEM},
+    {"%reserved_smem_offset_1", SR_RESERVED_SMEM},
     {"WARP_SZ", SR_WARPSZ},
     {"%clusterid.x", SR_CLUSTERID_X},
     {"%clusterid.y", SR_CLUSTERID_Y},
@@ -76,18 +82,57 @@ uint32_t ptx_special_register(struct word name) {
   return SR_NONE;
 }
 
+static struct operand *element(struct parser *p) {
+  if (p->element_count >= MAX_ELEMENTS) ptx_fail(p, PTX_INVALID, "too many operands");
+  struct operand *to = &p->elements[p->element_count++];
+  memset(to, 0, sizeof *to);
+  return to;
+}
+
+/* Behind a register's dot: .b2, .h0, or the parts of a SIMD video operand, such as .b7610 and .h32. */
 static void part(struct parser *p, struct operand *to) {
-  static const char *const parts[] = {"x", "y", "z", "w", "b0", "b1", "b2", "b3", "h0", "h1"};
   p->at++;
   struct word word = ptx_need_word(p, "a part of a register");
-  for (uint32_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-    if (ptx_word_is(word, parts[i])) {
-      to->lane_part = (uint8_t)(i + 1);
+  bool bytes = *word.text == 'b';
+  bool good = (bytes || *word.text == 'h') && word.length >= 2 && word.length <= (bytes ? 5u : 3u);
+  for (uint32_t i = 1; good && i < word.length; i++) {
+    uint32_t digit = (uint32_t)(word.text[i] - '0');
+    good = digit < (bytes ? 8u : 4u);
+    to->selectors = (uint16_t)(to->selectors << 4 | digit);
+  }
+  if (!good) {
+    ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: '.%.*s' of a register", (int)p->mnemonic_length,
+             p->mnemonic, (int)word.length, word.text);
+  }
+  if (word.length == 2 && to->selectors < (bytes ? 4u : 2u))
+    to->lane_part = (uint8_t)((bytes ? PART_B0 : PART_H0) + to->selectors);
+  else to->lane_part = bytes ? PART_BYTES : PART_HALVES;
+}
+
+/* A register that is a vector: one element behind its dot, else all of them. */
+static void vector(struct parser *p, const struct symbol *s, struct operand *to) {
+  if (p->at < p->end && *p->at == '.') {
+    static const char letters[2][4] = {{'x', 'y', 'z', 'w'}, {'r', 'g', 'b', 'a'}};
+    p->at++;
+    struct word word = ptx_need_word(p, "an element of a vector");
+    for (uint32_t i = 0; i < s->count && s->type != T_B128 && word.length == 1; i++) {
+      if (*word.text != letters[0][i] && *word.text != letters[1][i]) continue;
+      *to = (struct operand){.kind = O_REGISTER, .type = s->type, .number = s->number + i};
       return;
     }
+    ptx_fail(p, PTX_INVALID, "'%.*s' has no element '%.*s'", (int)s->length, s->name, (int)word.length,
+             word.text);
   }
-  ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: '.%.*s' of a register", (int)p->mnemonic_length,
-           p->mnemonic, (int)word.length, word.text);
+  if (to >= p->elements && to < p->elements + MAX_ELEMENTS)
+    ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: a vector in a list", (int)p->mnemonic_length,
+             p->mnemonic);
+  uint8_t type = s->type == T_B128 ? T_B64 : s->type;
+  to->kind = O_VECTOR;
+  to->type = s->type;
+  to->first = p->element_count;
+  to->count = s->count;
+  for (uint32_t i = 0; i < s->count; i++)
+    *element(p) = (struct operand){.kind = O_REGISTER, .type = type, .number = s->number + i};
 }
 
 static void name(struct parser *p, struct operand *to) {
@@ -127,15 +172,12 @@ static void name(struct parser *p, struct operand *to) {
     ptx_fail(p, PTX_INVALID, "'%.*s' is not defined, in %.*s", (int)word.length, word.text,
              (int)p->mnemonic_length, p->mnemonic);
   }
+  if (s->kind == SYM_VECTOR) {
+    vector(p, s, to);
+    return;
+  }
   to->kind = O_SYMBOL;
   to->symbol = s;
-}
-
-static struct operand *element(struct parser *p) {
-  if (p->element_count >= MAX_ELEMENTS) ptx_fail(p, PTX_INVALID, "too many operands");
-  struct operand *to = &p->elements[p->element_count++];
-  memset(to, 0, sizeof *to);
-  return to;
 }
 
 static void scalar(struct parser *p, struct operand *to) {

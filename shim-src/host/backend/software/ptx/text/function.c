@@ -98,12 +98,12 @@ static void read_parameters(struct parser *p, struct ptx_function *f, bool defin
   f->parameter_count = f->return_count = f->parameter_bytes = 0;
   if (f->returns_text.at != NULL) {
     go_to(p, f->returns_text);
-    ptx_parameter_list(p, f, define);
+    ptx_parameter_list(p, f, define, true);
     f->return_count = f->parameter_count;
   }
   if (f->parameters_text.at != NULL) {
     go_to(p, f->parameters_text);
-    ptx_parameter_list(p, f, define);
+    ptx_parameter_list(p, f, define, false);
   }
   go_to(p, back);
 }

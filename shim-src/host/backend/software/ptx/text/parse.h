@@ -54,8 +54,9 @@ void ptx_global_variable(struct parser *p, bool constant);
 void ptx_shared_variable(struct parser *p, bool external);
 /* A variable of a function, as `word` says: .reg, .local, .param; false: it is none of these. */
 bool ptx_function_variable(struct parser *p, struct word word);
-/* Parameters of a function or kernel, in parentheses. With `define`, their names are made known. */
-void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define);
+/* Parameters or results of a function or kernel, in parentheses. With `define`, their names are made known.
+ */
+void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define, bool results);
 
 /* statement.c */
 void ptx_skip_line(struct parser *p);

@@ -13,6 +13,7 @@ enum {
   MAX_PARTS = 24,
   MAX_REGISTERS = 1 << 20, /* of one function */
   MAX_INSTRUCTIONS = 4 << 20,
+  MAX_RETURNED = 16, /* results of a function that are registers */
   BUCKETS = 1 << 12,
   MET = 64, /* mnemonics */
 };
@@ -31,6 +32,7 @@ enum symbol_kind {
   SYM_PROTOTYPE,
   SYM_TARGETS,
   SYM_OPAQUE, /* textures and their like: refused where used */
+  SYM_VECTOR, /* .reg .v2 or .v4, or .b128 as two halves: registers that follow each other */
 };
 
 struct symbol {
@@ -38,11 +40,14 @@ struct symbol {
   const char *name;
   uint32_t length, hash;
   uint8_t kind, type, scope;
-  uint8_t constant; /* SYM_GLOBAL in .const */
+  uint8_t constant; /* SYM_GLOBAL in .const; SYM_PARAM: an input of the function, which nothing writes */
   uint32_t number;  /* register, global, function; first operand of a list; pc */
   uint32_t count;   /* of a range, a list; of a variable, the bytes of an element */
   uint64_t offset, size;
 };
+
+/* What stands behind a register and its dot. A scalar video operand is one part, a SIMD one lists several. */
+enum { PART_NONE, PART_B0, PART_B1, PART_B2, PART_B3, PART_H0, PART_H1, PART_BYTES, PART_HALVES };
 
 enum operand_kind { O_REGISTER, O_INTEGER, O_FLOAT, O_SYMBOL, O_ADDRESS, O_VECTOR, O_SINK, O_SPECIAL };
 
@@ -52,7 +57,8 @@ struct operand {
   bool negated;          /* !p, or -x before a register */
   bool paired;           /* p|q: the next operand is q */
   bool listed;           /* in parentheses (calls) */
-  uint8_t lane_part;     /* .x .y .. or .b0 .h1 of video operands: 1 + index; 0: none */
+  uint8_t lane_part;     /* .b0 .h1 of video operands: PART_*; 0: none */
+  uint16_t selectors;    /* of PART_BYTES and PART_HALVES: a digit each in 4 bits, as they are written */
   uint32_t number;       /* register or special register */
   uint32_t first, count; /* of elements */
   int64_t value;         /* or the bits of a float */
@@ -100,6 +106,11 @@ struct parser {
   uint32_t register_count, register_room;
   uint32_t frame_params; /* bytes of lane-major parameter space */
   uint32_t carry;        /* the register that holds the carry flags; PTX_NONE: not used */
+  struct {
+    uint32_t reference, offset; /* the register, and its place among the parameters */
+    uint8_t bytes;
+  } returned[MAX_RETURNED]; /* results that the function has in registers */
+  uint32_t returned_count;
   uint32_t local_bytes, shared_bytes;
   uint32_t module_shared; /* end of the shared variables outside of functions */
   uint32_t *calls;
@@ -173,6 +184,17 @@ const char *ptx_intern(struct parser *p, struct word word);
 
 /* operands.c */
 void ptx_parse_operands(struct parser *p);
+
+/* parameters.c */
+/* Where a parameter lies in a frame; `size` bytes a lane. */
+struct passed {
+  uint32_t offset, size;
+};
+/* Between a register and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
+void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
+                        uint32_t size);
+/* The results that the function has in registers, to where the caller takes them from. */
+void ptx_store_results(struct parser *p);
 
 /* decode.c */
 void ptx_decode(struct parser *p);

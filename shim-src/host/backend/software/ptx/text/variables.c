@@ -142,40 +142,65 @@ static void local_variable(struct parser *p) {
   ptx_expect(p, ';');
 }
 
+/* Registers that follow each other under one name: .v2, .v4, and .b128, which is two of 64 bits. */
+static void vector_register(struct parser *p, const struct ptx_declaration *d) {
+  bool wide = d->type == T_B128;
+  if (d->range) ptx_fail(p, PTX_UNSUPPORTED, "a range of vectors: '%.*s'", (int)d->name.length, d->name.text);
+  struct symbol *s = ptx_define(p, d->name, SYM_VECTOR);
+  s->type = (uint8_t)d->type;
+  s->number = p->register_count;
+  s->count = wide ? 2 : d->vector;
+  uint32_t bytes = wide ? 8 : ptx_type_bytes(d->type);
+  for (uint32_t i = 0; i < s->count; i++) ptx_new_register(p, (uint8_t)(bytes == 1 ? 2 : bytes));
+}
+
+/* One register, or a range of them. */
+static struct symbol *plain_registers(struct parser *p, const struct ptx_declaration *d) {
+  uint32_t bytes = ptx_type_bytes(d->type), count = d->range ? d->range_count : 1;
+  if (p->register_count + count > MAX_REGISTERS) {
+    ptx_fail(p, PTX_UNSUPPORTED, "more than %d registers in a function", MAX_REGISTERS);
+  }
+  struct symbol *s = ptx_define(p, d->name, d->range ? SYM_REGISTERS : SYM_REGISTER);
+  s->type = (uint8_t)d->type;
+  s->number = p->register_count;
+  s->count = count;
+  for (uint32_t i = 0; i < count; i++) ptx_new_register(p, (uint8_t)(bytes == 1 ? 2 : bytes));
+  return s;
+}
+
 static void registers(struct parser *p) {
   struct ptx_declaration d;
   ptx_read_type(p, &d);
-  if (d.vector != 1 || d.type == T_B128) ptx_fail(p, PTX_UNSUPPORTED, "vector and 128-bit registers");
-  uint8_t bytes = (uint8_t)ptx_type_bytes(d.type);
-  if (bytes == 1) bytes = 2;
+  if (d.vector != 1 && (d.type == T_PRED || d.type == T_B128))
+    ptx_fail(p, PTX_INVALID, "a vector of registers of this type");
   do {
     ptx_read_name(p, &d);
-    uint32_t count = d.range ? d.range_count : 1;
-    if (p->register_count + count > MAX_REGISTERS) {
-      ptx_fail(p, PTX_UNSUPPORTED, "more than %d registers in a function", MAX_REGISTERS);
-    }
-    struct symbol *s = ptx_define(p, d.name, d.range ? SYM_REGISTERS : SYM_REGISTER);
-    s->type = (uint8_t)d.type;
-    s->number = p->register_count;
-    s->count = count;
-    for (uint32_t i = 0; i < count; i++) ptx_new_register(p, bytes);
+    if (d.vector != 1 || d.type == T_B128) vector_register(p, &d);
+    else plain_registers(p, &d);
   } while (ptx_accept(p, ','));
   ptx_expect(p, ';');
+}
+
+/* Takes `size` bytes a lane in the frame, rounded up to 16; `*size` becomes what was taken. */
+static uint32_t frame_room(struct parser *p, uint64_t *size) {
+  if (*size > MAX_PARAMETERS)
+    ptx_fail(p, PTX_UNSUPPORTED, "a parameter of %llu bytes", (unsigned long long)*size);
+  *size = (*size + 15) / 16 * 16;
+  if (p->frame_params + *size * PTX_LANES > (16u << 20))
+    ptx_fail(p, PTX_UNSUPPORTED, "too many parameters in a function");
+  uint32_t offset = p->frame_params;
+  p->frame_params += (uint32_t)(*size * PTX_LANES);
+  return offset;
 }
 
 /* A .param of a call sequence, or of a function: lane-major in the frame. */
 static struct symbol *frame_parameter(struct parser *p, const struct ptx_declaration *d) {
   uint64_t size = ptx_declared_bytes(d);
-  if (size > MAX_PARAMETERS)
-    ptx_fail(p, PTX_UNSUPPORTED, "a parameter of %llu bytes", (unsigned long long)size);
-  size = (size + 15) / 16 * 16;
-  if (p->frame_params + size * PTX_LANES > (16u << 20))
-    ptx_fail(p, PTX_UNSUPPORTED, "too many parameters in a function");
+  uint32_t offset = frame_room(p, &size);
   struct symbol *s = ptx_define(p, d->name, SYM_PARAM);
   s->type = (uint8_t)d->type;
-  s->offset = p->frame_params;
+  s->offset = offset;
   s->size = size;
-  p->frame_params += (uint32_t)(size * PTX_LANES);
   return s;
 }
 
@@ -211,7 +236,44 @@ bool ptx_function_variable(struct parser *p, struct word word) {
   return true;
 }
 
-void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define) {
+/*
+ * A parameter of a function that is a register. It travels as a .param does: an input is loaded where the
+ * function begins, a result is stored where it returns (ptx_store_results).
+ */
+static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
+  const struct symbol *r = plain_registers(p, d);
+  uint64_t size = ptx_declared_bytes(d);
+  uint32_t offset = frame_room(p, &size), reference = r->number << 2 | REF_FRAME;
+  uint8_t bytes = p->registers[r->number];
+  if (!result) {
+    ptx_move_parameter(p, K_LOAD_PARAM, reference, bytes, offset, (uint32_t)size);
+  } else if (p->returned_count == MAX_RETURNED) {
+    ptx_fail(p, PTX_UNSUPPORTED, "more than %d results in registers", MAX_RETURNED);
+  } else {
+    p->returned[p->returned_count].reference = reference;
+    p->returned[p->returned_count].offset = offset;
+    p->returned[p->returned_count++].bytes = bytes;
+  }
+  return (struct passed){offset, (uint32_t)size};
+}
+
+static struct passed memory_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
+  struct symbol *s = frame_parameter(p, d);
+  s->constant = !result;
+  return (struct passed){(uint32_t)s->offset, (uint32_t)s->size};
+}
+
+/* ".param" or, of a function, ".reg"; true: it is a register. */
+static bool parameter_space(struct parser *p, const struct ptx_function *f) {
+  const char *before = p->at;
+  struct word space = ptx_need_word(p, ".param");
+  if (!f->entry && ptx_word_is(space, ".reg")) return true;
+  p->at = before;
+  ptx_need_param(p);
+  return false;
+}
+
+void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define, bool results) {
   struct ptx_parameter *list = NULL;
   uint32_t room = 0, count = 0;
   uint32_t *place = NULL, place_room = 0;
@@ -226,9 +288,12 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define) {
   }
   if (!ptx_accept(p, ')')) {
     do {
-      ptx_need_param(p);
+      bool in_register = parameter_space(p, f);
       struct ptx_declaration d;
-      read_memory(p, &d);
+      if (in_register) ptx_read_type(p, &d);
+      else read_memory(p, &d);
+      if (in_register && (d.vector != 1 || d.type == T_B128 || d.type == T_PRED))
+        ptx_fail(p, PTX_UNSUPPORTED, "a parameter in registers of this type");
       read_name(p, &d);
       list = ptx_room(p, list, count, &room, sizeof *list);
       place = ptx_room(p, place, count, &place_room, sizeof *place);
@@ -242,9 +307,10 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define) {
           s->size = size;
         }
       } else if (define) {
-        struct symbol *s = frame_parameter(p, &d);
-        list[count] = (struct ptx_parameter){0, (uint32_t)s->size};
-        place[count] = (uint32_t)s->offset;
+        struct passed at =
+            in_register ? register_parameter(p, &d, results) : memory_parameter(p, &d, results);
+        list[count] = (struct ptx_parameter){0, at.size};
+        place[count] = at.offset;
       } else {
         if (size > MAX_PARAMETERS)
           ptx_fail(p, PTX_UNSUPPORTED, "a parameter of %llu bytes", (unsigned long long)size);

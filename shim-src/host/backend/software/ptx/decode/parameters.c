@@ -1,0 +1,155 @@
+/* Calls and their parameters. Between frames everything goes through .param space, as the ISA's own ABI has
+ * it. */
+#include "host/backend/software/ptx/decode/decode.h"
+#include "host/backend/software/ptx/modes.h"
+
+enum { SLOT = 16 /* bytes a lane of a parameter that is one register */ };
+
+void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
+                        uint32_t size) {
+  struct ptx_instruction *in = ptx_emit(p, kind);
+  in->u.offset = offset;
+  in->target = size;
+  in->space = S_PARAM;
+  in->type = (uint8_t)(bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64);
+  in->size = bytes;
+  in->m = (uint32_t)bytes << 4;
+  in->x_count = 1;
+  uint32_t x = ptx_extra(p, reference | (kind == K_LOAD_PARAM ? PTX_DEFINED : 0));
+  p->code[p->code_count - 1].x = x;
+}
+
+void ptx_store_results(struct parser *p) {
+  for (uint32_t i = 0; i < p->returned_count; i++) {
+    ptx_move_parameter(p, K_STORE_PARAM, p->returned[i].reference, p->returned[i].bytes,
+                       p->returned[i].offset, SLOT);
+  }
+}
+
+uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_t addend) {
+  uint64_t from = (p->local_bytes + 15) / 16 * 16;
+  if (from + s->size > (512u << 10)) ptx_refuse(p, "more than 512 KiB of local memory a thread");
+  p->local_bytes = (uint32_t)(from + s->size);
+  uint32_t to = ptx_temporary(p, 8);
+  struct ptx_instruction *in = ptx_emit(p, K_LOCAL_ADDRESS);
+  in->d = to;
+  in->size = 8;
+  in->u.offset = from;
+  uint32_t generic = ptx_temporary(p, 8);
+  ptx_emit_alu(p, OP_ADD, T_U64, 8, generic, to, ptx_constant(p, 8, PTX_LOCAL_WINDOW), PTX_NONE, 0);
+  for (uint64_t at = 0; at < s->size; at += 8) {
+    uint32_t value = ptx_temporary(p, 8);
+    ptx_move_parameter(p, K_LOAD_PARAM, value, 8, (uint32_t)(s->offset + at), (uint32_t)s->size);
+    in = ptx_emit(p, K_STORE);
+    in->u.offset = at;
+    in->a = generic;
+    in->space = S_GENERIC;
+    in->type = T_B64;
+    in->size = 8;
+    in->m = 8u << 4;
+    in->x_count = 1;
+    uint32_t x = ptx_extra(p, value);
+    p->code[p->code_count - 1].x = x;
+  }
+  if (addend == 0) return generic;
+  uint32_t d = ptx_temporary(p, 8);
+  ptx_emit_alu(p, OP_ADD, T_U64, 8, d, generic, ptx_constant(p, 8, addend), PTX_NONE, 0);
+  return d;
+}
+
+/* A place for a register or a number that a call passes, or for a result that it takes into a register. */
+static uint32_t new_slot(struct parser *p) {
+  if (p->frame_params + SLOT * PTX_LANES > (16u << 20))
+    ptx_fail(p, PTX_UNSUPPORTED, "too many parameters in a function");
+  uint32_t offset = p->frame_params;
+  p->frame_params += SLOT * PTX_LANES;
+  return offset;
+}
+
+static struct passed pass(struct parser *p, const struct operand *o, bool result) {
+  if (o->kind == O_SYMBOL && o->symbol->kind == SYM_PARAM)
+    return (struct passed){(uint32_t)o->symbol->offset, (uint32_t)o->symbol->size};
+  if (o->kind == O_SINK && result) return (struct passed){new_slot(p), SLOT};
+  if (o->kind == O_REGISTER && o->type != T_PRED && o->lane_part == PART_NONE) {
+    uint32_t offset = new_slot(p);
+    if (!result)
+      ptx_move_parameter(p, K_STORE_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number], offset, SLOT);
+    return (struct passed){offset, SLOT};
+  }
+  bool number = o->kind == O_INTEGER || o->kind == O_FLOAT;
+  if (!number || result) ptx_refuse(p, "only .param variables, registers and numbers are passed");
+  /* An integer is passed with all its bits: the callee takes as many as its parameter has. */
+  uint8_t bytes = o->kind == O_FLOAT && o->type == T_F32 ? 4 : 8;
+  uint32_t value = ptx_temporary(p, bytes), offset = new_slot(p);
+  enum ptx_type type = o->kind == O_INTEGER ? T_B64 : (enum ptx_type)o->type;
+  ptx_emit_alu(p, OP_MOV, bytes == 4 ? T_B32 : T_B64, bytes, value, ptx_source(p, o, type), PTX_NONE,
+               PTX_NONE, 0);
+  ptx_move_parameter(p, K_STORE_PARAM, value, bytes, offset, SLOT);
+  return (struct passed){offset, SLOT};
+}
+
+/* All of one list; the instruction's own list of places is written when all registers have been stored. */
+static uint32_t pass_list(struct parser *p, const struct operand *list, struct passed *to, bool result) {
+  uint32_t count = list == NULL ? 0 : list->count;
+  for (uint32_t i = 0; i < count; i++) to[i] = pass(p, &p->elements[list->first + i], result);
+  return count;
+}
+
+static void write_places(struct parser *p, const struct passed *places, uint32_t count) {
+  ptx_extra(p, count);
+  for (uint32_t i = 0; i < count; i++) {
+    ptx_extra(p, places[i].offset);
+    ptx_extra(p, places[i].size);
+  }
+}
+
+/* As many as the function has, and of the sizes it has, so that copying needs no checks. */
+static void check_callee(struct parser *p, const struct ptx_function *f, const struct passed *places,
+                         uint32_t returns, uint32_t arguments) {
+  if (f->entry) ptx_refuse(p, "a kernel is not called");
+  if (f->parameter_count != returns + arguments || f->return_count != returns)
+    ptx_refuse(p, "another number of parameters than the function has");
+  for (uint32_t i = 0; i < returns + arguments; i++) {
+    if (places[i].size != f->parameters[i].size)
+      ptx_refuse(p, "a parameter of another size than the function has");
+  }
+}
+
+static void take_results(struct parser *p, const struct operand *returns, const struct passed *places) {
+  for (uint32_t i = 0; returns != NULL && i < returns->count; i++) {
+    const struct operand *o = &p->elements[returns->first + i];
+    if (o->kind == O_REGISTER)
+      ptx_move_parameter(p, K_LOAD_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number],
+                         places[i].offset, SLOT);
+  }
+}
+
+void ptx_decode_call(struct parser *p) {
+  uint32_t at = 0;
+  const struct operand *returns = NULL, *arguments = NULL;
+  if (at < p->operand_count && p->operands[at].listed) returns = &p->operands[at++];
+  if (at >= p->operand_count) ptx_refuse(p, "a function expected");
+  const struct operand *callee = &p->operands[at++];
+  if (at < p->operand_count && p->operands[at].listed) arguments = &p->operands[at++];
+  struct passed places[2 * MAX_ELEMENTS];
+  uint32_t return_count = pass_list(p, returns, places, true);
+  uint32_t argument_count = pass_list(p, arguments, places + return_count, false);
+  bool direct = callee->kind == O_SYMBOL && callee->symbol->kind == SYM_FUNCTION;
+  uint32_t number = direct ? callee->symbol->number : 0, a = PTX_NONE;
+  if (direct) check_callee(p, p->module->functions[number], places, return_count, argument_count);
+  else a = ptx_source(p, callee, T_B64);
+  uint32_t x = p->x_count;
+  write_places(p, places, return_count);
+  write_places(p, places + return_count, argument_count);
+  struct ptx_instruction *in = ptx_emit(p, direct ? K_CALL : K_CALL_INDIRECT);
+  in->a = a;
+  in->x = x;
+  in->target = number;
+  if (direct) {
+    p->calls = ptx_room(p, p->calls, p->call_count, &p->call_room, sizeof *p->calls);
+    p->calls[p->call_count++] = number;
+  } else {
+    p->function->recursive = true;
+  }
+  take_results(p, returns, places);
+}

@@ -1,0 +1,239 @@
+/** Ways to write PTX that compilers other than nvcc use: registers as parameters, vectors of registers, 128 bits. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { bytes, f32, runPtx, u32 } from './machine.js';
+
+const HEAD = '.version 8.4\n.target sm_90\n.address_size 64\n';
+
+/** What each of 32 lanes leaves in its `words` words, after a kernel `k` that finds its own address in %rd1. */
+function lanes(functions: string, body: string, words: number): Buffer {
+  const outcome = runPtx({
+    ptx: {
+      text: `${HEAD}${functions}
+.entry k(.param .u64 out)
+{
+.reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .f32 %f<9>; .reg .b16 %h<9>; .reg .pred %p<9>;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd2, %r1, ${words * 4};
+add.u64 %rd1, %rd1, %rd2;
+${body}
+ret;
+}
+`,
+    },
+    buffers: [32 * words * 4],
+    launches: [{ kernel: 'k', block: [32], args: ['b1'] }],
+  });
+  assert.deepEqual(outcome.refused, []);
+  assert.match(outcome.launches[0] ?? '', /^ok/);
+  return outcome.buffers[0] ?? Buffer.alloc(0);
+}
+
+const TWICE = `.func (.reg .u32 r, .reg .f32 s) twice(.reg .u32 a, .reg .u64 b, .reg .f32 c)
+{
+.reg .pred p; .reg .u32 t;
+cvt.u32.u64 t, b;
+mul.f32 s, c, 0f40000000;
+setp.gt.u32 p, a, 3;
+add.u32 r, a, t;
+@p ret;
+mul.lo.u32 r, r, 100;
+}
+`;
+
+describe('parameters of functions in registers', () => {
+  it('come in and go out, also where lanes return from different places', () => {
+    const out = lanes(
+      TWICE,
+      `mov.f32 %f1, 0f3fc00000;
+call (%r2, %f2), twice, (%r1, 7, %f1);
+st.global.u32 [%rd1], %r2; st.global.f32 [%rd1+4], %f2;`,
+      2,
+    );
+    for (let lane = 0; lane < 32; lane++) {
+      assert.equal(u32(out)[lane * 2], lane > 3 ? lane + 7 : (lane + 7) * 100, `lane ${lane}`);
+      assert.equal(f32(out)[lane * 2 + 1], 3);
+    }
+  });
+
+  it('are left alone in lanes that do not call', () => {
+    const out = lanes(
+      TWICE,
+      `mov.u32 %r2, 5; mov.f32 %f1, 0f3fc00000; setp.lt.u32 %p1, %r1, 8;
+@%p1 call (%r2, _), twice, (%r1, 7, %f1);
+st.global.u32 [%rd1], %r2;`,
+      1,
+    );
+    assert.equal(u32(out)[7], 14);
+    assert.equal(u32(out)[8], 5);
+  });
+
+  it('mix with .param variables, which must have the right size', () => {
+    const wrong = `${HEAD}${TWICE}.entry k()\n{\n.reg .b32 %r<9>; .reg .f32 %f<9>;\n.param .align 4 .b8 big[32];\ncall (%r2, %f2), twice, (big, 7, %f1);\n}\n`;
+    const { refused } = runPtx({ ptx: { text: wrong } });
+    assert.match(refused.join(), /call is not supported: a parameter of another size than the function has/);
+  });
+
+  it('are not predicates', () => {
+    const { load, refused } = runPtx({
+      ptx: { text: `${HEAD}.func f(.reg .pred p)\n{\nret;\n}\n.entry k()\n{\nret;\n}\n` },
+    });
+    assert.match([load, ...refused].join(), /a parameter in registers of this type/);
+  });
+});
+
+describe("the address of a function's parameter", () => {
+  it('leads to its bytes, in .param space and as a generic address', () => {
+    const out = lanes(
+      `.func (.param .b32 out) sum(.param .align 4 .b8 box[16])
+{
+.reg .u64 at; .reg .u32 v, s, i; .reg .pred p;
+mov.b64 at, box;
+mov.u32 s, 0; mov.u32 i, 0;
+again:
+ld.param.u32 v, [at];
+add.u32 s, s, v; add.u64 at, at, 4; add.u32 i, i, 1;
+setp.lt.u32 p, i, 4;
+@p bra again;
+mov.b64 at, box;
+cvta.param.u64 at, at;
+ld.u32 v, [at+12];
+mad.lo.u32 s, v, 1000, s;
+st.param.b32 [out], s;
+ret;
+}
+`,
+      `{
+.param .align 4 .b8 p[16]; .param .b32 o;
+st.param.u32 [p], 1; st.param.u32 [p+4], 20; st.param.u32 [p+8], 300; st.param.u32 [p+12], %r1;
+call (o), sum, (p);
+ld.param.b32 %r5, [o];
+}
+st.global.u32 [%rd1], %r5;`,
+      1,
+    );
+    u32(out).forEach((value, lane) => {
+      assert.equal(value, 321 + lane * 1001);
+    });
+  });
+});
+
+describe('registers that are vectors', () => {
+  it('have elements by letters, and are loaded and stored whole', () => {
+    const out = lanes(
+      '',
+      `.reg .v4 .f32 v; .reg .v2 .u32 w;
+cvt.rn.f32.u32 v.x, %r1; mov.f32 v.g, 0f40000000; add.f32 v.z, v.r, v.y; mov.f32 v.a, v.b;
+st.global.v4.f32 [%rd1], v;
+ld.global.v2.u32 w, [%rd1+8];
+xor.b32 w.x, w.x, w.y;
+st.global.u32 [%rd1+16], w.x;`,
+      8,
+    );
+    for (let lane = 0; lane < 32; lane++) {
+      assert.deepEqual([...f32(out).slice(lane * 8, lane * 8 + 4)], [lane, 2, lane + 2, lane + 2]);
+      assert.equal(u32(out)[lane * 8 + 4], 0);
+    }
+  });
+
+  it('have no other elements, and are no operand of arithmetic', () => {
+    for (const [text, why] of [
+      ['mov.f32 v.z, 0f00000000', /'v' has no element 'z'/],
+      ['add.f32 v, v, v', /add.f32 is not supported/],
+    ] as const) {
+      const { load, refused } = runPtx({
+        ptx: { text: `${HEAD}.entry k()\n{\n.reg .v2 .f32 v;\n${text};\n}\n` },
+      });
+      assert.match([load, ...refused].join(), why);
+    }
+  });
+});
+
+describe('128 bits at once', () => {
+  it('are moved as halves, loaded and stored', () => {
+    const out = lanes(
+      '',
+      `.reg .b128 q, r;
+cvt.u64.u32 %rd3, %r1; mov.b64 %rd4, 0x123456789abcdef0;
+mov.b128 q, {%rd3, %rd4};
+st.global.b128 [%rd1], q;
+ld.global.b128 r, [%rd1];
+mov.b128 {%rd5, %rd6}, r;
+mov.b128 r, {%rd6, %rd5};
+st.global.b128 [%rd1+16], r;`,
+      8,
+    );
+    for (let lane = 0; lane < 32; lane++) {
+      const at = out.subarray(lane * 32);
+      assert.deepEqual([at.readBigUInt64LE(0), at.readBigUInt64LE(8)], [BigInt(lane), 0x123456789abcdef0n]);
+      assert.deepEqual([at.readBigUInt64LE(16), at.readBigUInt64LE(24)], [0x123456789abcdef0n, BigInt(lane)]);
+    }
+  });
+
+  it('need an aligned address', () => {
+    const text = `${HEAD}.entry k(.param .u64 out)\n{\n.reg .b64 %rd<9>; .reg .b128 q;\nld.param.u64 %rd1, [out];\nld.global.b128 q, [%rd1+8];\n}\n`;
+    const { launches } = runPtx({
+      ptx: { text },
+      buffers: [64],
+      launches: [{ kernel: 'k', block: [1], args: ['b1'] }],
+    });
+    assert.match(launches[0] ?? '', /misaligned/);
+  });
+});
+
+describe('cvt.satfinite', () => {
+  it('keeps f16, bf16, their pairs and tf32 finite, and NaN a NaN', () => {
+    const values = Float32Array.of(1, -1e30, Number.POSITIVE_INFINITY, Number.NaN, 65519, 3.4e38, -0, 70000);
+    const outcome = runPtx({
+      ptx: {
+        text: `${HEAD}.entry k(.param .u64 in, .param .u64 out)
+{
+.reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .f32 %f<9>; .reg .b16 %h<9>;
+ld.param.u64 %rd1, [in]; ld.param.u64 %rd2, [out];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3;
+mul.wide.u32 %rd3, %r1, 16; add.u64 %rd2, %rd2, %rd3;
+ld.global.f32 %f1, [%rd1];
+cvt.rn.satfinite.f16.f32 %h1, %f1;
+cvt.rn.satfinite.bf16.f32 %h2, %f1;
+mov.b32 %r2, {%h1, %h2};
+cvt.rn.satfinite.f16x2.f32 %r3, %f1, 0f3f800000;
+cvt.rz.satfinite.bf16x2.f32 %r4, 0f3f800000, %f1;
+cvt.rna.satfinite.tf32.f32 %r5, %f1;
+st.global.v4.b32 [%rd2], {%r2, %r3, %r4, %r5};
+ret;
+}
+`,
+      },
+      buffers: [bytes(values), values.length * 16],
+      launches: [{ kernel: 'k', block: [values.length], args: ['b1', 'b2'] }],
+    });
+    assert.deepEqual(outcome.refused, []);
+    const out = u32(outcome.buffers[1] ?? Buffer.alloc(0));
+    const f16 = [0x3c00, 0xfbff, 0x7bff, 0x7fff, 0x7bff, 0x7bff, 0x8000, 0x7bff];
+    const bf16 = [0x3f80, 0xf14a, 0x7f7f, 0x7fff, 0x4780, 0x7f7f, 0x8000, 0x4789];
+    values.forEach((value, i) => {
+      const hex = (n: number | undefined): string => (n ?? 0).toString(16);
+      assert.equal(hex((out[i * 4] ?? 0) & 0xffff), hex(f16[i]), `${value} as f16`);
+      assert.equal(hex((out[i * 4] ?? 0) >>> 16), hex(bf16[i]), `${value} as bf16`);
+      assert.equal(hex((out[i * 4 + 1] ?? 0) >>> 16), hex(f16[i]), `${value} as f16x2`);
+      assert.equal((out[i * 4 + 2] ?? 0) >>> 16, 0x3f80);
+      const tf32 = out[i * 4 + 3] ?? 0;
+      assert.equal((tf32 & 0x7f800000) === 0x7f800000, Number.isNaN(value), `${value} as tf32: ${hex(tf32)}`);
+    });
+  });
+});
+
+describe('special registers', () => {
+  it('say that none of the shared memory is reserved', () => {
+    const out = lanes(
+      '.shared .align 4 .b8 own[256];\n',
+      `mov.u32 %r2, %reserved_smem_offset_begin; mov.u32 %r3, %reserved_smem_offset_end;
+mov.u32 %r4, %aggr_smem_size; mov.u32 %r5, own; st.shared.u32 [%r5], %r4;
+st.global.u32 [%rd1], %r2; st.global.u32 [%rd1+4], %r3; st.global.u32 [%rd1+8], %r4;`,
+      3,
+    );
+    assert.deepEqual([...u32(out).slice(0, 3)], [0, 0, 256]);
+  });
+});

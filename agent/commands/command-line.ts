@@ -2,6 +2,7 @@
 import { Command, CommanderError } from 'commander';
 import { agentVersion } from '../agent-version.js';
 import { ExitCode as Exit, type ExitCode, VgpuError } from '../errors.js';
+import { endAs } from '../hand-over.js';
 import { errorDocument, errorText } from '../output/error-text.js';
 import { jsonDocument, jsonLine } from '../output/json.js';
 import { type Sink, streamSink } from '../output/streams.js';
@@ -20,6 +21,7 @@ import { examples } from './options.js';
 import { planCommand } from './plan.js';
 import { profilesCommand } from './profiles.js';
 import { questioner } from './question.js';
+import { runCommand } from './run.js';
 import { setupCommand } from './setup.js';
 import { statusCommand } from './status.js';
 import type { Outcome, Run } from './types.js';
@@ -45,12 +47,15 @@ export interface ProcessLike {
 
 /**
  * Runs the command that `argv` (without node and script) asks for and returns the exit code. Results go to
- * standard output, everything else to standard error; nothing is thrown.
+ * standard output, everything else to standard error; nothing is thrown. A command that was run for the user ends us
+ * as it ended.
  */
-export async function runCommandLine(argv: readonly string[], self: ProcessLike): Promise<ExitCode> {
+export async function runCommandLine(words: readonly string[], self: ProcessLike): Promise<number> {
+  // What comes after -- is another program's.
+  const argv = words.includes('--') ? words.slice(0, words.indexOf('--')) : words;
   const out = streamSink(self.stdout, 'standard output');
   const err = streamSink(self.stderr, 'standard error');
-  let exitCode: ExitCode = Exit.done;
+  let exitCode: number = Exit.done;
 
   const program = new Command('vgpu-agent');
   const run: Run = async (work, { stoppable = false } = {}) => {
@@ -89,7 +94,7 @@ export async function runCommandLine(argv: readonly string[], self: ProcessLike)
       talk.pause();
       print(outcome, json, out, style(out));
       await out.flush();
-      exitCode = outcome.exitCode;
+      exitCode = outcome.ended === undefined ? outcome.exitCode : await endAs(outcome.ended);
     } catch (error) {
       talk.pause();
       exitCode = fail(error, { json, verbose, out, err, style: style(err) });
@@ -100,7 +105,7 @@ export async function runCommandLine(argv: readonly string[], self: ProcessLike)
 
   describeProgram(program, run, out);
   try {
-    await program.parseAsync([...argv], { from: 'user' });
+    await program.parseAsync([...words], { from: 'user' });
   } catch (error) {
     // Flags that cannot be parsed cannot say --json or --no-color either: they are looked for as they stand.
     const json = argv.includes('--json');
@@ -153,6 +158,7 @@ export function describeProgram(program: Command, run: Run, out: Pick<Sink, 'wri
     logsCommand(run),
     metricsCommand(run),
     profilesCommand(run),
+    runCommand(run),
     completionCommand(run, () => program),
     daemonCommand(run),
     versionCommand(run),
@@ -213,6 +219,7 @@ function usageError(error: unknown, argv: readonly string[]): unknown {
     'logs',
     'metrics',
     'profiles',
+    'run',
     'completion',
     'version',
   ];

@@ -91,6 +91,10 @@ function bash(program: Command): string {
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return
       ;;
+    --)
+      mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+      return
+      ;;
     completion)
       mapfile -t COMPREPLY < <(compgen -W '${shells.join(' ')}' -- "$cur")
       return
@@ -115,6 +119,10 @@ function zsh(program: Command): string {
     something: ':value:',
     nothing: '',
   } as const;
+  const restOf: Readonly<Record<string, readonly string[]>> = {
+    completion: [`'1:shell:(${shells.join(' ')})'`],
+    run: ["'*:::command:_normal'"],
+  };
   const argument = (option: Option): readonly string[] =>
     [option.short, option.long]
       .filter((flag) => flag !== undefined)
@@ -123,7 +131,7 @@ function zsh(program: Command): string {
     (command) => `    '${command.name()}:${quote(command.description())}'`,
   );
   const cases = program.commands.map((command) => {
-    const rest = command.name() === 'completion' ? [`'1:shell:(${shells.join(' ')})'`] : ["'*:file:_files'"];
+    const rest = restOf[command.name()] ?? ["'*:file:_files'"];
     const all = [...optionsOf(command, program).flatMap(argument), ...rest];
     return `        ${command.name()}) _arguments ${all.join(' ')} ;;`;
   });
@@ -172,6 +180,7 @@ function fish(program: Command): string {
     }
   }
   lines.push(
+    "complete -c vgpu-agent -n '__fish_seen_subcommand_from run' -a '(__fish_complete_subcommand)'",
     `complete -c vgpu-agent -n '__fish_seen_subcommand_from completion' -f -a '${shells.join(' ')}'`,
   );
   return `${header('#')}${lines.join('\n')}\n`;

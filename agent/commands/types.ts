@@ -1,5 +1,6 @@
 /** What every command is given, and what it gives back. Commands print nothing themselves. */
 import type { ExitCode } from '../errors.js';
+import type { CommandEnd } from '../hand-over.js';
 import type { Style } from '../output/style.js';
 import type { Talk } from '../output/terminal.js';
 import type { Ask } from '../wizard/types.js';
@@ -27,6 +28,8 @@ export interface CommandContext {
 /** The result of a command: one value, told in two ways. */
 export interface Outcome {
   readonly exitCode: ExitCode;
+  /** A command was run for the user: its end is ours, and `exitCode` does not count. */
+  readonly ended?: CommandEnd;
   /** For `--json`, as described by docs/json/<command>.schema.json. Null: all was printed as a stream. */
   readonly document: object | null;
   /** For a person, without a newline at its end. Empty: nothing to print. */

@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { doctorCommand } from '../../../agent/commands/doctor.js';
 import { installCommand } from '../../../agent/commands/install.js';
 import { planCommand } from '../../../agent/commands/plan.js';
+import { runCommand } from '../../../agent/commands/run.js';
 import { statusCommand } from '../../../agent/commands/status.js';
 import { uninstallCommand } from '../../../agent/commands/uninstall.js';
 import { verifyCommand } from '../../../agent/commands/verify.js';
@@ -36,6 +37,7 @@ test('every option of every command is on the page, in its synopsis and explaine
     verifyCommand,
     doctorCommand,
     uninstallCommand,
+    runCommand,
   ]) {
     const command = make(run);
     const [, part = ''] = text.split(`.Cm ${command.name()}\n`);

@@ -42,6 +42,7 @@ import { openManager } from '../systemd/bus.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
 import { runProbe } from '../systemd/probe-runner.js';
+import { runInUnit } from '../systemd/run-in-unit.js';
 import type { Manager } from '../systemd/types.js';
 import { agentState, serviceState } from './service-state.js';
 import { serviceUp } from './service-up.js';
@@ -234,7 +235,18 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       return servingNow(profile, unit, { get: httpGet, sockets: procSockets }, signal);
     },
     lookCloser: (profile, facts) =>
-      lookCloser({ root: '/', contents, runner, serviceState: () => serviceState(profile) }, profile, facts),
+      lookCloser(
+        {
+          root: '/',
+          contents,
+          runner,
+          runInUnit: async (command) =>
+            runInUnit(command, { signal: new AbortController().signal, runner, manager: await manager() }),
+          serviceState: () => serviceState(profile),
+        },
+        profile,
+        facts,
+      ),
     journal: options.journal ?? journalWriter(),
   };
   return {

@@ -1,17 +1,9 @@
-/**
- * Runs vgpu-probe the way the consumer runs: as its user, in its environment and sandbox, as a transient
- * service. What the probe cannot see there, the consumer cannot see either.
- */
-import { randomBytes } from 'node:crypto';
+/** Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either. */
 import type { ProbeRun } from '../contracts/probe.js';
-import { transportCalls } from '../contracts/transport.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { VgpuError } from '../errors.js';
-import type { CommandRunner } from '../run-command.js';
-import type { ExitWatch } from './exit-watch.js';
-import type { Manager } from './types.js';
+import { runInUnit, type UnitCommand, type UnitCommandEffects } from './run-in-unit.js';
 
-export interface ProbeRunOptions {
+export interface ProbeQuestion {
   readonly unit: LoadedUnit;
   /** Absolute path of vgpu-probe, readable and executable for the service's user. */
   readonly program: string;
@@ -19,148 +11,27 @@ export interface ProbeRunOptions {
   readonly timeoutMs: number;
   /** Run kernels too. */
   readonly compute?: boolean;
-  readonly signal: AbortSignal;
-  readonly runner: CommandRunner;
-  readonly manager: Pick<Manager, 'watchExit' | 'kill'>;
 }
 
 /** systemd ends the probe this long after its own limit. */
 const graceMs = 2_000;
-/** What starting and collecting a transient service may take on top. */
-const overheadMs = 5_000;
-/** systemd-run and we are told of the unit's end by the same signal; ours may be read this much later. */
-const signalDelayMs = 2_000;
 
 /** Never throws: a probe that could not be run is a result too (`not-run`, with the reason). */
-export async function runProbe(options: ProbeRunOptions): Promise<ProbeRun> {
-  const { manager, runner, signal, timeoutMs } = options;
-  const name = `vgpu-probe-${process.pid}-${randomBytes(4).toString('hex')}.service`;
-  const kill = (): void => {
-    // systemd-run ends by itself when its unit has ended.
-    manager.kill(name).catch(() => {});
-  };
-  if (signal.aborted) return { kind: 'not-run', message: 'interrupted' };
-  signal.addEventListener('abort', kill, { once: true });
-  let watch: ExitWatch | null = null;
-  try {
-    watch = await manager.watchExit(name);
-    const started = performance.now();
-    const ran = await runner.run('systemd-run', probeArguments(options, name), {
-      timeoutMs: timeoutMs + graceMs + overheadMs,
-    });
-    const milliseconds = Math.round(performance.now() - started);
-    const stderr = ran.stderr.toString('utf8');
-    const end = await watch.ended(ran.timedOut ? 0 : signalDelayMs);
-    if (end === null || end.result === 'resources') {
-      const why = ran.timedOut ? 'systemd-run did not end in time' : `systemd-run: exit status ${ran.code}`;
-      return { kind: 'not-run', message: stderr.trim() || why };
-    }
-    const notRun = setupFailure(end.exitCode, options.unit);
-    if (notRun !== null) return { kind: 'not-run', message: notRun };
-    return {
-      kind: 'ran',
-      exitCode: end.exitCode,
-      signal: end.signal,
-      timedOut: ran.timedOut || end.result === 'timeout',
-      stdout: ran.stdout.toString('utf8'),
-      stderr,
-      milliseconds,
-    };
-  } catch (error) {
-    if (error instanceof VgpuError) return { kind: 'not-run', message: error.message };
-    throw error;
-  } finally {
-    signal.removeEventListener('abort', kill);
-    await watch?.stop();
-  }
+export function runProbe(question: ProbeQuestion & UnitCommandEffects): Promise<ProbeRun> {
+  return runInUnit(probeCommand(question), question);
 }
 
-/** systemd-run's arguments: the unit's user, environment and those sandbox settings that matter to a GPU. */
-export function probeArguments(
-  options: Pick<ProbeRunOptions, 'unit' | 'program' | 'timeoutMs' | 'compute'>,
-  transientName: string,
-): readonly string[] {
-  const { unit, program, timeoutMs, compute = false } = options;
-  const properties = [
-    ...(unit.user === '' ? [] : [`User=${unit.user}`]),
-    ...(unit.group === '' ? [] : [`Group=${unit.group}`]),
-    ...(unit.dynamicUser ? ['DynamicUser=yes'] : []),
-    ...unit.environmentFiles.map((file) => `EnvironmentFile=${file}`),
-    ...sandboxProperties(unit),
-    `RuntimeMaxSec=${Math.ceil((timeoutMs + graceMs) / 1000)}`,
-    'KillMode=control-group',
-    // A core dump of the probe helps nobody; the signal is told.
-    'LimitCORE=0',
-  ];
-  return [
-    // Standard error is the probe's alone: systemd-run's own words change with its version.
-    '--quiet',
-    '--pipe',
-    '--wait',
-    '--collect',
-    '--service-type=exec',
-    `--unit=${transientName}`,
-    `--description=vgpu-probe for ${unit.name}`,
-    ...properties.map((property) => `--property=${property}`),
-    // The shim's own word on why there is no host comes on standard error, and only when it is asked.
-    ...Object.entries({ ...unit.environment, VGPU_LOG: 'stderr' }).map(
-      ([name, value]) => `--setenv=${name}=${value}`,
-    ),
-    '--',
+export function probeCommand({ unit, program, timeoutMs, compute = false }: ProbeQuestion): UnitCommand {
+  return {
+    unit,
+    purpose: 'vgpu-probe',
     program,
-    '--json',
-    '--timeout',
-    String(Math.ceil(timeoutMs / 1000)),
-    ...(compute ? ['--compute'] : []),
-  ];
-}
-
-function sandboxProperties(unit: LoadedUnit): readonly string[] {
-  const { sandbox } = unit;
-  const families = sandbox.restrictAddressFamilies;
-  const list = families?.families.join(' ') ?? '';
-  return [
-    ...(families === null ? [] : [`RestrictAddressFamilies=${families.deny ? '~' : ''}${list || 'none'}`]),
-    ...(sandbox.privateNetwork ? ['PrivateNetwork=yes'] : []),
-    ...(sandbox.devicePolicy === '' || sandbox.devicePolicy === 'auto'
-      ? []
-      : [`DevicePolicy=${sandbox.devicePolicy}`]),
-    ...(sandbox.memoryDenyWriteExecute ? ['MemoryDenyWriteExecute=yes'] : []),
-    ...(sandbox.noNewPrivileges ? ['NoNewPrivileges=yes'] : []),
-    ...(sandbox.protectHome === '' || sandbox.protectHome === 'no'
-      ? []
-      : [`ProtectHome=${sandbox.protectHome}`]),
-    ...(sandbox.rootDirectory === '' ? [] : [`RootDirectory=${sandbox.rootDirectory}`]),
-    ...sandbox.inaccessiblePaths.map((path) => `InaccessiblePaths=${path}`),
-    ...sandbox.temporaryFileSystem.map((path) => `TemporaryFileSystem=${path}`),
-    ...(sandbox.privateTmp === true ? ['PrivateTmp=yes'] : []),
-    ...(sandbox.ipAddressDeny ?? []).map((address) => `IPAddressDeny=${address}`),
-    ...(sandbox.ipAddressAllow ?? []).map((address) => `IPAddressAllow=${address}`),
-    ...systemCalls(sandbox),
-  ];
-}
-
-/** Only what decides over the transport: a whole filter would be longer than a command line may be. */
-function systemCalls({ systemCallFilter }: LoadedUnit['sandbox']): readonly string[] {
-  const blocked = transportCalls.filter(
-    (call) => systemCallFilter?.calls.includes(call) === systemCallFilter?.deny,
-  );
-  if (systemCallFilter === null || systemCallFilter === undefined || blocked.length === 0) return [];
-  return [`SystemCallFilter=~${blocked.join(' ')}`, 'SystemCallErrorNumber=EPERM'];
-}
-
-/** Exit statuses by which systemd says that it could not even start the program (systemd.exec(5)). */
-function setupFailure(status: number | null, unit: LoadedUnit): string | null {
-  switch (status) {
-    case 203:
-      return `vgpu-probe could not be executed in the sandbox of ${unit.name}`;
-    case 216:
-      return `the group ${JSON.stringify(unit.group)} of ${unit.name} does not exist`;
-    case 217:
-      return `the user ${JSON.stringify(unit.user)} of ${unit.name} does not exist`;
-    case 226:
-      return `systemd could not set up the namespaces of ${unit.name}`;
-    default:
-      return null;
-  }
+    args: ['--json', '--timeout', String(Math.ceil(timeoutMs / 1000)), ...(compute ? ['--compute'] : [])],
+    // The shim's own word on why there is no host comes on standard error, and only when it is asked.
+    environment: { ...unit.environment, VGPU_LOG: 'stderr' },
+    environmentFiles: unit.environmentFiles,
+    user: null,
+    directory: '/',
+    limitMs: timeoutMs + graceMs,
+  };
 }

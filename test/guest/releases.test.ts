@@ -67,6 +67,10 @@ describe('every release', { concurrency: 3, skip }, () => {
         assert.equal(verified.code, 0, verified.stdout);
         const doctor = await tell(guest, 'doctor');
         assert.equal(doctor.code, 0, doctor.stdout);
+        // Each release has its own glibc: its loader is asked, and what it says is understood.
+        const loader = doctor.document.checks.find(({ id }) => id === 'loader-choice')?.finding;
+        assert.equal(loader?.kind, 'ok', JSON.stringify(loader));
+        assert.match(JSON.stringify(loader), /libcuda\.so\.1, by LD_PRELOAD \(the shim\)/);
       });
 
       await t.test('the service is settled when install --service ends', async () => {

@@ -1,15 +1,15 @@
 import path from 'node:path';
 import { broken, byHand, fixes, notApplicable, ok, unknown } from '../finding.js';
-import type { LoaderChoice, ProcessChoices } from '../look/loader-look.js';
+import type { LoaderChoice, ProcessChoices } from '../look/loader/look.js';
 import type { Check, DoctorFacts } from '../types.js';
 
-/** What the loader would take: simulated for every process as it stands, and for the next start. */
+/** What the loader would take, for every process as it was started and for the next start. */
 export const loaderChoice: Check = {
   id: 'loader-choice',
   title: 'the loader takes the shim for every process',
   looksAt:
-    "LD_PRELOAD, DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, glibc-hwcaps, the loader's cache and its default " +
-    "directories, followed as the loader does, for each process's environment, user and mounts",
+    "what the loader itself says (LD_DEBUG=libs, no code of the program runs): as the unit's user, in its " +
+    "sandbox, with each process's environment",
   explains: ['library-not-found', 'foreign-library-loaded', 'shim-not-loaded', 'no-session'],
   examine(facts) {
     const { machine, look } = facts;
@@ -18,7 +18,7 @@ export const loaderChoice: Check = {
     if (processes.length === 0) {
       return problem === null
         ? notApplicable(`${machine.unit.name} starts no program`)
-        : unknown('the loader could not be simulated', problem);
+        : unknown('the loader could not be asked', problem);
     }
     // Of the libraries that the profile puts there; another may be missing as before.
     const ours = new Set(Object.values(facts.profile.publicLinks.names));

@@ -8,10 +8,11 @@ import { Root } from '../../machine/files/root.js';
 import { consumerDirectories, libraryOf } from '../../machine/libraries/candidates.js';
 import { storeRoot } from '../../paths.js';
 import type { Profile } from '../../profile/types.js';
-import type { CommandRunner } from '../../run-command.js';
+import { environmentOf } from './environ.js';
 import { type ExecutableFacts, readExecutables } from './executables.js';
 import { type HostWord, readHostWord } from './host-word.js';
-import { environmentOf, type LoaderLook, lookAtLoader } from './loader-look.js';
+import type { LoaderEffects } from './loader/ask.js';
+import { type LoaderLook, lookAtLoader } from './loader/look.js';
 import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
 import { type PreloadEntry, readPreload } from './preload.js';
 import { isSecure } from './process-security.js';
@@ -47,7 +48,7 @@ export interface CloserLook {
   readonly openedByPath: readonly OpenedByPath[];
   /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
   readonly storeDamage: readonly string[] | null;
-  /** What the loader takes, simulated. */
+  /** What the loader takes. */
   readonly loader: LoaderLook;
   readonly symbols: readonly SymbolNeeds[];
   readonly host: HostWord;
@@ -62,11 +63,10 @@ export interface ServiceState {
   readonly configProblem: string | null;
 }
 
-export interface LookEffects {
+export interface LookEffects extends LoaderEffects {
   /** Prefix of the file system that is examined; `/` is the running one. */
   readonly root: string;
   readonly contents: ContentCache;
-  readonly runner: CommandRunner;
   /** Asks our own service, over the bus; null: it does not run. */
   serviceState(): Promise<ServiceState | null>;
 }
@@ -95,8 +95,8 @@ export async function lookCloser(
     const needed = elf?.needed.filter((name) => libraryOf(name) !== null) ?? [];
     return needed.length === 0 ? [] : [{ path: file, needed }];
   });
-  const openers = asking.map((one) => one.path);
-  const loader = await lookAtLoader({ root, runner, contents, facts, openers });
+  const { runInUnit } = effects;
+  const loader = await lookAtLoader({ root, runner, runInUnit, contents, facts, openers: asking });
   const symbols = readSymbolNeeds(root, asking);
   const security = processes.map(({ pid, name, executable }) => ({
     pid,

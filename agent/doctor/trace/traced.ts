@@ -7,8 +7,8 @@ import { openRegular, Root } from '../../machine/files/root.js';
 import { parseMaps } from '../../machine/unit/processes.js';
 import { traceFile, tracerName } from '../../paths.js';
 import type { CommandRunner } from '../../run-command.js';
+import { environmentOf } from '../look/environ.js';
 import { type ExecutableFacts, readExecutables } from '../look/executables.js';
-import { environmentOf } from '../look/loader-look.js';
 import { isSecure } from '../look/process-security.js';
 
 /** One process of the traced start that lived when discovery was over. */

@@ -6,7 +6,7 @@ import type { Observation } from '../../../agent/confirm/observation.js';
 import { probeResult } from '../../../agent/confirm/probe-result.js';
 import type { ProbeReport } from '../../../agent/contracts/probe.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
-import { probeArguments } from '../../../agent/systemd/probe-runner.js';
+import { probeCommand } from '../../../agent/systemd/probe-runner.js';
 import { answered, findingsOf, observation, report, unit, withoutPreload } from './support.js';
 
 const right = { ok: true, values: 1000, wrong: 0, microseconds: 70 };
@@ -106,6 +106,6 @@ test('an answer whose compute is no such thing is not believed', () => {
 
 test('the probe is told to run kernels only when they are asked for', () => {
   const base = { unit: unit(), program: '/p', timeoutMs: 1000 };
-  assert.equal(probeArguments({ ...base, compute: true }, 'p.service').at(-1), '--compute');
-  assert.ok(!probeArguments(base, 'p.service').includes('--compute'));
+  assert.equal(probeCommand({ ...base, compute: true }).args.at(-1), '--compute');
+  assert.ok(!probeCommand(base).args.includes('--compute'));
 });

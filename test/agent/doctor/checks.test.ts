@@ -15,7 +15,7 @@ import { sandbox } from '../../../agent/doctor/checks/sandbox.js';
 import { startOrder } from '../../../agent/doctor/checks/start-order.js';
 import { symbols } from '../../../agent/doctor/checks/symbols.js';
 import { versions } from '../../../agent/doctor/checks/versions.js';
-import type { LoaderChoice } from '../../../agent/doctor/look/loader-look.js';
+import type { LoaderChoice } from '../../../agent/doctor/look/loader/look.js';
 import { answered, findingsOf, noDevice, openSandbox, unit } from '../confirm/support.js';
 import { doctorFacts, troubleOf } from './support.js';
 
@@ -129,7 +129,7 @@ describe('loader-choice', () => {
     assert.match(trouble.command, /^ls -l \/x\/libcuda\.so\.1;/);
   });
 
-  test('where nothing could be simulated, it is unknown and not ok', () => {
+  test('where the loader could not be asked, it is unknown and not ok', () => {
     const loader = { processes: [], problem: '/usr/bin/x: a loader that says nothing of itself' };
     assert.equal(loaderChoice.examine(doctorFacts({ look: { loader } })).kind, 'unknown');
   });

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { CommandResult, CommandRunner } from '../../../agent/run-command.js';
 import type { MainExit } from '../../../agent/systemd/exit-watch.js';
-import { probeArguments, runProbe } from '../../../agent/systemd/probe-runner.js';
+import { type ProbeQuestion, probeCommand, runProbe } from '../../../agent/systemd/probe-runner.js';
+import { unitArguments } from '../../../agent/systemd/run-in-unit.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 
 function unit(service: Readonly<Record<string, unknown>>) {
@@ -16,6 +17,8 @@ function unit(service: Readonly<Record<string, unknown>>) {
   assert.ok(facts.kind === 'loaded');
   return facts;
 }
+
+const probeArguments = (question: ProbeQuestion, name: string) => unitArguments(probeCommand(question), name);
 
 const hardened = unit({
   User: 'ollama',

@@ -1,0 +1,178 @@
+/**
+ * Runs a program the way a unit's own program runs: as its user, in its environment and sandbox, as a transient
+ * service. What that program cannot see there, the unit's program cannot see either.
+ */
+import { randomBytes } from 'node:crypto';
+import type { ProbeRun } from '../contracts/probe.js';
+import { transportCalls } from '../contracts/transport.js';
+import type { LoadedUnit } from '../contracts/unit.js';
+import { VgpuError } from '../errors.js';
+import type { CommandRunner } from '../run-command.js';
+import type { ExitWatch } from './exit-watch.js';
+import type { Manager } from './types.js';
+
+export interface UnitCommand {
+  readonly unit: LoadedUnit;
+  /** What the transient unit is for: `vgpu-probe`. */
+  readonly purpose: string;
+  /** Absolute path, executable for the user. */
+  readonly program: string;
+  readonly args: readonly string[];
+  /** The environment; what `environmentFiles` say wins over it, as in the unit. */
+  readonly environment: Readonly<Record<string, string>>;
+  readonly environmentFiles: readonly string[];
+  /** Another user than the unit's; null: that one. */
+  readonly user: { readonly uid: number; readonly gid: number; readonly groups: readonly number[] } | null;
+  /** Working directory; one that cannot be entered is `/`. */
+  readonly directory: string;
+  /** systemd ends it after so long. */
+  readonly limitMs: number;
+}
+
+export interface UnitCommandEffects {
+  readonly signal: AbortSignal;
+  readonly runner: CommandRunner;
+  readonly manager: Pick<Manager, 'watchExit' | 'kill'>;
+}
+
+/** What starting and collecting a transient service may take on top. */
+const overheadMs = 5_000;
+/** systemd-run and we are told of the unit's end by the same signal; ours may be read this much later. */
+const signalDelayMs = 2_000;
+
+/** Never throws: a program that could not be run is a result too (`not-run`, with the reason). */
+export async function runInUnit(command: UnitCommand, effects: UnitCommandEffects): Promise<ProbeRun> {
+  const { manager, runner, signal } = effects;
+  const name = `${command.purpose}-${process.pid}-${randomBytes(4).toString('hex')}.service`;
+  const kill = (): void => {
+    // systemd-run ends by itself when its unit has ended.
+    manager.kill(name).catch(() => {});
+  };
+  if (signal.aborted) return { kind: 'not-run', message: 'interrupted' };
+  signal.addEventListener('abort', kill, { once: true });
+  let watch: ExitWatch | null = null;
+  try {
+    watch = await manager.watchExit(name);
+    const started = performance.now();
+    const ran = await runner.run('systemd-run', unitArguments(command, name), {
+      timeoutMs: command.limitMs + overheadMs,
+    });
+    const milliseconds = Math.round(performance.now() - started);
+    const stderr = ran.stderr.toString('utf8');
+    const end = await watch.ended(ran.timedOut ? 0 : signalDelayMs);
+    if (end === null || end.result === 'resources') {
+      const why = ran.timedOut ? 'systemd-run did not end in time' : `systemd-run: exit status ${ran.code}`;
+      return { kind: 'not-run', message: stderr.trim() || why };
+    }
+    const notRun = setupFailure(end.exitCode, command);
+    if (notRun !== null) return { kind: 'not-run', message: notRun };
+    return {
+      kind: 'ran',
+      exitCode: end.exitCode,
+      signal: end.signal,
+      timedOut: ran.timedOut || end.result === 'timeout',
+      stdout: ran.stdout.toString('utf8'),
+      stderr,
+      milliseconds,
+    };
+  } catch (error) {
+    if (error instanceof VgpuError) return { kind: 'not-run', message: error.message };
+    throw error;
+  } finally {
+    signal.removeEventListener('abort', kill);
+    await watch?.stop();
+  }
+}
+
+/** systemd-run's arguments: the unit's user, environment and those sandbox settings that matter to a GPU. */
+export function unitArguments(command: UnitCommand, transientName: string): readonly string[] {
+  const { unit, purpose, program, args, environment, environmentFiles, directory, limitMs } = command;
+  const properties = [
+    ...userProperties(command),
+    ...environmentFiles.map((file) => `EnvironmentFile=${file}`),
+    ...sandboxProperties(unit),
+    ...(directory === '/' ? [] : [`WorkingDirectory=-${directory}`]),
+    `RuntimeMaxSec=${Math.ceil(limitMs / 1000)}`,
+    'KillMode=control-group',
+    // A core dump of it helps nobody; the signal is told.
+    'LimitCORE=0',
+  ];
+  return [
+    // Standard error is the program's alone: systemd-run's own words change with its version.
+    '--quiet',
+    '--pipe',
+    '--wait',
+    '--collect',
+    '--service-type=exec',
+    `--unit=${transientName}`,
+    `--description=${purpose} for ${unit.name}`,
+    ...properties.map((property) => `--property=${property}`),
+    ...Object.entries(environment).map(([name, value]) => `--setenv=${name}=${value}`),
+    '--',
+    program,
+    // systemd replaces variables in the arguments of a service (systemd.service(5), "Command lines").
+    ...args.map((arg) => arg.replaceAll('$', '$$$$')),
+  ];
+}
+
+function userProperties({ unit, user }: UnitCommand): readonly string[] {
+  if (user !== null) {
+    const { uid, gid, groups } = user;
+    return [`User=${uid}`, `Group=${gid}`, `SupplementaryGroups=${groups.join(' ')}`];
+  }
+  return [
+    ...(unit.user === '' ? [] : [`User=${unit.user}`]),
+    ...(unit.group === '' ? [] : [`Group=${unit.group}`]),
+    ...(unit.dynamicUser ? ['DynamicUser=yes'] : []),
+  ];
+}
+
+function sandboxProperties(unit: LoadedUnit): readonly string[] {
+  const { sandbox } = unit;
+  const families = sandbox.restrictAddressFamilies;
+  const list = families?.families.join(' ') ?? '';
+  return [
+    ...(families === null ? [] : [`RestrictAddressFamilies=${families.deny ? '~' : ''}${list || 'none'}`]),
+    ...(sandbox.privateNetwork ? ['PrivateNetwork=yes'] : []),
+    ...(sandbox.devicePolicy === '' || sandbox.devicePolicy === 'auto'
+      ? []
+      : [`DevicePolicy=${sandbox.devicePolicy}`]),
+    ...(sandbox.memoryDenyWriteExecute ? ['MemoryDenyWriteExecute=yes'] : []),
+    ...(sandbox.noNewPrivileges ? ['NoNewPrivileges=yes'] : []),
+    ...(sandbox.protectHome === '' || sandbox.protectHome === 'no'
+      ? []
+      : [`ProtectHome=${sandbox.protectHome}`]),
+    ...(sandbox.rootDirectory === '' ? [] : [`RootDirectory=${sandbox.rootDirectory}`]),
+    ...sandbox.inaccessiblePaths.map((path) => `InaccessiblePaths=${path}`),
+    ...sandbox.temporaryFileSystem.map((path) => `TemporaryFileSystem=${path}`),
+    ...(sandbox.privateTmp === true ? ['PrivateTmp=yes'] : []),
+    ...(sandbox.ipAddressDeny ?? []).map((address) => `IPAddressDeny=${address}`),
+    ...(sandbox.ipAddressAllow ?? []).map((address) => `IPAddressAllow=${address}`),
+    ...systemCalls(sandbox),
+  ];
+}
+
+/** Only what decides over the transport: a whole filter would be longer than a command line may be. */
+function systemCalls({ systemCallFilter }: LoadedUnit['sandbox']): readonly string[] {
+  const blocked = transportCalls.filter(
+    (call) => systemCallFilter?.calls.includes(call) === systemCallFilter?.deny,
+  );
+  if (systemCallFilter === null || systemCallFilter === undefined || blocked.length === 0) return [];
+  return [`SystemCallFilter=~${blocked.join(' ')}`, 'SystemCallErrorNumber=EPERM'];
+}
+
+/** Exit statuses by which systemd says that it could not even start the program (systemd.exec(5)). */
+function setupFailure(status: number | null, { unit, purpose }: UnitCommand): string | null {
+  switch (status) {
+    case 203:
+      return `${purpose} could not be executed in the sandbox of ${unit.name}`;
+    case 216:
+      return `the group ${JSON.stringify(unit.group)} of ${unit.name} does not exist`;
+    case 217:
+      return `the user ${JSON.stringify(unit.user)} of ${unit.name} does not exist`;
+    case 226:
+      return `systemd could not set up the namespaces of ${unit.name}`;
+    default:
+      return null;
+  }
+}

@@ -185,6 +185,14 @@ export function emitStreamFields(library: Library): string {
   ].join('\n');
 }
 
+/** CUresult values by their names, for both ends. */
+export function emitResults(errors: readonly ErrorName[]): string {
+  const out = [NOTICE, '#ifndef VGPU_CUDA_RESULTS_H', '#define VGPU_CUDA_RESULTS_H', '', 'enum {'];
+  for (const { value, name } of errors) out.push(`  ${name} = ${value},`);
+  out.push('};', '', '#endif', '');
+  return out.join('\n');
+}
+
 export function emitErrors(errors: readonly ErrorName[]): string {
   const out = [
     NOTICE,

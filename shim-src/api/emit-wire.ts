@@ -53,6 +53,11 @@ export function emitCalls(library: Library): string {
   return out.join('\n');
 }
 
+/** Who carries the call out: a handler for each backend, or one for all. */
+function handlersOf({ carriage }: CarriedEntry): readonly ('software' | 'cuda' | 'common')[] {
+  return carriage.common ? ['common'] : ['software', 'cuda'];
+}
+
 function handlerParameters({ entry, carriage }: CarriedEntry): string {
   const parameters = ['struct vgpu_worker *worker'];
   if (carriage.send.fields.length > 0) parameters.push(`const struct vgpu_send_${entry.symbol} *send`);
@@ -66,8 +71,9 @@ function handlerParameters({ entry, carriage }: CarriedEntry): string {
 }
 
 /**
- * Prototypes of the host's handlers: for each carried call `vgpu_host_NAME` (the software device) and
- * `vgpu_real_NAME` (the host's GPU). The second is weak: one that is not written is refused, not a build error.
+ * Prototypes of the host's handlers: for each carried call `vgpu_software_NAME` (the software device) and
+ * `vgpu_cuda_NAME` (the host's GPU), or one `vgpu_common_NAME` for both. The one of the host's GPU is weak: if it is
+ * not written the call is refused.
  */
 export function emitHandlers(library: Library): string {
   const upper = library.name.toUpperCase();
@@ -75,8 +81,10 @@ export function emitHandlers(library: Library): string {
   out.push('#include "host/backend/dispatch.h"', `#include "${library.name}_calls.h"`, '');
   for (const carried of carriedEntries(library)) {
     const parameters = handlerParameters(carried);
-    out.push(`int32_t vgpu_host_${carried.entry.symbol}(${parameters});`);
-    out.push(`__attribute__((weak)) int32_t vgpu_real_${carried.entry.symbol}(${parameters});`);
+    for (const backend of handlersOf(carried)) {
+      const weak = backend === 'cuda' ? '__attribute__((weak)) ' : '';
+      out.push(`${weak}int32_t vgpu_${backend}_${carried.entry.symbol}(${parameters});`);
+    }
   }
   out.push('', '#endif', '');
   return out.join('\n');
@@ -96,25 +104,27 @@ export function emitDispatch(library: Library): string {
       ...(replies ? ['reply'] : []),
       ...(bulk ? ['bulk'] : []),
     ];
-    for (const backend of ['host', 'real']) {
+    for (const backend of handlersOf(item)) {
       out.push(
         `static int32_t ${backend}_${entry.symbol}(struct vgpu_worker *worker, const void *send, void *reply, struct vgpu_bulk *bulk) {`,
       );
       for (const unused of ['send', 'reply', 'bulk'])
         if (!args.includes(unused)) out.push(`  (void)${unused};`);
       const call = `vgpu_${backend}_${entry.symbol}`;
-      if (backend === 'real') out.push(`  if (${call} == NULL) return ${library.refusal};`);
+      if (backend === 'cuda') out.push(`  if (${call} == NULL) return ${library.refusal};`);
       out.push(`  return ${call}(${args.join(', ')});`, '}');
     }
   }
   out.push('', `static const struct vgpu_dispatch_row rows[] = {`);
-  for (const { entry, carriage } of carried) {
+  for (const item of carried) {
+    const { entry, carriage } = item;
+    const [first = 'common', second = first] = handlersOf(item);
     const reply = carriage.kind === 'waiting' ? carriage.reply : undefined;
     out.push(
       `  {VGPU_OP_${entry.symbol}, ${bodyBytes(carriage.send)}, ${reply === undefined ? 0 : bodyBytes(reply)}, ` +
         `${carriage.kind === 'oneway'}, ${carriage.send.bulk}, ${reply?.bulk ?? false}, ` +
         `${carriage.send.raw}, ${reply?.raw ?? false}, ` +
-        `${fieldOffset(carriage.send, 'stream') ?? -1}, "${entry.symbol}", {host_${entry.symbol}, real_${entry.symbol}}},`,
+        `${fieldOffset(carriage.send, 'stream') ?? -1}, "${entry.symbol}", {${first}_${entry.symbol}, ${second}_${entry.symbol}}},`,
     );
   }
   // A table may be empty (NVML carries by control opcodes so far) and C wants an element.

@@ -14,6 +14,7 @@ import {
   emitApi,
   emitErrors,
   emitProcTable,
+  emitResults,
   emitStreamFields,
   emitStubs,
   emitVersionScript,
@@ -55,10 +56,9 @@ function generate(source: string, output: string, coverage: string | undefined):
   writeFileSync(join(output, 'cuda_fuzz.c'), emitFuzzTable(cuda));
   writeFileSync(join(output, 'cuda_proc.c'), emitProcTable(cuda));
   writeFileSync(join(output, 'cuda_streams.c'), emitStreamFields(cuda));
-  writeIfChanged(
-    join(output, 'cuda_errors.c'),
-    emitErrors(parseErrors(errorsFile, readFileSync(errorsFile, 'utf8'))),
-  );
+  const errors = parseErrors(errorsFile, readFileSync(errorsFile, 'utf8'));
+  writeIfChanged(join(output, 'cuda_errors.c'), emitErrors(errors));
+  writeIfChanged(join(output, 'cuda_results.h'), emitResults(errors));
   if (coverage !== undefined) writeIfChanged(coverage, emitCoverage([cuda, nvml]));
 }
 

@@ -30,8 +30,14 @@ export type Carriage =
   | { readonly kind: 'data'; readonly bytes: number }
   | { readonly kind: 'local' }
   | { readonly kind: 'forward'; readonly target: string }
-  | { readonly kind: 'oneway'; readonly send: WireBody }
-  | { readonly kind: 'waiting'; readonly send: WireBody; readonly reply: WireBody; readonly auto: boolean };
+  | { readonly kind: 'oneway'; readonly send: WireBody; readonly common: boolean }
+  | {
+      readonly kind: 'waiting';
+      readonly send: WireBody;
+      readonly reply: WireBody;
+      readonly auto: boolean;
+      readonly common: boolean;
+    };
 
 /** How cuGetProcAddress finds the symbol. */
 export interface ProcName {

@@ -79,6 +79,11 @@ function parseProc(text: string, fail: (message: string) => never): ProcName | u
   return { base: match[1], version: Number(match[2]), perThread: match[3] !== undefined };
 }
 
+/** One handler at the host, whatever its device is. */
+function isCommon(rest: string): boolean {
+  return / common$/.test(rest);
+}
+
 function parseCarriage(
   how: string,
   symbol: string,
@@ -100,7 +105,7 @@ function parseCarriage(
     }
     case 'oneway':
     case 'posts':
-      return { kind: 'oneway', send: parseBody('send', rest, fail) };
+      return { kind: 'oneway', send: parseBody('send', rest, fail), common: isCommon(rest) };
     case 'waiting':
     case 'asks':
     case 'auto':
@@ -109,6 +114,7 @@ function parseCarriage(
         send: parseBody('send', rest, fail),
         reply: parseBody('reply', rest, fail),
         auto: how === 'auto',
+        common: isCommon(rest),
       };
     default:
       return fail(`"${how}" is not a way to carry a call`);

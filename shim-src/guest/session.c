@@ -31,7 +31,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   struct vgpu_hello hello = {
       .major = VGPU_WIRE_MAJOR,
       .minor = VGPU_WIRE_MINOR,
-      .features = rings ? VGPU_FEATURE_RING | VGPU_FEATURE_AREA | VGPU_FEATURE_MAP : 0,
+      .features = rings ? VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION | VGPU_FEATURE_MAP : 0,
       .frame_max = VGPU_FRAME_MAX,
       .library = (uint32_t)library,
   };
@@ -138,11 +138,11 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
     free(session);
     return VGPU_NO_HOST;
   }
-  pthread_mutex_init(&session->area, NULL);
+  pthread_mutex_init(&session->shared_region, NULL);
   pthread_mutex_init(&session->sending, NULL);
   pthread_mutex_init(&session->state, NULL);
   pthread_mutex_init(&session->pieces, NULL);
-  vgpu_bell_init(&session->bell, session->descriptor);
+  vgpu_doorbell_init(&session->doorbell, session->descriptor);
   vgpu_outbox_init(&session->outbox, session->descriptor, &session->sending);
   vgpu_ahead_init(&session->ahead, session->descriptor);
   session->next_sequence = 1;
@@ -159,8 +159,8 @@ void vgpu_session_close(struct vgpu_session *session) {
   vgpu_ahead_destroy(&session->ahead);
   close(session->descriptor);
   vgpu_rings_unmap(&session->rings);
-  vgpu_bell_destroy(&session->bell);
-  pthread_mutex_destroy(&session->area);
+  vgpu_doorbell_destroy(&session->doorbell);
+  pthread_mutex_destroy(&session->shared_region);
   pthread_mutex_destroy(&session->pieces);
   pthread_mutex_destroy(&session->sending);
   pthread_mutex_destroy(&session->state);

@@ -49,14 +49,14 @@ struct vgpu_send {
   uint32_t bulk_size;
   const void *bulk;
   /* Shared memory where the data lies instead, or is to be put if the call brings some; NULL: none. */
-  const struct vgpu_span *area;
+  const struct vgpu_span *shared_region;
 };
 
 struct vgpu_receive {
   void *body;
   uint32_t body_size;     /* a reply with status 0 must have exactly this many bytes */
   uint32_t bulk_capacity; /* a longer bulk loses the session */
-  void *bulk;             /* unused when send->area says where it goes */
+  void *bulk;             /* unused when send->shared region says where it goes */
   uint32_t bulk_size;     /* set: bytes that came */
 };
 
@@ -92,15 +92,17 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
 /* How long a piece should be: what is copied twice goes quickest through the processors' caches. */
 uint32_t vgpu_session_piece(const struct vgpu_session *session);
 
-/* True if areas can be device memory, too, at the guest's own address. */
+/* True if shared regions can be device memory, too, at the guest's own address. */
 bool vgpu_session_maps(const struct vgpu_session *session);
 
 /*
  * Memory that the host sees too, zeroed, and its number for spans; false: this session cannot have any
- * more. Given back by vgpu_session_area_drop, once nothing names it any more; it waits for the host.
+ * more. Given back by vgpu_session_shared_region_drop, once nothing names it any more; it waits for the host.
  */
-bool vgpu_session_area_make(struct vgpu_session *session, size_t bytes, uint32_t *area, void **memory);
-void vgpu_session_area_drop(struct vgpu_session *session, uint32_t area, void *memory, size_t bytes);
+bool vgpu_session_shared_region_make(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
+                                     void **memory);
+void vgpu_session_shared_region_drop(struct vgpu_session *session, uint32_t shared_region, void *memory,
+                                     size_t bytes);
 
 /*
  * Facts of all devices in one round trip: fills at most `capacity` elements, sets *count.

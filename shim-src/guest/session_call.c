@@ -98,20 +98,21 @@ static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *
   return VGPU_STREAM_OK;
 }
 
-/* The reply to a call whose bulk goes into an area: it must be the one asked for, filled or not. */
+/* The reply to a call whose bulk goes into a shared region: it must be the one asked for, filled or not. */
 static bool span_sound(const struct vgpu_span *asked, const struct vgpu_span *got) {
-  return got->area == asked->area && got->offset == asked->offset && got->length <= asked->length;
+  return got->shared_region == asked->shared_region && got->offset == asked->offset &&
+         got->length <= asked->length;
 }
 
 static enum vgpu_stream_result read_values(struct vgpu_session *session, const struct vgpu_frame *frame,
                                            struct vgpu_pending *waiter, int64_t deadline) {
   struct vgpu_receive *receive = waiter->receive;
-  const struct vgpu_span *area = waiter->area;
+  const struct vgpu_span *shared_region = waiter->shared_region;
   struct vgpu_span span;
   uint32_t body_size = receive == NULL ? 0 : receive->body_size;
-  uint32_t capacity = area != NULL ? sizeof span : receive == NULL ? 0 : receive->bulk_capacity;
-  bool flagged = (frame->flags & VGPU_FLAG_AREA) != 0;
-  if (frame->body != body_size || frame->bulk > capacity || flagged != (area != NULL) ||
+  uint32_t capacity = shared_region != NULL ? sizeof span : receive == NULL ? 0 : receive->bulk_capacity;
+  bool flagged = (frame->flags & VGPU_FLAG_SHARED_REGION) != 0;
+  if (frame->body != body_size || frame->bulk > capacity || flagged != (shared_region != NULL) ||
       (flagged && frame->bulk != sizeof span)) {
     return VGPU_STREAM_UNSOUND;
   }
@@ -122,7 +123,7 @@ static enum vgpu_stream_result read_values(struct vgpu_session *session, const s
     result = read_bytes(session, &at, flagged ? (void *)&span : receive->bulk, frame->bulk, deadline);
   }
   if (result != VGPU_STREAM_OK) return result;
-  if (flagged && !span_sound(area, &span)) return VGPU_STREAM_UNSOUND;
+  if (flagged && !span_sound(shared_region, &span)) return VGPU_STREAM_UNSOUND;
   if (receive != NULL) receive->bulk_size = flagged ? (uint32_t)span.length : frame->bulk;
   return VGPU_STREAM_OK;
 }
@@ -136,7 +137,7 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
   if (frame->status == 0) result = read_values(session, frame, waiter, deadline);
   if (result != VGPU_STREAM_OK) return result;
   if (ring) {
-    vgpu_ring_read(&session->rings.replies, frame->length, &session->bell);
+    vgpu_ring_read(&session->rings.replies, frame->length, &session->doorbell);
     return VGPU_STREAM_OK;
   }
   size_t rest = frame->status == 0 ? vgpu_stream_padding(frame) : frame->length - sizeof *frame;
@@ -146,7 +147,7 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
   if (session->rings.base == NULL) return vgpu_ahead_read_header(&session->ahead, frame, deadline);
-  return vgpu_ring_read_header(&session->rings.replies, frame, &session->bell, deadline);
+  return vgpu_ring_read_header(&session->rings.replies, frame, &session->doorbell, deadline);
 }
 
 static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t sequence) {
@@ -180,7 +181,7 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   if (result == VGPU_STREAM_OK) {
     waiter = waiter_of(session, self, frame.sequence);
     bool expected = waiter != NULL && waiter->opcode == frame.opcode &&
-                    (frame.flags & ~VGPU_FLAG_AREA) == VGPU_FLAG_REPLY;
+                    (frame.flags & ~VGPU_FLAG_SHARED_REGION) == VGPU_FLAG_REPLY;
     result = expected ? read_reply(session, &frame, waiter, deadline) : VGPU_STREAM_UNSOUND;
   }
   pthread_mutex_lock(&session->state);
@@ -248,14 +249,14 @@ static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct 
                                            const struct vgpu_send *send, int64_t deadline) {
   const void *bulk = send->bulk;
   uint32_t bulk_size = send->bulk_size;
-  if (send->area != NULL) {
-    frame->flags |= VGPU_FLAG_AREA;
-    bulk = send->area;
-    bulk_size = sizeof *send->area;
+  if (send->shared_region != NULL) {
+    frame->flags |= VGPU_FLAG_SHARED_REGION;
+    bulk = send->shared_region;
+    bulk_size = sizeof *send->shared_region;
   }
   if (session->rings.base != NULL) {
     return vgpu_ring_write_frame(&session->rings.requests, frame, send->body, send->body_size, bulk,
-                                 bulk_size, &session->bell, deadline);
+                                 bulk_size, &session->doorbell, deadline);
   }
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     return vgpu_outbox_post(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
@@ -297,7 +298,7 @@ static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcod
 
 static bool fits(const struct vgpu_session *session, const struct vgpu_send *send) {
   return send->body_size <= VGPU_BODY_MAX && send->bulk_size <= VGPU_BULK_MAX &&
-         (send->area == NULL || (send->bulk_size == 0 && session->rings.base != NULL));
+         (send->shared_region == NULL || (send->bulk_size == 0 && session->rings.base != NULL));
 }
 
 enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcode,
@@ -312,11 +313,12 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
                                      struct vgpu_pending *self) {
   if (send == NULL) send = &nothing_to_send;
   if (!fits(session, send)) return VGPU_TOO_LARGE;
-  *self = (struct vgpu_pending){.opcode = opcode,
-                                .receive = receive,
-                                .area = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->area,
-                                .outcome = VGPU_LOST,
-                                .deadline = deadline_of(session, opcode)};
+  *self = (struct vgpu_pending){
+      .opcode = opcode,
+      .receive = receive,
+      .shared_region = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->shared_region,
+      .outcome = VGPU_LOST,
+      .deadline = deadline_of(session, opcode)};
   return send_frame(session, opcode, 0, send, self, self->deadline);
 }
 

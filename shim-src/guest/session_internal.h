@@ -15,7 +15,7 @@ struct vgpu_pending {
   uint64_t sequence;
   uint32_t opcode;
   struct vgpu_receive *receive;
-  const struct vgpu_span *area; /* where the host puts the bulk; NULL: it comes with the reply */
+  const struct vgpu_span *shared_region; /* where the host puts the bulk; NULL: it comes with the reply */
   int32_t status;
   enum vgpu_outcome outcome;
   int64_t deadline;
@@ -35,10 +35,11 @@ struct vgpu_session {
       rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
   struct vgpu_outbox outbox; /* without rings: one-way frames not written yet, under `sending` */
   struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
-  struct vgpu_bell bell;
+  struct vgpu_doorbell doorbell;
   struct vgpu_welcome welcome;
   pthread_mutex_t pieces; /* see session_pieces.c */
-  pthread_mutex_t area;   /* one at a time asks for an area, whose descriptor comes beside the answer */
+  pthread_mutex_t
+      shared_region; /* one at a time asks for a shared region, whose descriptor comes beside the answer */
   pthread_mutex_t sending;
   uint64_t next_sequence;
   _Atomic uint64_t launched; /* sequence number of the last frame that began work */

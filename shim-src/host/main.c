@@ -102,7 +102,7 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
                .launch_log = -1,
                .session_bytes = options->session_code}};
   char error[256];
-  if (supervisor.filter && !vgpu_confine_prepare(backend->number, error, sizeof error)) {
+  if (supervisor.filter && !vgpu_confine_prepare(backend->make_filter, error, sizeof error)) {
     vgpu_host_log("error", 0, "%s", error);
     return 1;
   }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "host/session/accounts.h"
-#include "host/backend/cuda/library.h"
+#include "host/backend/cuda/driver.h"
 #include "host/backend/software/ptx/ptx.h"
 
 static const char usage[] =

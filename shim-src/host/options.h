@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/backend/software/code/code.h"
+#include "host/backend/common/code.h"
 
 #define VGPU_LISTEN_MAX 16u
 

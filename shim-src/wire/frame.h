@@ -23,20 +23,21 @@
  * Failures of one-way frames are kept by the host and told in `deferred` of the next reply, first
  * failure first and each once.
  *
- * A guest on the same machine offers VGPU_FEATURE_RING and VGPU_FEATURE_AREA over its unix socket. A host
- * that takes the first sends, with the WELCOME, the descriptor of sealed memory with two rings (ring.h);
- * all frames after it lie in them, each way, and the socket is only the bell and the sign of life (bell.h).
+ * A guest on the same machine offers VGPU_FEATURE_RING and VGPU_FEATURE_SHARED_REGION over its unix socket. A
+ * host that takes the first sends, with the WELCOME, the descriptor of sealed memory with two rings (ring.h);
+ * all frames after it lie in them, each way, and the socket is only the doorbell and the sign of life
+ * (doorbell.h).
  *
- * With VGPU_FEATURE_AREA the guest may ask for areas: memory of its own that the host sees too. The
- * descriptor of an area comes over the socket before the answer is in the ring. In a frame with
- * VGPU_FLAG_AREA the bulk is one struct vgpu_span in place of the data: data to send lies there; a call
- * that brings raw data puts it there, and answers with VGPU_FLAG_AREA and the span as far as it is filled.
- * Only calls that the description marks as raw may have it. An area is read or written some time between
- * the call and its reply, or that of any later waiting call.
+ * With VGPU_FEATURE_SHARED_REGION the guest may ask for shared regions: memory of its own that the host sees
+ * too. The descriptor of a shared region comes over the socket before the answer is in the ring. In a frame
+ * with VGPU_FLAG_SHARED_REGION the bulk is one struct vgpu_span in place of the data: data to send lies
+ * there; a call that brings raw data puts it there, and answers with VGPU_FLAG_SHARED_REGION and the span as
+ * far as it is filled. Only calls that the description marks as raw may have it. A shared region is read or
+ * written some time between the call and its reply, or that of any later waiting call.
  *
- * With VGPU_FEATURE_MAP an area can also be memory of the device, at the address that it has in the guest
- * (area_map): mapped pinned memory and managed memory. Only a device whose memory is the host's has it, the
- * software device; kernels then read and write the guest's bytes themselves.
+ * With VGPU_FEATURE_MAP a shared region can also be memory of the device, at the address that it has in the
+ * guest (shared_region_map): mapped pinned memory and managed memory. Only a device whose memory is the
+ * host's has it, the software device; kernels then read and write the guest's bytes themselves.
  */
 #ifndef VGPU_WIRE_FRAME_H
 #define VGPU_WIRE_FRAME_H
@@ -76,19 +77,20 @@ enum vgpu_control_opcode {
   VGPU_OP_DEVICE_FACTS = 3,     /* vgpu_facts_request -> vgpu_facts_reply + bulk: vgpu_device_facts[] */
   VGPU_OP_DEVICE_USAGE = 4,     /* vgpu_usage_request -> vgpu_usage_reply */
   VGPU_OP_DEVICE_PROCESSES = 5, /* vgpu_usage_request -> vgpu_facts_reply + bulk: vgpu_process_facts[] */
-  VGPU_OP_AREA_ADD = 6,         /* vgpu_area_request -> vgpu_area_reply; its memory comes over the socket */
-  VGPU_OP_AREA_DROP = 7,        /* vgpu_area_drop -> nothing: the host has forgotten it */
+  VGPU_OP_SHARED_REGION_ADD =
+      6, /* vgpu_shared_region_request -> vgpu_shared_region_reply; its memory comes over the socket */
+  VGPU_OP_SHARED_REGION_DROP = 7, /* vgpu_shared_region_drop -> nothing: the host has forgotten it */
 };
 
 /* Frame flags. */
 #define VGPU_FLAG_REPLY 0x1u
-#define VGPU_FLAG_ONEWAY 0x2u /* no reply will be sent */
-#define VGPU_FLAG_AREA 0x4u   /* the bulk bytes are a vgpu_span: where the data lies, or is to go */
-#define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_AREA)
+#define VGPU_FLAG_ONEWAY 0x2u        /* no reply will be sent */
+#define VGPU_FLAG_SHARED_REGION 0x4u /* the bulk bytes are a vgpu_span: where the data lies, or is to go */
+#define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_SHARED_REGION)
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
-#define VGPU_FEATURE_AREA 0x2u
-#define VGPU_FEATURE_MAP 0x10u /* areas may be device memory, too: area_map */
+#define VGPU_FEATURE_SHARED_REGION 0x2u
+#define VGPU_FEATURE_MAP 0x10u /* shared regions may be device memory, too: shared_region_map */
 #define VGPU_FEATURE_JOIN 0x4u /* further streams of one session, by session number and secret */
 #define VGPU_FEATURE_RING 0x8u /* the layout of ring.h; 0x1 was one with two cache lines a ring */
 
@@ -105,9 +107,9 @@ struct vgpu_frame {
 };
 _Static_assert(sizeof(struct vgpu_frame) == 40, "frame header");
 
-/* Bulk data that lies in a shared area instead of in the frame. */
+/* Bulk data that lies in a shared region instead of in the frame. */
 struct vgpu_span {
-  uint32_t area;
+  uint32_t shared_region;
   uint32_t reserved;
   uint64_t offset;
   uint64_t length;
@@ -203,15 +205,15 @@ struct vgpu_sessions_reply {
 };
 _Static_assert(sizeof(struct vgpu_sessions_reply) == 184, "sessions reply");
 
-struct vgpu_area_request {
+struct vgpu_shared_region_request {
   uint64_t bytes;
 };
-struct vgpu_area_reply {
-  uint32_t area; /* its number, in vgpu_span */
+struct vgpu_shared_region_reply {
+  uint32_t shared_region; /* its number, in vgpu_span */
   uint32_t reserved;
 };
-struct vgpu_area_drop {
-  uint32_t area;
+struct vgpu_shared_region_drop {
+  uint32_t shared_region;
   uint32_t reserved;
 };
 

@@ -64,18 +64,19 @@ enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes
  * After the index, before which everything else was written. The two sequentially consistent pairs (index
  * written, flag read; flag written, index read) see to it that not both ends overlook the other.
  */
-static void wake(uint32_t *sleeps, const struct vgpu_bell *bell) {
-  if (__atomic_exchange_n(sleeps, 0, __ATOMIC_SEQ_CST) != 0) vgpu_bell_ring(bell);
+static void wake(uint32_t *sleeps, const struct vgpu_doorbell *doorbell) {
+  if (__atomic_exchange_n(sleeps, 0, __ATOMIC_SEQ_CST) != 0) vgpu_doorbell_ring(doorbell);
 }
 
-void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell) {
+void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell) {
   struct vgpu_ring_control *control = ring->control;
   ring->position += vgpu_ring_step(length);
   __atomic_store_n(&control->tail, ring->position, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&control->reader_sleeps, __ATOMIC_SEQ_CST) != 0) wake(&control->reader_sleeps, bell);
+  if (__atomic_load_n(&control->reader_sleeps, __ATOMIC_SEQ_CST) != 0)
+    wake(&control->reader_sleeps, doorbell);
 }
 
-void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell) {
+void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell) {
   struct vgpu_ring_control *control = ring->control;
   ring->position += vgpu_ring_step(length);
   __atomic_store_n(&control->head, ring->position, __ATOMIC_SEQ_CST);
@@ -83,7 +84,7 @@ void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_b
   /* Not for every frame: a writer that had to sleep gets work for a while. The last frame wakes it at last.
    */
   uint64_t tail = __atomic_load_n(&control->tail, __ATOMIC_SEQ_CST);
-  if (tail - ring->position <= ring->size / 2) wake(&control->writer_sleeps, bell);
+  if (tail - ring->position <= ring->size / 2) wake(&control->writer_sleeps, doorbell);
 }
 
 /* `room`: 0 for the reader. */
@@ -92,7 +93,7 @@ static enum vgpu_ring_state look(struct vgpu_ring *ring, uint32_t room) {
   return room > 0 ? vgpu_ring_room(ring, room) : vgpu_ring_available(ring, &bytes);
 }
 
-static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, struct vgpu_bell *bell,
+static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, struct vgpu_doorbell *doorbell,
                                      int64_t deadline) {
   enum vgpu_ring_state state = look(ring, room);
   if (state == VGPU_RING_NOT_YET) {
@@ -105,10 +106,10 @@ static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, stru
   while (state == VGPU_RING_NOT_YET) {
     /* What a peer wrote before it went is still read. */
     if (result != VGPU_STREAM_OK) return result;
-    uint64_t seen = vgpu_bell_generation(bell);
+    uint64_t seen = vgpu_doorbell_generation(doorbell);
     __atomic_store_n(sleeps, 1, __ATOMIC_SEQ_CST);
     state = look(ring, room);
-    if (state == VGPU_RING_NOT_YET) result = vgpu_bell_wait(bell, seen, deadline);
+    if (state == VGPU_RING_NOT_YET) result = vgpu_doorbell_wait(doorbell, seen, deadline);
     __atomic_store_n(sleeps, 0, __ATOMIC_SEQ_CST);
     if (state == VGPU_RING_NOT_YET) state = look(ring, room);
   }
@@ -117,25 +118,26 @@ static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, stru
 
 enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgpu_frame *frame,
                                               const void *body, uint32_t body_size, const void *bulk,
-                                              uint32_t bulk_size, struct vgpu_bell *bell, int64_t deadline) {
+                                              uint32_t bulk_size, struct vgpu_doorbell *doorbell,
+                                              int64_t deadline) {
   frame->body = body_size;
   frame->bulk = bulk_size;
   frame->length = vgpu_frame_length(body_size, bulk_size);
   if (!vgpu_frame_sound(frame)) return VGPU_STREAM_UNSOUND;
-  enum vgpu_stream_result result = await(ring, frame->length, bell, deadline);
+  enum vgpu_stream_result result = await(ring, frame->length, doorbell, deadline);
   if (result != VGPU_STREAM_OK) return result;
   unsigned char *at = vgpu_ring_at(ring);
   memset(at + frame->length - 8, 0, 8); /* the padding is somewhere in it */
   memcpy(at, frame, sizeof *frame);
   if (body_size > 0) memcpy(at + sizeof *frame, body, body_size);
   if (bulk_size > 0) memcpy(at + sizeof *frame + body_size, bulk, bulk_size);
-  vgpu_ring_written(ring, frame->length, bell);
+  vgpu_ring_written(ring, frame->length, doorbell);
   return VGPU_STREAM_OK;
 }
 
 enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgpu_frame *frame,
-                                              struct vgpu_bell *bell, int64_t deadline) {
-  enum vgpu_stream_result result = await(ring, 0, bell, deadline);
+                                              struct vgpu_doorbell *doorbell, int64_t deadline) {
+  enum vgpu_stream_result result = await(ring, 0, doorbell, deadline);
   if (result != VGPU_STREAM_OK) return result;
   uint32_t there;
   if (vgpu_ring_available(ring, &there) != VGPU_RING_READY || there < sizeof *frame)

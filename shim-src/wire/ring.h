@@ -9,7 +9,8 @@
  * into the line of one that is being read. `tail` counts the bytes ever written, those up to the next line
  * included, `head` those ever read; only the writer moves the one, only the reader the other, both by whole
  * frames. Who is going to sleep says so in its `sleeps` and looks once more; who moves an index and finds the
- * other's `sleeps` set clears it and rings the bell (bell.h), the reader not before half of the ring is free.
+ * other's `sleeps` set clears it and rings the doorbell (doorbell.h), the reader not before half of the ring
+ * is free.
  *
  * Neither end believes the other. An index is read once, into a variable, and is only used when it leaves
  * no more than `size` between the two and both are multiples of VGPU_RING_LINE; each end works with its own
@@ -23,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "wire/bell.h"
+#include "wire/doorbell.h"
 #include "wire/frame.h"
 #include "wire/spin.h"
 
@@ -98,19 +99,20 @@ static inline unsigned char *vgpu_ring_at(const struct vgpu_ring *ring) {
 }
 
 /* A frame of `length` bytes is written, or read and no longer needed. Wakes the other end if it sleeps. */
-void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell);
-void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_bell *bell);
+void vgpu_ring_written(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell);
+void vgpu_ring_read(struct vgpu_ring *ring, uint32_t length, const struct vgpu_doorbell *doorbell);
 
 /* Waits, awake at first, for room and writes a whole frame; sets the sizes of `frame` itself. */
 enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgpu_frame *frame,
                                               const void *body, uint32_t body_size, const void *bulk,
-                                              uint32_t bulk_size, struct vgpu_bell *bell, int64_t deadline);
+                                              uint32_t bulk_size, struct vgpu_doorbell *doorbell,
+                                              int64_t deadline);
 
 /*
  * Waits for a frame and copies its header out, checked; the body and what follows lie behind it at
  * vgpu_ring_at() until vgpu_ring_read(frame->length).
  */
 enum vgpu_stream_result vgpu_ring_read_header(struct vgpu_ring *ring, struct vgpu_frame *frame,
-                                              struct vgpu_bell *bell, int64_t deadline);
+                                              struct vgpu_doorbell *doorbell, int64_t deadline);
 
 #endif

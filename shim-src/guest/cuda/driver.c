@@ -151,7 +151,7 @@ int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   struct vgpu_send sending = {.body = exchange->send,
                               .body_size = exchange->send_size,
                               .bulk = exchange->send_bulk,
-                              .area = exchange->area,
+                              .shared_region = exchange->shared_region,
                               .bulk_size = exchange->send_bulk_size};
   struct vgpu_receive receiving = {.body = exchange->reply,
                                    .body_size = exchange->reply_size,
@@ -205,9 +205,12 @@ int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, v
   return call_until_ready(opcode, &exchange);
 }
 
-int vgpu_cuda_call_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area) {
-  struct vgpu_cuda_exchange exchange = {
-      .send = send, .send_size = send_size, .area = area, .bulk_capacity = (uint32_t)area->length};
+int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
+                                 const struct vgpu_span *shared_region) {
+  struct vgpu_cuda_exchange exchange = {.send = send,
+                                        .send_size = send_size,
+                                        .shared_region = shared_region,
+                                        .bulk_capacity = (uint32_t)shared_region->length};
   return call_until_ready(opcode, &exchange);
 }
 
@@ -238,12 +241,13 @@ static int post(struct vgpu_driver *driver, uint32_t opcode, const struct vgpu_s
   return result;
 }
 
-int vgpu_cuda_post_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area) {
+int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
+                                 const struct vgpu_span *shared_region) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
-  struct vgpu_send sending = {.body = send, .body_size = send_size, .area = area};
+  struct vgpu_send sending = {.body = send, .body_size = send_size, .shared_region = shared_region};
   return post(driver, opcode, &sending);
 }
 

@@ -110,8 +110,10 @@ int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const 
                    uint32_t bulk_size);
 
 /* Likewise with the data in shared memory: to be read from there, or put there in full. */
-int vgpu_cuda_post_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area);
-int vgpu_cuda_call_area(uint32_t opcode, const void *send, uint32_t send_size, const struct vgpu_span *area);
+int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
+                                 const struct vgpu_span *shared_region);
+int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
+                                 const struct vgpu_span *shared_region);
 
 /* vgpu_session_pieces, its result as a CUresult: NOT_READY may come after any piece. Not while capturing. */
 int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
@@ -121,9 +123,9 @@ int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
  * whole pages. It must be given back while no work uses it.
  */
 bool vgpu_lent_possible(void);
-void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *area);
+void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is no managed memory */
-void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area);
+void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
 
 /* Waits until the host has taken in all that was posted before. */
 int vgpu_cuda_ping(void);
@@ -134,7 +136,7 @@ struct vgpu_cuda_exchange {
   void *reply;
   const void *send_bulk;
   void *bulk;
-  const struct vgpu_span *area; /* the host puts the bulk there; then `bulk` is not used */
+  const struct vgpu_span *shared_region; /* the host puts the bulk there; then `bulk` is not used */
   uint32_t send_size;
   uint32_t reply_size;
   uint32_t send_bulk_size;

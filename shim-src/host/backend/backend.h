@@ -1,6 +1,6 @@
 /*
- * What stands behind a host: the software device or the host's GPU. Each carried call has a handler of
- * either kind (dispatch.h); here is what is asked of a backend beside the calls.
+ * Who carries calls out: the software device or the host's GPU. Nothing above this table asks which one it
+ * is.
  */
 #ifndef VGPU_HOST_BACKEND_H
 #define VGPU_HOST_BACKEND_H
@@ -23,14 +23,25 @@ struct vgpu_inventory {
 };
 
 struct vgpu_backend {
-  enum vgpu_backend_number number;
   const char *name;    /* as --device has it */
   bool memory_is_ours; /* device memory is this process's: what a guest shares can be device memory, too */
 
-  /* In the daemon, before it forks workers. 0, or an exit status after saying why. */
+  /* In the daemon, before it starts workers. 0, or an exit status after saying why. */
   int (*take_inventory)(const struct vgpu_options *options, struct vgpu_inventory *inventory);
 
-  /* In a worker: fills all but `processes`. An enum vgpu_status. */
+  bool reads_itself; /* a library behind it opens files of /proc/self, so nobody may make them root's */
+
+  /* What a worker may still ask of the kernel: a libseccomp filter, NULL when there is no memory. */
+  void *(*make_filter)(void);
+
+  /*
+   * In a worker. begin() is first, and false when there is no memory. run() carries out a call whose sizes
+   * are checked; a one-way call may stay to be done when its stream comes to it. usage() fills all but
+   * `processes`; an enum vgpu_status.
+   */
+  bool (*begin)(struct vgpu_worker *worker);
+  int32_t (*run)(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                 void *reply, struct vgpu_bulk *bulk);
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
 };
 

@@ -8,7 +8,7 @@
 
 struct vgpu_worker;
 
-/* Who carries calls out. A row has a handler for each: vgpu_host_NAME and vgpu_real_NAME. */
+/* A row has a handler for each: vgpu_software_NAME and vgpu_cuda_NAME, or vgpu_common_NAME for both. */
 enum vgpu_backend_number { VGPU_BACKEND_SOFTWARE = 0, VGPU_BACKEND_CUDA = 1, VGPU_BACKENDS = 2 };
 
 /* Bulk data of one call. A handler fills `out` up to `out_capacity` and sets `out_size`. */

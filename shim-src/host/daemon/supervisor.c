@@ -17,7 +17,6 @@
 #include "host/daemon/lifeline.h"
 #include "host/log.h"
 #include "host/daemon/manage.h"
-#include "host/backend/software/ptx/ptx.h"
 #include "host/daemon/notify.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
@@ -72,12 +71,10 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
                                .accounts = supervisor->accounts,
                                .backend = supervisor->backend,
                                .inventory = supervisor->inventory,
-                               .profiles = supervisor->inventory->profiles,
                                .limits = limits,
-                               .memory = {.watched = (supervisor->code.checks & PTX_CHECK_INIT) != 0},
                                .code_options = &supervisor->code};
   int32_t *denied = &supervisor->accounts->slots[slot].denied;
-  if (!vgpu_confine(supervisor->backend->number, supervisor->filter, denied)) {
+  if (!vgpu_confine(supervisor->filter, supervisor->backend->reads_itself, denied)) {
     vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));
     _exit(1);
   }
@@ -86,7 +83,7 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
     vgpu_host_log("error", worker.session, "no thread to watch the connection: %s", strerror(errno));
     _exit(1);
   }
-  int status = vgpu_worker_serve(&worker, &entry->hello);
+  int status = worker.backend->begin(&worker) ? vgpu_worker_serve(&worker, &entry->hello) : 1;
   vgpu_host_log_flush();
   _exit(status); /* what it held goes with the process */
 }

@@ -27,16 +27,16 @@ const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opco
 }
 
 /*
- * A frame whose bulk is a span: points `bulk` at the data in the area, or at where it is to go. Only for
- * calls that look at neither, which no session can have without areas.
+ * A frame whose bulk is a span: points `bulk` at the data in the shared region, or at where it is to go. Only
+ * for calls that look at neither, which no session can have without shared regions.
  */
-static bool enter_area(const struct vgpu_worker *worker, const struct vgpu_request *request,
-                       struct vgpu_span *span, struct vgpu_bulk *bulk) {
+static bool enter_shared_region(const struct vgpu_worker *worker, const struct vgpu_request *request,
+                                struct vgpu_span *span, struct vgpu_bulk *bulk) {
   const struct vgpu_dispatch_row *row = request->row;
-  if (!worker->areas_agreed || row == NULL || request->frame.bulk != sizeof *span) return false;
+  if (!worker->shared_regions_agreed || row == NULL || request->frame.bulk != sizeof *span) return false;
   bool in = row->raw_in, out = row->raw_out && !row->bulk_in;
   memcpy(span, request->bulk, sizeof *span);
-  unsigned char *memory = vgpu_areas_at(&worker->areas, span);
+  unsigned char *memory = vgpu_shared_regions_at(&worker->shared_regions, span);
   if (memory == NULL || (!in && !out)) return false;
   if (in) {
     bulk->in = memory;
@@ -59,8 +59,8 @@ void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *reque
   *bulk =
       (struct vgpu_bulk){.in = request->bulk, .in_size = frame->bulk, .out = out, .out_capacity = capacity};
   const struct vgpu_dispatch_row *row = request->row;
-  bool in_area = (frame->flags & VGPU_FLAG_AREA) != 0;
-  if ((frame->opcode & VGPU_OP_RANGE_MASK) == VGPU_OP_CONTROL && !in_area) {
+  bool in_shared_region = (frame->flags & VGPU_FLAG_SHARED_REGION) != 0;
+  if ((frame->opcode & VGPU_OP_RANGE_MASK) == VGPU_OP_CONTROL && !in_shared_region) {
     answer->status = vgpu_control(worker, frame->opcode, request->body, frame->body, answer->body,
                                   &answer->body_size, bulk);
     return;
@@ -68,22 +68,21 @@ void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *reque
   struct vgpu_span span;
   if (row == NULL || row->send_size != frame->body ||
       row->oneway != ((frame->flags & VGPU_FLAG_ONEWAY) != 0) ||
-      (in_area ? !enter_area(worker, request, &span, bulk) : !row->bulk_in && frame->bulk != 0)) {
+      (in_shared_region ? !enter_shared_region(worker, request, &span, bulk)
+                        : !row->bulk_in && frame->bulk != 0)) {
     answer->status = refusal(frame->opcode, row != NULL);
     return;
   }
   unsigned char *into = bulk->out;
   memset(answer->body, 0, row->reply_size);
-  answer->status = worker->backend->number == VGPU_BACKEND_SOFTWARE
-                       ? vgpu_queue_run(worker, row, request->body, answer->body, bulk)
-                       : row->run[worker->backend->number](worker, request->body, answer->body, bulk);
+  answer->status = worker->backend->run(worker, row, request->body, answer->body, bulk);
   answer->body_size = row->reply_size;
   if (!row->bulk_out) bulk->out_size = 0;
-  if (!in_area || !row->bulk_out || answer->status != 0) return;
+  if (!in_shared_region || !row->bulk_out || answer->status != 0) return;
   if (bulk->out != into) memcpy(into, bulk->out, bulk->out_size);
   answer->span = span;
   answer->span.length = bulk->out_size;
-  answer->flags = VGPU_FLAG_AREA;
+  answer->flags = VGPU_FLAG_SHARED_REGION;
   bulk->out = (unsigned char *)&answer->span;
   bulk->out_size = sizeof answer->span;
 }

@@ -8,17 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/backend/dispatch.h"
-
 /* Before the first session: whether this kernel filters system calls, and what a filter costs is paid here.
  */
-bool vgpu_confine_prepare(enum vgpu_backend_number backend, char *error, uint64_t error_size);
+bool vgpu_confine_prepare(void *(*make_filter)(void), char *error, uint64_t error_size);
 
 /*
  * In a worker, for good. `denied` is where the number of a system call that ends it is left for the daemon to
  * tell, in memory shared with it. False with errno: the worker must not go on.
  */
-bool vgpu_confine(enum vgpu_backend_number backend, bool filter, int32_t *denied);
+bool vgpu_confine(bool filter, bool reads_itself, int32_t *denied);
 
 /* "execve" for 59; "?" for what has no name here. For free(); NULL when there is no memory. */
 char *vgpu_confine_name(int32_t number);

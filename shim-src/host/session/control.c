@@ -81,16 +81,17 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
   return VGPU_STATUS_OK;
 }
 
-static int32_t area_add(struct vgpu_worker *worker, const struct vgpu_area_request *request,
-                        struct vgpu_area_reply *reply) {
-  if (!worker->areas_agreed) return VGPU_STATUS_REFUSED;
+static int32_t shared_region_add(struct vgpu_worker *worker, const struct vgpu_shared_region_request *request,
+                                 struct vgpu_shared_region_reply *reply) {
+  if (!worker->shared_regions_agreed) return VGPU_STATUS_REFUSED;
   int descriptor = -1;
-  uint32_t area = vgpu_areas_add(&worker->areas, request->bytes, worker->limits->session_shared, &descriptor);
-  if (area == 0) return VGPU_STATUS_REFUSED;
+  uint32_t shared_region = vgpu_shared_regions_add(&worker->shared_regions, request->bytes,
+                                                   worker->limits->session_shared, &descriptor);
+  if (shared_region == 0) return VGPU_STATUS_REFUSED;
   /* A guest that cannot be reached is noticed where the answer is sent. */
   (void)vgpu_link_pass(&worker->link, descriptor);
   close(descriptor);
-  reply->area = area;
+  reply->shared_region = shared_region;
   return VGPU_STATUS_OK;
 }
 
@@ -98,9 +99,9 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
                      void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk) {
   struct vgpu_facts_request facts_request;
   struct vgpu_usage_request usage_request;
-  struct vgpu_area_request area_request;
-  struct vgpu_area_drop area_drop;
-  struct vgpu_area_reply area_reply = {0};
+  struct vgpu_shared_region_request shared_region_request;
+  struct vgpu_shared_region_drop shared_region_drop;
+  struct vgpu_shared_region_reply shared_region_reply = {0};
   struct vgpu_facts_reply facts_reply = {0};
   struct vgpu_usage_reply usage_reply = {0};
   int32_t status;
@@ -128,17 +129,17 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
         *reply_size = sizeof usage_reply;
       }
       return status;
-    case VGPU_OP_AREA_ADD:
-      if (body_size != sizeof area_request) return VGPU_STATUS_INVALID;
-      memcpy(&area_request, body, sizeof area_request);
-      status = area_add(worker, &area_request, &area_reply);
-      memcpy(reply, &area_reply, sizeof area_reply);
-      *reply_size = sizeof area_reply;
+    case VGPU_OP_SHARED_REGION_ADD:
+      if (body_size != sizeof shared_region_request) return VGPU_STATUS_INVALID;
+      memcpy(&shared_region_request, body, sizeof shared_region_request);
+      status = shared_region_add(worker, &shared_region_request, &shared_region_reply);
+      memcpy(reply, &shared_region_reply, sizeof shared_region_reply);
+      *reply_size = sizeof shared_region_reply;
       return status;
-    case VGPU_OP_AREA_DROP:
-      if (body_size != sizeof area_drop) return VGPU_STATUS_INVALID;
-      memcpy(&area_drop, body, sizeof area_drop);
-      return vgpu_areas_drop(&worker->areas, area_drop.area);
+    case VGPU_OP_SHARED_REGION_DROP:
+      if (body_size != sizeof shared_region_drop) return VGPU_STATUS_INVALID;
+      memcpy(&shared_region_drop, body, sizeof shared_region_drop);
+      return vgpu_shared_regions_drop(&worker->shared_regions, shared_region_drop.shared_region);
     default:
       return VGPU_STATUS_UNKNOWN;
   }

@@ -14,7 +14,7 @@ int vgpu_link_make_rings(struct vgpu_link *link) {
   int memory = vgpu_shared_make("vgpu-ring", vgpu_rings_bytes(VGPU_RING_BYTES));
   if (memory < 0) return -1;
   if (vgpu_rings_map(&link->rings, memory, VGPU_RING_BYTES)) {
-    vgpu_bell_init(&link->bell, link->descriptor);
+    vgpu_doorbell_init(&link->doorbell, link->descriptor);
     return memory;
   }
   close(memory);
@@ -22,7 +22,7 @@ int vgpu_link_make_rings(struct vgpu_link *link) {
 }
 
 static const char *wrong_with(const struct vgpu_link *link, const struct vgpu_frame *frame) {
-  uint32_t allowed = VGPU_FLAG_ONEWAY | (link->rings.base != NULL ? VGPU_FLAG_AREA : 0);
+  uint32_t allowed = VGPU_FLAG_ONEWAY | (link->rings.base != NULL ? VGPU_FLAG_SHARED_REGION : 0);
   if ((frame->flags & ~allowed) != 0) return "a flag that was not agreed upon";
   if (frame->sequence != link->next_sequence) return "a frame out of order";
   return NULL;
@@ -33,7 +33,8 @@ static void take_from_ring(struct vgpu_link *link, struct vgpu_request *request)
   const struct vgpu_frame *frame = &request->frame;
   const unsigned char *body = vgpu_ring_at(&link->rings.requests) + sizeof *frame;
   const unsigned char *bulk = body + frame->body;
-  bool in_place = request->row != NULL && request->row->raw_in && (frame->flags & VGPU_FLAG_AREA) == 0;
+  bool in_place =
+      request->row != NULL && request->row->raw_in && (frame->flags & VGPU_FLAG_SHARED_REGION) == 0;
   memcpy(link->in, body, in_place ? frame->body : frame->body + frame->bulk);
   request->bulk = in_place ? bulk : link->in + frame->body;
 }
@@ -45,7 +46,7 @@ bool vgpu_link_receive(struct vgpu_link *link,
   bool ring = link->rings.base != NULL;
   *violation = NULL;
   enum vgpu_stream_result result =
-      ring ? vgpu_ring_read_header(&link->rings.requests, frame, &link->bell, VGPU_NO_DEADLINE)
+      ring ? vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE)
            : vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
   if (result == VGPU_STREAM_CLOSED) return false;
   *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame)
@@ -65,7 +66,7 @@ bool vgpu_link_receive(struct vgpu_link *link,
 }
 
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) {
-  if (link->rings.base != NULL) vgpu_ring_read(&link->rings.requests, request->frame.length, &link->bell);
+  if (link->rings.base != NULL) vgpu_ring_read(&link->rings.requests, request->frame.length, &link->doorbell);
 }
 
 bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
@@ -73,8 +74,8 @@ bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const voi
   int64_t deadline = vgpu_about_now_ms() + FRAME_LIMIT_MS;
   enum vgpu_stream_result result =
       link->rings.base != NULL
-          ? vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size, &link->bell,
-                                  deadline)
+          ? vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size,
+                                  &link->doorbell, deadline)
           : vgpu_stream_write_frame(link->descriptor, reply, body, body_size, bulk, bulk_size, deadline);
   return result == VGPU_STREAM_OK;
 }

@@ -9,7 +9,7 @@
 struct vgpu_link {
   int descriptor;
   struct vgpu_rings rings; /* none: the socket carries the frames */
-  struct vgpu_bell bell;
+  struct vgpu_doorbell doorbell;
   struct vgpu_ahead ahead; /* of the socket, where it carries the frames */
   uint64_t next_sequence;
   unsigned char *in; /* VGPU_FRAME_MAX bytes */

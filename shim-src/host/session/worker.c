@@ -43,7 +43,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
     rings = vgpu_link_make_rings(&worker->link);
   }
   if (rings >= 0) {
-    welcome.features = hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_AREA);
+    welcome.features = hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION);
     if (worker->backend->memory_is_ours) welcome.features |= hello->features & VGPU_FEATURE_MAP;
     welcome.ring_size = VGPU_RING_BYTES;
   }
@@ -51,7 +51,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
       vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, sizeof welcome, rings,
                              vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
   if (rings >= 0) close(rings);
-  worker->areas_agreed = (welcome.features & VGPU_FEATURE_AREA) != 0;
+  worker->shared_regions_agreed = (welcome.features & VGPU_FEATURE_SHARED_REGION) != 0;
   worker->library = hello->library;
   vgpu_host_log("session", worker->session, "%s %s (guest pid %u) begins",
                 hello->library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello->program, hello->pid);
@@ -69,11 +69,6 @@ void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status) {
   if (worker->library == VGPU_LIBRARY_CUDA && status == NOT_READY) return; /* an answer, not a refusal */
   __atomic_store_n(&account->refused, account->refused + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&account->last_refusal, status, __ATOMIC_RELAXED);
-}
-
-bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
-  uint64_t limit = worker->limits->outstanding, now = worker->queue.bytes + worker->reads.bytes;
-  return now <= limit && bytes <= limit - now;
 }
 
 /*
@@ -113,7 +108,7 @@ static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request
                              .sequence = frame->sequence,
                              .status = answer.status,
                              .deferred = worker->deferred};
-  worker->deferred = worker->spoiled;
+  worker->deferred = worker->sticky;
   bool brings = answer.status == 0;
   return vgpu_link_reply(&worker->link, &reply, answer.body, brings ? answer.body_size : 0, answer.bulk.out,
                          brings ? answer.bulk.out_size : 0);

@@ -3,18 +3,16 @@
 #define VGPU_HOST_WORKER_H
 
 #include "host/session/accounts.h"
-#include "host/session/areas.h"
+#include "host/session/shared_regions.h"
 #include "host/backend/backend.h"
 #include "host/policy/bucket.h"
 #include "host/backend/dispatch.h"
-#include "host/session/handles.h"
+#include "host/backend/common/code.h"
+#include "host/backend/common/handles.h"
 #include "host/session/link.h"
-#include "host/backend/software/code/code.h"
-#include "host/backend/software/memory/memory.h"
-#include "host/backend/software/profile/profile.h"
-#include "host/backend/software/queue.h"
 
-struct vgpu_real;
+struct vgpu_software;
+struct vgpu_cuda;
 
 struct vgpu_limits {
   uint64_t session_memory; /* bytes; 0: only the device's */
@@ -26,17 +24,10 @@ struct vgpu_limits {
   uint64_t session_shared; /* bytes of memory shared with the guest; 0: no rings either */
 };
 
-/* Reads whose bytes the guest will fetch. */
-struct vgpu_reads {
-  struct vgpu_read *first;
-  size_t count;
-  uint64_t bytes;
-};
-
 struct vgpu_worker {
   struct vgpu_link link;
-  struct vgpu_areas areas;
-  bool areas_agreed;
+  struct vgpu_shared_regions shared_regions;
+  bool shared_regions_agreed;
   uint64_t session;
   uint32_t slot; /* in accounts */
   struct vgpu_peer peer;
@@ -44,26 +35,19 @@ struct vgpu_worker {
   struct vgpu_accounts *accounts;
   const struct vgpu_backend *backend;
   const struct vgpu_inventory *inventory;
-  const struct vgpu_device_profiles *profiles; /* software; NULL with a real device behind */
   const struct vgpu_limits *limits;
   struct vgpu_handles handles;
-  struct vgpu_memory memory; /* software */
-  struct vgpu_queue queue;   /* software */
-  struct vgpu_reads reads;
-  struct vgpu_real *real; /* the host's GPU, once something of this session needed it */
+  struct vgpu_software *software; /* of that backend */
+  struct vgpu_cuda *cuda;         /* likewise, once something of this session needed it */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
   struct vgpu_bucket calls;
   bool slowed; /* said in the log that it calls too often */
   int32_t deferred;
-  int32_t
-      spoiled; /* software: what a kernel did to a context, told with every answer until it is destroyed */
-  uint64_t spoiled_context;
+  int32_t sticky; /* what a kernel did to a context, told with every answer until the context is destroyed */
+  uint64_t sticky_context;
   unsigned char *out; /* VGPU_FRAME_MAX bytes */
 };
-
-/* Whether so many bytes more may wait: calls for their stream, reads for the guest. */
-bool vgpu_worker_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 
 /* What any host says of itself; the session's own part is left 0. */
 void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,

@@ -38,6 +38,7 @@ describe('the description of entry points', () => {
         send: { fields: [{ name: 'context', type: 'u64' }], bulk: false, raw: false },
         reply: { fields: [{ name: 'out', type: 'u64' }], bulk: true, raw: false },
         auto: false,
+        common: false,
       },
       parameters: [
         { name: 'out', type: '*devptr' },
@@ -115,7 +116,12 @@ describe('the description of entry points', () => {
     assert.match(calls, /#define VGPU_OP_cuA \(VGPU_OP_CUDA \| 0x00c8u\)/);
     assert.match(
       emitDispatch(library('0200 cuA - oneway ()\n send(a: u64)+bulk')),
-      /\{VGPU_OP_cuA, 8, 0, true, true, false, false, false, -1, "cuA", \{host_cuA, real_cuA\}\}/,
+      /\{VGPU_OP_cuA, 8, 0, true, true, false, false, false, -1, "cuA", \{software_cuA, cuda_cuA\}\}/,
+    );
+    assert.match(
+      emitDispatch(library('0200 cuA - oneway ()\n send(a: u64)+bulk common')),
+      /"cuA", \{common_cuA, common_cuA\}/,
+      'one handler for every backend',
     );
   });
 

@@ -144,6 +144,8 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
       assert.deepEqual((await shell.ask('state')).values, ['0', '0']);
       const primary = (await askAll(shell, ['retain 0', 'retain 0'])).values[0] ?? '';
       assert.deepEqual((await shell.ask('state')).values, ['0', '1']);
+      const flags = (await shell.ask('primaryflags 0 4')).result;
+      assert.equal(flags, 708, 'CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE: flags change before it is made');
       await askAll(shell, [`set ${primary}`, 'ctxdevice', 'alloc 100', 'release 0', 'info']);
       await askAll(shell, ['release 0']);
       assert.equal((await shell.ask('info')).result, 709, 'CUDA_ERROR_CONTEXT_IS_DESTROYED');

@@ -117,7 +117,8 @@ void *__wrap_vgpu_shared_map(int descriptor, uint64_t bytes) {
   return memory;
 }
 
-/* The bell: who sleeps is woken by the next step, or by the end of the input, which is that of the other end.
+/* The doorbell: who sleeps is woken by the next step, or by the end of the input, which is that of the other
+ * end.
  */
 int __wrap_poll(struct pollfd *descriptors, nfds_t count, int limit);
 int __wrap_poll(struct pollfd *descriptors, nfds_t count, int limit) {

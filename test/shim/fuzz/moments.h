@@ -24,7 +24,7 @@ void fuzz_moments_begin(struct fuzz_source *source, fuzz_act *act);
 /* Reads from there are moments, until the next fuzz_moments_begin. */
 void fuzz_moments_watch(const void *base, size_t bytes);
 
-/* Passed on instead of bytes at the next ring of the bell; -1: none. The receiver's to close. */
+/* Passed on instead of bytes at the next ring of the doorbell; -1: none. The receiver's to close. */
 void fuzz_moments_pass(int descriptor);
 
 /* The rings as the code under test has mapped them last; those of the other end are mapped with this. */

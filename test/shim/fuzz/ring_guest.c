@@ -4,8 +4,8 @@
  * is the input's, bit 1: and the memory's; bit 2: unsealed; bit 3: none), u8 how many calls the guest makes,
  * one u8 for each of them (CALLS), then the host's steps: 0, 1  the oldest request is answered: u8 bytes of
  * body (0: as many as it should have), u8 * 16 of bulk, u8 status, then the bytes 2     likewise, published
- * as far as the next byte says 3     an index or flag    4  bytes of the last reply    5  bytes of an area 6
- * a descriptor comes over the socket: u8 what it is 7     the host hangs up
+ * as far as the next byte says 3     an index or flag    4  bytes of the last reply    5  bytes of a shared
+ * region 6 a descriptor comes over the socket: u8 what it is 7     the host hangs up
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -23,17 +23,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *count, char ***words);
 
 #define CALLS 16u
-#define AREA_BYTES 8192u
+#define SHARED_REGION_BYTES 8192u
 #define BODY 64u
 #define BULK 4096u
 
 static struct fuzz_source source;
 static struct vgpu_rings rings; /* the host's mapping */
 static uint8_t greeting;
-static struct vgpu_frame asked; /* the last request that was read */
-static uint64_t last;           /* where the last reply began */
-static bool mine;               /* the requests' indexes are as both ends left them */
-static unsigned char *area;     /* the host's mapping */
+static struct vgpu_frame asked;      /* the last request that was read */
+static uint64_t last;                /* where the last reply began */
+static bool mine;                    /* the requests' indexes are as both ends left them */
+static unsigned char *shared_region; /* the host's mapping */
 
 static uint32_t right_size(uint32_t opcode) {
   switch (opcode) {
@@ -42,8 +42,8 @@ static uint32_t right_size(uint32_t opcode) {
     case VGPU_OP_DEVICE_FACTS:
     case VGPU_OP_DEVICE_PROCESSES:
       return sizeof(struct vgpu_facts_reply);
-    case VGPU_OP_AREA_ADD:
-      return sizeof(struct vgpu_area_reply);
+    case VGPU_OP_SHARED_REGION_ADD:
+      return sizeof(struct vgpu_shared_region_reply);
     case VGPU_OP_CUDA | 2:
       return BODY;
     default:
@@ -69,12 +69,13 @@ static void answer(bool whole) {
   struct vgpu_ring *ring = &rings.replies;
   take_request();
   struct vgpu_frame frame = {.opcode = asked.opcode,
-                             .flags = VGPU_FLAG_REPLY | (asked.flags & VGPU_FLAG_AREA),
+                             .flags = VGPU_FLAG_REPLY | (asked.flags & VGPU_FLAG_SHARED_REGION),
                              .sequence = asked.sequence};
   uint8_t body = fuzz_byte(&source);
   frame.body = body == 0 ? right_size(asked.opcode) : body;
   frame.bulk = fuzz_byte(&source) * 16u;
-  if ((frame.flags & VGPU_FLAG_AREA) != 0 && frame.bulk < 1024) frame.bulk = sizeof(struct vgpu_span);
+  if ((frame.flags & VGPU_FLAG_SHARED_REGION) != 0 && frame.bulk < 1024)
+    frame.bulk = sizeof(struct vgpu_span);
   frame.status = fuzz_byte(&source) & 3;
   frame.length = vgpu_frame_length(frame.body, frame.bulk);
   unsigned char *to = vgpu_ring_at(ring);
@@ -94,13 +95,13 @@ static int unsealed(uint64_t bytes) {
 static void pass_one(void) {
   uint8_t how = fuzz_byte(&source);
   if ((how & 7) == 1) {
-    fuzz_moments_pass(unsealed(AREA_BYTES));
+    fuzz_moments_pass(unsealed(SHARED_REGION_BYTES));
   } else if ((how & 7) == 2) {
     fuzz_moments_pass(open("/dev/null", O_RDWR | O_CLOEXEC));
   } else {
-    int descriptor = vgpu_shared_make("fuzz", (how & 7) == 3 ? how : AREA_BYTES);
-    if (area == NULL && (how & 7) != 3)
-      area = mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    int descriptor = vgpu_shared_make("fuzz", (how & 7) == 3 ? how : SHARED_REGION_BYTES);
+    if (shared_region == NULL && (how & 7) != 3)
+      shared_region = mmap(NULL, SHARED_REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     fuzz_moments_pass(descriptor);
   }
 }
@@ -123,7 +124,8 @@ static bool act(uint8_t what) {
       fuzz_poke_bytes(&source, rings.replies.bytes, rings.replies.size, last);
       return true;
     case 5:
-      if (area != NULL && area != MAP_FAILED) fuzz_poke_bytes(&source, area, 4096, 0);
+      if (shared_region != NULL && shared_region != MAP_FAILED)
+        fuzz_poke_bytes(&source, shared_region, 4096, 0);
       return true;
     case 6:
       pass_one();
@@ -173,7 +175,7 @@ enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t
   struct vgpu_welcome welcome = {.magic = VGPU_WIRE_MAGIC,
                                  .major = VGPU_WIRE_MAJOR,
                                  .frame_max = VGPU_FRAME_MAX,
-                                 .features = VGPU_FEATURE_RING | VGPU_FEATURE_AREA,
+                                 .features = VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION,
                                  .ring_size = VGPU_RING_BYTES,
                                  .device_count = 2,
                                  .cuda_version = 13000,
@@ -210,21 +212,21 @@ static void make_piece(void *context, size_t offset, uint32_t bytes, void *body)
   memcpy(body, words, sizeof words);
 }
 
-static void with_area(struct vgpu_session *session) {
+static void with_shared_region(struct vgpu_session *session) {
   uint32_t number;
   void *memory;
-  if (!vgpu_session_area_make(session, AREA_BYTES, &number, &memory)) return;
-  memset(memory, 1, AREA_BYTES);
-  struct vgpu_span span = {.area = number, .offset = 64, .length = 1024};
+  if (!vgpu_session_shared_region_make(session, SHARED_REGION_BYTES, &number, &memory)) return;
+  memset(memory, 1, SHARED_REGION_BYTES);
+  struct vgpu_span span = {.shared_region = number, .offset = 64, .length = 1024};
   unsigned char body[BODY];
-  struct vgpu_send send = {.area = &span};
+  struct vgpu_send send = {.shared_region = &span};
   struct vgpu_receive receive = {
       .body = body, .body_size = sizeof body, .bulk_capacity = (uint32_t)span.length};
   int32_t status;
   if (vgpu_session_call(session, VGPU_OP_CUDA | 2, &send, &receive, &status) == VGPU_ANSWERED &&
       status == 0 && receive.bulk_size > span.length)
     abort();
-  vgpu_session_area_drop(session, number, memory, AREA_BYTES);
+  vgpu_session_shared_region_drop(session, number, memory, SHARED_REGION_BYTES);
 }
 
 static void in_pieces(struct vgpu_session *session) {
@@ -272,7 +274,7 @@ static void one_call(struct vgpu_session *session, uint8_t which) {
       vgpu_session_take_deferred(session);
       return;
     case 4:
-      with_area(session);
+      with_shared_region(session);
       return;
     case 5:
       in_pieces(session);
@@ -307,7 +309,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   fuzz_moments_begin(NULL, NULL);
   vgpu_rings_unmap(&rings);
-  if (area != NULL && area != MAP_FAILED) munmap(area, AREA_BYTES);
-  area = NULL;
+  if (shared_region != NULL && shared_region != MAP_FAILED) munmap(shared_region, SHARED_REGION_BYTES);
+  shared_region = NULL;
   return 0;
 }

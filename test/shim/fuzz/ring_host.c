@@ -1,9 +1,9 @@
 /*
  * The host's end of the rings, fuzzed: a real worker whose guest writes to the shared memory what the input
- * says, when it says (moments.h): indexes, headers, bodies, bulk and areas change between and during any two
- * reads. A step: 0, 1  a record of grammar.h as a frame, published 2     likewise, published as far as the
- * next byte says 3     an index or flag    4  bytes of the last frame    5  bytes of an area 6     all
- * replies are read, and must be sound: the host is ours 7     the guest hangs up
+ * says, when it says (moments.h): indexes, headers, bodies, bulk and shared regions change between and during
+ * any two reads. A step: 0, 1  a record of grammar.h as a frame, published 2     likewise, published as far
+ * as the next byte says 3     an index or flag    4  bytes of the last frame    5  bytes of a shared region 6
+ * all replies are read, and must be sound: the host is ours 7     the guest hangs up
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +18,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define AREAS 4u
+#define SHARED_REGIONS 4u
 
 static struct fuzz_guest guest;
 static struct vgpu_rings rings; /* the guest's mapping */
 static struct {
   unsigned char *memory;
   size_t bytes;
-} areas[AREAS];
-static uint32_t area_count;
+} shared_regions[SHARED_REGIONS];
+static uint32_t shared_region_count;
 static uint64_t last; /* where the last frame began */
 static bool spoilt;   /* the guest broke the replies' indexes itself, or what lies there */
 static unsigned char frame_bytes[VGPU_FRAME_MAX];
@@ -77,10 +77,10 @@ static bool act(uint8_t what) {
       fuzz_poke_bytes(source, rings.requests.bytes, rings.requests.size, last);
       return true;
     case 5:
-      if (area_count == 0) return true;
-      uint32_t area = what >> 3 & (AREAS - 1);
-      if (areas[area].memory != NULL && areas[area].bytes >= 4096) {
-        fuzz_poke_bytes(source, areas[area].memory, 4096, 0);
+      if (shared_region_count == 0) return true;
+      uint32_t shared_region = what >> 3 & (SHARED_REGIONS - 1);
+      if (shared_regions[shared_region].memory != NULL && shared_regions[shared_region].bytes >= 4096) {
+        fuzz_poke_bytes(source, shared_regions[shared_region].memory, 4096, 0);
       }
       return true;
     case 6:
@@ -138,9 +138,9 @@ enum vgpu_stream_result __wrap_vgpu_stream_pass(int descriptor, int passed, int6
   (void)descriptor;
   (void)deadline;
   off_t bytes = lseek(passed, 0, SEEK_END);
-  if (area_count == AREAS || bytes <= 0) return VGPU_STREAM_OK;
-  areas[area_count].bytes = (size_t)bytes;
-  areas[area_count++].memory = __real_vgpu_shared_map(passed, (uint64_t)bytes);
+  if (shared_region_count == SHARED_REGIONS || bytes <= 0) return VGPU_STREAM_OK;
+  shared_regions[shared_region_count].bytes = (size_t)bytes;
+  shared_regions[shared_region_count++].memory = __real_vgpu_shared_map(passed, (uint64_t)bytes);
   return VGPU_STREAM_OK;
 }
 
@@ -160,7 +160,8 @@ bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void
   const unsigned char *ring = link->rings.requests.bytes, *end = ring + 2ull * link->rings.requests.size;
   bool copied = request->bulk == link->in + frame->body;
   if (!copied && (request->bulk < ring || request->bulk + frame->bulk > end)) abort();
-  if (!copied && (request->row == NULL || !request->row->raw_in || (frame->flags & VGPU_FLAG_AREA) != 0))
+  if (!copied &&
+      (request->row == NULL || !request->row->raw_in || (frame->flags & VGPU_FLAG_SHARED_REGION) != 0))
     abort(); /* looked into where the guest can change it */
   return true;
 }
@@ -169,15 +170,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_guest_begin(&guest, (struct fuzz_source){.at = data, .left = size});
   guest.sequence = 1;
   frame_at = frame_size = 0;
-  uint32_t greeting_size = fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_AREA, frame_bytes);
+  uint32_t greeting_size = fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION, frame_bytes);
   spoilt = false;
   last = 0;
   fuzz_moments_begin(&guest.source, act);
   fuzz_serve(true, frame_bytes, greeting_size);
   fuzz_moments_begin(NULL, NULL);
   vgpu_rings_unmap(&rings);
-  for (uint32_t i = 0; i < area_count; i++) munmap(areas[i].memory, areas[i].bytes);
-  memset(areas, 0, sizeof areas);
-  area_count = 0;
+  for (uint32_t i = 0; i < shared_region_count; i++)
+    munmap(shared_regions[i].memory, shared_regions[i].bytes);
+  memset(shared_regions, 0, sizeof shared_regions);
+  shared_region_count = 0;
   return 0;
 }

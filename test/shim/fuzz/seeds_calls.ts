@@ -19,7 +19,7 @@ const CALLS = carriedEntries({
 const ANSWERED = 0x90;
 /** Bulk: the first image of the tree. */
 const IMAGE = 0xe0;
-const AREA_FLAG = 4;
+const SHARED_REGION_FLAG = 4;
 const ONEWAY_FLAG = 2;
 
 /** Values that make sense together: the handles that the prelude makes, sizes that fit. */
@@ -146,7 +146,7 @@ function step(when: number, what: number, rest: Buffer = Buffer.alloc(0)): Buffe
 export function ringHostSeeds(): Buffer[] {
   const begin = prelude().map((record) => step(0, 0, record));
   const read = step(0, 6);
-  const area = step(0, 0, control(6, [0x83]));
+  const region = step(0, 0, control(6, [0x83]));
   const span = plainBulk(Buffer.from([1, ...Array<number>(15).fill(0), 64, ...Array<number>(7).fill(0)]));
   const poke = (when: number, at: number, bytes: readonly number[]): Buffer =>
     step(when, 4, Buffer.from([at, bytes.length - 1, ...bytes]));
@@ -155,11 +155,11 @@ export function ringHostSeeds(): Buffer[] {
     Buffer.concat([...begin, read, step(0, 0, copy), step(0, 0, call('cuMemcpyDtoH_v2')), read]),
     Buffer.concat([
       ...begin,
-      area,
+      region,
       read,
-      step(0, 0, call('cuMemcpyHtoD_v2', { flags: AREA_FLAG | ONEWAY_FLAG, bulk: span })),
+      step(0, 0, call('cuMemcpyHtoD_v2', { flags: SHARED_REGION_FLAG | ONEWAY_FLAG, bulk: span })),
       step(1, 5, Buffer.from([0, 7, 1, 2, 3, 4, 5, 6, 7, 8])),
-      step(0, 0, call('cuMemcpyDtoH_v2', { flags: AREA_FLAG, bulk: span })),
+      step(0, 0, call('cuMemcpyDtoH_v2', { flags: SHARED_REGION_FLAG, bulk: span })),
       read,
     ]),
   ];

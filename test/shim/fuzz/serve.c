@@ -55,18 +55,20 @@ static void clean_up(struct vgpu_worker *worker) {
     i = (size_t)-1; /* places move */
   }
   struct vgpu_allocation freed;
-  while (worker->memory.count > 0) {
-    uint64_t address = worker->memory.array[0].address;
-    if (!vgpu_memory_free(&worker->memory, address, &freed) &&
-        !vgpu_memory_unreserve(&worker->memory, address, worker->memory.array[0].size))
+  while (worker->software->memory.count > 0) {
+    uint64_t address = worker->software->memory.array[0].address;
+    if (!vgpu_memory_free(&worker->software->memory, address, &freed) &&
+        !vgpu_memory_unreserve(&worker->software->memory, address, worker->software->memory.array[0].size))
       break;
   }
-  for (uint32_t area = 1; worker->areas.bytes > 0 && area <= VGPU_AREAS_MAX; area++) {
-    (void)vgpu_areas_drop(&worker->areas, area);
+  for (uint32_t shared_region = 1;
+       worker->shared_regions.bytes > 0 && shared_region <= VGPU_SHARED_REGIONS_MAX; shared_region++) {
+    (void)vgpu_shared_regions_drop(&worker->shared_regions, shared_region);
   }
-  if (worker->link.rings.base != NULL) vgpu_bell_destroy(&worker->link.bell);
+  if (worker->link.rings.base != NULL) vgpu_doorbell_destroy(&worker->link.doorbell);
   vgpu_rings_unmap(&worker->link.rings);
-  free(worker->memory.array);
+  free(worker->software->memory.array);
+  free(worker->software);
   free(worker->handles.places);
   free(worker->link.in);
   free(worker->out);
@@ -87,7 +89,7 @@ void fuzz_serve(bool rings, const unsigned char *greeting, size_t size) {
                                .session_shared = rings ? 4u << 20 : 0};
   static const struct vgpu_code_options code = {
       .kernels = VGPU_KERNELS_SKIP, .launch_log = -1, .session_bytes = 8u << 20};
-  /* On the heap, so that a sanitizer sees what goes beyond it; its areas are large, too. */
+  /* On the heap, so that a sanitizer sees what goes beyond it; its shared regions are large, too. */
   struct vgpu_worker *worker = calloc(1, sizeof *worker);
   if (worker == NULL) exit(2);
   *worker = (struct vgpu_worker){.link = {.descriptor = -1},
@@ -96,9 +98,9 @@ void fuzz_serve(bool rings, const unsigned char *greeting, size_t size) {
                                  .accounts = accounts,
                                  .backend = &vgpu_software_backend,
                                  .inventory = &inventory,
-                                 .profiles = inventory.profiles,
                                  .limits = &limits,
                                  .code_options = &code};
+  if (!vgpu_software_backend.begin(worker)) exit(2);
   vgpu_worker_serve(worker, &hello);
   clean_up(worker);
   free(worker);

@@ -11,12 +11,22 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
-import { AREA, frame, HEADER, hello, ONEWAY, op, POKE, WireClient, words } from '../wire/wire_client.js';
+import {
+  frame,
+  HEADER,
+  hello,
+  ONEWAY,
+  op,
+  POKE,
+  SHARED_REGION,
+  WireClient,
+  words,
+} from '../wire/wire_client.js';
 
 const CONTEXT = 100n;
 const PING = 2;
-const AREA_ADD = 6;
-const AREA_DROP = 7;
+const SHARED_REGION_ADD = 6;
+const SHARED_REGION_DROP = 7;
 const MIB = 1n << 20n;
 const SHARED = 256n * MIB;
 const LIMIT = 30_000;
@@ -32,13 +42,13 @@ describe('a guest that misbehaves in shared memory', () => {
     clients.push(client);
     return client;
   };
-  const withMemory = async (): Promise<{ client: WireClient; address: bigint; area: number }> => {
+  const withMemory = async (): Promise<{ client: WireClient; address: bigint; region: number }> => {
     const client = await greeted();
     assert.equal((await client.call(op('cuCtxCreate_v2'), words(CONTEXT, 0, 0))).status, 0);
     const made = await client.call(op('cuMemAlloc_v2'), words(CONTEXT, 4n * MIB));
-    const added = await client.call(AREA_ADD, words(2n * MIB));
+    const added = await client.call(SHARED_REGION_ADD, words(2n * MIB));
     assert.equal(added.status, 0);
-    return { client, address: made.body.readBigUInt64LE(0), area: added.body.readUInt32LE(0) };
+    return { client, address: made.body.readBigUInt64LE(0), region: added.body.readUInt32LE(0) };
   };
   const violations = (): number => [...host.log().matchAll(/violation: the guest sent/g)].length;
 
@@ -200,73 +210,77 @@ describe('a guest that misbehaves in shared memory', () => {
     );
   });
 
-  it('reads and writes through an area only what lies in it', async () => {
-    const { client, address, area } = await withMemory();
+  it('reads and writes through a shared region only what lies in it', async () => {
+    const { client, address, region } = await withMemory();
     const span = (number: number, offset: bigint, length: bigint): Buffer => words(number, 0, offset, length);
     const read = async (bulk: Buffer, bytes: bigint): Promise<number> =>
-      (await client.call(op('cuMemcpyDtoH_v2'), words(CONTEXT, address, bytes), bulk, AREA)).status;
+      (await client.call(op('cuMemcpyDtoH_v2'), words(CONTEXT, address, bytes), bulk, SHARED_REGION)).status;
     const write = async (bulk: Buffer): Promise<number> => {
-      client.post(op('cuMemcpyHtoD_v2'), words(CONTEXT, address), bulk, AREA);
+      client.post(op('cuMemcpyHtoD_v2'), words(CONTEXT, address), bulk, SHARED_REGION);
       return (await client.call(PING)).deferred;
     };
     const most = 0xffff_ffff_ffff_ffffn;
     for (const [what, bulk] of [
-      ['no area', span(0, 0n, 8n)],
-      ['an area that is not there', span(area + 1, 0n, 8n)],
+      ['no shared region', span(0, 0n, 8n)],
+      ['a shared region that is not there', span(region + 1, 0n, 8n)],
       ['a number beyond all', span(0xffff_ffff, 0n, 8n)],
-      ['nothing', span(area, 0n, 0n)],
-      ['one byte over the end', span(area, 2n * MIB, 1n)],
-      ['over the end', span(area, 8n, 2n * MIB)],
-      ['more than a span may have', span(area, 0n, 65n * MIB)],
-      ['a sum that wraps around', span(area, most, 8n)],
-      ['a length that wraps around', span(area, 8n, most)],
-      ['no whole span', span(area, 0n, 8n).subarray(0, 16)],
-      ['more than a span', Buffer.concat([span(area, 0n, 8n), Buffer.alloc(8)])],
+      ['nothing', span(region, 0n, 0n)],
+      ['one byte over the end', span(region, 2n * MIB, 1n)],
+      ['over the end', span(region, 8n, 2n * MIB)],
+      ['more than a span may have', span(region, 0n, 65n * MIB)],
+      ['a sum that wraps around', span(region, most, 8n)],
+      ['a length that wraps around', span(region, 8n, most)],
+      ['no whole span', span(region, 0n, 8n).subarray(0, 16)],
+      ['more than a span', Buffer.concat([span(region, 0n, 8n), Buffer.alloc(8)])],
     ] as const) {
       assert.equal(await write(bulk), 1, `written from ${what}`);
       assert.equal(await read(bulk, 8n), 1, `read into ${what}`);
     }
-    assert.equal(await write(span(area, MIB, MIB)), 0);
-    assert.equal(await read(span(area, 0n, 4096n), 4096n), 0);
-    assert.equal(await read(span(area, 0n, 4096n), 4097n), 1, 'more than there is room for');
+    assert.equal(await write(span(region, MIB, MIB)), 0);
+    assert.equal(await read(span(region, 0n, 4096n), 4096n), 0);
+    assert.equal(await read(span(region, 0n, 4096n), 4097n), 1, 'more than there is room for');
     const filled = await client.call(
       op('cuMemcpyDtoH_v2'),
       words(CONTEXT, address, 100n),
-      span(area, 8n, 4096n),
-      AREA,
+      span(region, 8n, 4096n),
+      SHARED_REGION,
     );
-    assert.equal(filled.flags & AREA, AREA);
-    assert.deepEqual(filled.bulk, span(area, 8n, 100n), 'told how much of it is filled');
+    assert.equal(filled.flags & SHARED_REGION, SHARED_REGION);
+    assert.deepEqual(filled.bulk, span(region, 8n, 100n), 'told how much of it is filled');
   });
 
-  it('makes device memory only of an area as it is, where no other memory can be, and keeps it so long', async () => {
-    const { client, address, area } = await withMemory();
-    const map = async (at: bigint, bytes: bigint, which = area): Promise<number> =>
-      (await client.call(op('area_map'), words(CONTEXT, at, bytes, which, 0))).status;
+  it('makes device memory only of a shared region as it is, where no other memory can be, and keeps it so long', async () => {
+    const { client, address, region } = await withMemory();
+    const map = async (at: bigint, bytes: bigint, which = region): Promise<number> =>
+      (await client.call(op('shared_region_map'), words(CONTEXT, at, bytes, which, 0))).status;
     const unmap = async (at: bigint): Promise<number> =>
-      (await client.call(op('area_unmap'), words(CONTEXT, at))).status;
+      (await client.call(op('shared_region_unmap'), words(CONTEXT, at))).status;
     const mine = 0x7f00_0000_0000n;
     for (const [what, at, bytes, which] of [
-      ['another area', mine, 2n * MIB, area + 1],
-      ['no area', mine, 2n * MIB, 0],
-      ['less than all of it', mine, MIB, area],
-      ['more than all of it', mine, 4n * MIB, area],
-      ['address 0', 0n, 2n * MIB, area],
-      ['no page', mine + 8n, 2n * MIB, area],
-      ['a device allocation', address, 2n * MIB, area],
-      ["the devices' addresses", 0x2010_0000_0000n, 2n * MIB, area],
-      ['their last page', 0x2000_0000_0000n - MIB, 2n * MIB, area],
-      ["the reservations' addresses", 0x4ff0_0000_0000n, 2n * MIB, area],
-      ["a kernel's shared memory", 0x7000_0000_0000n, 2n * MIB, area],
-      ["a kernel's functions", 0x7300_0000_0000n, 2n * MIB, area],
-      ['beyond a program', 0x8000_0000_0000n - MIB, 2n * MIB, area],
-      ['a sum that wraps around', 0xffff_ffff_fff0_0000n, 2n * MIB, area],
+      ['another shared region', mine, 2n * MIB, region + 1],
+      ['no shared region', mine, 2n * MIB, 0],
+      ['less than all of it', mine, MIB, region],
+      ['more than all of it', mine, 4n * MIB, region],
+      ['address 0', 0n, 2n * MIB, region],
+      ['no page', mine + 8n, 2n * MIB, region],
+      ['a device allocation', address, 2n * MIB, region],
+      ["the devices' addresses", 0x2010_0000_0000n, 2n * MIB, region],
+      ['their last page', 0x2000_0000_0000n - MIB, 2n * MIB, region],
+      ["the reservations' addresses", 0x4ff0_0000_0000n, 2n * MIB, region],
+      ["a kernel's shared memory", 0x7000_0000_0000n, 2n * MIB, region],
+      ["a kernel's functions", 0x7300_0000_0000n, 2n * MIB, region],
+      ['beyond a program', 0x8000_0000_0000n - MIB, 2n * MIB, region],
+      ['a sum that wraps around', 0xffff_ffff_fff0_0000n, 2n * MIB, region],
     ] as const) {
       assert.equal(await map(at, bytes, which), 1, what);
     }
     assert.equal(await map(mine, 2n * MIB), 0);
     assert.equal(await map(mine + 8n * MIB, 2n * MIB), 1, 'it is device memory already');
-    assert.equal((await client.call(AREA_DROP, words(area, 0))).status, 3, 'not while it is device memory');
+    assert.equal(
+      (await client.call(SHARED_REGION_DROP, words(region, 0))).status,
+      3,
+      'not while it is device memory',
+    );
     client.post(op('cuMemFree_v2'), words(CONTEXT, mine));
     const read = await client.call(op('cuMemcpyDtoH_v2'), words(CONTEXT, mine, 4096n), Buffer.alloc(0));
     assert.deepEqual([read.status, read.deferred], [0, 1], 'nor is it freed as what it is not');
@@ -275,42 +289,43 @@ describe('a guest that misbehaves in shared memory', () => {
     assert.equal(await unmap(mine), 0);
     assert.equal(await unmap(mine), 1);
     client.post(op('cuMemcpyDtoD_v2'), words(CONTEXT, mine, address, MIB)); // it is gone
-    const dropped = await client.call(AREA_DROP, words(area, 0));
+    const dropped = await client.call(SHARED_REGION_DROP, words(region, 0));
     assert.deepEqual([dropped.status, dropped.deferred], [0, 1]);
   });
 
-  it('has no area for a call that looks into its bulk, nor for one without', async () => {
-    const { client, address, area } = await withMemory();
-    const bulk = words(area, 0, 0n, 64n);
+  it('has no shared region for a call that looks into its bulk, nor for one without', async () => {
+    const { client, address, region } = await withMemory();
+    const bulk = words(region, 0, 0n, 64n);
     for (const [name, body] of [
       ['cuModuleGetGlobal_v2', words(7n)],
       ['read_fetch', words(CONTEXT)],
       ['cuMemGetInfo_v2', words(CONTEXT)],
       ['cuMemAlloc_v2', words(CONTEXT, 64n)],
     ] as const) {
-      assert.equal((await client.call(op(name), body, bulk, AREA)).status, 1, name);
+      assert.equal((await client.call(op(name), body, bulk, SHARED_REGION)).status, 1, name);
     }
-    assert.equal((await client.call(PING, Buffer.alloc(0), bulk, AREA)).status, 4);
-    client.post(op('cuMemsetD8_v2'), words(CONTEXT, address, 8n, 1, 0), bulk, AREA);
+    assert.equal((await client.call(PING, Buffer.alloc(0), bulk, SHARED_REGION)).status, 4);
+    client.post(op('cuMemsetD8_v2'), words(CONTEXT, address, 8n, 1, 0), bulk, SHARED_REGION);
     assert.equal((await client.call(PING)).deferred, 1);
   });
 
   it('shares no more than the limit, and what it gives back is free again', async () => {
-    const { client, area } = await withMemory();
-    const add = async (bytes: bigint): Promise<number> => (await client.call(AREA_ADD, words(bytes))).status;
+    const { client, region } = await withMemory();
+    const add = async (bytes: bigint): Promise<number> =>
+      (await client.call(SHARED_REGION_ADD, words(bytes))).status;
     for (const bytes of [0n, SHARED, 0xffff_ffff_ffff_ffffn, 1n << 63n]) assert.equal(await add(bytes), 2);
     assert.equal(await add(SHARED - 2n * MIB), 0);
     assert.equal(await add(4096n), 2);
-    assert.equal((await client.call(AREA_DROP, words(area, 0))).status, 0);
-    assert.equal((await client.call(AREA_DROP, words(area, 0))).status, 3);
-    assert.equal((await client.call(AREA_DROP, words(0, 0))).status, 3);
-    assert.equal((await client.call(AREA_DROP, words(0xffff_ffff, 0))).status, 3);
+    assert.equal((await client.call(SHARED_REGION_DROP, words(region, 0))).status, 0);
+    assert.equal((await client.call(SHARED_REGION_DROP, words(region, 0))).status, 3);
+    assert.equal((await client.call(SHARED_REGION_DROP, words(0, 0))).status, 3);
+    assert.equal((await client.call(SHARED_REGION_DROP, words(0xffff_ffff, 0))).status, 3);
     assert.equal(await add(2n * MIB), 0);
     for (let i = 0; i < 4; i++) {
       const { client: small } = await withMemory();
       let refused = 0;
       for (let made = 0; made < 8300; made++) {
-        if ((await small.call(AREA_ADD, words(4096n))).status !== 0) refused++;
+        if ((await small.call(SHARED_REGION_ADD, words(4096n))).status !== 0) refused++;
       }
       assert.equal(refused, 8300 - 8191);
       small.close();

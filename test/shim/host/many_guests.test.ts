@@ -12,7 +12,17 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
-import { AREA, CUDA, frame, noise, ONEWAY, type Over, POKE, WireClient, words } from '../wire/wire_client.js';
+import {
+  CUDA,
+  frame,
+  noise,
+  ONEWAY,
+  type Over,
+  POKE,
+  SHARED_REGION,
+  WireClient,
+  words,
+} from '../wire/wire_client.js';
 
 const MIB = 1 << 20;
 const LIMIT = 120_000;
@@ -33,7 +43,7 @@ function nonsense(random: () => number, sequence: bigint): Buffer {
   for (let at = 0; at < body.length; at += 4) {
     body.writeUInt32LE(random() % 2 === 0 ? random() : random() % 300, at);
   }
-  const flags = [0, ONEWAY, AREA, ONEWAY | AREA][random() % 4] ?? 0;
+  const flags = [0, ONEWAY, SHARED_REGION, ONEWAY | SHARED_REGION][random() % 4] ?? 0;
   const opcode = random() % 5 === 0 ? random() % 16 : CUDA | (random() % 900);
   const bytes = frame({ opcode, flags, sequence, body, bulk: Buffer.alloc(random() % 100, random() & 0xff) });
   if (random() % 40 === 0) bytes[random() % bytes.length] = random() & 0xff;

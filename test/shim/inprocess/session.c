@@ -65,11 +65,15 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                                          .accounts = accounts,
                                          .backend = &vgpu_software_backend,
                                          .inventory = &session->inventory,
-                                         .profiles = session->inventory.profiles,
                                          .limits = &session->limits,
                                          .handles = {.limit = 65536},
                                          .code_options = &session->code,
                                          .out = bytes};
+  if (!vgpu_software_backend.begin(&session->worker)) {
+    free(bytes);
+    free(session);
+    return VGPU_NO_HOST;
+  }
   session->welcome = (struct vgpu_welcome){.major = VGPU_WIRE_MAJOR,
                                            .device_count = session->inventory.count,
                                            .cuda_version = session->inventory.cuda_version,
@@ -130,7 +134,7 @@ static enum vgpu_outcome carry(struct vgpu_session *session, uint32_t opcode, ui
                                const struct vgpu_send *send, struct vgpu_receive *receive, int32_t *status) {
   static const struct vgpu_send nothing;
   if (send == NULL) send = &nothing;
-  if (send->area != NULL || send->body_size > VGPU_BODY_MAX || send->bulk_size > VGPU_BULK_MAX) {
+  if (send->shared_region != NULL || send->body_size > VGPU_BODY_MAX || send->bulk_size > VGPU_BULK_MAX) {
     return VGPU_TOO_LARGE;
   }
   struct vgpu_request request = {
@@ -152,7 +156,7 @@ static enum vgpu_outcome carry(struct vgpu_session *session, uint32_t opcode, ui
     *status = answer->status;
     if (answer->status == 0) outcome = take(answer, receive);
     if (session->deferred == 0) session->deferred = worker->deferred;
-    worker->deferred = worker->spoiled;
+    worker->deferred = worker->sticky;
   }
   pthread_mutex_unlock(&session->lock);
   return outcome;
@@ -198,11 +202,13 @@ bool vgpu_session_maps(const struct vgpu_session *session) {
   return false;
 }
 
-bool vgpu_session_area_make(struct vgpu_session *session, size_t bytes, uint32_t *area, void **memory) {
-  (void)session, (void)bytes, (void)area, (void)memory;
+bool vgpu_session_shared_region_make(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
+                                     void **memory) {
+  (void)session, (void)bytes, (void)shared_region, (void)memory;
   return false;
 }
 
-void vgpu_session_area_drop(struct vgpu_session *session, uint32_t area, void *memory, size_t bytes) {
-  (void)session, (void)area, (void)memory, (void)bytes;
+void vgpu_session_shared_region_drop(struct vgpu_session *session, uint32_t shared_region, void *memory,
+                                     size_t bytes) {
+  (void)session, (void)shared_region, (void)memory, (void)bytes;
 }

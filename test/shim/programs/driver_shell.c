@@ -230,6 +230,9 @@ static bool context_command(const char *command, char **words) {
     printf("retain %d %p\n", result, context);
   } else if (strcmp(command, "release") == 0) {
     printf("release %d\n", CALL((int), cuDevicePrimaryCtxRelease_v2, (int)number(words[0])));
+  } else if (strcmp(command, "primaryflags") == 0) {
+    printf("primaryflags %d\n", CALL((int, unsigned), cuDevicePrimaryCtxSetFlags, (int)number(words[0]),
+                                     (unsigned)number(words[1])));
   } else if (strcmp(command, "state") == 0) {
     unsigned flags = 0;
     int active = -1;

@@ -57,7 +57,7 @@ static void expect(devptr device, uint64_t seed, size_t size) {
 #define ONE_SPAN ((size_t)VGPU_SPAN_MAX)
 #endif
 
-/* Lengths around every limit: what goes in a frame, in several, in an area, in several spans. */
+/* Lengths around every limit: what goes in a frame, in several, in a shared region, in several spans. */
 static void lengths(void) {
   static const size_t sizes[] = {1,      4096, 65535,   65536,       131072,
                                  131073, MIB,  MIB + 1, 3 * MIB + 7, ONE_SPAN + 1};

@@ -22,14 +22,14 @@ enum {
   TAIL = 1, /* u64: the tail of the requests becomes this much more than it is */
   HEAD = 2, /* u64: likewise the head of the replies, which stays there: later replies are read without moving
                it */
-  BELL = 3, /* bytes for the socket */
-  FLICKER = 4, /* two frames of the same length: published, and exchanged for each other without end */
-  SLEEPS = 5,  /* u32: what all flags of sleepers become */
-  PASS = 6,    /* a descriptor for the socket, as many times as there are bytes */
+  DOORBELL = 3, /* bytes for the socket */
+  FLICKER = 4,  /* two frames of the same length: published, and exchanged for each other without end */
+  SLEEPS = 5,   /* u32: what all flags of sleepers become */
+  PASS = 6,     /* a descriptor for the socket, as many times as there are bytes */
 };
 
 static struct vgpu_rings rings;
-static struct vgpu_bell bell;
+static struct vgpu_doorbell doorbell;
 static int host;
 static _Atomic bool head_stays;
 
@@ -65,11 +65,12 @@ static void *replies(void *unused) {
   if (copy == NULL) give_up("memory");
   for (;;) {
     struct vgpu_frame frame;
-    enum vgpu_stream_result result = vgpu_ring_read_header(&rings.replies, &frame, &bell, VGPU_NO_DEADLINE);
+    enum vgpu_stream_result result =
+        vgpu_ring_read_header(&rings.replies, &frame, &doorbell, VGPU_NO_DEADLINE);
     if (result != VGPU_STREAM_OK) exit(result == VGPU_STREAM_CLOSED ? 0 : 1);
     /* Read before it is told: whoever hears of it may go for the indexes. */
     memcpy(copy, vgpu_ring_at(&rings.replies), frame.length);
-    if (!head_stays) vgpu_ring_read(&rings.replies, frame.length, &bell);
+    if (!head_stays) vgpu_ring_read(&rings.replies, frame.length, &doorbell);
     else rings.replies.position += vgpu_ring_step(frame.length);
     put(copy, frame.length);
   }
@@ -95,7 +96,7 @@ static void greeting(void) {
     if (!vgpu_shared_sound(memory, vgpu_rings_bytes(size)) || !vgpu_rings_map(&rings, memory, size)) {
       give_up("rings");
     }
-    vgpu_bell_init(&bell, host);
+    vgpu_doorbell_init(&doorbell, host);
     pthread_t thread;
     if (pthread_create(&thread, NULL, replies, NULL) != 0) give_up("thread");
   }
@@ -105,10 +106,12 @@ static void greeting(void) {
 
 static void write_to_ring(const unsigned char *bytes, uint32_t length) {
   while (vgpu_ring_room(&rings.requests, length) == VGPU_RING_NOT_YET) {
-    if (vgpu_bell_wait(&bell, vgpu_bell_generation(&bell), vgpu_now_ms() + 1) == VGPU_STREAM_CLOSED) exit(0);
+    if (vgpu_doorbell_wait(&doorbell, vgpu_doorbell_generation(&doorbell), vgpu_now_ms() + 1) ==
+        VGPU_STREAM_CLOSED)
+      exit(0);
   }
   memcpy(vgpu_ring_at(&rings.requests), bytes, length);
-  vgpu_ring_written(&rings.requests, length, &bell);
+  vgpu_ring_written(&rings.requests, length, &doorbell);
 }
 
 /* The frames as they are, sound or not; more than the ring takes is more than the host would read. */
@@ -168,14 +171,14 @@ static void carry_out(uint32_t command, const unsigned char *bytes, uint32_t len
   switch (command) {
     case TAIL:
       __atomic_store_n(&requests->tail, rings.requests.position + wide, __ATOMIC_SEQ_CST);
-      vgpu_bell_ring(&bell);
+      vgpu_doorbell_ring(&doorbell);
       return;
     case HEAD:
       head_stays = true;
       wide += __atomic_load_n(&answers->head, __ATOMIC_SEQ_CST); /* the position is the other thread's */
       __atomic_store_n(&answers->head, wide, __ATOMIC_SEQ_CST);
       return;
-    case BELL:
+    case DOORBELL:
       while (send(host, bytes, length, MSG_NOSIGNAL) < 0 && (errno == EAGAIN || errno == EINTR)) {
         usleep(1000);
       }

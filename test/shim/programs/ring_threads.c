@@ -19,7 +19,7 @@
 #define LIMIT_MS 60000
 
 static struct vgpu_rings near, far;
-static struct vgpu_bell near_bell, far_bell;
+static struct vgpu_doorbell near_doorbell, far_doorbell;
 static unsigned frames;
 
 static void check(bool holds, const char *what, unsigned at) {
@@ -50,16 +50,16 @@ static void *far_end(void *unused) {
   uint32_t state = 77;
   for (unsigned i = 0; i < frames; i++) {
     struct vgpu_frame frame;
-    check(vgpu_ring_read_header(&far.requests, &frame, &far_bell, vgpu_now_ms() + LIMIT_MS) == 0, "request",
-          i);
+    check(vgpu_ring_read_header(&far.requests, &frame, &far_doorbell, vgpu_now_ms() + LIMIT_MS) == 0,
+          "request", i);
     check(frame.sequence == i && frame.body == 8, "sequence", i);
     memcpy(copy, vgpu_ring_at(&far.requests) + sizeof frame + 8, frame.bulk);
     uint32_t length = frame.length;
     for (uint32_t at = 0; at < frame.bulk; at++) copy[at] ^= 0x5a;
     dawdle(next(&state));
-    vgpu_ring_read(&far.requests, length, &far_bell);
+    vgpu_ring_read(&far.requests, length, &far_doorbell);
     struct vgpu_frame reply = {.opcode = 1, .flags = VGPU_FLAG_REPLY, .sequence = i};
-    check(vgpu_ring_write_frame(&far.replies, &reply, NULL, 0, copy, frame.bulk, &far_bell,
+    check(vgpu_ring_write_frame(&far.replies, &reply, NULL, 0, copy, frame.bulk, &far_doorbell,
                                 vgpu_now_ms() + LIMIT_MS) == 0,
           "reply", i);
   }
@@ -79,7 +79,7 @@ static void *send_all(void *argument) {
     for (uint32_t at = 0; at < length; at++) bytes[at] = (unsigned char)(at * 7 + i);
     struct vgpu_frame frame = {.opcode = 1, .sequence = i};
     uint64_t body = i;
-    check(vgpu_ring_write_frame(&near.requests, &frame, &body, sizeof body, bytes, length, &near_bell,
+    check(vgpu_ring_write_frame(&near.requests, &frame, &body, sizeof body, bytes, length, &near_doorbell,
                                 vgpu_now_ms() + LIMIT_MS) == 0,
           "send", i);
   }
@@ -98,30 +98,30 @@ int main(int count, char **words) {
   check(ftruncate(memory, 4096) != 0, "it could be shrunk", 0);
   check(vgpu_rings_map(&near, memory, VGPU_RING_BYTES) && vgpu_rings_map(&far, memory, VGPU_RING_BYTES),
         "map", 0);
-  vgpu_bell_init(&near_bell, pair[0]);
-  vgpu_bell_init(&far_bell, pair[1]);
+  vgpu_doorbell_init(&near_doorbell, pair[0]);
+  vgpu_doorbell_init(&far_doorbell, pair[1]);
   uint32_t state = sender.state;
   pthread_t thread, sending;
   check(pthread_create(&thread, NULL, far_end, NULL) == 0, "thread", 0);
   check(pthread_create(&sending, NULL, send_all, &sender) == 0, "thread", 0);
   for (unsigned i = 0; i < frames; i++) {
     struct vgpu_frame frame;
-    check(vgpu_ring_read_header(&near.replies, &frame, &near_bell, vgpu_now_ms() + LIMIT_MS) == 0, "answer",
-          i);
+    check(vgpu_ring_read_header(&near.replies, &frame, &near_doorbell, vgpu_now_ms() + LIMIT_MS) == 0,
+          "answer", i);
     uint32_t length = length_of(next(&state));
     check(frame.sequence == i && frame.bulk == length, "length", i);
     const unsigned char *bytes = vgpu_ring_at(&near.replies) + sizeof frame;
     for (uint32_t at = 0; at < length; at++) {
       check(bytes[at] == (unsigned char)((at * 7 + i) ^ 0x5a), "a byte", i);
     }
-    vgpu_ring_read(&near.replies, frame.length, &near_bell);
+    vgpu_ring_read(&near.replies, frame.length, &near_doorbell);
   }
   pthread_join(sending, NULL);
   pthread_join(thread, NULL);
   vgpu_rings_unmap(&near);
   vgpu_rings_unmap(&far);
-  vgpu_bell_destroy(&near_bell);
-  vgpu_bell_destroy(&far_bell);
+  vgpu_doorbell_destroy(&near_doorbell);
+  vgpu_doorbell_destroy(&far_doorbell);
   close(memory);
   printf("%u frames\n", frames);
   return 0;

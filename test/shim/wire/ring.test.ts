@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { buildProgram, runProgram } from '../cuda/private_programs.js';
 
-const SOURCES = ['bell', 'ring', 'shared', 'stream'].map((name) => `shim-src/wire/${name}.c`);
+const SOURCES = ['doorbell', 'ring', 'shared', 'stream'].map((name) => `shim-src/wire/${name}.c`);
 const LONG = process.env['VGPU_TEST_LONG'] === '1';
 
 describe('two rings between two threads', () => {

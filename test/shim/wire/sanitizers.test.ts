@@ -28,7 +28,7 @@ const PARTS: readonly Part[] = [
     env: { VGPU_TEST_SHIM: 'shim-fuzz-short' },
     files: ['host/attack_ring'],
     tests:
-      'loses its session|gains nothing|reads and writes through an area|has no area|in the ring when it went',
+      'loses its session|gains nothing|reads and writes through a shared region|has no shared region|in the ring when it went',
     count: 15,
   },
   {

@@ -10,12 +10,12 @@ import type { Readable, Writable } from 'node:stream';
 import { ROOT } from '../cuda/private_programs.js';
 import { builtFile } from '../shim_host.js';
 
-/** VGPU_FEATURE_RING and VGPU_FEATURE_AREA, of shim-src/wire/frame.h. */
-const RINGS_AND_AREAS = 0x8 | 0x2;
+/** VGPU_FEATURE_RING and VGPU_FEATURE_SHARED_REGION, of shim-src/wire/frame.h. */
+const RINGS_AND_REGIONS = 0x8 | 0x2;
 
 export const HEADER = 40;
 export const ONEWAY = 2;
-export const AREA = 4;
+export const SHARED_REGION = 4;
 export const CUDA = 0x10000;
 
 /** Opcodes of the description, by symbol. */
@@ -180,10 +180,10 @@ export class WireClient {
   /** Connected and welcomed. */
   static async greeted(path: string, library = 1, over: Over = OVER): Promise<WireClient> {
     const client = await WireClient.open(path, over);
-    client.send(hello(library, { features: over === 'ring' ? RINGS_AND_AREAS : 0 }));
+    client.send(hello(library, { features: over === 'ring' ? RINGS_AND_REGIONS : 0 }));
     const reply = await client.receive();
     if (reply?.status !== 0) throw new Error(`not welcomed: ${reply?.status}`);
-    if (over === 'ring' && reply.body.readUInt32LE(12) !== RINGS_AND_AREAS)
+    if (over === 'ring' && reply.body.readUInt32LE(12) !== RINGS_AND_REGIONS)
       throw new Error('the host gave no rings');
     return client;
   }

@@ -25,20 +25,22 @@ static size_t whole_pages(size_t bytes) {
 
 /* Kernels of a device whose memory is the host's reach it, too: a pinned pointer is good in a kernel there.
  */
-static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *area, bool *lent) {
-  void *memory = vgpu_lent_take(driver, bytes, area);
+static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region, bool *lent) {
+  void *memory = vgpu_lent_take(driver, bytes, shared_region);
   *lent = memory != NULL;
   if (*lent) return memory;
-  *area = 0;
-  if (bytes >= SHORTEST_SHARED && vgpu_session_area_make(driver->session, bytes, area, &memory))
+  *shared_region = 0;
+  if (bytes >= SHORTEST_SHARED &&
+      vgpu_session_shared_region_make(driver->session, bytes, shared_region, &memory))
     return memory;
   memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return memory == MAP_FAILED ? NULL : memory;
 }
 
-static void give_memory(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area, bool lent) {
-  if (lent) vgpu_lent_give(driver, memory, bytes, area);
-  else if (area != 0) vgpu_session_area_drop(driver->session, area, memory, bytes);
+static void give_memory(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region,
+                        bool lent) {
+  if (lent) vgpu_lent_give(driver, memory, bytes, shared_region);
+  else if (shared_region != 0) vgpu_session_shared_region_drop(driver->session, shared_region, memory, bytes);
   else munmap(memory, bytes);
 }
 
@@ -51,9 +53,9 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   if (pp == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) {
     return VGPU_CUDA_INVALID_VALUE;
   }
-  uint32_t area;
+  uint32_t shared_region;
   bool lent;
-  void *memory = take_memory(driver, whole_pages(bytesize), &area, &lent);
+  void *memory = take_memory(driver, whole_pages(bytesize), &shared_region, &lent);
   if (memory == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
@@ -61,10 +63,10 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
                                .flags = Flags,
                                .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal,
-                               .area = area,
+                               .shared_region = shared_region,
                                .lent = lent};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
-    give_memory(driver, memory, whole_pages(bytesize), area, lent);
+    give_memory(driver, memory, whole_pages(bytesize), shared_region, lent);
     return VGPU_CUDA_OUT_OF_MEMORY;
   }
   *pp = memory;
@@ -86,7 +88,7 @@ int cuMemFreeHost(void *p) {
   }
   /* Reads on their way into it must have arrived, or failed, before it is gone. */
   vgpu_readback_flush(driver, p, region.size);
-  give_memory(driver, p, whole_pages(region.size), region.area, region.lent);
+  give_memory(driver, p, whole_pages(region.size), region.shared_region, region.lent);
   return VGPU_CUDA_SUCCESS;
 }
 

@@ -22,25 +22,26 @@ bool vgpu_lent_possible(void) {
   return driver != NULL && vgpu_session_maps(driver->session);
 }
 
-void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *area) {
+void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region) {
   void *memory;
-  struct vgpu_send_area_map send = {.bytes = bytes};
+  struct vgpu_send_shared_region_map send = {.bytes = bytes};
   if (!vgpu_session_maps(driver->session) || vgpu_cuda_context_number(&send.context) != VGPU_CUDA_SUCCESS ||
-      !vgpu_session_area_make(driver->session, bytes, area, &memory)) {
+      !vgpu_session_shared_region_make(driver->session, bytes, shared_region, &memory)) {
     return NULL;
   }
   send.address = (uint64_t)(uintptr_t)memory;
-  send.area = *area;
-  if (vgpu_cuda_call(VGPU_OP_area_map, &send, sizeof send, NULL, 0) == VGPU_CUDA_SUCCESS) return memory;
-  vgpu_session_area_drop(driver->session, *area, memory, bytes);
+  send.shared_region = *shared_region;
+  if (vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0) == VGPU_CUDA_SUCCESS)
+    return memory;
+  vgpu_session_shared_region_drop(driver->session, *shared_region, memory, bytes);
   return NULL;
 }
 
-void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t area) {
-  struct vgpu_send_area_unmap send = {.address = (uint64_t)(uintptr_t)memory};
+void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region) {
+  struct vgpu_send_shared_region_unmap send = {.address = (uint64_t)(uintptr_t)memory};
   struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
-  (void)vgpu_cuda_exchange(VGPU_OP_area_unmap, &exchange);
-  vgpu_session_area_drop(driver->session, area, memory, bytes);
+  (void)vgpu_cuda_exchange(VGPU_OP_shared_region_unmap, &exchange);
+  vgpu_session_shared_region_drop(driver->session, shared_region, memory, bytes);
 }
 
 static size_t whole_pages(size_t bytes) {
@@ -60,8 +61,8 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
     return VGPU_CUDA_INVALID_VALUE;
   }
   if (!vgpu_session_maps(driver->session)) return VGPU_CUDA_NOT_SUPPORTED;
-  uint32_t area;
-  void *memory = vgpu_lent_take(driver, whole_pages(bytesize), &area);
+  uint32_t shared_region;
+  void *memory = vgpu_lent_take(driver, whole_pages(bytesize), &shared_region);
   if (memory == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
@@ -69,11 +70,11 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
                                .flags = flags,
                                .context = vgpu_cuda_context_own_number(driver, context),
                                .ordinal = context->ordinal,
-                               .area = area,
+                               .shared_region = shared_region,
                                .lent = true,
                                .advice = {0, NOWHERE, NOWHERE}};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
-    vgpu_lent_give(driver, memory, whole_pages(bytesize), area);
+    vgpu_lent_give(driver, memory, whole_pages(bytesize), shared_region);
     return VGPU_CUDA_OUT_OF_MEMORY;
   }
   *dptr = region.start;
@@ -85,7 +86,7 @@ bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
   if (!vgpu_regions_remove(&driver->regions, address, VGPU_REGION_MANAGED, &region)) return false;
   /* Reads on their way into it must have arrived, or failed, before it is gone: as in cuMemFreeHost. */
   (void)vgpu_readback_flush(driver, (void *)(uintptr_t)address, region.size);
-  vgpu_lent_give(driver, (void *)(uintptr_t)address, whole_pages(region.size), region.area);
+  vgpu_lent_give(driver, (void *)(uintptr_t)address, whole_pages(region.size), region.shared_region);
   return true;
 }
 

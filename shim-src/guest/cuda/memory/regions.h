@@ -26,8 +26,9 @@ struct vgpu_region {
   uint32_t flags;   /* host memory: as the program gave them; mapped: access, 0 none, 1 read, 3 both */
   uint64_t context; /* number of the context that made it; mapped, of a pool: 0 */
   int32_t ordinal;
-  uint32_t area;     /* pinned, managed: number of the shared memory it is; 0: plain memory of this process */
-  bool lent;         /* it is device memory as well, at the same address (area_map) */
+  uint32_t
+      shared_region; /* pinned, managed: number of the shared memory it is; 0: plain memory of this process */
+  bool lent;         /* it is device memory as well, at the same address (shared_region_map) */
   int32_t advice[3]; /* managed: what cuMemAdvise and cuMemPrefetchAsync were told, see managed.c */
   uint64_t module;   /* number of the module or library whose variable it is; 0: allocated */
   uint64_t pool;     /* number of the pool it was taken from; 0: of none */

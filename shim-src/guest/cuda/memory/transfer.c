@@ -44,14 +44,15 @@ static bool find_host(const struct vgpu_transfer *transfer, const void *memory, 
  */
 #define SHORTEST_SHARED (64u << 10)
 
-static bool find_area(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
-                      struct vgpu_span *span) {
+static bool find_shared_region(const struct vgpu_transfer *transfer, const void *memory, size_t bytes,
+                               struct vgpu_span *span) {
   struct vgpu_region region;
   if (bytes < SHORTEST_SHARED || __atomic_load_n(&transfer->driver->capturing, __ATOMIC_ACQUIRE) != 0 ||
-      !find_host(transfer, memory, bytes, &region) || region.area == 0) {
+      !find_host(transfer, memory, bytes, &region) || region.shared_region == 0) {
     return false;
   }
-  *span = (struct vgpu_span){.area = region.area, .offset = (uint64_t)(uintptr_t)memory - region.start};
+  *span = (struct vgpu_span){.shared_region = region.shared_region,
+                             .offset = (uint64_t)(uintptr_t)memory - region.start};
   return true;
 }
 
@@ -60,11 +61,11 @@ static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination
   if (transfer->async) {
     struct vgpu_send_cuMemcpyHtoDAsync_v2 send = {
         .context = transfer->context, .stream = transfer->stream, .destination = destination};
-    return span != NULL ? vgpu_cuda_post_area(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, span)
+    return span != NULL ? vgpu_cuda_post_shared_region(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, span)
                         : vgpu_cuda_post(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, source, bytes);
   }
   struct vgpu_send_cuMemcpyHtoD_v2 send = {.context = transfer->context, .destination = destination};
-  return span != NULL ? vgpu_cuda_post_area(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, span)
+  return span != NULL ? vgpu_cuda_post_shared_region(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, span)
                       : vgpu_cuda_post(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes);
 }
 
@@ -89,7 +90,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   /* What a read before this one brings there is what must go. */
   int result = vgpu_readback_flush(transfer->driver, source, bytes);
   struct vgpu_span span;
-  bool shared = find_area(transfer, source, bytes, &span);
+  bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
   for (const unsigned char *at = source; result == VGPU_CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
@@ -105,15 +106,16 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   return result;
 }
 
-static int read_area(const struct vgpu_transfer *transfer, uint64_t source, const struct vgpu_span *span) {
+static int read_shared_region(const struct vgpu_transfer *transfer, uint64_t source,
+                              const struct vgpu_span *span) {
   if (transfer->async) {
     struct vgpu_send_cuMemcpyDtoHAsync_v2 send = {
         .context = transfer->context, .stream = transfer->stream, .source = source, .bytes = span->length};
-    return vgpu_cuda_call_area(VGPU_OP_cuMemcpyDtoHAsync_v2, &send, sizeof send, span);
+    return vgpu_cuda_call_shared_region(VGPU_OP_cuMemcpyDtoHAsync_v2, &send, sizeof send, span);
   }
   struct vgpu_send_cuMemcpyDtoH_v2 send = {
       .context = transfer->context, .source = source, .bytes = span->length};
-  return vgpu_cuda_call_area(VGPU_OP_cuMemcpyDtoH_v2, &send, sizeof send, span);
+  return vgpu_cuda_call_shared_region(VGPU_OP_cuMemcpyDtoH_v2, &send, sizeof send, span);
 }
 
 static int read_piece(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
@@ -182,14 +184,15 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
     return result;
   }
   struct vgpu_span span;
-  bool shared = find_area(transfer, destination, bytes, &span);
+  bool shared = find_shared_region(transfer, destination, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
   unsigned char *at = destination;
   while (result == VGPU_CUDA_SUCCESS && bytes > 0) {
     /* The first piece waits until the stream has come so far; the others find it there. */
     size_t step = least(bytes, most);
     span.length = step;
-    result = shared ? read_area(transfer, source, &span) : read_piece(transfer, at, source, (uint32_t)step);
+    result = shared ? read_shared_region(transfer, source, &span)
+                    : read_piece(transfer, at, source, (uint32_t)step);
     if (result == VGPU_CUDA_SUCCESS && !shared && !captures && bytes > step) {
       size_t more = 0;
       result = read_on(transfer, at + step, source + step, bytes - step, &more);

@@ -6,10 +6,9 @@
 
 #include "host/backend/common/unpack.h"
 #include "image/link_ptx.h"
+#include "cuda_results.h"
 
 #define PARTS_MAX 1024u
-
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_PTX = 218 };
 
 static bool alike(const struct vgpu_entry *entry, const struct vgpu_entry *like) {
   return entry->kind == like->kind && entry->architecture == like->architecture &&
@@ -33,14 +32,14 @@ static int32_t unpack_all(const void *image, uint64_t size, const struct vgpu_en
     if (!alike(&entry, like)) continue;
     all += entry.unpacked;
     unsigned char *text = all > limit ? NULL : malloc(entry.unpacked + 1);
-    if (text == NULL) return OUT_OF_MEMORY;
+    if (text == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     texts[*have] = (struct vgpu_ptx_text){.text = (char *)text, .name = "the fat binary"};
     (*have)++;
-    if (!vgpu_unpack(&entry, text)) return INVALID_IMAGE;
+    if (!vgpu_unpack(&entry, text)) return CUDA_ERROR_INVALID_IMAGE;
     text[entry.unpacked] = 0;
     texts[*have - 1].size = strlen((char *)text);
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int32_t vgpu_parts_link(const void *image, uint64_t size, const struct vgpu_entry *like, uint64_t limit,
@@ -49,16 +48,16 @@ int32_t vgpu_parts_link(const void *image, uint64_t size, const struct vgpu_entr
   uint32_t count = vgpu_parts_count(image, size, like), have = 0;
   if (count > PARTS_MAX) {
     snprintf(why, why_size, "the fat binary has %u texts to link, %u is the limit", count, PARTS_MAX);
-    return INVALID_IMAGE;
+    return CUDA_ERROR_INVALID_IMAGE;
   }
   struct vgpu_ptx_text *texts = calloc(count + 1, sizeof *texts);
-  if (texts == NULL) return OUT_OF_MEMORY;
+  if (texts == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   int32_t result = unpack_all(image, size, like, limit, texts, &have);
-  if (result == SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     size_t bytes = 0;
     *text = vgpu_ptx_link(texts, have, &bytes, why, why_size);
     *length = bytes;
-    if (*text == NULL) result = INVALID_PTX;
+    if (*text == NULL) result = CUDA_ERROR_INVALID_PTX;
   } else {
     snprintf(why, why_size, "the texts of the fat binary take more memory than allowed, or are damaged");
   }
@@ -78,6 +77,6 @@ char *vgpu_parts_text(const void *image, uint64_t size, uint64_t limit) {
   }
   if (count < 2) return NULL;
   char why[256], *text;
-  return vgpu_parts_link(image, size, &first, limit, &text, &length, why, sizeof why) == SUCCESS ? text
-                                                                                                 : NULL;
+  return vgpu_parts_link(image, size, &first, limit, &text, &length, why, sizeof why) == CUDA_SUCCESS ? text
+                                                                                                      : NULL;
 }

@@ -9,10 +9,9 @@
 #include "host/backend/common/unpack.h"
 #include "image/container.h"
 #include "image/numbers.h"
+#include "cuda_results.h"
 
 #define MACHINE_CUDA 190
-
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200 };
 
 struct file {
   const unsigned char *bytes;
@@ -99,21 +98,23 @@ static int32_t fail(int32_t result, char *why, size_t why_size, const char *text
 }
 
 static int32_t walk_elf(const struct file *file, char *why, size_t why_size) {
-  return elf_sound(file) ? SUCCESS
-                         : fail(INVALID_IMAGE, why, why_size, "a cubin whose parts lie outside of it");
+  return elf_sound(file)
+             ? CUDA_SUCCESS
+             : fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "a cubin whose parts lie outside of it");
 }
 
 static int32_t walk_entry(const struct vgpu_entry *entry, uint64_t limit, char *why, size_t why_size) {
-  if (entry->kind != VGPU_ENTRY_ELF) return SUCCESS; /* text, and what the driver passes over */
+  if (entry->kind != VGPU_ENTRY_ELF) return CUDA_SUCCESS; /* text, and what the driver passes over */
   if ((entry->flags & (VGPU_ENTRY_LZ4 | VGPU_ENTRY_ZSTD)) == 0) {
     return walk_elf(&(struct file){.bytes = entry->payload, .size = entry->payload_size}, why, why_size);
   }
   unsigned char *bytes = entry->unpacked > limit ? NULL : malloc(entry->unpacked + 1);
   if (bytes == NULL)
-    return fail(OUT_OF_MEMORY, why, why_size, "a packed part takes more memory than allowed");
-  int32_t result = vgpu_unpack(entry, bytes)
-                       ? walk_elf(&(struct file){.bytes = bytes, .size = entry->unpacked}, why, why_size)
-                       : fail(INVALID_IMAGE, why, why_size, "a packed part that cannot be unpacked");
+    return fail(CUDA_ERROR_OUT_OF_MEMORY, why, why_size, "a packed part takes more memory than allowed");
+  int32_t result =
+      vgpu_unpack(entry, bytes)
+          ? walk_elf(&(struct file){.bytes = bytes, .size = entry->unpacked}, why, why_size)
+          : fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "a packed part that cannot be unpacked");
   free(bytes);
   return result;
 }
@@ -124,24 +125,25 @@ static int32_t walk_fatbin(const struct file *file, uint64_t limit, char *why, s
   int more;
   while ((more = vgpu_fatbin_next(file->bytes, file->size, &offset, &entry)) == 1) {
     int32_t result = walk_entry(&entry, limit, why, why_size);
-    if (result != SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
   }
-  return more == 0 ? SUCCESS : fail(INVALID_IMAGE, why, why_size, "a fat binary whose sizes do not agree");
+  return more == 0 ? CUDA_SUCCESS
+                   : fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "a fat binary whose sizes do not agree");
 }
 
 int32_t vgpu_image_walk(const void *image, uint64_t size, uint64_t limit, char *why, size_t why_size) {
   const struct file file = {.bytes = image, .size = size};
   if (size >= 4 && u32_at(file.bytes) == VGPU_WRAPPER_MAGIC)
-    return fail(INVALID_IMAGE, why, why_size, "nvcc's wrapper, which is a pointer of the guest's");
+    return fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "nvcc's wrapper, which is a pointer of the guest's");
   switch (vgpu_image_kind(image, size)) {
     case VGPU_IMAGE_FATBIN:
       return walk_fatbin(&file, limit, why, why_size);
     case VGPU_IMAGE_ELF:
       return walk_elf(&file, why, why_size);
     case VGPU_IMAGE_PTX:
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case VGPU_IMAGE_NONE:
       break;
   }
-  return fail(INVALID_IMAGE, why, why_size, "neither a fat binary nor a cubin nor PTX");
+  return fail(CUDA_ERROR_INVALID_IMAGE, why, why_size, "neither a fat binary nor a cubin nor PTX");
 }

@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "host/backend/cuda/library.h"
+#include "host/backend/cuda/driver.h"
+#include "host/backend/cuda/filter.h"
 #include "host/backend/cuda/nvml.h"
 #include "host/log.h"
 #include "host/session/worker.h"
@@ -42,20 +43,20 @@ static uint32_t attribute(const struct vgpu_device_facts *facts, unsigned number
   return (uint32_t)facts->attributes[number];
 }
 
-static int describe_device(const struct vgpu_real_api *api, int ordinal, struct vgpu_device_facts *facts) {
+static int describe_device(const struct vgpu_driver_api *api, int ordinal, struct vgpu_device_facts *facts) {
   int32_t device;
   size_t total = 0;
-  int result = VGPU_REAL(api, cuDeviceGet, &device, ordinal);
-  if (result == 0) result = VGPU_REAL(api, cuDeviceGetName, facts->name, sizeof facts->name, device);
-  if (result == 0) result = VGPU_REAL(api, cuDeviceTotalMem_v2, &total, device);
+  int result = VGPU_DRIVER(api, cuDeviceGet, &device, ordinal);
+  if (result == 0) result = VGPU_DRIVER(api, cuDeviceGetName, facts->name, sizeof facts->name, device);
+  if (result == 0) result = VGPU_DRIVER(api, cuDeviceTotalMem_v2, &total, device);
   if (result != 0) return result;
   facts->name[sizeof facts->name - 1] = '\0';
   facts->total_memory = total;
-  result = VGPU_REAL(api, cuDeviceGetUuid_v2, facts->uuid, device);
-  if (result != 0) result = VGPU_REAL(api, cuDeviceGetUuid, facts->uuid, device);
+  result = VGPU_DRIVER(api, cuDeviceGetUuid_v2, facts->uuid, device);
+  if (result != 0) result = VGPU_DRIVER(api, cuDeviceGetUuid, facts->uuid, device);
   if (result != 0) return result;
   for (int i = 1; i < (int)VGPU_ATTRIBUTES_MAX; i++) {
-    if (VGPU_REAL(api, cuDeviceGetAttribute, &facts->attributes[i], i, device) != 0) continue;
+    if (VGPU_DRIVER(api, cuDeviceGetAttribute, &facts->attributes[i], i, device) != 0) continue;
     facts->attribute_known[i / 8] = (uint8_t)(facts->attribute_known[i / 8] | 1u << i % 8);
   }
   facts->pci_bus = attribute(facts, PCI_BUS);
@@ -69,7 +70,7 @@ static int describe_device(const struct vgpu_real_api *api, int ordinal, struct 
 }
 
 static int fail(struct answer *answer, int status, const char *library, const char *step,
-                const struct vgpu_real_api *api, int code) {
+                const struct vgpu_driver_api *api, int code) {
   const char *name = NULL;
   if (api->cuGetErrorName == NULL || api->cuGetErrorName(code, &name) != 0) name = NULL;
   snprintf(answer->error, sizeof answer->error, "%s: %s failed with %d (%s)%s", library, step, code,
@@ -82,9 +83,9 @@ static int fail(struct answer *answer, int status, const char *library, const ch
 }
 
 static int ask_driver(const struct vgpu_options *options, struct answer *answer) {
-  struct vgpu_real_api api;
+  struct vgpu_driver_api api;
   char error[400];
-  if (!vgpu_real_api_load(options->cuda_library, &api, error, sizeof error)) {
+  if (!vgpu_driver_load(options->cuda_library, &api, error, sizeof error)) {
     snprintf(answer->error, sizeof answer->error, "no CUDA driver: %s", error);
     return EXIT_NO_GPU;
   }
@@ -107,7 +108,7 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
     if (result != 0) return fail(answer, 1, library, "asking what a device is", &api, result);
     if (inventory->devices[i].simulated) inventory->simulated = true;
   }
-  vgpu_real_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
+  vgpu_cuda_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
   return 0;
 }
 
@@ -158,9 +159,25 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   *reply = (struct vgpu_usage_reply){.total = facts->total_memory,
                                      .used = vgpu_accounts_used(worker->accounts, device)};
   /* Without NVML at the host: what our sessions hold, and nothing about the rest. */
-  vgpu_real_nvml_usage(worker->inventory->options->nvml_library, facts, reply);
+  vgpu_cuda_nvml_usage(worker->inventory->options->nvml_library, facts, reply);
   return VGPU_STATUS_OK;
 }
 
-const struct vgpu_backend vgpu_cuda_backend = {
-    .number = VGPU_BACKEND_CUDA, .name = "cuda", .take_inventory = take_inventory, .usage = usage};
+/* The driver is opened when something is asked of it: a session that only wants facts never does. */
+static bool begin(struct vgpu_worker *worker) {
+  (void)worker;
+  return true;
+}
+
+static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
+                   void *reply, struct vgpu_bulk *bulk) {
+  return row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
+}
+
+const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
+                                               .reads_itself = true,
+                                               .take_inventory = take_inventory,
+                                               .make_filter = vgpu_cuda_filter,
+                                               .begin = begin,
+                                               .run = run,
+                                               .usage = usage};

@@ -1,5 +1,5 @@
 /* Copies and fills in two and three dimensions on the host's GPU. */
-#include "host/backend/cuda/real.h"
+#include "host/backend/cuda/session.h"
 
 enum { HOST = 1, DEVICE = 2 }; /* CUmemorytype */
 
@@ -40,26 +40,26 @@ static bool span_of(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice,
          !__builtin_mul_overflow(slice, slices - 1, &deep) && !__builtin_add_overflow(*span, deep, span);
 }
 
-static int32_t check_rows(const struct vgpu_real *real, uint64_t address, uint64_t pitch, uint64_t width,
+static int32_t check_rows(const struct vgpu_cuda *cuda, uint64_t address, uint64_t pitch, uint64_t width,
                           uint64_t rows, uint64_t *bytes) {
   uint64_t span;
   return span_of(width, pitch, rows, 0, 1, &span) && !__builtin_mul_overflow(width, rows, bytes) &&
-                 vgpu_ranges_hold(&real->ranges, address, span)
-             ? VGPU_REAL_SUCCESS
-             : VGPU_REAL_INVALID_VALUE;
+                 vgpu_ranges_hold(&cuda->ranges, address, span)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
 }
 
-int32_t vgpu_real_write_rows(struct vgpu_worker *worker, const struct vgpu_send_write_rows *send,
+int32_t vgpu_cuda_write_rows(struct vgpu_worker *worker, const struct vgpu_send_write_rows *send,
                              struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   uint64_t bytes = 0;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
-  if (result == VGPU_REAL_SUCCESS) {
-    result = check_rows(real, send->destination, send->pitch, send->width, send->rows, &bytes);
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+  if (result == CUDA_SUCCESS) {
+    result = check_rows(cuda, send->destination, send->pitch, send->width, send->rows, &bytes);
   }
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (bytes != bulk->in_size) return VGPU_REAL_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (bytes != bulk->in_size) return CUDA_ERROR_INVALID_VALUE;
   /* The frame is not pinned, so the driver has taken the bytes when this returns. */
   struct memcpy2 copy = {.source = {.type = HOST, .host = bulk->in, .pitch = send->width},
                          .destination = {.type = DEVICE,
@@ -67,45 +67,45 @@ int32_t vgpu_real_write_rows(struct vgpu_worker *worker, const struct vgpu_send_
                                          .pitch = send->rows == 1 ? send->width : send->pitch},
                          .width = send->width,
                          .height = send->rows};
-  return VGPU_REAL(&real->api, cuMemcpy2DAsync_v2, &copy, stream);
+  return VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, stream);
 }
 
-int32_t vgpu_real_read_rows(struct vgpu_worker *worker, const struct vgpu_send_read_rows *send,
+int32_t vgpu_cuda_read_rows(struct vgpu_worker *worker, const struct vgpu_send_read_rows *send,
                             struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   uint64_t bytes = 0;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
-  if (result == VGPU_REAL_SUCCESS) {
-    result = check_rows(real, send->source, send->pitch, send->width, send->rows, &bytes);
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+  if (result == CUDA_SUCCESS) {
+    result = check_rows(cuda, send->source, send->pitch, send->width, send->rows, &bytes);
   }
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (bytes > bulk->out_capacity) return VGPU_REAL_INVALID_VALUE;
-  result = vgpu_real_wait(vgpu_real_query_stream, real, stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
+  if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
+  result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
+  if (result != CUDA_SUCCESS) return result;
   struct memcpy2 copy = {.source = {.type = DEVICE,
                                     .device = send->source,
                                     .pitch = send->rows == 1 ? send->width : send->pitch},
                          .destination = {.type = HOST, .host = bulk->out, .pitch = send->width},
                          .width = send->width,
                          .height = send->rows};
-  result = VGPU_REAL(&real->api, cuMemcpy2DAsync_v2, &copy, stream);
-  if (result == VGPU_REAL_SUCCESS) result = VGPU_REAL(&real->api, cuStreamSynchronize, stream);
+  result = VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, stream);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
   bulk->out_size = (uint32_t)bytes;
   return result;
 }
 
-int32_t vgpu_real_copy_box(struct vgpu_worker *worker, const struct vgpu_send_copy_box *send) {
-  struct vgpu_real *real;
+int32_t vgpu_cuda_copy_box(struct vgpu_worker *worker, const struct vgpu_send_copy_box *send) {
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
   uint64_t to, from;
   if (!span_of(send->width, send->destination_row, send->height, send->destination_slice, send->depth, &to) ||
       !span_of(send->width, send->source_row, send->height, send->source_slice, send->depth, &from) ||
-      !vgpu_ranges_hold(&real->ranges, send->destination, to) ||
-      !vgpu_ranges_hold(&real->ranges, send->source, from)) {
-    return VGPU_REAL_INVALID_VALUE;
+      !vgpu_ranges_hold(&cuda->ranges, send->destination, to) ||
+      !vgpu_ranges_hold(&cuda->ranges, send->source, from)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   bool flat = send->depth == 1, line = flat && send->height == 1;
   struct memcpy3 copy = {
@@ -120,32 +120,32 @@ int32_t vgpu_real_copy_box(struct vgpu_worker *worker, const struct vgpu_send_co
       .width = send->width,
       .height = send->height,
       .depth = send->depth};
-  return VGPU_REAL(&real->api, cuMemcpy3DAsync_v2, &copy, stream);
+  return VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, stream);
 }
 
-int32_t vgpu_real_cuMemsetD2D8Async(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemsetD2D8Async(struct vgpu_worker *worker,
                                     const struct vgpu_send_cuMemsetD2D8Async *send) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
   uint64_t row, bytes;
   if ((send->element != 1 && send->element != 2 && send->element != 4) ||
       send->destination % send->element != 0 || __builtin_mul_overflow(send->width, send->element, &row)) {
-    return VGPU_REAL_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  result = check_rows(real, send->destination, send->pitch, row, send->height, &bytes);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  result = check_rows(cuda, send->destination, send->pitch, row, send->height, &bytes);
+  if (result != CUDA_SUCCESS) return result;
   uint64_t pitch = send->height == 1 ? row : send->pitch;
   switch (send->element) {
     case 1:
-      return VGPU_REAL(&real->api, cuMemsetD2D8Async, send->destination, pitch, (uint8_t)send->value,
-                       send->width, send->height, stream);
+      return VGPU_DRIVER(&cuda->api, cuMemsetD2D8Async, send->destination, pitch, (uint8_t)send->value,
+                         send->width, send->height, stream);
     case 2:
-      return VGPU_REAL(&real->api, cuMemsetD2D16Async, send->destination, pitch, (uint16_t)send->value,
-                       send->width, send->height, stream);
+      return VGPU_DRIVER(&cuda->api, cuMemsetD2D16Async, send->destination, pitch, (uint16_t)send->value,
+                         send->width, send->height, stream);
     default:
-      return VGPU_REAL(&real->api, cuMemsetD2D32Async, send->destination, pitch, send->value, send->width,
-                       send->height, stream);
+      return VGPU_DRIVER(&cuda->api, cuMemsetD2D32Async, send->destination, pitch, send->value, send->width,
+                         send->height, stream);
   }
 }

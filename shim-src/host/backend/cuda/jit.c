@@ -22,13 +22,13 @@ static bool is_plain(uint32_t option) {
   return option < 64 && (plain >> option & 1) != 0;
 }
 
-static void add_option(struct vgpu_real_jit *options, int32_t name, void *value) {
+static void add_option(struct vgpu_cuda_jit *options, int32_t name, void *value) {
   options->names[options->count] = name;
   options->values[options->count++] = value;
 }
 
 /* Room for a log of the size the program has; the driver writes back how much it used of it. */
-static bool add_log(struct vgpu_real_jit *options, int which, uint64_t wanted) {
+static bool add_log(struct vgpu_cuda_jit *options, int which, uint64_t wanted) {
   uint32_t size = wanted < LOG_MAX ? (uint32_t)wanted : LOG_MAX;
   if (size == 0 || options->logs[which] != NULL) return true;
   options->logs[which] = calloc(1, size);
@@ -39,7 +39,7 @@ static bool add_log(struct vgpu_real_jit *options, int which, uint64_t wanted) {
   return true;
 }
 
-bool vgpu_real_jit_read(const struct vgpu_bulk *bulk, struct vgpu_real_jit *options) {
+bool vgpu_cuda_jit_read(const struct vgpu_bulk *bulk, struct vgpu_cuda_jit *options) {
   struct vgpu_jit_option option;
   uint32_t count = bulk->in_size / (uint32_t)sizeof option;
   if (bulk->in_size % sizeof option != 0 || count > VGPU_JIT_OPTIONS_MAX / 2) return false;
@@ -55,7 +55,7 @@ bool vgpu_real_jit_read(const struct vgpu_bulk *bulk, struct vgpu_real_jit *opti
   return true;
 }
 
-void vgpu_real_jit_tell(struct vgpu_real_jit *options, uint32_t *info_bytes, uint32_t *error_bytes,
+void vgpu_cuda_jit_tell(struct vgpu_cuda_jit *options, uint32_t *info_bytes, uint32_t *error_bytes,
                         struct vgpu_bulk *bulk) {
   uint32_t *told[2] = {info_bytes, error_bytes};
   bulk->out_size = 0;

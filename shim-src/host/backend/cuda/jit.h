@@ -5,7 +5,7 @@
 #include "cuda_handlers.h"
 #include "wire/module.h"
 
-struct vgpu_real_jit {
+struct vgpu_cuda_jit {
   int32_t names[VGPU_JIT_OPTIONS_MAX + 2];
   void *values[VGPU_JIT_OPTIONS_MAX + 2];
   uint32_t count;
@@ -14,10 +14,10 @@ struct vgpu_real_jit {
 };
 
 /* The guest's options for the driver, those that can be carried. False: they are not sound, or no memory. */
-bool vgpu_real_jit_read(const struct vgpu_bulk *bulk, struct vgpu_real_jit *options);
+bool vgpu_cuda_jit_read(const struct vgpu_bulk *bulk, struct vgpu_cuda_jit *options);
 /* What the driver wrote goes to the guest: the info log, then the error log; what was taken for them is
  * freed. */
-void vgpu_real_jit_tell(struct vgpu_real_jit *options, uint32_t *info_bytes, uint32_t *error_bytes,
+void vgpu_cuda_jit_tell(struct vgpu_cuda_jit *options, uint32_t *info_bytes, uint32_t *error_bytes,
                         struct vgpu_bulk *bulk);
 
 #endif

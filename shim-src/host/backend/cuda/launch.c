@@ -1,10 +1,9 @@
 /* Launches on the host's GPU. What a kernel does with its parameters is the device's to police. */
 #include <string.h>
 
-#include "host/backend/cuda/real.h"
+#include "host/backend/cuda/session.h"
 #include "wire/module.h"
-
-enum { NOT_SUPPORTED = 801 };
+#include "cuda_results.h"
 
 /* CUlaunchAttributeID of those whose value holds a handle. */
 enum { PROGRAMMATIC_EVENT = 7, COMPLETION_EVENT = 12, UPDATABLE_NODE = 13 };
@@ -24,10 +23,10 @@ struct launch_config {
 };
 _Static_assert(sizeof(struct launch_config) == 56, "CUlaunchConfig");
 
-void *vgpu_real_function(struct vgpu_worker *worker, uint64_t number) {
-  void *function = vgpu_real_object(worker, number, VGPU_HANDLE_FUNCTION);
+void *vgpu_cuda_function(struct vgpu_worker *worker, uint64_t number) {
+  void *function = vgpu_cuda_object(worker, number, VGPU_HANDLE_FUNCTION);
   /* A kernel may stand for a function: the driver launches it in the current context. */
-  return function != NULL ? function : vgpu_real_object(worker, number, VGPU_HANDLE_KERNEL);
+  return function != NULL ? function : vgpu_cuda_object(worker, number, VGPU_HANDLE_KERNEL);
 }
 
 static int32_t translate(struct vgpu_worker *worker, struct vgpu_launch_attribute *attribute) {
@@ -35,14 +34,14 @@ static int32_t translate(struct vgpu_worker *worker, struct vgpu_launch_attribut
   switch (attribute->id) {
     case PROGRAMMATIC_EVENT:
     case COMPLETION_EVENT: {
-      void *event = vgpu_real_object(worker, attribute->value[0], VGPU_HANDLE_EVENT);
+      void *event = vgpu_cuda_object(worker, attribute->value[0], VGPU_HANDLE_EVENT);
       attribute->value[0] = (uint64_t)(uintptr_t)event;
-      return event == NULL ? VGPU_REAL_INVALID_HANDLE : VGPU_REAL_SUCCESS;
+      return event == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
     }
     case UPDATABLE_NODE:
-      return NOT_SUPPORTED;
+      return CUDA_ERROR_NOT_SUPPORTED;
     default:
-      return VGPU_REAL_SUCCESS;
+      return CUDA_SUCCESS;
   }
 }
 
@@ -51,19 +50,19 @@ static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunc
   struct vgpu_launch_attribute attributes[VGPU_LAUNCH_ATTRIBUTES_MAX];
   if (send->attributes > VGPU_LAUNCH_ATTRIBUTES_MAX || send->parameters > VGPU_PARAMETER_BYTES_MAX ||
       bulk->in_size != send->attributes * sizeof *attributes + send->parameters) {
-    return VGPU_REAL_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  void *function = vgpu_real_function(worker, send->function);
-  if (function == NULL) return VGPU_REAL_INVALID_HANDLE;
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  void *function = vgpu_cuda_function(worker, send->function);
+  if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
   size_t attribute_bytes = send->attributes * sizeof *attributes;
   memcpy(attributes, bulk->in, attribute_bytes);
   for (uint32_t i = 0; i < send->attributes; i++) {
     result = translate(worker, &attributes[i]);
-    if (result != VGPU_REAL_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
   }
   size_t bytes = send->parameters;
   /* The driver reads so many bytes, in the layout it told the guest. */
@@ -71,8 +70,8 @@ static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunc
                    NULL};
   void **given = bytes == 0 ? NULL : extra;
   if (send->attributes == 0) {
-    return VGPU_REAL(&real->api, cuLaunchKernel, function, send->grid_x, send->grid_y, send->grid_z,
-                     send->block_x, send->block_y, send->block_z, send->shared, stream, NULL, given);
+    return VGPU_DRIVER(&cuda->api, cuLaunchKernel, function, send->grid_x, send->grid_y, send->grid_z,
+                       send->block_x, send->block_y, send->block_z, send->shared, stream, NULL, given);
   }
   struct launch_config config = {.grid = {send->grid_x, send->grid_y, send->grid_z},
                                  .block = {send->block_x, send->block_y, send->block_z},
@@ -80,12 +79,12 @@ static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunc
                                  .stream = stream,
                                  .attributes = attributes,
                                  .attribute_count = send->attributes};
-  return VGPU_REAL(&real->api, cuLaunchKernelEx, &config, function, NULL, given);
+  return VGPU_DRIVER(&cuda->api, cuLaunchKernelEx, &config, function, NULL, given);
 }
 
-int32_t vgpu_real_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
+int32_t vgpu_cuda_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
                                    struct vgpu_bulk *bulk) {
   int32_t result = launch(worker, send, bulk);
-  if (result == VGPU_REAL_SUCCESS) vgpu_worker_launched(worker);
+  if (result == CUDA_SUCCESS) vgpu_worker_launched(worker);
   return result;
 }

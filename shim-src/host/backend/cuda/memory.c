@@ -1,115 +1,116 @@
 /* Memory on the host's GPU. Addresses are the driver's own; each is checked to be this session's. */
-#include "host/backend/cuda/real.h"
+#include "host/backend/cuda/session.h"
 
-int32_t vgpu_real_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,
+int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,
                                 struct vgpu_reply_cuMemAlloc_v2 *reply) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_enter(worker, send->context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (send->bytes == 0) return VGPU_REAL_INVALID_VALUE;
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  if (send->bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_handle *context = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
   struct vgpu_range range = {.size = send->bytes,
                              .counted = send->bytes,
                              .context = send->context,
                              .device = context->device,
                              .kind = VGPU_RANGE_ALLOCATION};
-  if (real->ranges.count + worker->handles.count >= worker->limits->session_handles ||
+  if (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles ||
       !vgpu_accounts_take(worker->accounts, worker->slot, range.device, range.counted,
                           worker->limits->session_memory)) {
-    return VGPU_REAL_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  result = VGPU_REAL(&real->api, cuMemAlloc_v2, &range.address, send->bytes);
-  if (result == VGPU_REAL_SUCCESS && !vgpu_ranges_add(&real->ranges, &range)) {
-    VGPU_REAL(&real->api, cuMemFree_v2, range.address);
-    result = VGPU_REAL_OUT_OF_MEMORY;
+  result = VGPU_DRIVER(&cuda->api, cuMemAlloc_v2, &range.address, send->bytes);
+  if (result == CUDA_SUCCESS && !vgpu_ranges_add(&cuda->ranges, &range)) {
+    VGPU_DRIVER(&cuda->api, cuMemFree_v2, range.address);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (result == VGPU_REAL_SUCCESS) reply->address = range.address;
+  if (result == CUDA_SUCCESS) reply->address = range.address;
   else vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
   return result;
 }
 
-int32_t vgpu_real_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_open(worker, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_range freed;
-  if (vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_POOLED, &freed)) {
+  if (vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_POOLED, &freed)) {
     freed.context = send->context; /* it goes with none; the driver wants a current one */
-  } else if (!vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
-    return VGPU_REAL_INVALID_VALUE;
+  } else if (!vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);
-  result = vgpu_real_enter(worker, freed.context, &real);
-  return result == VGPU_REAL_SUCCESS ? VGPU_REAL(&real->api, cuMemFree_v2, send->address) : result;
+  result = vgpu_cuda_enter(worker, freed.context, &cuda);
+  return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuMemFree_v2, send->address) : result;
 }
 
-int32_t vgpu_real_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemGetInfo_v2 *send,
+int32_t vgpu_cuda_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemGetInfo_v2 *send,
                                   struct vgpu_reply_cuMemGetInfo_v2 *reply) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_enter(worker, send->context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   size_t unused = 0, total = 0;
-  result = VGPU_REAL(&real->api, cuMemGetInfo_v2, &unused, &total);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  result = VGPU_DRIVER(&cuda->api, cuMemGetInfo_v2, &unused, &total);
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_handle *context = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
-  if (context == NULL) return VGPU_REAL_INVALID_CONTEXT;
+  if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_room room =
       vgpu_accounts_room(worker->accounts, worker->slot, context->device, worker->limits->session_memory);
   reply->free = unused < room.free ? unused : room.free;
   reply->total = total < room.total ? total : room.total;
-  return VGPU_REAL_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64_t number, bool async,
                             uint64_t destination, const struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, context, number, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (!vgpu_ranges_hold(&real->ranges, destination, bulk->in_size)) return VGPU_REAL_INVALID_VALUE;
+  int32_t result = vgpu_cuda_enter_stream(worker, context, number, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  if (!vgpu_ranges_hold(&cuda->ranges, destination, bulk->in_size)) return CUDA_ERROR_INVALID_VALUE;
   /* The frame is pageable memory, which the driver has read when it returns, asynchronous or not. */
-  if (async) return VGPU_REAL(&real->api, cuMemcpyHtoDAsync_v2, destination, bulk->in, bulk->in_size, stream);
-  return VGPU_REAL(&real->api, cuMemcpyHtoD_v2, destination, bulk->in, bulk->in_size);
+  if (async)
+    return VGPU_DRIVER(&cuda->api, cuMemcpyHtoDAsync_v2, destination, bulk->in, bulk->in_size, stream);
+  return VGPU_DRIVER(&cuda->api, cuMemcpyHtoD_v2, destination, bulk->in, bulk->in_size);
 }
 
 static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_t number, bool async,
                            uint64_t source, uint64_t bytes, struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, context, number, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (bytes > bulk->out_capacity || !vgpu_ranges_hold(&real->ranges, source, bytes)) {
-    return VGPU_REAL_INVALID_VALUE;
+  int32_t result = vgpu_cuda_enter_stream(worker, context, number, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  if (bytes > bulk->out_capacity || !vgpu_ranges_hold(&cuda->ranges, source, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  result = vgpu_real_wait(vgpu_real_query_stream, real, stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
+  if (result != CUDA_SUCCESS) return result;
   if (async) {
-    result = VGPU_REAL(&real->api, cuMemcpyDtoHAsync_v2, bulk->out, source, bytes, stream);
-    if (result == VGPU_REAL_SUCCESS) result = VGPU_REAL(&real->api, cuStreamSynchronize, stream);
+    result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, bulk->out, source, bytes, stream);
+    if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
   } else {
-    result = VGPU_REAL(&real->api, cuMemcpyDtoH_v2, bulk->out, source, bytes);
+    result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoH_v2, bulk->out, source, bytes);
   }
   bulk->out_size = (uint32_t)bytes;
   return result;
 }
 
-int32_t vgpu_real_cuMemcpyHtoD_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyHtoD_v2 *send,
+int32_t vgpu_cuda_cuMemcpyHtoD_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyHtoD_v2 *send,
                                   struct vgpu_bulk *bulk) {
   return write_memory(worker, send->context, 0, false, send->destination, bulk);
 }
 
-int32_t vgpu_real_cuMemcpyHtoDAsync_v2(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemcpyHtoDAsync_v2(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuMemcpyHtoDAsync_v2 *send,
                                        struct vgpu_bulk *bulk) {
   return write_memory(worker, send->context, send->stream, true, send->destination, bulk);
 }
 
-int32_t vgpu_real_cuMemcpyDtoH_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyDtoH_v2 *send,
+int32_t vgpu_cuda_cuMemcpyDtoH_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyDtoH_v2 *send,
                                   struct vgpu_bulk *bulk) {
   return read_memory(worker, send->context, 0, false, send->source, send->bytes, bulk);
 }
 
-int32_t vgpu_real_cuMemcpyDtoHAsync_v2(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemcpyDtoHAsync_v2(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuMemcpyDtoHAsync_v2 *send,
                                        struct vgpu_bulk *bulk) {
   return read_memory(worker, send->context, send->stream, true, send->source, send->bytes, bulk);
@@ -117,62 +118,62 @@ int32_t vgpu_real_cuMemcpyDtoHAsync_v2(struct vgpu_worker *worker,
 
 /* Enters, and checks both ends of a copy on the device. */
 static int32_t check_copy(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint64_t destination,
-                          uint64_t source, uint64_t bytes, struct vgpu_real **real,
+                          uint64_t source, uint64_t bytes, struct vgpu_cuda **cuda,
                           struct vgpu_stream **stream) {
-  int32_t result = vgpu_real_enter_stream(worker, context, number, real, stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  bool ours = vgpu_ranges_hold(&(*real)->ranges, destination, bytes) &&
-              vgpu_ranges_hold(&(*real)->ranges, source, bytes);
-  return ours ? VGPU_REAL_SUCCESS : VGPU_REAL_INVALID_VALUE;
+  int32_t result = vgpu_cuda_enter_stream(worker, context, number, cuda, stream);
+  if (result != CUDA_SUCCESS) return result;
+  bool ours = vgpu_ranges_hold(&(*cuda)->ranges, destination, bytes) &&
+              vgpu_ranges_hold(&(*cuda)->ranges, source, bytes);
+  return ours ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-int32_t vgpu_real_cuMemcpyDtoD_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyDtoD_v2 *send) {
-  struct vgpu_real *real;
+int32_t vgpu_cuda_cuMemcpyDtoD_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyDtoD_v2 *send) {
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   int32_t result =
-      check_copy(worker, send->context, 0, send->destination, send->source, send->bytes, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  return VGPU_REAL(&real->api, cuMemcpyDtoD_v2, send->destination, send->source, send->bytes);
+      check_copy(worker, send->context, 0, send->destination, send->source, send->bytes, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  return VGPU_DRIVER(&cuda->api, cuMemcpyDtoD_v2, send->destination, send->source, send->bytes);
 }
 
-int32_t vgpu_real_cuMemcpyDtoDAsync_v2(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemcpyDtoDAsync_v2(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuMemcpyDtoDAsync_v2 *send) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   int32_t result = check_copy(worker, send->context, send->stream, send->destination, send->source,
-                              send->bytes, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  return VGPU_REAL(&real->api, cuMemcpyDtoDAsync_v2, send->destination, send->source, send->bytes, stream);
+                              send->bytes, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  return VGPU_DRIVER(&cuda->api, cuMemcpyDtoDAsync_v2, send->destination, send->source, send->bytes, stream);
 }
 
 static int32_t check_fill(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint32_t width,
-                          uint64_t destination, uint64_t count, struct vgpu_real **real,
+                          uint64_t destination, uint64_t count, struct vgpu_cuda **cuda,
                           struct vgpu_stream **stream) {
-  int32_t result = vgpu_real_enter_stream(worker, context, number, real, stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = vgpu_cuda_enter_stream(worker, context, number, cuda, stream);
+  if (result != CUDA_SUCCESS) return result;
   uint64_t bytes;
   bool sound = destination % width == 0 && !__builtin_mul_overflow(count, width, &bytes) &&
-               vgpu_ranges_hold(&(*real)->ranges, destination, bytes);
-  return sound ? VGPU_REAL_SUCCESS : VGPU_REAL_INVALID_VALUE;
+               vgpu_ranges_hold(&(*cuda)->ranges, destination, bytes);
+  return sound ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 #define FILL(name, type, width)                                                                              \
-  int32_t vgpu_real_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
-    struct vgpu_real *real;                                                                                  \
+  int32_t vgpu_cuda_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
+    struct vgpu_cuda *cuda;                                                                                  \
     struct vgpu_stream *stream;                                                                              \
     int32_t result =                                                                                         \
-        check_fill(worker, send->context, 0, width, send->destination, send->count, &real, &stream);         \
-    if (result != VGPU_REAL_SUCCESS) return result;                                                          \
-    return VGPU_REAL(&real->api, name, send->destination, (type)send->value, send->count);                   \
+        check_fill(worker, send->context, 0, width, send->destination, send->count, &cuda, &stream);         \
+    if (result != CUDA_SUCCESS) return result;                                                               \
+    return VGPU_DRIVER(&cuda->api, name, send->destination, (type)send->value, send->count);                 \
   }
 #define FILL_ASYNC(name, type, width)                                                                        \
-  int32_t vgpu_real_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
-    struct vgpu_real *real;                                                                                  \
+  int32_t vgpu_cuda_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
+    struct vgpu_cuda *cuda;                                                                                  \
     struct vgpu_stream *stream;                                                                              \
     int32_t result = check_fill(worker, send->context, send->stream, width, send->destination, send->count,  \
-                                &real, &stream);                                                             \
-    if (result != VGPU_REAL_SUCCESS) return result;                                                          \
-    return VGPU_REAL(&real->api, name, send->destination, (type)send->value, send->count, stream);           \
+                                &cuda, &stream);                                                             \
+    if (result != CUDA_SUCCESS) return result;                                                               \
+    return VGPU_DRIVER(&cuda->api, name, send->destination, (type)send->value, send->count, stream);         \
   }
 FILL(cuMemsetD8_v2, uint8_t, 1)
 FILL(cuMemsetD16_v2, uint16_t, 2)

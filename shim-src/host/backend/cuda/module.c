@@ -3,15 +3,14 @@
 #include <string.h>
 
 #include "host/backend/cuda/jit.h"
-#include "host/backend/cuda/real.h"
+#include "host/backend/cuda/session.h"
 #include "host/log.h"
 #include "host/backend/common/parts.h"
 #include "host/backend/common/walk.h"
 #include "wire/module.h"
+#include "cuda_results.h"
 
 #define NAME_MAX_BYTES 65536u
-
-enum { NOT_FOUND = 500, NOT_SUPPORTED = 801 };
 
 /* The image with a zero behind it: what is text ends there. NULL: the guest has to send it. */
 static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
@@ -32,13 +31,13 @@ static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash
 static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size) {
   char why[160];
   int32_t result = vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
-  if (result != VGPU_REAL_SUCCESS) vgpu_host_log("refused", worker->session, "an image: %s", why);
+  if (result != CUDA_SUCCESS) vgpu_host_log("refused", worker->session, "an image: %s", why);
   return result;
 }
 
 static bool remember_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                         uint64_t context, uint64_t owner, void *object) {
-  if (!vgpu_real_remember(worker, number, type, context, object)) return false;
+  if (!vgpu_cuda_remember(worker, number, type, context, object)) return false;
   vgpu_handles_find(&worker->handles, number, type)->owner = owner;
   return true;
 }
@@ -46,7 +45,7 @@ static bool remember_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_h
 /* What is of a module or library goes with it, and what is of that. */
 static void forget_owned(struct vgpu_worker *worker, uint64_t owner) {
   struct vgpu_range removed;
-  while (vgpu_ranges_remove_owned(&worker->real->ranges, owner, &removed)) continue;
+  while (vgpu_ranges_remove_owned(&worker->cuda->ranges, owner, &removed)) continue;
   for (size_t at = 0; at < worker->handles.capacity; at++) {
     const struct vgpu_handle handle = worker->handles.places[at];
     if (handle.number == 0 || handle.owner != owner) continue;
@@ -56,94 +55,94 @@ static void forget_owned(struct vgpu_worker *worker, uint64_t owner) {
   }
 }
 
-int32_t vgpu_real_cuModuleLoadDataEx(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuModuleLoadDataEx(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuModuleLoadDataEx *send,
                                      struct vgpu_reply_cuModuleLoadDataEx *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_enter(worker, send->context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
-  struct vgpu_real_jit options = {.count = 0};
+  struct vgpu_cuda_jit options = {.count = 0};
   char *image = find_image(worker, &hash, send->bytes);
   reply->missing = image == NULL;
-  if (image == NULL) return VGPU_REAL_SUCCESS;
+  if (image == NULL) return CUDA_SUCCESS;
   void *module = NULL;
   reply->result = walk(worker, image, send->bytes);
-  if (reply->result == VGPU_REAL_SUCCESS && !vgpu_real_jit_read(bulk, &options))
-    reply->result = VGPU_REAL_INVALID_VALUE;
-  if (reply->result == VGPU_REAL_SUCCESS) {
-    reply->result = VGPU_REAL(&real->api, cuModuleLoadDataEx, &module, image, options.count, options.names,
-                              options.values);
+  if (reply->result == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &options))
+    reply->result = CUDA_ERROR_INVALID_VALUE;
+  if (reply->result == CUDA_SUCCESS) {
+    reply->result = VGPU_DRIVER(&cuda->api, cuModuleLoadDataEx, &module, image, options.count, options.names,
+                                options.values);
   }
   free(image);
-  vgpu_real_jit_tell(&options, &reply->info_bytes, &reply->error_bytes, bulk);
+  vgpu_cuda_jit_tell(&options, &reply->info_bytes, &reply->error_bytes, bulk);
   vgpu_code_forget_upload(worker, &hash);
-  if (reply->result == VGPU_REAL_SUCCESS &&
-      !vgpu_real_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, module)) {
-    VGPU_REAL(&real->api, cuModuleUnload, module);
-    reply->result = VGPU_REAL_OUT_OF_MEMORY;
+  if (reply->result == CUDA_SUCCESS &&
+      !vgpu_cuda_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, module)) {
+    VGPU_DRIVER(&cuda->api, cuModuleUnload, module);
+    reply->result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return VGPU_REAL_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_real_cuModuleUnload(struct vgpu_worker *worker, const struct vgpu_send_cuModuleUnload *send) {
+int32_t vgpu_cuda_cuModuleUnload(struct vgpu_worker *worker, const struct vgpu_send_cuModuleUnload *send) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->module, VGPU_HANDLE_MODULE);
-  if (handle == NULL || handle->owner != 0) return VGPU_REAL_INVALID_HANDLE;
-  void *module = handle->real;
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_enter(worker, handle->context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  if (handle == NULL || handle->owner != 0) return CUDA_ERROR_INVALID_HANDLE;
+  void *module = handle->driver;
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, handle->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   forget_owned(worker, send->module);
   vgpu_handles_remove(&worker->handles, send->module, VGPU_HANDLE_MODULE);
-  return VGPU_REAL(&real->api, cuModuleUnload, module);
+  return VGPU_DRIVER(&cuda->api, cuModuleUnload, module);
 }
 
-int32_t vgpu_real_cuLibraryLoadData(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuLibraryLoadData(struct vgpu_worker *worker,
                                     const struct vgpu_send_cuLibraryLoadData *send,
                                     struct vgpu_reply_cuLibraryLoadData *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_open(worker, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
-  struct vgpu_real_jit options = {.count = 0};
+  struct vgpu_cuda_jit options = {.count = 0};
   char *image = find_image(worker, &hash, send->bytes);
   reply->missing = image == NULL;
-  if (image == NULL) return VGPU_REAL_SUCCESS;
+  if (image == NULL) return CUDA_SUCCESS;
   void *library = NULL;
   reply->result = walk(worker, image, send->bytes);
-  if (reply->result == VGPU_REAL_SUCCESS && !vgpu_real_jit_read(bulk, &options))
-    reply->result = VGPU_REAL_INVALID_VALUE;
-  if (reply->result == VGPU_REAL_SUCCESS) {
-    reply->result = VGPU_REAL(&real->api, cuLibraryLoadData, &library, image, options.names, options.values,
-                              options.count, NULL, NULL, 0);
+  if (reply->result == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &options))
+    reply->result = CUDA_ERROR_INVALID_VALUE;
+  if (reply->result == CUDA_SUCCESS) {
+    reply->result = VGPU_DRIVER(&cuda->api, cuLibraryLoadData, &library, image, options.names, options.values,
+                                options.count, NULL, NULL, 0);
   }
   free(image); /* the driver copied it: "preserve binary" is not asked for */
-  vgpu_real_jit_tell(&options, &reply->info_bytes, &reply->error_bytes, bulk);
+  vgpu_cuda_jit_tell(&options, &reply->info_bytes, &reply->error_bytes, bulk);
   vgpu_code_forget_upload(worker, &hash);
-  if (reply->result == VGPU_REAL_SUCCESS &&
-      !vgpu_real_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library)) {
-    VGPU_REAL(&real->api, cuLibraryUnload, library);
-    reply->result = VGPU_REAL_OUT_OF_MEMORY;
+  if (reply->result == CUDA_SUCCESS &&
+      !vgpu_cuda_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library)) {
+    VGPU_DRIVER(&cuda->api, cuLibraryUnload, library);
+    reply->result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return VGPU_REAL_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int32_t find_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
-                           struct vgpu_real **real, void **object) {
-  int32_t result = vgpu_real_open(worker, real);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  *object = vgpu_real_object(worker, number, type);
-  return *object == NULL ? VGPU_REAL_INVALID_HANDLE : VGPU_REAL_SUCCESS;
+                           struct vgpu_cuda **cuda, void **object) {
+  int32_t result = vgpu_cuda_open(worker, cuda);
+  if (result != CUDA_SUCCESS) return result;
+  *object = vgpu_cuda_object(worker, number, type);
+  return *object == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-int32_t vgpu_real_cuLibraryUnload(struct vgpu_worker *worker, const struct vgpu_send_cuLibraryUnload *send) {
-  struct vgpu_real *real;
+int32_t vgpu_cuda_cuLibraryUnload(struct vgpu_worker *worker, const struct vgpu_send_cuLibraryUnload *send) {
+  struct vgpu_cuda *cuda;
   void *library;
-  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &real, &library);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &cuda, &library);
+  if (result != CUDA_SUCCESS) return result;
   forget_owned(worker, send->library);
   vgpu_handles_remove(&worker->handles, send->library, VGPU_HANDLE_LIBRARY);
-  return VGPU_REAL(&real->api, cuLibraryUnload, library);
+  return VGPU_DRIVER(&cuda->api, cuLibraryUnload, library);
 }
 
 /* A name from the bulk as text for free(); NULL: it is none. */
@@ -156,25 +155,25 @@ static char *name_of(const struct vgpu_bulk *bulk) {
 /* Facts and parameters of a function, or of a kernel on a device (device >= 0). */
 static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t device,
                              struct vgpu_bulk *bulk) {
-  const struct vgpu_real_api *api = &worker->real->api;
+  const struct vgpu_driver_api *api = &worker->cuda->api;
   struct vgpu_function_facts facts = {.parameter_count = 0};
   for (int i = 0; i < (int)VGPU_FUNCTION_ATTRIBUTES; i++) {
     int32_t value = 0;
-    int result = device >= 0 ? VGPU_REAL(api, cuKernelGetAttribute, &value, i, object, device)
-                             : VGPU_REAL(api, cuFuncGetAttribute, &value, i, object);
-    if (result == VGPU_REAL_SUCCESS) facts.attributes[i] = value;
+    int result = device >= 0 ? VGPU_DRIVER(api, cuKernelGetAttribute, &value, i, object, device)
+                             : VGPU_DRIVER(api, cuFuncGetAttribute, &value, i, object);
+    if (result == CUDA_SUCCESS) facts.attributes[i] = value;
   }
   if ((device >= 0 && api->cuKernelGetParamInfo == NULL) || (device < 0 && api->cuFuncGetParamInfo == NULL)) {
     /* Guessing a layout corrupts what is passed. */
     vgpu_host_log("error", worker->session, "this driver is older than 12.4 and does not tell parameters");
-    return NOT_SUPPORTED;
+    return CUDA_ERROR_NOT_SUPPORTED;
   }
   unsigned char *to = bulk->out + sizeof facts;
   for (size_t i = 0; i < VGPU_PARAMETERS_MAX; i++) {
     size_t offset = 0, size = 0;
     int result = device >= 0 ? api->cuKernelGetParamInfo(object, i, &offset, &size)
                              : api->cuFuncGetParamInfo(object, i, &offset, &size);
-    if (result != VGPU_REAL_SUCCESS) break; /* past the last one */
+    if (result != CUDA_SUCCESS) break; /* past the last one */
     struct vgpu_parameter parameter = {.offset = (uint32_t)offset, .size = (uint32_t)size};
     memcpy(to + i * sizeof parameter, &parameter, sizeof parameter);
     facts.parameter_count++;
@@ -182,47 +181,47 @@ static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t d
   }
   memcpy(bulk->out, &facts, sizeof facts);
   bulk->out_size = (uint32_t)(sizeof facts + facts.parameter_count * sizeof(struct vgpu_parameter));
-  return VGPU_REAL_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_real_cuModuleGetFunction(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuModuleGetFunction(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuModuleGetFunction *send,
                                       struct vgpu_bulk *bulk) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->module, VGPU_HANDLE_MODULE);
-  if (handle == NULL) return VGPU_REAL_INVALID_HANDLE;
+  if (handle == NULL) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t context = handle->context;
-  void *module = handle->real, *function = NULL;
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_enter(worker, context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  void *module = handle->driver, *function = NULL;
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   char *name = name_of(bulk);
-  if (name == NULL) return VGPU_REAL_INVALID_VALUE;
-  result = VGPU_REAL(&real->api, cuModuleGetFunction, &function, module, name);
+  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
+  result = VGPU_DRIVER(&cuda->api, cuModuleGetFunction, &function, module, name);
   free(name);
-  if (result == VGPU_REAL_SUCCESS) result = tell_function(worker, function, -1, bulk);
-  if (result == VGPU_REAL_SUCCESS &&
+  if (result == CUDA_SUCCESS) result = tell_function(worker, function, -1, bulk);
+  if (result == CUDA_SUCCESS &&
       !remember_of(worker, send->function, VGPU_HANDLE_FUNCTION, context, send->module, function)) {
-    result = VGPU_REAL_OUT_OF_MEMORY;
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return result;
 }
 
-int32_t vgpu_real_cuLibraryGetKernel(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuLibraryGetKernel(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuLibraryGetKernel *send,
                                      struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   void *library, *kernel = NULL;
-  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &real, &library);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (send->device >= worker->inventory->count) return VGPU_REAL_INVALID_DEVICE;
+  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &cuda, &library);
+  if (result != CUDA_SUCCESS) return result;
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
   char *name = name_of(bulk);
-  if (name == NULL) return VGPU_REAL_INVALID_VALUE;
-  result = VGPU_REAL(&real->api, cuLibraryGetKernel, &kernel, library, name);
+  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
+  result = VGPU_DRIVER(&cuda->api, cuLibraryGetKernel, &kernel, library, name);
   free(name);
-  if (result == VGPU_REAL_SUCCESS) result = tell_function(worker, kernel, (int32_t)send->device, bulk);
-  if (result == VGPU_REAL_SUCCESS &&
+  if (result == CUDA_SUCCESS) result = tell_function(worker, kernel, (int32_t)send->device, bulk);
+  if (result == CUDA_SUCCESS &&
       !remember_of(worker, send->kernel, VGPU_HANDLE_KERNEL, 0, send->library, kernel)) {
-    result = VGPU_REAL_OUT_OF_MEMORY;
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   return result;
 }
@@ -231,24 +230,24 @@ int32_t vgpu_real_cuLibraryGetKernel(struct vgpu_worker *worker,
  * as fit; and how many there are. */
 static int32_t tell_names(struct vgpu_worker *worker, uint64_t number, bool kernels, uint32_t first,
                           uint32_t *total, uint32_t *count, struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   void *owner;
   int32_t result =
-      find_object(worker, number, kernels ? VGPU_HANDLE_LIBRARY : VGPU_HANDLE_MODULE, &real, &owner);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  const struct vgpu_real_api *api = &real->api;
-  result = kernels ? VGPU_REAL(api, cuLibraryGetKernelCount, total, owner)
-                   : VGPU_REAL(api, cuModuleGetFunctionCount, total, owner);
-  if (result != VGPU_REAL_SUCCESS) return result;
+      find_object(worker, number, kernels ? VGPU_HANDLE_LIBRARY : VGPU_HANDLE_MODULE, &cuda, &owner);
+  if (result != CUDA_SUCCESS) return result;
+  const struct vgpu_driver_api *api = &cuda->api;
+  result = kernels ? VGPU_DRIVER(api, cuLibraryGetKernelCount, total, owner)
+                   : VGPU_DRIVER(api, cuModuleGetFunctionCount, total, owner);
+  if (result != CUDA_SUCCESS) return result;
   void **list = calloc((size_t)*total + 1, sizeof *list);
-  if (list == NULL) return VGPU_REAL_OUT_OF_MEMORY;
-  result = kernels ? VGPU_REAL(api, cuLibraryEnumerateKernels, list, *total, owner)
-                   : VGPU_REAL(api, cuModuleEnumerateFunctions, list, *total, owner);
-  for (uint32_t i = first; result == VGPU_REAL_SUCCESS && i < *total; i++) {
+  if (list == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  result = kernels ? VGPU_DRIVER(api, cuLibraryEnumerateKernels, list, *total, owner)
+                   : VGPU_DRIVER(api, cuModuleEnumerateFunctions, list, *total, owner);
+  for (uint32_t i = first; result == CUDA_SUCCESS && i < *total; i++) {
     const char *name = NULL;
-    int told = kernels ? VGPU_REAL(api, cuKernelGetName, &name, list[i])
-                       : VGPU_REAL(api, cuFuncGetName, &name, list[i]);
-    size_t length = told == VGPU_REAL_SUCCESS && name != NULL ? strlen(name) + 1 : 0;
+    int told = kernels ? VGPU_DRIVER(api, cuKernelGetName, &name, list[i])
+                       : VGPU_DRIVER(api, cuFuncGetName, &name, list[i]);
+    size_t length = told == CUDA_SUCCESS && name != NULL ? strlen(name) + 1 : 0;
     if (length == 0 || length > bulk->out_capacity - bulk->out_size) break;
     memcpy(bulk->out + bulk->out_size, name, length);
     bulk->out_size += (uint32_t)length;
@@ -258,106 +257,106 @@ static int32_t tell_names(struct vgpu_worker *worker, uint64_t number, bool kern
   return result;
 }
 
-int32_t vgpu_real_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
                                              const struct vgpu_send_cuModuleEnumerateFunctions *send,
                                              struct vgpu_reply_cuModuleEnumerateFunctions *reply,
                                              struct vgpu_bulk *bulk) {
   return tell_names(worker, send->module, false, send->first, &reply->total, &reply->count, bulk);
 }
 
-int32_t vgpu_real_cuLibraryEnumerateKernels(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuLibraryEnumerateKernels(struct vgpu_worker *worker,
                                             const struct vgpu_send_cuLibraryEnumerateKernels *send,
                                             struct vgpu_reply_cuLibraryEnumerateKernels *reply,
                                             struct vgpu_bulk *bulk) {
   return tell_names(worker, send->library, true, send->first, &reply->total, &reply->count, bulk);
 }
 
-int32_t vgpu_real_cuLibraryGetModule(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuLibraryGetModule(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuLibraryGetModule *send) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   void *library, *module = NULL;
-  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &real, &library);
-  if (result == VGPU_REAL_SUCCESS) result = vgpu_real_enter(worker, send->context, &real);
-  if (result == VGPU_REAL_SUCCESS) result = VGPU_REAL(&real->api, cuLibraryGetModule, &module, library);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &cuda, &library);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuLibraryGetModule, &module, library);
+  if (result != CUDA_SUCCESS) return result;
   bool known = remember_of(worker, send->module, VGPU_HANDLE_MODULE, send->context, send->library, module);
-  return known ? VGPU_REAL_SUCCESS : VGPU_REAL_OUT_OF_MEMORY;
+  return known ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* A variable's bytes become the session's, for as long as its module or library is there. */
-static void own_variable(struct vgpu_real *real, uint64_t context, uint64_t owner, uint64_t address,
+static void own_variable(struct vgpu_cuda *cuda, uint64_t context, uint64_t owner, uint64_t address,
                          uint64_t bytes) {
   struct vgpu_range range = {
       .address = address, .size = bytes, .context = context, .owner = owner, .kind = VGPU_RANGE_VARIABLE};
-  vgpu_ranges_add(&real->ranges, &range); /* false: asked for before */
+  vgpu_ranges_add(&cuda->ranges, &range); /* false: asked for before */
 }
 
-int32_t vgpu_real_cuModuleGetGlobal_v2(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuModuleGetGlobal_v2(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuModuleGetGlobal_v2 *send,
                                        struct vgpu_reply_cuModuleGetGlobal_v2 *reply,
                                        struct vgpu_bulk *bulk) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->module, VGPU_HANDLE_MODULE);
-  if (handle == NULL) return VGPU_REAL_INVALID_HANDLE;
+  if (handle == NULL) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t context = handle->context;
-  void *module = handle->real;
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_enter(worker, context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  void *module = handle->driver;
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   char *name = name_of(bulk);
-  if (name == NULL) return VGPU_REAL_INVALID_VALUE;
+  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
   size_t bytes = 0;
-  result = VGPU_REAL(&real->api, cuModuleGetGlobal_v2, &reply->address, &bytes, module, name);
+  result = VGPU_DRIVER(&cuda->api, cuModuleGetGlobal_v2, &reply->address, &bytes, module, name);
   free(name);
   reply->bytes = bytes;
-  if (result == VGPU_REAL_SUCCESS) own_variable(real, context, send->module, reply->address, bytes);
+  if (result == CUDA_SUCCESS) own_variable(cuda, context, send->module, reply->address, bytes);
   return result;
 }
 
-int32_t vgpu_real_cuLibraryGetGlobal(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuLibraryGetGlobal(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuLibraryGetGlobal *send,
                                      struct vgpu_reply_cuLibraryGetGlobal *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   void *library;
-  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &real, &library);
-  if (result == VGPU_REAL_SUCCESS) result = vgpu_real_enter(worker, send->context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = find_object(worker, send->library, VGPU_HANDLE_LIBRARY, &cuda, &library);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
   char *name = name_of(bulk);
-  if (name == NULL) return VGPU_REAL_INVALID_VALUE;
+  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
   size_t bytes = 0;
-  result = VGPU_REAL(&real->api, cuLibraryGetGlobal, &reply->address, &bytes, library, name);
+  result = VGPU_DRIVER(&cuda->api, cuLibraryGetGlobal, &reply->address, &bytes, library, name);
   free(name);
   reply->bytes = bytes;
-  if (result == VGPU_REAL_SUCCESS) own_variable(real, send->context, send->library, reply->address, bytes);
+  if (result == CUDA_SUCCESS) own_variable(cuda, send->context, send->library, reply->address, bytes);
   return result;
 }
 
-int32_t vgpu_real_cuKernelGetAttribute(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuKernelGetAttribute(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuKernelGetAttribute *send,
                                        struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   void *kernel;
-  int32_t result = find_object(worker, send->kernel, VGPU_HANDLE_KERNEL, &real, &kernel);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (send->device >= worker->inventory->count) return VGPU_REAL_INVALID_DEVICE;
+  int32_t result = find_object(worker, send->kernel, VGPU_HANDLE_KERNEL, &cuda, &kernel);
+  if (result != CUDA_SUCCESS) return result;
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
   return tell_function(worker, kernel, (int32_t)send->device, bulk);
 }
 
-int32_t vgpu_real_cuKernelSetAttribute(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuKernelSetAttribute(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuKernelSetAttribute *send) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   void *kernel;
-  int32_t result = find_object(worker, send->kernel, VGPU_HANDLE_KERNEL, &real, &kernel);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  return VGPU_REAL(&real->api, cuKernelSetAttribute, send->attribute, send->value, kernel,
-                   (int32_t)send->device);
+  int32_t result = find_object(worker, send->kernel, VGPU_HANDLE_KERNEL, &cuda, &kernel);
+  if (result != CUDA_SUCCESS) return result;
+  return VGPU_DRIVER(&cuda->api, cuKernelSetAttribute, send->attribute, send->value, kernel,
+                     (int32_t)send->device);
 }
 
-int32_t vgpu_real_cuFuncSetAttribute(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuFuncSetAttribute(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuFuncSetAttribute *send) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_enter(worker, send->context, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  void *function = vgpu_real_function(worker, send->function);
-  if (function == NULL) return VGPU_REAL_INVALID_HANDLE;
-  return VGPU_REAL(&real->api, cuFuncSetAttribute, function, send->attribute, send->value);
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  void *function = vgpu_cuda_function(worker, send->function);
+  if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  return VGPU_DRIVER(&cuda->api, cuFuncSetAttribute, function, send->attribute, send->value);
 }

@@ -56,14 +56,14 @@ static const struct functions *functions(const char *library) {
   return f->ready ? f : NULL;
 }
 
-void vgpu_real_nvml_version(const char *library, char *version, size_t size) {
+void vgpu_cuda_nvml_version(const char *library, char *version, size_t size) {
   const struct functions *f = functions(library);
   version[0] = '\0';
   if (f == NULL || f->nvmlSystemGetDriverVersion == NULL) return;
   if (f->nvmlSystemGetDriverVersion(version, (unsigned)size) != 0) version[0] = '\0';
 }
 
-void vgpu_real_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
+void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
                           struct vgpu_usage_reply *reply) {
   const struct functions *f = functions(library);
   if (f == NULL || f->nvmlDeviceGetHandleByPciBusId_v2 == NULL) return;

@@ -7,10 +7,10 @@
 #include "wire/frame.h"
 
 /* "580.65.06"; leaves an empty text where there is no such library. */
-void vgpu_real_nvml_version(const char *library, char *version, size_t size);
+void vgpu_cuda_nvml_version(const char *library, char *version, size_t size);
 
 /* Overwrites what it can tell of this device (found by its PCI address) and leaves the rest alone. */
-void vgpu_real_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
+void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
                           struct vgpu_usage_reply *reply);
 
 #endif

@@ -1,5 +1,5 @@
 /* Memory pools of the host's GPU: the driver's own. Addresses are checked to be this session's. */
-#include "host/backend/cuda/real.h"
+#include "host/backend/cuda/session.h"
 
 /* CUmemPoolProps */
 struct properties {
@@ -15,105 +15,106 @@ struct properties {
 
 #define DEFAULT_POOL 1u /* flag of a handle: the device's own, which is not destroyed */
 
-int32_t vgpu_real_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolCreate *send) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_open(worker, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (send->device >= worker->inventory->count) return VGPU_REAL_INVALID_DEVICE;
-  if (send->given > 1) return VGPU_REAL_INVALID_VALUE;
+int32_t vgpu_cuda_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolCreate *send) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  if (send->given > 1) return CUDA_ERROR_INVALID_VALUE;
   int32_t device;
   struct vgpu_pool *pool = NULL;
-  result = VGPU_REAL(&real->api, cuDeviceGet, &device, (int32_t)send->device);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  result = VGPU_DRIVER(&cuda->api, cuDeviceGet, &device, (int32_t)send->device);
+  if (result != CUDA_SUCCESS) return result;
   if (send->given == 1) {
-    result = VGPU_REAL(&real->api, cuDeviceGetDefaultMemPool, &pool, device);
+    result = VGPU_DRIVER(&cuda->api, cuDeviceGetDefaultMemPool, &pool, device);
   } else {
     struct properties properties = {
         .allocation_type = 1, .location_type = 1, .location = device, .max_size = send->max_size};
-    result = VGPU_REAL(&real->api, cuMemPoolCreate, &pool, &properties);
+    result = VGPU_DRIVER(&cuda->api, cuMemPoolCreate, &pool, &properties);
   }
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (!vgpu_real_remember(worker, send->pool, VGPU_HANDLE_POOL, 0, pool)) {
-    if (send->given == 0) VGPU_REAL(&real->api, cuMemPoolDestroy, pool);
-    return VGPU_REAL_OUT_OF_MEMORY;
+  if (result != CUDA_SUCCESS) return result;
+  if (!vgpu_cuda_remember(worker, send->pool, VGPU_HANDLE_POOL, 0, pool)) {
+    if (send->given == 0) VGPU_DRIVER(&cuda->api, cuMemPoolDestroy, pool);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   handle->device = send->device;
   handle->flags = send->given == 1 ? DEFAULT_POOL : 0;
-  return VGPU_REAL_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_real_cuMemPoolDestroy(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemPoolDestroy(struct vgpu_worker *worker,
                                    const struct vgpu_send_cuMemPoolDestroy *send) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
-  if (handle == NULL || handle->flags == DEFAULT_POOL) return VGPU_REAL_INVALID_VALUE;
-  struct vgpu_pool *pool = handle->real;
+  if (handle == NULL || handle->flags == DEFAULT_POOL) return CUDA_ERROR_INVALID_VALUE;
+  struct vgpu_pool *pool = handle->driver;
   vgpu_handles_remove(&worker->handles, send->pool, VGPU_HANDLE_POOL);
-  return VGPU_REAL(&worker->real->api, cuMemPoolDestroy, pool);
+  return VGPU_DRIVER(&worker->cuda->api, cuMemPoolDestroy, pool);
 }
 
-int32_t vgpu_real_cuMemPoolGetAttribute(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemPoolGetAttribute(struct vgpu_worker *worker,
                                         const struct vgpu_send_cuMemPoolGetAttribute *send,
                                         struct vgpu_reply_cuMemPoolGetAttribute *reply) {
-  struct vgpu_pool *pool = vgpu_real_object(worker, send->pool, VGPU_HANDLE_POOL);
-  if (pool == NULL) return VGPU_REAL_INVALID_VALUE;
+  struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = 0; /* the first three are ints: little-endian, so their value all the same */
   int32_t result =
-      VGPU_REAL(&worker->real->api, cuMemPoolGetAttribute, pool, (int32_t)send->attribute, &value);
+      VGPU_DRIVER(&worker->cuda->api, cuMemPoolGetAttribute, pool, (int32_t)send->attribute, &value);
   reply->value = value;
   return result;
 }
 
-int32_t vgpu_real_cuMemPoolSetAttribute(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemPoolSetAttribute(struct vgpu_worker *worker,
                                         const struct vgpu_send_cuMemPoolSetAttribute *send) {
-  struct vgpu_pool *pool = vgpu_real_object(worker, send->pool, VGPU_HANDLE_POOL);
-  if (pool == NULL) return VGPU_REAL_INVALID_VALUE;
+  struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = send->value;
-  return VGPU_REAL(&worker->real->api, cuMemPoolSetAttribute, pool, (int32_t)send->attribute, &value);
+  return VGPU_DRIVER(&worker->cuda->api, cuMemPoolSetAttribute, pool, (int32_t)send->attribute, &value);
 }
 
-int32_t vgpu_real_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
-  struct vgpu_pool *pool = vgpu_real_object(worker, send->pool, VGPU_HANDLE_POOL);
-  return pool == NULL ? VGPU_REAL_INVALID_VALUE
-                      : VGPU_REAL(&worker->real->api, cuMemPoolTrimTo, pool, send->keep);
+int32_t vgpu_cuda_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
+  struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
+  return pool == NULL ? CUDA_ERROR_INVALID_VALUE
+                      : VGPU_DRIVER(&worker->cuda->api, cuMemPoolTrimTo, pool, send->keep);
 }
 
-int32_t vgpu_real_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
+int32_t vgpu_cuda_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
                                           const struct vgpu_send_cuMemAllocFromPoolAsync *send,
                                           struct vgpu_reply_cuMemAllocFromPoolAsync *reply) {
-  struct vgpu_real *real;
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->queue, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->queue, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
-  if (handle == NULL || send->bytes == 0) return VGPU_REAL_INVALID_VALUE;
+  if (handle == NULL || send->bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_range range = {
       .size = send->bytes, .counted = send->bytes, .device = handle->device, .kind = VGPU_RANGE_POOLED};
-  if (real->ranges.count + worker->handles.count >= worker->limits->session_handles ||
+  if (cuda->ranges.count + worker->handles.count >= worker->limits->session_handles ||
       !vgpu_accounts_take(worker->accounts, worker->slot, range.device, range.counted,
                           worker->limits->session_memory)) {
-    return VGPU_REAL_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  result = VGPU_REAL(&real->api, cuMemAllocFromPoolAsync, &range.address, send->bytes, handle->real, stream);
-  if (result == VGPU_REAL_SUCCESS && !vgpu_ranges_add(&real->ranges, &range)) {
-    VGPU_REAL(&real->api, cuMemFreeAsync, range.address, stream);
-    result = VGPU_REAL_OUT_OF_MEMORY;
+  result =
+      VGPU_DRIVER(&cuda->api, cuMemAllocFromPoolAsync, &range.address, send->bytes, handle->driver, stream);
+  if (result == CUDA_SUCCESS && !vgpu_ranges_add(&cuda->ranges, &range)) {
+    VGPU_DRIVER(&cuda->api, cuMemFreeAsync, range.address, stream);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (result == VGPU_REAL_SUCCESS) reply->address = range.address;
+  if (result == CUDA_SUCCESS) reply->address = range.address;
   else vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
   return result;
 }
 
-int32_t vgpu_real_cuMemFreeAsync(struct vgpu_worker *worker, const struct vgpu_send_cuMemFreeAsync *send) {
-  struct vgpu_real *real;
+int32_t vgpu_cuda_cuMemFreeAsync(struct vgpu_worker *worker, const struct vgpu_send_cuMemFreeAsync *send) {
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_range freed;
-  if (!vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_POOLED, &freed) &&
-      !vgpu_ranges_remove(&real->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
-    return VGPU_REAL_INVALID_VALUE;
+  if (!vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_POOLED, &freed) &&
+      !vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);
-  return VGPU_REAL(&real->api, cuMemFreeAsync, send->address, stream);
+  return VGPU_DRIVER(&cuda->api, cuMemFreeAsync, send->address, stream);
 }

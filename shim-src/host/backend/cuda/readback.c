@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/backend/cuda/real.h"
+#include "host/backend/cuda/session.h"
 
 #define MOST_BYTES (64u << 20)
 #define SMALLEST 4096u
 #define NOT_READ UINT64_MAX
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
-struct vgpu_real_read {
-  struct vgpu_real_read *next;
+struct vgpu_cuda_read {
+  struct vgpu_cuda_read *next;
   uint64_t ticket;
   uint64_t context;
   uint64_t size;
@@ -20,9 +20,9 @@ struct vgpu_real_read {
   struct vgpu_event *event; /* recorded behind the copy */
 };
 
-static struct vgpu_real_read *take_spare(struct vgpu_real_reads *reads, uint64_t context, uint64_t bytes) {
-  for (struct vgpu_real_read **link = &reads->spare; *link != NULL; link = &(*link)->next) {
-    struct vgpu_real_read *read = *link;
+static struct vgpu_cuda_read *take_spare(struct vgpu_cuda_reads *reads, uint64_t context, uint64_t bytes) {
+  for (struct vgpu_cuda_read **link = &reads->spare; *link != NULL; link = &(*link)->next) {
+    struct vgpu_cuda_read *read = *link;
     if (read->context != context || read->capacity < bytes) continue;
     *link = read->next;
     return read;
@@ -30,90 +30,90 @@ static struct vgpu_real_read *take_spare(struct vgpu_real_reads *reads, uint64_t
   return NULL;
 }
 
-static void dispose(const struct vgpu_real *real, struct vgpu_real_read *read) {
-  if (read->event != NULL) VGPU_REAL(&real->api, cuEventDestroy_v2, read->event);
-  if (read->memory != NULL) VGPU_REAL(&real->api, cuMemFreeHost, read->memory);
+static void dispose(const struct vgpu_cuda *cuda, struct vgpu_cuda_read *read) {
+  if (read->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, read->event);
+  if (read->memory != NULL) VGPU_DRIVER(&cuda->api, cuMemFreeHost, read->memory);
   free(read);
 }
 
-static void drop_list(struct vgpu_real *real, struct vgpu_real_read **link, uint64_t context) {
+static void drop_list(struct vgpu_cuda *cuda, struct vgpu_cuda_read **link, uint64_t context) {
   while (*link != NULL) {
-    struct vgpu_real_read *read = *link;
+    struct vgpu_cuda_read *read = *link;
     if (read->context == context) {
       *link = read->next;
-      real->reads.bytes -= read->capacity;
-      dispose(real, read);
+      cuda->reads.bytes -= read->capacity;
+      dispose(cuda, read);
     } else {
       link = &read->next;
     }
   }
 }
 
-static int32_t make_read(const struct vgpu_worker *worker, struct vgpu_real *real, uint64_t context,
-                         uint64_t bytes, struct vgpu_real_read **made) {
+static int32_t make_read(const struct vgpu_worker *worker, struct vgpu_cuda *cuda, uint64_t context,
+                         uint64_t bytes, struct vgpu_cuda_read **made) {
   uint64_t capacity = SMALLEST;
   while (capacity < bytes) capacity *= 2;
   /* Spares of other sizes make room. */
   uint64_t most = worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
-  if (capacity > most - real->reads.bytes) drop_list(real, &real->reads.spare, context);
-  if (capacity > most - real->reads.bytes) return VGPU_REAL_OUT_OF_MEMORY;
-  struct vgpu_real_read *read = calloc(1, sizeof *read);
-  if (read == NULL) return VGPU_REAL_OUT_OF_MEMORY;
+  if (capacity > most - cuda->reads.bytes) drop_list(cuda, &cuda->reads.spare, context);
+  if (capacity > most - cuda->reads.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  struct vgpu_cuda_read *read = calloc(1, sizeof *read);
+  if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   read->context = context;
   read->capacity = capacity;
-  int32_t result = VGPU_REAL(&real->api, cuMemHostAlloc, &read->memory, capacity, 0);
-  if (result == VGPU_REAL_SUCCESS) result = VGPU_REAL(&real->api, cuEventCreate, &read->event, NO_TIMING);
-  if (result != VGPU_REAL_SUCCESS) {
-    dispose(real, read);
+  int32_t result = VGPU_DRIVER(&cuda->api, cuMemHostAlloc, &read->memory, capacity, 0);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &read->event, NO_TIMING);
+  if (result != CUDA_SUCCESS) {
+    dispose(cuda, read);
     return result;
   }
-  real->reads.bytes += capacity;
+  cuda->reads.bytes += capacity;
   *made = read;
-  return VGPU_REAL_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_real_read_later(struct vgpu_worker *worker, const struct vgpu_send_read_later *send) {
-  struct vgpu_real *real;
+int32_t vgpu_cuda_read_later(struct vgpu_worker *worker, const struct vgpu_send_read_later *send) {
+  struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  int32_t result = vgpu_real_enter_stream(worker, send->context, send->stream, &real, &stream);
-  if (result != VGPU_REAL_SUCCESS) return result;
+  int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
+  if (result != CUDA_SUCCESS) return result;
   if (send->bytes > VGPU_BULK_MAX - sizeof(uint64_t) ||
-      !vgpu_ranges_hold(&real->ranges, send->source, send->bytes)) {
-    return VGPU_REAL_INVALID_VALUE;
+      !vgpu_ranges_hold(&cuda->ranges, send->source, send->bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  struct vgpu_real_read *read = take_spare(&real->reads, send->context, send->bytes);
-  if (read == NULL) result = make_read(worker, real, send->context, send->bytes, &read);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  result = VGPU_REAL(&real->api, cuMemcpyDtoHAsync_v2, read->memory, send->source, send->bytes, stream);
-  if (result == VGPU_REAL_SUCCESS) result = VGPU_REAL(&real->api, cuEventRecord, read->event, stream);
+  struct vgpu_cuda_read *read = take_spare(&cuda->reads, send->context, send->bytes);
+  if (read == NULL) result = make_read(worker, cuda, send->context, send->bytes, &read);
+  if (result != CUDA_SUCCESS) return result;
+  result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, read->memory, send->source, send->bytes, stream);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, read->event, stream);
   read->ticket = send->ticket;
   read->size = send->bytes;
-  struct vgpu_real_read **list = result == VGPU_REAL_SUCCESS ? &real->reads.first : &real->reads.spare;
+  struct vgpu_cuda_read **list = result == CUDA_SUCCESS ? &cuda->reads.first : &cuda->reads.spare;
   read->next = *list;
   *list = read;
   return result;
 }
 
-int32_t vgpu_real_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
-  struct vgpu_real *real;
-  int32_t result = vgpu_real_open(worker, &real);
-  if (result != VGPU_REAL_SUCCESS) return result;
-  if (bulk->in_size % sizeof(uint64_t) != 0) return VGPU_REAL_INVALID_VALUE;
+int32_t vgpu_cuda_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;
   for (uint32_t i = 0; i < bulk->in_size; i += (uint32_t)sizeof(uint64_t)) {
     uint64_t ticket, size = NOT_READ;
     memcpy(&ticket, bulk->in + i, sizeof ticket);
-    struct vgpu_real_read **link = &real->reads.first;
+    struct vgpu_cuda_read **link = &cuda->reads.first;
     while (*link != NULL && (*link)->ticket != ticket) link = &(*link)->next;
-    struct vgpu_real_read *read = *link;
+    struct vgpu_cuda_read *read = *link;
     if (read != NULL) {
-      result = VGPU_REAL(&real->api, cuEventQuery, read->event);
-      if (result == VGPU_REAL_SUCCESS) size = read->size;
-      else if (result != VGPU_REAL_NOT_READY) return result;
+      result = VGPU_DRIVER(&cuda->api, cuEventQuery, read->event);
+      if (result == CUDA_SUCCESS) size = read->size;
+      else if (result != CUDA_ERROR_NOT_READY) return result;
     }
     uint64_t padded = size == NOT_READ ? 0 : (size + 7) & ~(uint64_t)7;
     if (bulk->out_capacity - at < sizeof size || bulk->out_capacity - at - sizeof size < padded) {
-      return VGPU_REAL_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(bulk->out + at, &size, sizeof size);
     at += (uint32_t)sizeof size;
@@ -122,22 +122,22 @@ int32_t vgpu_real_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
     memset(bulk->out + at + size, 0, padded - size);
     at += (uint32_t)padded;
     *link = read->next;
-    read->next = real->reads.spare;
-    real->reads.spare = read;
+    read->next = cuda->reads.spare;
+    cuda->reads.spare = read;
   }
   bulk->out_size = at;
-  return VGPU_REAL_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_real_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_read_fetch *send,
+int32_t vgpu_cuda_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_read_fetch *send,
                              struct vgpu_bulk *bulk) {
   (void)send;
-  return vgpu_real_hand_out(worker, bulk);
+  return vgpu_cuda_hand_out(worker, bulk);
 }
 
-void vgpu_real_drop_reads(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_real *real;
-  if (vgpu_real_enter(worker, context, &real) != VGPU_REAL_SUCCESS) return;
-  drop_list(real, &real->reads.first, context);
-  drop_list(real, &real->reads.spare, context);
+void vgpu_cuda_drop_reads(struct vgpu_worker *worker, uint64_t context) {
+  struct vgpu_cuda *cuda;
+  if (vgpu_cuda_enter(worker, context, &cuda) != CUDA_SUCCESS) return;
+  drop_list(cuda, &cuda->reads.first, context);
+  drop_list(cuda, &cuda->reads.spare, context);
 }

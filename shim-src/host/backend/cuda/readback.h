@@ -4,18 +4,18 @@
 
 #include "host/backend/dispatch.h"
 
-struct vgpu_real_read;
+struct vgpu_cuda_read;
 
-struct vgpu_real_reads {
-  struct vgpu_real_read *first;
-  struct vgpu_real_read *spare; /* their memory and events are used again */
+struct vgpu_cuda_reads {
+  struct vgpu_cuda_read *first;
+  struct vgpu_cuda_read *spare; /* their memory and events are used again */
   uint64_t bytes;
 };
 
 /* Answers with what the tickets in the bulk name and is ready, as the description says. */
-int32_t vgpu_real_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk);
+int32_t vgpu_cuda_hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk);
 
 /* Forgets the reads of a context, which still lives. */
-void vgpu_real_drop_reads(struct vgpu_worker *worker, uint64_t context);
+void vgpu_cuda_drop_reads(struct vgpu_worker *worker, uint64_t context);
 
 #endif

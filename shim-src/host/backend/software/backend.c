@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include "host/log.h"
-#include "host/backend/software/profile/profile.h"
-#include "host/session/worker.h"
+#include "host/backend/software/filter.h"
+#include "host/backend/software/ptx/ptx.h"
+#include "host/backend/software/software.h"
 
 /* profiles/devices/h100-80gb.json, made a string by the build: a bare binary runs from anywhere. */
 #define DEFAULT_PROFILE "h100-80gb"
@@ -126,7 +127,7 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
 }
 
 static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
-  const struct vgpu_device_profile *profile = &worker->profiles->devices[device];
+  const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
   /* Nothing computes here, so nothing is utilised; that is the truth about a software device. */
   *reply = (struct vgpu_usage_reply){.total = profile->total_memory,
                                      .used = vgpu_accounts_used(worker->accounts, device),
@@ -136,8 +137,17 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
   return VGPU_STATUS_OK;
 }
 
-const struct vgpu_backend vgpu_software_backend = {.number = VGPU_BACKEND_SOFTWARE,
-                                                   .name = "software",
+static bool begin(struct vgpu_worker *worker) {
+  worker->software = calloc(1, sizeof *worker->software);
+  if (worker->software == NULL) return false;
+  worker->software->memory.watched = (worker->code_options->checks & PTX_CHECK_INIT) != 0;
+  return true;
+}
+
+const struct vgpu_backend vgpu_software_backend = {.name = "software",
                                                    .memory_is_ours = true,
                                                    .take_inventory = take_inventory,
+                                                   .make_filter = vgpu_software_filter,
+                                                   .begin = begin,
+                                                   .run = vgpu_queue_run,
                                                    .usage = usage};

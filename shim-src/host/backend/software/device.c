@@ -11,22 +11,24 @@
 #include "host/backend/software/software.h"
 
 static int32_t make_context(struct vgpu_worker *worker, uint64_t number, uint32_t device, uint32_t flags) {
-  if (device >= worker->inventory->count) return INVALID_DEVICE;
+  if (device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
   struct vgpu_handle *context = vgpu_handles_add(&worker->handles, number, VGPU_HANDLE_CONTEXT);
-  if (context == NULL) return find_context(worker, number) != NULL ? INVALID_VALUE : OUT_OF_MEMORY;
+  if (context == NULL)
+    return find_context(worker, number) != NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
   context->context = number;
   context->device = device;
   context->flags = flags;
   __atomic_add_fetch(&worker->accounts->slots[worker->slot].contexts[device], 1, __ATOMIC_RELAXED);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuCtxCreate_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxCreate_v2 *send) {
+int32_t vgpu_software_cuCtxCreate_v2(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuCtxCreate_v2 *send) {
   return make_context(worker, send->context, send->device, send->flags);
 }
 
-int32_t vgpu_host_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
-                                           const struct vgpu_send_cuDevicePrimaryCtxRetain *send) {
+int32_t vgpu_software_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
+                                               const struct vgpu_send_cuDevicePrimaryCtxRetain *send) {
   return make_context(worker, send->context, send->device, send->flags);
 }
 
@@ -35,72 +37,76 @@ static void give_back(struct vgpu_worker *worker, const struct vgpu_allocation *
   else vgpu_accounts_give(worker->accounts, worker->slot, freed->device, freed->size);
 }
 
-int32_t vgpu_host_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxDestroy_v2 *send) {
+int32_t vgpu_software_cuCtxDestroy_v2(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuCtxDestroy_v2 *send) {
   struct vgpu_handle *context = find_context(worker, send->context);
-  if (context == NULL) return INVALID_CONTEXT;
+  if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   __atomic_sub_fetch(&worker->accounts->slots[worker->slot].contexts[context->device], 1, __ATOMIC_RELAXED);
   vgpu_queue_drop(worker, send->context);
   vgpu_reads_drop(worker, send->context);
-  vgpu_code_drop_context(worker, send->context);
+  vgpu_programs_drop_context(worker, send->context);
   vgpu_handles_remove_context(&worker->handles, send->context);
   struct vgpu_allocation freed;
-  while (vgpu_memory_free_one_of(&worker->memory, send->context, &freed)) give_back(worker, &freed);
-  return SUCCESS;
+  while (vgpu_memory_free_one_of(&worker->software->memory, send->context, &freed)) give_back(worker, &freed);
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
-                                              const struct vgpu_send_cuCtxResetPersistingL2Cache *send) {
-  return find_context(worker, send->context) != NULL ? SUCCESS : INVALID_CONTEXT;
+int32_t vgpu_software_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
+                                                  const struct vgpu_send_cuCtxResetPersistingL2Cache *send) {
+  return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* The guest keeps what was set; nothing runs here that could reach a limit. */
-int32_t vgpu_host_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
-  return find_context(worker, send->context) != NULL ? SUCCESS : INVALID_CONTEXT;
+int32_t vgpu_software_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
+  return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-int32_t vgpu_host_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,
-                                struct vgpu_reply_cuMemAlloc_v2 *reply) {
+int32_t vgpu_software_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,
+                                    struct vgpu_reply_cuMemAlloc_v2 *reply) {
   struct vgpu_handle *context = find_context(worker, send->context);
-  if (context == NULL) return INVALID_CONTEXT;
+  if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   uint64_t size = vgpu_memory_rounded(send->bytes);
-  if (size == 0) return send->bytes == 0 ? INVALID_VALUE : OUT_OF_MEMORY;
-  if (worker->memory.count + worker->handles.count >= worker->limits->session_handles) return OUT_OF_MEMORY;
+  if (size == 0) return send->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+  if (worker->software->memory.count + worker->handles.count >= worker->limits->session_handles)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   if (!vgpu_accounts_take(worker->accounts, worker->slot, context->device, size,
                           worker->limits->session_memory)) {
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  reply->address = vgpu_memory_allocate(&worker->memory, context->device, send->context, 0, size);
+  reply->address = vgpu_memory_allocate(&worker->software->memory, context->device, send->context, 0, size);
   if (reply->address == 0) {
     vgpu_accounts_give(worker->accounts, worker->slot, context->device, size);
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
+int32_t vgpu_software_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
   struct vgpu_allocation freed;
-  if (!vgpu_memory_free(&worker->memory, send->address, &freed)) return INVALID_VALUE;
+  if (!vgpu_memory_free(&worker->software->memory, send->address, &freed)) return CUDA_ERROR_INVALID_VALUE;
   give_back(worker, &freed);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Its turn has come in the order of its stream. Memory that is of no pool may be freed this way, too. */
-int32_t vgpu_host_cuMemFreeAsync(struct vgpu_worker *worker, const struct vgpu_send_cuMemFreeAsync *send) {
+int32_t vgpu_software_cuMemFreeAsync(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuMemFreeAsync *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
   struct vgpu_allocation freed;
-  if (result != SUCCESS) return result;
-  if (!vgpu_memory_free(&worker->memory, send->address, &freed)) return INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (!vgpu_memory_free(&worker->software->memory, send->address, &freed)) return CUDA_ERROR_INVALID_VALUE;
   give_back(worker, &freed);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemGetInfo_v2 *send,
-                                  struct vgpu_reply_cuMemGetInfo_v2 *reply) {
+int32_t vgpu_software_cuMemGetInfo_v2(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuMemGetInfo_v2 *send,
+                                      struct vgpu_reply_cuMemGetInfo_v2 *reply) {
   struct vgpu_handle *context = find_context(worker, send->context);
-  if (context == NULL) return INVALID_CONTEXT;
+  if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_room room =
       vgpu_accounts_room(worker->accounts, worker->slot, context->device, worker->limits->session_memory);
   reply->total = room.total;
   reply->free = room.free;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -7,18 +7,8 @@
 
 #include "cuda_handlers.h"
 #include "host/backend/software/run.h"
-#include "host/session/worker.h"
-
-enum {
-  SUCCESS = 0,
-  INVALID_VALUE = 1,
-  INVALID_CONTEXT = 201,
-  INVALID_HANDLE = 400,
-  LAUNCH_OUT_OF_RESOURCES = 701,
-  COOPERATIVE_LAUNCH_TOO_LARGE = 720,
-  NOT_SUPPORTED = 801,
-  INVALID_CLUSTER_SIZE = 912,
-};
+#include "host/backend/software/software.h"
+#include "cuda_results.h"
 
 /* CUdevice_attribute numbers. */
 enum {
@@ -119,18 +109,18 @@ static int32_t check_dimensions(const struct vgpu_device_profile *device,
   for (int i = 0; i < 3; i++) {
     if (launch->grid[i] == 0 || launch->grid[i] > (uint32_t)device->attributes[MAX_GRID_DIM_X + i] ||
         launch->block[i] == 0 || launch->block[i] > (uint32_t)device->attributes[MAX_BLOCK_DIM_X + i]) {
-      return INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
     }
     threads *= launch->block[i];
   }
-  if (threads > (uint64_t)device->attributes[MAX_THREADS_PER_BLOCK]) return INVALID_VALUE;
+  if (threads > (uint64_t)device->attributes[MAX_THREADS_PER_BLOCK]) return CUDA_ERROR_INVALID_VALUE;
   const int32_t *attributes = launch->function->attributes;
   if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS] ||
       threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] >
           (uint64_t)device->attributes[REGISTERS_PER_BLOCK]) {
-    return LAUNCH_OUT_OF_RESOURCES;
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int32_t check_cluster(const struct vgpu_device_profile *device,
@@ -138,17 +128,18 @@ static int32_t check_cluster(const struct vgpu_device_profile *device,
                              const struct vgpu_function_settings *settings) {
   uint64_t blocks = 1;
   for (int i = 0; i < 3; i++) {
-    if (launch->cluster[i] == 0 || launch->cluster[i] > 16) return INVALID_CLUSTER_SIZE;
-    if (launch->grid[i] % launch->cluster[i] != 0) return INVALID_VALUE;
+    if (launch->cluster[i] == 0 || launch->cluster[i] > 16) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (launch->grid[i] % launch->cluster[i] != 0) return CUDA_ERROR_INVALID_VALUE;
     blocks *= launch->cluster[i];
   }
-  if (blocks == 1) return SUCCESS;
-  if (device->attributes[COMPUTE_MAJOR] < 9) return NOT_SUPPORTED;
-  return blocks > (settings->non_portable != 0 ? 16u : 8u) ? INVALID_CLUSTER_SIZE : SUCCESS;
+  if (blocks == 1) return CUDA_SUCCESS;
+  if (device->attributes[COMPUTE_MAJOR] < 9) return CUDA_ERROR_NOT_SUPPORTED;
+  return blocks > (settings->non_portable != 0 ? 16u : 8u) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 
 static int32_t check_event(struct vgpu_worker *worker, uint64_t event) {
-  return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT) == NULL ? INVALID_HANDLE : SUCCESS;
+  return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT) == NULL ? CUDA_ERROR_INVALID_HANDLE
+                                                                               : CUDA_SUCCESS;
 }
 
 static int32_t take_attributes(struct vgpu_worker *worker, const struct request *request,
@@ -157,28 +148,29 @@ static int32_t take_attributes(struct vgpu_worker *worker, const struct request 
     struct vgpu_launch_attribute attribute = attribute_at(request, i);
     uint32_t words[16];
     memcpy(words, attribute.value, sizeof words);
-    if (attribute.id >= LAUNCH_KNOWN) return INVALID_VALUE;
-    if (attribute.id == LAUNCH_UPDATABLE_NODE) return NOT_SUPPORTED;
+    if (attribute.id >= LAUNCH_KNOWN) return CUDA_ERROR_INVALID_VALUE;
+    if (attribute.id == LAUNCH_UPDATABLE_NODE) return CUDA_ERROR_NOT_SUPPORTED;
     if (attribute.id == LAUNCH_COOPERATIVE) launch->cooperative = words[0] != 0;
     if (attribute.id == LAUNCH_CLUSTER) memcpy(launch->cluster, words, sizeof launch->cluster);
     if (attribute.id == LAUNCH_PROGRAMMATIC_EVENT || attribute.id == LAUNCH_COMPLETION_EVENT) {
       int32_t result = check_event(worker, attribute.value[0]);
-      if (result != SUCCESS) return result;
+      if (result != CUDA_SUCCESS) return result;
     }
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* All blocks of a cooperative launch must be on the device at once; an upper bound, by threads alone. */
 static int32_t check_cooperative(const struct vgpu_device_profile *device,
                                  const struct vgpu_checked_launch *launch) {
-  if (!launch->cooperative) return SUCCESS;
-  if (device->attributes[COOPERATIVE_LAUNCH] == 0) return NOT_SUPPORTED;
+  if (!launch->cooperative) return CUDA_SUCCESS;
+  if (device->attributes[COOPERATIVE_LAUNCH] == 0) return CUDA_ERROR_NOT_SUPPORTED;
   uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
   uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1];
   uint64_t room = (uint64_t)device->attributes[MAX_THREADS_PER_MULTIPROCESSOR] / threads *
                   (uint64_t)device->attributes[MULTIPROCESSORS];
-  return blocks > room || blocks * launch->grid[2] > room ? COOPERATIVE_LAUNCH_TOO_LARGE : SUCCESS;
+  return blocks > room || blocks * launch->grid[2] > room ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+                                                          : CUDA_SUCCESS;
 }
 
 static int32_t check(struct vgpu_worker *worker, const struct request *request,
@@ -187,32 +179,35 @@ static int32_t check(struct vgpu_worker *worker, const struct request *request,
   struct vgpu_function_settings settings;
   struct vgpu_module_object *module = NULL;
   int32_t result =
-      vgpu_code_function(worker, send->context, send->function, &module, &launch->function, &settings);
-  if (result != SUCCESS) return result;
+      vgpu_programs_function(worker, send->context, send->function, &module, &launch->function, &settings);
+  if (result != CUDA_SUCCESS) return result;
   launch->module = module;
-  const struct vgpu_device_profile *device = &worker->profiles->devices[module->device];
+  const struct vgpu_device_profile *device = &worker->inventory->profiles->devices[module->device];
   for (int i = 0; i < 3; i++)
     launch->cluster[i] = settings.cluster[i] > 0 ? (uint32_t)settings.cluster[i] : 1;
-  if (send->parameters != launch->function->parameter_bytes) return INVALID_VALUE;
+  if (send->parameters != launch->function->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
   result = take_attributes(worker, request, launch);
-  if (result == SUCCESS) result = check_dimensions(device, launch);
-  if (result == SUCCESS && send->shared > (uint32_t)settings.max_dynamic) result = INVALID_VALUE;
-  if (result == SUCCESS) result = check_cluster(device, launch, &settings);
-  if (result == SUCCESS) result = check_cooperative(device, launch);
+  if (result == CUDA_SUCCESS) result = check_dimensions(device, launch);
+  if (result == CUDA_SUCCESS && send->shared > (uint32_t)settings.max_dynamic)
+    result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = check_cluster(device, launch, &settings);
+  if (result == CUDA_SUCCESS) result = check_cooperative(device, launch);
   return result;
 }
 
-int32_t vgpu_host_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu_send_cuLaunchKernelEx *send,
-                                   struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuLaunchKernelEx(struct vgpu_worker *worker,
+                                       const struct vgpu_send_cuLaunchKernelEx *send,
+                                       struct vgpu_bulk *bulk) {
   uint64_t attribute_bytes = (uint64_t)send->attributes * sizeof(struct vgpu_launch_attribute);
   if (send->attributes > VGPU_LAUNCH_ATTRIBUTES_MAX || send->parameters > VGPU_PARAMETER_BYTES_MAX ||
       bulk->in_size != attribute_bytes + send->parameters) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  if (vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT) == NULL) return INVALID_CONTEXT;
+  if (vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT) == NULL)
+    return CUDA_ERROR_INVALID_CONTEXT;
   if (send->stream >= VGPU_FIRST_HANDLE &&
       vgpu_handles_find(&worker->handles, send->stream, VGPU_HANDLE_STREAM) == NULL) {
-    return INVALID_HANDLE;
+    return CUDA_ERROR_INVALID_HANDLE;
   }
   struct request request = {.send = send, .attributes = bulk->in, .parameters = bulk->in + attribute_bytes};
   struct vgpu_checked_launch launch = {.context = send->context,
@@ -222,7 +217,7 @@ int32_t vgpu_host_cuLaunchKernelEx(struct vgpu_worker *worker, const struct vgpu
                                        .dynamic_shared = send->shared,
                                        .parameters = request.parameters};
   int32_t result = check(worker, &request, &launch);
-  if (result == SUCCESS) result = vgpu_run_launch(worker, &launch);
+  if (result == CUDA_SUCCESS) result = vgpu_run_launch(worker, &launch);
   record(worker, &request, launch.function == NULL ? "" : launch.function->name, result);
   return result;
 }

@@ -26,6 +26,12 @@ struct vgpu_queued {
   uint64_t data[]; /* body, then bulk */
 };
 
+bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
+  uint64_t limit = worker->limits->outstanding,
+           now = worker->software->queue.bytes + worker->software->reads.bytes;
+  return now <= limit && bytes <= limit - now;
+}
+
 static struct place place_of(struct vgpu_worker *worker, uint64_t context, uint64_t stream) {
   struct place place = {.context = context, .stream = stream, .legacy = stream < 2};
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, stream, VGPU_HANDLE_STREAM);
@@ -86,12 +92,12 @@ static struct vgpu_handle *recorded_event(struct vgpu_worker *worker, const stru
 
 static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                     const struct place *place, const void *body, const struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->queue;
+  struct vgpu_queue *queue = &worker->software->queue;
   uint32_t bulk_size = row->bulk_in ? bulk->in_size : 0;
   size_t bytes = (size_t)row->send_size + bulk_size;
-  if (queue->count >= MOST_QUEUED || !vgpu_worker_may_wait(worker, bytes)) return OUT_OF_MEMORY;
+  if (queue->count >= MOST_QUEUED || !vgpu_queue_may_wait(worker, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_queued *queued = malloc(sizeof *queued + bytes);
-  if (queued == NULL) return OUT_OF_MEMORY;
+  if (queued == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *queued =
       (struct vgpu_queued){.row = row, .place = *place, .bulk_size = bulk_size, .body_size = row->send_size};
   memcpy(queued->data, body, row->send_size);
@@ -106,7 +112,7 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
     event->pending++;
     event->stream = place->stream;
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct vgpu_queued *before) {
@@ -135,7 +141,7 @@ static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued
 
 /* Runs what can run now, until nothing more can. */
 static void pump(struct vgpu_worker *worker) {
-  struct vgpu_queue *queue = &worker->queue;
+  struct vgpu_queue *queue = &worker->software->queue;
   bool progress = true;
   while (progress && queue->first != NULL) {
     progress = false;
@@ -148,8 +154,8 @@ static void pump(struct vgpu_worker *worker) {
         link = &queued->next;
         continue;
       }
-      if (status != SUCCESS) vgpu_worker_failed(worker, status);
-      if (status != SUCCESS && worker->deferred == 0) worker->deferred = status;
+      if (status != CUDA_SUCCESS) vgpu_worker_failed(worker, status);
+      if (status != CUDA_SUCCESS && worker->deferred == 0) worker->deferred = status;
       take_out(queue, link, before);
       free(queued);
       progress = true;
@@ -159,14 +165,14 @@ static void pump(struct vgpu_worker *worker) {
 
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_queue *queue = &worker->queue;
+  struct vgpu_queue *queue = &worker->software->queue;
   /* Its frames come here one by one. */
   if (row->opcode == VGPU_OP_cuGraphLaunch) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   struct place place;
   bool placed = find_place(worker, row, body, &place);
   int32_t status;
   if (placed && queue->first != NULL && held(queue, NULL, &place)) {
-    return row->oneway ? keep(worker, row, &place, body, bulk) : NOT_READY;
+    return row->oneway ? keep(worker, row, &place, body, bulk) : CUDA_ERROR_NOT_READY;
   }
   status = row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   if (status == VGPU_BLOCKED) return keep(worker, row, &place, body, bulk);
@@ -182,7 +188,7 @@ bool vgpu_queue_holds(const struct vgpu_queue *queue, uint64_t context) {
 }
 
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context) {
-  struct vgpu_queue *queue = &worker->queue;
+  struct vgpu_queue *queue = &worker->software->queue;
   struct vgpu_queued *before = NULL;
   for (struct vgpu_queued **link = &queue->first; *link != NULL;) {
     struct vgpu_queued *queued = *link;

@@ -25,6 +25,9 @@ struct vgpu_queue {
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk);
 
+/* Whether so many bytes more may wait: calls for their stream, reads for the guest. */
+bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
+
 /* True if something of the context is kept. */
 bool vgpu_queue_holds(const struct vgpu_queue *queue, uint64_t context);
 

@@ -9,9 +9,8 @@
 #include "host/log.h"
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/memory/virtual.h"
-#include "host/session/worker.h"
-
-enum { SUCCESS = 0, NOT_SUPPORTED = 801 };
+#include "host/backend/software/software.h"
+#include "cuda_results.h"
 
 /*
  * Texts from this size on are decoded kernel by kernel, at the first launch of each: a library has hundreds
@@ -24,14 +23,14 @@ int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint6
                              uint64_t *address) {
   struct vgpu_send_cuMemAlloc_v2 send = {.context = context, .bytes = bytes};
   struct vgpu_reply_cuMemAlloc_v2 reply = {0};
-  int32_t result = vgpu_host_cuMemAlloc_v2(worker, &send, &reply);
-  if (result == SUCCESS) *address = reply.address;
+  int32_t result = vgpu_software_cuMemAlloc_v2(worker, &send, &reply);
+  if (result == CUDA_SUCCESS) *address = reply.address;
   return result;
 }
 
 void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
   struct vgpu_send_cuMemFree_v2 send = {.address = address};
-  vgpu_host_cuMemFree_v2(worker, &send);
+  vgpu_software_cuMemFree_v2(worker, &send);
 }
 
 /* ---- running ------------------------------------------------------------- */
@@ -53,59 +52,47 @@ struct vgpu_compute {
 };
 
 /* CUresult values. */
-enum {
-  INVALID_VALUE = 1,
-  OUT_OF_MEMORY = 2,
-  NO_BINARY_FOR_GPU = 209,
-  INVALID_PTX = 218,
-  UNSUPPORTED_PTX_VERSION = 222,
-  ILLEGAL_ADDRESS = 700,
-  LAUNCH_OUT_OF_RESOURCES = 701,
-  LAUNCH_TIMEOUT = 702,
-  ASSERT = 710,
-  MISALIGNED_ADDRESS = 716,
-  INVALID_PC = 718,
-  LAUNCH_FAILED = 719,
-};
+enum { UNSUPPORTED_PTX_VERSION = 222 };
 
 static int32_t result_of(enum ptx_status status) {
   switch (status) {
     case PTX_OK:
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case PTX_OUT_OF_MEMORY:
-      return OUT_OF_MEMORY;
+      return CUDA_ERROR_OUT_OF_MEMORY;
     case PTX_INVALID:
-      return INVALID_PTX;
+      return CUDA_ERROR_INVALID_PTX;
     case PTX_UNSUPPORTED:
-      return NOT_SUPPORTED;
+      return CUDA_ERROR_NOT_SUPPORTED;
     case PTX_BAD_LAUNCH:
-      return LAUNCH_OUT_OF_RESOURCES;
+      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     case PTX_ILLEGAL_ADDRESS:
-      return ILLEGAL_ADDRESS;
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
     case PTX_MISALIGNED_ADDRESS:
-      return MISALIGNED_ADDRESS;
+      return CUDA_ERROR_MISALIGNED_ADDRESS;
     case PTX_ASSERT:
-      return ASSERT;
+      return CUDA_ERROR_ASSERT;
     case PTX_TIMEOUT:
-      return LAUNCH_TIMEOUT;
+      return CUDA_ERROR_LAUNCH_TIMEOUT;
     case PTX_INVALID_CALL:
-      return INVALID_PC;
+      return CUDA_ERROR_INVALID_PC;
     case PTX_TRAP:
     case PTX_STACK_OVERFLOW:
-      return LAUNCH_FAILED;
+      return CUDA_ERROR_LAUNCH_FAILED;
   }
-  return LAUNCH_FAILED;
+  return CUDA_ERROR_LAUNCH_FAILED;
 }
 
 static bool find_region(void *user, uint64_t address, struct ptx_region *region) {
   const struct vgpu_worker *worker = user;
-  const struct vgpu_allocation *found = vgpu_memory_holding(&worker->memory, address);
+  const struct vgpu_allocation *found = vgpu_memory_holding(&worker->software->memory, address);
   if (found == NULL) return false;
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
   /* Of reserved addresses only what is mapped there and may be accessed. */
-  if (!vgpu_virtual_extent(worker->memory.virtual, address, &region->address, &region->size)) return false;
+  if (!vgpu_virtual_extent(worker->software->memory.virtual, address, &region->address, &region->size))
+    return false;
   /* A neighbour may be of another reservation, and lie elsewhere in this process. */
   uint64_t start = region->address > found->address ? region->address : found->address;
   uint64_t end = region->address + region->size, last = found->address + found->size;
@@ -122,9 +109,9 @@ static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *modu
   unsigned char *memory = NULL;
   if (bytes > 0) {
     int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
-    if (result != SUCCESS) return result;
-    memory = vgpu_memory_to_write(&worker->memory, module->data, bytes);
-    if (memory == NULL) return OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) return result;
+    memory = vgpu_memory_to_write(&worker->software->memory, module->data, bytes);
+    if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ptx_module_place(module->code, module->data, memory);
   const struct vgpu_program *program = &module->loaded->program;
@@ -134,32 +121,32 @@ static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *modu
     if (at >= 0 && program->globals[at].size <= global->size)
       module->globals[at] = module->data + global->offset;
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   module->code = NULL;
   const struct vgpu_program *program = &module->loaded->program;
-  if (worker->code_options->kernels != VGPU_KERNELS_RUN) return SUCCESS;
+  if (worker->code_options->kernels != VGPU_KERNELS_RUN) return CUDA_SUCCESS;
   if (program->ptx == NULL) {
     snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
-    return SUCCESS;
+    return CUDA_SUCCESS;
   }
   size_t length = strlen(program->ptx);
   bool lazy = length >= LAZY_BYTES && !module->wants_log;
   enum ptx_status status = (lazy ? ptx_module_load_lazily : ptx_module_load)(
       program->ptx, length, module->loaded->architecture, &module->code, module->unrunnable,
       sizeof module->unrunnable);
-  if (status == PTX_OUT_OF_MEMORY) return OUT_OF_MEMORY;
+  if (status == PTX_OUT_OF_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
   if (status != PTX_OK) {
     vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
-    return status == PTX_INVALID && !program->machine_code ? INVALID_PTX : SUCCESS;
+    return status == PTX_INVALID && !program->machine_code ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
   }
   module->code_bytes = ptx_module_bytes(module->code);
   if (!vgpu_code_take(worker, module->code_bytes)) {
     module->code_bytes = 0;
     vgpu_run_unload(worker, module);
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (module->unrunnable[0] != '\0')
     vgpu_host_log("refused", worker->session, "kernels of a module: %s", module->unrunnable);
@@ -184,16 +171,16 @@ static int32_t prepare(struct vgpu_worker *worker, struct vgpu_module_object *mo
     return result_of(status);
   }
   uint64_t bytes = ptx_module_bytes(module->code);
-  if (bytes <= module->code_bytes) return SUCCESS;
-  if (!vgpu_code_take(worker, bytes - module->code_bytes)) return OUT_OF_MEMORY;
+  if (bytes <= module->code_bytes) return CUDA_SUCCESS;
+  if (!vgpu_code_take(worker, bytes - module->code_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   module->code_bytes = bytes;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function) {
   int32_t kernel = module->code == NULL ? -1 : ptx_module_find_kernel(module->code, function->name);
-  if (kernel >= 0 && function->refused == SUCCESS) prepare(worker, module, (uint32_t)kernel);
+  if (kernel >= 0 && function->refused == CUDA_SUCCESS) prepare(worker, module, (uint32_t)kernel);
 }
 
 void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
@@ -221,33 +208,34 @@ void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *modu
 
 /* Threads beside the session's own; made at the first launch, for most sessions never launch. */
 static struct ptx_pool *helpers(struct vgpu_worker *worker) {
-  struct vgpu_compute *compute = worker->code.compute;
+  struct vgpu_compute *compute = worker->software->programs.compute;
   if (compute == NULL) {
     compute = calloc(1, sizeof *compute);
     if (compute == NULL) return NULL;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     compute->pool = ptx_pool_new(processors > 1 ? (uint32_t)(processors < 64 ? processors - 1 : 63) : 0);
-    worker->code.compute = compute;
+    worker->software->programs.compute = compute;
   }
   return compute->pool;
 }
 
 /* NULL: no memory; kernels then get NULL from malloc, as on a device whose heap is full. */
 static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
-  struct heap *heap = worker->code.compute->heaps;
+  struct heap *heap = worker->software->programs.compute->heaps;
   while (heap != NULL && heap->context != context) heap = heap->next;
   /* A context that was destroyed took the memory with it. */
-  if (heap != NULL && vgpu_memory_at(&worker->memory, heap->address, HEAP_BYTES) != NULL) return heap->heap;
+  if (heap != NULL && vgpu_memory_at(&worker->software->memory, heap->address, HEAP_BYTES) != NULL)
+    return heap->heap;
   uint64_t address;
-  if (vgpu_device_allocate(worker, context, HEAP_BYTES, &address) != SUCCESS) return NULL;
+  if (vgpu_device_allocate(worker, context, HEAP_BYTES, &address) != CUDA_SUCCESS) return NULL;
   if (heap == NULL) {
     heap = calloc(1, sizeof *heap);
     if (heap == NULL) {
       vgpu_device_free(worker, address);
       return NULL;
     }
-    heap->next = worker->code.compute->heaps;
-    worker->code.compute->heaps = heap;
+    heap->next = worker->software->programs.compute->heaps;
+    worker->software->programs.compute->heaps = heap;
   }
   ptx_heap_free(heap->heap);
   heap->context = context;
@@ -327,16 +315,17 @@ static bool spoils_context(enum ptx_status status) {
 }
 
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
-  if (worker->spoiled != SUCCESS && worker->spoiled_context == launch->context) return worker->spoiled;
+  if (worker->sticky != CUDA_SUCCESS && worker->sticky_context == launch->context) return worker->sticky;
   struct ptx_module *code = launch->module->code;
   int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, launch->function->name);
   if (kernel < 0) {
     vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", launch->function->name,
                   code == NULL ? launch->module->unrunnable : "its module has no such kernel");
-    return launch->module->loaded->program.ptx == NULL ? NO_BINARY_FOR_GPU : NOT_SUPPORTED;
+    return launch->module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU
+                                                       : CUDA_ERROR_NOT_SUPPORTED;
   }
   int32_t ready = prepare(worker, launch->module, (uint32_t)kernel);
-  if (ready != SUCCESS) return ready;
+  if (ready != CUDA_SUCCESS) return ready;
   struct ptx_launch order = {.dynamic_shared = launch->dynamic_shared,
                              .parameters = launch->parameters,
                              .parameter_bytes = launch->function->parameter_bytes,
@@ -349,12 +338,12 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .turns = &turns,
                              .user = worker};
   struct ptx_pool *pool = helpers(worker);
-  if (worker->code.compute != NULL && ptx_module_allocates(code))
+  if (worker->software->programs.compute != NULL && ptx_module_allocates(code))
     order.heap = heap_of(worker, launch->context);
   if (launch->cooperative) {
     int32_t result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
-    if (result != SUCCESS) return result;
-    vgpu_memory_to_write(&worker->memory, order.workspace, WORKSPACE_BYTES);
+    if (result != CUDA_SUCCESS) return result;
+    vgpu_memory_to_write(&worker->software->memory, order.workspace, WORKSPACE_BYTES);
   }
   memcpy(order.grid, launch->grid, sizeof order.grid);
   memcpy(order.block, launch->block, sizeof order.block);
@@ -368,19 +357,19 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                   "kernel %.200s: no device memory for %llu bytes of local memory", launch->function->name,
                   (unsigned long long)local);
     if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   enum ptx_status status = ptx_launch(code, (uint32_t)kernel, &order, pool, &fault);
   if (local > 0) vgpu_accounts_give(worker->accounts, worker->slot, launch->module->device, local);
   if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
-  if (status == PTX_OK) return SUCCESS;
+  if (status == PTX_OK) return CUDA_SUCCESS;
   vgpu_host_log("fault", worker->session,
                 "kernel %.200s: %s: line %u of its PTX, block %u,%u,%u thread %u,%u,%u: %s",
                 launch->function->name, ptx_status_name(status), fault.line, fault.block[0], fault.block[1],
                 fault.block[2], fault.thread[0], fault.thread[1], fault.thread[2], fault.text);
   if (spoils_context(status)) {
-    worker->spoiled = result_of(status);
-    worker->spoiled_context = launch->context;
+    worker->sticky = result_of(status);
+    worker->sticky_context = launch->context;
   }
   return result_of(status);
 }
@@ -388,10 +377,10 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
   switch (worker->code_options->kernels) {
     case VGPU_KERNELS_SKIP:
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case VGPU_KERNELS_RUN: {
       int32_t result = run(worker, launch);
-      if (result == SUCCESS) vgpu_worker_launched(worker);
+      if (result == CUDA_SUCCESS) vgpu_worker_launched(worker);
       return result;
     }
     case VGPU_KERNELS_REFUSE:
@@ -399,5 +388,5 @@ int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_la
   }
   vgpu_host_log("refused", worker->session, "kernel %.200s: this simulated device executes no kernels",
                 launch->function->name);
-  return NOT_SUPPORTED;
+  return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -6,7 +6,7 @@
 #ifndef VGPU_HOST_SOFTWARE_RUN_H
 #define VGPU_HOST_SOFTWARE_RUN_H
 
-#include "host/backend/software/code/code.h"
+#include "host/backend/software/code/programs.h"
 
 /* One launch whose every argument was checked. */
 struct vgpu_checked_launch {

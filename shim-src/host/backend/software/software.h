@@ -2,18 +2,26 @@
 #ifndef VGPU_HOST_SOFTWARE_SOFTWARE_H
 #define VGPU_HOST_SOFTWARE_SOFTWARE_H
 
+#include "host/backend/software/code/programs.h"
+#include "host/backend/software/memory/memory.h"
+#include "host/backend/software/profile/profile.h"
+#include "host/backend/software/queue.h"
 #include "host/session/worker.h"
+#include "cuda_results.h"
 
-enum {
-  SUCCESS = 0,
-  INVALID_VALUE = 1,
-  OUT_OF_MEMORY = 2,
-  INVALID_DEVICE = 101,
-  INVALID_CONTEXT = 201,
-  INVALID_HANDLE = 400,
-  NOT_FOUND = 500,
-  NOT_READY = 600,
-  NOT_SUPPORTED = 801,
+/* Reads whose bytes the guest will fetch. */
+struct vgpu_reads {
+  struct vgpu_read *first;
+  size_t count;
+  uint64_t bytes;
+};
+
+/* A session's side of the software device. */
+struct vgpu_software {
+  struct vgpu_memory memory;
+  struct vgpu_queue queue;
+  struct vgpu_reads reads;
+  struct vgpu_programs programs;
 };
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
@@ -27,8 +35,8 @@ static inline bool has_stream(struct vgpu_worker *worker, uint64_t stream) {
 }
 
 static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context, uint64_t stream) {
-  if (find_context(worker, context) == NULL) return INVALID_CONTEXT;
-  return has_stream(worker, stream) ? SUCCESS : INVALID_HANDLE;
+  if (find_context(worker, context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  return has_stream(worker, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* Forgets the reads that were kept for a context's guest; 0: of all. */

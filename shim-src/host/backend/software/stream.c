@@ -12,33 +12,35 @@
 /* A stream or event of a context. */
 static int32_t add_to_context(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint32_t flags,
                               enum vgpu_handle_type type) {
-  if (find_context(worker, context) == NULL) return INVALID_CONTEXT;
-  if (number < SPECIAL_STREAMS) return INVALID_VALUE;
+  if (find_context(worker, context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (number < SPECIAL_STREAMS) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_handle *handle = vgpu_handles_add(&worker->handles, number, type);
-  if (handle == NULL) return OUT_OF_MEMORY;
+  if (handle == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   handle->context = context;
   handle->flags = flags;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuStreamCreate(struct vgpu_worker *worker, const struct vgpu_send_cuStreamCreate *send) {
+int32_t vgpu_software_cuStreamCreate(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuStreamCreate *send) {
   return add_to_context(worker, send->context, send->number, send->flags, VGPU_HANDLE_STREAM);
 }
 
-int32_t vgpu_host_cuStreamDestroy_v2(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuStreamDestroy_v2 *send) {
-  return vgpu_handles_remove(&worker->handles, send->stream, VGPU_HANDLE_STREAM) ? SUCCESS : INVALID_HANDLE;
+int32_t vgpu_software_cuStreamDestroy_v2(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuStreamDestroy_v2 *send) {
+  return vgpu_handles_remove(&worker->handles, send->stream, VGPU_HANDLE_STREAM) ? CUDA_SUCCESS
+                                                                                 : CUDA_ERROR_INVALID_HANDLE;
 }
 
-int32_t vgpu_host_cuStreamQuery(struct vgpu_worker *worker, const struct vgpu_send_cuStreamQuery *send) {
+int32_t vgpu_software_cuStreamQuery(struct vgpu_worker *worker, const struct vgpu_send_cuStreamQuery *send) {
   return check_stream(worker, send->context, send->stream);
 }
 
 /* Nothing here has caches or clocks that an attribute could change. */
-int32_t vgpu_host_cuStreamSetAttribute(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuStreamSetAttribute *send,
-                                       struct vgpu_bulk *bulk) {
-  if (bulk->in_size != 64) return INVALID_VALUE;
+int32_t vgpu_software_cuStreamSetAttribute(struct vgpu_worker *worker,
+                                           const struct vgpu_send_cuStreamSetAttribute *send,
+                                           struct vgpu_bulk *bulk) {
+  if (bulk->in_size != 64) return CUDA_ERROR_INVALID_VALUE;
   return check_stream(worker, send->context, send->stream);
 }
 
@@ -46,72 +48,75 @@ static struct vgpu_handle *find_event(struct vgpu_worker *worker, uint64_t event
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
 
-int32_t vgpu_host_cuStreamWaitEvent(struct vgpu_worker *worker,
-                                    const struct vgpu_send_cuStreamWaitEvent *send) {
+int32_t vgpu_software_cuStreamWaitEvent(struct vgpu_worker *worker,
+                                        const struct vgpu_send_cuStreamWaitEvent *send) {
   const struct vgpu_handle *event = find_event(worker, send->event);
-  if (event == NULL) return INVALID_HANDLE;
+  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   int32_t result = check_stream(worker, send->context, send->stream);
-  return result == SUCCESS && event->pending > 0 ? VGPU_BLOCKED : result;
+  return result == CUDA_SUCCESS && event->pending > 0 ? VGPU_BLOCKED : result;
 }
 
-int32_t vgpu_host_cuEventCreate(struct vgpu_worker *worker, const struct vgpu_send_cuEventCreate *send) {
+int32_t vgpu_software_cuEventCreate(struct vgpu_worker *worker, const struct vgpu_send_cuEventCreate *send) {
   return add_to_context(worker, send->context, send->event, send->flags, VGPU_HANDLE_EVENT);
 }
 
-int32_t vgpu_host_cuEventDestroy_v2(struct vgpu_worker *worker,
-                                    const struct vgpu_send_cuEventDestroy_v2 *send) {
-  return vgpu_handles_remove(&worker->handles, send->event, VGPU_HANDLE_EVENT) ? SUCCESS : INVALID_HANDLE;
+int32_t vgpu_software_cuEventDestroy_v2(struct vgpu_worker *worker,
+                                        const struct vgpu_send_cuEventDestroy_v2 *send) {
+  return vgpu_handles_remove(&worker->handles, send->event, VGPU_HANDLE_EVENT) ? CUDA_SUCCESS
+                                                                               : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static int32_t record(struct vgpu_worker *worker, uint64_t context, uint64_t stream, uint64_t number) {
   struct vgpu_handle *event = find_event(worker, number);
-  if (event == NULL) return INVALID_HANDLE;
+  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   int32_t result = check_stream(worker, context, stream);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   event->recorded = true;
   event->nanoseconds = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuEventRecordWithFlags(struct vgpu_worker *worker,
-                                         const struct vgpu_send_cuEventRecordWithFlags *send) {
+int32_t vgpu_software_cuEventRecordWithFlags(struct vgpu_worker *worker,
+                                             const struct vgpu_send_cuEventRecordWithFlags *send) {
   return record(worker, send->context, send->stream, send->event);
 }
 
-int32_t vgpu_host_cuCtxRecordEvent(struct vgpu_worker *worker,
-                                   const struct vgpu_send_cuCtxRecordEvent *send) {
+int32_t vgpu_software_cuCtxRecordEvent(struct vgpu_worker *worker,
+                                       const struct vgpu_send_cuCtxRecordEvent *send) {
   return record(worker, send->context, 0, send->event);
 }
 
-int32_t vgpu_host_cuCtxWaitEvent(struct vgpu_worker *worker, const struct vgpu_send_cuCtxWaitEvent *send) {
+int32_t vgpu_software_cuCtxWaitEvent(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuCtxWaitEvent *send) {
   const struct vgpu_handle *event = find_event(worker, send->event);
-  if (event == NULL) return INVALID_HANDLE;
-  if (find_context(worker, send->context) == NULL) return INVALID_CONTEXT;
-  return event->pending > 0 ? VGPU_BLOCKED : SUCCESS;
+  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (find_context(worker, send->context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  return event->pending > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
 static int32_t check_event(struct vgpu_worker *worker, uint64_t number) {
   const struct vgpu_handle *event = find_event(worker, number);
-  if (event == NULL) return INVALID_HANDLE;
-  return event->pending > 0 ? NOT_READY : SUCCESS;
+  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  return event->pending > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {
+int32_t vgpu_software_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {
   return check_event(worker, send->event);
 }
 
-int32_t vgpu_host_cuEventElapsedTime_v2(struct vgpu_worker *worker,
-                                        const struct vgpu_send_cuEventElapsedTime_v2 *send,
-                                        struct vgpu_reply_cuEventElapsedTime_v2 *reply) {
+int32_t vgpu_software_cuEventElapsedTime_v2(struct vgpu_worker *worker,
+                                            const struct vgpu_send_cuEventElapsedTime_v2 *send,
+                                            struct vgpu_reply_cuEventElapsedTime_v2 *reply) {
   const struct vgpu_handle *start = find_event(worker, send->start);
   const struct vgpu_handle *end = find_event(worker, send->end);
-  if (start == NULL || end == NULL || ((start->flags | end->flags) & NO_TIMING) != 0) return INVALID_HANDLE;
-  if (start->pending > 0 || end->pending > 0) return NOT_READY;
-  if (!start->recorded || !end->recorded) return INVALID_HANDLE;
+  if (start == NULL || end == NULL || ((start->flags | end->flags) & NO_TIMING) != 0)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (start->pending > 0 || end->pending > 0) return CUDA_ERROR_NOT_READY;
+  if (!start->recorded || !end->recorded) return CUDA_ERROR_INVALID_HANDLE;
   reply->milliseconds = (float)((double)(end->nanoseconds - start->nanoseconds) / 1e6);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 #define TICKETS_MOST 65536u
@@ -125,23 +130,24 @@ struct vgpu_read {
   unsigned char bytes[];
 };
 
-int32_t vgpu_host_read_later(struct vgpu_worker *worker, const struct vgpu_send_read_later *send) {
+int32_t vgpu_software_read_later(struct vgpu_worker *worker, const struct vgpu_send_read_later *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  if (result != SUCCESS) return result;
-  struct vgpu_reads *reads = &worker->reads;
-  if (send->bytes > VGPU_BULK_MAX - sizeof(uint64_t)) return INVALID_VALUE;
-  if (reads->count >= TICKETS_MOST || !vgpu_worker_may_wait(worker, send->bytes)) return OUT_OF_MEMORY;
-  const unsigned char *from = vgpu_memory_at(&worker->memory, send->source, send->bytes);
-  if (from == NULL) return INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_reads *reads = &worker->software->reads;
+  if (send->bytes > VGPU_BULK_MAX - sizeof(uint64_t)) return CUDA_ERROR_INVALID_VALUE;
+  if (reads->count >= TICKETS_MOST || !vgpu_queue_may_wait(worker, send->bytes))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  const unsigned char *from = vgpu_memory_at(&worker->software->memory, send->source, send->bytes);
+  if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_read *read = malloc(sizeof *read + send->bytes);
-  if (read == NULL) return OUT_OF_MEMORY;
+  if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *read = (struct vgpu_read){
       .next = reads->first, .ticket = send->ticket, .context = send->context, .size = send->bytes};
   memcpy(read->bytes, from, send->bytes);
   reads->first = read;
   reads->count++;
   reads->bytes += send->bytes;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void remove_read(struct vgpu_reads *reads, struct vgpu_read **link) {
@@ -153,25 +159,25 @@ static void remove_read(struct vgpu_reads *reads, struct vgpu_read **link) {
 }
 
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
-  for (struct vgpu_read **link = &worker->reads.first; *link != NULL;) {
-    if ((*link)->context == context) remove_read(&worker->reads, link);
+  for (struct vgpu_read **link = &worker->software->reads.first; *link != NULL;) {
+    if ((*link)->context == context) remove_read(&worker->software->reads, link);
     else link = &(*link)->next;
   }
 }
 
 /* Answers with what the tickets in the bulk name, as the description says. */
 static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
-  if (bulk->in_size % sizeof(uint64_t) != 0) return INVALID_VALUE;
+  if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;
   for (uint32_t i = 0; i < bulk->in_size; i += (uint32_t)sizeof(uint64_t)) {
     uint64_t ticket, size = NOT_READ;
     memcpy(&ticket, bulk->in + i, sizeof ticket);
-    struct vgpu_read **link = &worker->reads.first;
+    struct vgpu_read **link = &worker->software->reads.first;
     while (*link != NULL && (*link)->ticket != ticket) link = &(*link)->next;
     if (*link != NULL) size = (*link)->size;
     uint64_t padded = size == NOT_READ ? 0 : (size + 7) & ~(uint64_t)7;
     if (bulk->out_capacity - at < sizeof size || bulk->out_capacity - at - sizeof size < padded) {
-      return INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(bulk->out + at, &size, sizeof size);
     at += (uint32_t)sizeof size;
@@ -179,36 +185,36 @@ static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
     memcpy(bulk->out + at, (*link)->bytes, size);
     memset(bulk->out + at + size, 0, padded - size);
     at += (uint32_t)padded;
-    remove_read(&worker->reads, link);
+    remove_read(&worker->software->reads, link);
   }
   bulk->out_size = at;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_read_fetch *send,
-                             struct vgpu_bulk *bulk) {
+int32_t vgpu_software_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_read_fetch *send,
+                                 struct vgpu_bulk *bulk) {
   (void)send;
   return hand_out(worker, bulk);
 }
 
-int32_t vgpu_host_cuStreamSynchronize(struct vgpu_worker *worker,
-                                      const struct vgpu_send_cuStreamSynchronize *send,
-                                      struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuStreamSynchronize(struct vgpu_worker *worker,
+                                          const struct vgpu_send_cuStreamSynchronize *send,
+                                          struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  return result == SUCCESS ? hand_out(worker, bulk) : result;
+  return result == CUDA_SUCCESS ? hand_out(worker, bulk) : result;
 }
 
-int32_t vgpu_host_cuEventSynchronize(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuEventSynchronize *send,
-                                     struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuEventSynchronize(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuEventSynchronize *send,
+                                         struct vgpu_bulk *bulk) {
   int32_t result = check_event(worker, send->event);
-  return result == SUCCESS ? hand_out(worker, bulk) : result;
+  return result == CUDA_SUCCESS ? hand_out(worker, bulk) : result;
 }
 
-int32_t vgpu_host_cuCtxSynchronize(struct vgpu_worker *worker,
-                                   const struct vgpu_send_cuCtxSynchronize *send) {
-  if (find_context(worker, send->context) == NULL) return INVALID_CONTEXT;
-  return vgpu_queue_holds(&worker->queue, send->context) ? NOT_READY : SUCCESS;
+int32_t vgpu_software_cuCtxSynchronize(struct vgpu_worker *worker,
+                                       const struct vgpu_send_cuCtxSynchronize *send) {
+  if (find_context(worker, send->context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  return vgpu_queue_holds(&worker->software->queue, send->context) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 /* CUstreamBatchMemOpType and the flags of a wait */
@@ -228,33 +234,33 @@ static bool holds(uint64_t now, uint64_t value, uint32_t flags, bool wide) {
   }
 }
 
-int32_t vgpu_host_memory_op(struct vgpu_worker *worker, const struct vgpu_send_memory_op *send) {
+int32_t vgpu_software_memory_op(struct vgpu_worker *worker, const struct vgpu_send_memory_op *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   bool wide = send->operation == WAIT_64 || send->operation == WRITE_64;
   switch (send->operation) {
     case WAIT_32:
     case WAIT_64:
-      if (send->flags > NOR) return INVALID_VALUE;
+      if (send->flags > NOR) return CUDA_ERROR_INVALID_VALUE;
       break;
     case WRITE_32:
     case WRITE_64:
-      if (send->flags > 1) return INVALID_VALUE;
+      if (send->flags > 1) return CUDA_ERROR_INVALID_VALUE;
       break;
     case BARRIER: /* everything is in order here */
-      return SUCCESS;
+      return CUDA_SUCCESS;
     default:
-      return INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
   size_t size = wide ? 8 : 4;
-  unsigned char *at = vgpu_memory_at(&worker->memory, send->address, size);
-  if (at == NULL || send->address % size != 0) return INVALID_VALUE;
+  unsigned char *at = vgpu_memory_at(&worker->software->memory, send->address, size);
+  if (at == NULL || send->address % size != 0) return CUDA_ERROR_INVALID_VALUE;
   if (send->operation == WRITE_32 || send->operation == WRITE_64) {
-    vgpu_memory_to_write(&worker->memory, send->address, size);
+    vgpu_memory_to_write(&worker->software->memory, send->address, size);
     memcpy(at, &send->value, size);
-    return SUCCESS;
+    return CUDA_SUCCESS;
   }
   uint64_t now = 0;
   memcpy(&now, at, size);
-  return holds(now, send->value, send->flags, wide) ? SUCCESS : VGPU_BLOCKED;
+  return holds(now, send->value, send->flags, wide) ? CUDA_SUCCESS : VGPU_BLOCKED;
 }

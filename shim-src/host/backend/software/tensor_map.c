@@ -9,8 +9,7 @@
 #include "cuda_handlers.h"
 #include "host/backend/software/ptx/tensor_map.h"
 #include "host/session/worker.h"
-
-enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_SUPPORTED = 801 };
+#include "cuda_results.h"
 
 _Static_assert(sizeof(struct ptx_tensor_map) == VGPU_TENSOR_MAP_BYTES, "one form of descriptors");
 
@@ -38,17 +37,19 @@ static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, str
   if (!within(r->data_type, TYPE_LAST) || !within(r->interleave, INTERLEAVE_LAST) ||
       !within(r->swizzle, SWIZZLE_LAST) || !within(r->promotion, PROMOTION_LAST) ||
       !within(r->fill, FILL_LAST))
-    return INVALID_VALUE;
-  if (r->data_type >= TYPES || r->interleave != 0 || r->swizzle > SWIZZLE_128B) return NOT_SUPPORTED;
+    return CUDA_ERROR_INVALID_VALUE;
+  if (r->data_type >= TYPES || r->interleave != 0 || r->swizzle > SWIZZLE_128B)
+    return CUDA_ERROR_NOT_SUPPORTED;
   uint32_t bytes = types[r->data_type].bytes, row = r->box[0] * bytes;
-  if (address % 16 != 0 || (r->fill != 0 && !types[r->data_type].is_float)) return INVALID_VALUE;
+  if (address % 16 != 0 || (r->fill != 0 && !types[r->data_type].is_float)) return CUDA_ERROR_INVALID_VALUE;
   for (uint32_t d = 0; d < r->rank; d++) {
     if (r->dim[d] == 0 || r->dim[d] > 1ull << 32 || r->box[d] == 0 || r->box[d] > 256 ||
         r->element_strides[d] == 0 || r->element_strides[d] > 8)
-      return INVALID_VALUE;
-    if (d > 0 && (r->strides[d - 1] % 16 != 0 || r->strides[d - 1] >= 1ull << 40)) return INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
+    if (d > 0 && (r->strides[d - 1] % 16 != 0 || r->strides[d - 1] >= 1ull << 40))
+      return CUDA_ERROR_INVALID_VALUE;
   }
-  if (row % 16 != 0 || (r->swizzle != 0 && row > 16u << r->swizzle)) return INVALID_VALUE;
+  if (row % 16 != 0 || (r->swizzle != 0 && row > 16u << r->swizzle)) return CUDA_ERROR_INVALID_VALUE;
   *map = (struct ptx_tensor_map){.address = address,
                                  .last = (uint8_t)(r->rank - 1),
                                  .type = types[r->data_type].type,
@@ -60,7 +61,7 @@ static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, str
     map->steps[d] = (uint8_t)r->element_strides[d];
     if (d > 0) map->strides[d - 1] = r->strides[d - 1];
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool any_copies_tensors(const struct vgpu_inventory *inventory) {
@@ -70,28 +71,28 @@ static bool any_copies_tensors(const struct vgpu_inventory *inventory) {
   return false;
 }
 
-int32_t vgpu_host_tensor_map(struct vgpu_worker *worker, const struct vgpu_send_tensor_map *send,
-                             struct vgpu_bulk *bulk) {
+int32_t vgpu_software_tensor_map(struct vgpu_worker *worker, const struct vgpu_send_tensor_map *send,
+                                 struct vgpu_bulk *bulk) {
   struct ptx_tensor_map map;
-  if (!any_copies_tensors(worker->inventory)) return NOT_SUPPORTED;
-  if (bulk->out_capacity < sizeof map) return INVALID_VALUE;
-  int32_t result = INVALID_VALUE;
+  if (!any_copies_tensors(worker->inventory)) return CUDA_ERROR_NOT_SUPPORTED;
+  if (bulk->out_capacity < sizeof map) return CUDA_ERROR_INVALID_VALUE;
+  int32_t result = CUDA_ERROR_INVALID_VALUE;
   if (send->form == VGPU_TENSOR_MOVED) {
-    if (bulk->in_size != sizeof map || send->address % 16 != 0) return INVALID_VALUE;
+    if (bulk->in_size != sizeof map || send->address % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
     memcpy(&map, bulk->in, sizeof map);
     map.address = send->address;
-    result = SUCCESS;
+    result = CUDA_SUCCESS;
   } else if (send->form == VGPU_TENSOR_TILED) {
     struct vgpu_tensor_request request;
-    if (bulk->in_size != sizeof request) return INVALID_VALUE;
+    if (bulk->in_size != sizeof request) return CUDA_ERROR_INVALID_VALUE;
     memcpy(&request, bulk->in, sizeof request);
-    if (request.rank == 0 || request.rank > VGPU_TENSOR_RANK_MAX) return INVALID_VALUE;
+    if (request.rank == 0 || request.rank > VGPU_TENSOR_RANK_MAX) return CUDA_ERROR_INVALID_VALUE;
     result = encode(&request, send->address, &map);
   } else if (send->form == VGPU_TENSOR_IM2COL || send->form == VGPU_TENSOR_IM2COL_WIDE) {
-    result = NOT_SUPPORTED;
+    result = CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   memcpy(bulk->out, &map, sizeof map);
   bulk->out_size = sizeof map;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -7,26 +7,26 @@
 
 static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object *library, uint32_t device,
                           struct vgpu_loaded **loaded) {
-  if (device >= worker->profiles->count) return INVALID_DEVICE;
+  if (device >= worker->inventory->profiles->count) return CUDA_ERROR_INVALID_DEVICE;
   *loaded = library->loaded[device];
-  if (*loaded != NULL) return SUCCESS;
+  if (*loaded != NULL) return CUDA_SUCCESS;
   char why[256];
-  int32_t result = vgpu_code_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
+  int32_t result = vgpu_programs_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
   if (result == VGPU_CODE_MISSING && library->image != NULL) {
     /* Of another architecture than the first one, and gone from the cache: it is kept for this. */
     vgpu_images_put(worker->code_options->images, &worker->peer, &library->hash, library->image,
                     library->size);
-    result = vgpu_code_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
+    result = vgpu_programs_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
   }
-  if (result == VGPU_CODE_MISSING) return OUT_OF_MEMORY;
-  if (result == SUCCESS) library->loaded[device] = *loaded;
+  if (result == VGPU_CODE_MISSING) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) library->loaded[device] = *loaded;
   return result;
 }
 
 static void end_library(struct vgpu_worker *worker, struct vgpu_library_object **link) {
   struct vgpu_library_object *library = *link;
   *link = library->next;
-  for (struct vgpu_module_object **module = &worker->code.modules; *module != NULL;) {
+  for (struct vgpu_module_object **module = &worker->software->programs.modules; *module != NULL;) {
     if ((*module)->library == library) vgpu_module_end(worker, module);
     else module = &(*module)->next;
   }
@@ -37,7 +37,7 @@ static void end_library(struct vgpu_worker *worker, struct vgpu_library_object *
     free(kernel->name);
     free(kernel);
   }
-  for (uint32_t i = 0; i < VGPU_DEVICES_MAX; i++) vgpu_code_release(worker, library->loaded[i]);
+  for (uint32_t i = 0; i < VGPU_DEVICES_MAX; i++) vgpu_programs_release(worker, library->loaded[i]);
   if (library->image != NULL) vgpu_code_give(worker, library->size);
   vgpu_handles_remove(&worker->handles, library->number, VGPU_HANDLE_LIBRARY);
   free(library->image);
@@ -56,31 +56,34 @@ static bool architectures_differ(const struct vgpu_device_profiles *profiles) {
 
 static int32_t make_library(struct vgpu_worker *worker, const struct vgpu_send_cuLibraryLoadData *send,
                             const struct vgpu_hash *hash, char *why, size_t why_size) {
-  if (send->device >= worker->profiles->count) return INVALID_DEVICE;
+  if (send->device >= worker->inventory->profiles->count) return CUDA_ERROR_INVALID_DEVICE;
   struct vgpu_loaded *loaded;
-  int32_t result = vgpu_code_load(worker, hash, send->bytes, send->device, &loaded, why, why_size);
-  if (result != SUCCESS) return result;
+  int32_t result = vgpu_programs_load(worker, hash, send->bytes, send->device, &loaded, why, why_size);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_library_object *library = malloc(sizeof *library);
-  if (library != NULL) result = vgpu_code_name_handle(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library);
-  if (library == NULL || result != SUCCESS) {
+  if (library != NULL)
+    result = vgpu_programs_name_handle(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library);
+  if (library == NULL || result != CUDA_SUCCESS) {
     free(library);
-    vgpu_code_release(worker, loaded);
-    return library == NULL ? OUT_OF_MEMORY : result;
+    vgpu_programs_release(worker, loaded);
+    return library == NULL ? CUDA_ERROR_OUT_OF_MEMORY : result;
   }
-  *library = (struct vgpu_library_object){
-      .next = worker->code.libraries, .number = send->library, .hash = *hash, .size = send->bytes};
+  *library = (struct vgpu_library_object){.next = worker->software->programs.libraries,
+                                          .number = send->library,
+                                          .hash = *hash,
+                                          .size = send->bytes};
   library->loaded[send->device] = loaded;
-  worker->code.libraries = library;
-  if (architectures_differ(worker->profiles) && vgpu_code_take(worker, send->bytes)) {
+  worker->software->programs.libraries = library;
+  if (architectures_differ(worker->inventory->profiles) && vgpu_code_take(worker, send->bytes)) {
     library->image = vgpu_code_image(worker, hash, send->bytes);
     if (library->image == NULL) vgpu_code_give(worker, send->bytes);
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuLibraryLoadData(struct vgpu_worker *worker,
-                                    const struct vgpu_send_cuLibraryLoadData *send,
-                                    struct vgpu_reply_cuLibraryLoadData *reply, struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuLibraryLoadData(struct vgpu_worker *worker,
+                                        const struct vgpu_send_cuLibraryLoadData *send,
+                                        struct vgpu_reply_cuLibraryLoadData *reply, struct vgpu_bulk *bulk) {
   struct vgpu_load_reply answer = {&reply->result, &reply->missing, &reply->info_bytes, &reply->error_bytes};
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
   char why[256] = "";
@@ -89,85 +92,88 @@ int32_t vgpu_host_cuLibraryLoadData(struct vgpu_worker *worker,
   return vgpu_code_answer_load(answer, result, why, bulk);
 }
 
-int32_t vgpu_host_cuLibraryUnload(struct vgpu_worker *worker, const struct vgpu_send_cuLibraryUnload *send) {
-  struct vgpu_library_object *library = vgpu_code_object(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
-  struct vgpu_library_object **link = &worker->code.libraries;
+int32_t vgpu_software_cuLibraryUnload(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuLibraryUnload *send) {
+  struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
+  if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  struct vgpu_library_object **link = &worker->software->programs.libraries;
   while (*link != library) link = &(*link)->next;
   end_library(worker, link);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* The library's module in a context, made when first asked for. */
 static int32_t module_in(struct vgpu_worker *worker, struct vgpu_library_object *library, uint64_t context,
                          struct vgpu_module_object **result) {
-  uint32_t device = vgpu_code_device(worker, context);
-  if (device == UINT32_MAX) return INVALID_CONTEXT;
-  for (struct vgpu_module_object *module = worker->code.modules; module != NULL; module = module->next) {
+  uint32_t device = vgpu_programs_device(worker, context);
+  if (device == UINT32_MAX) return CUDA_ERROR_INVALID_CONTEXT;
+  for (struct vgpu_module_object *module = worker->software->programs.modules; module != NULL;
+       module = module->next) {
     if (module->library != library || module->context != context) continue;
     *result = module;
-    return SUCCESS;
+    return CUDA_SUCCESS;
   }
   struct vgpu_loaded *loaded;
   int32_t status = library_on(worker, library, device, &loaded);
-  if (status != SUCCESS) return status;
+  if (status != CUDA_SUCCESS) return status;
   loaded->users++;
   return vgpu_module_make(worker, context, loaded, library, NULL, result);
 }
 
-int32_t vgpu_host_cuLibraryGetModule(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuLibraryGetModule *send) {
-  struct vgpu_library_object *library = vgpu_code_object(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
+int32_t vgpu_software_cuLibraryGetModule(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuLibraryGetModule *send) {
+  struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
+  if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_module_object *module;
   int32_t result = module_in(worker, library, send->context, &module);
-  if (result != SUCCESS) return result;
-  if (module->number != 0) return INVALID_VALUE; /* the guest has a name for it already */
-  result = vgpu_code_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
-  if (result == SUCCESS) module->number = send->module;
+  if (result != CUDA_SUCCESS) return result;
+  if (module->number != 0) return CUDA_ERROR_INVALID_VALUE; /* the guest has a name for it already */
+  result = vgpu_programs_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
+  if (result == CUDA_SUCCESS) module->number = send->module;
   return result;
 }
 
-int32_t vgpu_host_cuLibraryGetGlobal(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuLibraryGetGlobal *send,
-                                     struct vgpu_reply_cuLibraryGetGlobal *reply, struct vgpu_bulk *bulk) {
-  struct vgpu_library_object *library = vgpu_code_object(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
+int32_t vgpu_software_cuLibraryGetGlobal(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuLibraryGetGlobal *send,
+                                         struct vgpu_reply_cuLibraryGetGlobal *reply,
+                                         struct vgpu_bulk *bulk) {
+  struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
+  if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_module_object *module;
   int32_t result = module_in(worker, library, send->context, &module);
-  return result == SUCCESS ? vgpu_module_variable(module, bulk, &reply->address, &reply->bytes) : result;
+  return result == CUDA_SUCCESS ? vgpu_module_variable(module, bulk, &reply->address, &reply->bytes) : result;
 }
 
-int32_t vgpu_host_cuLibraryEnumerateKernels(struct vgpu_worker *worker,
-                                            const struct vgpu_send_cuLibraryEnumerateKernels *send,
-                                            struct vgpu_reply_cuLibraryEnumerateKernels *reply,
-                                            struct vgpu_bulk *bulk) {
-  struct vgpu_library_object *library = vgpu_code_object(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
+int32_t vgpu_software_cuLibraryEnumerateKernels(struct vgpu_worker *worker,
+                                                const struct vgpu_send_cuLibraryEnumerateKernels *send,
+                                                struct vgpu_reply_cuLibraryEnumerateKernels *reply,
+                                                struct vgpu_bulk *bulk) {
+  struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
+  if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_loaded *loaded;
   int32_t result = library_on(worker, library, send->device, &loaded);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_code_enumerate(&loaded->program, send->first, &reply->total, &reply->count, bulk);
 }
 
-int32_t vgpu_host_cuLibraryGetKernel(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuLibraryGetKernel *send,
-                                     struct vgpu_bulk *bulk) {
-  struct vgpu_library_object *library = vgpu_code_object(worker, send->library, VGPU_HANDLE_LIBRARY);
-  if (library == NULL) return INVALID_HANDLE;
-  if (!vgpu_code_is_name(bulk)) return INVALID_VALUE;
+int32_t vgpu_software_cuLibraryGetKernel(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuLibraryGetKernel *send,
+                                         struct vgpu_bulk *bulk) {
+  struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
+  if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!vgpu_code_is_name(bulk)) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_loaded *loaded;
   int32_t result = library_on(worker, library, send->device, &loaded);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_program_function *function =
       vgpu_program_function(&loaded->program, (const char *)bulk->in, bulk->in_size);
-  if (function == NULL) return NOT_FOUND;
+  if (function == NULL) return CUDA_ERROR_NOT_FOUND;
   vgpu_run_judge(worker, loaded);
   struct vgpu_kernel_object *kernel = calloc(1, sizeof *kernel);
   char *name = strdup(function->name);
-  if (kernel == NULL || name == NULL) result = OUT_OF_MEMORY;
-  else result = vgpu_code_name_handle(worker, send->kernel, VGPU_HANDLE_KERNEL, 0, kernel);
-  if (result != SUCCESS) {
+  if (kernel == NULL || name == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  else result = vgpu_programs_name_handle(worker, send->kernel, VGPU_HANDLE_KERNEL, 0, kernel);
+  if (result != CUDA_SUCCESS) {
     free(kernel);
     free(name);
     return result;
@@ -179,7 +185,7 @@ int32_t vgpu_host_cuLibraryGetKernel(struct vgpu_worker *worker,
   library->kernels = kernel;
   struct vgpu_function_settings settings = vgpu_function_settings_of(function);
   vgpu_function_tell(function, &settings, bulk);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int32_t kernel_on(struct vgpu_worker *worker, struct vgpu_kernel_object *kernel, uint32_t device,
@@ -187,56 +193,57 @@ static int32_t kernel_on(struct vgpu_worker *worker, struct vgpu_kernel_object *
                          struct vgpu_function_settings *settings) {
   struct vgpu_loaded *loaded;
   int32_t result = library_on(worker, kernel->library, device, &loaded);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   *function = vgpu_program_function(&loaded->program, kernel->name, strlen(kernel->name));
-  if (*function == NULL) return NOT_FOUND;
+  if (*function == NULL) return CUDA_ERROR_NOT_FOUND;
   *settings =
       (kernel->set >> device & 1) != 0 ? kernel->settings[device] : vgpu_function_settings_of(*function);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuKernelGetAttribute(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuKernelGetAttribute *send,
-                                       struct vgpu_bulk *bulk) {
-  struct vgpu_kernel_object *kernel = vgpu_code_object(worker, send->kernel, VGPU_HANDLE_KERNEL);
-  if (kernel == NULL) return INVALID_HANDLE;
+int32_t vgpu_software_cuKernelGetAttribute(struct vgpu_worker *worker,
+                                           const struct vgpu_send_cuKernelGetAttribute *send,
+                                           struct vgpu_bulk *bulk) {
+  struct vgpu_kernel_object *kernel = vgpu_programs_object(worker, send->kernel, VGPU_HANDLE_KERNEL);
+  if (kernel == NULL) return CUDA_ERROR_INVALID_HANDLE;
   const struct vgpu_program_function *function;
   struct vgpu_function_settings settings;
   int32_t result = kernel_on(worker, kernel, send->device, &function, &settings);
-  if (result == SUCCESS) vgpu_function_tell(function, &settings, bulk);
+  if (result == CUDA_SUCCESS) vgpu_function_tell(function, &settings, bulk);
   return result;
 }
 
-int32_t vgpu_host_cuKernelSetAttribute(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuKernelSetAttribute *send) {
-  struct vgpu_kernel_object *kernel = vgpu_code_object(worker, send->kernel, VGPU_HANDLE_KERNEL);
-  if (kernel == NULL) return INVALID_HANDLE;
+int32_t vgpu_software_cuKernelSetAttribute(struct vgpu_worker *worker,
+                                           const struct vgpu_send_cuKernelSetAttribute *send) {
+  struct vgpu_kernel_object *kernel = vgpu_programs_object(worker, send->kernel, VGPU_HANDLE_KERNEL);
+  if (kernel == NULL) return CUDA_ERROR_INVALID_HANDLE;
   const struct vgpu_program_function *function;
   struct vgpu_function_settings settings;
   int32_t result = kernel_on(worker, kernel, send->device, &function, &settings);
-  if (result == SUCCESS) {
-    result = vgpu_function_change(&worker->profiles->devices[send->device], function, &settings,
+  if (result == CUDA_SUCCESS) {
+    result = vgpu_function_change(&worker->inventory->profiles->devices[send->device], function, &settings,
                                   send->attribute, send->value);
   }
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   kernel->settings[send->device] = settings;
   kernel->set |= 1u << send->device;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_code_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
-                           struct vgpu_module_object **module, const struct vgpu_program_function **function,
-                           struct vgpu_function_settings *settings) {
-  struct vgpu_function_object *object = vgpu_code_object(worker, number, VGPU_HANDLE_FUNCTION);
+int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
+                               struct vgpu_module_object **module,
+                               const struct vgpu_program_function **function,
+                               struct vgpu_function_settings *settings) {
+  struct vgpu_function_object *object = vgpu_programs_object(worker, number, VGPU_HANDLE_FUNCTION);
   if (object != NULL) {
-    if (object->module->context != context) return INVALID_HANDLE;
+    if (object->module->context != context) return CUDA_ERROR_INVALID_HANDLE;
     *module = object->module;
     *function = object->function;
     *settings = object->settings;
-    return SUCCESS;
+    return CUDA_SUCCESS;
   }
-  struct vgpu_kernel_object *kernel = vgpu_code_object(worker, number, VGPU_HANDLE_KERNEL);
-  if (kernel == NULL) return INVALID_HANDLE;
+  struct vgpu_kernel_object *kernel = vgpu_programs_object(worker, number, VGPU_HANDLE_KERNEL);
+  if (kernel == NULL) return CUDA_ERROR_INVALID_HANDLE;
   int32_t result = module_in(worker, kernel->library, context, module);
-  return result == SUCCESS ? kernel_on(worker, kernel, (*module)->device, function, settings) : result;
+  return result == CUDA_SUCCESS ? kernel_on(worker, kernel, (*module)->device, function, settings) : result;
 }

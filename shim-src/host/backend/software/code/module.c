@@ -11,22 +11,22 @@
 #define NAME_MAX_BYTES 65536u
 #define LOG_MAX 65536u
 
-void *vgpu_code_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type) {
+void *vgpu_programs_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type) {
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);
   return handle == NULL ? NULL : handle->object;
 }
 
-int32_t vgpu_code_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
-                              uint64_t context, void *object) {
-  if (number < VGPU_FIRST_HANDLE) return INVALID_VALUE;
+int32_t vgpu_programs_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
+                                  uint64_t context, void *object) {
+  if (number < VGPU_FIRST_HANDLE) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_handle *handle = vgpu_handles_add(&worker->handles, number, type);
-  if (handle == NULL) return OUT_OF_MEMORY;
+  if (handle == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   handle->context = context;
   handle->object = object;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-uint32_t vgpu_code_device(struct vgpu_worker *worker, uint64_t context) {
+uint32_t vgpu_programs_device(struct vgpu_worker *worker, uint64_t context) {
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
   return handle == NULL ? UINT32_MAX : handle->device;
 }
@@ -47,15 +47,15 @@ void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **lin
   if (module->number != 0) vgpu_handles_remove(&worker->handles, module->number, VGPU_HANDLE_MODULE);
   if (module->data != 0) vgpu_device_free(worker, module->data);
   vgpu_run_unload(worker, module);
-  vgpu_code_release(worker, module->loaded);
+  vgpu_programs_release(worker, module->loaded);
   free(module->globals);
   free(module);
 }
 
-void vgpu_code_drop_context(struct vgpu_worker *worker, uint64_t context) {
-  if (worker->spoiled_context == context) worker->spoiled = worker->deferred = 0;
+void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context) {
+  if (worker->sticky_context == context) worker->sticky = worker->deferred = 0;
   vgpu_graph_drop_context(worker, context);
-  for (struct vgpu_module_object **link = &worker->code.modules; *link != NULL;) {
+  for (struct vgpu_module_object **link = &worker->software->programs.modules; *link != NULL;) {
     if ((*link)->context == context) vgpu_module_end(worker, link);
     else link = &(*link)->next;
   }
@@ -68,18 +68,19 @@ static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_ob
   for (size_t i = 0; i < program->global_count; i++) {
     bytes = (bytes + VARIABLE_ALIGNMENT - 1) / VARIABLE_ALIGNMENT * VARIABLE_ALIGNMENT;
     module->globals[i] = bytes;
-    if (__builtin_add_overflow(bytes, program->globals[i].size, &bytes)) return OUT_OF_MEMORY;
+    if (__builtin_add_overflow(bytes, program->globals[i].size, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (bytes == 0) return SUCCESS;
+  if (bytes == 0) return CUDA_SUCCESS;
   int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   for (size_t i = 0; i < program->global_count; i++) {
     module->globals[i] += module->data;
     if (program->globals[i].initial == NULL) continue;
-    unsigned char *to = vgpu_memory_at(&worker->memory, module->globals[i], program->globals[i].size);
+    unsigned char *to =
+        vgpu_memory_at(&worker->software->memory, module->globals[i], program->globals[i].size);
     if (to != NULL) memcpy(to, program->globals[i].initial, program->globals[i].size);
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vgpu_loaded *loaded,
@@ -90,26 +91,26 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
   if (module == NULL || globals == NULL) {
     free(module);
     free(globals);
-    vgpu_code_release(worker, loaded);
-    return OUT_OF_MEMORY;
+    vgpu_programs_release(worker, loaded);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *module = (struct vgpu_module_object){.next = worker->code.modules,
+  *module = (struct vgpu_module_object){.next = worker->software->programs.modules,
                                         .context = context,
-                                        .device = vgpu_code_device(worker, context),
+                                        .device = vgpu_programs_device(worker, context),
                                         .library = library,
                                         .wants_log = log != NULL && log->wanted,
                                         .loaded = loaded,
                                         .globals = globals};
-  worker->code.modules = module;
+  worker->software->programs.modules = module;
   int32_t status = vgpu_run_load(worker, module);
   if (log != NULL) snprintf(log->text, sizeof log->text, "%s", module->unrunnable);
-  if (status == SUCCESS && module->code == NULL) status = place_variables(worker, module);
-  if (status != SUCCESS) {
-    vgpu_module_end(worker, &worker->code.modules);
+  if (status == CUDA_SUCCESS && module->code == NULL) status = place_variables(worker, module);
+  if (status != CUDA_SUCCESS) {
+    vgpu_module_end(worker, &worker->software->programs.modules);
     return status;
   }
   *result = module;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 enum { JIT_INFO_LOG_SIZE = 4, JIT_ERROR_LOG_SIZE = 6 };
@@ -141,48 +142,50 @@ static uint32_t put_log(struct vgpu_bulk *bulk, uint32_t room, const char *text)
 int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, const char *why,
                               struct vgpu_bulk *bulk) {
   *reply.missing = status == VGPU_CODE_MISSING;
-  *reply.result = status == VGPU_CODE_MISSING ? SUCCESS : status;
-  if (status < 0 || why[0] == '\0') return SUCCESS;
+  *reply.result = status == VGPU_CODE_MISSING ? CUDA_SUCCESS : status;
+  if (status < 0 || why[0] == '\0') return CUDA_SUCCESS;
   /* Kernels that cannot run do not fail the load: programs read either log, so both tell. */
   uint32_t info = log_room(bulk, JIT_INFO_LOG_SIZE), error = log_room(bulk, JIT_ERROR_LOG_SIZE);
   *reply.info_bytes = put_log(bulk, info, why);
   *reply.error_bytes = put_log(bulk, error, why);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuModuleLoadDataEx(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuModuleLoadDataEx *send,
-                                     struct vgpu_reply_cuModuleLoadDataEx *reply, struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuModuleLoadDataEx(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuModuleLoadDataEx *send,
+                                         struct vgpu_reply_cuModuleLoadDataEx *reply,
+                                         struct vgpu_bulk *bulk) {
   struct vgpu_load_reply answer = {&reply->result, &reply->missing, &reply->info_bytes, &reply->error_bytes};
-  uint32_t device = vgpu_code_device(worker, send->context);
-  if (device == UINT32_MAX) return INVALID_CONTEXT;
+  uint32_t device = vgpu_programs_device(worker, send->context);
+  if (device == UINT32_MAX) return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
   struct vgpu_loaded *loaded;
   char why[sizeof((struct vgpu_load_log *)NULL)->text] = "";
-  int32_t result = vgpu_code_load(worker, &hash, send->bytes, device, &loaded, why, sizeof why);
+  int32_t result = vgpu_programs_load(worker, &hash, send->bytes, device, &loaded, why, sizeof why);
   struct vgpu_module_object *module;
   struct vgpu_load_log log = {.wanted = log_room(bulk, JIT_INFO_LOG_SIZE) > 0 ||
                                         log_room(bulk, JIT_ERROR_LOG_SIZE) > 0};
-  if (result == SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     result = vgpu_module_make(worker, send->context, loaded, NULL, &log, &module);
     memcpy(why, log.text, sizeof why);
   }
-  if (result == SUCCESS) {
-    result = vgpu_code_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
-    if (result == SUCCESS) module->number = send->module;
-    else vgpu_module_end(worker, &worker->code.modules);
+  if (result == CUDA_SUCCESS) {
+    result = vgpu_programs_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
+    if (result == CUDA_SUCCESS) module->number = send->module;
+    else vgpu_module_end(worker, &worker->software->programs.modules);
   }
   if (result != VGPU_CODE_MISSING) vgpu_code_forget_upload(worker, &hash);
   return vgpu_code_answer_load(answer, result, why, bulk);
 }
 
-int32_t vgpu_host_cuModuleUnload(struct vgpu_worker *worker, const struct vgpu_send_cuModuleUnload *send) {
-  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
-  if (module == NULL || module->library != NULL) return INVALID_HANDLE;
-  struct vgpu_module_object **link = &worker->code.modules;
+int32_t vgpu_software_cuModuleUnload(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuModuleUnload *send) {
+  struct vgpu_module_object *module = vgpu_programs_object(worker, send->module, VGPU_HANDLE_MODULE);
+  if (module == NULL || module->library != NULL) return CUDA_ERROR_INVALID_HANDLE;
+  struct vgpu_module_object **link = &worker->software->programs.modules;
   while (*link != module) link = &(*link)->next;
   vgpu_module_end(worker, link);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 struct vgpu_function_settings vgpu_function_settings_of(const struct vgpu_program_function *function) {
@@ -214,7 +217,7 @@ void vgpu_function_tell(const struct vgpu_program_function *function,
   memcpy(bulk->out, &facts, sizeof facts);
   if (bytes > 0) memcpy(bulk->out + sizeof facts, function->parameters, bytes);
   bulk->out_size = (uint32_t)(sizeof facts + bytes);
-  if (function->refused == SUCCESS) return;
+  if (function->refused == CUDA_SUCCESS) return;
   memcpy(bulk->out + bulk->out_size, &function->refused, sizeof function->refused);
   bulk->out_size += (uint32_t)sizeof function->refused;
 }
@@ -223,9 +226,9 @@ static int32_t make_function(struct vgpu_worker *worker, struct vgpu_module_obje
                              const struct vgpu_program_function *function,
                              const struct vgpu_function_settings *settings) {
   struct vgpu_function_object *object = malloc(sizeof *object);
-  if (object == NULL) return OUT_OF_MEMORY;
-  int32_t result = vgpu_code_name_handle(worker, number, VGPU_HANDLE_FUNCTION, module->context, object);
-  if (result != SUCCESS) {
+  if (object == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  int32_t result = vgpu_programs_name_handle(worker, number, VGPU_HANDLE_FUNCTION, module->context, object);
+  if (result != CUDA_SUCCESS) {
     free(object);
     return result;
   }
@@ -235,7 +238,7 @@ static int32_t make_function(struct vgpu_worker *worker, struct vgpu_module_obje
                                           .function = function,
                                           .settings = *settings};
   module->functions = object;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 bool vgpu_code_is_name(const struct vgpu_bulk *bulk) {
@@ -243,38 +246,38 @@ bool vgpu_code_is_name(const struct vgpu_bulk *bulk) {
          memchr(bulk->in, '\0', bulk->in_size) == NULL;
 }
 
-int32_t vgpu_host_cuModuleGetFunction(struct vgpu_worker *worker,
-                                      const struct vgpu_send_cuModuleGetFunction *send,
-                                      struct vgpu_bulk *bulk) {
-  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
-  if (module == NULL) return INVALID_HANDLE;
-  if (!vgpu_code_is_name(bulk)) return INVALID_VALUE;
+int32_t vgpu_software_cuModuleGetFunction(struct vgpu_worker *worker,
+                                          const struct vgpu_send_cuModuleGetFunction *send,
+                                          struct vgpu_bulk *bulk) {
+  struct vgpu_module_object *module = vgpu_programs_object(worker, send->module, VGPU_HANDLE_MODULE);
+  if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!vgpu_code_is_name(bulk)) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_program_function *function =
       vgpu_program_function(&module->loaded->program, (const char *)bulk->in, bulk->in_size);
-  if (function == NULL) return NOT_FOUND;
+  if (function == NULL) return CUDA_ERROR_NOT_FOUND;
   vgpu_run_prepare(worker, module, function);
   struct vgpu_function_settings settings = vgpu_function_settings_of(function);
   int32_t result = make_function(worker, module, send->function, function, &settings);
-  if (result == SUCCESS) vgpu_function_tell(function, &settings, bulk);
+  if (result == CUDA_SUCCESS) vgpu_function_tell(function, &settings, bulk);
   return result;
 }
 
 int32_t vgpu_module_variable(const struct vgpu_module_object *module, const struct vgpu_bulk *bulk,
                              uint64_t *address, uint64_t *bytes) {
-  if (!vgpu_code_is_name(bulk)) return INVALID_VALUE;
+  if (!vgpu_code_is_name(bulk)) return CUDA_ERROR_INVALID_VALUE;
   long at = vgpu_program_global(&module->loaded->program, (const char *)bulk->in, bulk->in_size);
-  if (at < 0 || module->globals[at] == 0) return NOT_FOUND;
+  if (at < 0 || module->globals[at] == 0) return CUDA_ERROR_NOT_FOUND;
   *address = module->globals[at];
   *bytes = module->loaded->program.globals[at].size;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuModuleGetGlobal_v2(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuModuleGetGlobal_v2 *send,
-                                       struct vgpu_reply_cuModuleGetGlobal_v2 *reply,
-                                       struct vgpu_bulk *bulk) {
-  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
-  if (module == NULL) return INVALID_HANDLE;
+int32_t vgpu_software_cuModuleGetGlobal_v2(struct vgpu_worker *worker,
+                                           const struct vgpu_send_cuModuleGetGlobal_v2 *send,
+                                           struct vgpu_reply_cuModuleGetGlobal_v2 *reply,
+                                           struct vgpu_bulk *bulk) {
+  struct vgpu_module_object *module = vgpu_programs_object(worker, send->module, VGPU_HANDLE_MODULE);
+  if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
   return vgpu_module_variable(module, bulk, &reply->address, &reply->bytes);
 }
 
@@ -288,15 +291,15 @@ int32_t vgpu_code_enumerate(const struct vgpu_program *program, uint32_t first, 
     bulk->out_size += (uint32_t)length;
     (*count)++;
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
-                                             const struct vgpu_send_cuModuleEnumerateFunctions *send,
-                                             struct vgpu_reply_cuModuleEnumerateFunctions *reply,
-                                             struct vgpu_bulk *bulk) {
-  struct vgpu_module_object *module = vgpu_code_object(worker, send->module, VGPU_HANDLE_MODULE);
-  if (module == NULL) return INVALID_HANDLE;
+int32_t vgpu_software_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
+                                                 const struct vgpu_send_cuModuleEnumerateFunctions *send,
+                                                 struct vgpu_reply_cuModuleEnumerateFunctions *reply,
+                                                 struct vgpu_bulk *bulk) {
+  struct vgpu_module_object *module = vgpu_programs_object(worker, send->module, VGPU_HANDLE_MODULE);
+  if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
   return vgpu_code_enumerate(&module->loaded->program, send->first, &reply->total, &reply->count, bulk);
 }
 
@@ -310,44 +313,44 @@ int32_t vgpu_function_change(const struct vgpu_device_profile *device,
     case VGPU_FUNCTION_MAX_DYNAMIC:
       if (value < 0 ||
           value > device->attributes[SHARED_OPT_IN] - function->attributes[VGPU_FUNCTION_SHARED]) {
-        return INVALID_VALUE;
+        return CUDA_ERROR_INVALID_VALUE;
       }
       settings->max_dynamic = value;
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case VGPU_FUNCTION_CARVEOUT:
-      if (value < -1 || value > 100) return INVALID_VALUE;
+      if (value < -1 || value > 100) return CUDA_ERROR_INVALID_VALUE;
       settings->carveout = value;
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case VGPU_FUNCTION_CLUSTER_WIDTH:
     case VGPU_FUNCTION_CLUSTER_HEIGHT:
     case VGPU_FUNCTION_CLUSTER_DEPTH:
-      if (value < 0) return INVALID_VALUE;
+      if (value < 0) return CUDA_ERROR_INVALID_VALUE;
       settings->cluster[attribute - VGPU_FUNCTION_CLUSTER_WIDTH] = value;
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case VGPU_FUNCTION_NON_PORTABLE:
-      if (value < 0 || value > 1) return INVALID_VALUE;
+      if (value < 0 || value > 1) return CUDA_ERROR_INVALID_VALUE;
       settings->non_portable = value;
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case VGPU_FUNCTION_SCHEDULING:
-      if (value < 0 || value > 2) return INVALID_VALUE;
+      if (value < 0 || value > 2) return CUDA_ERROR_INVALID_VALUE;
       settings->scheduling = value;
-      return SUCCESS;
+      return CUDA_SUCCESS;
     default:
-      return INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
-int32_t vgpu_host_cuFuncSetAttribute(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuFuncSetAttribute *send) {
-  struct vgpu_function_object *function = vgpu_code_object(worker, send->function, VGPU_HANDLE_FUNCTION);
+int32_t vgpu_software_cuFuncSetAttribute(struct vgpu_worker *worker,
+                                         const struct vgpu_send_cuFuncSetAttribute *send) {
+  struct vgpu_function_object *function = vgpu_programs_object(worker, send->function, VGPU_HANDLE_FUNCTION);
   if (function == NULL) {
     /* A CUkernel may stand for a CUfunction: then it is meant on the context's device. */
     struct vgpu_send_cuKernelSetAttribute kernel = {.kernel = send->function,
-                                                    .device = vgpu_code_device(worker, send->context),
+                                                    .device = vgpu_programs_device(worker, send->context),
                                                     .attribute = send->attribute,
                                                     .value = send->value};
-    return vgpu_host_cuKernelSetAttribute(worker, &kernel);
+    return vgpu_software_cuKernelSetAttribute(worker, &kernel);
   }
-  return vgpu_function_change(&worker->profiles->devices[function->module->device], function->function,
-                              &function->settings, send->attribute, send->value);
+  return vgpu_function_change(&worker->inventory->profiles->devices[function->module->device],
+                              function->function, &function->settings, send->attribute, send->value);
 }

@@ -6,11 +6,11 @@
 #include "host/backend/software/software.h"
 
 /* What a handle names; NULL: none of this type. */
-void *vgpu_code_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type);
-int32_t vgpu_code_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
-                              uint64_t context, void *object);
+void *vgpu_programs_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type);
+int32_t vgpu_programs_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
+                                  uint64_t context, void *object);
 /* Of a context; UINT32_MAX: no such context. */
-uint32_t vgpu_code_device(struct vgpu_worker *worker, uint64_t context);
+uint32_t vgpu_programs_device(struct vgpu_worker *worker, uint64_t context);
 /* Whether what came in bulk can be a name. */
 bool vgpu_code_is_name(const struct vgpu_bulk *bulk);
 /* Names of functions from the `first` on, each zero-terminated, as many as fit. */

@@ -7,44 +7,45 @@
 static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64_t stream,
                             uint64_t destination, const struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, context, stream);
-  if (result != SUCCESS) return result;
-  unsigned char *to = vgpu_memory_to_write(&worker->memory, destination, bulk->in_size);
-  if (to == NULL) return INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, destination, bulk->in_size);
+  if (to == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(to, bulk->in, bulk->in_size);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_t stream, uint64_t source,
                            uint64_t bytes, struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, context, stream);
-  if (result != SUCCESS) return result;
-  if (bytes > bulk->out_capacity) return INVALID_VALUE;
-  unsigned char *from = vgpu_memory_at(&worker->memory, source, bytes);
-  if (from == NULL) return INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
+  unsigned char *from = vgpu_memory_at(&worker->software->memory, source, bytes);
+  if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
   bulk->out = from; /* sent from where it lies; nothing changes it before the reply is out */
   bulk->out_size = (uint32_t)bytes;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int32_t move_memory(struct vgpu_worker *worker, uint64_t context, uint64_t stream,
                            uint64_t destination, uint64_t source, uint64_t bytes) {
   int32_t result = check_stream(worker, context, stream);
-  if (result != SUCCESS) return result;
-  unsigned char *to = vgpu_memory_to_write(&worker->memory, destination, bytes);
-  const unsigned char *from = vgpu_memory_at(&worker->memory, source, bytes);
-  if (to == NULL || from == NULL) return INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, destination, bytes);
+  const unsigned char *from = vgpu_memory_at(&worker->software->memory, source, bytes);
+  if (to == NULL || from == NULL) return CUDA_ERROR_INVALID_VALUE;
   memmove(to, from, bytes);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int32_t fill_memory(struct vgpu_worker *worker, uint64_t context, uint64_t stream, uint32_t width,
                            uint64_t destination, uint64_t count, uint32_t value) {
   int32_t result = check_stream(worker, context, stream);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint64_t bytes;
-  if (destination % width != 0 || __builtin_mul_overflow(count, width, &bytes)) return INVALID_VALUE;
-  unsigned char *to = vgpu_memory_to_write(&worker->memory, destination, bytes);
-  if (to == NULL) return INVALID_VALUE;
+  if (destination % width != 0 || __builtin_mul_overflow(count, width, &bytes))
+    return CUDA_ERROR_INVALID_VALUE;
+  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, destination, bytes);
+  if (to == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (value == 0) {
     vgpu_memory_clear(to, bytes);
   } else if (width == 1) {
@@ -52,46 +53,47 @@ static int32_t fill_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   } else {
     for (uint64_t i = 0; i < bytes; i += width) memcpy(to + i, &value, width);
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemcpyHtoD_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyHtoD_v2 *send,
-                                  struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuMemcpyHtoD_v2(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuMemcpyHtoD_v2 *send, struct vgpu_bulk *bulk) {
   return write_memory(worker, send->context, 0, send->destination, bulk);
 }
 
-int32_t vgpu_host_cuMemcpyHtoDAsync_v2(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuMemcpyHtoDAsync_v2 *send,
-                                       struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuMemcpyHtoDAsync_v2(struct vgpu_worker *worker,
+                                           const struct vgpu_send_cuMemcpyHtoDAsync_v2 *send,
+                                           struct vgpu_bulk *bulk) {
   return write_memory(worker, send->context, send->stream, send->destination, bulk);
 }
 
-int32_t vgpu_host_cuMemcpyDtoH_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyDtoH_v2 *send,
-                                  struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuMemcpyDtoH_v2(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuMemcpyDtoH_v2 *send, struct vgpu_bulk *bulk) {
   return read_memory(worker, send->context, 0, send->source, send->bytes, bulk);
 }
 
-int32_t vgpu_host_cuMemcpyDtoHAsync_v2(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuMemcpyDtoHAsync_v2 *send,
-                                       struct vgpu_bulk *bulk) {
+int32_t vgpu_software_cuMemcpyDtoHAsync_v2(struct vgpu_worker *worker,
+                                           const struct vgpu_send_cuMemcpyDtoHAsync_v2 *send,
+                                           struct vgpu_bulk *bulk) {
   return read_memory(worker, send->context, send->stream, send->source, send->bytes, bulk);
 }
 
-int32_t vgpu_host_cuMemcpyDtoD_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyDtoD_v2 *send) {
+int32_t vgpu_software_cuMemcpyDtoD_v2(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuMemcpyDtoD_v2 *send) {
   return move_memory(worker, send->context, 0, send->destination, send->source, send->bytes);
 }
 
-int32_t vgpu_host_cuMemcpyDtoDAsync_v2(struct vgpu_worker *worker,
-                                       const struct vgpu_send_cuMemcpyDtoDAsync_v2 *send) {
+int32_t vgpu_software_cuMemcpyDtoDAsync_v2(struct vgpu_worker *worker,
+                                           const struct vgpu_send_cuMemcpyDtoDAsync_v2 *send) {
   return move_memory(worker, send->context, send->stream, send->destination, send->source, send->bytes);
 }
 
 #define FILL(name, width)                                                                                    \
-  int32_t vgpu_host_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
+  int32_t vgpu_software_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {            \
     return fill_memory(worker, send->context, 0, width, send->destination, send->count, send->value);        \
   }
 #define FILL_ASYNC(name, width)                                                                              \
-  int32_t vgpu_host_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {                \
+  int32_t vgpu_software_##name(struct vgpu_worker *worker, const struct vgpu_send_##name *send) {            \
     return fill_memory(worker, send->context, send->stream, width, send->destination, send->count,           \
                        send->value);                                                                         \
   }
@@ -115,74 +117,74 @@ static bool span_of(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice,
          !__builtin_add_overflow(*span, deep, span);
 }
 
-int32_t vgpu_host_write_rows(struct vgpu_worker *worker, const struct vgpu_send_write_rows *send,
-                             struct vgpu_bulk *bulk) {
+int32_t vgpu_software_write_rows(struct vgpu_worker *worker, const struct vgpu_send_write_rows *send,
+                                 struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint64_t span, bytes;
   if (!span_of(send->width, send->pitch, send->rows, 0, 1, &span) ||
       __builtin_mul_overflow(send->width, send->rows, &bytes) || bytes != bulk->in_size) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  unsigned char *to = vgpu_memory_to_write(&worker->memory, send->destination, span);
-  if (to == NULL) return INVALID_VALUE;
+  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, send->destination, span);
+  if (to == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (uint64_t i = 0; i < send->rows; i++) {
     memcpy(to + i * send->pitch, bulk->in + i * send->width, send->width);
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_read_rows(struct vgpu_worker *worker, const struct vgpu_send_read_rows *send,
-                            struct vgpu_bulk *bulk) {
+int32_t vgpu_software_read_rows(struct vgpu_worker *worker, const struct vgpu_send_read_rows *send,
+                                struct vgpu_bulk *bulk) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint64_t span, bytes;
   if (!span_of(send->width, send->pitch, send->rows, 0, 1, &span) ||
       __builtin_mul_overflow(send->width, send->rows, &bytes) || bytes > bulk->out_capacity) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  const unsigned char *from = vgpu_memory_at(&worker->memory, send->source, span);
-  if (from == NULL) return INVALID_VALUE;
+  const unsigned char *from = vgpu_memory_at(&worker->software->memory, send->source, span);
+  if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (uint64_t i = 0; i < send->rows; i++) {
     memcpy(bulk->out + i * send->width, from + i * send->pitch, send->width);
   }
   bulk->out_size = (uint32_t)bytes;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_copy_box(struct vgpu_worker *worker, const struct vgpu_send_copy_box *send) {
+int32_t vgpu_software_copy_box(struct vgpu_worker *worker, const struct vgpu_send_copy_box *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint64_t to_span, from_span;
   if (!span_of(send->width, send->destination_row, send->height, send->destination_slice, send->depth,
                &to_span) ||
       !span_of(send->width, send->source_row, send->height, send->source_slice, send->depth, &from_span)) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  unsigned char *to = vgpu_memory_to_write(&worker->memory, send->destination, to_span);
-  const unsigned char *from = vgpu_memory_at(&worker->memory, send->source, from_span);
-  if (to == NULL || from == NULL) return INVALID_VALUE;
+  unsigned char *to = vgpu_memory_to_write(&worker->software->memory, send->destination, to_span);
+  const unsigned char *from = vgpu_memory_at(&worker->software->memory, send->source, from_span);
+  if (to == NULL || from == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (uint64_t z = 0; z < send->depth; z++) {
     for (uint64_t y = 0; y < send->height; y++) {
       memmove(to + z * send->destination_slice + y * send->destination_row,
               from + z * send->source_slice + y * send->source_row, send->width);
     }
   }
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemsetD2D8Async(struct vgpu_worker *worker,
-                                    const struct vgpu_send_cuMemsetD2D8Async *send) {
+int32_t vgpu_software_cuMemsetD2D8Async(struct vgpu_worker *worker,
+                                        const struct vgpu_send_cuMemsetD2D8Async *send) {
   int32_t result = check_stream(worker, send->context, send->stream);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint64_t row, span;
   if ((send->element != 1 && send->element != 2 && send->element != 4) ||
       __builtin_mul_overflow(send->width, (uint64_t)send->element, &row) ||
       !span_of(row, send->pitch, send->height, 0, 1, &span) ||
-      vgpu_memory_at(&worker->memory, send->destination, span) == NULL) {
-    return INVALID_VALUE;
+      vgpu_memory_at(&worker->software->memory, send->destination, span) == NULL) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  for (uint64_t y = 0; y < send->height && result == SUCCESS; y++) {
+  for (uint64_t y = 0; y < send->height && result == CUDA_SUCCESS; y++) {
     result = fill_memory(worker, send->context, send->stream, send->element,
                          send->destination + y * send->pitch, send->width, send->value);
   }

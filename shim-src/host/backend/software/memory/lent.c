@@ -6,19 +6,21 @@
 #include "cuda_handlers.h"
 #include "host/backend/software/software.h"
 
-int32_t vgpu_host_area_map(struct vgpu_worker *worker, const struct vgpu_send_area_map *send) {
+int32_t vgpu_software_shared_region_map(struct vgpu_worker *worker,
+                                        const struct vgpu_send_shared_region_map *send) {
   int32_t result = check_stream(worker, send->context, 0);
-  if (result != SUCCESS) return result;
-  unsigned char *memory = vgpu_areas_map(&worker->areas, send->area, send->bytes);
-  if (memory == NULL) return INVALID_VALUE;
-  if (vgpu_memory_lend(&worker->memory, send->address, send->bytes, memory)) return SUCCESS;
-  vgpu_areas_unmap(&worker->areas, memory);
-  return INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  unsigned char *memory = vgpu_shared_regions_map(&worker->shared_regions, send->shared_region, send->bytes);
+  if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (vgpu_memory_lend(&worker->software->memory, send->address, send->bytes, memory)) return CUDA_SUCCESS;
+  vgpu_shared_regions_unmap(&worker->shared_regions, memory);
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
-int32_t vgpu_host_area_unmap(struct vgpu_worker *worker, const struct vgpu_send_area_unmap *send) {
-  const unsigned char *memory = vgpu_memory_take_back(&worker->memory, send->address);
-  if (memory == NULL) return INVALID_VALUE;
-  vgpu_areas_unmap(&worker->areas, memory);
-  return SUCCESS;
+int32_t vgpu_software_shared_region_unmap(struct vgpu_worker *worker,
+                                          const struct vgpu_send_shared_region_unmap *send) {
+  const unsigned char *memory = vgpu_memory_take_back(&worker->software->memory, send->address);
+  if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
+  vgpu_shared_regions_unmap(&worker->shared_regions, memory);
+  return CUDA_SUCCESS;
 }

@@ -40,22 +40,23 @@ static struct pool *find_pool(struct vgpu_worker *worker, uint64_t number) {
   return pool == NULL || pool->destroyed ? NULL : pool;
 }
 
-int32_t vgpu_host_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolCreate *send) {
-  if (send->device >= worker->inventory->count) return INVALID_DEVICE;
-  if (send->given > 1 || send->pool < SPECIAL_STREAMS) return INVALID_VALUE;
+int32_t vgpu_software_cuMemPoolCreate(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuMemPoolCreate *send) {
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  if (send->given > 1 || send->pool < SPECIAL_STREAMS) return CUDA_ERROR_INVALID_VALUE;
   struct pool *pool = calloc(1, sizeof *pool);
-  if (pool == NULL) return OUT_OF_MEMORY;
+  if (pool == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_handle *handle = vgpu_handles_add(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   if (handle == NULL) {
     free(pool);
-    return any_pool(worker, send->pool) != NULL ? INVALID_VALUE : OUT_OF_MEMORY;
+    return any_pool(worker, send->pool) != NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
   }
   handle->object = pool;
   handle->device = pool->device = send->device;
   pool->max_size = send->max_size;
   pool->given = send->given == 1;
   for (int attribute = REUSE_FIRST; attribute <= REUSE_LAST; attribute++) pool->values[attribute] = 1;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void hold(struct vgpu_worker *worker, struct pool *pool, uint64_t keep) {
@@ -74,85 +75,87 @@ static void end_pool(struct vgpu_worker *worker, uint64_t number, struct pool *p
   free(pool);
 }
 
-int32_t vgpu_host_cuMemPoolDestroy(struct vgpu_worker *worker,
-                                   const struct vgpu_send_cuMemPoolDestroy *send) {
+int32_t vgpu_software_cuMemPoolDestroy(struct vgpu_worker *worker,
+                                       const struct vgpu_send_cuMemPoolDestroy *send) {
   struct pool *pool = find_pool(worker, send->pool);
-  if (pool == NULL || pool->given) return INVALID_VALUE;
+  if (pool == NULL || pool->given) return CUDA_ERROR_INVALID_VALUE;
   end_pool(worker, send->pool, pool);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemPoolGetAttribute(struct vgpu_worker *worker,
-                                        const struct vgpu_send_cuMemPoolGetAttribute *send,
-                                        struct vgpu_reply_cuMemPoolGetAttribute *reply) {
+int32_t vgpu_software_cuMemPoolGetAttribute(struct vgpu_worker *worker,
+                                            const struct vgpu_send_cuMemPoolGetAttribute *send,
+                                            struct vgpu_reply_cuMemPoolGetAttribute *reply) {
   const struct pool *pool = find_pool(worker, send->pool);
-  if (pool == NULL || send->attribute < REUSE_FIRST || send->attribute > USED_HIGH) return INVALID_VALUE;
+  if (pool == NULL || send->attribute < REUSE_FIRST || send->attribute > USED_HIGH)
+    return CUDA_ERROR_INVALID_VALUE;
   reply->value = pool->values[send->attribute];
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemPoolSetAttribute(struct vgpu_worker *worker,
-                                        const struct vgpu_send_cuMemPoolSetAttribute *send) {
+int32_t vgpu_software_cuMemPoolSetAttribute(struct vgpu_worker *worker,
+                                            const struct vgpu_send_cuMemPoolSetAttribute *send) {
   struct pool *pool = find_pool(worker, send->pool);
-  if (pool == NULL || send->attribute < REUSE_FIRST) return INVALID_VALUE;
+  if (pool == NULL || send->attribute < REUSE_FIRST) return CUDA_ERROR_INVALID_VALUE;
   if (send->attribute <= REUSE_LAST) {
-    if (send->value > 1) return INVALID_VALUE;
+    if (send->value > 1) return CUDA_ERROR_INVALID_VALUE;
     pool->values[send->attribute] = send->value;
-    return SUCCESS;
+    return CUDA_SUCCESS;
   }
   switch (send->attribute) {
     case RELEASE_THRESHOLD:
       pool->values[RELEASE_THRESHOLD] = send->value;
-      return SUCCESS;
+      return CUDA_SUCCESS;
     case RESERVED_HIGH:
     case USED_HIGH:
-      if (send->value != 0) return INVALID_VALUE;
+      if (send->value != 0) return CUDA_ERROR_INVALID_VALUE;
       pool->values[send->attribute] = pool->values[send->attribute - 1]; /* the highest since now */
-      return SUCCESS;
+      return CUDA_SUCCESS;
     default:
-      return INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
-int32_t vgpu_host_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
+int32_t vgpu_software_cuMemPoolTrimTo(struct vgpu_worker *worker,
+                                      const struct vgpu_send_cuMemPoolTrimTo *send) {
   struct pool *pool = find_pool(worker, send->pool);
-  if (pool == NULL) return INVALID_VALUE;
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   hold(worker, pool, send->keep);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void raise_high(struct pool *pool, int current) {
   if (pool->values[current + 1] < pool->values[current]) pool->values[current + 1] = pool->values[current];
 }
 
-int32_t vgpu_host_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
-                                          const struct vgpu_send_cuMemAllocFromPoolAsync *send,
-                                          struct vgpu_reply_cuMemAllocFromPoolAsync *reply) {
+int32_t vgpu_software_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
+                                              const struct vgpu_send_cuMemAllocFromPoolAsync *send,
+                                              struct vgpu_reply_cuMemAllocFromPoolAsync *reply) {
   int32_t result = check_stream(worker, send->context, send->queue);
-  if (result != SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct pool *pool = find_pool(worker, send->pool);
   uint64_t size = vgpu_memory_rounded(send->bytes);
-  if (pool == NULL || send->bytes == 0) return INVALID_VALUE;
+  if (pool == NULL || send->bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   uint64_t *used = &pool->values[USED_CURRENT], *reserved = &pool->values[RESERVED_CURRENT];
   if (size == 0 || (pool->max_size != 0 && (*used > pool->max_size || size > pool->max_size - *used)) ||
-      worker->memory.count + worker->handles.count >= worker->limits->session_handles) {
-    return OUT_OF_MEMORY;
+      worker->software->memory.count + worker->handles.count >= worker->limits->session_handles) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   uint64_t more = *used + size > *reserved ? *used + size - *reserved : 0;
   if (more > 0 && !vgpu_accounts_take(worker->accounts, worker->slot, pool->device, more,
                                       worker->limits->session_memory)) {
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  reply->address = vgpu_memory_allocate(&worker->memory, pool->device, 0, send->pool, size);
+  reply->address = vgpu_memory_allocate(&worker->software->memory, pool->device, 0, send->pool, size);
   if (reply->address == 0) {
     if (more > 0) vgpu_accounts_give(worker->accounts, worker->slot, pool->device, more);
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *used += size;
   *reserved += more;
   raise_high(pool, USED_CURRENT);
   raise_high(pool, RESERVED_CURRENT);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 void vgpu_pool_take_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed) {

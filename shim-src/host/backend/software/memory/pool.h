@@ -2,7 +2,7 @@
 #ifndef VGPU_HOST_SOFTWARE_POOL_H
 #define VGPU_HOST_SOFTWARE_POOL_H
 
-#include "host/session/worker.h"
+#include "host/backend/software/software.h"
 
 /* Counts what was freed back to the pool it was taken from. */
 void vgpu_pool_take_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed);

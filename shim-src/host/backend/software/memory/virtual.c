@@ -45,7 +45,7 @@ static bool is_range(uint64_t start, uint64_t size) {
 }
 
 static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
-  if (worker->memory.virtual != NULL) return worker->memory.virtual;
+  if (worker->software->memory.virtual != NULL) return worker->software->memory.virtual;
   struct vgpu_virtual *virtual = calloc(1, sizeof *virtual);
   if (virtual == NULL) return NULL;
   virtual->file = memfd_create("vgpu-device-memory", MFD_CLOEXEC);
@@ -53,7 +53,7 @@ static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
     free(virtual);
     return NULL;
   }
-  return worker->memory.virtual = virtual;
+  return worker->software->memory.virtual = virtual;
 }
 
 /* Number of mappings that end at or below `address`. */
@@ -101,26 +101,30 @@ bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, u
   return true;
 }
 
-int32_t vgpu_host_cuMemAddressReserve(struct vgpu_worker *worker,
-                                      const struct vgpu_send_cuMemAddressReserve *send,
-                                      struct vgpu_reply_cuMemAddressReserve *reply) {
+int32_t vgpu_software_cuMemAddressReserve(struct vgpu_worker *worker,
+                                          const struct vgpu_send_cuMemAddressReserve *send,
+                                          struct vgpu_reply_cuMemAddressReserve *reply) {
   if (!is_range(0, send->size) || (send->alignment & (send->alignment - 1)) != 0 ||
       send->alignment > LARGEST) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  if (worker->memory.count + worker->handles.count >= worker->limits->session_handles) return OUT_OF_MEMORY;
-  if (get_virtual(worker) == NULL) return OUT_OF_MEMORY;
-  reply->address = vgpu_memory_reserve(&worker->memory, send->size, send->alignment, send->address);
-  return reply->address == 0 ? OUT_OF_MEMORY : SUCCESS;
+  if (worker->software->memory.count + worker->handles.count >= worker->limits->session_handles)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (get_virtual(worker) == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  reply->address = vgpu_memory_reserve(&worker->software->memory, send->size, send->alignment, send->address);
+  return reply->address == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemAddressFree(struct vgpu_worker *worker,
-                                   const struct vgpu_send_cuMemAddressFree *send) {
-  const struct vgpu_virtual *virtual = worker->memory.virtual;
-  if (virtual == NULL || !is_range(send->address, send->size)) return INVALID_VALUE;
+int32_t vgpu_software_cuMemAddressFree(struct vgpu_worker *worker,
+                                       const struct vgpu_send_cuMemAddressFree *send) {
+  const struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  if (virtual == NULL || !is_range(send->address, send->size)) return CUDA_ERROR_INVALID_VALUE;
   size_t at = first_behind(virtual, send->address);
-  if (at < virtual->count && virtual->mappings[at].start < send->address + send->size) return INVALID_VALUE;
-  return vgpu_memory_unreserve(&worker->memory, send->address, send->size) ? SUCCESS : INVALID_VALUE;
+  if (at < virtual->count && virtual->mappings[at].start < send->address + send->size)
+    return CUDA_ERROR_INVALID_VALUE;
+  return vgpu_memory_unreserve(&worker->software->memory, send->address, send->size)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
 }
 
 static struct physical *find_physical(const struct vgpu_virtual *virtual, uint64_t number) {
@@ -142,39 +146,39 @@ static bool make_room(void **array, size_t *capacity, size_t count, size_t eleme
   return true;
 }
 
-int32_t vgpu_host_cuMemCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemCreate *send) {
-  if (send->device >= worker->inventory->count) return INVALID_DEVICE;
-  if (send->handle == 0 || !is_range(0, send->size)) return INVALID_VALUE;
+int32_t vgpu_software_cuMemCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemCreate *send) {
+  if (send->device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
+  if (send->handle == 0 || !is_range(0, send->size)) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_virtual *virtual = get_virtual(worker);
-  if (virtual == NULL) return OUT_OF_MEMORY;
-  if (find_physical(virtual, send->handle) != NULL) return INVALID_VALUE;
+  if (virtual == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (find_physical(virtual, send->handle) != NULL) return CUDA_ERROR_INVALID_VALUE;
   if (virtual->physical_count + worker->handles.count >= worker->limits->session_handles ||
       !make_room((void **)&virtual->physicals, &virtual->physical_capacity, virtual->physical_count,
                  sizeof *virtual->physicals)) {
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   struct physical *physical = malloc(sizeof *physical);
-  if (physical == NULL) return OUT_OF_MEMORY;
+  if (physical == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   if (!vgpu_accounts_take(worker->accounts, worker->slot, send->device, send->size,
                           worker->limits->session_memory)) {
     free(physical);
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (ftruncate(virtual->file, (off_t)(virtual->end + send->size)) != 0) {
     vgpu_accounts_give(worker->accounts, worker->slot, send->device, send->size);
     free(physical);
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *physical = (struct physical){
       .number = send->handle, .size = send->size, .offset = virtual->end, .device = send->device};
   virtual->end += send->size;
   virtual->physicals[virtual->physical_count++] = physical;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void drop_if_unused(struct vgpu_worker *worker, struct physical *physical) {
   if (physical->number != 0 || physical->mappings > 0) return;
-  struct vgpu_virtual *virtual = worker->memory.virtual;
+  struct vgpu_virtual *virtual = worker->software->memory.virtual;
   fallocate(virtual->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
             (off_t)physical->size);
   vgpu_accounts_give(worker->accounts, worker->slot, physical->device, physical->size);
@@ -184,43 +188,43 @@ static void drop_if_unused(struct vgpu_worker *worker, struct physical *physical
   free(physical);
 }
 
-int32_t vgpu_host_cuMemRelease(struct vgpu_worker *worker, const struct vgpu_send_cuMemRelease *send) {
-  struct physical *physical = find_physical(worker->memory.virtual, send->handle);
-  if (physical == NULL) return INVALID_VALUE;
+int32_t vgpu_software_cuMemRelease(struct vgpu_worker *worker, const struct vgpu_send_cuMemRelease *send) {
+  struct physical *physical = find_physical(worker->software->memory.virtual, send->handle);
+  if (physical == NULL) return CUDA_ERROR_INVALID_VALUE;
   physical->number = 0;
   drop_if_unused(worker, physical);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cuMemMap *send) {
-  struct vgpu_virtual *virtual = worker->memory.virtual;
+int32_t vgpu_software_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cuMemMap *send) {
+  struct vgpu_virtual *virtual = worker->software->memory.virtual;
   struct physical *physical = find_physical(virtual, send->handle);
   if (physical == NULL || !is_range(send->address, send->size) || send->offset != 0 ||
       send->size > physical->size) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   const struct vgpu_allocation *reservation =
-      vgpu_memory_reservation(&worker->memory, send->address, send->size);
+      vgpu_memory_reservation(&worker->software->memory, send->address, send->size);
   size_t at = first_behind(virtual, send->address);
   if (reservation == NULL ||
       (at < virtual->count && virtual->mappings[at].start < send->address + send->size)) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   if (!make_room((void **)&virtual->mappings, &virtual->capacity, virtual->count,
                  sizeof *virtual->mappings)) {
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   unsigned char *where = reservation->memory + (send->address - reservation->address);
   if (mmap(where, send->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, virtual->file,
            (off_t)physical->offset) == MAP_FAILED) {
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   memmove(&virtual->mappings[at + 1], &virtual->mappings[at],
           (virtual->count - at) * sizeof *virtual->mappings);
   virtual->mappings[at] = (struct mapping){.start = send->address, .size = send->size, .physical = physical};
   virtual->count++;
   physical->mappings++;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* True if mappings [*first, *last) cover all of the range and none reaches out of it. */
@@ -237,17 +241,17 @@ static bool covers(const struct vgpu_virtual *virtual, uint64_t start, uint64_t 
   return reached == start + size;
 }
 
-int32_t vgpu_host_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_send_cuMemUnmap *send) {
-  struct vgpu_virtual *virtual = worker->memory.virtual;
+int32_t vgpu_software_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_send_cuMemUnmap *send) {
+  struct vgpu_virtual *virtual = worker->software->memory.virtual;
   size_t first, last;
-  if (!covers(virtual, send->address, send->size, &first, &last)) return INVALID_VALUE;
+  if (!covers(virtual, send->address, send->size, &first, &last)) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_allocation *reservation =
-      vgpu_memory_reservation(&worker->memory, send->address, send->size);
-  if (reservation == NULL) return INVALID_VALUE;
+      vgpu_memory_reservation(&worker->software->memory, send->address, send->size);
+  if (reservation == NULL) return CUDA_ERROR_INVALID_VALUE;
   unsigned char *where = reservation->memory + (send->address - reservation->address);
   if (mmap(where, send->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
       MAP_FAILED) {
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   for (size_t i = first; i < last; i++) {
     virtual->mappings[i].physical->mappings--;
@@ -256,33 +260,34 @@ int32_t vgpu_host_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_send_
   memmove(&virtual->mappings[first], &virtual->mappings[last],
           (virtual->count - last) * sizeof *virtual->mappings);
   virtual->count -= last - first;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuMemSetAccess(struct vgpu_worker *worker, const struct vgpu_send_cuMemSetAccess *send) {
-  struct vgpu_virtual *virtual = worker->memory.virtual;
+int32_t vgpu_software_cuMemSetAccess(struct vgpu_worker *worker,
+                                     const struct vgpu_send_cuMemSetAccess *send) {
+  struct vgpu_virtual *virtual = worker->software->memory.virtual;
   size_t first, last;
   if (send->flags > READ_WRITE || send->flags == 2 ||
       !covers(virtual, send->address, send->size, &first, &last)) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   for (size_t i = first; i < last; i++) {
-    if (virtual->mappings[i].physical->device != send->device) return INVALID_DEVICE;
+    if (virtual->mappings[i].physical->device != send->device) return CUDA_ERROR_INVALID_DEVICE;
   }
   for (size_t i = first; i < last; i++) virtual->mappings[i].access = send->flags;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_retain_handle(struct vgpu_worker *worker, const struct vgpu_send_retain_handle *send) {
-  struct vgpu_virtual *virtual = worker->memory.virtual;
+int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgpu_send_retain_handle *send) {
+  struct vgpu_virtual *virtual = worker->software->memory.virtual;
   if (virtual == NULL || send->handle == 0 || find_physical(virtual, send->handle) != NULL) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   size_t at = first_behind(virtual, send->address);
   if (at == virtual->count || virtual->mappings[at].start > send->address ||
       virtual->mappings[at].physical->number != 0) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   virtual->mappings[at].physical->number = send->handle;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -1,10 +1,10 @@
-#include "host/backend/cuda/library.h"
+#include "host/backend/cuda/driver.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-bool vgpu_real_api_load(const char *library, struct vgpu_real_api *api, char *error, size_t error_size) {
+bool vgpu_driver_load(const char *library, struct vgpu_driver_api *api, char *error, size_t error_size) {
   memset(api, 0, sizeof *api);
   void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == NULL) {

@@ -1,33 +1,17 @@
 /*
- * Code of one session on software devices: uploads under way, programs (an image read for an architecture),
- * modules (a program in a context, with its variables in device memory), libraries, functions, kernels.
+ * Code of one session on software devices: programs (an image read for an architecture), modules (a program
+ * in a context, with its variables in device memory), libraries, functions, kernels.
  */
-#ifndef VGPU_HOST_SOFTWARE_CODE_H
-#define VGPU_HOST_SOFTWARE_CODE_H
+#ifndef VGPU_HOST_SOFTWARE_PROGRAMS_H
+#define VGPU_HOST_SOFTWARE_PROGRAMS_H
 
-#include "host/session/handles.h"
-#include "host/backend/common/images.h"
+#include "host/backend/common/code.h"
+#include "host/backend/common/handles.h"
 #include "host/backend/software/code/program.h"
 #include "wire/frame.h"
 
 struct vgpu_worker;
 struct ptx_module;
-
-enum vgpu_kernels { VGPU_KERNELS_RUN = 1, VGPU_KERNELS_SKIP = 2, VGPU_KERNELS_REFUSE = 3 };
-
-/* Stands in a device's name before " (simulated)", when it does not compute what it is asked to. */
-static inline const char *vgpu_kernels_word(enum vgpu_kernels kernels) {
-  return kernels == VGPU_KERNELS_SKIP ? " - kernels skipped" : "";
-}
-
-/* The same for all sessions of a daemon. */
-struct vgpu_code_options {
-  enum vgpu_kernels kernels;
-  uint32_t checks;            /* PTX_CHECK_*: what is looked for in kernels */
-  int launch_log;             /* descriptor to write a line for each launch to, or -1 */
-  uint64_t session_bytes;     /* memory for images, programs and graphs of one session */
-  struct vgpu_images *images; /* NULL: nothing is kept between sessions */
-};
 
 /* A program and who uses it. */
 struct vgpu_loaded {
@@ -95,49 +79,30 @@ struct vgpu_library_object {
   struct vgpu_kernel_object *kernels;
 };
 
-struct vgpu_upload;
-
 struct vgpu_compute;
 
-struct vgpu_code {
+struct vgpu_programs {
   struct vgpu_compute *compute; /* of run.c: what runs kernels, once one was launched */
-  struct vgpu_upload *uploads;
   struct vgpu_loaded *loaded;
   struct vgpu_module_object *modules;
   struct vgpu_library_object *libraries;
-  struct vgpu_exec_object *execs;
-  uint64_t bytes; /* held by uploads, programs and graphs */
 };
 
-/* Memory for code that the session may hold: --session-code, and never more than its device memory. */
-uint64_t vgpu_code_limit(const struct vgpu_worker *worker);
-
-/* Takes bytes of the session's allowance for code; false: no more. */
-bool vgpu_code_take(struct vgpu_worker *worker, uint64_t bytes);
-void vgpu_code_give(struct vgpu_worker *worker, uint64_t bytes);
-
-/* Results of vgpu_code_load besides CUresult values. */
+/* Results of vgpu_programs_load besides CUresult values. */
 #define VGPU_CODE_MISSING (-1)
 
 /* The program of an image, for a device; `*loaded` is to be released. MISSING: the guest must send it. */
-int32_t vgpu_code_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
-                       uint32_t device, struct vgpu_loaded **loaded, char *why, size_t why_size);
-void vgpu_code_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
-
-/* The image itself, a copy for free(), from an upload or the cache; NULL: not there. */
-unsigned char *vgpu_code_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
-/* A finished upload is needed no more. */
-void vgpu_code_forget_upload(struct vgpu_worker *worker, const struct vgpu_hash *hash);
+int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
+                           uint32_t device, struct vgpu_loaded **loaded, char *why, size_t why_size);
+void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
 
 /* Everything of a context goes; before its handles are removed. */
-void vgpu_code_drop_context(struct vgpu_worker *worker, uint64_t context);
-
-/* Likewise the executable graphs. */
-void vgpu_graph_drop_context(struct vgpu_worker *worker, uint64_t context);
+void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context);
 
 /* A function handle of the wire, or a kernel's function in a context: what a launch needs. */
-int32_t vgpu_code_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
-                           struct vgpu_module_object **module, const struct vgpu_program_function **function,
-                           struct vgpu_function_settings *settings);
+int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
+                               struct vgpu_module_object **module,
+                               const struct vgpu_program_function **function,
+                               struct vgpu_function_settings *settings);
 
 #endif

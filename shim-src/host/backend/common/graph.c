@@ -7,14 +7,7 @@
 
 #include "cuda_handlers.h"
 #include "host/session/worker.h"
-
-enum {
-  SUCCESS = 0,
-  INVALID_VALUE = 1,
-  OUT_OF_MEMORY = 2,
-  INVALID_CONTEXT = 201,
-  INVALID_HANDLE = 400,
-};
+#include "cuda_results.h"
 
 #define ENTRY_BYTES 16u
 #define NODES_MAX (1u << 20)
@@ -38,7 +31,7 @@ struct vgpu_exec_object {
 static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bulk, uint32_t *at,
                           struct graph_frame *frame) {
   uint32_t head[4];
-  if (bulk->in_size - *at < ENTRY_BYTES) return INVALID_VALUE;
+  if (bulk->in_size - *at < ENTRY_BYTES) return CUDA_ERROR_INVALID_VALUE;
   memcpy(head, bulk->in + *at, sizeof head);
   *at += ENTRY_BYTES;
   const struct vgpu_dispatch_row *row = vgpu_dispatch_cuda(head[0]);
@@ -46,19 +39,19 @@ static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bu
   if (row == NULL || !row->oneway || row->stream < 0 || row->opcode == VGPU_OP_cuGraphLaunch ||
       row->send_size != head[1] || head[1] > VGPU_BODY_MAX || (!row->bulk_in && head[2] != 0) ||
       size > bulk->in_size - *at || ((size + 7) & ~7ull) > bulk->in_size - *at) {
-    return INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!vgpu_code_take(worker, size + sizeof *frame)) return OUT_OF_MEMORY;
+  if (!vgpu_code_take(worker, size + sizeof *frame)) return CUDA_ERROR_OUT_OF_MEMORY;
   frame->bytes = malloc(size + 1);
   if (frame->bytes == NULL) {
     vgpu_code_give(worker, size + sizeof *frame);
-    return OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   memcpy(frame->bytes, bulk->in + *at, size);
   frame->row = row;
   frame->bulk_size = head[2];
   *at += (uint32_t)((size + 7) & ~7ull);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void free_frame(struct vgpu_worker *worker, struct graph_frame *frame) {
@@ -105,73 +98,75 @@ static struct vgpu_exec_object *begin(struct vgpu_worker *worker, uint64_t numbe
 }
 
 static int32_t append(struct vgpu_exec_object *exec, const struct graph_frame *frame) {
-  if (exec->count == NODES_MAX) return OUT_OF_MEMORY;
+  if (exec->count == NODES_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
   if ((exec->count & (exec->count - 1)) == 0) {
     size_t room = exec->count == 0 ? 1 : (size_t)exec->count * 2;
     struct graph_frame *frames = realloc(exec->frames, room * sizeof *frames);
-    if (frames == NULL) return OUT_OF_MEMORY;
+    if (frames == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     exec->frames = frames;
   }
   exec->frames[exec->count++] = *frame;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_graph_nodes(struct vgpu_worker *worker, const struct vgpu_send_graph_nodes *send,
-                              struct vgpu_bulk *bulk) {
-  if (vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT) == NULL) return INVALID_CONTEXT;
+int32_t vgpu_common_graph_nodes(struct vgpu_worker *worker, const struct vgpu_send_graph_nodes *send,
+                                struct vgpu_bulk *bulk) {
+  if (vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT) == NULL)
+    return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_exec_object *exec = find(worker, send->exec);
   if (exec == NULL) exec = begin(worker, send->exec, send->context);
-  if (exec == NULL) return OUT_OF_MEMORY;
-  if (exec->ready) return INVALID_VALUE;
-  int32_t result = SUCCESS;
-  for (uint32_t at = 0; result == SUCCESS && at < bulk->in_size;) {
+  if (exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (exec->ready) return CUDA_ERROR_INVALID_VALUE;
+  int32_t result = CUDA_SUCCESS;
+  for (uint32_t at = 0; result == CUDA_SUCCESS && at < bulk->in_size;) {
     struct graph_frame frame;
     result = read_entry(worker, bulk, &at, &frame);
-    if (result != SUCCESS) break;
+    if (result != CUDA_SUCCESS) break;
     result = append(exec, &frame);
-    if (result != SUCCESS) free_frame(worker, &frame);
+    if (result != CUDA_SUCCESS) free_frame(worker, &frame);
   }
   return result;
 }
 
-int32_t vgpu_host_graph_node_set(struct vgpu_worker *worker, const struct vgpu_send_graph_node_set *send,
-                                 struct vgpu_bulk *bulk) {
+int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu_send_graph_node_set *send,
+                                   struct vgpu_bulk *bulk) {
   struct vgpu_exec_object *exec = find(worker, send->exec);
-  if (exec == NULL) return INVALID_HANDLE;
-  if (!exec->ready || send->index >= exec->count) return INVALID_VALUE;
+  if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!exec->ready || send->index >= exec->count) return CUDA_ERROR_INVALID_VALUE;
   struct graph_frame frame = {0};
   uint32_t at = 0;
-  int32_t result = bulk->in_size == 0 ? SUCCESS : read_entry(worker, bulk, &at, &frame);
-  if (result != SUCCESS) return result;
+  int32_t result = bulk->in_size == 0 ? CUDA_SUCCESS : read_entry(worker, bulk, &at, &frame);
+  if (result != CUDA_SUCCESS) return result;
   free_frame(worker, &exec->frames[send->index]);
   exec->frames[send->index] = frame;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuGraphInstantiateWithFlags(struct vgpu_worker *worker,
-                                              const struct vgpu_send_cuGraphInstantiateWithFlags *send) {
+int32_t vgpu_common_cuGraphInstantiateWithFlags(struct vgpu_worker *worker,
+                                                const struct vgpu_send_cuGraphInstantiateWithFlags *send) {
   struct vgpu_exec_object *exec = find(worker, send->exec);
-  if (exec == NULL) return INVALID_HANDLE;
-  if (exec->ready || exec->count != send->nodes || exec->context != send->context) return INVALID_VALUE;
+  if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (exec->ready || exec->count != send->nodes || exec->context != send->context)
+    return CUDA_ERROR_INVALID_VALUE;
   exec->ready = true;
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
-int32_t vgpu_host_cuGraphExecDestroy(struct vgpu_worker *worker,
-                                     const struct vgpu_send_cuGraphExecDestroy *send) {
+int32_t vgpu_common_cuGraphExecDestroy(struct vgpu_worker *worker,
+                                       const struct vgpu_send_cuGraphExecDestroy *send) {
   struct vgpu_exec_object *exec = find(worker, send->exec);
-  if (exec == NULL) return INVALID_HANDLE;
+  if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_exec_object **link = &worker->code.execs;
   while (*link != exec) link = &(*link)->next;
   end_exec(worker, link);
-  return SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* All frames in order; the first failure is told, the rest is done all the same, as with calls. */
-int32_t vgpu_host_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
+int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
   const struct vgpu_exec_object *exec = find(worker, send->exec);
-  if (exec == NULL || !exec->ready || exec->context != send->context) return INVALID_HANDLE;
-  int32_t result = SUCCESS;
+  if (exec == NULL || !exec->ready || exec->context != send->context) return CUDA_ERROR_INVALID_HANDLE;
+  int32_t result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {
     const struct graph_frame *frame = &exec->frames[i];
     if (frame->row == NULL) continue;
@@ -179,10 +174,8 @@ int32_t vgpu_host_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_se
     memcpy(body, frame->bytes, frame->row->send_size);
     memcpy(body + frame->row->stream, &send->stream, sizeof send->stream);
     struct vgpu_bulk bulk = {.in = frame->bytes + frame->row->send_size, .in_size = frame->bulk_size};
-    int32_t status = worker->backend->number == VGPU_BACKEND_SOFTWARE
-                         ? vgpu_queue_run(worker, frame->row, body, NULL, &bulk)
-                         : frame->row->run[worker->backend->number](worker, body, NULL, &bulk);
-    if (result == SUCCESS) result = status;
+    int32_t status = worker->backend->run(worker, frame->row, body, NULL, &bulk);
+    if (result == CUDA_SUCCESS) result = status;
   }
   return result;
 }

@@ -1,9 +1,9 @@
 /*
  * The host's libcuda.so.1. Opened with dlopen, so that one vgpu-hostd serves both devices and starts where
- * there is no driver. A symbol that this driver lacks is NULL: VGPU_REAL answers for it.
+ * there is no driver. A symbol that this driver lacks is NULL: VGPU_DRIVER answers for it.
  */
-#ifndef VGPU_HOST_CUDA_LIBRARY_H
-#define VGPU_HOST_CUDA_LIBRARY_H
+#ifndef VGPU_HOST_CUDA_DRIVER_H
+#define VGPU_HOST_CUDA_DRIVER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #define VGPU_CUDA_LIBRARY "libcuda.so.1"
 #define VGPU_NVML_LIBRARY "libnvidia-ml.so.1"
 
-struct vgpu_real_api {
+struct vgpu_driver_api {
 #define X(symbol) __typeof__(symbol) *symbol;
 #include "host/backend/cuda/entry_points.h"
 #undef X
@@ -21,9 +21,9 @@ struct vgpu_real_api {
 
 /* Calls an entry point of the real driver; CUDA_ERROR_NOT_SUPPORTED where the driver has none of that name.
  */
-#define VGPU_REAL(api, symbol, ...) ((api)->symbol == NULL ? 801 : (api)->symbol(__VA_ARGS__))
+#define VGPU_DRIVER(api, symbol, ...) ((api)->symbol == NULL ? 801 : (api)->symbol(__VA_ARGS__))
 
 /* False with the loader's words in `error`. The library stays open. */
-bool vgpu_real_api_load(const char *library, struct vgpu_real_api *api, char *error, size_t error_size);
+bool vgpu_driver_load(const char *library, struct vgpu_driver_api *api, char *error, size_t error_size);
 
 #endif

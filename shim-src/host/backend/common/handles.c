@@ -1,4 +1,4 @@
-#include "host/session/handles.h"
+#include "host/backend/common/handles.h"
 
 #include <stdlib.h>
 

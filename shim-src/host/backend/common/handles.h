@@ -31,7 +31,7 @@ struct vgpu_handle {
   uint32_t flags;
   bool recorded;       /* event */
   int64_t nanoseconds; /* event: when recorded */
-  void *real;          /* --device cuda: the driver's own handle */
+  void *driver;        /* --device cuda: the driver's own handle */
   uint64_t owner;      /* --device cuda: the module or library it goes with; 0: none */
   bool primary;        /* --device cuda: a context that is retained, not made */
   void *object;        /* module, function, library, kernel, exec, pool: what it names */

@@ -1,0 +1,38 @@
+#include "host/backend/cuda/filter.h"
+
+#include "host/session/filter.h"
+
+#define CALL(name) VGPU_CALL(name)
+
+/*
+ * With the host's own driver behind: nobody here has seen what it needs, so only what no driver of a GPU has
+ * any business with, and as an error, for it may try and do without.
+ */
+static const int never[] = {
+    CALL(execve), CALL(execveat), CALL(ptrace), CALL(process_vm_readv), CALL(process_vm_writev), CALL(kcmp),
+    CALL(pidfd_getfd), CALL(init_module), CALL(finit_module), CALL(delete_module), CALL(kexec_load),
+    CALL(kexec_file_load), CALL(reboot), CALL(mount), CALL(umount2), CALL(pivot_root), CALL(chroot),
+    CALL(move_mount), CALL(open_tree), CALL(fsopen), CALL(fsmount), CALL(fsconfig), CALL(fspick),
+    CALL(mount_setattr), CALL(swapon), CALL(swapoff), CALL(setns), CALL(unshare), CALL(bpf),
+    CALL(perf_event_open), CALL(userfaultfd), CALL(add_key), CALL(request_key), CALL(keyctl),
+    CALL(open_by_handle_at), CALL(acct), CALL(quotactl), CALL(syslog), CALL(settimeofday),
+    CALL(clock_settime), CALL(clock_adjtime), CALL(adjtimex), CALL(sethostname), CALL(setdomainname),
+    CALL(personality), CALL(fanotify_init), CALL(io_uring_setup), CALL(io_uring_enter),
+    CALL(io_uring_register), CALL(iopl), CALL(ioperm), CALL(modify_ldt), CALL(lookup_dcookie), CALL(vhangup),
+    CALL(nfsservctl),
+    /*
+     * Not listen: NVIDIA's libcuda listens on the abstract socket @cuda-uvmfd-... when
+     * it initializes, and fails if it may not (snapd's rules, Venus' notes). Nobody is
+     * ever accepted there.
+     */
+    CALL(accept), CALL(accept4)};
+
+void *vgpu_cuda_filter(void) {
+  scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+  if (filter == NULL) return NULL;
+  int result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+  result |= vgpu_filter_add(filter, SCMP_ACT_ERRNO(EPERM), never, sizeof never / sizeof *never);
+  if (result == 0) return filter;
+  seccomp_release(filter);
+  return NULL;
+}

@@ -1,0 +1,107 @@
+#include "host/backend/cuda/session.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "host/log.h"
+#include "wire/clock.h"
+
+#define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
+#define WAIT_MS 1000
+#define SPINS 200 /* most waits of a small kernel end here */
+#define NAP_NS 20000
+
+/* The context of this thread, as the driver has it. */
+static _Thread_local uint64_t current;
+
+int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
+  *cuda = worker->cuda;
+  if (*cuda != NULL) return CUDA_SUCCESS;
+  struct vgpu_cuda *made = calloc(1, sizeof *made);
+  if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  char error[512];
+  const char *library = worker->inventory->options->cuda_library;
+  if (!vgpu_driver_load(library, &made->api, error, sizeof error)) {
+    vgpu_host_log("error", worker->session, "%s", error);
+    free(made);
+    return CUDA_ERROR_NO_DEVICE;
+  }
+  int result = made->api.cuInit(0);
+  if (result != CUDA_SUCCESS) {
+    vgpu_host_log("error", worker->session, "cuInit of the host's driver failed with %d", result);
+    free(made); /* asked again at the next call: a driver may come back */
+    return result;
+  }
+  worker->cuda = *cuda = made;
+  return CUDA_SUCCESS;
+}
+
+int32_t vgpu_cuda_enter(struct vgpu_worker *worker, uint64_t context, struct vgpu_cuda **cuda) {
+  int32_t result = vgpu_cuda_open(worker, cuda);
+  if (result != CUDA_SUCCESS) return result;
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
+  if (handle == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (current == context) return CUDA_SUCCESS;
+  result = VGPU_DRIVER(&(*cuda)->api, cuCtxSetCurrent, (struct vgpu_context *)handle->driver);
+  if (result == CUDA_SUCCESS) current = context;
+  return result;
+}
+
+void *vgpu_cuda_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type) {
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, type);
+  return handle == NULL ? NULL : handle->driver;
+}
+
+bool vgpu_cuda_remember(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
+                        uint64_t context, void *object) {
+  if (number < SPECIAL_STREAMS) return false;
+  struct vgpu_handle *handle = vgpu_handles_add(&worker->handles, number, type);
+  if (handle == NULL) return false;
+  handle->context = context;
+  handle->driver = object;
+  return true;
+}
+
+int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uint64_t number,
+                               struct vgpu_cuda **cuda, struct vgpu_stream **stream) {
+  int32_t result = vgpu_cuda_enter(worker, context, cuda);
+  if (result != CUDA_SUCCESS) return result;
+  if (number < SPECIAL_STREAMS) {
+    *stream = (struct vgpu_stream *)(uintptr_t)number;
+    return CUDA_SUCCESS;
+  }
+  *stream = vgpu_cuda_object(worker, number, VGPU_HANDLE_STREAM);
+  return *stream == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+int32_t vgpu_cuda_wait(int (*query)(const struct vgpu_cuda *cuda, void *what), const struct vgpu_cuda *cuda,
+                       void *what) {
+  int32_t result = query(cuda, what);
+  for (int i = 0; result == CUDA_ERROR_NOT_READY && i < SPINS; i++) result = query(cuda, what);
+  int64_t deadline = vgpu_now_ms() + WAIT_MS;
+  while (result == CUDA_ERROR_NOT_READY && vgpu_now_ms() < deadline) {
+    struct timespec nap = {.tv_nsec = NAP_NS};
+    nanosleep(&nap, NULL);
+    result = query(cuda, what);
+  }
+  return result;
+}
+
+int vgpu_cuda_query_stream(const struct vgpu_cuda *cuda, void *stream) {
+  return VGPU_DRIVER(&cuda->api, cuStreamQuery, stream);
+}
+
+void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context) {
+  vgpu_cuda_drop_reads(worker, context);
+  struct vgpu_range removed;
+  while (vgpu_ranges_remove_of(&worker->cuda->ranges, context, &removed)) {
+    vgpu_accounts_give(worker->accounts, worker->slot, removed.device, removed.counted);
+  }
+  vgpu_graph_drop_context(worker, context);
+  vgpu_handles_remove_context(&worker->handles, context);
+  if (current == context) {
+    VGPU_DRIVER(&worker->cuda->api, cuCtxSetCurrent, NULL);
+    current = 0;
+  }
+}

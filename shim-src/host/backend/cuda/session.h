@@ -1,0 +1,61 @@
+/*
+ * A session's side of the host's GPU: the driver in this process, the session's memory, and the helpers
+ * that the handlers share. Results are CUresult values.
+ */
+#ifndef VGPU_HOST_CUDA_SESSION_H
+#define VGPU_HOST_CUDA_SESSION_H
+
+#include "cuda_handlers.h"
+#include "host/backend/cuda/driver.h"
+#include "host/backend/cuda/ranges.h"
+#include "host/backend/cuda/readback.h"
+#include "host/session/worker.h"
+#include "cuda_results.h"
+
+/* Virtual memory of the session. */
+struct vgpu_cuda_virtual {
+  struct vgpu_cuda_reservation *reservations;
+  struct vgpu_cuda_physical *physicals;
+  struct vgpu_cuda_mapping *mappings;
+  size_t count; /* of all three */
+};
+
+struct vgpu_cuda {
+  struct vgpu_driver_api api;
+  struct vgpu_ranges ranges;
+  struct vgpu_cuda_reads reads;
+  struct vgpu_cuda_virtual virtual;
+};
+
+/* Opens and initialises the driver on first use: a session that only asks for facts never does. */
+int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda);
+
+/* The same, and makes the guest's context current in this thread. */
+int32_t vgpu_cuda_enter(struct vgpu_worker *worker, uint64_t context, struct vgpu_cuda **cuda);
+
+/* Like vgpu_cuda_enter, and translates a stream of the guest: 0, 1 and 2 stay what they are. */
+int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uint64_t number,
+                               struct vgpu_cuda **cuda, struct vgpu_stream **stream);
+
+/* What the guest's number stands for, NULL if it is none of this type. */
+void *vgpu_cuda_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type);
+
+/* Remembers what a number stands for; false: the number is taken, special, or there are too many. */
+bool vgpu_cuda_remember(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
+                        uint64_t context, void *object);
+
+/* A function, or a kernel that stands for one. */
+void *vgpu_cuda_function(struct vgpu_worker *worker, uint64_t number);
+
+/*
+ * Asks until it no longer says NOT_READY, for about a second at most: a guest that still has to wait is
+ * told NOT_READY and asks again, so no call is away for long.
+ */
+int32_t vgpu_cuda_wait(int (*query)(const struct vgpu_cuda *cuda, void *what), const struct vgpu_cuda *cuda,
+                       void *what);
+int vgpu_cuda_query_stream(const struct vgpu_cuda *cuda, void *stream);
+
+/* Everything that belongs to a context, before the driver ends it. */
+void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context);
+
+#endif

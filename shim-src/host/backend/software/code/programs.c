@@ -1,0 +1,75 @@
+/* Programs of a session: what images become. */
+#include "host/backend/software/code/programs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_results.h"
+#include "host/backend/software/software.h"
+#include "host/session/worker.h"
+
+static struct vgpu_loaded *find_loaded(struct vgpu_worker *worker, const struct vgpu_hash *hash,
+                                       uint64_t size, uint32_t architecture) {
+  struct vgpu_loaded *loaded = worker->software->programs.loaded;
+  while (loaded != NULL && (loaded->size != size || loaded->architecture != architecture ||
+                            memcmp(&loaded->hash, hash, sizeof *hash) != 0)) {
+    loaded = loaded->next;
+  }
+  return loaded;
+}
+
+/* CUdevice_attribute numbers. */
+enum { MAX_THREADS_PER_BLOCK = 1, SHARED_PER_BLOCK = 8, REGISTERS_PER_BLOCK = 12 };
+
+static struct vgpu_program_target target_of(struct vgpu_worker *worker, uint32_t device) {
+  const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
+  return (struct vgpu_program_target){.architecture = profile->compute_major * 10 + profile->compute_minor,
+                                      .max_threads = profile->attributes[MAX_THREADS_PER_BLOCK],
+                                      .shared_block = profile->attributes[SHARED_PER_BLOCK],
+                                      .registers_block = profile->attributes[REGISTERS_PER_BLOCK],
+                                      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
+}
+
+int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
+                           uint32_t device, struct vgpu_loaded **result, char *why, size_t why_size) {
+  struct vgpu_program_target target = target_of(worker, device);
+  struct vgpu_loaded *loaded = find_loaded(worker, hash, size, target.architecture);
+  if (loaded != NULL) {
+    loaded->users++;
+    *result = loaded;
+    return CUDA_SUCCESS;
+  }
+  unsigned char *image = vgpu_code_image(worker, hash, size);
+  if (image == NULL) return VGPU_CODE_MISSING;
+  loaded = malloc(sizeof *loaded);
+  if (loaded == NULL) {
+    free(image);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *loaded =
+      (struct vgpu_loaded){.hash = *hash, .size = size, .architecture = target.architecture, .users = 1};
+  int32_t status = vgpu_program_read(image, size, &target, &loaded->program, why, why_size);
+  free(image);
+  if (status == CUDA_SUCCESS && !vgpu_code_take(worker, loaded->program.bytes)) {
+    vgpu_program_free(&loaded->program);
+    status = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (status != CUDA_SUCCESS) {
+    free(loaded);
+    return status;
+  }
+  loaded->next = worker->software->programs.loaded;
+  worker->software->programs.loaded = loaded;
+  *result = loaded;
+  return CUDA_SUCCESS;
+}
+
+void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
+  if (loaded == NULL || --loaded->users > 0) return;
+  struct vgpu_loaded **link = &worker->software->programs.loaded;
+  while (*link != loaded) link = &(*link)->next;
+  *link = loaded->next;
+  vgpu_code_give(worker, loaded->program.bytes);
+  vgpu_program_free(&loaded->program);
+  free(loaded);
+}

@@ -1,0 +1,123 @@
+#include "host/backend/software/filter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "host/session/filter.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#define CALL(name) VGPU_CALL(name)
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define SIGNAL_OF_CANCEL 32 /* the C library's own two, which pthread_create sets up */
+#define SIGNAL_OF_SETXID 33
+
+/*
+ * What a worker of the software device was seen to need (strace, all of test/shim), and what the C library
+ * does by itself when memory or threads run short. Everything else ends the worker: it has no honest reason
+ * to ask, so somebody else asks, and an error would only tell that one to try the next.
+ */
+static const int allowed[] = {
+    /* frames, the log, the launch log */
+    CALL(read), CALL(write), CALL(readv), CALL(writev), CALL(recvfrom), CALL(recvmsg), CALL(sendto),
+    CALL(sendmsg), CALL(poll), CALL(ppoll), CALL(close), CALL(shutdown), CALL(lseek), CALL(fstat),
+    /* memory, of the device too */
+    CALL(brk), CALL(munmap), CALL(mremap), CALL(madvise), CALL(memfd_create), CALL(ftruncate),
+    CALL(fallocate), CALL(msync), CALL(mincore),
+    /* threads, time, chance */
+    CALL(futex), CALL(set_robust_list), CALL(rseq), CALL(set_tid_address), CALL(sched_yield),
+    CALL(sched_getaffinity), CALL(getcpu), CALL(clock_gettime), CALL(clock_getres), CALL(gettimeofday),
+    CALL(clock_nanosleep), CALL(nanosleep), CALL(restart_syscall), CALL(getrandom), CALL(eventfd2),
+    /* itself */
+    CALL(getpid), CALL(gettid), CALL(getuid), CALL(geteuid), CALL(rt_sigprocmask), CALL(rt_sigreturn),
+    CALL(exit), CALL(exit_group), CALL(membarrier)};
+
+/* The C library asks by itself and does without: for the number of processors, for overcommit, for a locale.
+ */
+static const int refused[] = {CALL(open),  CALL(openat),    CALL(access),   CALL(faccessat),
+                              CALL(stat),  CALL(readlink),  CALL(uname),    CALL(sysinfo),
+                              CALL(ioctl), CALL(getrlimit), CALL(prlimit64)};
+
+/* libseccomp's own macros leave a field out, which clang complains about. */
+#define EQUAL(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_EQ, .datum_a = (value)})
+#define MASKED(n, mask, value)                                                                               \
+  ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (value)})
+
+/* Calls that are harmless with some arguments only. */
+static int add_conditional(scmp_filter_ctx filter) {
+  const uint32_t allow = SCMP_ACT_ALLOW;
+  static const int duties[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS};
+  static const int signals[] = {SIGNAL_OF_CANCEL, SIGNAL_OF_SETXID, SIGABRT};
+  int result = 0;
+  /* No code but what the daemon was started with. */
+  result |= seccomp_rule_add(filter, allow, CALL(mmap), 1, MASKED(2, PROT_EXEC, 0));
+  result |= seccomp_rule_add(filter, allow, CALL(mprotect), 1, MASKED(2, PROT_EXEC, 0));
+  /* Threads and no processes. clone3 hides its flags in memory: without it the C library takes clone. */
+  result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), CALL(clone3), 0);
+  result |= seccomp_rule_add(filter, allow, CALL(clone), 1,
+                             MASKED(0, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
+  /*
+   * How some C libraries make fstat: of a descriptor, with an empty path. The path itself cannot be looked at
+   * from here, so these flags with another path tell of a file that it is there, and no more: it is not
+   * opened.
+   */
+  static const struct {
+    int call;
+    unsigned int flags; /* which argument they are */
+  } of_descriptors[] = {{CALL(newfstatat), 3}, {CALL(statx), 2}};
+  for (size_t i = 0; i < COUNT(of_descriptors); i++) {
+    int call = of_descriptors[i].call;
+    unsigned int flags = of_descriptors[i].flags;
+    if (call < 0) continue;
+    result |= seccomp_rule_add(filter, allow, call, 1, MASKED(flags, AT_EMPTY_PATH, AT_EMPTY_PATH));
+    result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), call, 1, MASKED(flags, AT_EMPTY_PATH, 0));
+  }
+  for (size_t i = 0; i < COUNT(duties); i++)
+    result |= seccomp_rule_add(filter, allow, CALL(fcntl), 1, EQUAL(1, (scmp_datum_t)duties[i]));
+  for (size_t i = 0; i < COUNT(signals); i++)
+    result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1, EQUAL(0, (scmp_datum_t)signals[i]));
+  result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, EQUAL(0, PR_SET_NAME));
+  /* From Linux 5.17 on the C library may name its arenas. */
+  result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), CALL(prctl), 1, EQUAL(0, 0x53564d41));
+  return result;
+}
+
+/* A sanitizer looks at its own process to tell what it found. */
+static int add_sanitizer(scmp_filter_ctx filter) {
+  static const int calls[] = {CALL(open),      CALL(openat),    CALL(readlink),    CALL(newfstatat),
+                              CALL(stat),      CALL(prlimit64), CALL(sigaltstack), CALL(ioctl),
+                              CALL(getrlimit), CALL(prctl),     CALL(uname),       CALL(rt_sigaction),
+                              CALL(clone),     CALL(clone3),    CALL(fcntl),       CALL(access),
+                              CALL(statx),     CALL(sysinfo),   CALL(mmap),        CALL(mprotect)};
+  return !SANITIZED ? 0 : vgpu_filter_add(filter, SCMP_ACT_ALLOW, calls, COUNT(calls));
+}
+
+void *vgpu_software_filter(void) {
+  scmp_filter_ctx filter = seccomp_init(SCMP_ACT_TRAP);
+  if (filter == NULL) return NULL;
+  int result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+  result |= add_sanitizer(filter);
+  result |= vgpu_filter_add(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
+  if (!SANITIZED) {
+    result |= vgpu_filter_add(filter, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));
+    result |= add_conditional(filter);
+  }
+  if (result == 0) return filter;
+  seccomp_release(filter);
+  return NULL;
+}

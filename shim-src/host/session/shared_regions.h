@@ -1,0 +1,45 @@
+/*
+ * Memory that a session shares with its guest beside the rings: what the guest calls pinned. The guest can
+ * change it at any time, so a call gets it only for data that it copies and never looks into.
+ */
+#ifndef VGPU_HOST_SHARED_REGIONS_H
+#define VGPU_HOST_SHARED_REGIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/frame.h"
+
+#define VGPU_SHARED_REGIONS_MAX 8192u
+
+struct vgpu_shared_region {
+  unsigned char *memory; /* NULL: the number is free */
+  uint64_t bytes;
+  bool mapped; /* device memory, too: stays while it is */
+};
+
+struct vgpu_shared_regions {
+  uint64_t bytes; /* of all */
+  struct vgpu_shared_region array[VGPU_SHARED_REGIONS_MAX];
+};
+
+/* Makes one, mapped; *descriptor is to be passed on and closed. 0: no room, or over `limit` with the rest. */
+uint32_t vgpu_shared_regions_add(struct vgpu_shared_regions *shared_regions, uint64_t bytes, uint64_t limit,
+                                 int *descriptor);
+
+/* Marks all of a shared region as device memory; its memory, or NULL if it is none of so many bytes or is so
+ * already.
+ */
+unsigned char *vgpu_shared_regions_map(struct vgpu_shared_regions *shared_regions, uint32_t shared_region,
+                                       uint64_t bytes);
+/* The shared region whose memory this is no longer device memory. */
+void vgpu_shared_regions_unmap(struct vgpu_shared_regions *shared_regions, const unsigned char *memory);
+
+/* An enum vgpu_status; one that is device memory is not dropped. */
+int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uint32_t shared_region);
+
+/* The memory that a span names; NULL when it is not all in one shared region, or too much for one call. */
+unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_regions,
+                                      const struct vgpu_span *span);
+
+#endif

@@ -1,0 +1,98 @@
+#include "wire/doorbell.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "wire/clock.h"
+
+void vgpu_doorbell_init(struct vgpu_doorbell *doorbell, int descriptor) {
+  *doorbell = (struct vgpu_doorbell){.descriptor = descriptor, .passed = -1};
+  pthread_mutex_init(&doorbell->lock, NULL);
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&doorbell->heard, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
+void vgpu_doorbell_destroy(struct vgpu_doorbell *doorbell) {
+  if (doorbell->passed >= 0) close(doorbell->passed);
+  pthread_mutex_destroy(&doorbell->lock);
+  pthread_cond_destroy(&doorbell->heard);
+}
+
+void vgpu_doorbell_ring(const struct vgpu_doorbell *doorbell) {
+  /* A socket too full for one more byte wakes the peer as it is. */
+  while (send(doorbell->descriptor, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) continue;
+}
+
+uint64_t vgpu_doorbell_generation(struct vgpu_doorbell *doorbell) {
+  pthread_mutex_lock(&doorbell->lock);
+  uint64_t generation = doorbell->generation;
+  pthread_mutex_unlock(&doorbell->lock);
+  return generation;
+}
+
+/* Polls and empties the socket, without the lock. *passed: a descriptor that came, or -1. */
+static enum vgpu_stream_result hear(int descriptor, int64_t deadline, int *passed) {
+  struct pollfd poller = {.fd = descriptor, .events = POLLIN};
+  int ready = poll(&poller, 1, deadline == VGPU_NO_DEADLINE ? -1 : vgpu_left_ms(deadline));
+  if (ready == 0) return VGPU_STREAM_TIMEOUT;
+  if (ready < 0) return errno == EINTR ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
+  unsigned char bytes[256];
+  ssize_t got = vgpu_stream_receive(descriptor, bytes, sizeof bytes, passed);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    return VGPU_STREAM_CLOSED;
+  }
+  return VGPU_STREAM_OK;
+}
+
+enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint64_t seen, int64_t deadline) {
+  enum vgpu_stream_result result = VGPU_STREAM_OK;
+  pthread_mutex_lock(&doorbell->lock);
+  if (doorbell->closed) {
+    result = VGPU_STREAM_CLOSED;
+  } else if (deadline != VGPU_NO_DEADLINE && vgpu_left_ms(deadline) == 0) {
+    result = VGPU_STREAM_TIMEOUT; /* also for a peer that rings without end */
+  } else if (doorbell->generation != seen) {
+    /* heard meanwhile */
+  } else if (doorbell->polling) {
+    struct timespec at = {.tv_sec = deadline / 1000, .tv_nsec = (deadline % 1000) * 1000000};
+    while (doorbell->polling && doorbell->generation == seen && result == VGPU_STREAM_OK) {
+      int error = deadline == VGPU_NO_DEADLINE
+                      ? pthread_cond_wait(&doorbell->heard, &doorbell->lock)
+                      : pthread_cond_timedwait(&doorbell->heard, &doorbell->lock, &at);
+      if (error == ETIMEDOUT) result = VGPU_STREAM_TIMEOUT;
+    }
+  } else {
+    doorbell->polling = true;
+    pthread_mutex_unlock(&doorbell->lock);
+    int passed = -1;
+    result = hear(doorbell->descriptor, deadline, &passed);
+    pthread_mutex_lock(&doorbell->lock);
+    doorbell->polling = false;
+    doorbell->generation++;
+    if (result == VGPU_STREAM_CLOSED) doorbell->closed = true;
+    if (passed >= 0) {
+      if (doorbell->passed >= 0) close(doorbell->passed); /* nobody asked for that one */
+      doorbell->passed = passed;
+    }
+    pthread_cond_broadcast(&doorbell->heard);
+  }
+  pthread_mutex_unlock(&doorbell->lock);
+  return result;
+}
+
+int vgpu_doorbell_take(struct vgpu_doorbell *doorbell, int64_t deadline) {
+  for (;;) {
+    pthread_mutex_lock(&doorbell->lock);
+    int passed = doorbell->passed;
+    doorbell->passed = -1;
+    uint64_t seen = doorbell->generation;
+    pthread_mutex_unlock(&doorbell->lock);
+    if (passed >= 0) return passed;
+    if (vgpu_doorbell_wait(doorbell, seen, deadline) != VGPU_STREAM_OK) return -1;
+  }
+}

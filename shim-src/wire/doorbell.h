@@ -1,0 +1,40 @@
+/*
+ * The socket of a session that has a ring. It carries single bytes without meaning that wake whoever
+ * sleeps at the other end, now and then a descriptor with one, and its end is the end of the peer. Any
+ * number of threads of one process may wait on the same doorbell: one of them polls, for all.
+ */
+#ifndef VGPU_WIRE_DOORBELL_H
+#define VGPU_WIRE_DOORBELL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "wire/stream.h"
+
+struct vgpu_doorbell {
+  int descriptor; /* of the socket; not ours to close */
+  pthread_mutex_t lock;
+  pthread_cond_t heard;
+  uint64_t generation; /* counts what was heard */
+  bool polling;
+  bool closed;
+  int passed; /* a descriptor that came; -1: none */
+};
+
+void vgpu_doorbell_init(struct vgpu_doorbell *doorbell, int descriptor);
+void vgpu_doorbell_destroy(struct vgpu_doorbell *doorbell);
+
+/* Wakes the peer; a peer that is gone is noticed by who waits. */
+void vgpu_doorbell_ring(const struct vgpu_doorbell *doorbell);
+
+/* Read before looking at what is waited for, and given to vgpu_doorbell_wait after. */
+uint64_t vgpu_doorbell_generation(struct vgpu_doorbell *doorbell);
+
+/* Until the doorbell is heard after `seen`; OK may also mean nothing. CLOSED once the peer is gone. */
+enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint64_t seen, int64_t deadline);
+
+/* The descriptor that the peer has sent, for the caller to close; -1: none came. */
+int vgpu_doorbell_take(struct vgpu_doorbell *doorbell, int64_t deadline);
+
+#endif

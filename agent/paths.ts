@@ -27,7 +27,7 @@ export const userProfiles = '/etc/vgpu-agent/profiles';
 export const defaultSocket = '/run/vgpu/hostd.sock';
 export const defaultPort = 14833;
 /** Name of our drop-in inside `/etc/systemd/system/<unit>.d/`. */
-export const dropInName = '50-vgpu.conf';
+const dropInName = '50-vgpu.conf';
 
 /** The service that keeps an installation true. */
 export const agentUnit = 'vgpu-agent.service';

@@ -24,7 +24,7 @@ export async function readManifest(disk: Disk): Promise<Manifest | null> {
 }
 
 /** A manifest of schema 1 does not say for which profile a second consumer was installed; its drop-in does. */
-export async function profilesOfDropIns(disk: Disk, manifest: unknown): Promise<ProfileOfDropIn> {
+async function profilesOfDropIns(disk: Disk, manifest: unknown): Promise<ProfileOfDropIn> {
   const profiles = new Map<string, string>();
   for (const path of formerDropIns(manifest)) {
     const text = (await disk.read(path))?.toString('utf8') ?? '';

@@ -14,7 +14,7 @@ const schemePorts: Readonly<Record<Address['scheme'], number>> = { http: 80, htt
  * What is missing or makes no sense comes from `fallback`; with a scheme, the port
  * that is missing is that scheme's.
  */
-export function parseAddress(text: string, fallback: Address): Address {
+function parseAddress(text: string, fallback: Address): Address {
   const trimmed = text
     .trim()
     .replace(/^["']+|["']+$/g, '')

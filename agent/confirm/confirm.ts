@@ -8,7 +8,6 @@ import type { ProbeResult } from '../contracts/probe.js';
 import type { Verdict } from '../contracts/verdict.js';
 import { VgpuError } from '../errors.js';
 import { choiceOf } from '../profile/instance.js';
-import { combine } from './combine.js';
 import { journalBypass } from './diagnosis.js';
 import type { ConfirmEffects, ConfirmOptions } from './effects.js';
 import type { End, Observation } from './observation.js';
@@ -44,15 +43,10 @@ export function confirmLimitMs({ profile, timeoutMs, libraryDirectories }: Confi
 }
 
 /**
- * Follows this start of the consumer and gives the verdict. Throws a VgpuError
+ * Follows this start of the consumer; `combine` makes the verdict of what was seen. Throws a VgpuError
  * of kind `interrupted` when `options.signal` aborts; whatever the consumer, the
- * journal or the host do is a verdict, not an error.
+ * journal or the host do is seen, and no error.
  */
-export async function confirm(options: ConfirmOptions, effects: ConfirmEffects): Promise<Verdict> {
-  return combine(await observe(options, effects));
-}
-
-/** What `confirm` judges, for whoever wants to look at it too. Throws as `confirm` does. */
 export async function observe(options: ConfirmOptions, effects: ConfirmEffects): Promise<Observation> {
   const { profile } = options;
   const { clock } = effects;

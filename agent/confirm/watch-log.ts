@@ -164,6 +164,6 @@ function logEntries(entry: JournalEntry): readonly LogEntry[] {
   return entry.message.split('\n').map((text) => ({ ...common, text }));
 }
 
-export function messageOf(problem: unknown): string {
+function messageOf(problem: unknown): string {
   return problem instanceof Error ? problem.message : String(problem);
 }

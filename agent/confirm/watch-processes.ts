@@ -11,7 +11,7 @@ import { mappedBy } from './maps.js';
 import type { SeenProcess } from './observation.js';
 
 /** Milliseconds between two looks while the consumer looks for GPUs, and after the first minute. */
-export const lookEveryMs = 25;
+const lookEveryMs = 25;
 const lookSlowlyMs = 100;
 const slowAfterMs = 60_000;
 const maxProcesses = 256;

@@ -19,9 +19,9 @@ export interface UnitWatch {
 }
 
 /** Milliseconds between two looks. Ollama's unit waits 3 s before it starts again. */
-export const unitEveryMs = 250;
+const unitEveryMs = 250;
 /** New starts after which it is a loop, not an accident. */
-export const maxRestarts = 3;
+const maxRestarts = 3;
 /** A unit that is inactive this long after a restart job is not on its way up. */
 const idleLooks = 4;
 

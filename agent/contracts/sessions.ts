@@ -23,7 +23,7 @@ export function hostStatus(number: number): HostStatus | null {
 }
 
 /** Why the host did not tell; shim-src/probe/sessions.c. */
-export const sessionsFailures = [
+const sessionsFailures = [
   'not-configured',
   'bad-address',
   'unreachable',

@@ -40,7 +40,7 @@ export interface Served {
   stop(): void;
 }
 
-export function serve(effects: ServedEffects, profile: Profile): Served {
+function serve(effects: ServedEffects, profile: Profile): Served {
   const { work, record, board } = effects;
   const end = new AbortController();
   const signal = AbortSignal.any([end.signal, effects.signal]);

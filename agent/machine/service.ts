@@ -138,7 +138,7 @@ function packaged(name: string): string {
 }
 
 /** What the service keeps true where nobody has said otherwise: all that `install` was told. */
-export function configText(endpoint: string | null): string {
+function configText(endpoint: string | null): string {
   return `${JSON.stringify({ schema: 1, consumers: 'installed', host: endpoint }, null, 2)}\n`;
 }
 
@@ -148,7 +148,7 @@ export function configText(endpoint: string | null): string {
  * executable memory is needed (MemoryDenyWriteExecute=), and no WebAssembly is there; --expose-gc lets the service
  * collect when it has nothing to do.
  */
-export const nodeFlags = [
+const nodeFlags = [
   '--jitless',
   '--expose-gc',
   '--max-semi-space-size=1',

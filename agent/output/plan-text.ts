@@ -40,7 +40,7 @@ export function warningText(warning: Warning, style: Style): string {
   return labelled(style.caution('warning'), 'warning', warning.message, warning.remedy, style);
 }
 
-export function refusalText(refusal: Refusal, style: Style): string {
+function refusalText(refusal: Refusal, style: Style): string {
   return labelled(style.bad('refused'), 'refused', refusal.message, refusal.remedy, style);
 }
 
@@ -60,7 +60,7 @@ function labelled(
 const indent = '    ';
 
 /** One line that says what, then the reason, then the change itself. */
-export function changeText(change: Change, style: Style): string {
+function changeText(change: Change, style: Style): string {
   const { sign, what } = changeSummary(change);
   const painted = sign === '+' ? style.good(sign) : sign === '-' ? style.bad(sign) : style.caution(sign);
   const reason = wrap(oneLine(change.reason), style.width - indent.length).replaceAll('\n', `\n${indent}`);
@@ -103,7 +103,7 @@ function ownerNote(owner: string | null): readonly string[] {
 }
 
 /** What is, or was, at a path. */
-export function stateText(state: PathState): string {
+function stateText(state: PathState): string {
   switch (state.kind) {
     case 'absent':
       return 'nothing';

@@ -7,7 +7,7 @@ import type { AlternativeGroup, MachineFacts } from '../contracts/facts.js';
 import type { Change } from '../contracts/plan.js';
 import { storeCurrent } from '../paths.js';
 
-export const alternativePriority = 10_000;
+const alternativePriority = 10_000;
 
 export interface Alternatives {
   readonly changes: readonly Change[];

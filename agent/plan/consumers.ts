@@ -2,7 +2,7 @@
 import type { Consumer, Manifest, OwnedItem } from '../contracts/manifest.js';
 import { dropInPath } from '../paths.js';
 
-export function consumersOf(manifest: Manifest | null): readonly Consumer[] {
+function consumersOf(manifest: Manifest | null): readonly Consumer[] {
   return manifest?.consumers ?? [];
 }
 

@@ -14,7 +14,7 @@ export function highestName(file: string): string {
 }
 
 /** Does `file` have a name that ldconfig sets links under? */
-export function isSonameLink(file: string): boolean {
+function isSonameLink(file: string): boolean {
   return /^lib[\w-]+\.so\.\d+$/.test(path.basename(file));
 }
 

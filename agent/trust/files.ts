@@ -18,7 +18,7 @@ const O_PATH = 0o10000000;
 const maxLinks = 40;
 
 /** A directory that stays the same whatever happens to its name. Whoever opened it closes it. */
-export class OpenDirectory {
+class OpenDirectory {
   readonly #descriptor: number;
 
   constructor(descriptor: number) {

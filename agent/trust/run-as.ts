@@ -11,7 +11,7 @@ export interface RunUser {
 }
 
 /** setpriv(1)'s arguments that turn into `user`; the program follows them. */
-export function asUser({ uid, gid, groups }: RunUser): readonly string[] {
+function asUser({ uid, gid, groups }: RunUser): readonly string[] {
   return [
     `--reuid=${uid}`,
     `--regid=${gid}`,

@@ -8,17 +8,17 @@ export const otherAddress = 'other';
 export const lookAgain = 'again';
 export const stopHere = 'stop';
 export const yes = 'yes';
-export const no = 'no';
+const no = 'no';
 
 /** The consumer that counts: the only one, or the one that was chosen; null: not known yet. */
-export function chosenConsumer({ consumers }: Found, { profile }: Answers): Consumer | null {
+function chosenConsumer({ consumers }: Found, { profile }: Answers): Consumer | null {
   const [only] = consumers;
   if (consumers.length === 1 && only !== undefined) return only;
   return consumers.find((one) => one.profile.name === profile) ?? null;
 }
 
 /** The consumer that Enter alone takes: the installed one, else ollama, else the first. */
-export function usualConsumer({ consumers, installed }: Pick<Found, 'consumers' | 'installed'>): Consumer {
+function usualConsumer({ consumers, installed }: Pick<Found, 'consumers' | 'installed'>): Consumer {
   const named = (name: string | undefined): Consumer | undefined =>
     consumers.find(({ profile }) => profile.name === name);
   const chosen = named(installed?.profiles[0]) ?? named('ollama') ?? consumers[0];
@@ -105,7 +105,7 @@ function hostQuestion({ hosts, installed }: Found): Question {
 }
 
 /** What answers there, in a few words. */
-export function deviceOf({ answer }: HostSeen): string {
+function deviceOf({ answer }: HostSeen): string {
   return answer.kind === 'answers' ? answer.device : 'does not answer';
 }
 

@@ -78,3 +78,51 @@ test('nothing in agent/ is cast through unknown', () => {
   );
   assert.deepEqual(casts, []);
 });
+
+/** What a file gives to others: `export function name`, `export const name` and the like, types left out. */
+const values = /^export (?:async )?(?:function\*?|const|class) (\w+)/gm;
+
+test('what a file of agent/ exports, another file takes; what only tests take, the agent runs itself', () => {
+  const texts = new Map<string, string>();
+  for (const part of ['agent', 'scripts', 'test']) {
+    const below = path.join(packageRoot(), part);
+    for (const file of readdirSync(below, { recursive: true, encoding: 'utf8' })) {
+      if (file.endsWith('.ts')) {
+        const name = path.join(part, file);
+        texts.set(name, readFileSync(path.join(packageRoot(), name), 'utf8'));
+      }
+    }
+  }
+  const taken = new Map<string, Set<string>>();
+  for (const [file, text] of texts) {
+    for (const [, list = '', from = ''] of text.matchAll(/import \{([^}]*)\} from '(\.[^']+)\.js'/g)) {
+      for (const word of list.split(',')) {
+        const name = word
+          .trim()
+          .replace(/^type /, '')
+          .replace(/ as .*/, '');
+        const key = `${path.join(path.dirname(file), `${from}.ts`)} ${name}`;
+        taken.set(key, (taken.get(key) ?? new Set()).add(file));
+      }
+    }
+    // `await import('./x.js')` may take anything.
+    for (const [, from = ''] of text.matchAll(/\bimport\('(\.[^']+)\.js'\)/g)) {
+      const target = path.join(path.dirname(file), `${from}.ts`);
+      for (const [, name = ''] of (texts.get(target) ?? '').matchAll(values)) {
+        taken.set(`${target} ${name}`, (taken.get(`${target} ${name}`) ?? new Set()).add(file));
+      }
+    }
+  }
+  const dead: string[] = [];
+  for (const [file, text] of texts) {
+    if (!file.startsWith('agent/')) continue;
+    const code = text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/\/\/.*/g, '');
+    for (const [, name = ''] of text.matchAll(values)) {
+      const takers = [...(taken.get(`${file} ${name}`) ?? [])];
+      const used = code.split(new RegExp(`\\b${name}\\b`)).length > 2;
+      const needed = takers.some((taker) => !taker.startsWith('test/')) || (used && takers.length > 0);
+      if (!needed) dead.push(`${file}: ${name}`);
+    }
+  }
+  assert.deepEqual(dead, []);
+});

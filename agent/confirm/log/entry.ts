@@ -15,11 +15,6 @@ export interface LogEntry {
   readonly truncated: boolean;
 }
 
-/** A line of which nothing but its text is known. */
-export function plainEntry(text: string, source: string): LogEntry {
-  return { text, source, invocationId: null, pid: null, speaker: 'consumer', truncated: false };
-}
-
 /** Date and time as journalctl's short formats and syslog write them. */
 const stamps = [
   /[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?/,
@@ -82,7 +77,7 @@ export function entriesOfJson(line: string, source: string): readonly LogEntry[]
 }
 
 /** MESSAGE as journalctl's JSON may hold it: a string, bytes, several of these, or null. */
-export function messageText(message: unknown): string | null {
+function messageText(message: unknown): string | null {
   if (typeof message === 'string') return message;
   if (!Array.isArray(message)) return null;
   const items: readonly unknown[] = message;

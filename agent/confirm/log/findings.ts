@@ -64,11 +64,6 @@ export function newStart(): Start {
   };
 }
 
-/** What `explain-log --json` prints: the findings without what only the live confirmation uses. */
-export function toLogVerdict({ mode, simulated, devices, reason, evidence }: LogFindings): LogVerdict {
-  return { mode, simulated, devices, reason, evidence };
-}
-
 export function stateOf(start: Start): JudgeState {
   if (start.finished.size > 0) return 'decided';
   return start.devices.length > 0 ? 'announced' : 'undecided';

@@ -8,7 +8,7 @@
  * say GPU wins.
  */
 import type { Profile } from '../../profile/types.js';
-import { type LogEntry, plainEntry } from './entry.js';
+import type { LogEntry } from './entry.js';
 import { findingsOf, type JudgeState, type LogFindings, newStart, type Quote, stateOf } from './findings.js';
 import {
   compileGrammar,
@@ -169,15 +169,4 @@ export function createLogJudge(profile: Profile): LogJudge {
       announce(index, line, entry);
     });
   }
-}
-
-/** Judges whole lines at once. */
-export function judgeLog(profile: Profile, lines: Iterable<string>): LogFindings {
-  const judge = createLogJudge(profile);
-  let number = 0;
-  for (const line of lines) {
-    number += 1;
-    judge.push(plainEntry(line, `line ${number}`));
-  }
-  return judge.findings();
 }

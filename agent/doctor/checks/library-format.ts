@@ -31,7 +31,7 @@ export const libraryFormat: Check = {
 };
 
 /** A predicate without a full stop; null when the loader takes it under that name. */
-export function formatProblem(
+function formatProblem(
   { elf, elfProblem, library }: LibraryCandidate,
   { machine }: DoctorFacts,
 ): string | null {

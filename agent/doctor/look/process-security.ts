@@ -18,7 +18,7 @@ export function isSecure(pid: number, proc = '/proc'): boolean | null {
 }
 
 /** In the auxiliary vector of a 64-bit process: pairs of 8-byte words, AT_NULL at the end; null when it is not there. */
-export function secureIn(auxv: Buffer): boolean | null {
+function secureIn(auxv: Buffer): boolean | null {
   for (let at = 0; at + 16 <= auxv.length; at += 16) {
     const type = auxv.readBigUInt64LE(at);
     if (type === atNull) return null;

@@ -27,14 +27,6 @@ export function descriptorSource(descriptor: number): ByteSource {
   };
 }
 
-export function bufferSource(bytes: Buffer): ByteSource {
-  return {
-    size: bytes.length,
-    read: (offset, length) =>
-      fits(offset, length, bytes.length) ? bytes.subarray(offset, offset + length) : null,
-  };
-}
-
 function fits(offset: number, length: number, size: number): boolean {
   return (
     Number.isSafeInteger(offset) &&

@@ -8,8 +8,8 @@ export interface Segment {
   readonly fileSize: number;
 }
 
-export const segmentLoad = 1;
-export const segmentDynamic = 2;
+const segmentLoad = 1;
+const segmentDynamic = 2;
 export const segmentInterpreter = 3;
 export const segmentNote = 4;
 

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';
-import { judgeLog } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import type { ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { ProbeResult } from '../../../agent/contracts/probe.js';
@@ -9,6 +8,7 @@ import {
   answered,
   findingsOf,
   fixtureText,
+  judgeLog,
   libraries,
   llamaServer,
   type MappedVendor,

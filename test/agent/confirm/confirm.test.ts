@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { confirm, confirmLimitMs } from '../../../agent/confirm/confirm.js';
-import { judgeLog } from '../../../agent/confirm/log/judge.js';
+import { confirmLimitMs } from '../../../agent/confirm/confirm.js';
 import { watchProcesses } from '../../../agent/confirm/watch-processes.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { VgpuError } from '../../../agent/errors.js';
-import { createStage, firstStart, probeRun, ready, type Stage, secondStart } from './stage.js';
+import { confirm, createStage, firstStart, probeRun, ready, type Stage, secondStart } from './stage.js';
 import {
   fixtureText,
+  judgeLog,
   libraries,
   llamaServer,
   manifest,

@@ -2,15 +2,23 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';
-import { confirm } from '../../../agent/confirm/confirm.js';
-import { judgeLog } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import { withRoles } from '../../../agent/confirm/watch-processes.js';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { forUnit } from '../../../agent/profile/instance.js';
 import { loadProfile } from '../../../agent/profile/load.js';
-import { createStage, firstStart, type Stage } from './stage.js';
-import { answered, libraries, noDevice, observation, places, processFacts, report, unit } from './support.js';
+import { confirm, createStage, firstStart, type Stage } from './stage.js';
+import {
+  answered,
+  judgeLog,
+  libraries,
+  noDevice,
+  observation,
+  places,
+  processFacts,
+  report,
+  unit,
+} from './support.js';
 
 const profile = forUnit(loadProfile('generic', places), 'web.service');
 const session: HostSession = {

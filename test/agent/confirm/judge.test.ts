@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { plainEntry } from '../../../agent/confirm/log/entry.js';
-import { createLogJudge, judgeLog } from '../../../agent/confirm/log/judge.js';
-import { fixtureText, llamaServer, ollama } from './support.js';
+import { createLogJudge } from '../../../agent/confirm/log/judge.js';
+import { fixtureText, judgeLog, llamaServer, ollama, plainEntry } from './support.js';
 
 const head = (version: string): string =>
   `time=2026-11-21T00:22:29.592Z level=INFO source=routes.go:1990 msg="Listening on 127.0.0.1:11434 (version ${version})"`;

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { createLogJudge, judgeLog } from '../../../agent/confirm/log/judge.js';
+import { createLogJudge } from '../../../agent/confirm/log/judge.js';
 import { afterLine, type LoadFindings, newestLoad, noLoads } from '../../../agent/confirm/log/loads.js';
 import { packageRoot } from '../../../agent/paths.js';
 import type { LoadRule } from '../../../agent/profile/types.js';
-import { llamaServer, ollama } from './support.js';
+import { judgeLog, llamaServer, ollama } from './support.js';
 
 const device =
   'time=2026-11-22T12:46:34.573Z level=INFO source=types.go:32 msg="inference compute" id=0 filter_id=0 library=CUDA compute=9.0 name=CUDA0 description="NVIDIA H100 80GB HBM3" libdirs=ollama,cuda_v12 driver=13.0 pci_id=0000:01:00.0 type=discrete total="79.2 GiB" available="79.2 GiB"';

@@ -1,9 +1,8 @@
 /** Promise: false `gpu` verdicts: none. CPU logs are cut, shuffled, mixed and flipped; the verdict must never be `gpu`. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { judgeLog } from '../../../agent/confirm/log/judge.js';
 import { random } from './random.js';
-import { fixtureText, manifest, ollama } from './support.js';
+import { fixtureText, judgeLog, manifest, ollama } from './support.js';
 
 const rounds = Number(process.env['VGPU_TEST_ROUNDS'] ?? 60);
 const gpuLog = fixtureText('0.32.9_gpu_model-load_debug0').split('\n');

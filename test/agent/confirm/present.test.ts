@@ -4,11 +4,10 @@ import { test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';
 import type { LoadedModel } from '../../../agent/confirm/loaded-models.js';
 import { loadedModels } from '../../../agent/confirm/loaded-models.js';
-import { judgeLog } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import { inWords, type PresentSeen, presentOf } from '../../../agent/confirm/present.js';
 import type { HostSession, TurnedAway } from '../../../agent/contracts/sessions.js';
-import { answered, findingsOf, fixtureText, llamaServer, observation, ollama } from './support.js';
+import { answered, findingsOf, fixtureText, judgeLog, llamaServer, observation, ollama } from './support.js';
 
 const gpuLog = findingsOf('0.32.9_gpu-mode_debug0');
 const cpuLoad = judgeLog(ollama, [

@@ -4,12 +4,15 @@
  * a host that change when the script says so.
  */
 import { setImmediate as turn } from 'node:timers/promises';
+import { combine } from '../../../agent/confirm/combine.js';
+import { observe } from '../../../agent/confirm/confirm.js';
 import type { Clock, ConfirmEffects, ConfirmOptions, HttpAnswer } from '../../../agent/confirm/effects.js';
 import type { SessionsAnswer } from '../../../agent/confirm/host-sessions.js';
 import type { Event } from '../../../agent/contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { ProbeRun } from '../../../agent/contracts/probe.js';
 import type { UnitFacts } from '../../../agent/contracts/unit.js';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import type { Profile } from '../../../agent/profile/types.js';
 import type { JournalEntry } from '../../../agent/systemd/types.js';
 import { ollama, processFacts, report, unit } from './support.js';
@@ -76,6 +79,11 @@ export class FakeClock implements Clock {
     }
     return watched;
   }
+}
+
+/** What the pipeline does with a start: watched, then judged. */
+export async function confirm(options: ConfirmOptions, effects: ConfirmEffects): Promise<Verdict> {
+  return combine(await observe(options, effects));
 }
 
 export const firstStart = 'a'.repeat(32);

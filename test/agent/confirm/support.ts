@@ -1,14 +1,16 @@
 /** Made evidence for the tests of confirm/. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { LogEntry } from '../../../agent/confirm/log/entry.js';
 import type { LogFindings } from '../../../agent/confirm/log/findings.js';
-import { judgeLog } from '../../../agent/confirm/log/judge.js';
+import { createLogJudge } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import type { LibraryVendor, ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js';
 import type { LoadedUnit, SandboxFacts } from '../../../agent/contracts/unit.js';
 import { packageRoot } from '../../../agent/paths.js';
 import { loadProfile } from '../../../agent/profile/load.js';
+import type { Profile } from '../../../agent/profile/types.js';
 
 export const places = {
   directories: [path.join(packageRoot(), 'profiles')],
@@ -18,6 +20,18 @@ export const ollama = loadProfile('ollama', places);
 export const llamaServer = loadProfile('llama-server', places);
 
 const fixtures = path.join(packageRoot(), 'test/fixtures/ollama-logs');
+
+/** A line of which nothing but its text is known. */
+export function plainEntry(text: string, source: string): LogEntry {
+  return { text, source, invocationId: null, pid: null, speaker: 'consumer', truncated: false };
+}
+
+/** Judges whole lines at once. */
+export function judgeLog(profile: Profile, lines: readonly string[]): LogFindings {
+  const judge = createLogJudge(profile);
+  for (const [index, line] of lines.entries()) judge.push(plainEntry(line, `line ${index + 1}`));
+  return judge.findings();
+}
 
 export function fixtureText(name: string): string {
   return readFileSync(path.join(fixtures, `ollama-${name}.log`), 'utf8');

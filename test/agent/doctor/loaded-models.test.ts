@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { judgeLog } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import type { TurnedAway } from '../../../agent/contracts/sessions.js';
 import { host } from '../../../agent/doctor/checks/host.js';
 import { loadedModels } from '../../../agent/doctor/checks/loaded-models.js';
-import { fixtureText, noDevice, ollama, unit } from '../confirm/support.js';
+import { fixtureText, judgeLog, noDevice, ollama, unit } from '../confirm/support.js';
 import { doctorFacts, troubleOf } from './support.js';
 
 function examine(observation: Partial<Observation>): ReturnType<typeof loadedModels.examine> {

@@ -3,7 +3,19 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { TestContext } from 'node:test';
+import type { ByteSource } from '../../../agent/machine/elf/elf-bytes.js';
 import { packageRoot } from '../../../agent/paths.js';
+
+/** A file's bytes without a file. */
+export function bufferSource(bytes: Buffer): ByteSource {
+  return {
+    size: bytes.length,
+    read: (offset, length) =>
+      offset >= 0 && length >= 0 && offset + length <= bytes.length
+        ? bytes.subarray(offset, offset + length)
+        : null,
+  };
+}
 
 export type Tree = { readonly [name: string]: string | Buffer | { readonly link: string } | Tree };
 

@@ -5,9 +5,9 @@ import { closeSync, existsSync, openSync, readFileSync, writeFileSync } from 'no
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { missingFrom, readSymbols, type SymbolReading } from '../../../../agent/doctor/look/elf-symbols.js';
-import { bufferSource, descriptorSource } from '../../../../agent/machine/elf/elf-bytes.js';
+import { descriptorSource } from '../../../../agent/machine/elf/elf-bytes.js';
 import { packageRoot } from '../../../../agent/paths.js';
-import { realLibrary, tree, withoutRealLibraries } from '../../machine/support.js';
+import { bufferSource, realLibrary, tree, withoutRealLibraries } from '../../machine/support.js';
 
 type Symbols = Extract<SymbolReading, { kind: 'symbols' }>;
 

@@ -4,8 +4,8 @@ import { closeSync, ftruncateSync, openSync, readFileSync, writeFileSync, writeS
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { type ElfReading, nativeElf, readElf } from '../../../../agent/machine/elf/elf.js';
-import { bufferSource, descriptorSource } from '../../../../agent/machine/elf/elf-bytes.js';
-import { buildElf, ourNote, realLibrary, tree, withoutRealLibraries } from '../support.js';
+import { descriptorSource } from '../../../../agent/machine/elf/elf-bytes.js';
+import { bufferSource, buildElf, ourNote, realLibrary, tree, withoutRealLibraries } from '../support.js';
 
 function read(bytes: Buffer): ElfReading {
   return readElf(bufferSource(bytes));

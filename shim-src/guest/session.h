@@ -38,6 +38,9 @@ const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *sessi
 bool vgpu_session_is_lost(struct vgpu_session *session);
 
 /* First failure of a one-way call that nobody has been told yet, and forget it; 0 if none. */
+/* Whether the last answer that said so said that kernels have printed what nobody has fetched. */
+bool vgpu_session_has_printed(struct vgpu_session *session);
+
 int32_t vgpu_session_take_deferred(struct vgpu_session *session);
 
 /* Gives back one that was taken by who has nobody to tell it to. */

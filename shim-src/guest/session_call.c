@@ -181,7 +181,7 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   if (result == VGPU_STREAM_OK) {
     waiter = waiter_of(session, self, frame.sequence);
     bool expected = waiter != NULL && waiter->opcode == frame.opcode &&
-                    (frame.flags & ~VGPU_FLAG_SHARED_REGION) == VGPU_FLAG_REPLY;
+                    (frame.flags & ~(VGPU_FLAG_SHARED_REGION | VGPU_FLAG_PRINTED)) == VGPU_FLAG_REPLY;
     result = expected ? read_reply(session, &frame, waiter, deadline) : VGPU_STREAM_UNSOUND;
   }
   pthread_mutex_lock(&session->state);
@@ -190,6 +190,9 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
     lose_locked(session, reason_of(result));
     return;
   }
+  bool printed = (frame.flags & VGPU_FLAG_PRINTED) != 0;
+  if (printed != atomic_load_explicit(&session->printed, memory_order_relaxed))
+    atomic_store_explicit(&session->printed, printed, memory_order_relaxed);
   if (frame.deferred != 0 && session->deferred == 0) session->deferred = frame.deferred;
   if (frame.sequence > atomic_load(&session->answered)) atomic_store(&session->answered, frame.sequence);
   waiter->outcome = VGPU_ANSWERED;
@@ -320,6 +323,10 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
       .outcome = VGPU_LOST,
       .deadline = deadline_of(session, opcode)};
   return send_frame(session, opcode, 0, send, self, self->deadline);
+}
+
+bool vgpu_session_has_printed(struct vgpu_session *session) {
+  return atomic_load_explicit(&session->printed, memory_order_relaxed);
 }
 
 enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_pending *self,

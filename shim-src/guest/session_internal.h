@@ -47,7 +47,8 @@ struct vgpu_session {
   pthread_mutex_t state;
   struct vgpu_pending *pending;
   bool reading;
-  bool lost; /* written under `state` */
+  bool lost;            /* written under `state` */
+  _Atomic bool printed; /* the last answer had VGPU_FLAG_PRINTED */
   int32_t deferred;
 };
 

@@ -38,6 +38,10 @@
  * With VGPU_FEATURE_MAP a shared region can also be memory of the device, at the address that it has in the
  * guest (shared_region_map): mapped pinned memory and managed memory. Only a device whose memory is the
  * host's has it, the software device; kernels then read and write the guest's bytes themselves.
+ *
+ * With VGPU_FEATURE_PRINT what kernels print comes out at the guest's own standard output. A reply with
+ * VGPU_FLAG_PRINTED says that there is some, and the call `printed` brings it. Without the feature it is in
+ * the host's log.
  */
 #ifndef VGPU_WIRE_FRAME_H
 #define VGPU_WIRE_FRAME_H
@@ -86,13 +90,15 @@ enum vgpu_control_opcode {
 #define VGPU_FLAG_REPLY 0x1u
 #define VGPU_FLAG_ONEWAY 0x2u        /* no reply will be sent */
 #define VGPU_FLAG_SHARED_REGION 0x4u /* the bulk bytes are a vgpu_span: where the data lies, or is to go */
-#define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_SHARED_REGION)
+#define VGPU_FLAG_PRINTED 0x8u       /* reply: kernels have printed what the guest has not fetched */
+#define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_SHARED_REGION | VGPU_FLAG_PRINTED)
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
 #define VGPU_FEATURE_SHARED_REGION 0x2u
-#define VGPU_FEATURE_MAP 0x10u /* shared regions may be device memory, too: shared_region_map */
-#define VGPU_FEATURE_JOIN 0x4u /* further streams of one session, by session number and secret */
-#define VGPU_FEATURE_RING 0x8u /* the layout of ring.h; 0x1 was one with two cache lines a ring */
+#define VGPU_FEATURE_MAP 0x10u   /* shared regions may be device memory, too: shared_region_map */
+#define VGPU_FEATURE_PRINT 0x20u /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
+#define VGPU_FEATURE_JOIN 0x4u   /* further streams of one session, by session number and secret */
+#define VGPU_FEATURE_RING 0x8u   /* the layout of ring.h; 0x1 was one with two cache lines a ring */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */

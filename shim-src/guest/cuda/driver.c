@@ -7,6 +7,7 @@
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/pause.h"
+#include "guest/cuda/printed.h"
 #include "guest/log.h"
 #include "guest/process.h"
 #include "wire/clock.h"
@@ -161,6 +162,7 @@ int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   enum vgpu_outcome outcome = vgpu_session_call(driver->session, opcode, &sending, &receiving, &status);
   exchange->bulk_size = receiving.bulk_size;
   vgpu_outstanding_issued(&driver->outstanding, opcode, exchange->send, exchange->send_size, false);
+  vgpu_printed_fetch(driver);
   return result_of(outcome, status);
 }
 

@@ -47,6 +47,8 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
     if (worker->backend->memory_is_ours) welcome.features |= hello->features & VGPU_FEATURE_MAP;
     welcome.ring_size = VGPU_RING_BYTES;
   }
+  if (hello->library == VGPU_LIBRARY_CUDA) welcome.features |= hello->features & VGPU_FEATURE_PRINT;
+  worker->printed.agreed = (welcome.features & VGPU_FEATURE_PRINT) != 0;
   enum vgpu_stream_result result =
       vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, sizeof welcome, rings,
                              vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
@@ -108,6 +110,7 @@ static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request
                              .sequence = frame->sequence,
                              .status = answer.status,
                              .deferred = worker->deferred};
+  if (worker->printed.used > 0) reply.flags |= VGPU_FLAG_PRINTED;
   worker->deferred = worker->sticky;
   bool brings = answer.status == 0;
   return vgpu_link_reply(&worker->link, &reply, answer.body, brings ? answer.body_size : 0, answer.bulk.out,

@@ -10,6 +10,7 @@
 #include "host/backend/common/code.h"
 #include "host/backend/common/handles.h"
 #include "host/session/link.h"
+#include "host/session/printed.h"
 
 struct vgpu_software;
 struct vgpu_cuda;
@@ -37,6 +38,7 @@ struct vgpu_worker {
   const struct vgpu_inventory *inventory;
   const struct vgpu_limits *limits;
   struct vgpu_handles handles;
+  struct vgpu_printed printed;
   struct vgpu_software *software; /* of that backend */
   struct vgpu_cuda *cuda;         /* likewise, once something of this session needed it */
   const struct vgpu_code_options *code_options;

@@ -67,6 +67,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                                          .inventory = &session->inventory,
                                          .limits = &session->limits,
                                          .handles = {.limit = 65536},
+                                         .printed = {.agreed = true},
                                          .code_options = &session->code,
                                          .out = bytes};
   if (!vgpu_software_backend.begin(&session->worker)) {
@@ -101,6 +102,10 @@ const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *sessi
 bool vgpu_session_is_lost(struct vgpu_session *session) {
   (void)session;
   return false;
+}
+
+bool vgpu_session_has_printed(struct vgpu_session *session) {
+  return session->worker.printed.used > 0;
 }
 
 int32_t vgpu_session_take_deferred(struct vgpu_session *session) {

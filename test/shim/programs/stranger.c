@@ -6,7 +6,6 @@
  *   unmapped       stores to addresses that are reserved, and mapped in part; prints the CUresult of each
  *   local N        launches a kernel whose threads have N bytes of local memory; prints the CUresult
  *   modules N      loads the same module N times; prints how many could be loaded and the last CUresult
- *   print N        launches a kernel that prints N lines; prints the CUresult
  *   rounds MS      writes, adds one in a kernel, reads back and compares for so long; prints how often
  *   memory         prints what cuMemGetInfo, cuDeviceTotalMem and a fresh allocation say
  */
@@ -223,10 +222,6 @@ int main(int count, char **words) {
     local(number);
   } else if (strcmp(what, "modules") == 0) {
     modules(number);
-  } else if (strcmp(what, "print") == 0) {
-    void *function = function_of(print_ptx, &result);
-    if (result == 0) result = run(function, 1, 1, number);
-    printf("%d\n", result);
   } else if (strcmp(what, "rounds") == 0) {
     rounds(number);
   } else if (strcmp(what, "memory") == 0) {

@@ -15,6 +15,7 @@
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
 #include "host/backend/cuda/nvml.h"
+#include "host/backend/cuda/session.h"
 #include "host/log.h"
 #include "host/session/worker.h"
 #include "wire/clock.h"
@@ -171,7 +172,9 @@ static bool begin(struct vgpu_worker *worker) {
 
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                    void *reply, struct vgpu_bulk *bulk) {
-  return row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
+  int32_t result = row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
+  if (!row->oneway) vgpu_cuda_collect_prints(worker);
+  return result;
 }
 
 const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",

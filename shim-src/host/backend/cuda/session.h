@@ -27,6 +27,9 @@ struct vgpu_cuda {
   struct vgpu_cuda_virtual virtual;
 };
 
+/* After a call that waits: what kernels printed, from this process's standard output to worker->printed. */
+void vgpu_cuda_collect_prints(struct vgpu_worker *worker);
+
 /* Opens and initialises the driver on first use: a session that only asks for facts never does. */
 int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda);
 

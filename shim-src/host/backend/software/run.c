@@ -244,9 +244,13 @@ static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
   return heap->heap;
 }
 
-/* There is no way back to the guest's standard output yet: told where the host's people see it. */
+/* To the guest's own standard output, when it comes for it; else to where the host's people see it. */
 static void print(void *user, const char *text, size_t length) {
-  const struct vgpu_worker *worker = user;
+  struct vgpu_worker *worker = user;
+  if (worker->printed.agreed) {
+    vgpu_printed_add(&worker->printed, text, length);
+    return;
+  }
   while (length > 0 && text[length - 1] == '\n') length--;
   vgpu_host_log("printed", worker->session, "a kernel prints: %.*s", (int)(length < 500 ? length : 500),
                 text);

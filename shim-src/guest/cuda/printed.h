@@ -1,0 +1,13 @@
+/* What kernels print, at this program's own standard output. */
+#ifndef VGPU_GUEST_PRINTED_H
+#define VGPU_GUEST_PRINTED_H
+
+struct vgpu_driver;
+
+/*
+ * Fetches what kernels have printed so far and writes it to stdout, as CUDA does when a program waits for the
+ * device. Costs nothing when the last answer said that there is none.
+ */
+void vgpu_printed_fetch(struct vgpu_driver *driver);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * What a session's kernels have printed and the guest has not fetched. As on a GPU it is a ring: when the
+ * guest does not come for it, the newest takes the place of the oldest.
+ */
+#ifndef VGPU_HOST_PRINTED_H
+#define VGPU_HOST_PRINTED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VGPU_PRINTED_BYTES (1u << 20) /* CU_LIMIT_PRINTF_FIFO_SIZE of a fresh context */
+
+struct vgpu_printed {
+  bool agreed; /* the guest fetches it; else it is told in the host's log */
+  bool caught; /* this process's standard output is where the driver prints it */
+  char *bytes; /* VGPU_PRINTED_BYTES, from the first text on */
+  size_t start, used;
+};
+
+/* False: no memory for it. */
+bool vgpu_printed_add(struct vgpu_printed *printed, const char *text, size_t length);
+/* Moves up to `room` bytes out; how many. */
+size_t vgpu_printed_take(struct vgpu_printed *printed, unsigned char *to, size_t room);
+
+#endif

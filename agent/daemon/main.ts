@@ -8,9 +8,8 @@ import { serve } from './serve.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: false, env: {} });
 const line = (text: string): void => void process.stderr.write(`${text}\n`);
-try {
-  await serve(line);
-} catch (error) {
+// Not awaited here: a CommonJS bundle, which this becomes, has no await outside of a function.
+serve(line).catch((error: unknown) => {
   line(errorText(error, plain, false));
   process.exitCode = errorDocument(error).exitCode;
-}
+});

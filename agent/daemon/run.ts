@@ -22,7 +22,7 @@ import { createConfigReader, defaultConfig, readConfigText } from './config.js';
 import { type Desired, desiredOf, loadDesired } from './desired.js';
 import { startHelper } from './helper.js';
 import { hostWatch } from './host-watch.js';
-import { memory } from './memory.js';
+import { engineMemory, memory } from './memory.js';
 import { metricsText } from './metrics.js';
 import { metricsOutput } from './metrics-output.js';
 import { overview } from './overview.js';
@@ -114,7 +114,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
     helper.watchHost(wanted === '' ? null : wanted);
   };
 
-  const tidy = memory(globalThis.gc === undefined ? undefined : () => void globalThis.gc?.());
   const consumers = crowd({
     work,
     board,
@@ -128,7 +127,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
       followManifest(facts.manifest);
       watcher.set(consumers.places());
       watchHostOf(facts);
-      tidy.used();
     },
     settled(facts) {
       if (facts.manifest === null) void endWhenUninstalled();
@@ -189,10 +187,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     return metricsText({ snapshot: board.now, version, roundTrip });
   };
   const output = metricsOutput(metrics, line);
-  board.listen((now, before) => {
-    output.changed();
-    if (now.consumers !== before.consumers) tidy.used();
-  });
+  board.listen(() => output.changed());
 
   // Reload.
   const reload = async (): Promise<void> => {
@@ -271,13 +266,15 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const noName = await takeName(bus, busName, (milliseconds) => pause(milliseconds, signal));
   if (noName !== null) line(`not on the bus: ${noName}`);
 
-  // One timer for everything that is regular: the watchdog, the host, and now and then a full look.
+  // One timer for everything that is regular: the watchdog, the host, the garbage, and now and then a full look.
   const watchdog = Number(env['WATCHDOG_USEC'] ?? '0') / 2_000;
   const tickMs = watchdog > 0 ? watchdog : defaultTickMs;
   let sinceCheck = 0;
+  const tidy = memory(engineMemory());
   const timer = setInterval(() => {
     helper.tick();
     for (const { judge } of consumers.all) judge.tick();
+    tidy.tick();
     sinceCheck += tickMs;
     if (sinceCheck < desired.config.checkMinutes * 60_000) return;
     sinceCheck = 0;
@@ -320,7 +317,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
   helper.notify('STOPPING=1');
   clearInterval(timer);
   watcher.close();
-  tidy.stop();
   output.close();
   await Promise.race([consumers.quiet(), new Promise((resolve) => setTimeout(resolve, stopWithinMs))]);
   record.write({ kind: 'serviceStopped', profile: null, unit: null, text: 'vgpu-agent stopped' });

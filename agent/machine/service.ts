@@ -158,7 +158,7 @@ const nodeFlags = [
 
 /** units/vgpu-agent.service with what differs from machine to machine. */
 function unitText(root: Root, consumers: readonly ServedConsumer[], distribution: Distribution): string {
-  const main = path.join(packageRoot(), 'dist', 'bundle', 'daemon.js');
+  const main = path.join(packageRoot(), 'dist', 'bundle', 'daemon.cjs');
   const watch = path.join(defaultShimDirectory(), 'vgpu-watch');
   const command = [watch, '--', process.execPath, ...nodeFlags, main];
   const inHome = [process.execPath, main].some((file) => /^\/(home|root|run\/user)\//.test(file));

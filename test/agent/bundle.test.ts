@@ -8,8 +8,8 @@ import { packageRoot } from '../../agent/paths.js';
 const bundle = path.join(packageRoot(), 'dist/bundle');
 
 test('no file imports node:http as a module: in Node 22 that loads undici, which needs WebAssembly', () => {
-  const files = readdirSync(bundle).filter((name) => name.endsWith('.js'));
-  assert.ok(files.includes('daemon.js'), 'finds the bundle');
+  const files = readdirSync(bundle).filter((name) => /\.c?js$/.test(name));
+  assert.ok(files.includes('daemon.cjs'), 'finds the bundle');
   const found = files.filter((name) =>
     /\b(from|import)\s*\(?\s*["'](node:)?http["']/.test(readFileSync(path.join(bundle, name), 'utf8')),
   );

@@ -89,10 +89,10 @@ describe('a checkout in a home directory', { skip }, () => {
     assert.equal(mode.trim(), '755', 'what others can change is replaced');
     await settledOnGpu(guest);
     const replaced = await guest.property('vgpu-agent', 'MainPID');
-    await guest.must('sh', '-c', `echo '// new' >>${checkout}/dist/bundle/daemon.js`);
+    await guest.must('sh', '-c', `echo '// new' >>${checkout}/dist/bundle/daemon.cjs`);
     await guest.must(`${checkout}/scripts/install-agent`);
     assert.notEqual(await guest.property('vgpu-agent', 'MainPID'), replaced);
-    assert.match(await guest.must('tail', '-n', '1', '/usr/lib/vgpu-agent/dist/bundle/daemon.js'), /new/);
+    assert.match(await guest.must('tail', '-n', '1', '/usr/lib/vgpu-agent/dist/bundle/daemon.cjs'), /new/);
     assert.equal((await guest.must('sh', '-c', 'ls -d /usr/lib/vgpu-agent*')).trim(), '/usr/lib/vgpu-agent');
     await settledOnGpu(guest);
   });

@@ -250,39 +250,40 @@ describe('one guest with the service', { skip }, () => {
     assert.deepEqual(at(await status(guest), 'service', 'restarts'), 0, 'no restart was needed');
   });
 
-  test('its cost: under 60 MB, and asleep but for the watchdog', async () => {
-    await new Promise((resolve) => setTimeout(resolve, 10_000));
+  test('its cost: little more than a bare Node, and asleep but for the watchdog', async (t) => {
+    await new Promise((resolve) => setTimeout(resolve, 15_000));
     const main = await guest.property('vgpu-agent', 'MainPID');
-    const node = (await guest.must('pgrep', '-P', main, 'node')).trim();
-    const read = async (pid: string): Promise<{ rss: number; switches: number }> => {
-      const text = await guest.must('bash', '-c', `cat /proc/${pid}/status /proc/${pid}/task/*/status`);
-      const rss = Number(/VmRSS:\s+(\d+)/.exec(text)?.[1]) / 1024;
-      const own = text.slice(text.indexOf('\nName', 1));
-      const switches = [...own.matchAll(/^voluntary_ctxt_switches:\s+(\d+)/gm)].reduce(
+    const node = (await guest.must('pgrep', '-P', main)).trim();
+    const switches = async (pid: string): Promise<number> => {
+      const text = await guest.must('bash', '-c', `cat /proc/${pid}/task/*/status`);
+      return [...text.matchAll(/^voluntary_ctxt_switches:\s+(\d+)/gm)].reduce(
         (sum, one) => sum + Number(one[1]),
         0,
       );
-      return { rss, switches };
     };
-    const [before, beforeWatch] = [await read(node), await read(main)];
-    assert.ok(before.rss + beforeWatch.rss < 60, `${before.rss} + ${beforeWatch.rss} MB`);
     const all = (await guest.must('sh', '-c', `echo ${main} ${node} $(pgrep -P ${node})`)).trim().split(' ');
     assert.ok(all.length >= 3, 'journalctl follows the consumer');
     const pages = join(repository, 'dist/test/guest/support/pages.js');
     const together = Number(await guest.must('node', pages, ...all));
-    assert.ok(together < 60, `${together} MB with journalctl, each page once`);
+    const bare = Number(
+      await guest.must(
+        'bash',
+        '-c',
+        `node -e 'setInterval(() => {}, 1e6)' & sleep 2; node ${pages} $!; kill $!`,
+      ),
+    );
+    t.diagnostic(`${together} MB with vgpu-watch and journalctl, each page once; a bare Node ${bare} MB`);
+    // Node itself grows from version to version: of 20, which CI has, the sum is known.
+    const major = Number(/^v(\d+)/.exec(await guest.must('node', '--version'))?.[1]);
+    const limit = major === 20 ? 60 : bare + 24;
+    assert.ok(together < limit, `${together} MB, not under ${limit}`);
+    const [before, beforeWatch] = [await switches(node), await switches(main)];
     const seconds = 20;
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
-    const [after, afterWatch] = [await read(node), await read(main)];
+    const [after, afterWatch] = [await switches(node), await switches(main)];
     const ticks = seconds / 5 + 1;
-    assert.ok(
-      after.switches - before.switches <= 3 * ticks,
-      `node woke ${after.switches - before.switches} times in ${seconds} s`,
-    );
-    assert.ok(
-      afterWatch.switches - beforeWatch.switches <= 3 * ticks,
-      `vgpu-watch woke ${afterWatch.switches - beforeWatch.switches} times`,
-    );
+    assert.ok(after - before <= 3 * ticks, `node woke ${after - before} times in ${seconds} s`);
+    assert.ok(afterWatch - beforeWatch <= 3 * ticks, `vgpu-watch woke ${afterWatch - beforeWatch} times`);
   });
 });
 

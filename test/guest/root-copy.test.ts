@@ -55,7 +55,7 @@ describe('a checkout in a home directory', { skip }, () => {
     const unit = await guest.read('/etc/systemd/system/vgpu-agent.service');
     assert.match(
       unit,
-      /^ExecStart=\/usr\/lib\/vgpu-agent\/build\/shim\/vgpu-watch -- .* \/usr\/lib\/vgpu-agent\/dist\/bundle\/daemon\.js$/m,
+      /^ExecStart=\/usr\/lib\/vgpu-agent\/build\/shim\/vgpu-watch -- .* \/usr\/lib\/vgpu-agent\/dist\/bundle\/daemon\.cjs$/m,
     );
     assert.doesNotMatch(unit, /home\/dev/);
     const strangers = await guest.must(

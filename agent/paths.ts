@@ -9,10 +9,30 @@ export const storeCurrent = '/opt/vgpu/current';
 export const guestConf = '/etc/vgpu/guest.conf';
 /** `000-`: the loader cache prefers the first directory (measured: facts on Linux libraries). */
 export const loaderConf = '/etc/ld.so.conf.d/000-vgpu.conf';
-export const stateDirectory = '/var/lib/vgpu-agent';
 export const manifestFile = '/var/lib/vgpu-agent/manifest.json';
 export const transactionFile = '/var/lib/vgpu-agent/transaction.jsonl';
-export const backupDirectory = '/var/lib/vgpu-agent/backup';
+
+/** Where apply/ keeps what it owns, what it was about to do, and what stood there before. */
+export interface StatePaths {
+  readonly directory: string;
+  readonly manifest: string;
+  readonly transaction: string;
+  readonly backups: string;
+}
+
+function statePaths(directory: string): StatePaths {
+  return {
+    directory,
+    manifest: `${directory}/manifest.json`,
+    transaction: `${directory}/transaction.jsonl`,
+    backups: `${directory}/backup`,
+  };
+}
+
+/** Of `vgpu-agent install`. */
+export const guestState = statePaths('/var/lib/vgpu-agent');
+/** Of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed by itself. */
+export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
 /** Of versions that noted the beginning of a unit's log in a file here; an uninstall takes it away. */
 export const startsDirectory = '/run/vgpu-agent/starts';

@@ -11,7 +11,7 @@ import type { Emit } from '../contracts/events.js';
 import type { Manifest, OwnedItem } from '../contracts/manifest.js';
 import type { Change, Plan } from '../contracts/plan.js';
 import { VgpuError } from '../errors.js';
-import { agentUnit, agentUnitFile, manifestFile } from '../paths.js';
+import { agentUnit, agentUnitFile } from '../paths.js';
 import { carryOut } from './carry-out.js';
 import { checkpoint } from './checkpoint.js';
 import type { ApplyEffects, ApplyOptions } from './effects.js';
@@ -147,7 +147,7 @@ async function commitChanges(
       emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
     }
     stopIfAsked(options.signal);
-    await writeManifest(transaction, plan, effects.agentVersion, items);
+    await writeManifest(transaction, effects, plan, items);
     await appendRecord(disk, { type: 'commit' });
   } catch (error) {
     emit({ kind: 'phase', phase: 'rollback', text: failureOf(error).text });
@@ -165,18 +165,18 @@ function stopIfAsked(signal: AbortSignal | undefined): void {
 /** The last consumer leaves none. What could not be given back has been told; it is not ours any more. */
 async function writeManifest(
   transaction: OpenTransaction,
+  { disk, agentVersion: agent }: ApplyEffects,
   plan: ReadyPlan,
-  agent: string,
   items: readonly OwnedItem[],
 ): Promise<void> {
   const { consumers, storeId, endpoint } = plan;
   if (consumers.length === 0) {
-    await transaction.place(manifestFile, { kind: 'absent' });
+    await transaction.place(disk.state.manifest, { kind: 'absent' });
     return;
   }
   const manifest: Manifest = { schema: 2, agent, storeId, endpoint, consumers, items };
   const content = manifestBytes(manifest);
-  await transaction.place(manifestFile, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
+  await transaction.place(disk.state.manifest, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
 }
 
 /** Undoes and closes. `because` is what made it necessary, for the message if this fails too. */

@@ -8,6 +8,7 @@ import fs from 'node:fs/promises';
 import path from 'node:path';
 import type { PathState } from '../contracts/path-state.js';
 import { errnoOf, VgpuError } from '../errors.js';
+import { guestState, type StatePaths } from '../paths.js';
 import type { CommandRunner } from '../run-command.js';
 import { checkpoint } from './checkpoint.js';
 import type { Disk } from './effects.js';
@@ -16,15 +17,17 @@ import type { Disk } from './effects.js';
  * `prefix` stands before every path: empty for the running system, a directory for a tree under test.
  * `runner` starts cp(1): Node has neither extended attributes nor exact nanosecond times.
  */
-export function nodeDisk(runner: CommandRunner, prefix = ''): Disk {
-  return new NodeDisk(runner, prefix);
+export function nodeDisk(runner: CommandRunner, prefix = '', state: StatePaths = guestState): Disk {
+  return new NodeDisk(runner, prefix, state);
 }
 
 class NodeDisk implements Disk {
+  readonly state: StatePaths;
   readonly #runner: CommandRunner;
   readonly #prefix: string;
 
-  constructor(runner: CommandRunner, prefix: string) {
+  constructor(runner: CommandRunner, prefix: string, state: StatePaths) {
+    this.state = state;
     this.#runner = runner;
     this.#prefix = prefix;
   }

@@ -1,6 +1,7 @@
 /** Everything apply/ may do to the world, passed in: so that tests can make any of it fail, or stop dead. */
 import type { MachineFacts } from '../contracts/facts.js';
 import type { PathState } from '../contracts/path-state.js';
+import type { StatePaths } from '../paths.js';
 import type { CommandRunner } from '../run-command.js';
 import type { Manager } from '../systemd/types.js';
 
@@ -10,6 +11,8 @@ import type { Manager } from '../systemd/types.js';
  * directory entry waits for `syncDirectory`.
  */
 export interface Disk {
+  /** Where the manifest, the log and the backups are: those of a guest or of a host. */
+  readonly state: StatePaths;
   /** lstat, with the SHA-256 of a regular file. */
   inspect(path: string): Promise<PathState>;
   /** Null when it is absent. */

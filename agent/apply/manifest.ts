@@ -4,22 +4,23 @@ import type { Manifest, OwnedItem } from '../contracts/manifest.js';
 import type { PathState } from '../contracts/path-state.js';
 import { checkManifest, formerDropIns, type ProfileOfDropIn } from '../contracts/read-manifest.js';
 import { VgpuError } from '../errors.js';
-import { manifestFile, storeRoot } from '../paths.js';
+import { storeRoot } from '../paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
 import type { Disk } from './effects.js';
 
 /** Null when nothing is installed. Throws a VgpuError (`failed`) when it is there and cannot be understood. */
 export async function readManifest(disk: Disk): Promise<Manifest | null> {
-  const content = await disk.read(manifestFile);
+  const file = disk.state.manifest;
+  const content = await disk.read(file);
   if (content === null) return null;
   let value: unknown;
   try {
     value = JSON.parse(content.toString('utf8'));
   } catch (cause) {
-    throw unreadable('it is not JSON', cause);
+    throw unreadable(file, 'it is not JSON', cause);
   }
   const checked = checkManifest(value, await profilesOfDropIns(disk, value));
-  if (checked.kind === 'bad') throw unreadable(checked.problem);
+  if (checked.kind === 'bad') throw unreadable(file, checked.problem);
   return checked.manifest;
 }
 
@@ -34,12 +35,12 @@ async function profilesOfDropIns(disk: Disk, manifest: unknown): Promise<Profile
   return (path) => profiles.get(path) ?? null;
 }
 
-function unreadable(why: string, cause?: unknown): VgpuError {
-  return new VgpuError(`cannot understand ${manifestFile}: ${why}`, {
+function unreadable(file: string, why: string, cause?: unknown): VgpuError {
+  return new VgpuError(`cannot understand ${file}: ${why}`, {
     kind: 'failed',
     operation: 'read the manifest',
-    path: manifestFile,
-    remedy: `use the vgpu-agent version that wrote it, or move ${manifestFile} away: install then adopts what is there`,
+    path: file,
+    remedy: `use the vgpu-agent version that wrote it, or move ${file} away: install then adopts what is there`,
     ...(cause === undefined ? {} : { cause }),
   });
 }

@@ -10,7 +10,6 @@
 import type { Manifest } from '../contracts/manifest.js';
 import type { PathState } from '../contracts/path-state.js';
 import { VgpuError } from '../errors.js';
-import { transactionFile } from '../paths.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 
@@ -82,8 +81,9 @@ export interface Transaction {
 
 /** Writes a record; it is on the disk when this returns. Throws the system's error. */
 export async function appendRecord(disk: Disk, record: TransactionRecord): Promise<void> {
-  await disk.append(transactionFile, Buffer.from(`${JSON.stringify(record)}\n`));
-  if (record.type === 'begin') await syncParent(disk, transactionFile);
+  const { transaction } = disk.state;
+  await disk.append(transaction, Buffer.from(`${JSON.stringify(record)}\n`));
+  if (record.type === 'begin') await syncParent(disk, transaction);
 }
 
 /**
@@ -91,15 +91,16 @@ export async function appendRecord(disk: Disk, record: TransactionRecord): Promi
  * Throws a VgpuError (`failed`) when the log is damaged otherwise: then nobody knows what it held.
  */
 export async function readTransaction(disk: Disk): Promise<Transaction | 'torn' | null> {
-  const content = await disk.read(transactionFile);
+  const log = disk.state.transaction;
+  const content = await disk.read(log);
   if (content === null) return null;
   const lines = content.toString('utf8').split('\n');
   // What follows the last newline is either nothing or a record that was cut off.
   lines.pop();
-  const records = lines.map((line, index) => parseRecord(line, index + 1));
+  const records = lines.map((line, index) => parseRecord(log, line, index + 1));
   const [begin, ...rest] = records;
   if (begin === undefined) return 'torn';
-  if (begin.type !== 'begin') throw damaged(1);
+  if (begin.type !== 'begin') throw damaged(log, 1);
   let state: Transaction['state'] = 'open';
   const steps: StepRecord[] = [];
   for (const record of rest) {
@@ -110,25 +111,25 @@ export async function readTransaction(disk: Disk): Promise<Transaction | 'torn' 
   return { begin, steps, state };
 }
 
-function parseRecord(line: string, number: number): TransactionRecord {
+function parseRecord(log: string, line: string, number: number): TransactionRecord {
   let value: unknown;
   try {
     value = JSON.parse(line);
   } catch {
-    throw damaged(number);
+    throw damaged(log, number);
   }
   const types = ['begin', 'path', 'alternative', 'ldconfig', 'daemon-reload', 'commit', 'rollback'];
-  if (typeof value !== 'object' || value === null || !('type' in value)) throw damaged(number);
-  if (typeof value.type !== 'string' || !types.includes(value.type)) throw damaged(number);
+  if (typeof value !== 'object' || value === null || !('type' in value)) throw damaged(log, number);
+  if (typeof value.type !== 'string' || !types.includes(value.type)) throw damaged(log, number);
   // Written by us, mode 0600 in a directory of root's: the shape behind `type` is trusted.
   return value as TransactionRecord;
 }
 
-function damaged(line: number): VgpuError {
-  return new VgpuError(`line ${line} of ${transactionFile} cannot be read`, {
+function damaged(log: string, line: number): VgpuError {
+  return new VgpuError(`line ${line} of ${log} cannot be read`, {
     kind: 'failed',
     operation: 'read the transaction log',
-    path: transactionFile,
-    remedy: `look at ${transactionFile}: it lists what a run that was cut short had begun; remove it when that is undone`,
+    path: log,
+    remedy: `look at ${log}: it lists what a run that was cut short had begun; remove it when that is undone`,
   });
 }

@@ -2,10 +2,10 @@
 import path from 'node:path';
 import type { OwnedItem } from '../contracts/manifest.js';
 import type { PathState } from '../contracts/path-state.js';
-import { backupDirectory } from '../paths.js';
 import { findItem, isOurs } from '../plan/owned.js';
 import { asideFor, keepAside } from './aside.js';
 import type { Work } from './carry-out.js';
+import type { Disk } from './effects.js';
 import { withoutPath } from './manifest.js';
 import type { Target } from './place.js';
 
@@ -43,18 +43,18 @@ export async function release(
     });
   }
   if (item.before.kind !== 'absent') await transaction.makeParents(file);
-  await transaction.place(file, formerTarget(item));
+  await transaction.place(file, formerTarget(effects.disk, item));
   return rest;
 }
 
-function formerTarget(item: PlacedItem): Target {
+function formerTarget({ state }: Disk, item: PlacedItem): Target {
   if (item.before.kind === 'absent' || item.backup === null) return { kind: 'absent' };
-  return { kind: 'copy', backup: path.join(backupDirectory, item.backup), state: item.before };
+  return { kind: 'copy', backup: path.join(state.backups, item.backup), state: item.before };
 }
 
 async function leave(work: Work, item: PlacedItem, present: PathState): Promise<void> {
   const { effects, transaction, emit } = work;
-  const target = formerTarget(item);
+  const target = formerTarget(effects.disk, item);
   let where = '';
   if (target.kind === 'copy' && item.before.kind === 'file') {
     const aside = await asideFor(effects.disk, item.path, item.before.sha256);

@@ -5,7 +5,7 @@
 import path from 'node:path';
 import type { Emit } from '../contracts/events.js';
 import type { OwnedItem } from '../contracts/manifest.js';
-import { backupDirectory, manifestFile, stateDirectory, storeVersions, transactionFile } from '../paths.js';
+import { storeVersions } from '../paths.js';
 import { isOurs, itemsOfVersion } from '../plan/owned.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
@@ -68,7 +68,7 @@ async function forget(disk: Disk, gone: readonly OwnedItem[]): Promise<void> {
   const items = manifest.items.filter((item) => item.kind === 'alternative' || !paths.has(item.path));
   if (items.length === manifest.items.length) return;
   const content = manifestBytes({ ...manifest, items });
-  await place(disk, manifestFile, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
+  await place(disk, disk.state.manifest, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
 }
 
 /**
@@ -76,23 +76,25 @@ async function forget(disk: Disk, gone: readonly OwnedItem[]): Promise<void> {
  * installed, and the state directories go too.
  */
 export async function closeTransaction(disk: Disk): Promise<void> {
-  if ((await disk.inspect(transactionFile)).kind !== 'absent') {
-    await place(disk, transactionFile, { kind: 'absent' });
+  const { transaction } = disk.state;
+  if ((await disk.inspect(transaction)).kind !== 'absent') {
+    await place(disk, transaction, { kind: 'absent' });
   }
   await tidyState(disk);
 }
 
 /** Removes what a killed run can leave in the state directory outside of a transaction. */
 export async function tidyState(disk: Disk): Promise<void> {
-  if ((await disk.inspect(stateDirectory)).kind !== 'directory') return;
-  await clear(disk, temporaryFor(manifestFile));
+  const { state } = disk;
+  if ((await disk.inspect(state.directory)).kind !== 'directory') return;
+  await clear(disk, temporaryFor(state.manifest));
   const manifest = await readManifest(disk);
   const needed = neededBackups(manifest);
-  for (const name of await disk.list(backupDirectory)) {
-    if (!needed.has(name)) await clear(disk, path.join(backupDirectory, name));
+  for (const name of await disk.list(state.backups)) {
+    if (!needed.has(name)) await clear(disk, path.join(state.backups, name));
   }
   if (manifest !== null) return;
-  for (const directory of [backupDirectory, stateDirectory]) {
+  for (const directory of [state.backups, state.directory]) {
     const present = await disk.inspect(directory);
     if (present.kind === 'directory' && present.empty) {
       await disk.removeDirectory(directory);

@@ -4,7 +4,6 @@ import path from 'node:path';
 import type { Manifest } from '../contracts/manifest.js';
 import type { PathState } from '../contracts/path-state.js';
 import { VgpuError } from '../errors.js';
-import { backupDirectory, stateDirectory } from '../paths.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import { isAlready, place, type Target } from './place.js';
@@ -34,8 +33,8 @@ export class OpenTransaction {
     retire: readonly string[],
   ): Promise<OpenTransaction> {
     const id = randomBytes(4).toString('hex');
-    await ensureDirectory(disk, stateDirectory, 0o755);
-    await ensureDirectory(disk, backupDirectory, 0o700);
+    await ensureDirectory(disk, disk.state.directory, 0o755);
+    await ensureDirectory(disk, disk.state.backups, 0o700);
     const begin: BeginRecord = { type: 'begin', schema: 1, id, intent, manifest, retire };
     await appendRecord(disk, begin);
     return new OpenTransaction(disk, begin);
@@ -82,7 +81,7 @@ export class OpenTransaction {
 
   async #backUp(file: string): Promise<string> {
     const name = `${this.begin.id}-${this.#steps.length}-${path.basename(file)}`;
-    const copy = path.join(backupDirectory, name);
+    const copy = path.join(this.#disk.state.backups, name);
     await this.#disk.copy(file, copy);
     await syncParent(this.#disk, copy);
     return name;

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import type { Emit } from '../contracts/events.js';
 import type { PathState } from '../contracts/path-state.js';
-import { backupDirectory, guestConf, stateDirectory, storeRoot } from '../paths.js';
+import { guestConf, storeRoot } from '../paths.js';
 import { undoAlternative } from './alternatives.js';
 import { keepBackupAside } from './aside.js';
 import type { ApplyEffects } from './effects.js';
@@ -31,7 +31,7 @@ export async function undoSteps(
     pending = 'nobody';
   };
   for (const step of [...steps].reverse()) {
-    const reader = readerOf(step);
+    const reader = readerOf(effects, step);
     await tell(reader);
     const changed = await undoStep(effects, step, emit);
     if (changed) pending = reader;
@@ -39,7 +39,7 @@ export async function undoSteps(
   await tell('nobody');
 }
 
-function readerOf(step: StepRecord): Reader {
+function readerOf({ disk }: ApplyEffects, step: StepRecord): Reader {
   switch (step.type) {
     case 'daemon-reload':
       return 'systemd';
@@ -48,7 +48,7 @@ function readerOf(step: StepRecord): Reader {
       return 'loader';
     case 'path':
       if (step.path.startsWith('/etc/systemd/')) return 'systemd';
-      for (const root of [storeRoot, stateDirectory, path.dirname(guestConf)]) {
+      for (const root of [storeRoot, disk.state.directory, path.dirname(guestConf)]) {
         if (step.path === root || step.path.startsWith(`${root}/`)) return 'nobody';
       }
       return 'loader';
@@ -77,7 +77,7 @@ async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): P
     note(emit, 'directory-kept', `${step.path} stays: somebody else has put something into it`);
     return false;
   }
-  const backup = step.backup === null ? null : path.join(backupDirectory, step.backup);
+  const backup = step.backup === null ? null : path.join(disk.state.backups, step.backup);
   if (!isOursNow(present, step.to)) {
     await keepStranger({ disk, step, backup, emit });
     return false;

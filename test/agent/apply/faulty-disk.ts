@@ -65,6 +65,7 @@ export function faultyDisk(inner: Disk, trouble: Trouble): FaultyDisk {
   };
   const nothing = async (): Promise<void> => {};
   return {
+    state: inner.state,
     log,
     isDead: () => dead,
     inspect: async (file) => {
@@ -131,6 +132,7 @@ export function linkingDisk(inner: Disk, root: string): Disk {
 /** The methods of a disk as own properties. */
 function bound(disk: Disk): Disk {
   return {
+    state: disk.state,
     inspect: (file) => disk.inspect(file),
     read: (file) => disk.read(file),
     list: (file) => disk.list(file),

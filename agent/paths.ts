@@ -69,6 +69,15 @@ export const completions: readonly (readonly [path: string, source: string])[] =
   ['/usr/share/fish/vendor_completions.d/vgpu-agent.fish', 'vgpu-agent.fish'],
 ];
 
+/** The daemon of a host, its units and its settings. */
+export const hostd = '/usr/bin/vgpu-hostd';
+export const hostUnit = 'vgpu-hostd.service';
+export const hostSocketUnit = 'vgpu-hostd.socket';
+export const hostDefaults = '/etc/default/vgpu-hostd';
+export const hostConf = '/etc/vgpu/hostd.conf';
+export const deviceProfiles = '/usr/share/vgpu/devices';
+export const hostManPages = ['vgpu-hostd.8', 'vgpu-hostd.conf.5', 'vgpu-agent-host.8'];
+
 export function dropInPath(unit: string): string {
   return `/etc/systemd/system/${unit}.d/${dropInName}`;
 }

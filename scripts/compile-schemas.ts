@@ -4,6 +4,7 @@ import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';
 import { buildSync } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
+import { hostDaemonSchema } from '../agent/contracts/host-daemon.js';
 import { formerManifestSchema, manifestSchema } from '../agent/contracts/manifest-schema.js';
 import { compiledFile, newAjv } from '../agent/contracts/schema.js';
 import { packageRoot } from '../agent/paths.js';
@@ -15,6 +16,7 @@ const { default: standaloneCode } = require('ajv/dist/standalone/index.js') as {
 const files = ['profiles/profile.schema.json', 'units/agent.schema.json'];
 const schemas: readonly (readonly [name: string, schema: object])[] = [
   ...files.map((name): [string, object] => [name, readJsonSync(path.join(packageRoot(), name))]),
+  ['agent/contracts/host-daemon.ts', hostDaemonSchema],
   ['agent/contracts/manifest-schema.ts', manifestSchema],
   ['agent/contracts/manifest-schema.ts', formerManifestSchema],
 ];

@@ -11,7 +11,8 @@ import type { Emit } from '../contracts/events.js';
 import type { Manifest, OwnedItem } from '../contracts/manifest.js';
 import type { Change, Plan } from '../contracts/plan.js';
 import { VgpuError } from '../errors.js';
-import { agentUnit, agentUnitFile } from '../paths.js';
+import { agentUnit, agentUnitFile, hostd } from '../paths.js';
+import { changeTitle } from '../plan/change-title.js';
 import { carryOut } from './carry-out.js';
 import { checkpoint } from './checkpoint.js';
 import type { ApplyEffects, ApplyOptions } from './effects.js';
@@ -176,7 +177,12 @@ async function writeManifest(
   }
   const manifest: Manifest = { schema: 2, agent, storeId, endpoint, consumers, items };
   const content = manifestBytes(manifest);
-  await transaction.place(disk.state.manifest, { kind: 'file', content, sha256: sha256(content), mode: 0o644 });
+  await transaction.place(disk.state.manifest, {
+    kind: 'file',
+    content,
+    sha256: sha256(content),
+    mode: 0o644,
+  });
 }
 
 /** Undoes and closes. `because` is what made it necessary, for the message if this fails too. */
@@ -243,10 +249,7 @@ async function runService(
   const begun = performance.now();
   emit({ kind: 'change-started', ...place });
   try {
-    const { manager, restartTimeoutMs } = effects;
-    const job = manager[change.action === 'restart' ? 'restart' : change.action];
-    const result = job === undefined ? 'skipped' : await job(change.unit, restartTimeoutMs);
-    if (result !== 'done') throw new Error(`the job ended with ${result}`);
+    await serviceAction(change, effects);
     emit({ kind: 'change-done', ...place, milliseconds: performance.now() - begun });
   } catch (error) {
     emit({
@@ -254,11 +257,29 @@ async function runService(
       level: 'warning',
       code: 'service-failed',
       text: `cannot ${change.action} ${change.unit}: ${failureOf(error).text}`,
-      remedy: `systemctl ${change.action} ${change.unit}, and journalctl -u ${change.unit} says why`,
+      remedy: `${changeTitle(change)}, and journalctl -u ${change.unit} says why`,
     });
   }
   // The catalog's database is journald's own; without it only journalctl -x has less to say.
   await effects.runner.run('journalctl', ['--update-catalog']).catch(() => {});
+}
+
+async function serviceAction(
+  { unit, action }: Extract<Change, { kind: 'service' }>,
+  { manager, runner, restartTimeoutMs }: ApplyEffects,
+): Promise<void> {
+  if (action === 'hand-over' || action === 'reload') {
+    const asked = await runner.run(hostd, [action], { timeoutMs: restartTimeoutMs });
+    if (asked.code !== 0)
+      throw new Error(asked.stderr.toString().trim() || `${hostd} ended with ${asked.code}`);
+    return;
+  }
+  if (action === 'daemon-reload') {
+    await manager.reload();
+    return;
+  }
+  const result = (await manager[action]?.(unit, restartTimeoutMs)) ?? 'skipped';
+  if (result !== 'done') throw new Error(`the job ended with ${result}`);
 }
 
 async function restartNow(unit: string, effects: ApplyEffects): Promise<RestartOutcome> {

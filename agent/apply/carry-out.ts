@@ -43,6 +43,11 @@ export async function carryOut(
       if (change.preflight !== undefined) await preflight(work, change.preflight);
       return put({ ...work, ...change, target }, items);
     }
+    case 'copy-file': {
+      const { mode, sha256 } = change;
+      const content = await readWhole(work, change, 'copy a file of the package');
+      return put({ ...work, ...change, target: { kind: 'file', content, sha256, mode } }, items);
+    }
     case 'write-link':
       return put({ ...work, ...change, target: { kind: 'link', target: change.target } }, items);
     case 'alternative':
@@ -98,15 +103,7 @@ async function fillStore(
   // One that is there already has the content that its name says, or is about to get it: nobody else's.
   let owned = withDirectory(await makeDirectory(work, directory, 0o755, items), directory, 0o755);
   for (const file of shim.files) {
-    const content = await work.effects.readSource(file.source);
-    if (sha256(content) !== file.sha256) {
-      throw new VgpuError(`${file.source} changed while it was being installed`, {
-        kind: 'failed',
-        operation: 'copy the shim into the store',
-        path: file.source,
-        remedy: 'wait until the build is over, then run the same command again',
-      });
-    }
+    const content = await readWhole(work, file, 'copy the shim into the store');
     const target: Target = { kind: 'file', content, sha256: file.sha256, mode: file.mode };
     owned = await put({ ...work, path: path.join(directory, file.name), target, ownerPackage: null }, owned);
   }
@@ -115,6 +112,22 @@ async function fillStore(
     owned = await put({ ...work, path: path.join(directory, link.name), target, ownerPackage: null }, owned);
   }
   return owned;
+}
+
+/** A file of the package, exactly as the plan saw it. */
+async function readWhole(
+  { effects }: Work,
+  file: { readonly source: string; readonly sha256: string },
+  operation: string,
+): Promise<Buffer> {
+  const content = await effects.readSource(file.source);
+  if (sha256(content) === file.sha256) return content;
+  throw new VgpuError(`${file.source} changed while it was being installed`, {
+    kind: 'failed',
+    operation,
+    path: file.source,
+    remedy: 'wait until the build is over, then run the same command again',
+  });
 }
 
 /** The loader only prints a line about an entry of LD_PRELOAD that it cannot use, once a process, and goes on. */

@@ -11,6 +11,9 @@ import { clear, place, sameState, temporaryFor } from './place.js';
 import type { Aim, PathRecord, StepRecord } from './records.js';
 import { runLdconfig, runReload } from './tools.js';
 
+/** Programs, texts and settings: no library of the loader's. */
+const unread = ['/usr/bin', '/usr/share', '/etc/default'];
+
 /** What reads a path, and so what must be told when it is put back. */
 type Reader = 'systemd' | 'loader' | 'nobody';
 
@@ -48,7 +51,7 @@ function readerOf({ disk }: ApplyEffects, step: StepRecord): Reader {
       return 'loader';
     case 'path':
       if (step.path.startsWith('/etc/systemd/')) return 'systemd';
-      for (const root of [storeRoot, disk.state.directory, path.dirname(guestConf)]) {
+      for (const root of [storeRoot, disk.state.directory, path.dirname(guestConf), ...unread]) {
         if (step.path === root || step.path.startsWith(`${root}/`)) return 'nobody';
       }
       return 'loader';

@@ -13,6 +13,7 @@ import { completionCommand } from './completion.js';
 import { daemonCommand } from './daemon.js';
 import { doctorCommand } from './doctor.js';
 import { explainLogCommand } from './explain-log.js';
+import { hostCommand } from './host.js';
 import { installCommand } from './install.js';
 import { interruption, neverStopped } from './interruption.js';
 import { logsCommand } from './logs.js';
@@ -154,6 +155,7 @@ export function describeProgram(program: Command, run: Run, out: Pick<Sink, 'wri
     verifyCommand(run),
     doctorCommand(run),
     uninstallCommand(run),
+    hostCommand(run),
     explainLogCommand(run),
     logsCommand(run),
     metricsCommand(run),
@@ -165,7 +167,7 @@ export function describeProgram(program: Command, run: Run, out: Pick<Sink, 'wri
   ]) {
     program.addCommand(command);
   }
-  for (const command of [program, ...program.commands]) {
+  for (const command of [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)]) {
     command
       .exitOverride()
       .configureHelp({ showGlobalOptions: command !== program })
@@ -214,6 +216,7 @@ function usageError(error: unknown, argv: readonly string[]): unknown {
     'verify',
     'doctor',
     'uninstall',
+    'host',
     'explain-log',
     'daemon',
     'logs',
@@ -224,7 +227,9 @@ function usageError(error: unknown, argv: readonly string[]): unknown {
     'version',
   ];
   const command = argv.find((word) => known.includes(word));
-  const help = command === undefined ? 'vgpu-agent --help' : `vgpu-agent ${command} --help`;
+  const part = command === 'host' ? argv[argv.indexOf(command) + 1] : undefined;
+  const named = ['install', 'status', 'uninstall'].includes(part ?? '') ? `host ${part}` : command;
+  const help = command === undefined ? 'vgpu-agent --help' : `vgpu-agent ${named} --help`;
   // Without a command commander prints its help as an error, and the code is all there is.
   const said =
     error.code === 'commander.help' ? 'no command was given' : error.message.replace(/^error: /, '');

@@ -48,10 +48,18 @@ function follows(option: Option): 'profile' | 'file' | 'unit' | 'something' | 'n
 }
 
 function optionsOf(command: Command, program: Command): readonly Option[] {
-  return command
-    .createHelp()
-    .visibleOptions(command)
-    .concat(command === program ? [] : program.options);
+  return ownOptions(command).concat(command === program ? [] : program.options);
+}
+
+/** Those of its parts too, each once: which part it is stands elsewhere on the line. */
+function ownOptions(command: Command): Option[] {
+  const all = command.parent === null ? [command] : [command, ...command.commands];
+  const options = all.flatMap((one) => one.createHelp().visibleOptions(one));
+  return options.filter((option, at) => options.findIndex(({ long }) => long === option.long) === at);
+}
+
+function partsOf(command: Command): readonly string[] {
+  return command.commands.map((part) => part.name());
 }
 
 function words(options: readonly Option[]): string {
@@ -64,7 +72,8 @@ const header = (comment: string): string =>
 function bash(program: Command): string {
   const names = program.commands.map((command) => command.name());
   const cases = program.commands.map(
-    (command) => `    ${command.name()}) words='${words(optionsOf(command, program))}' ;;`,
+    (command) =>
+      `    ${command.name()}) words='${[...partsOf(command), words(optionsOf(command, program))].join(' ')}' ;;`,
   );
   return `${header('#')}_vgpu_agent() {
   local cur=\${COMP_WORDS[COMP_CWORD]} prev=\${COMP_WORDS[COMP_CWORD - 1]} command='' words word
@@ -131,7 +140,9 @@ function zsh(program: Command): string {
     (command) => `    '${command.name()}:${quote(command.description())}'`,
   );
   const cases = program.commands.map((command) => {
-    const rest = restOf[command.name()] ?? ["'*:file:_files'"];
+    const parts = partsOf(command);
+    const rest =
+      parts.length > 0 ? [`'1:word:(${parts.join(' ')})'`] : (restOf[command.name()] ?? ["'*:file:_files'"]);
     const all = [...optionsOf(command, program).flatMap(argument), ...rest];
     return `        ${command.name()}) _arguments ${all.join(' ')} ;;`;
   });
@@ -175,8 +186,10 @@ function fish(program: Command): string {
     lines.push(
       `complete -c vgpu-agent -n __fish_use_subcommand -f -a ${name} -d ${quote(command.description())}`,
     );
-    for (const option of command.createHelp().visibleOptions(command)) {
-      lines.push(line(` -n '__fish_seen_subcommand_from ${name}'`, option));
+    const seen = ` -n '__fish_seen_subcommand_from ${name}'`;
+    for (const option of ownOptions(command)) lines.push(line(seen, option));
+    if (command.commands.length > 0) {
+      lines.push(`complete -c vgpu-agent${seen} -f -a '${partsOf(command).join(' ')}'`);
     }
   }
   lines.push(

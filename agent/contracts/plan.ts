@@ -38,6 +38,18 @@ export type Change =
       readonly reason: string;
     }
   | {
+      /** A file of ours that is copied from the package: programs, and what is too big to be shown. */
+      readonly kind: 'copy-file';
+      readonly path: string;
+      readonly source: string;
+      readonly sha256: string;
+      readonly size: number;
+      readonly mode: number;
+      readonly before: PathState;
+      readonly ownerPackage: string | null;
+      readonly reason: string;
+    }
+  | {
       readonly kind: 'write-link';
       readonly path: string;
       readonly target: string;
@@ -87,7 +99,11 @@ export type Change =
       /** The service of ours: after everything else, since it works with what the other changes made. */
       readonly kind: 'service';
       readonly unit: string;
-      readonly action: 'start' | 'restart' | 'stop';
+      /**
+       * `hand-over` and `reload` are words to vgpu-hostd: no session ends. `daemon-reload` is for systemd, after a
+       * stop that needed the unit as it was.
+       */
+      readonly action: 'start' | 'restart' | 'stop' | 'hand-over' | 'reload' | 'daemon-reload';
       readonly reason: string;
     };
 
@@ -118,6 +134,8 @@ export type Plan =
   | { readonly kind: 'refused'; readonly refusals: readonly Refusal[]; readonly warnings: readonly Warning[] }
   | {
       readonly kind: 'ready';
+      /** Of the machine that serves GPUs; absent: of a guest. */
+      readonly side?: 'host';
       readonly intent: 'install' | 'uninstall';
       readonly profile: string;
       readonly unit: string;

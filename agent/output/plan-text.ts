@@ -18,18 +18,26 @@ export function planText(plan: Plan, style: Style): string {
     ].join('\n');
   }
   if (plan.changes.length === 0) return [nothingToDo, ...warningsText(plan, style)].join('\n');
-  const head =
-    plan.intent === 'install'
-      ? `${plan.unit} (profile ${plan.profile}) will use the GPU of the host at ${plan.endpoint}:`
-      : `${plan.unit} (profile ${plan.profile}) will be as it was before vgpu-agent:`;
   return [
-    style.bold(wrap(oneLine(head), style.width)),
+    style.bold(wrap(oneLine(headOf(plan)), style.width)),
     '',
     ...plan.changes.map((change) => changeText(change, style)),
     '',
     plural(plan.changes.length, 'change'),
     ...warningsText(plan, style),
   ].join('\n');
+}
+
+function headOf(plan: Extract<Plan, { kind: 'ready' }>): string {
+  const { side, intent, unit, profile, endpoint } = plan;
+  if (side === 'host') {
+    return intent === 'install'
+      ? `this machine will serve its virtual machines at ${endpoint}:`
+      : 'this machine will be as it was before vgpu-agent host install:';
+  }
+  return intent === 'install'
+    ? `${unit} (profile ${profile}) will use the GPU of the host at ${endpoint}:`
+    : `${unit} (profile ${profile}) will be as it was before vgpu-agent:`;
 }
 
 function warningsText(plan: Plan, style: Style): readonly string[] {
@@ -84,6 +92,13 @@ function body(change: Change, style: Style): readonly string[] {
       });
       return [...ownerNote(change.ownerPackage), ...replaced, ...lines];
     }
+    case 'copy-file':
+      return [
+        ...ownerNote(change.ownerPackage),
+        ...(change.before.kind === 'absent'
+          ? []
+          : [`${indent}${style.dim(`in the place of ${stateText(change.before)}`)}`]),
+      ];
     case 'write-link':
       return [
         ...ownerNote(change.ownerPackage),

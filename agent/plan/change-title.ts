@@ -30,6 +30,11 @@ export function changeSummary(change: Change): ChangeSummary {
       return { sign: '>', what: `own ${change.path}` };
     case 'write-file':
       return { sign: made(change.before), what: `file ${change.path} (${octal(change.mode)})` };
+    case 'copy-file':
+      return {
+        sign: made(change.before),
+        what: `file ${change.path} (${octal(change.mode)}, ${bytes(change.size)})`,
+      };
     case 'write-link':
       return { sign: made(change.before), what: `link ${change.path}` };
     case 'alternative':
@@ -51,8 +56,15 @@ export function changeSummary(change: Change): ChangeSummary {
     case 'restart':
       return { sign: '>', what: `systemctl restart ${change.unit}` };
     case 'service':
-      return { sign: '>', what: `systemctl ${change.action} ${change.unit}` };
+      return { sign: '>', what: actionTitle(change) };
   }
+}
+
+function actionTitle({ action, unit }: Extract<Change, { kind: 'service' }>): string {
+  if (action === 'daemon-reload') return 'systemctl daemon-reload';
+  return action === 'hand-over' || action === 'reload'
+    ? `vgpu-hostd ${action}`
+    : `systemctl ${action} ${unit}`;
 }
 
 function made(before: PathState): '+' | '~' {

@@ -86,7 +86,8 @@ async function taken(
       return answer.kind === 'answers' ? next({ host: value }) : standing;
     }
     case 'go':
-      throw new VgpuError('the last question is not one of these', { kind: 'internal', operation: 'ask' });
+    case 'device':
+      throw new VgpuError('the wizard does not ask this', { kind: 'internal', operation: 'ask' });
   }
 }
 

@@ -57,7 +57,7 @@ export interface Choice {
 export type Question =
   | {
       readonly kind: 'choice';
-      readonly id: 'consumer' | 'host' | 'service' | 'go';
+      readonly id: 'consumer' | 'host' | 'service' | 'go' | 'device';
       readonly message: string;
       readonly choices: readonly Choice[];
       /** Value of the choice that Enter alone takes. */

@@ -98,6 +98,8 @@ bind() {
 bare() {
   local root=$1 dir
   rm -rf "$root"/opt/vgpu "$root"/etc/vgpu "$root"/etc/vgpu-agent "$root"/var/lib/vgpu-agent "$root"/usr/lib/vgpu-agent \
+    "$root"/usr/bin/vgpu-hostd "$root"/usr/share/vgpu "$root"/etc/default/vgpu-hostd "$root"/var/lib/vgpu-host \
+    "$root"/etc/systemd/system/*.wants/vgpu-* \
     "$root"/etc/ld.so.conf.d/*vgpu* "$root"/etc/systemd/system/*.d/*vgpu* "$root"/etc/systemd/system/vgpu-* \
     "$root"/usr/local/bin/vgpu-agent "$root"/usr/local/bin/ollama "$root"/usr/local/lib/ollama \
     "$root"/usr/share/ollama "$root"/etc/systemd/system/ollama.service{,.d} "$root"/etc/alternatives/nvidia*

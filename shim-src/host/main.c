@@ -9,6 +9,7 @@
 #include "host/backend/backend.h"
 #include "host/session/confine.h"
 #include "host/log.h"
+#include "host/daemon/hand_over.h"
 #include "host/daemon/manage.h"
 #include "host/options.h"
 #include "host/daemon/supervisor.h"
@@ -88,6 +89,7 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
       .filter = !options->no_seccomp,
       .sessions = {.limit = options->sessions},
       .control = -1,
+      .metrics = {.listener = -1},
       .read_policy = read_policy_again,
       .limits = {.session_memory = options->session_memory,
                  .session_handles = options->session_handles,
@@ -119,22 +121,29 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
     return 1;
   }
   if (options->control != NULL) {
-    supervisor.control = vgpu_manage_open(options->control);
-    if (supervisor.control < 0) {
-      vgpu_listeners_close(&supervisor.listeners, true);
-      return 1;
-    }
+    supervisor.control = vgpu_manage_open("control", options->control, 0600);
+    snprintf(supervisor.control_path, sizeof supervisor.control_path, "%s", options->control);
+  }
+  if (options->metrics != NULL)
+    supervisor.metrics.listener = vgpu_manage_open("metrics", options->metrics, 0666);
+  if ((options->control != NULL && supervisor.control < 0) ||
+      (options->metrics != NULL && supervisor.metrics.listener < 0)) {
+    if (supervisor.control >= 0) unlink(supervisor.control_path);
+    vgpu_listeners_close(&supervisor.listeners, true);
+    return 1;
   }
   for (uint32_t i = 0; i < inventory->count; i++) {
     vgpu_host_log("device", 0, "device %u: %s, %llu MiB", i, inventory->devices[i].name,
                   (unsigned long long)(totals[i] >> 20));
   }
   int status = vgpu_supervise(&supervisor);
-  if (supervisor.control >= 0) unlink(options->control);
+  if (supervisor.control >= 0) unlink(supervisor.control_path);
+  if (supervisor.metrics.listener >= 0) unlink(options->metrics);
   return status;
 }
 
 int main(int count, char **words) {
+  vgpu_hand_over_remember(words);
   struct vgpu_options options;
   switch (vgpu_options_parse(count, words, &options)) {
     case VGPU_OPTIONS_DONE:

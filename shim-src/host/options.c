@@ -13,7 +13,7 @@
 static const char usage[] =
     "usage: vgpu-hostd --device software|cuda [--listen ADDRESS]... [options]\n"
     "       vgpu-hostd status|sessions|metrics [--json] [--watch] [--control PATH]\n"
-    "       vgpu-hostd end SESSION | reload | drain [--control PATH]\n"
+    "       vgpu-hostd end SESSION | reload | drain | hand-over [--control PATH]\n"
     "\n"
     "Serves CUDA to guests; or asks the daemon that does, or tells it what to do.\n"
     "\n"
@@ -40,6 +40,7 @@ static const char usage[] =
     "                           and without that file everybody who can\n"
     "  --control PATH           the control socket, for status and so on; default: none, and for who asks\n"
     "                           /run/vgpu-hostd/control.sock\n"
+    "  --metrics PATH           a socket that answers every connection with the metrics; default: none\n"
     "  --watch                  with status, sessions and metrics: again every second\n"
     "  --check-config           reads that file, says what is wrong in it, and ends\n"
     "  --no-seccomp             workers may make any system call; for debugging, and for a driver\n"
@@ -175,6 +176,9 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
     case 'T':
       options->control = optarg;
       return true;
+    case 'M':
+      options->metrics = optarg;
+      return true;
     case 'W':
       options->watch = true;
       return true;
@@ -204,7 +208,8 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
 static enum vgpu_options_result take_order(int count, char **words, struct vgpu_options *options) {
   const char *order = words[0];
   bool asks = strcmp(order, "status") == 0 || strcmp(order, "sessions") == 0 || strcmp(order, "metrics") == 0;
-  bool one = asks || strcmp(order, "reload") == 0 || strcmp(order, "drain") == 0;
+  bool one =
+      asks || strcmp(order, "reload") == 0 || strcmp(order, "drain") == 0 || strcmp(order, "hand-over") == 0;
   unsigned long long session = 0;
   if (strcmp(order, "end") == 0) {
     if (count != 2) {
@@ -215,7 +220,8 @@ static enum vgpu_options_result take_order(int count, char **words, struct vgpu_
     snprintf(options->order, sizeof options->order, "end %llu", session);
   } else if (!one || count != 1) {
     fprintf(stderr,
-            "vgpu-hostd: \"%s\" is not an option, nor one of status, sessions, metrics, end, reload, drain\n",
+            "vgpu-hostd: \"%s\" is not an option, nor one of status, sessions, metrics, end, reload, drain, "
+            "hand-over\n",
             one ? words[1] : order);
     return VGPU_OPTIONS_BAD;
   } else {
@@ -247,6 +253,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"config", required_argument, NULL, 'f'},
                                         {"check-config", no_argument, NULL, 'x'},
                                         {"control", required_argument, NULL, 'T'},
+                                        {"metrics", required_argument, NULL, 'M'},
                                         {"watch", no_argument, NULL, 'W'},
                                         {"no-seccomp", no_argument, NULL, 'N'},
                                         {"image-cache", required_argument, NULL, 'i'},

@@ -34,6 +34,7 @@ struct vgpu_options {
   const char *config;     /* NULL: the default file, if there is one */
   bool check_config;
   const char *control; /* path of the control socket; NULL: none, or the default for who asks */
+  const char *metrics; /* path of the metrics socket; NULL: none */
   /* Not a daemon: what to tell the one that runs ("status", "end 3"), see manage.h. "": a daemon. */
   char order[32];
   bool watch; /* again every second */

@@ -25,7 +25,7 @@ export function builtFile(name: string): string {
 
 /** What the host's side is made of. */
 function daemonFile(name: string): string {
-  return there(path.join(DAEMON, name));
+  return there(path.resolve(DAEMON, name));
 }
 
 /** A directory of one's own; short, because the path of a unix socket may have 107 bytes. */
@@ -88,7 +88,7 @@ export interface HostOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Default: software. */
   readonly device?: 'software' | 'cuda';
-  /** The daemon, when it is not vgpu-hostd itself. */
+  /** The daemon, when it is not vgpu-hostd itself: a name in the build or a path. */
   readonly program?: string;
 }
 

@@ -12,6 +12,7 @@
 
 #include <linux/vm_sockets.h>
 
+#include "host/daemon/hand_over.h"
 #include "host/log.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
@@ -115,6 +116,16 @@ static bool take_handed_over(struct vgpu_listener *listener, int descriptor) {
   return fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0;
 }
 
+/* A socket file of the predecessor: its successor removes it in the end. */
+static void own_file(struct vgpu_listener *listener) {
+  struct stat info;
+  const char *path = ((struct sockaddr_un *)&listener->address.storage)->sun_path;
+  if (listener->address.kind != VGPU_ADDRESS_UNIX || lstat(path, &info) != 0) return;
+  listener->ours = true;
+  listener->device = info.st_dev;
+  listener->inode = info.st_ino;
+}
+
 static long environment_number(const char *name) {
   const char *text = getenv(name);
   return text == NULL ? 0 : strtol(text, NULL, 10);
@@ -125,6 +136,7 @@ static bool take_all_handed_over(struct vgpu_listeners *listeners) {
   for (long i = 0; i < count && listeners->count < VGPU_LISTEN_MAX; i++) {
     struct vgpu_listener *listener = &listeners->array[listeners->count++];
     if (!take_handed_over(listener, FIRST_HANDED_OVER + (int)i)) return false;
+    if (vgpu_hand_over_owns((uint32_t)i)) own_file(listener);
   }
   unsetenv("LISTEN_PID");
   unsetenv("LISTEN_FDS");
@@ -135,7 +147,9 @@ static bool take_all_handed_over(struct vgpu_listeners *listeners) {
 bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_options *options) {
   memset(listeners, 0, sizeof *listeners);
   if (!take_all_handed_over(listeners)) return false;
-  for (uint32_t i = 0; i < options->listen_count; i++) {
+  /* What the command line names is among what the predecessor handed over. */
+  uint32_t named = vgpu_hand_over_successor() ? 0 : options->listen_count;
+  for (uint32_t i = 0; i < named; i++) {
     if (listeners->count == VGPU_LISTEN_MAX) {
       vgpu_host_log("error", 0, "more than %u sockets to listen on", VGPU_LISTEN_MAX);
       return false;

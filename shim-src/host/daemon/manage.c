@@ -17,6 +17,7 @@
 
 #define ASK_LIMIT_MS 200 /* the daemon waits for nobody longer, root included */
 #define ANSWER_LIMIT_MS 5000
+#define HAND_OVER_LIMIT_MS 70000
 #define LINE_MAX_BYTES 64u
 
 static bool address_of(const char *path, struct sockaddr_un *address) {
@@ -29,10 +30,10 @@ static bool address_of(const char *path, struct sockaddr_un *address) {
   return true;
 }
 
-int vgpu_manage_open(const char *path) {
+int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
   struct sockaddr_un address;
   if (!address_of(path, &address)) {
-    vgpu_host_log("error", 0, "--control \"%s\": longer than a socket's path may be", path);
+    vgpu_host_log("error", 0, "--%s \"%s\": longer than a socket's path may be", option, path);
     return -1;
   }
   struct stat info;
@@ -42,17 +43,17 @@ int vgpu_manage_open(const char *path) {
     bool alive = probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0;
     if (probe >= 0) close(probe);
     if (alive) {
-      vgpu_host_log("error", 0, "--control \"%s\": another daemon listens there", path);
+      vgpu_host_log("error", 0, "--%s \"%s\": another daemon listens there", option, path);
       return -1;
     }
     unlink(path);
   }
   int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  mode_t before = umask(0177);
+  mode_t before = umask(0777 & ~(mode_t)mode);
   bool bound = listener >= 0 && bind(listener, (struct sockaddr *)&address, sizeof address) == 0;
   umask(before);
   if (bound && listen(listener, 8) == 0) return listener;
-  vgpu_host_log("error", 0, "--control \"%s\": %s", path, strerror(errno));
+  vgpu_host_log("error", 0, "--%s \"%s\": %s", option, path, strerror(errno));
   if (listener >= 0) close(listener);
   return -1;
 }
@@ -77,7 +78,8 @@ static bool read_line(int connection, char *line) {
   }
 }
 
-static void obey(FILE *out, const char *line, const struct vgpu_supervisor *supervisor,
+/* False: there is no answer yet, and the connection is somebody else's. */
+static bool obey(FILE *out, int connection, const char *line, const struct vgpu_supervisor *supervisor,
                  const struct vgpu_orders *orders) {
   unsigned long long session;
   char why[512], rest;
@@ -88,13 +90,24 @@ static void obey(FILE *out, const char *line, const struct vgpu_supervisor *supe
   else if (strcmp(line, "reload") == 0)
     if (orders->reload(orders->loop, why, sizeof why)) fputs("ok\n", out);
     else fprintf(out, "error: %s; the former rules hold\n", why);
-  else if (strcmp(line, "drain") == 0) {
+  else if (strcmp(line, "hand-over") == 0) {
+    if (orders->hand_over(orders->loop, connection, why, sizeof why)) return false;
+    fprintf(out, "error: %s\n", why);
+  } else if (strcmp(line, "drain") == 0) {
     orders->drain(orders->loop);
     fputs("ok\n", out);
   } else if (sscanf(line, "end %llu%c", &session, &rest) == 1) {
     if (orders->end(orders->loop, session)) fputs("ok\n", out);
     else fprintf(out, "error: there is no session %llu\n", session);
   } else fprintf(out, "error: \"%s\" is not an order this daemon knows\n", line);
+  return true;
+}
+
+void vgpu_manage_answer(int connection, const char *answer, unsigned long size) {
+  /* A connection takes some 200 KiB at once; 256 sessions need half of that, metrics most. */
+  ssize_t sent = send(connection, answer, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  (void)sent;
+  close(connection);
 }
 
 void vgpu_manage_serve(int listener, const struct vgpu_supervisor *supervisor,
@@ -108,15 +121,14 @@ void vgpu_manage_serve(int listener, const struct vgpu_supervisor *supervisor,
   bool heard = getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
                (who.uid == 0 || who.uid == geteuid());
   FILE *out = heard && read_line(connection, line) ? open_memstream(&answer, &length) : NULL;
-  if (out != NULL) {
-    obey(out, line, supervisor, orders);
-    fclose(out);
-    /* A connection takes some 200 KiB at once; 256 sessions need half of that, metrics most. */
-    ssize_t sent = send(connection, answer, length, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)sent;
-    free(answer);
+  if (out == NULL) {
+    close(connection);
+    return;
   }
-  close(connection);
+  bool whole = obey(out, connection, line, supervisor, orders);
+  fclose(out);
+  if (whole) vgpu_manage_answer(connection, answer, length);
+  free(answer);
 }
 
 /* The answer, terminated; NULL after saying why. */
@@ -132,7 +144,8 @@ static char *ask(const char *path, const char *order) {
     if (connection >= 0) close(connection);
     return NULL;
   }
-  struct timeval limit = {.tv_sec = ANSWER_LIMIT_MS / 1000};
+  bool patient = strcmp(order, "hand-over") == 0;
+  struct timeval limit = {.tv_sec = (patient ? HAND_OVER_LIMIT_MS : ANSWER_LIMIT_MS) / 1000};
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char line[LINE_MAX_BYTES];
   int size = snprintf(line, sizeof line, "%s\n", order);

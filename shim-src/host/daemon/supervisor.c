@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "host/session/confine.h"
+#include "host/daemon/hand_over.h"
 #include "host/daemon/lifeline.h"
 #include "host/log.h"
 #include "host/daemon/manage.h"
@@ -30,6 +31,7 @@ struct loop {
   sigset_t before; /* the signal mask workers get back */
   uint64_t next_session;
   bool stopping;
+  struct vgpu_hand_over hand_over;
 };
 
 /* The kernel should end a worker that filled the machine's memory, not the daemon or a neighbour. */
@@ -60,6 +62,9 @@ _Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slo
   vgpu_leaving_abandon(&supervisor->admission);
   vgpu_greetings_abandon(&supervisor->greetings);
   if (supervisor->control >= 0) close(supervisor->control);
+  vgpu_metrics_close(&supervisor->metrics);
+  if (loop->hand_over.pipe >= 0) close(loop->hand_over.pipe);
+  if (loop->hand_over.administrator >= 0) close(loop->hand_over.administrator);
   close(loop->signals);
   signal(SIGPIPE, SIG_IGN);
   sigprocmask(SIG_SETMASK, &loop->before, NULL);
@@ -307,16 +312,97 @@ static void reload_and_tell(struct loop *loop) {
   vgpu_notify("READY=1");
 }
 
+static void begin_to_drain(struct loop *loop) {
+  loop->supervisor->draining = true;
+  vgpu_host_log("draining", 0, "draining: no new session; this daemon ends with the last of its %u",
+                vgpu_sessions_count(&loop->supervisor->sessions));
+  vgpu_notify("STATUS=Draining");
+}
+
 /* A successor may listen at the same addresses from now on. */
 static void drain(void *argument) {
   struct loop *loop = argument;
   if (loop->supervisor->draining) return;
-  loop->supervisor->draining = true;
   vgpu_listeners_close(&loop->supervisor->listeners, true);
   vgpu_greetings_abandon(&loop->supervisor->greetings);
-  vgpu_host_log("draining", 0, "draining: no new session; this daemon ends with the last of its %u",
-                vgpu_sessions_count(&loop->supervisor->sessions));
-  vgpu_notify("STATUS=Draining");
+  begin_to_drain(loop);
+}
+
+/* Nobody is served any more, nor greets. */
+static bool is_drained(const struct vgpu_supervisor *supervisor) {
+  return supervisor->draining && vgpu_sessions_count(&supervisor->sessions) == 0 &&
+         supervisor->greetings.count == 0;
+}
+
+/* The successor has the paths of the control socket and of the metrics. This daemon is asked at PATH.PID. */
+static void step_aside(struct vgpu_supervisor *supervisor) {
+  const struct vgpu_options *options = supervisor->inventory->options;
+  if (supervisor->metrics.listener >= 0) unlink(options->metrics);
+  if (supervisor->control < 0) return;
+  snprintf(supervisor->control_path, sizeof supervisor->control_path, "%s.%ld", options->control,
+           (long)getpid());
+  (void)rename(options->control, supervisor->control_path);
+}
+
+static void step_back(struct vgpu_supervisor *supervisor) {
+  const struct vgpu_options *options = supervisor->inventory->options;
+  if (supervisor->metrics.listener >= 0) {
+    vgpu_metrics_close(&supervisor->metrics);
+    supervisor->metrics.listener = vgpu_manage_open("metrics", options->metrics, 0666);
+  }
+  if (supervisor->control < 0) return;
+  (void)rename(supervisor->control_path, options->control);
+  snprintf(supervisor->control_path, sizeof supervisor->control_path, "%s", options->control);
+}
+
+static bool hand_over(void *argument, int administrator, char *why, unsigned long why_size) {
+  struct loop *loop = argument;
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  if (supervisor->draining || loop->hand_over.pipe >= 0) {
+    snprintf(why, why_size, "this daemon drains, or hands over already");
+    return false;
+  }
+  step_aside(supervisor);
+  if (!vgpu_hand_over_begin(&loop->hand_over, &supervisor->listeners, &loop->before, why, why_size)) {
+    step_back(supervisor);
+    return false;
+  }
+  loop->hand_over.administrator = administrator;
+  vgpu_host_log("handing over", 0, "a successor starts");
+  return true;
+}
+
+static void answer_administrator(struct loop *loop, const char *answer) {
+  vgpu_manage_answer(loop->hand_over.administrator, answer, strlen(answer));
+  loop->hand_over.administrator = -1;
+}
+
+static void follow_hand_over(struct loop *loop) {
+  struct vgpu_supervisor *supervisor = loop->supervisor;
+  if (loop->hand_over.pipe < 0) return;
+  switch (vgpu_hand_over_read(&loop->hand_over)) {
+    case VGPU_HAND_OVER_WAIT:
+      return;
+    case VGPU_HAND_OVER_FAILED:
+      step_back(supervisor);
+      vgpu_host_log("error", 0,
+                    "the successor did not start, and this daemon goes on; what it said is above");
+      answer_administrator(loop, "error: the successor did not start; the former daemon goes on, and the log "
+                                 "says why\n");
+      return;
+    case VGPU_HAND_OVER_SERVES:
+      break;
+  }
+  char state[96];
+  snprintf(state, sizeof state, "MAINPID=%ld\nSTATUS=Serving sessions", (long)loop->hand_over.successor);
+  vgpu_notify(state);
+  unsetenv("NOTIFY_SOCKET"); /* the unit is the successor's now */
+  /* The files of the sockets and of the metrics are, too. */
+  vgpu_listeners_close(&supervisor->listeners, false);
+  vgpu_metrics_close(&supervisor->metrics);
+  vgpu_host_log("handed over", 0, "process %ld serves now", (long)loop->hand_over.successor);
+  answer_administrator(loop, "ok\n");
+  begin_to_drain(loop); /* who has connected already greets here, and is served here */
 }
 
 static void read_signals(struct loop *loop) {
@@ -347,7 +433,7 @@ static int sooner(int one, int other) {
 /* One turn. The dead are buried first, so that their slots are free for who comes now. */
 static bool wait_and_serve(struct loop *loop) {
   struct vgpu_supervisor *supervisor = loop->supervisor;
-  struct pollfd pollers[2 + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
+  struct pollfd pollers[3 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
   pollers[0] = (struct pollfd){.fd = loop->signals, .events = POLLIN};
   uint32_t count = supervisor->listeners.count;
   for (uint32_t i = 0; i < count; i++) {
@@ -358,27 +444,35 @@ static bool wait_and_serve(struct loop *loop) {
   uint32_t all = 1 + count + leaving + greeting;
   /* Without a control socket: a descriptor that poll() passes over. */
   pollers[all] = (struct pollfd){.fd = supervisor->control, .events = POLLIN};
+  pollers[all + 1] = (struct pollfd){.fd = loop->hand_over.pipe, .events = POLLIN};
+  uint32_t metrics = vgpu_metrics_poll(&supervisor->metrics, &pollers[all + 2]);
   int limit = sooner(vgpu_leaving_wait(&supervisor->admission), vgpu_greetings_wait(&supervisor->greetings));
-  if (poll(pollers, all + 1, limit) < 0) return errno == EINTR;
+  limit = sooner(limit, vgpu_metrics_wait(&supervisor->metrics));
+  if (loop->hand_over.pipe >= 0) limit = sooner(limit, vgpu_left_ms(loop->hand_over.deadline));
+  if (poll(pollers, all + 2 + metrics, limit) < 0) return errno == EINTR;
   read_signals(loop);
   bury_all(loop);
-  if (supervisor->draining && vgpu_sessions_count(&supervisor->sessions) == 0) loop->stopping = true;
-  if (loop->stopping) return true;
+  vgpu_metrics_serve(&supervisor->metrics, &pollers[all + 2], supervisor);
+  follow_hand_over(loop);
+  if (loop->stopping || is_drained(supervisor)) return false;
   if ((pollers[all].revents & POLLIN) != 0) {
-    const struct vgpu_orders orders = {.end = end_session, .reload = reload, .drain = drain, .loop = loop};
+    const struct vgpu_orders orders = {
+        .end = end_session, .reload = reload, .drain = drain, .hand_over = hand_over, .loop = loop};
     vgpu_manage_serve(supervisor->control, supervisor, &orders);
-    if (supervisor->draining) return vgpu_sessions_count(&supervisor->sessions) > 0;
+    if (is_drained(supervisor)) return false;
   }
   vgpu_leaving_close(&supervisor->admission, &pollers[count + 1], leaving);
   read_greetings(loop);
-  for (uint32_t i = 0; i < count; i++) {
+  /* None is left in a turn in which they were given up. */
+  for (uint32_t i = 0; i < supervisor->listeners.count; i++) {
     if ((pollers[i + 1].revents & POLLIN) != 0) accept_some(loop, pollers[i + 1].fd);
   }
   return true;
 }
 
 int vgpu_supervise(struct vgpu_supervisor *supervisor) {
-  struct loop loop = {.supervisor = supervisor, .next_session = 1};
+  struct loop loop = {
+      .supervisor = supervisor, .next_session = 1, .hand_over = {.pipe = -1, .administrator = -1}};
   sigset_t wanted;
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGCHLD);
@@ -392,7 +486,9 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
     vgpu_host_log("error", 0, "signalfd: %s", strerror(errno));
     return 1;
   }
-  vgpu_notify("READY=1\nSTATUS=Serving sessions");
+  /* Of a successor the unit is active already, and its main process is the predecessor until that hears of
+   * this. */
+  if (!vgpu_hand_over_tell()) vgpu_notify("READY=1\nSTATUS=Serving sessions");
   while (!loop.stopping && wait_and_serve(&loop)) continue;
   vgpu_notify("STOPPING=1");
   vgpu_host_log("stopping", 0, "stopping");

@@ -6,6 +6,7 @@
 #include "host/backend/backend.h"
 #include "host/daemon/greetings.h"
 #include "host/daemon/listen.h"
+#include "host/daemon/metrics.h"
 #include "host/daemon/sessions.h"
 #include "host/session/worker.h"
 
@@ -19,8 +20,10 @@ struct vgpu_supervisor {
   struct vgpu_greetings greetings;
   struct vgpu_sessions sessions;
   struct vgpu_code_options code;
-  bool filter;   /* system calls of workers */
-  int control;   /* listens for the administrator (manage.h); -1: none */
+  bool filter;            /* system calls of workers */
+  int control;            /* listens for the administrator (manage.h); -1: none */
+  char control_path[128]; /* of its file; "": there is none to remove */
+  struct vgpu_metrics metrics;
   bool draining; /* takes no new session, and ends with the last one */
   /* Reads hostd.conf again; false: `why` says what is wrong with it, and the former rules hold. */
   bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);

@@ -48,6 +48,8 @@ test('bash completes commands, the options of one, profiles and shells', () => {
   assert.deepEqual(offered('vgpu-agent', '--json', 'install', '--ro'), ['--rollback-on-failure']);
   assert.deepEqual(offered('vgpu-agent', 'status', '--profile', ''), ['ollama', 'vllm']);
   assert.deepEqual(offered('vgpu-agent', 'completion', 'f'), ['fish']);
+  assert.deepEqual(offered('vgpu-agent', 'host', 'un'), ['uninstall']);
+  assert.deepEqual(offered('vgpu-agent', 'host', 'install', '--dev'), ['--device']);
   assert.deepEqual(offered('vgpu-agent', 'verify', '--rollback'), []);
   const known = program().commands.map((command) => command.name());
   for (const name of known) assert.ok(offered('vgpu-agent', name).includes(name), name);

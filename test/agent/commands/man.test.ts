@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { doctorCommand } from '../../../agent/commands/doctor.js';
+import { hostCommand } from '../../../agent/commands/host.js';
 import { installCommand } from '../../../agent/commands/install.js';
 import { planCommand } from '../../../agent/commands/plan.js';
 import { runCommand } from '../../../agent/commands/run.js';
@@ -48,6 +49,23 @@ test('every option of every command is on the page, in its synopsis and explaine
       const flag = short === undefined ? `Fl -${long}` : `Fl ${short}`;
       assert.ok(synopsis.includes(flag), `${command.name()}: ${flag}`);
       assert.match(text, new RegExp(`^\\.It (Fl \\w , )?(Fl )?-${long}\\b`, 'm'), long);
+    }
+  }
+});
+
+test('every option of the host commands is on their page, in its synopsis and explained', () => {
+  const hostText = readFileSync(page.replace('vgpu-agent.8', 'vgpu-agent-host.8'), 'utf8');
+  const { commands } = hostCommand(async () => {});
+  assert.deepEqual(
+    commands.map((command) => command.name()),
+    ['install', 'status', 'uninstall'],
+  );
+  for (const command of commands) {
+    const synopsis = hostText.split(`.Cm host ${command.name()}\n`)[1]?.split('.Nm ')[0] ?? '';
+    for (const { long, short } of command.options) {
+      const flag = short === undefined ? `Fl -${long?.slice(2)}` : `Fl ${short.slice(1)}`;
+      assert.ok(synopsis.includes(flag), `host ${command.name()}: ${flag}`);
+      assert.match(hostText, new RegExp(`^\\.It (Fl \\w , )?(Fl )?-${long?.slice(2)}\\b`, 'm'), long);
     }
   }
 });

@@ -1,0 +1,87 @@
+/** What `host status` shows a person. */
+import type { HostDaemon, HostDaemonSession } from '../contracts/host-daemon.js';
+import type { HostDevice } from '../contracts/serving.js';
+import { bytes, oneLine, plural } from '../text.js';
+import type { Style } from './style.js';
+
+export interface HostView {
+  /** Null: `host install` did nothing here. */
+  readonly installed: {
+    /** Version of the agent that installed it. */
+    readonly agent: string;
+    readonly device: HostDevice | null;
+    readonly listen: readonly string[];
+    readonly files: number;
+  } | null;
+  readonly units: Readonly<
+    Record<'socket' | 'service', { readonly activeState: string; readonly unitFileState: string }>
+  >;
+  /** Another program than the installed one serves. */
+  readonly outdated: boolean;
+  /** Files that are not as they were installed. */
+  readonly drift: readonly string[];
+  readonly interrupted: boolean;
+  readonly answer:
+    | { readonly kind: 'answers'; readonly daemon: HostDaemon }
+    | { readonly kind: 'silent'; readonly message: string }
+    | { readonly kind: 'not-asked' };
+}
+
+export function hostStatusText(view: HostView, style: Style): string {
+  const { installed, units, answer } = view;
+  const lines = [
+    installed === null
+      ? 'nothing is installed by vgpu-agent host install'
+      : `installed by vgpu-agent ${installed.agent}: ${plural(installed.files, 'file')}, --device ${installed.device ?? 'unknown'}, at ${oneLine(installed.listen.join(' '))}`,
+    `vgpu-hostd.socket ${unitText(units.socket)}; vgpu-hostd.service ${unitText(units.service)}`,
+    ...answerText(answer, installed !== null, style),
+    ...(view.outdated
+      ? [`${style.caution('outdated')}: another program than the installed one serves: vgpu-hostd hand-over`]
+      : []),
+    ...view.drift.map(
+      (file) =>
+        `${style.caution('changed')}: ${oneLine(file)} is not as it was installed: sudo vgpu-agent host install`,
+    ),
+    ...(view.interrupted
+      ? [
+          `${style.caution('interrupted')}: an earlier run was cut short; host install or host uninstall clears up`,
+        ]
+      : []),
+  ];
+  return lines.join('\n');
+}
+
+function unitText({ activeState, unitFileState }: HostView['units']['socket']): string {
+  return unitFileState === '' ? activeState : `${activeState}, ${unitFileState}`;
+}
+
+function answerText(answer: HostView['answer'], installed: boolean, style: Style): readonly string[] {
+  switch (answer.kind) {
+    case 'not-asked':
+      return ['only root may ask the daemon: sudo vgpu-agent host status'];
+    case 'silent':
+      return installed
+        ? [`${style.bad('no answer')}: ${oneLine(answer.message)}: journalctl -u vgpu-hostd says why`]
+        : [];
+    case 'answers':
+      return daemonText(answer.daemon);
+  }
+}
+
+function daemonText(daemon: HostDaemon): readonly string[] {
+  const { version, wire, devices, sessions, totals, draining } = daemon;
+  return [
+    `vgpu-hostd ${oneLine(version)} (wire ${wire})${draining ? ', draining' : ''}`,
+    ...devices.map(
+      ({ index, name, memory, used }) =>
+        `device ${index}: ${oneLine(name)}, ${bytes(used)} of ${bytes(memory)} in use`,
+    ),
+    `${plural(sessions.length, 'session')} of at most ${totals.most}; ${totals.begun} begun, ${totals.turnedAway} turned away`,
+    ...sessions.map(sessionText),
+  ];
+}
+
+function sessionText({ session, peer, claimed, age, memory, launches }: HostDaemonSession): string {
+  const seconds = Math.floor(age / 1000);
+  return `  ${session}: ${peer.kind}:${peer.id}, ${oneLine(claimed.program)} (process ${claimed.pid} there), ${seconds} s, ${bytes(memory)}, ${plural(launches, 'kernel')}`;
+}

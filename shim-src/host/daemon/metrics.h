@@ -1,0 +1,39 @@
+/*
+ * The metrics socket: whoever connects and asks anything is told the metrics as HTTP, which is what
+ * Prometheus and curl speak. Nobody is waited for: one who asks nothing is hung up on.
+ */
+#ifndef VGPU_HOST_METRICS_H
+#define VGPU_HOST_METRICS_H
+
+#include <poll.h>
+#include <stdint.h>
+
+#define VGPU_METRICS_WAITING_MAX 8u
+/* The listener and who is connected. */
+#define VGPU_METRICS_POLL_MAX (1u + VGPU_METRICS_WAITING_MAX)
+
+struct vgpu_supervisor;
+
+struct vgpu_metrics {
+  int listener; /* -1: there is no such socket */
+  uint32_t count;
+  struct {
+    int connection;
+    int64_t deadline;
+  } waiting[VGPU_METRICS_WAITING_MAX]; /* the oldest first */
+};
+
+/* How many of VGPU_METRICS_POLL_MAX it fills. */
+uint32_t vgpu_metrics_poll(const struct vgpu_metrics *metrics, struct pollfd *pollers);
+
+/* Milliseconds until somebody has to be hung up on; -1: nobody. */
+int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
+
+/* After poll(), with the same `pollers`. */
+void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
+                        const struct vgpu_supervisor *supervisor);
+
+/* Hangs up on everybody and closes the listener. The file stays. */
+void vgpu_metrics_close(struct vgpu_metrics *metrics);
+
+#endif

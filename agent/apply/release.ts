@@ -1,7 +1,7 @@
 /** Gives one path back: what was there before the first install returns. */
 import path from 'node:path';
 import type { OwnedItem } from '../contracts/manifest.js';
-import type { PathState } from '../contracts/path-state.js';
+import { kindOf, type PathState } from '../contracts/path-state.js';
 import { findItem, isOurs } from '../plan/owned.js';
 import { asideFor, keepAside } from './aside.js';
 import type { Work } from './carry-out.js';
@@ -61,7 +61,7 @@ async function leave(work: Work, item: PlacedItem, present: PathState): Promise<
     if (!aside.kept) await transaction.place(aside.path, target);
     where = `; the file that was there before the install is kept as ${aside.path}`;
   }
-  const now = present.kind === 'link' ? `points to ${present.target}` : `is a ${present.kind}`;
+  const now = present.kind === 'link' ? `points to ${present.target}` : `is ${kindOf(present)}`;
   emit({
     kind: 'note',
     level: 'warning',

@@ -19,3 +19,11 @@ export interface Ownership {
   /** Nanoseconds since the epoch, decimal (a bigint does not survive JSON). */
   readonly mtimeNs: string;
 }
+
+/** What it is in words, after `is`: `a directory`, `a FIFO`, `missing`. */
+export function kindOf(state: PathState): string {
+  if (state.kind === 'absent') return 'missing';
+  if (state.kind !== 'other') return `a ${state.kind}`;
+  const { type } = state;
+  return type === 'fifo' ? 'a FIFO' : type === 'socket' ? 'a socket' : `a ${type} device`;
+}

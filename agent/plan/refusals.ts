@@ -1,6 +1,7 @@
 /** Why nothing may be done. Pure. */
 
 import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
+import { kindOf } from '../contracts/path-state.js';
 import type { PlanOptions, Refusal } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../paths.js';
@@ -111,7 +112,7 @@ function endpointRefusals(endpoint: string): readonly Refusal[] {
 function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
   const { root, current } = store;
   if (root.kind !== 'absent' && root.kind !== 'directory') {
-    const what = root.kind === 'link' ? `a link to ${root.target}` : `a ${root.kind}`;
+    const what = root.kind === 'link' ? `a link to ${root.target}` : kindOf(root);
     return [notOurs(storeRoot, `is ${what}, not a directory`)];
   }
   switch (current.kind) {
@@ -126,7 +127,7 @@ function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
         : [notOurs(storeCurrent, `points to ${current.target}, which is no version of ours`)];
     }
     default:
-      return [notOurs(storeCurrent, `is a ${current.kind}, not a link of ours`)];
+      return [notOurs(storeCurrent, `is ${kindOf(current)}, not a link of ours`)];
   }
 }
 

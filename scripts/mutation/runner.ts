@@ -1,5 +1,6 @@
 /**
- * A test runner for Stryker: the unit tests of one room (MUTATE_ROOM) in one process. A process for each test file, as Node's
+ * A test runner for Stryker: the unit tests of one room (MUTATE_ROOM), without those of files that
+ * have effects (MUTATE_EFFECTS), in one process. A process for each test file, as Node's
  * own runner needs, is some hundred milliseconds a mutant; here it is a few.
  */
 import { readdirSync } from 'node:fs';
@@ -48,12 +49,15 @@ const said = (error: unknown): string =>
 
 class RoomRunner {
   readonly #room: string;
+  readonly #effects: readonly string[];
   readonly #instrumented: Instrumented;
   #loads = 0;
   #tests: readonly Test[] = [];
 
-  constructor(room: string, instrumented: Instrumented) {
+  /** @param effects beginnings of the names of files, whose tests are not of the pure part */
+  constructor(room: string, effects: readonly string[], instrumented: Instrumented) {
     this.#room = room;
+    this.#effects = effects;
     this.#instrumented = instrumented;
   }
 
@@ -123,7 +127,12 @@ class RoomRunner {
     // Of this load: hooks.ts gives the files with this query the same module.
     const collector: typeof import('./collector.js') = await import(`./collector.js${query}`);
     const tests: Test[] = [];
-    for (const file of files.filter((name) => name.endsWith('.test.js')).toSorted()) {
+    const wanted = files.filter(
+      (name) =>
+        name.endsWith('.test.js') &&
+        !this.#effects.some((effects) => name.startsWith(effects.endsWith('/') ? effects : `${effects}.`)),
+    );
+    for (const file of wanted.toSorted()) {
       await import(`${pathToFileURL(path.join(directory, file)).href}${query}`);
       for (const [index, one] of collector.take().entries()) {
         const fileName = path.join('test/agent', this.#room, file.replace(/\.js$/, '.ts'));
@@ -160,7 +169,8 @@ export const strykerPlugins = [
         const room = process.env['MUTATE_ROOM'];
         if (room === undefined) throw new Error('MUTATE_ROOM is not set: run `npm run mutate -- ROOM`');
         globalThis.__stryker__ ??= {};
-        return new RoomRunner(room, globalThis.__stryker__);
+        const effects = (process.env['MUTATE_EFFECTS'] ?? '').split(' ').filter((one) => one !== '');
+        return new RoomRunner(room, effects, globalThis.__stryker__);
       },
       { inject: [] as const },
     ),

@@ -24,7 +24,7 @@ export const driverVersion: Check = {
       return shown.length === 0 && log.mode !== 'gpu' ? unknown('no driver answered') : ok(...shown);
     }
     const lines = log.evidence
-      .filter(({ kind, text }) => kind === 'log-line' && /driver/i.test(text))
+      .filter(({ kind, text }) => kind === 'log-line' && /\bdriver\b(?!=)/i.test(text))
       .map(({ text }) => text);
     return broken({
       cause:

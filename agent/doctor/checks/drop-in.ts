@@ -1,3 +1,4 @@
+import { kindOf } from '../../contracts/path-state.js';
 import type { Change } from '../../contracts/plan.js';
 import { ourDropIns } from '../../plan/drop-in.js';
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
@@ -39,7 +40,7 @@ export const dropIn: Check = {
 function whatHappened({ machine: { dropIn: file, manifest } }: DoctorFacts): string {
   const { state } = file;
   if (state.kind !== 'file')
-    return state.kind === 'absent' ? 'is missing' : `was replaced by a ${state.kind}`;
+    return state.kind === 'absent' ? 'is missing' : `was replaced by ${kindOf(state)}`;
   const item = manifest?.items.find((one) => one.kind === 'file' && one.path === file.path);
   return item?.kind === 'file' && item.sha256 === state.sha256
     ? 'is as we wrote it, but another setting of the unit that came since does not go with it'

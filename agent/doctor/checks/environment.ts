@@ -20,6 +20,9 @@ export const environment: Check = {
     const [first] = taken;
     if (first === undefined) return ok();
     const isFile = first.overridden.startsWith('/');
+    const settings = taken
+      .filter(({ overridden }) => !overridden.startsWith('/'))
+      .map(({ overridden }) => overridden.replace(' of the unit', ''));
     return broken({
       cause: 'The service does not get the variables that lead the loader to the shim.',
       evidence: taken.map(({ name, overridden }) => `${overridden} wins over our ${name}`),
@@ -28,7 +31,7 @@ export const environment: Check = {
             `take ${first.name} out of that file, then start the service anew`,
             `sudoedit ${first.overridden} && sudo systemctl restart ${unit.name}`,
           )
-        : editUnit(facts, `take ${first.overridden.replace(' of the unit', '')} out`),
+        : editUnit(facts, `take ${settings.join(' and ')} out`),
     });
   },
 };

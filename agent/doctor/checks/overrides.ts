@@ -1,6 +1,6 @@
 import { effectiveEnvironment } from '../../plan/unit-environment.js';
 import { broken, byHand, editUnit, notApplicable, ok, warning } from '../finding.js';
-import type { Check } from '../types.js';
+import type { Check, Remedy } from '../types.js';
 
 /** Variables by which a person once sent the service to the CPU, or to another GPU. */
 export const overrides: Check = {
@@ -20,20 +20,15 @@ export const overrides: Check = {
       return [{ rule, found }];
     });
     if (hits.length > 0) {
-      const names = [...new Set(hits.map(({ rule }) => rule.variable))].join(' and ');
-      const file = hits.map(({ found }) => found.file).find((one) => one !== null);
       return broken({
         cause: `${unit.name} is told to leave the GPU alone: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
         evidence: hits.map(
           ({ rule, found }) => `${rule.variable}=${found.value} [${found.file ?? 'Environment='}]`,
         ),
-        remedy:
-          file === undefined
-            ? editUnit(facts, `take ${names} out`)
-            : byHand(
-                `take ${names} out of ${file}, then start it again`,
-                `sudoedit ${file} && sudo systemctl restart ${unit.name}`,
-              ),
+        remedy: takeOut(
+          unit.name,
+          hits.map(({ rule, found }) => ({ variable: rule.variable, file: found.file })),
+        ),
       });
     }
     const doubtful = plan.warnings.filter(
@@ -49,3 +44,20 @@ export const overrides: Check = {
     return ok();
   },
 };
+
+/** Each out of the place that sets it: its file, or the unit and its drop-ins. */
+function takeOut(
+  unit: string,
+  hits: readonly { readonly variable: string; readonly file: string | null }[],
+): Remedy {
+  const files = [...new Set(hits.map(({ file }) => file))];
+  const named = files.map((file) => {
+    const names = new Set(hits.filter((hit) => hit.file === file).map(({ variable }) => variable));
+    return `${[...names].join(' and ')} out${file === null ? '' : ` of ${file}`}`;
+  });
+  const edits = files.map((file) => (file === null ? `sudo systemctl edit ${unit}` : `sudoedit ${file}`));
+  return byHand(
+    `take ${named.join(' and ')}, then start it again`,
+    [...edits, `sudo systemctl restart ${unit}`].join(' && '),
+  );
+}

@@ -36,9 +36,7 @@ export const secureExecution: Check = {
 function rightsOf({ path, setId, capabilities }: ExecutableFacts): readonly string[] {
   return [
     ...(setId ? [`${path} has a set-user-ID or set-group-ID bit`] : []),
-    ...(capabilities === null || capabilities === ''
-      ? []
-      : [`${path} has file capabilities: ${capabilities}`]),
+    ...(capabilities ? [`${path} has file capabilities: ${capabilities}`] : []),
   ];
 }
 
@@ -51,9 +49,12 @@ function remedyFor(
   if (program === undefined) {
     return byHand('find out what gives it rights (a security module?)', `systemctl show ${profile.unit}`);
   }
-  const take = program.setId ? `sudo chmod ug-s ${program.path}` : `sudo setcap -r ${program.path}`;
+  const take = [
+    ...(program.setId ? [`sudo chmod ug-s ${program.path}`] : []),
+    ...(program.capabilities ? [`sudo setcap -r ${program.path}`] : []),
+  ];
   return byHand(
     'take the rights from the file (AmbientCapabilities= of the unit gives the same without this)',
-    `${take} && ${restart}`,
+    [...take, restart].join(' && '),
   );
 }

@@ -1,3 +1,4 @@
+import { kindOf } from '../../contracts/path-state.js';
 import { storeCurrent, storeVersions } from '../../paths.js';
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
 import type { Check } from '../types.js';
@@ -27,7 +28,7 @@ export const store: Check = {
     }
     const seen =
       found.current.kind !== 'link'
-        ? `${storeCurrent} is ${found.current.kind === 'absent' ? 'missing' : `a ${found.current.kind}`}`
+        ? `${storeCurrent} is ${kindOf(found.current)}`
         : version === undefined
           ? `${storeCurrent} -> ${found.current.target}, which is not there`
           : `${storeVersions}/${id}: files are missing, changed or cut short`;

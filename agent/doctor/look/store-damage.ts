@@ -1,6 +1,8 @@
 /** In what the files of a stored version differ from the shim that it was made of. */
+
 import path from 'node:path';
 import type { ShimBuild } from '../../contracts/facts.js';
+import { kindOf } from '../../contracts/path-state.js';
 import type { ContentCache } from '../../machine/files/content.js';
 import { pathState } from '../../machine/files/path-state.js';
 import type { Root } from '../../machine/files/root.js';
@@ -20,7 +22,7 @@ export async function storeDamage(
     ...shim.files.map(async (file): Promise<string | null> => {
       const at = path.join(directory, file.name);
       const state = await pathState(root, at, contents);
-      if (state.kind !== 'file') return `${at} is ${state.kind === 'absent' ? 'missing' : `a ${state.kind}`}`;
+      if (state.kind !== 'file') return `${at} is ${kindOf(state)}`;
       if (state.size !== file.size) return `${at} has ${state.size} bytes, ${file.size} were installed`;
       if (state.sha256 !== file.sha256) return `${at} has other bytes than were installed`;
       if (state.mode !== file.mode)

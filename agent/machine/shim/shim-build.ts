@@ -1,6 +1,8 @@
 /** The compiled shim that would be installed. */
+
 import path from 'node:path';
 import type { ShimBuild } from '../../contracts/facts.js';
+import { kindOf } from '../../contracts/path-state.js';
 import { VgpuError } from '../../errors.js';
 import { packageRoot, tracerName } from '../../paths.js';
 import type { ContentCache } from '../files/content.js';
@@ -41,7 +43,7 @@ export async function readShimBuild(directory: string, contents: ContentCache): 
       const source = path.join(directory, name);
       const state = await pathState(root, source, contents);
       if (state.kind !== 'file') {
-        throw broken(source, state.kind === 'absent' ? 'is missing' : `is a ${state.kind}, not a file`);
+        throw broken(source, state.kind === 'absent' ? 'is missing' : `is ${kindOf(state)}, not a file`);
       }
       return { name, source, sha256: state.sha256, size: state.size, mode };
     }),

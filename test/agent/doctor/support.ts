@@ -1,13 +1,16 @@
 /** Facts of a healthy, installed machine for tests of single checks, with changes. */
 import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
-import type { MachineFacts } from '../../../agent/contracts/facts.js';
+import type { ElfFacts, MachineFacts } from '../../../agent/contracts/facts.js';
+import type { Change, Plan } from '../../../agent/contracts/plan.js';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import type { CloserLook } from '../../../agent/doctor/look/closer-look.js';
 import type { DoctorFacts, Finding } from '../../../agent/doctor/types.js';
+import type { Profile } from '../../../agent/profile/types.js';
 import { observation, ollama } from '../confirm/support.js';
 import { facts as machineFacts, plan } from '../plan/support.js';
 
-const manifest: NonNullable<MachineFacts['manifest']> = {
+export const manifest: NonNullable<MachineFacts['manifest']> = {
   schema: 2,
   agent: '0.1.0',
   consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
@@ -16,7 +19,7 @@ const manifest: NonNullable<MachineFacts['manifest']> = {
   items: [],
 };
 
-const look: CloserLook = {
+export const look: CloserLook = {
   consumer: { directories: [], libraries: [] },
   security: [],
   executables: [],
@@ -36,19 +39,52 @@ export interface Changes {
   /** Default: what install would plan for this machine. */
   readonly plan?: DoctorFacts['plan'];
   readonly trace?: DoctorFacts['trace'];
+  /** Over what the observation says. */
+  readonly verdict?: Partial<Verdict>;
+  readonly profile?: Profile;
 }
 
 export function doctorFacts(changes: Changes = {}): DoctorFacts {
   const machine = machineFacts({ manifest, ...changes.machine });
   const seen = observation(changes.observation);
   return {
-    profile: ollama,
+    profile: changes.profile ?? ollama,
     machine,
     look: { ...look, ...changes.look },
     plan: changes.plan ?? plan(machine),
     observation: seen,
-    verdict: combine(seen),
+    verdict: { ...combine(seen), ...changes.verdict },
     trace: changes.trace ?? null,
+  };
+}
+
+/** A shared library of this machine that needs nothing. */
+export function elf(changes: Partial<ElfFacts> = {}): ElfFacts {
+  return {
+    class: 64,
+    machine: 'x86_64',
+    type: 'dyn',
+    soname: null,
+    needed: [],
+    rpath: null,
+    runpath: null,
+    provenance: null,
+    ...changes,
+  };
+}
+
+/** A plan with just these changes, in place of the one that install would make. */
+export function ready(...changes: readonly Change[]): Plan {
+  return {
+    kind: 'ready',
+    intent: 'install',
+    profile: 'ollama',
+    unit: 'ollama.service',
+    storeId: '0123456789abcdef',
+    endpoint: 'vsock:2:14833',
+    consumers: manifest.consumers,
+    changes,
+    warnings: [],
   };
 }
 

@@ -93,7 +93,7 @@ function conclude(observation: Observation): Conclusion {
       if (now.kind === 'works') return concludeGpu(observation, now);
       if (now.kind === 'waits') return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
       if (observation.profile.log.devices.length === 0) return concludeWordless(observation);
-      return { mode: 'undetermined', ...explainSilence(observation) };
+      return concludeSilent(observation);
   }
 }
 
@@ -108,6 +108,17 @@ function concludeWordless(observation: Observation): Conclusion {
   const { sessions } = observation.present;
   const detail = sessions.kind === 'unknown' ? `the host does not tell: ${sessions.message}` : null;
   return { mode: 'undetermined', reason: 'no-session', detail };
+}
+
+/** Its log names no device, and the host does not say that it works: what is in the way now, if anything is. */
+function concludeSilent(observation: Observation): Conclusion {
+  const { profile, probe, readiness } = observation;
+  // It is ready, and would have opened the GPU by now: what the probe meets, it meets too.
+  if (profile.evidence.sessions === 'when-ready' && readiness.kind === 'answered') {
+    const trouble = mapsTrouble(observation) ?? transportTrouble(observation) ?? probeTrouble(probe);
+    if (trouble !== null) return degraded(trouble);
+  }
+  return { mode: 'undetermined', ...explainSilence(observation) };
 }
 
 /** Is a model on the CPU all that its log has against the GPU? */
@@ -220,15 +231,17 @@ function explainCpu(observation: Observation): { reason: Reason | null; detail: 
   if (transport !== null) return transport;
   const probed = probeTrouble(probe);
   if (probed !== null) return said !== null && probed.reason === 'no-device' ? said : probed;
-  if (said !== null) return said;
+  // The probe finds a device where the consumer found none: the word for that does not say why.
+  const none = said?.reason === 'no-device' && probe?.kind === 'answered';
+  if (said !== null && !none) return said;
   if (loaded !== null) return loaded;
   const ignored = preloadIgnored(observation);
   if (ignored !== null) return { reason: 'preload-ignored', detail: ignored };
   // The probe may find a GPU where the consumer found none: what the consumer hints at comes first.
   if (log.hint !== null) return { reason: log.hint, detail: null };
   const counted = processesThatCount(observation);
-  const none = counted.length > 0 && counted.every(({ facts }) => mappedBy(facts) === 'none');
-  if (none && looksWhereItWorks(observation)) {
+  const unloaded = counted.length > 0 && counted.every(({ facts }) => mappedBy(facts) === 'none');
+  if (unloaded && looksWhereItWorks(observation)) {
     return { reason: 'shim-not-loaded', detail: 'none of its processes had a libcuda loaded' };
   }
   return probe?.kind === 'answered'

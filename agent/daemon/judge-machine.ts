@@ -46,7 +46,7 @@ export interface JudgeState {
   /** The start that lived through the host's absence: to be restarted. */
   readonly survivor: string | null;
   /** The same, as long as it lasts: what it said of itself is not true any more. */
-  readonly tainted: string | null;
+  readonly tainted: readonly string[];
   readonly doubted: boolean;
   /** At boot the consumer waits for us: before that there is nothing to be judged. */
   readonly ready: boolean;
@@ -126,7 +126,7 @@ export function beginJudging(profile: string, unit: string, rules: RestartRules)
     verdict: null,
     lost: null,
     survivor: null,
-    tainted: null,
+    tainted: [],
     doubted: false,
     ready: false,
     triedFor: null,
@@ -176,7 +176,9 @@ export function judgeNext(state: JudgeState, event: JudgeEvent): Next {
 export function shownVerdict({ verdict, lost, tainted }: JudgeState): Verdict | null {
   if (verdict === null) return null;
   if (lost !== null) return lostVerdict(verdict, lost.reason);
-  return tainted !== null && tainted === verdict.invocationId ? staleVerdict(verdict) : verdict;
+  return verdict.invocationId !== null && tainted.includes(verdict.invocationId)
+    ? staleVerdict(verdict)
+    : verdict;
 }
 
 /** Shows the verdict, and writes it to the journal when it is another than the last that was written. */
@@ -209,7 +211,9 @@ function host(state: JudgeState, event: HostEvent, now: number): Next {
   const survivor = short
     ? state.survivor
     : (state.judged?.invocationId ?? state.looked?.invocationId ?? null);
-  const tainted = short ? state.tainted : survivor;
+  // A start that began while the host was away may be judged already: what is shown is still of the one before.
+  const lived = [survivor, state.verdict?.invocationId ?? null].filter((id) => id !== null);
+  const tainted = short ? state.tainted : lived;
   const shown = show({ ...state, lost: null, survivor, tainted, doubted: true, triedFor: null });
   return { ...shown, effects: [...shown.effects, soon] };
 }

@@ -122,16 +122,22 @@ export function createLogJudge(profile: Profile): LogJudge {
     const record =
       grammar.format === 'logfmt' && entry.text.includes('msg') ? parseLogfmt(entry.text) : plain;
     const subject = subjectOf(grammar, entry.text, record);
+    const speaks = grammar.any.test(subject);
+    // First: a line that begins a start and names a device is of the new one.
+    if (speaks) readStarts(entry, subject);
     readDevices(entry, record);
-    if (grammar.any.test(subject)) readWords(entry, record, subject);
+    if (speaks) readWords(entry, record, subject);
   }
 
-  function readWords(entry: LogEntry, record: Logfmt, subject: string): void {
+  function readStarts(entry: LogEntry, subject: string): void {
     grammar.starts.forEach(({ pattern, first }, index) => {
       if (!pattern.test(subject)) return;
       separate(entry);
       mark(index, first);
     });
+  }
+
+  function readWords(entry: LogEntry, record: Logfmt, subject: string): void {
     const version = grammar.version?.exec(subject)?.groups?.['version'];
     if (version !== undefined) {
       separate(entry);

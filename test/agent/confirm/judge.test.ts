@@ -392,6 +392,22 @@ test('llama-server without a GPU is on the CPU, with the reason where it prints 
   const findings = judgeLog(llamaServer, [failed, none]);
   assert.equal(findings.mode, 'cpu');
   assert.equal(findings.reason, 'no-device');
+  // All that Debian's says where no --gpu-layers is given.
+  const alone = judgeLog(llamaServer, [
+    `0.00.102.404 E ${failed}`,
+    '0.00.295.126 I srv  llama_server: model loaded',
+  ]);
+  assert.deepEqual([alone.mode, alone.reason], ['cpu', 'no-device']);
+  assert.equal(judgeLog(llamaServer, [...llamaGpu, failed]).mode, 'cpu', 'a start without one follows');
+  assert.equal(judgeLog(llamaServer, [failed, ...llamaGpu]).mode, 'gpu');
+  // In a prompt it may begin a start, but is no word of the CPU.
+  assert.equal(judgeLog(llamaServer, [...llamaGpu, `prompt: ${failed}`]).mode, 'undetermined');
+});
+
+test("llama-server's address is read from its older and its newer line", () => {
+  const newer = '0.00.298.372 I srv  llama_server: listening on http://127.0.0.1:9931';
+  assert.equal(judgeLog(llamaServer, [newer]).address, 'http://127.0.0.1:9931');
+  assert.equal(judgeLog(llamaServer, llamaGpu).address, 'http://127.0.0.1:8080');
 });
 
 test('a second start of llama-server replaces the first', () => {

@@ -7,7 +7,16 @@ import { loadedModels } from '../../../agent/confirm/loaded-models.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import { inWords, type PresentSeen, presentOf } from '../../../agent/confirm/present.js';
 import type { HostSession, TurnedAway } from '../../../agent/contracts/sessions.js';
-import { answered, findingsOf, fixtureText, judgeLog, llamaServer, observation, ollama } from './support.js';
+import {
+  answered,
+  findingsOf,
+  fixtureText,
+  judgeLog,
+  llamaServer,
+  noDevice,
+  observation,
+  ollama,
+} from './support.js';
 
 const gpuLog = findingsOf('0.32.9_gpu-mode_debug0');
 const cpuLoad = judgeLog(ollama, [
@@ -169,6 +178,18 @@ test('a session without a kernel leaves it open, and its absence once it is read
   const silent = { kind: 'silent', url: 'u', lastError: 'e' } as const;
   assert.equal(judged(present(null, []), { ...changes, readiness: silent })[0], 'undetermined');
   assert.equal(judged(present(null, null), changes)[0], 'undetermined');
+});
+
+test('a consumer whose log says nothing, and whose host is gone or frozen, is degraded for that reason', () => {
+  const changes = { profile: llamaServer, log: judgeLog(llamaServer, []) };
+  const unknown = present(null, null);
+  const gone = { probe: noDevice, host: { kind: 'unreachable', message: 'Connection refused' } } as const;
+  assert.deepEqual(judged(unknown, { ...changes, ...gone }), ['degraded', 'host-unreachable']);
+  assert.ok(noDevice.kind === 'answered');
+  const frozen = { ...noDevice, noHost: 'no answer within the limit' };
+  assert.deepEqual(judged(unknown, { ...changes, probe: frozen }), ['degraded', 'host-slow']);
+  const silent = { kind: 'silent', url: 'u', lastError: 'e' } as const;
+  assert.equal(judged(unknown, { ...changes, ...gone, readiness: silent })[0], 'undetermined', 'not up yet');
 });
 
 test('a start on the CPU stays one', () => {

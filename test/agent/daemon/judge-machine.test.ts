@@ -11,6 +11,7 @@ import {
   judgeNext,
   type RestartRules,
   type Seen,
+  shownVerdict,
 } from '../../../agent/daemon/judge-machine.js';
 import { cpuVerdict, verdict as sample } from '../output/samples.js';
 
@@ -93,6 +94,15 @@ function wordsOf(effect: JudgeEffect): string {
       return effect.kind;
   }
 }
+
+test('the host is back while the next start is looked at: the verdict on the one before is not shown as it was', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  bench.look(active('b'));
+  bench.host('up');
+  const shown = shownVerdict(bench.state);
+  assert.deepEqual([shown?.invocationId, shown?.mode], ['a', 'degraded']);
+});
 
 test('nothing is judged before the files were looked at and the service is ready', () => {
   const bench = new Bench();

@@ -223,7 +223,7 @@ test("what must run as the consumer's user is started by systemd, since the serv
   ]);
   await runner.run('ldconfig', ['-X']);
   assert.deepEqual(ran, [
-    'systemd-run --quiet --collect --wait --pipe --property User=995 --property Group=994 --property SupplementaryGroups=44 994 -- test -r /x',
+    'systemd-run --quiet --collect --wait --pipe -- setpriv --reuid=995 --regid=994 --groups=44,994 --inh-caps=-all -- test -r /x',
     'ldconfig -X',
   ]);
 });

@@ -7,7 +7,7 @@ import { whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import { at } from '../support/installed.js';
-import { run, until } from '../support/process.js';
+import { until } from '../support/process.js';
 import { repository } from '../support/repository.js';
 import {
   entries,
@@ -159,14 +159,13 @@ describe('drift', { skip }, () => {
       const lost = (await entries(guest, messageIds.hostLost)).length;
       const back = (await entries(guest, messageIds.hostBack)).length;
       const restarts = (await entries(guest, messageIds.consumerRestarted)).length;
-      const { pid } = guest.hosts;
-      if (signal === 'SIGSTOP') await stopTree(Number(pid), 'STOP');
+      if (signal === 'SIGSTOP') await guest.hosts.freeze();
       else await guest.hosts.stop('SIGKILL');
       // A session that ends is noticed at once, a host that freezes at the next tick (5 s) after 2 s.
       await untilEntry(guest, messageIds.hostLost, lost, 60_000);
       assert.equal(await property(guest, 'Verdict'), 's "degraded"');
       assert.equal(await property(guest, 'Reason'), 's "host-unreachable"');
-      if (signal === 'SIGSTOP') await stopTree(Number(pid), 'CONT');
+      if (signal === 'SIGSTOP') await guest.hosts.thaw();
       else await guest.hosts.start();
       await untilEntry(guest, messageIds.hostBack, back, 60_000);
       // A frozen host that comes back within ten seconds has the session still: whether it took longer is not ours.
@@ -175,11 +174,6 @@ describe('drift', { skip }, () => {
     });
   }
 });
-
-/** The host and its workers. */
-async function stopTree(pid: number, signal: 'STOP' | 'CONT'): Promise<void> {
-  await run('bash', ['-c', `kill -${signal} ${pid} $(pgrep -P ${pid})`]);
-}
 
 const resume = `
 import { createRequire } from 'node:module';

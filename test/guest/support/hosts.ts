@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { ended, until } from './process.js';
+import { ended, run, until } from './process.js';
 import { repository } from './repository.js';
 
 export interface HostdOptions {
@@ -128,6 +128,25 @@ export class Hosts {
       args.push('--upstream', upstream);
     }
     await this.#fault(args);
+  }
+
+  /** SIGSTOP to the daemon and to the workers that serve its sessions; `thaw` lets them go on. */
+  async freeze(): Promise<void> {
+    await this.#signalAll('STOP');
+  }
+
+  async thaw(): Promise<void> {
+    await this.#signalAll('CONT');
+  }
+
+  async #signalAll(signal: 'STOP' | 'CONT'): Promise<void> {
+    const { pid } = this;
+    if (pid === undefined) throw new Error('no host runs');
+    // The daemon first: a frozen one begins no further worker.
+    await run('bash', [
+      '-c',
+      `kill -${signal} ${pid}; for child in $(pgrep -P ${pid}); do kill -${signal} $child; done`,
+    ]);
   }
 
   /** Ends whatever runs: SIGTERM is a stop, SIGKILL a crash. The sockets go too, unless it was a crash. */

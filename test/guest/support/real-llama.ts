@@ -1,0 +1,91 @@
+// Debian's llama-server with its CUDA backend (llama.cpp-tools, libggml0-backend-cuda), in the root that
+// `scripts/test-roots llama-sid` makes. Debian's package has no unit: the guest gets a plain one.
+
+import assert from 'node:assert/strict';
+import { type Afterwards, Guest } from './guest.js';
+import { until } from './process.js';
+import { testRoot, whyNoRoot } from './roots.js';
+
+const name = 'llama-sid';
+export const unit = 'llama-server.service';
+/** Debian's has a port of its own; it says which. */
+const address = `$(journalctl -q -o cat -u ${unit} | grep -o 'http://127[^ ]*' | tail -n 1)`;
+
+/** Why there is no llama-server to test with, or false; for the `skip` option of a test. */
+export function whyNoLlama(): string | false {
+  return whyNoRoot(name);
+}
+
+/** A guest with a host beside it and llama-server, started, on the CPU. `models` is its /opt/models. */
+export async function llamaGuest(t: Afterwards, models: string, model: string): Promise<Guest> {
+  const guest = await Guest.start({ root: testRoot(name), readOnlyBinds: [`${models}:/opt/models`] }, t);
+  await guest.hosts.start();
+  await serveModel(guest, model);
+  await guest.must('systemctl', 'enable', '--quiet', unit);
+  await guest.must('systemctl', 'start', unit);
+  await answering(guest);
+  return guest;
+}
+
+/** Writes the unit, which serves /opt/models/MODEL.gguf; takes effect at the next start. */
+export async function serveModel(guest: Guest, model: string, ...options: readonly string[]): Promise<void> {
+  const command = `/usr/bin/llama-server --model /opt/models/${model}.gguf --ctx-size 256 --parallel 1`;
+  await guest.write(
+    `/etc/systemd/system/${unit}`,
+    [
+      '[Unit]',
+      "Description=llama.cpp's server",
+      '[Service]',
+      'DynamicUser=yes',
+      `ExecStart=${[command, ...options].join(' ')}`,
+      'Restart=always',
+      'RestartSec=200ms',
+      '[Install]',
+      'WantedBy=multi-user.target',
+      '',
+    ].join('\n'),
+  );
+  await guest.must('systemctl', 'daemon-reload');
+}
+
+/** Waits until it has loaded its model and answers. */
+export async function answering(guest: Guest): Promise<void> {
+  try {
+    await until('llama-server answers', 30_000, async () =>
+      (await guest.run('bash', '-c', `curl -fsS -m 5 "${address}/health"`)).code === 0 ? true : undefined,
+    );
+  } catch (error) {
+    throw new Error(`${String(error)}\n${await guest.must('journalctl', '-q', '-n', '30', '-u', unit)}`);
+  }
+}
+
+/** The start that runs now, when it answers. */
+export async function restarted(guest: Guest): Promise<void> {
+  await guest.must('sh', '-c', `systemctl reset-failed ${unit}; systemctl restart ${unit}`);
+  await answering(guest);
+}
+
+export interface Completed {
+  /** curl's exit status: 0, or 52 when the server ended, 28 when it was not in time. */
+  readonly curl: number;
+  readonly tokens: readonly number[];
+}
+
+/** The tokens that follow `prompt`, the likeliest at each place. */
+export async function complete(
+  guest: Guest,
+  prompt: string | readonly number[],
+  seconds = 60,
+): Promise<Completed> {
+  const order = { prompt, n_predict: 8, temperature: 0, return_tokens: true, cache_prompt: false };
+  const ran = await guest.runWith(
+    { stdin: JSON.stringify(order), timeoutMs: (seconds + 10) * 1000 },
+    ...(['bash', '-c', `curl -sS -m ${seconds} -d @- "${address}/completion"`] as const),
+  );
+  if (ran.code !== 0) return { curl: ran.code, tokens: [] };
+  const answer: unknown = JSON.parse(ran.stdout);
+  const tokens: unknown =
+    typeof answer === 'object' && answer !== null ? Reflect.get(answer, 'tokens') : null;
+  assert.ok(Array.isArray(tokens) && tokens.length > 0, ran.stdout);
+  return { curl: 0, tokens: tokens.map(Number) };
+}

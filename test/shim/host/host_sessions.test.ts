@@ -186,46 +186,6 @@ describe('what a host tells of sessions', () => {
     await new Promise((resolve) => old.close(resolve));
   });
 
-  it('says both versions, and which end is older, when they differ', async () => {
-    const host = await start();
-    const newer = await WireClient.open(socket, 'socket');
-    clients.push(newer);
-    newer.send(hello(1, { major: 2 }));
-    const reply = await newer.receive();
-    assert.deepEqual(
-      [reply?.status, reply?.body.readUInt16LE(8)],
-      [1, 1],
-      'refused, and told what it speaks',
-    );
-    await host.logged(/it speaks wire version 2\.0, this host 1\.0: the host is older, upgrade it/);
-    await host.stop();
-    for (const [major, older] of [
-      [0, 'host'],
-      [2, 'guest'],
-    ] as const) {
-      const other = createServer((connection) => {
-        const welcome = Buffer.alloc(160);
-        welcome.write('VGPUWIRE', 0, 'latin1');
-        welcome.writeUInt16LE(major, 8);
-        const answer = frame({ opcode: 1, flags: 1, sequence: 0n, body: welcome });
-        answer.writeInt32LE(1, 32);
-        connection
-          .on('error', () => undefined)
-          .resume()
-          .end(answer);
-      }).listen(socket);
-      await once(other, 'listening');
-      const shell = open({ VGPU_LOG: 'stderr' });
-      assert.equal((await shell.ask('init')).result, 100);
-      await until('the reason', () =>
-        shell
-          .stderr()
-          .includes(`it speaks wire version ${major}.0, we speak 1.0: the ${older} is older, upgrade it`),
-      );
-      await new Promise((resolve) => other.close(resolve));
-    }
-  });
-
   it('makes a program name of a guest plain text', async () => {
     await start();
     const bytes = hello(1);

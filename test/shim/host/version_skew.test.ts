@@ -1,0 +1,68 @@
+/** A host of an older and of a newer wire than the guest, each a real build: both ends say both numbers and who is older. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { ROOT, runProgram } from '../cuda/private_programs.js';
+import { builtFile, SHIM, scratchDirectory, startHost, startShell, until } from '../shim_host.js';
+
+const header = readFileSync(path.join(ROOT, 'shim-src/wire/frame.h'), 'utf8');
+const ours = Number(/define VGPU_WIRE_MAJOR (\d+)/.exec(header)?.[1]);
+
+for (const [number, older, newer] of [
+  [0, 'host', 'guest'],
+  [2, 'guest', 'host'],
+] as const) {
+  describe(`a host of wire version ${number}, where the guest has ${ours}`, () => {
+    it(`refuses the session; both say both numbers, and that the ${older} is older`, async (t) => {
+      const scratch = scratchDirectory();
+      const listen = `unix:${scratch.path}/s`;
+      const host = await startHost({
+        listen,
+        args: ['--control', `${scratch.path}/control`],
+        program: path.join(SHIM, 'programs', `vgpu-hostd-wire-${number}`),
+      });
+      const shell = startShell({ VGPU_HOST: listen, VGPU_LOG: 'stderr' });
+      t.after(async () => {
+        shell.kill();
+        await host.stop();
+        scratch.remove();
+      });
+      assert.equal((await shell.ask('init')).result, 100, 'CUDA_ERROR_NO_DEVICE');
+      await until('the reason in the guest', () =>
+        shell
+          .stderr()
+          .includes(
+            `it speaks wire version ${number}.0, we speak ${ours}.0: the ${older} is older, upgrade it`,
+          ),
+      );
+      await host.logged(
+        new RegExp(
+          `it speaks wire version ${ours}\\.0, this host ${number}\\.0: the ${older} is older, upgrade it`,
+        ),
+      );
+      assert.doesNotMatch(host.log() + shell.stderr(), new RegExp(`the ${newer} is older`));
+      assert.doesNotMatch(host.log(), /worker \d/, 'nobody serves it');
+      // The list of sessions is asked for by the agent, and has to be told why there is none.
+      const asked = await runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', listen]);
+      assert.equal(asked.code, 1);
+      assert.match(asked.stdout, /"code":"refused","status":1\b/, 'VGPU_STATUS_VERSION');
+      // The administrator's command is of the other number, too, and does not care.
+      const status = spawnSync(builtFile('vgpu-hostd'), ['status', '--control', `${scratch.path}/control`]);
+      assert.match(
+        status.stdout.toString(),
+        new RegExp(`, wire version ${number}\\.0, .*\\n.*\\n.*2 turned away`),
+      );
+      assert.equal(host.running(), true);
+    });
+  });
+}
+
+describe('the number of the wire', () => {
+  it('is the one that the libraries carry, for the agent to compare', () => {
+    const note = spawnSync('readelf', ['-p', '.note.vgpu', builtFile('libcuda.so.1')], { encoding: 'utf8' });
+    if (note.error !== undefined) return;
+    assert.match(note.stdout, new RegExp(`wire\\W+${ours}\\b`, 'i'));
+  });
+});

@@ -10,7 +10,7 @@
 #define LINES_A_SECOND 20u
 #define LINES_AT_ONCE 500u /* of a session; findings and what a kernel prints come in bursts */
 
-/* Set once at start, before the first fork. */
+/* Set once at start, before the first message of another thread. */
 static bool as_json;
 
 /* What one who connects can cause. A worker's threads log at the same time. */

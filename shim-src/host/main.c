@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "host/backend/backend.h"
-#include "host/session/confine.h"
 #include "host/log.h"
 #include "host/daemon/hand_over.h"
 #include "host/daemon/manage.h"
@@ -63,10 +62,47 @@ static int check_config(const struct vgpu_options *options) {
   return 0;
 }
 
+/* What is the same for all workers. */
+static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supervisor *supervisor,
+                            const uint64_t *totals, int images) {
+  const struct vgpu_inventory *inventory = supervisor->inventory;
+  size_t bytes = sizeof(struct vgpu_host_setup) + inventory->profiles_bytes;
+  struct vgpu_host_setup *setup = calloc(1, bytes);
+  char error[256];
+  if (setup == NULL) return false;
+  snprintf(setup->backend, sizeof setup->backend, "%s", supervisor->backend->name);
+  snprintf(setup->cuda_library, sizeof setup->cuda_library, "%s", options->cuda_library);
+  snprintf(setup->nvml_library, sizeof setup->nvml_library, "%s", options->nvml_library);
+  setup->json = options->json;
+  setup->filter = !options->no_seccomp;
+  setup->inventory = *inventory;
+  setup->code = supervisor->code;
+  setup->image_cache = options->image_cache;
+  if (inventory->profiles_bytes > 0) memcpy(setup->profiles, inventory->profiles, inventory->profiles_bytes);
+  if (setup->filter &&
+      !vgpu_confine_prepare(supervisor->backend->make_filter, &setup->program, error, sizeof error)) {
+    vgpu_host_log("error", 0, "%s", error);
+    free(setup);
+    return false;
+  }
+  int writable = -1, readable = -1;
+  struct vgpu_spawner *spawner = &supervisor->spawner;
+  supervisor->accounts = vgpu_accounts_make(totals, inventory->count, &writable, &readable);
+  bool made = supervisor->accounts != NULL && vgpu_spawner_make(spawner, setup, bytes) &&
+              vgpu_spawner_give(spawner, VGPU_WORKER_ACCOUNTS_WRITE, writable) &&
+              vgpu_spawner_give(spawner, VGPU_WORKER_ACCOUNTS_READ, readable) &&
+              (images < 0 || vgpu_spawner_give(spawner, VGPU_WORKER_IMAGES, images)) &&
+              (supervisor->code.launch_log < 0 ||
+               vgpu_spawner_give(spawner, VGPU_WORKER_LAUNCH_LOG, supervisor->code.launch_log));
+  free(setup);
+  if (!made) vgpu_host_log("error", 0, "what workers share cannot be made: %s", strerror(errno));
+  return made;
+}
+
 /* The launch log is opened here, where files may be opened, for the workers to write to. */
-static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_options *code) {
+static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_options *code, int *images) {
   if (options->image_cache > 0) {
-    code->images = vgpu_images_make(options->image_cache);
+    code->images = vgpu_images_make(options->image_cache, images);
     if (code->images == NULL) {
       vgpu_host_log("error", 0, "no address space for %llu bytes of --image-cache: %s",
                     (unsigned long long)options->image_cache, strerror(errno));
@@ -86,7 +122,6 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
   supervisor = (struct vgpu_supervisor){
       .backend = backend,
       .inventory = inventory,
-      .filter = !options->no_seccomp,
       .sessions = {.limit = options->sessions},
       .control = -1,
       .metrics = {.listener = -1},
@@ -103,19 +138,11 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
                .checks = options->checks,
                .launch_log = -1,
                .session_bytes = options->session_code}};
-  char error[256];
-  if (supervisor.filter && !vgpu_confine_prepare(backend->make_filter, error, sizeof error)) {
-    vgpu_host_log("error", 0, "%s", error);
-    return 1;
-  }
-  if (!prepare_code(options, &supervisor.code)) return 1;
+  int images = -1;
+  if (!prepare_code(options, &supervisor.code, &images)) return 1;
   uint64_t totals[VGPU_DEVICES_MAX];
   for (uint32_t i = 0; i < inventory->count; i++) totals[i] = inventory->devices[i].total_memory;
-  supervisor.accounts = vgpu_accounts_make(totals, inventory->count);
-  if (supervisor.accounts == NULL) {
-    vgpu_host_log("error", 0, "no shared memory: %s", strerror(errno));
-    return 1;
-  }
+  if (!prepare_workers(options, &supervisor, totals, images)) return 1;
   if (!vgpu_listeners_open(&supervisor.listeners, options)) {
     vgpu_listeners_close(&supervisor.listeners, true);
     return 1;
@@ -143,6 +170,7 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
 }
 
 int main(int count, char **words) {
+  if (count == 2 && strcmp(words[1], VGPU_WORKER_WORD) == 0) return vgpu_worker_main();
   vgpu_hand_over_remember(words);
   struct vgpu_options options;
   switch (vgpu_options_parse(count, words, &options)) {
@@ -162,8 +190,7 @@ int main(int count, char **words) {
   const struct vgpu_policy *used;
   int status = read_policy_first(&options, &used);
   if (status != 0) return status;
-  const struct vgpu_backend *backend =
-      options.device == VGPU_DEVICE_CUDA ? &vgpu_cuda_backend : &vgpu_software_backend;
+  const struct vgpu_backend *backend = vgpu_backend_named(options.device);
   struct vgpu_inventory *inventory = calloc(1, sizeof *inventory);
   if (inventory == NULL) return 1;
   inventory->options = &options;

@@ -74,8 +74,7 @@ static bool number(const char *option, const char *text, unsigned long long leas
 }
 
 static bool device(const char *text, struct vgpu_options *options) {
-  if (strcmp(text, "software") == 0) options->device = VGPU_DEVICE_SOFTWARE;
-  else if (strcmp(text, "cuda") == 0) options->device = VGPU_DEVICE_CUDA;
+  if (strcmp(text, "software") == 0 || strcmp(text, "cuda") == 0) options->device = text;
   else fprintf(stderr, "vgpu-hostd: --device \"%s\" is neither software nor cuda\n", text);
   return options->device != 0;
 }
@@ -294,7 +293,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
     fputs("vgpu-hostd: --device software|cuda is missing (see --help)\n", stderr);
     return VGPU_OPTIONS_BAD;
   }
-  if (options->checks != 0 && options->device != VGPU_DEVICE_SOFTWARE) {
+  if (options->checks != 0 && strcmp(options->device, "software") != 0) {
     fputs("vgpu-hostd: --check needs --device software: a real GPU runs kernels as they are\n", stderr);
     return VGPU_OPTIONS_BAD;
   }

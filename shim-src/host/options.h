@@ -9,10 +9,8 @@
 
 #define VGPU_LISTEN_MAX 16u
 
-enum vgpu_device_kind { VGPU_DEVICE_SOFTWARE = 1, VGPU_DEVICE_CUDA = 2 };
-
 struct vgpu_options {
-  enum vgpu_device_kind device;
+  const char *device; /* name of a backend */
   const char *listen[VGPU_LISTEN_MAX];
   uint32_t listen_count;
   const char *profiles[VGPU_DEVICES_MAX]; /* software; none: the one that is compiled in */

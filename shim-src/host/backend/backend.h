@@ -19,6 +19,7 @@ struct vgpu_inventory {
   char nvml_version[32];
   struct vgpu_device_facts devices[VGPU_DEVICES_MAX];
   struct vgpu_device_profiles *profiles; /* software */
+  uint64_t profiles_bytes;
   const struct vgpu_options *options;
 };
 
@@ -47,5 +48,8 @@ struct vgpu_backend {
 
 extern const struct vgpu_backend vgpu_software_backend;
 extern const struct vgpu_backend vgpu_cuda_backend;
+
+/* By --device; NULL: there is none of that name. */
+const struct vgpu_backend *vgpu_backend_named(const char *name);
 
 #endif

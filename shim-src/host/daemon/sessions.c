@@ -63,7 +63,7 @@ uint32_t vgpu_sessions_list(const struct vgpu_sessions *sessions, const struct v
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     const struct vgpu_session_entry *entry = &sessions->entries[i];
     if (entry->pid == 0 || (peer != NULL && !vgpu_peer_same(&entry->peer, peer))) continue;
-    facts[count++] = facts_of(entry, &accounts->slots[i], vgpu_accounts_devices(accounts));
+    facts[count++] = facts_of(entry, &accounts->slots[i], accounts->device_count);
   }
   qsort(facts, count, sizeof *facts, by_session);
   return count;

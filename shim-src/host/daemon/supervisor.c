@@ -1,13 +1,11 @@
 #include "host/daemon/supervisor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -15,7 +13,6 @@
 
 #include "host/session/confine.h"
 #include "host/daemon/hand_over.h"
-#include "host/daemon/lifeline.h"
 #include "host/log.h"
 #include "host/daemon/manage.h"
 #include "host/daemon/notify.h"
@@ -28,20 +25,10 @@
 struct loop {
   struct vgpu_supervisor *supervisor;
   int signals;
-  sigset_t before; /* the signal mask workers get back */
   uint64_t next_session;
   bool stopping;
   struct vgpu_hand_over hand_over;
 };
-
-/* The kernel should end a worker that filled the machine's memory, not the daemon or a neighbour. */
-static void offer_to_oom_killer(void) {
-  int descriptor = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  ssize_t written = write(descriptor, "900", 3);
-  (void)written; /* not allowed everywhere, and not needed */
-  close(descriptor);
-}
 
 /* What the daemon grants anybody, and of that what it grants this peer. */
 static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
@@ -50,47 +37,6 @@ static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct 
   if (peer->calls != 0) limits.calls = peer->calls;
   limits.peer_memory = peer->memory;
   return limits;
-}
-
-_Noreturn static void run_worker(struct loop *loop, int connection, uint32_t slot, pid_t daemon,
-                                 const struct vgpu_limits *limits) {
-  struct vgpu_supervisor *supervisor = loop->supervisor;
-  const struct vgpu_session_entry *entry = &supervisor->sessions.entries[slot];
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != daemon) _exit(1); /* it died before the line above */
-  vgpu_listeners_close(&supervisor->listeners, false);
-  vgpu_leaving_abandon(&supervisor->admission);
-  vgpu_greetings_abandon(&supervisor->greetings);
-  if (supervisor->control >= 0) close(supervisor->control);
-  vgpu_metrics_close(&supervisor->metrics);
-  if (loop->hand_over.pipe >= 0) close(loop->hand_over.pipe);
-  if (loop->hand_over.administrator >= 0) close(loop->hand_over.administrator);
-  close(loop->signals);
-  signal(SIGPIPE, SIG_IGN);
-  sigprocmask(SIG_SETMASK, &loop->before, NULL);
-  offer_to_oom_killer();
-  struct vgpu_worker worker = {.link = {.descriptor = connection},
-                               .session = entry->session,
-                               .slot = slot,
-                               .peer = entry->peer,
-                               .accounts = supervisor->accounts,
-                               .backend = supervisor->backend,
-                               .inventory = supervisor->inventory,
-                               .limits = limits,
-                               .code_options = &supervisor->code};
-  int32_t *denied = &supervisor->accounts->slots[slot].denied;
-  if (!vgpu_confine(supervisor->filter, supervisor->backend->reads_itself, denied)) {
-    vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));
-    _exit(1);
-  }
-  vgpu_host_log_limit_all(entry->session);
-  if (!vgpu_lifeline_start(connection)) {
-    vgpu_host_log("error", worker.session, "no thread to watch the connection: %s", strerror(errno));
-    _exit(1);
-  }
-  int status = worker.backend->begin(&worker) ? vgpu_worker_serve(&worker, &entry->hello) : 1;
-  vgpu_host_log_flush();
-  _exit(status); /* what it held goes with the process */
 }
 
 /* The greeting becomes a session; the connection is taken over. */
@@ -109,22 +55,21 @@ static void begin_session(struct loop *loop, const struct vgpu_greeting *greetin
   *entry = (struct vgpu_session_entry){
       .session = session, .peer = greeting->peer, .began = vgpu_now_ms(), .hello = greeting->hello};
   snprintf(entry->who, sizeof entry->who, "%s", greeting->who);
-  struct vgpu_account *account = &supervisor->accounts->slots[slot];
-  struct vgpu_limits limits = limits_of(&supervisor->limits, &greeting->limits);
-  *account = (struct vgpu_account){.session = session,
-                                   .denied = -1,
-                                   .guest_pid = greeting->hello.pid,
-                                   .peer = greeting->peer,
-                                   .peer_memory = limits.peer_memory};
-  vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot);
+  struct vgpu_account_owner owner = {
+      .guest_pid = greeting->hello.pid, .peer = greeting->peer, .peer_memory = greeting->limits.memory};
+  vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot, &owner);
   const struct vgpu_peers *peers = &supervisor->admission.peers;
   uint32_t peer = (uint32_t)(vgpu_peers_find(&supervisor->admission.peers, &greeting->peer) - peers->records);
-  vgpu_share_begin(&supervisor->accounts->share, (uint32_t)slot, peer, greeting->limits.weight);
-  pid_t daemon = getpid();
-  pid_t pid = fork();
-  if (pid == 0) run_worker(loop, greeting->descriptor, (uint32_t)slot, daemon, &limits);
+  vgpu_share_begin(&supervisor->accounts->commons.share, (uint32_t)slot, peer, greeting->limits.weight);
+  struct vgpu_session_setup setup = {.daemon = getpid(),
+                                     .slot = (uint32_t)slot,
+                                     .session = session,
+                                     .peer = greeting->peer,
+                                     .limits = limits_of(&supervisor->limits, &greeting->limits),
+                                     .hello = greeting->hello};
+  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor);
   if (pid < 0) {
-    vgpu_host_log_limited("error", session, "refused %s: fork: %s", greeting->who, strerror(errno));
+    vgpu_host_log_limited("error", session, "refused %s: no worker: %s", greeting->who, strerror(errno));
     supervisor->sessions.turned_away++;
     vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, VGPU_STATUS_BUSY, NULL);
     return;
@@ -132,7 +77,7 @@ static void begin_session(struct loop *loop, const struct vgpu_greeting *greetin
   close(greeting->descriptor);
   entry->pid = pid;
   supervisor->sessions.begun++;
-  __atomic_store_n(&account->pid, (int32_t)pid, __ATOMIC_RELEASE);
+  __atomic_store_n(&supervisor->accounts->owners[slot].pid, (int32_t)pid, __ATOMIC_RELEASE);
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
 }
 
@@ -244,15 +189,12 @@ static void bury(struct loop *loop, pid_t pid, int status) {
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
     if (entry->pid != pid) continue;
-    struct vgpu_account *account = &supervisor->accounts->slots[i];
     uint64_t session = entry->session;
-    int32_t denied = account->denied;
+    int32_t denied = supervisor->accounts->slots[i].denied;
     entry->pid = 0;
     supervisor->sessions.ended++;
-    vgpu_share_end(&supervisor->accounts->share, i);
-    memset(account->used, 0, sizeof account->used);
-    memset(account->contexts, 0, sizeof account->contexts);
-    __atomic_store_n(&account->pid, 0, __ATOMIC_RELEASE);
+    vgpu_accounts_end(supervisor->accounts, i);
+    vgpu_images_end(supervisor->code.images, i);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS && denied >= 0) {
       char *name = vgpu_confine_name(denied);
       vgpu_host_log("seccomp", session, "ended: worker killed by signal %d: seccomp, system call %d (%s)",
@@ -260,6 +202,8 @@ static void bury(struct loop *loop, pid_t pid, int status) {
       free(name);
     } else if (WIFSIGNALED(status)) {
       vgpu_host_log("ended", session, "ended: worker killed by signal %d", WTERMSIG(status));
+    } else if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+      vgpu_host_log("error", session, "ended: its worker could not be started");
     } else {
       vgpu_host_log("ended", session, "ended");
     }
@@ -363,7 +307,8 @@ static bool hand_over(void *argument, int administrator, char *why, unsigned lon
     return false;
   }
   step_aside(supervisor);
-  if (!vgpu_hand_over_begin(&loop->hand_over, &supervisor->listeners, &loop->before, why, why_size)) {
+  if (!vgpu_hand_over_begin(&loop->hand_over, &supervisor->listeners, &loop->supervisor->spawner.signals, why,
+                            why_size)) {
     step_back(supervisor);
     return false;
   }
@@ -479,7 +424,7 @@ int vgpu_supervise(struct vgpu_supervisor *supervisor) {
   sigaddset(&wanted, SIGTERM);
   sigaddset(&wanted, SIGHUP);
   sigaddset(&wanted, SIGINT);
-  sigprocmask(SIG_BLOCK, &wanted, &loop.before);
+  sigprocmask(SIG_BLOCK, &wanted, NULL);
   signal(SIGPIPE, SIG_IGN);
   loop.signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
   if (loop.signals < 0) {

@@ -8,6 +8,7 @@
 #include "host/daemon/listen.h"
 #include "host/daemon/metrics.h"
 #include "host/daemon/sessions.h"
+#include "host/daemon/spawn.h"
 #include "host/session/worker.h"
 
 struct vgpu_supervisor {
@@ -20,7 +21,7 @@ struct vgpu_supervisor {
   struct vgpu_greetings greetings;
   struct vgpu_sessions sessions;
   struct vgpu_code_options code;
-  bool filter;            /* system calls of workers */
+  struct vgpu_spawner spawner;
   int control;            /* listens for the administrator (manage.h); -1: none */
   char control_path[128]; /* of its file; "": there is none to remove */
   struct vgpu_metrics metrics;

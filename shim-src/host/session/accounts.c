@@ -1,57 +1,86 @@
 #include "host/session/accounts.h"
 
-#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
-struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count) {
-  struct vgpu_accounts *accounts =
-      mmap(NULL, sizeof *accounts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (accounts == MAP_FAILED) return NULL;
-  pthread_mutexattr_t attributes;
-  pthread_mutexattr_init(&attributes);
-  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  pthread_mutex_init(&accounts->lock, &attributes);
-  pthread_mutexattr_destroy(&attributes);
+#include "wire/shared.h"
+
+static void *map(size_t size, int protection, int flags, void *at, int descriptor, size_t offset) {
+  void *memory = mmap(at, size, protection, MAP_SHARED | flags, descriptor, (off_t)offset);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count, int *writable,
+                                         int *readable) {
+  int descriptor = vgpu_shared_make("vgpu-accounts", sizeof(struct vgpu_accounts));
+  if (descriptor < 0) return NULL;
+  struct vgpu_accounts *accounts = map(sizeof *accounts, PROT_READ | PROT_WRITE, 0, NULL, descriptor, 0);
+  if (accounts != NULL && readable != NULL) {
+    /* Opened again to read: a mapping of this one cannot be made writable. */
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    *readable = open(path, O_RDONLY | O_CLOEXEC);
+    if (*readable < 0) {
+      munmap(accounts, sizeof *accounts);
+      accounts = NULL;
+    }
+  }
+  if (accounts == NULL || writable == NULL) close(descriptor);
+  else *writable = descriptor;
+  if (accounts == NULL) return NULL;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  vgpu_share_make(&accounts->share, processors > 0 ? (uint32_t)processors : 1);
+  vgpu_share_make(&accounts->commons.share, processors > 0 ? (uint32_t)processors : 1);
   accounts->device_count = device_count;
   for (uint32_t i = 0; i < device_count; i++) accounts->total[i] = totals[i];
   return accounts;
 }
 
-/* A worker that was stopped while it held the lock must not stop the others for good. */
-static bool lock_accounts(struct vgpu_accounts *accounts) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 1;
-  int result = pthread_mutex_timedlock(&accounts->lock, &until);
-  if (result == EOWNERDEAD) {
-    /* Each update is a single store, so what the dead worker left is sound. */
-    pthread_mutex_consistent(&accounts->lock);
-    result = 0;
+struct vgpu_accounts *vgpu_accounts_map(int writable, int readable, uint32_t slot) {
+  struct vgpu_accounts *accounts = map(sizeof *accounts, PROT_READ, 0, NULL, readable, 0);
+  if (accounts == NULL) return NULL;
+  const int both = PROT_READ | PROT_WRITE;
+  if (map(sizeof accounts->slots[slot], both, MAP_FIXED, &accounts->slots[slot], writable,
+          offsetof(struct vgpu_accounts, slots) + slot * sizeof *accounts->slots) == NULL ||
+      map(sizeof accounts->commons, both, MAP_FIXED, &accounts->commons, writable,
+          offsetof(struct vgpu_accounts, commons)) == NULL) {
+    return NULL;
   }
-  return result == 0;
+  close(writable);
+  close(readable);
+  return accounts;
 }
 
 static uint64_t load(const uint64_t *value) {
   return __atomic_load_n(value, __ATOMIC_RELAXED);
 }
 
-void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot) {
+void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
+                         const struct vgpu_account_owner *owner) {
+  struct vgpu_account *account = &accounts->slots[slot];
+  memset(account->used, 0, sizeof account->used);
+  memset(account->contexts, 0, sizeof account->contexts);
+  account->launches = account->calls = account->refused = 0;
+  account->last_refusal = 0;
+  account->denied = -1;
+  accounts->owners[slot] = *owner;
   if (slot >= accounts->slots_begun) __atomic_store_n(&accounts->slots_begun, slot + 1, __ATOMIC_RELEASE);
 }
 
-uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts) {
-  uint32_t slots = __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
-  return slots < VGPU_SESSIONS_MAX ? slots : VGPU_SESSIONS_MAX;
+void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot) {
+  struct vgpu_account *account = &accounts->slots[slot];
+  memset(account->used, 0, sizeof account->used);
+  memset(account->contexts, 0, sizeof account->contexts);
+  __atomic_store_n(&accounts->owners[slot].pid, 0, __ATOMIC_RELEASE);
+  vgpu_shared_lock_abandon(&accounts->commons.lock, slot);
+  vgpu_share_end(&accounts->commons.share, slot);
 }
 
-uint32_t vgpu_accounts_devices(const struct vgpu_accounts *accounts) {
-  uint32_t devices = __atomic_load_n(&accounts->device_count, __ATOMIC_RELAXED);
-  return devices < VGPU_DEVICES_MAX ? devices : VGPU_DEVICES_MAX;
+uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts) {
+  return __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
 }
 
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device) {
@@ -61,22 +90,20 @@ uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t devic
   return used < accounts->total[device] ? used : accounts->total[device];
 }
 
-/* Bytes that all sessions of an account's peer hold, of all devices. */
-static uint64_t peer_used(const struct vgpu_accounts *accounts, const struct vgpu_account *account) {
+/* Bytes of all devices. */
+static uint64_t session_used(const struct vgpu_accounts *accounts, uint32_t slot) {
   uint64_t used = 0;
-  uint32_t slots = vgpu_accounts_slots(accounts), devices = vgpu_accounts_devices(accounts);
-  for (uint32_t i = 0; i < slots; i++) {
-    const struct vgpu_account *other = &accounts->slots[i];
-    if (other->peer.kind != account->peer.kind || other->peer.id != account->peer.id) continue;
-    for (uint32_t device = 0; device < devices; device++) used += load(&other->used[device]);
-  }
+  for (uint32_t i = 0; i < accounts->device_count; i++) used += load(&accounts->slots[slot].used[i]);
   return used;
 }
 
-static uint64_t session_used(const struct vgpu_accounts *accounts, const struct vgpu_account *account) {
+static uint64_t peer_used(const struct vgpu_accounts *accounts, const struct vgpu_peer *peer) {
   uint64_t used = 0;
-  uint32_t devices = vgpu_accounts_devices(accounts);
-  for (uint32_t i = 0; i < devices; i++) used += load(&account->used[i]);
+  uint32_t slots = vgpu_accounts_slots(accounts);
+  for (uint32_t i = 0; i < slots; i++) {
+    const struct vgpu_peer *other = &accounts->owners[i].peer;
+    if (other->kind == peer->kind && other->id == peer->id) used += session_used(accounts, i);
+  }
   return used;
 }
 
@@ -89,27 +116,28 @@ static void narrow(struct vgpu_room *room, uint64_t limit, uint64_t used) {
 
 struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device,
                                     uint64_t session_limit) {
-  const struct vgpu_account *account = &accounts->slots[slot];
+  const struct vgpu_account_owner *owner = &accounts->owners[slot];
   uint64_t total = accounts->total[device];
   struct vgpu_room room = {.total = total, .free = total - vgpu_accounts_used(accounts, device)};
-  narrow(&room, session_limit, session_used(accounts, account));
-  if (account->peer_memory != 0) narrow(&room, account->peer_memory, peer_used(accounts, account));
+  narrow(&room, session_limit, session_used(accounts, slot));
+  if (owner->peer_memory != 0) narrow(&room, owner->peer_memory, peer_used(accounts, &owner->peer));
   return room;
 }
 
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit) {
-  if (!lock_accounts(accounts)) return false;
+  if (!vgpu_shared_lock_take(&accounts->commons.lock, slot)) return false;
+  const struct vgpu_account_owner *owner = &accounts->owners[slot];
   struct vgpu_account *account = &accounts->slots[slot];
-  uint64_t session = session_used(accounts, account);
+  uint64_t session = session_used(accounts, slot);
   bool room = bytes <= accounts->total[device] - vgpu_accounts_used(accounts, device);
   if (session_limit != 0 && (session > session_limit || bytes > session_limit - session)) room = false;
-  if (room && account->peer_memory != 0) {
-    uint64_t used = peer_used(accounts, account);
-    room = used <= account->peer_memory && bytes <= account->peer_memory - used;
+  if (room && owner->peer_memory != 0) {
+    uint64_t used = peer_used(accounts, &owner->peer);
+    room = used <= owner->peer_memory && bytes <= owner->peer_memory - used;
   }
   if (room) __atomic_store_n(&account->used[device], load(&account->used[device]) + bytes, __ATOMIC_RELAXED);
-  pthread_mutex_unlock(&accounts->lock);
+  vgpu_shared_lock_give(&accounts->commons.lock);
   return room;
 }
 

@@ -2,14 +2,20 @@
  * Who holds how much device memory: one table in memory that the daemon shares with its workers, so that
  * every session sees the same free memory and none can take more than there is. The daemon alone gives
  * out and takes back slots, and never waits for a worker.
+ *
+ * A worker that was taken over can write what lies in its mappings and nothing else of the table: what the
+ * daemon says of sessions is read-only for all workers, and so are the slots of the others. It can say that
+ * it uses less than it does, and no more. What all workers write is the lock and the turns to compute
+ * (share.h): plain numbers, bounded wherever they are used. Nonsense in them costs the others time, and
+ * nothing else.
  */
 #ifndef VGPU_HOST_ACCOUNTS_H
 #define VGPU_HOST_ACCOUNTS_H
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #include "host/session/share.h"
+#include "host/session/shared_lock.h"
 #include "wire/frame.h"
 
 #define VGPU_SESSIONS_MAX 256u
@@ -20,43 +26,62 @@ struct vgpu_peer {
   uint32_t id;   /* unix: user id; vsock: CID; tcp: 0 */
 };
 
-/* Written by workers: the daemon believes none of it where it acts (sessions.h has its own list). */
-struct vgpu_account {
+/* What the daemon says of a session. */
+struct vgpu_account_owner {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
-  int32_t denied; /* number of the system call that ended the worker; -1: none */
-  uint64_t session;
   struct vgpu_peer peer;
   uint64_t peer_memory; /* that all sessions of the peer may hold; 0: no limit */
-  uint64_t used[VGPU_DEVICES_MAX];
+};
+
+#define VGPU_ACCOUNTS_PAGE 65536u /* a page on every machine */
+
+/* What a session's worker says of itself: it alone can write there. The daemon believes none of it where it
+ * acts. */
+struct vgpu_account {
+  _Alignas(VGPU_ACCOUNTS_PAGE) uint64_t used[VGPU_DEVICES_MAX];
   uint32_t contexts[VGPU_DEVICES_MAX];
+  int32_t denied;       /* number of the system call that ended the worker; -1: none */
+  int32_t last_refusal; /* the last error; 0: none */
   uint64_t launches;    /* kernels that ran */
   uint64_t calls;       /* frames that were carried out */
   uint64_t refused;     /* of those, how many ended with an error */
-  int32_t last_refusal; /* that error; 0: none */
+};
+
+/* What all workers write. */
+struct vgpu_commons {
+  _Alignas(VGPU_ACCOUNTS_PAGE) struct vgpu_shared_lock lock; /* only workers take it */
+  struct vgpu_share share; /* of the software device's processors; a seat for each slot */
 };
 
 struct vgpu_accounts {
-  pthread_mutex_t lock; /* robust, between processes; only workers take it */
   uint32_t device_count;
   uint32_t slots_begun; /* those behind were never given out: nobody need look at 256 to add up one or two */
   uint64_t total[VGPU_DEVICES_MAX];
+  struct vgpu_account_owner owners[VGPU_SESSIONS_MAX];
   struct vgpu_account slots[VGPU_SESSIONS_MAX];
-  struct vgpu_share share; /* of the software device's processors; a seat for each slot */
+  struct vgpu_commons commons;
 };
 _Static_assert(VGPU_SEATS_MAX == VGPU_SESSIONS_MAX, "a seat for each slot");
 
-/* NULL with errno. */
-struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count);
+/*
+ * By the daemon. `writable` and `readable` (NULL: not wanted) are descriptors of the table for its workers,
+ * the second of which cannot be made writable again. NULL with errno.
+ */
+struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count, int *writable,
+                                         int *readable);
 
-/* By the daemon, before a slot is given out. */
-void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot);
+/* By a worker, which closes both descriptors then: all to read, its slot and the commons to write. NULL with
+ * errno. */
+struct vgpu_accounts *vgpu_accounts_map(int writable, int readable, uint32_t slot);
 
-/* Slots 0 up to this one can be in use. Never more than there are: a worker can write anything there. */
+/* By the daemon: a slot is given out, all of its counts 0; its worker has ended. */
+void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
+                         const struct vgpu_account_owner *owner);
+void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot);
+
+/* Slots 0 up to this one can be in use. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
-
-/* Devices of the table. Never more than it has room for, likewise. */
-uint32_t vgpu_accounts_devices(const struct vgpu_accounts *accounts);
 
 /* Bytes in use on a device, of all sessions. */
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <linux/capability.h>
+#include <linux/seccomp.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -16,9 +18,6 @@
 #ifndef SYS_SECCOMP
 #define SYS_SECCOMP 1 /* si_code; the C library leaves it to the kernel's headers */
 #endif
-
-/* Made in the daemon before the first fork; each worker adds what is its own and loads its copy. */
-static scmp_filter_ctx prepared;
 
 /* Where the worker leaves the number of the call that ends it. */
 static int32_t *told;
@@ -44,14 +43,26 @@ static void drop_capabilities(void) {
   syscall(SYS_capset, &header, none);
 }
 
-bool vgpu_confine(bool filter, bool reads_itself, int32_t *denied) {
+/* What it may do to itself alone names a process that it did not know when the filter was made. */
+static bool load(const struct vgpu_filter_program *program) {
+  static struct sock_filter mine[VGPU_FILTER_MOST];
+  memcpy(mine, program->instructions, program->count * sizeof *mine);
+  for (uint32_t i = 0; i < program->count; i++) {
+    if (mine[i].code == (BPF_JMP | BPF_JEQ | BPF_K) && mine[i].k == VGPU_FILTER_SELF)
+      mine[i].k = (uint32_t)getpid();
+  }
+  struct sock_fprog loaded = {.len = (unsigned short)program->count, .filter = mine};
+  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &loaded) == 0;
+}
+
+bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
   /* What a guest had in its memory is in that of its worker: not for a file. */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0});
   /* The driver's devices are files with modes: none of the driver's own calls needs a capability. */
   drop_capabilities();
   if (!reads_itself) prctl(PR_SET_DUMPABLE, 0); /* nobody's debugger but root's */
-  if (!filter) return true;
+  if (program == NULL) return true;
   told = denied;
   struct sigaction action = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO | SA_RESETHAND | SA_NODEFER};
   if (sigaction(SIGSYS, &action, NULL) != 0) return false;
@@ -59,28 +70,30 @@ bool vgpu_confine(bool filter, bool reads_itself, int32_t *denied) {
   sigemptyset(&mask);
   sigaddset(&mask, SIGSYS);
   sigprocmask(SIG_UNBLOCK, &mask, NULL);
-  int result = 0;
-  /*
-   * To end itself, as abort() does, and to signal nobody else. Where all is allowed but what is denied, the
-   * rule is none.
-   */
-  const struct scmp_arg_cmp itself = {.arg = 0, .op = SCMP_CMP_EQ, .datum_a = (scmp_datum_t)getpid()};
-  result = seccomp_rule_add(prepared, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, itself);
-  if (result == -EACCES) result = 0; /* the filter allows it anyway */
-  if (result == 0) result = seccomp_load(prepared);
-  if (result != 0) errno = -result;
-  return result == 0;
+  return load(program);
 }
 
-bool vgpu_confine_prepare(void *(*make_filter)(void), char *error, uint64_t error_size) {
-  prepared = make_filter();
-  if (prepared == NULL) {
+static bool make_program(void *(*make_filter)(void), struct vgpu_filter_program *program) {
+  scmp_filter_ctx filter = make_filter();
+  int memory = filter == NULL ? -1 : memfd_create("vgpu-filter", MFD_CLOEXEC);
+  bool made = memory >= 0 && seccomp_export_bpf(filter, memory) == 0;
+  ssize_t size = made ? pread(memory, program->instructions, sizeof program->instructions, 0) : 0;
+  made = made && size > 0 && lseek(memory, 0, SEEK_END) == size;
+  program->count = (uint32_t)((size_t)size / sizeof *program->instructions);
+  if (memory >= 0) close(memory);
+  if (filter != NULL) seccomp_release(filter);
+  return made;
+}
+
+bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program *program, char *error,
+                          uint64_t error_size) {
+  if (!make_program(make_filter, program)) {
     snprintf(error, error_size, "the filter of system calls cannot be made");
     return false;
   }
   /* Tried once, so that the daemon fails to start rather than every session. */
   pid_t child = fork();
-  if (child == 0) _exit(vgpu_confine(true, true, NULL) ? 0 : errno);
+  if (child == 0) _exit(vgpu_confine(program, true, NULL) ? 0 : errno);
   int status = 0;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;

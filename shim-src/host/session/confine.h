@@ -5,18 +5,28 @@
 #ifndef VGPU_HOST_CONFINE_H
 #define VGPU_HOST_CONFINE_H
 
+#include <linux/filter.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before the first session: whether this kernel filters system calls, and what a filter costs is paid here.
- */
-bool vgpu_confine_prepare(void *(*make_filter)(void), char *error, uint64_t error_size);
+#define VGPU_FILTER_MOST 4096u       /* instructions, as the kernel has it */
+#define VGPU_FILTER_SELF 0x76677075u /* in a filter: the worker's own process */
+
+struct vgpu_filter_program {
+  uint32_t count;
+  struct sock_filter instructions[VGPU_FILTER_MOST];
+};
+
+/* By the daemon: whether this kernel filters system calls, and what making a filter costs is paid here. */
+bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program *program, char *error,
+                          uint64_t error_size);
 
 /*
- * In a worker, for good. `denied` is where the number of a system call that ends it is left for the daemon to
- * tell, in memory shared with it. False with errno: the worker must not go on.
+ * In a worker, for good; without a program all but the filter. `denied` is where the number of a system call
+ * that ends it is left for the daemon to tell, in memory shared with it. False with errno: the worker must
+ * not go on.
  */
-bool vgpu_confine(bool filter, bool reads_itself, int32_t *denied);
+bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied);
 
 /* "execve" for 59; "?" for what has no name here. For free(); NULL when there is no memory. */
 char *vgpu_confine_name(int32_t number);

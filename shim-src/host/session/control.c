@@ -41,14 +41,14 @@ static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
   uint32_t count = 0, slots = vgpu_accounts_slots(worker->accounts);
   for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_account *account = &worker->accounts->slots[i];
-    if (__atomic_load_n(&account->pid, __ATOMIC_ACQUIRE) == 0 || account->peer.kind != peer->kind ||
-        account->peer.id != peer->id || !holds(account, device)) {
+    const struct vgpu_account_owner *owner = &worker->accounts->owners[i];
+    if (__atomic_load_n(&owner->pid, __ATOMIC_ACQUIRE) == 0 || owner->peer.kind != peer->kind ||
+        owner->peer.id != peer->id || !holds(account, device)) {
       continue;
     }
     if (count < capacity) {
-      processes[count] =
-          (struct vgpu_process_facts){.pid = __atomic_load_n(&account->guest_pid, __ATOMIC_RELAXED),
-                                      .used = __atomic_load_n(&account->used[device], __ATOMIC_RELAXED)};
+      processes[count] = (struct vgpu_process_facts){
+          .pid = owner->guest_pid, .used = __atomic_load_n(&account->used[device], __ATOMIC_RELAXED)};
     }
     count++;
   }

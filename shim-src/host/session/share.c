@@ -1,28 +1,21 @@
 #include "host/session/share.h"
 
-#include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "wire/clock.h"
+
 /* What a peer that was idle may use before it waits for those that were not: a few turns. */
 #define CREDIT_NS 8000000ull
-/*
- * What a peer that comes back can be behind for: long use while nobody else computed must not keep it out for
- * as long. Two turns of a peer of weight 1.
- */
+/* More than this nobody can be behind: two turns of a peer of weight 1. */
 #define DEBT_NS 400000000ull
 /* A thread that nobody calls looks by itself: who should have called may be dead. */
 #define LOOK_NS 10000000l
+#define LONGEST_MS 5000
 
 void vgpu_share_make(struct vgpu_share *share, uint32_t processors) {
-  pthread_mutexattr_t attributes;
-  pthread_mutexattr_init(&attributes);
-  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  pthread_mutex_init(&share->lock, &attributes);
-  pthread_mutexattr_destroy(&attributes);
   share->processors = processors == 0 ? 1 : processors;
 }
 
@@ -32,6 +25,7 @@ void vgpu_share_begin(struct vgpu_share *share, uint32_t seat, uint32_t peer, ui
 }
 
 void vgpu_share_end(struct vgpu_share *share, uint32_t seat) {
+  vgpu_shared_lock_abandon(&share->lock, seat);
   __atomic_store_n(&share->seats[seat].holding, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&share->seats[seat].waiting, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&share->stale, 1, __ATOMIC_RELEASE);
@@ -46,17 +40,8 @@ static void count_again(struct vgpu_share *share) {
 }
 
 /* A worker that was stopped while it held the lock must not stop the others: they go on without turns. */
-static bool lock(struct vgpu_share *share) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 1;
-  int result = pthread_mutex_timedlock(&share->lock, &until);
-  if (result == EOWNERDEAD) {
-    pthread_mutex_consistent(&share->lock);
-    share->stale = 1;
-    result = 0;
-  }
-  if (result != 0) return false;
+static bool lock(struct vgpu_share *share, uint32_t seat) {
+  if (!vgpu_shared_lock_take(&share->lock, seat)) return false;
   if (__atomic_exchange_n(&share->stale, 0, __ATOMIC_ACQ_REL) != 0) count_again(share);
   return true;
 }
@@ -89,30 +74,55 @@ static void call(struct vgpu_seat *seat) {
   syscall(SYS_futex, &seat->call, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Who begins to compute has saved up little, and owes little, whatever it did before. */
-static void bring_near(uint64_t *used, uint64_t least) {
-  if (least == UINT64_MAX) return; /* nobody else computes */
-  if (least > CREDIT_NS && *used < least - CREDIT_NS) *used = least - CREDIT_NS;
-  else if (*used > least && *used - least > DEBT_NS) *used = least + DEBT_NS;
+static void bring_near(uint64_t *used, uint64_t now) {
+  if (now > CREDIT_NS && *used < now - CREDIT_NS) *used = now - CREDIT_NS;
+  else if (*used > now && *used - now > DEBT_NS) *used = now + DEBT_NS;
 }
 
-/* A seat that was idle begins near those that compute, and so does its peer if all its seats were. */
-static void join(struct vgpu_share *share, struct vgpu_seat *seat) {
-  if (seat->holding > 0 || seat->waiting > 0) return;
-  uint64_t least_peer = UINT64_MAX, least = UINT64_MAX;
-  bool peer_active = false;
+/* The least that active seats have used: of the seat's own peer, and of the other peers. UINT64_MAX: none. */
+struct least {
+  uint64_t seat;
+  uint64_t peer;
+  bool peer_active; /* by another seat */
+};
+
+static struct least least_but(struct vgpu_share *share, const struct vgpu_seat *seat) {
+  struct least least = {.seat = UINT64_MAX, .peer = UINT64_MAX};
   for (uint32_t i = 0; i < VGPU_SEATS_MAX && share->running + share->waiting > 0; i++) {
     const struct vgpu_seat *other = &share->seats[i];
-    if (other->holding == 0 && other->waiting == 0) continue;
-    uint64_t peer_used = share->peer_used[peer_of(other)];
+    if (other == seat || (other->holding == 0 && other->waiting == 0)) continue;
     if (peer_of(other) == peer_of(seat)) {
-      peer_active = true;
-      if (other->used < least) least = other->used;
+      least.peer_active = true;
+      if (other->used < least.seat) least.seat = other->used;
+    } else if (share->peer_used[peer_of(other)] < least.peer) {
+      least.peer = share->peer_used[peer_of(other)];
     }
-    if (peer_used < least_peer) least_peer = peer_used;
   }
-  if (!peer_active) bring_near(&share->peer_used[peer_of(seat)], least_peer);
-  bring_near(&seat->used, least);
+  return least;
+}
+
+/* A seat that was idle begins near those that compute, and its peer, if all its seats were, at the clock. */
+static void join(struct vgpu_share *share, struct vgpu_seat *seat) {
+  if (seat->holding > 0 || seat->waiting > 0) return;
+  struct least least = least_but(share, seat);
+  if (!least.peer_active) bring_near(&share->peer_used[peer_of(seat)], share->clock);
+  if (least.seat != UINT64_MAX) bring_near(&seat->used, least.seat);
+}
+
+static void take_turn(struct vgpu_share *share, struct vgpu_seat *seat) {
+  seat->holding++;
+  share->running++;
+  uint64_t used = share->peer_used[peer_of(seat)];
+  if (used > share->clock) share->clock = used;
+}
+
+/* After a turn that nobody waited for: the processor would have been idle. */
+static void forgive(struct vgpu_share *share, struct vgpu_seat *seat) {
+  struct least least = least_but(share, seat);
+  uint64_t *used = &share->peer_used[peer_of(seat)];
+  if (least.peer == UINT64_MAX) share->clock = *used > share->clock ? *used : share->clock;
+  else if (*used > least.peer) *used = least.peer;
+  if (seat->used > least.seat) seat->used = least.seat;
 }
 
 static bool may(struct vgpu_share *share, const struct vgpu_seat *seat) {
@@ -123,22 +133,20 @@ static bool may(struct vgpu_share *share, const struct vgpu_seat *seat) {
 
 bool vgpu_share_try(struct vgpu_share *share, uint32_t number) {
   struct vgpu_seat *seat = &share->seats[number];
-  if (!lock(share)) return true;
+  if (!lock(share, number)) return true;
   join(share, seat);
   bool taken = may(share, seat);
-  if (taken) {
-    seat->holding++;
-    share->running++;
-  }
-  pthread_mutex_unlock(&share->lock);
+  if (taken) take_turn(share, seat);
+  vgpu_shared_lock_give(&share->lock);
   return taken;
 }
 
 void vgpu_share_enter(struct vgpu_share *share, uint32_t number) {
   struct vgpu_seat *seat = &share->seats[number];
-  if (!lock(share)) return;
+  if (!lock(share, number)) return;
   join(share, seat);
   bool waits = false;
+  int64_t deadline = vgpu_now_ms() + LONGEST_MS;
   while (!may(share, seat)) {
     if (!waits) {
       __atomic_add_fetch(&seat->waiting, 1, __ATOMIC_RELAXED);
@@ -146,10 +154,10 @@ void vgpu_share_enter(struct vgpu_share *share, uint32_t number) {
       waits = true;
     }
     uint32_t call = __atomic_load_n(&seat->call, __ATOMIC_ACQUIRE);
-    pthread_mutex_unlock(&share->lock);
+    vgpu_shared_lock_give(&share->lock);
     struct timespec limit = {.tv_nsec = LOOK_NS};
     syscall(SYS_futex, &seat->call, FUTEX_WAIT, call, &limit, NULL, 0);
-    if (lock(share)) continue;
+    if (vgpu_left_ms(deadline) > 0 && lock(share, number)) continue;
     /* It goes on without a turn, and nobody may go on waiting for it. */
     __atomic_sub_fetch(&seat->waiting, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&share->stale, 1, __ATOMIC_RELEASE);
@@ -159,23 +167,23 @@ void vgpu_share_enter(struct vgpu_share *share, uint32_t number) {
     __atomic_sub_fetch(&seat->waiting, 1, __ATOMIC_RELAXED);
     share->waiting--;
   }
-  seat->holding++;
-  share->running++;
+  take_turn(share, seat);
   struct vgpu_seat *next = share->running < share->processors ? next_seat(share) : NULL;
   if (next != NULL) call(next);
-  pthread_mutex_unlock(&share->lock);
+  vgpu_shared_lock_give(&share->lock);
 }
 
 void vgpu_share_leave(struct vgpu_share *share, uint32_t number, uint64_t used) {
   struct vgpu_seat *seat = &share->seats[number];
-  if (!lock(share)) return;
+  if (!lock(share, number)) return;
   if (seat->holding > 0) {
     seat->holding--;
     share->running--;
   }
   seat->used += used;
   share->peer_used[peer_of(seat)] += used * VGPU_WEIGHT_USUAL / (seat->weight == 0 ? 1 : seat->weight);
+  if (share->waiting == 0) forgive(share, seat);
   struct vgpu_seat *next = next_seat(share);
   if (next != NULL) call(next);
-  pthread_mutex_unlock(&share->lock);
+  vgpu_shared_lock_give(&share->lock);
 }

@@ -4,14 +4,18 @@
  * threads compute at a time as there are processors, so a guest that computes little never waits behind the
  * queue of the kernel's scheduler. The table lies in memory that the daemon shares with its workers.
  *
+ * Only what others waited for counts: who used processors that were idle owes nothing for it. Who has waited
+ * five seconds for a turn goes on without one, so that no table, whatever is written there, stops anybody.
+ *
  * A GPU has its own time slices between processes, which only its driver decides.
  */
 #ifndef VGPU_HOST_SHARE_H
 #define VGPU_HOST_SHARE_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "host/session/shared_lock.h"
 
 #define VGPU_SEATS_MAX 256u       /* one for each session's slot */
 #define VGPU_SHARE_PEERS_MAX 256u /* peers that are counted apart */
@@ -27,10 +31,11 @@ struct vgpu_seat {
 };
 
 struct vgpu_share {
-  pthread_mutex_t lock; /* robust, between processes; only workers take it */
+  struct vgpu_shared_lock lock; /* only workers take it */
   uint32_t processors;
   uint32_t running, waiting; /* sums of the seats */
   uint32_t stale;            /* the sums have to be made again: a worker is gone */
+  uint64_t clock;            /* virtual time: what the peer had used that was given the last turn */
   struct vgpu_seat seats[VGPU_SEATS_MAX];
   uint64_t peer_used[VGPU_SHARE_PEERS_MAX]; /* nanoseconds, divided by weight */
 };

@@ -1,4 +1,4 @@
-/* One session: a process of its own that the daemon forked for one connection. */
+/* One session: a process of its own that the daemon starts for one connection (setup.h). */
 #ifndef VGPU_HOST_WORKER_H
 #define VGPU_HOST_WORKER_H
 

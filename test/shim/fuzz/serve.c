@@ -23,14 +23,14 @@ void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *forma
 
 /* Once; exits when VGPU_FUZZ_PROFILE, the device's profile, cannot be read. */
 static void begin(void) {
-  static struct vgpu_options options = {.device = VGPU_DEVICE_SOFTWARE, .kernels = VGPU_KERNELS_SKIP};
+  static struct vgpu_options options = {.device = "software", .kernels = VGPU_KERNELS_SKIP};
   options.profiles[0] = getenv("VGPU_FUZZ_PROFILE");
   options.profile_count = options.profiles[0] != NULL;
   inventory.options = &options;
   if (vgpu_software_backend.take_inventory(&options, &inventory) != 0) exit(2);
   uint64_t totals[VGPU_DEVICES_MAX];
   for (uint32_t i = 0; i < inventory.count; i++) totals[i] = inventory.devices[i].total_memory;
-  accounts = vgpu_accounts_make(totals, inventory.count);
+  accounts = vgpu_accounts_make(totals, inventory.count, NULL, NULL);
   if (accounts == NULL) exit(2);
 }
 
@@ -79,9 +79,8 @@ void fuzz_serve(bool rings, const unsigned char *greeting, size_t size) {
   size_t wanted;
   if (vgpu_greeting_read(greeting, size, &wanted, &hello) != VGPU_GREETING_WHOLE) return;
   if (vgpu_greeting_status(&hello) != VGPU_STATUS_OK || hello.library == VGPU_LIBRARY_SESSIONS) return;
-  memset(accounts->slots, 0, sizeof accounts->slots[0]);
-  accounts->slots[0].pid = 1;
-  accounts->slots[0].peer.kind = VGPU_ADDRESS_UNIX;
+  const struct vgpu_account_owner owner = {.pid = 1, .peer = {.kind = VGPU_ADDRESS_UNIX}};
+  vgpu_accounts_begin(accounts, 0, &owner);
   struct vgpu_limits limits = {.session_memory = 8u << 20,
                                .session_handles = 300,
                                .sessions = 1,

@@ -27,6 +27,7 @@ const CALLS = {
   open: 2,
   mmap: 9,
   mprotect: 10,
+  mremap: 25,
   ioctl: 16,
   getpid: 39,
   socket: 41,
@@ -57,7 +58,9 @@ const CALLS = {
 } as const;
 type Name = keyof typeof CALLS;
 
-const [EPERM, EACCES, EFAULT, ENOSYS] = [-1, -13, -14, -38];
+const [EPERM, EBADF, ENOMEM, EACCES, EFAULT, ENOSYS] = [-1, -9, -12, -13, -14, -38];
+
+const mapsOf = (pid: number): string => readFileSync(`/proc/${pid}/maps`, 'utf8');
 const THREAD = 0x10000 | 0x100; // CLONE_THREAD | CLONE_VM
 
 describe('a worker that was taken over', {
@@ -191,6 +194,37 @@ describe('a worker that was taken over', {
       assert.match(status, new RegExp(`^${set}:\\s+0{16}$`, 'm'));
     if (process.getuid?.() === 0) assert.match(status, /^CapBnd:\s+0{16}$/m);
     assert.match(readFileSync(`/proc/${pid}/limits`, 'utf8'), /^Max core file size\s+0\s+0\s/m);
+  });
+
+  it('has addresses of its own, which say nothing of where those of another worker are', async () => {
+    const places = async (): Promise<string[]> =>
+      [
+        ...mapsOf(await newWorker()).matchAll(/^([0-9a-f]+)-.*(?:hostile_hostd|libc\.so\.6|\[stack\])$/gm),
+      ].map(([, at = '']) => at);
+    const [one, other] = [await places(), await places()];
+    assert.ok(one.length > 3, one.join());
+    assert.deepEqual(
+      one.filter((at) => other.includes(at)),
+      [],
+    );
+  });
+
+  it('writes its own counts and what all write, and cannot come to write those of others', async () => {
+    const maps = mapsOf(await newWorker());
+    const client = clients.at(-1);
+    assert.ok(client !== undefined);
+    const tables = [...maps.matchAll(/^([0-9a-f]+)-([0-9a-f]+) (\S+) .*vgpu-accounts/gm)].map(
+      ([, from = '', to = '', mode = '']) => ({ at: Number(`0x${from}`), end: Number(`0x${to}`), mode }),
+    );
+    const writable = tables.filter(({ mode }) => mode === 'rw-s');
+    const readable = tables.filter(({ mode }) => mode === 'r--s');
+    assert.equal(writable.length, 2, maps);
+    assert.ok(readable.length >= 2, maps);
+    assert.ok((writable[0]?.end ?? 0) - (writable[0]?.at ?? 0) <= 65536, 'a slot');
+    for (const { at } of readable) assert.equal(await ask(client, 'mprotect', [at, 4096, 3]), EACCES);
+    for (const { at, end } of writable)
+      assert.equal(await ask(client, 'mremap', [at, end - at, 2 * (end - at), 1]), ENOMEM, 'it cannot grow');
+    assert.equal(await ask(client, 'fcntl', [6, 1]), EBADF, 'nor has it the descriptor');
   });
 
   it('is told of as killed by a signal when no filter ended it', async () => {

@@ -13,6 +13,8 @@ describe('the table that workers share', () => {
         'shim-src/host/session/accounts.c',
         'shim-src/host/daemon/sessions.c',
         'shim-src/host/session/share.c',
+        'shim-src/host/session/shared_lock.c',
+        'shim-src/wire/shared.c',
       ],
     });
   });
@@ -24,7 +26,23 @@ describe('the table that workers share', () => {
 
   it('lets a guest that computed for long compute again soon, while another never pauses', async () => {
     const turns = Number(await run('comeback'));
-    assert.ok(turns >= 1 && turns <= 250, `${turns} turns of 2 ms`);
+    assert.ok(turns >= 1 && turns <= 10, `${turns} turns of 2 ms`);
+  });
+
+  it('lets a guest owe nothing for processors that nobody else wanted', async () => {
+    const turns = Number(await run('idle'));
+    assert.ok(turns <= 10, `${turns} turns of 2 ms`);
+  });
+
+  it('frees the locks of a worker that ended with them', async () => {
+    const [waited, done] = (await run('dead')).split(' ').map(Number);
+    assert.equal(done, 1);
+    assert.ok((waited ?? 1000) < 500, `${waited} ms`);
+  });
+
+  it('lets nobody wait longer than some seconds for a turn, whoever keeps it', async () => {
+    const waited = Number(await run('kept'));
+    assert.ok(waited >= 4000 && waited < 9000, `${waited} ms`);
   });
 
   it('has nobody wait for a thread that gave up on the lock of a stopped worker', async () => {

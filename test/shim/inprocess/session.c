@@ -32,9 +32,8 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   *out = NULL;
   struct vgpu_session *session = calloc(1, sizeof *session);
   if (session == NULL) return VGPU_NO_HOST;
-  session->options = (struct vgpu_options){.device = VGPU_DEVICE_SOFTWARE,
-                                           .kernels = VGPU_KERNELS_RUN,
-                                           .profiles = {getenv("VGPU_INPROCESS_PROFILE")}};
+  session->options = (struct vgpu_options){
+      .device = "software", .kernels = VGPU_KERNELS_RUN, .profiles = {getenv("VGPU_INPROCESS_PROFILE")}};
   session->options.profile_count = session->options.profiles[0] != NULL;
   session->inventory.options = &session->options;
   unsigned char *bytes = malloc(VGPU_FRAME_MAX); /* for bulk that a call brings */
@@ -47,14 +46,13 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   for (uint32_t i = 0; i < session->inventory.count; i++) {
     totals[i] = session->inventory.devices[i].total_memory;
   }
-  struct vgpu_accounts *accounts = vgpu_accounts_make(totals, session->inventory.count);
+  struct vgpu_accounts *accounts = vgpu_accounts_make(totals, session->inventory.count, NULL, NULL);
   if (accounts == NULL) {
     free(bytes);
     free(session);
     return VGPU_NO_HOST;
   }
-  vgpu_accounts_begin(accounts, 0);
-  accounts->slots[0] = (struct vgpu_account){.pid = 1, .session = 1, .denied = -1};
+  vgpu_accounts_begin(accounts, 0, &(struct vgpu_account_owner){.pid = 1});
   session->limits =
       (struct vgpu_limits){.session_handles = 65536, .sessions = 1, .outstanding = (uint64_t)256 << 20};
   session->code = (struct vgpu_code_options){

@@ -5,7 +5,11 @@
  *                           pause: prints the turns of 2 ms that it waits, at most 1000
  *   shared_table stopped    a thread waits for a turn while a stopped worker holds the lock: prints how many
  *                           still wait once it has gone on without one
- *   shared_table scribbled  a worker that was taken over wrote nonsense: prints the sessions that are listed
+ *   shared_table idle       a guest computes with the processors that another one does not want, for ten
+ * minutes; then there is one processor for both: prints the turns that it waits, at most 1000 shared_table
+ * dead       a worker ends while it holds both locks: prints how long the next one waits, in ms shared_table
+ * kept       nobody ever gives a turn back: prints how long one waits that wants one, in ms shared_table
+ * scribbled  a worker that was taken over wrote nonsense: prints the sessions that are listed
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +17,7 @@
 #include <time.h>
 
 #include "host/daemon/sessions.h"
+#include "wire/clock.h"
 
 #define TURN_NS 2000000u
 
@@ -37,6 +42,54 @@ static int comeback(struct vgpu_share *share) {
   return 0;
 }
 
+static int idle(struct vgpu_share *share) {
+  vgpu_share_make(share, 2);
+  vgpu_share_begin(share, 0, 0, VGPU_WEIGHT_USUAL);
+  vgpu_share_begin(share, 1, 1, VGPU_WEIGHT_USUAL);
+  vgpu_share_enter(share, 1); /* one processor is always the other guest's */
+  for (int i = 0; i < 600; i++) {
+    vgpu_share_leave(share, 1, TURN_NS);
+    vgpu_share_enter(share, 1);
+    vgpu_share_enter(share, 0);
+    vgpu_share_leave(share, 0, 1000000000ull);
+  }
+  share->processors = 1;
+  share->seats[1].waiting = share->waiting = 1;
+  int turns = 0;
+  for (; turns < 1000; turns++) {
+    vgpu_share_leave(share, 1, TURN_NS);
+    if (vgpu_share_try(share, 0)) break;
+    vgpu_share_enter(share, 1);
+  }
+  printf("%d\n", turns);
+  return 0;
+}
+
+static int dead(struct vgpu_accounts *accounts) {
+  vgpu_accounts_begin(accounts, 0, &(struct vgpu_account_owner){.pid = 1});
+  vgpu_accounts_begin(accounts, 1, &(struct vgpu_account_owner){.pid = 1});
+  vgpu_share_make(&accounts->commons.share, 1);
+  if (!vgpu_shared_lock_take(&accounts->commons.lock, 0)) return 1;
+  if (!vgpu_shared_lock_take(&accounts->commons.share.lock, 0)) return 1;
+  vgpu_accounts_end(accounts, 0);
+  int64_t before = vgpu_now_ms();
+  bool taken = vgpu_accounts_take(accounts, 1, 0, 4096, 0);
+  bool turn = vgpu_share_try(&accounts->commons.share, 1);
+  printf("%lld %d\n", (long long)(vgpu_now_ms() - before), taken && turn);
+  return 0;
+}
+
+static int kept(struct vgpu_share *share) {
+  vgpu_share_make(share, 1);
+  vgpu_share_begin(share, 0, 0, VGPU_WEIGHT_USUAL);
+  vgpu_share_begin(share, 1, 1, VGPU_WEIGHT_USUAL);
+  vgpu_share_enter(share, 1);
+  int64_t before = vgpu_now_ms();
+  vgpu_share_enter(share, 0);
+  printf("%lld\n", (long long)(vgpu_now_ms() - before));
+  return 0;
+}
+
 static void *wait_for_turn(void *share) {
   vgpu_share_enter(share, 0);
   return NULL;
@@ -51,13 +104,13 @@ static int stopped(struct vgpu_share *share) {
   if (pthread_create(&waiter, NULL, wait_for_turn, share) != 0) return 1;
   const struct timespec nap = {.tv_nsec = 1000000};
   for (;;) {
-    pthread_mutex_lock(&share->lock);
+    if (!vgpu_shared_lock_take(&share->lock, 2)) return 1;
     if (share->waiting == 1) break;
-    pthread_mutex_unlock(&share->lock);
+    vgpu_shared_lock_give(&share->lock);
     nanosleep(&nap, NULL);
   }
   pthread_join(waiter, NULL); /* it gives up on the lock, which this thread has */
-  pthread_mutex_unlock(&share->lock);
+  vgpu_shared_lock_give(&share->lock);
   vgpu_share_leave(share, 1, TURN_NS);
   printf("%u %u\n", share->seats[0].waiting, share->waiting);
   return 0;
@@ -68,22 +121,29 @@ static int scribbled(struct vgpu_accounts *accounts) {
   static struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
   sessions.entries[0] = (struct vgpu_session_entry){.pid = 1, .session = 1};
   memset(&accounts->slots[0], 0xff, sizeof accounts->slots[0]);
-  memset(accounts->share.seats, 0xff, sizeof accounts->share.seats);
-  accounts->share.seats[1] = (struct vgpu_seat){.peer = UINT32_MAX};
-  accounts->slots_begun = accounts->device_count = UINT32_MAX;
+  memset(accounts->commons.share.seats, 0xff, sizeof accounts->commons.share.seats);
+  accounts->commons.share.seats[1] = (struct vgpu_seat){.peer = UINT32_MAX};
+  accounts->commons.lock.word = accounts->commons.share.lock.word = 12345;
+  (void)vgpu_accounts_take(accounts, 1, 0, 1, 1);
+  vgpu_shared_lock_abandon(&accounts->commons.lock, 12344);
+  vgpu_shared_lock_abandon(&accounts->commons.share.lock, 12344);
+  vgpu_accounts_begin(accounts, 1, &(struct vgpu_account_owner){.pid = 1});
   (void)vgpu_accounts_used(accounts, 0);
   (void)vgpu_accounts_room(accounts, 1, 0, 0);
   (void)vgpu_accounts_take(accounts, 1, 0, 1, 1);
-  (void)vgpu_share_try(&accounts->share, 1);
-  vgpu_share_leave(&accounts->share, 1, TURN_NS);
+  (void)vgpu_share_try(&accounts->commons.share, 1);
+  vgpu_share_leave(&accounts->commons.share, 1, TURN_NS);
   printf("%u\n", vgpu_sessions_list(&sessions, accounts, NULL, facts));
   return 0;
 }
 
 int main(int count, char **words) {
-  struct vgpu_accounts *accounts = vgpu_accounts_make(totals, 1);
+  struct vgpu_accounts *accounts = vgpu_accounts_make(totals, 1, NULL, NULL);
   if (count != 2 || accounts == NULL) return 1;
-  if (strcmp(words[1], "comeback") == 0) return comeback(&accounts->share);
-  if (strcmp(words[1], "stopped") == 0) return stopped(&accounts->share);
+  if (strcmp(words[1], "comeback") == 0) return comeback(&accounts->commons.share);
+  if (strcmp(words[1], "idle") == 0) return idle(&accounts->commons.share);
+  if (strcmp(words[1], "dead") == 0) return dead(accounts);
+  if (strcmp(words[1], "kept") == 0) return kept(&accounts->commons.share);
+  if (strcmp(words[1], "stopped") == 0) return stopped(&accounts->commons.share);
   return strcmp(words[1], "scribbled") == 0 ? scribbled(accounts) : 1;
 }

@@ -93,7 +93,8 @@ int32_t vgpu_common_image_piece(struct vgpu_worker *worker, const struct vgpu_se
     drop_upload(worker, link);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  vgpu_images_put(worker->code_options->images, &worker->peer, &hash, upload->bytes, upload->size);
+  vgpu_images_put(worker->code_options->images, worker->slot, &worker->peer, &hash, upload->bytes,
+                  upload->size);
   return CUDA_SUCCESS;
 }
 
@@ -101,7 +102,7 @@ unsigned char *vgpu_code_image(struct vgpu_worker *worker, const struct vgpu_has
   struct vgpu_upload *upload = *find_upload(worker, hash);
   if (upload == NULL || upload->size != size || upload->have != size) {
     if (size == 0 || size > vgpu_code_limit(worker)) return NULL;
-    return vgpu_images_get(worker->code_options->images, &worker->peer, hash, size);
+    return vgpu_images_get(worker->code_options->images, worker->slot, &worker->peer, hash, size);
   }
   unsigned char *copy = malloc(size);
   if (copy != NULL) memcpy(copy, upload->bytes, size);

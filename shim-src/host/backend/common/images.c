@@ -1,12 +1,11 @@
 #include "host/backend/common/images.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
+#include <unistd.h>
+
+#include "wire/shared.h"
 
 #define PLACES 4096u
 
@@ -17,53 +16,61 @@ struct place {
   uint64_t size; /* 0: free */
 };
 
-struct vgpu_images {
-  pthread_mutex_t lock; /* robust, between processes; only workers take it */
-  uint64_t capacity;
-  uint64_t next; /* where the next image goes: the bytes are used round and round */
+/* Shared: any worker could write anything here. */
+struct table {
+  struct vgpu_shared_lock lock; /* only workers take it */
+  uint32_t torn;                /* a worker ended in the middle of a change */
+  uint64_t next;                /* where the next image goes: the bytes are used round and round */
   struct place places[PLACES];
   unsigned char bytes[];
 };
 
-struct vgpu_images *vgpu_images_make(uint64_t capacity) {
-  struct vgpu_images *images = mmap(NULL, sizeof *images + capacity, PROT_READ | PROT_WRITE,
-                                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (images == MAP_FAILED) return NULL;
-  pthread_mutexattr_t attributes;
-  pthread_mutexattr_init(&attributes);
-  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  pthread_mutex_init(&images->lock, &attributes);
-  pthread_mutexattr_destroy(&attributes);
+/* Each process's own. */
+struct vgpu_images {
+  struct table *table;
+  uint64_t capacity;
+};
+
+struct vgpu_images *vgpu_images_map(int descriptor, uint64_t capacity) {
+  struct vgpu_images *images = malloc(sizeof *images);
+  if (images == NULL) return NULL;
   images->capacity = capacity;
+  images->table = vgpu_shared_map(descriptor, sizeof *images->table + capacity);
+  if (images->table != NULL) return images;
+  free(images);
+  return NULL;
+}
+
+struct vgpu_images *vgpu_images_make(uint64_t capacity, int *descriptor) {
+  *descriptor = vgpu_shared_make("vgpu-images", sizeof(struct table) + capacity);
+  if (*descriptor < 0) return NULL;
+  struct vgpu_images *images = vgpu_images_map(*descriptor, capacity);
+  if (images == NULL) close(*descriptor);
   return images;
 }
 
+void vgpu_images_end(struct vgpu_images *images, uint32_t slot) {
+  if (images != NULL && vgpu_shared_lock_abandon(&images->table->lock, slot))
+    __atomic_store_n(&images->table->torn, 1, __ATOMIC_RELEASE);
+}
+
 /* A worker that was stopped while it held the lock must not stop the others. */
-static bool lock(struct vgpu_images *images) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 1;
-  int result = pthread_mutex_timedlock(&images->lock, &until);
-  if (result == EOWNERDEAD) {
-    /* It died in the middle of a change: forget everything. */
-    for (uint32_t i = 0; i < PLACES; i++) images->places[i].size = 0;
-    pthread_mutex_consistent(&images->lock);
-    result = 0;
+static bool lock(struct table *table, uint32_t slot) {
+  if (!vgpu_shared_lock_take(&table->lock, slot)) return false;
+  if (__atomic_exchange_n(&table->torn, 0, __ATOMIC_ACQ_REL) != 0) {
+    for (uint32_t i = 0; i < PLACES; i++) table->places[i].size = 0;
   }
-  return result == 0;
+  return true;
 }
 
-/* `capacity` as told when the table was made could be overwritten too: everything is checked again. */
-static bool sound(const struct vgpu_images *images, const struct place *place, uint64_t capacity) {
-  return place->size != 0 && place->offset <= capacity && place->size <= capacity - place->offset &&
-         images->capacity == capacity;
+static bool sound(const struct place *place, uint64_t capacity) {
+  return place->size != 0 && place->offset <= capacity && place->size <= capacity - place->offset;
 }
 
-static struct place *find(struct vgpu_images *images, const struct vgpu_peer *peer,
-                          const struct vgpu_hash *hash, uint64_t size) {
+static struct place *find(struct table *table, const struct vgpu_peer *peer, const struct vgpu_hash *hash,
+                          uint64_t size) {
   for (uint32_t i = 0; i < PLACES; i++) {
-    struct place *place = &images->places[i];
+    struct place *place = &table->places[i];
     if (place->size == size && place->peer.kind == peer->kind && place->peer.id == peer->id &&
         memcmp(&place->hash, hash, sizeof *hash) == 0) {
       return place;
@@ -72,16 +79,16 @@ static struct place *find(struct vgpu_images *images, const struct vgpu_peer *pe
   return NULL;
 }
 
-unsigned char *vgpu_images_get(struct vgpu_images *images, const struct vgpu_peer *peer,
+unsigned char *vgpu_images_get(struct vgpu_images *images, uint32_t slot, const struct vgpu_peer *peer,
                                const struct vgpu_hash *hash, uint64_t size) {
-  if (images == NULL || size == 0 || !lock(images)) return NULL;
-  uint64_t capacity = images->capacity;
-  struct place *found = find(images, peer, hash, size);
+  if (images == NULL || size == 0 || !lock(images->table, slot)) return NULL;
+  struct table *table = images->table;
+  struct place *found = find(table, peer, hash, size);
   struct place place = found == NULL ? (struct place){0} : *found;
   unsigned char *copy = NULL;
-  if (sound(images, &place, capacity)) copy = malloc(size);
-  if (copy != NULL) memcpy(copy, images->bytes + place.offset, size);
-  pthread_mutex_unlock(&images->lock);
+  if (sound(&place, images->capacity)) copy = malloc(size);
+  if (copy != NULL) memcpy(copy, table->bytes + place.offset, size);
+  vgpu_shared_lock_give(&table->lock);
   if (copy == NULL) return NULL;
   struct vgpu_hash made;
   vgpu_sha256(copy, size, &made);
@@ -91,10 +98,10 @@ unsigned char *vgpu_images_get(struct vgpu_images *images, const struct vgpu_pee
 }
 
 /* Forgets images whose bytes lie in [start, end); gives a free place, or the one whose bytes come next. */
-static struct place *make_room(struct vgpu_images *images, uint64_t start, uint64_t end) {
-  struct place *unused = NULL, *oldest = &images->places[0];
+static struct place *make_room(struct table *table, uint64_t start, uint64_t end) {
+  struct place *unused = NULL, *oldest = &table->places[0];
   for (uint32_t i = 0; i < PLACES; i++) {
-    struct place *place = &images->places[i];
+    struct place *place = &table->places[i];
     if (place->size != 0 && place->offset < end && place->offset + place->size > start) place->size = 0;
     if (place->size == 0) unused = place;
     else if (place->offset - end < oldest->offset - end) oldest = place; /* nearest ahead, going round */
@@ -102,16 +109,17 @@ static struct place *make_room(struct vgpu_images *images, uint64_t start, uint6
   return unused != NULL ? unused : oldest;
 }
 
-void vgpu_images_put(struct vgpu_images *images, const struct vgpu_peer *peer, const struct vgpu_hash *hash,
-                     const void *bytes, uint64_t size) {
-  if (images == NULL || size == 0 || !lock(images)) return;
-  uint64_t capacity = images->capacity;
-  if (size <= capacity && find(images, peer, hash, size) == NULL) {
-    uint64_t start = images->next <= capacity && size <= capacity - images->next ? images->next : 0;
-    struct place *place = make_room(images, start, start + size);
-    memcpy(images->bytes + start, bytes, size);
+void vgpu_images_put(struct vgpu_images *images, uint32_t slot, const struct vgpu_peer *peer,
+                     const struct vgpu_hash *hash, const void *bytes, uint64_t size) {
+  if (images == NULL || size == 0 || !lock(images->table, slot)) return;
+  struct table *table = images->table;
+  uint64_t capacity = images->capacity, next = __atomic_load_n(&table->next, __ATOMIC_RELAXED);
+  if (size <= capacity && find(table, peer, hash, size) == NULL) {
+    uint64_t start = next <= capacity && size <= capacity - next ? next : 0;
+    struct place *place = make_room(table, start, start + size);
+    memcpy(table->bytes + start, bytes, size);
     *place = (struct place){.peer = *peer, .hash = *hash, .offset = start, .size = size};
-    images->next = (start + size + 63) & ~63ull;
+    table->next = (start + size + 63) & ~63ull;
   }
-  pthread_mutex_unlock(&images->lock);
+  vgpu_shared_lock_give(&table->lock);
 }

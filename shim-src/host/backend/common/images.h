@@ -13,13 +13,22 @@
 
 struct vgpu_images;
 
-/* NULL with errno. `capacity` bytes of address space; memory is taken as images come. */
-struct vgpu_images *vgpu_images_make(uint64_t capacity);
+/*
+ * By the daemon: NULL with errno, else *descriptor is for workers. `capacity` bytes of address space; memory
+ * is taken as images come.
+ */
+struct vgpu_images *vgpu_images_make(uint64_t capacity, int *descriptor);
+
+/* By a worker; NULL: no room. */
+struct vgpu_images *vgpu_images_map(int descriptor, uint64_t capacity);
+
+/* By the daemon, when the worker of a slot has ended. */
+void vgpu_images_end(struct vgpu_images *images, uint32_t slot);
 
 /* A copy for free(), or NULL: not there (any more). NULL is allowed for `images`. */
-unsigned char *vgpu_images_get(struct vgpu_images *images, const struct vgpu_peer *peer,
+unsigned char *vgpu_images_get(struct vgpu_images *images, uint32_t slot, const struct vgpu_peer *peer,
                                const struct vgpu_hash *hash, uint64_t size);
-void vgpu_images_put(struct vgpu_images *images, const struct vgpu_peer *peer, const struct vgpu_hash *hash,
-                     const void *bytes, uint64_t size);
+void vgpu_images_put(struct vgpu_images *images, uint32_t slot, const struct vgpu_peer *peer,
+                     const struct vgpu_hash *hash, const void *bytes, uint64_t size);
 
 #endif

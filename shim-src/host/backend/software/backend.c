@@ -123,6 +123,7 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
   for (uint32_t i = 0; i < profiles->count; i++)
     copy_facts(&inventory->devices[i], &profiles->devices[i], options->kernels);
   inventory->profiles = profiles;
+  inventory->profiles_bytes = sizeof *profiles;
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "host/session/confine.h"
 #include "host/session/filter.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -37,8 +38,8 @@ static const int allowed[] = {
     CALL(read), CALL(write), CALL(readv), CALL(writev), CALL(recvfrom), CALL(recvmsg), CALL(sendto),
     CALL(sendmsg), CALL(poll), CALL(ppoll), CALL(close), CALL(shutdown), CALL(lseek), CALL(fstat),
     /* memory, of the device too */
-    CALL(brk), CALL(munmap), CALL(mremap), CALL(madvise), CALL(memfd_create), CALL(ftruncate),
-    CALL(fallocate), CALL(msync), CALL(mincore),
+    CALL(brk), CALL(munmap), CALL(madvise), CALL(memfd_create), CALL(ftruncate), CALL(fallocate), CALL(msync),
+    CALL(mincore),
     /* threads, time, chance */
     CALL(futex), CALL(set_robust_list), CALL(rseq), CALL(set_tid_address), CALL(sched_yield),
     CALL(sched_getaffinity), CALL(getcpu), CALL(clock_gettime), CALL(clock_getres), CALL(gettimeofday),
@@ -92,6 +93,13 @@ static int add_conditional(scmp_filter_ctx filter) {
   for (size_t i = 0; i < COUNT(signals); i++)
     result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1, EQUAL(0, (scmp_datum_t)signals[i]));
   result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, EQUAL(0, PR_SET_NAME));
+  /* To end itself, as abort() does, and to signal nobody else. */
+  result |= seccomp_rule_add(filter, allow, CALL(tgkill), 1, EQUAL(0, VGPU_FILTER_SELF));
+  /*
+   * A mapping that grows would reach what lies behind it in a shared file: the accounts of others. The C
+   * library copies instead when it may not.
+   */
+  result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOMEM), CALL(mremap), 0);
   /* From Linux 5.17 on the C library may name its arenas. */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), CALL(prctl), 1, EQUAL(0, 0x53564d41));
   return result;
@@ -99,11 +107,11 @@ static int add_conditional(scmp_filter_ctx filter) {
 
 /* A sanitizer looks at its own process to tell what it found. */
 static int add_sanitizer(scmp_filter_ctx filter) {
-  static const int calls[] = {CALL(open),      CALL(openat),    CALL(readlink),    CALL(newfstatat),
-                              CALL(stat),      CALL(prlimit64), CALL(sigaltstack), CALL(ioctl),
-                              CALL(getrlimit), CALL(prctl),     CALL(uname),       CALL(rt_sigaction),
-                              CALL(clone),     CALL(clone3),    CALL(fcntl),       CALL(access),
-                              CALL(statx),     CALL(sysinfo),   CALL(mmap),        CALL(mprotect)};
+  static const int calls[] = {
+      CALL(open),        CALL(openat),   CALL(readlink),  CALL(newfstatat), CALL(stat),  CALL(prlimit64),
+      CALL(sigaltstack), CALL(ioctl),    CALL(getrlimit), CALL(prctl),      CALL(uname), CALL(rt_sigaction),
+      CALL(clone),       CALL(clone3),   CALL(fcntl),     CALL(access),     CALL(statx), CALL(sysinfo),
+      CALL(mmap),        CALL(mprotect), CALL(mremap),    CALL(tgkill)};
   return !SANITIZED ? 0 : vgpu_filter_add(filter, SCMP_ACT_ALLOW, calls, COUNT(calls));
 }
 

@@ -299,17 +299,17 @@ static void tell(void *user, const struct ptx_finding *f) {
 
 static void enter_turn(void *user) {
   const struct vgpu_worker *worker = user;
-  vgpu_share_enter(&worker->accounts->share, worker->slot);
+  vgpu_share_enter(&worker->accounts->commons.share, worker->slot);
 }
 
 static bool try_turn(void *user) {
   const struct vgpu_worker *worker = user;
-  return vgpu_share_try(&worker->accounts->share, worker->slot);
+  return vgpu_share_try(&worker->accounts->commons.share, worker->slot);
 }
 
 static void leave_turn(void *user, uint64_t used) {
   const struct vgpu_worker *worker = user;
-  vgpu_share_leave(&worker->accounts->share, worker->slot, used);
+  vgpu_share_leave(&worker->accounts->commons.share, worker->slot, used);
 }
 
 static const struct ptx_turns turns = {.enter = enter_turn, .try = try_turn, .leave = leave_turn};

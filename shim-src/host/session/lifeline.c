@@ -1,4 +1,4 @@
-#include "host/daemon/lifeline.h"
+#include "host/session/lifeline.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,0 +1,82 @@
+#include "host/daemon/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "wire/shared.h"
+
+#define ABOVE 64 /* descriptors of the daemon that workers get lie above those that they get */
+#define NOT_STARTED 127
+
+extern char **environ;
+
+static bool write_all(int descriptor, const void *bytes, size_t size) {
+  const char *at = bytes;
+  while (size > 0) {
+    ssize_t written = write(descriptor, at, size);
+    if (written <= 0) return false;
+    at += written;
+    size -= (size_t)written;
+  }
+  return true;
+}
+
+/* Memory with these bytes; -1 with errno. */
+static int memory_with(const char *name, const void *bytes, size_t size) {
+  int descriptor = vgpu_shared_make(name, size);
+  if (descriptor >= 0 && write_all(descriptor, bytes, size)) return descriptor;
+  if (descriptor >= 0) close(descriptor);
+  return -1;
+}
+
+bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor number, int descriptor) {
+  int above = fcntl(descriptor, F_DUPFD_CLOEXEC, ABOVE);
+  if (above < 0) return false;
+  close(descriptor);
+  spawner->descriptors[number] = above;
+  return true;
+}
+
+bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setup *host, size_t bytes) {
+  for (int i = 0; i < VGPU_WORKER_DESCRIPTORS; i++) spawner->descriptors[i] = -1;
+  int program = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+  spawner->program = program < 0 ? -1 : fcntl(program, F_DUPFD_CLOEXEC, ABOVE);
+  if (program >= 0) close(program);
+  int setup = memory_with("vgpu-setup", host, bytes);
+  sigprocmask(SIG_SETMASK, NULL, &spawner->signals);
+  return spawner->program >= 0 && setup >= 0 && vgpu_spawner_give(spawner, VGPU_WORKER_HOST, setup);
+}
+
+/* In a child that has the daemon's memory until it executes: nothing here changes any of it. */
+_Noreturn static void become_worker(const struct vgpu_spawner *spawner, const int *descriptors) {
+  static char *const words[] = {"vgpu-hostd", VGPU_WORKER_WORD, NULL};
+  for (int i = 0; i < VGPU_WORKER_DESCRIPTORS; i++) {
+    if (descriptors[i] >= 0 && dup2(descriptors[i], i) < 0) _exit(NOT_STARTED);
+  }
+  sigprocmask(SIG_SETMASK, &spawner->signals, NULL);
+  syscall(SYS_execveat, spawner->program, "", words, environ, AT_EMPTY_PATH);
+  _exit(NOT_STARTED);
+}
+
+pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session,
+                 int connection) {
+  int descriptors[VGPU_WORKER_DESCRIPTORS];
+  for (int i = 0; i < VGPU_WORKER_DESCRIPTORS; i++) descriptors[i] = spawner->descriptors[i];
+  pid_t pid = -1;
+  int memory = memory_with("vgpu-session", session, sizeof *session);
+  if (memory < 0) return -1;
+  descriptors[VGPU_WORKER_CONNECTION] = fcntl(connection, F_DUPFD_CLOEXEC, ABOVE);
+  descriptors[VGPU_WORKER_SESSION] = fcntl(memory, F_DUPFD_CLOEXEC, ABOVE);
+  if (descriptors[VGPU_WORKER_CONNECTION] >= 0 && descriptors[VGPU_WORKER_SESSION] >= 0) {
+    pid = vfork();
+    if (pid == 0) become_worker(spawner, descriptors);
+  }
+  int error = errno;
+  close(memory);
+  if (descriptors[VGPU_WORKER_CONNECTION] >= 0) close(descriptors[VGPU_WORKER_CONNECTION]);
+  if (descriptors[VGPU_WORKER_SESSION] >= 0) close(descriptors[VGPU_WORKER_SESSION]);
+  errno = error;
+  return pid;
+}

@@ -1,0 +1,51 @@
+/*
+ * What the daemon hands to a worker. A worker is this program, executed again, so that each has addresses of
+ * its own: what a guest learns of its worker's says nothing of another one's. It inherits descriptors by
+ * number, and two of them are memory with these structures: one that is the same for all, and one of the
+ * session.
+ */
+#ifndef VGPU_HOST_SETUP_H
+#define VGPU_HOST_SETUP_H
+
+#include "host/backend/backend.h"
+#include "host/session/confine.h"
+#include "host/session/worker.h"
+
+#define VGPU_WORKER_WORD "--worker" /* the first word of a worker's command line */
+
+enum vgpu_worker_descriptor {
+  VGPU_WORKER_CONNECTION = 3,
+  VGPU_WORKER_SESSION = 4,
+  VGPU_WORKER_HOST = 5,
+  VGPU_WORKER_ACCOUNTS_WRITE = 6,
+  VGPU_WORKER_ACCOUNTS_READ = 7,
+  VGPU_WORKER_IMAGES = 8,     /* with an image cache */
+  VGPU_WORKER_LAUNCH_LOG = 9, /* with a launch log */
+  VGPU_WORKER_DESCRIPTORS = 10,
+};
+
+struct vgpu_host_setup {
+  char backend[16];
+  bool json;                       /* lines of the log */
+  bool filter;                     /* system calls */
+  struct vgpu_inventory inventory; /* its pointers mean nothing here */
+  struct vgpu_code_options code;   /* likewise */
+  uint64_t image_cache;
+  char cuda_library[4096], nvml_library[4096];
+  struct vgpu_filter_program program;
+  unsigned char profiles[]; /* inventory.profiles_bytes */
+};
+
+struct vgpu_session_setup {
+  int32_t daemon; /* its pid */
+  uint32_t slot;
+  uint64_t session;
+  struct vgpu_peer peer;
+  struct vgpu_limits limits;
+  struct vgpu_hello hello;
+};
+
+/* All that a worker does; returns its exit status. */
+int vgpu_worker_main(void);
+
+#endif

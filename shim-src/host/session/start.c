@@ -1,0 +1,93 @@
+/* The beginning of a worker: what it inherited becomes a session, and everything else is given up. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "host/session/lifeline.h"
+#include "host/log.h"
+#include "host/session/setup.h"
+
+/* The kernel should end a worker that filled the machine's memory, not the daemon or a neighbour. */
+static void offer_to_oom_killer(void) {
+  int descriptor = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ssize_t written = write(descriptor, "900", 3);
+  (void)written; /* not allowed everywhere, and not needed */
+  close(descriptor);
+}
+
+/* The memory of a descriptor, private to this process; NULL: there are fewer bytes than that. */
+static void *take(int descriptor, size_t least) {
+  struct stat status;
+  if (fstat(descriptor, &status) != 0 || (size_t)status.st_size < least) return NULL;
+  void *memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
+  close(descriptor);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
+                  const struct vgpu_session_setup *session) {
+  static struct vgpu_options options;
+  options.cuda_library = host->cuda_library;
+  options.nvml_library = host->nvml_library;
+  host->inventory.options = &options;
+  host->inventory.profiles =
+      host->inventory.profiles_bytes == 0 ? NULL : (struct vgpu_device_profiles *)host->profiles;
+  if (host->image_cache == 0) close(VGPU_WORKER_IMAGES);
+  else host->code.images = vgpu_images_map(VGPU_WORKER_IMAGES, host->image_cache);
+  if (host->image_cache != 0) close(VGPU_WORKER_IMAGES);
+  if (host->code.launch_log >= 0) host->code.launch_log = VGPU_WORKER_LAUNCH_LOG;
+  else close(VGPU_WORKER_LAUNCH_LOG);
+  syscall(SYS_close_range, VGPU_WORKER_DESCRIPTORS, ~0u, 0); /* closed on exec, as all of the daemon's are */
+  worker->link.descriptor = VGPU_WORKER_CONNECTION;
+  worker->session = session->session;
+  worker->slot = session->slot;
+  worker->peer = session->peer;
+  worker->limits = &session->limits;
+  worker->backend = vgpu_backend_named(host->backend);
+  worker->inventory = &host->inventory;
+  worker->code_options = &host->code;
+  worker->accounts = vgpu_accounts_map(VGPU_WORKER_ACCOUNTS_WRITE, VGPU_WORKER_ACCOUNTS_READ, session->slot);
+  return worker->accounts != NULL && worker->backend != NULL;
+}
+
+int vgpu_worker_main(void) {
+  struct vgpu_host_setup *host = take(VGPU_WORKER_HOST, sizeof *host);
+  const struct vgpu_session_setup *session = take(VGPU_WORKER_SESSION, sizeof *session);
+  if (host == NULL || session == NULL) {
+    fprintf(stderr, "vgpu-hostd: " VGPU_WORKER_WORD " is for workers, which the daemon starts\n");
+    return 2;
+  }
+  prctl(PR_SET_NAME, "vgpu-hostd"); /* else the number of the descriptor that was executed */
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != session->daemon) return 1; /* it died before the line above */
+  signal(SIGPIPE, SIG_IGN);
+  vgpu_host_log_json(host->json);
+  offer_to_oom_killer();
+  static struct vgpu_worker worker; /* large */
+  if (!enter(&worker, host, session)) {
+    vgpu_host_log("error", session->session, "the worker cannot be set up: %s", strerror(errno));
+    return 1;
+  }
+  int32_t *denied = &worker.accounts->slots[worker.slot].denied;
+  if (!vgpu_confine(host->filter ? &host->program : NULL, worker.backend->reads_itself, denied)) {
+    vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));
+    return 1;
+  }
+  vgpu_host_log_limit_all(worker.session);
+  if (!vgpu_lifeline_start(worker.link.descriptor)) {
+    vgpu_host_log("error", worker.session, "no thread to watch the connection: %s", strerror(errno));
+    return 1;
+  }
+  int status = worker.backend->begin(&worker) ? vgpu_worker_serve(&worker, &session->hello) : 1;
+  vgpu_host_log_flush();
+  _exit(status); /* what it held goes with the process */
+}

@@ -22,7 +22,7 @@ import {
   signedness,
 } from './edges.js';
 import * as fp from './float.js';
-import { runPtx } from './machine.js';
+import { bytes, f32, runPtx, u32 } from './machine.js';
 
 describe('integer instructions', () => {
   it('add, subtract, multiply and mad wrap', () => {
@@ -764,5 +764,61 @@ describe('floating-point instructions', () => {
         assert.ok(Math.abs(actual - exact) <= allowed, `${name} ${x}: ${actual}, not ${exact}`);
       });
     });
+  });
+
+  /** What an instruction of one f32 operand makes of each, in bits. */
+  const bitsAfter = (name: string, inputs: readonly number[]): readonly number[] => {
+    const given = Uint32Array.from(inputs);
+    const outcome = runPtx({
+      ptx: {
+        text: `.version 8.4\n.target sm_90\n.address_size 64\n${kernel({ name, to: 'f32', from: ['f32'], result: () => 0n }, 0)}`,
+      },
+      buffers: [bytes(given), given.byteLength],
+      launches: [
+        {
+          kernel: 'k0',
+          grid: [Math.ceil(given.length / 32)],
+          block: [32],
+          args: ['b1', 'u64:0', 'u64:0', 'u64:0', 'b2', `u32:${given.length}`],
+        },
+      ],
+    });
+    return [...u32(outcome.buffers[1] ?? Buffer.alloc(0))];
+  };
+  const bitsOfFloat = (x: number): number => u32(bytes(Float32Array.of(x)))[0] ?? 0;
+  const [NAN, INFINITE, MINUS, LEAST] = [0x7fffffff, 0x7f800000, 0x80000000, 1];
+
+  it('of logarithms are right where there is no logarithm, and of subnormal numbers', () => {
+    const inputs = [0, MINUS, INFINITE, INFINITE | MINUS, NAN, MINUS | LEAST, LEAST, 0x7fffff, 0x3f800000];
+    const common = [INFINITE | MINUS, INFINITE | MINUS, INFINITE, NAN, NAN].map((bits) => bits >>> 0);
+    assert.deepEqual(bitsAfter('lg2.approx.f32', inputs), [
+      ...common,
+      NAN,
+      bitsOfFloat(-149),
+      bitsOfFloat(Math.log2(0x7fffff) - 149),
+      0,
+    ]);
+    const flushed = (INFINITE | MINUS) >>> 0;
+    assert.deepEqual(bitsAfter('lg2.approx.ftz.f32', inputs), [...common, flushed, flushed, flushed, 0]);
+  });
+
+  it('of sine and cosine keep the sign of zero, and end at infinity', () => {
+    const inputs = [0, MINUS, INFINITE, NAN, LEAST | MINUS];
+    assert.deepEqual(bitsAfter('sin.approx.f32', inputs), [0, MINUS, NAN, NAN, (LEAST | MINUS) >>> 0]);
+    assert.deepEqual(bitsAfter('sin.approx.ftz.f32', inputs), [0, MINUS, NAN, NAN, MINUS]);
+    assert.deepEqual(bitsAfter('cos.approx.f32', inputs), [0x3f800000, 0x3f800000, NAN, NAN, 0x3f800000]);
+  });
+
+  it('of sine and cosine stay right far from zero', () => {
+    const values = Float32Array.from({ length: 2000 }, (_, i) => (i % 2 === 0 ? 1 : -1) * 1.0123 ** i * 1e-3);
+    for (const [name, f] of [
+      ['sin.approx.f32', Math.sin],
+      ['cos.approx.f32', Math.cos],
+    ] as const) {
+      const results = f32(bytes(Uint32Array.from(bitsAfter(name, [...u32(bytes(values))]))));
+      values.forEach((x, i) => {
+        assert.ok(Math.abs((results[i] ?? Number.NaN) - f(x)) <= 2 ** -24, `${name} ${x}: ${results[i]}`);
+      });
+    }
   });
 });

@@ -125,12 +125,74 @@ static inline float divide_approx(float x, float y) {
 BINARY(div_approx_f32, float, divide_approx(x, y))
 UNARY(rsqrt_f32, float, CANON(1.0f / __builtin_sqrtf(x)))
 
-static inline float log2_of(float x) {
-  return x < 0.0f ? NAN : log2f(x);
+/*
+ * Logarithm, sine and cosine in doubles and without branches, so that compilers make vectors of them. Rounded
+ * to a float the error is below 0.51 units in the last place.
+ *
+ * log2(x): x = 2^e * g with g in [1/sqrt 2, sqrt 2), then the series of 2 atanh(s) with s = (g - 1) / (g +
+ * 1), of which |s| < 0.172; the first term left out is below 2^-29 of the sum.
+ */
+static inline float log2_of(float x, int flushes) {
+  u32 bits = ptx_bits(x);
+  /* a subnormal is scaled up by 2^24; the processor may not flush it, for this is integer arithmetic */
+  int subnormal = bits < 0x800000;
+  u32 normal = ptx_bits((float)(s32)bits * 0x1p-125f);
+  u32 y = subnormal ? normal : bits;
+  s32 e = (s32)(y - 0x3f3504f3) >> 23;
+  double g = (double)ptx_float(y - ((u32)e << 23));
+  double s = (g - 1.0) / (g + 1.0), q = s * s;
+  double series = 0.22222222222222222 + q * 0.18181818181818182;
+  series = 0.28571428571428571 + q * series;
+  series = 0.4 + q * series;
+  series = 0.66666666666666667 + q * series;
+  series = 2.0 + q * series;
+  double r = (double)(e - (subnormal ? 24 : 0)) + s * series * 1.4426950408889634;
+  float result = (float)r;
+  result = bits == 0x7f800000 ? INFINITY : result;
+  int zero = (bits & 0x7fffffff) == 0 || (flushes && (bits & 0x7f800000) == 0);
+  result = zero ? -INFINITY : result;
+  return bits > 0x7f800000 && !zero ? ptx_float(0x7fffffff) : result;
 }
-UNARY(lg2_f32, float, CANON(log2_of(x)))
-UNARY(sin_f32, float, CANON(sinf(x)))
-UNARY(cos_f32, float, CANON(cosf(x)))
+UNARY(lg2_f32, float, log2_of(x, (m & M_FTZ) != 0))
+
+/*
+ * sin and cos: x = k * pi/2 + r, |r| < 0.79, by adding and taking away 1.5 * 2^52, which leaves k in the last
+ * bits. Beyond 2^20, where k * pi/2 has more bits than two doubles hold, the C library's.
+ */
+#define CIRCLE_MOST 1048576.0f
+static inline float circle_of(float x, u32 quarter) {
+  const double shift = 6755399441055744.0;
+  float bounded = __builtin_fabsf(x) < CIRCLE_MOST ? x : 0.0f;
+  double turned = (double)bounded * 0.63661977236758134 + shift;
+  u32 k = (u32)ptx_bits64(turned) + quarter;
+  double whole = turned - shift;
+  double r = ((double)bounded - whole * 1.5707963267341256) - whole * 6.0771005065061922e-11;
+  double q = r * r;
+  double sine = -1.9841269841269841e-4 + q * 2.7557319223985893e-6;
+  sine = 8.3333333333333333e-3 + q * sine;
+  sine = -0.16666666666666667 + q * sine;
+  sine = r * (1.0 + q * sine); /* of -0 it is -0 */
+  double cosine = 2.4801587301587302e-5 + q * -2.7557319223985888e-7;
+  cosine = -1.3888888888888889e-3 + q * cosine;
+  cosine = 4.1666666666666667e-2 + q * cosine;
+  cosine = -0.5 + q * cosine;
+  cosine = 1.0 + q * cosine;
+  float result = (float)((k & 1) != 0 ? cosine : sine);
+  return ptx_float(ptx_bits(result) ^ (k & 2) << 30);
+}
+#define CIRCLE(name, quarter, exact)                                                                         \
+  OPERATION(name) {                                                                                          \
+    UNUSED;                                                                                                  \
+    float *d = dv;                                                                                           \
+    float a[PTX_LANES];                                                                                      \
+    memcpy(a, av, sizeof a);                                                                                 \
+    LANES d[i] = circle_of(a[i], quarter);                                                                   \
+    for (int i = 0; i < PTX_LANES; i++) {                                                                    \
+      if (!(__builtin_fabsf(a[i]) < CIRCLE_MOST)) d[i] = CANON(exact(a[i]));                                 \
+    }                                                                                                        \
+  }
+CIRCLE(sin_f32, 0, sinf)
+CIRCLE(cos_f32, 1, cosf)
 UNARY(tanh_f32, float, CANON(tanhf(x)))
 
 /* 2^x = 2^n * 2^f, f in [-0.5, 0.5]: a polynomial of degree 7, error below 2^-24; subnormal results are made
@@ -201,17 +263,19 @@ static inline u16 bfloat_fma(u16 x, u16 y, u16 z, u32 m) {
 }
 /* Of 16-bit floats with the sign on top; `top` is infinity. */
 static inline u16 half_minmax(u16 x, u16 y, u32 m, u16 top, int larger) {
-  u16 sign = 0;
-  if ((m & M_XORSIGN) != 0) {
-    sign = (x ^ y) & 0x8000;
-    x &= 0x7fff;
-    y &= 0x7fff;
-  }
+  const u16 magnitude = (m & M_XORSIGN) != 0 ? 0x7fff : 0xffff;
+  const int nan = (m & M_NAN) != 0;
+  u16 sign = (u16)((x ^ y) & (u16)~magnitude);
+  x &= magnitude;
+  y &= magnitude;
   int nx = (x & 0x7fff) > top, ny = (y & 0x7fff) > top;
   s16 kx = (s16)(x ^ (u16)((u16)((s16)x >> 15) >> 1)), ky = (s16)(y ^ (u16)((u16)((s16)y >> 15) >> 1));
-  u16 r = (larger ? kx > ky : kx < ky) ? x : y;
-  r = nx ? y : ny ? x : r;
-  return (nx && ny) || ((m & M_NAN) != 0 && (nx || ny)) ? 0x7fff : r | sign;
+  u16 greater = kx > ky ? x : y, lesser = kx < ky ? x : y;
+  u16 r = larger ? greater : lesser;
+  r = ny ? x : r;
+  r = nx ? y : r;
+  r |= sign;
+  return (nx & ny) | (nan & (nx | ny)) ? 0x7fff : r;
 }
 static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
   return (x & 0x7fff) > top ? 0x7fff : (x ^ flip) & mask;
@@ -223,7 +287,7 @@ static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
     UNUSED;                                                                                                  \
     u16 *d = dv;                                                                                             \
     const u16 *a = av;                                                                                       \
-    for (int i = 0; i < count; i++) {                                                                        \
+    ELEMENTS(count) {                                                                                        \
       const u16 x = a[i];                                                                                    \
       d[i] = (u16)(expression);                                                                              \
     }                                                                                                        \
@@ -233,7 +297,7 @@ static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
     UNUSED;                                                                                                  \
     u16 *d = dv;                                                                                             \
     const u16 *a = av, *b = bv;                                                                              \
-    for (int i = 0; i < count; i++) {                                                                        \
+    ELEMENTS(count) {                                                                                        \
       const u16 x = a[i], y = b[i];                                                                          \
       d[i] = (u16)(expression);                                                                              \
     }                                                                                                        \
@@ -243,7 +307,7 @@ static inline u16 sixteen(u16 x, u16 top, u16 flip, u16 mask) {
     UNUSED;                                                                                                  \
     u16 *d = dv;                                                                                             \
     const u16 *a = av, *b = bv, *c = cv;                                                                     \
-    for (int i = 0; i < count; i++) {                                                                        \
+    ELEMENTS(count) {                                                                                        \
       const u16 x = a[i], y = b[i], z = c[i];                                                                \
       d[i] = (u16)(expression);                                                                              \
     }                                                                                                        \
@@ -287,8 +351,94 @@ HALF_ARITHMETIC(mul_f16x2, 2 * PTX_LANES, *, _mm256_mul_ps)
   HALF_BINARY(mul_##S, N, fb(bf(x, m) * bf(y, m), m))
 BFLOAT_ARITHMETIC(bf16, PTX_LANES)
 BFLOAT_ARITHMETIC(bf16x2, 2 * PTX_LANES)
-#define HALF_OPERATIONS(S, N, to, from, fma3, top)                                                           \
-  HALF_TERNARY(fma_##S, N, fma3(x, y, z, m))                                                                 \
+/*
+ * Fused multiply-add of eight 16-bit floats at a time, without modifiers. The product of two halves is exact
+ * in a float, that of two bfloats in a double. The sum is rounded to odd: when something was lost (two-sum),
+ * the last bit says so, and the second rounding, to 16 bits, is right.
+ */
+#if defined(__F16C__) && defined(__AVX2__)
+/* One step towards `error` where there is one and the last bit does not show it. */
+static inline __m256 odd_ps(__m256 sum, __m256 error) {
+  __m256i bits = _mm256_castps_si256(sum);
+  __m256i lost = _mm256_castps_si256(_mm256_cmp_ps(error, _mm256_setzero_ps(), _CMP_NEQ_OQ));
+  __m256i even = _mm256_cmpeq_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(1)), _mm256_setzero_si256());
+  __m256i apart = _mm256_srai_epi32(_mm256_xor_si256(bits, _mm256_castps_si256(error)), 31);
+  __m256i step = _mm256_or_si256(apart, _mm256_set1_epi32(1));
+  step = _mm256_and_si256(step, _mm256_and_si256(lost, even));
+  return _mm256_castsi256_ps(_mm256_add_epi32(bits, step));
+}
+static inline __m256d odd_pd(__m256d sum, __m256d error) {
+  __m256i bits = _mm256_castpd_si256(sum);
+  __m256i lost = _mm256_castpd_si256(_mm256_cmp_pd(error, _mm256_setzero_pd(), _CMP_NEQ_OQ));
+  __m256i even = _mm256_cmpeq_epi64(_mm256_and_si256(bits, _mm256_set1_epi64x(1)), _mm256_setzero_si256());
+  __m256i apart =
+      _mm256_cmpgt_epi64(_mm256_setzero_si256(), _mm256_xor_si256(bits, _mm256_castpd_si256(error)));
+  __m256i step = _mm256_or_si256(apart, _mm256_set1_epi64x(1));
+  step = _mm256_and_si256(step, _mm256_and_si256(lost, even));
+  return _mm256_castsi256_pd(_mm256_add_epi64(bits, step));
+}
+static inline __m128i half_fma8(const u16 *a, const u16 *b, const u16 *c) {
+  __m256 x = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)a));
+  __m256 y = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)b));
+  __m256 z = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)c));
+  __m256 product = _mm256_mul_ps(x, y), sum = _mm256_add_ps(product, z), back = _mm256_sub_ps(sum, product);
+  __m256 error = _mm256_add_ps(_mm256_sub_ps(product, _mm256_sub_ps(sum, back)), _mm256_sub_ps(z, back));
+  __m128i h = _mm256_cvtps_ph(odd_ps(sum, error), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m128i size = _mm_and_si128(h, _mm_set1_epi16(0x7fff));
+  __m128i nan = _mm_cmpgt_epi16(size, _mm_set1_epi16(0x7c00));
+  return _mm_blendv_epi8(h, _mm_set1_epi16(0x7fff), nan);
+}
+static inline __m256d bfloat_wide4(const u16 *from) {
+  __m128i h = _mm_loadl_epi64((const __m128i *)(const void *)from);
+  return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(h), 16)));
+}
+/* To floats rounded to odd; what is beyond them is infinity, as it is for a bfloat. */
+static inline __m128 bfloat_fma4(const u16 *a, const u16 *b, const u16 *c) {
+  __m256d product = _mm256_mul_pd(bfloat_wide4(a), bfloat_wide4(b)), z = bfloat_wide4(c);
+  __m256d sum = _mm256_add_pd(product, z), back = _mm256_sub_pd(sum, product);
+  __m256d error = _mm256_add_pd(_mm256_sub_pd(product, _mm256_sub_pd(sum, back)), _mm256_sub_pd(z, back));
+  sum = odd_pd(sum, error);
+  __m128 narrow = _mm256_cvtpd_ps(sum);
+  __m256d lost = _mm256_sub_pd(sum, _mm256_cvtps_pd(narrow));
+  /* the sign and the being of what was lost are all that counts, and a float may be too narrow for it */
+  __m256d one = _mm256_or_pd(_mm256_and_pd(lost, _mm256_set1_pd(-0.0)), _mm256_set1_pd(1.0));
+  __m256d some = _mm256_and_pd(one, _mm256_cmp_pd(lost, _mm256_setzero_pd(), _CMP_NEQ_OQ));
+  __m128 error4 = _mm256_cvtpd_ps(some);
+  __m128 finite = _mm_cmplt_ps(_mm_andnot_ps(_mm_set1_ps(-0.0f), narrow), _mm_set1_ps(INFINITY));
+  __m256 odd = odd_ps(_mm256_castps128_ps256(narrow), _mm256_castps128_ps256(_mm_and_ps(error4, finite)));
+  return _mm256_castps256_ps128(odd);
+}
+static inline __m128i bfloat_fma8(const u16 *a, const u16 *b, const u16 *c) {
+  __m256 f = _mm256_set_m128(bfloat_fma4(a + 4, b + 4, c + 4), bfloat_fma4(a, b, c));
+  __m256i bits = _mm256_castps_si256(f);
+  __m256i up = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, up), _mm256_set1_epi32(0x7fff)), 16);
+  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(f, f, _CMP_UNORD_Q));
+  r = _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7fff), nan);
+  return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
+}
+#define FMA16(name, N, eight, each)                                                                          \
+  HALF_TERNARY(name##_each, N, each(x, y, z, m))                                                             \
+  OPERATION(name) {                                                                                          \
+    if (m != 0) {                                                                                            \
+      name##_each(dv, av, bv, cv, m);                                                                        \
+      return;                                                                                                \
+    }                                                                                                        \
+    const u16 *a = av, *b = bv, *c = cv;                                                                     \
+    for (int i = 0; i < N; i += 8) {                                                                         \
+      __m128i r = eight(a + i, b + i, c + i);                                                                \
+      _mm_storeu_si128((__m128i *)(void *)((u16 *)dv + i), r);                                               \
+    }                                                                                                        \
+  }
+#else
+#define FMA16(name, N, eight, each) HALF_TERNARY(name, N, each(x, y, z, m))
+#endif
+FMA16(fma_f16, PTX_LANES, half_fma8, half_fma)
+FMA16(fma_f16x2, 2 * PTX_LANES, half_fma8, half_fma)
+FMA16(fma_bf16, PTX_LANES, bfloat_fma8, bfloat_fma)
+FMA16(fma_bf16x2, 2 * PTX_LANES, bfloat_fma8, bfloat_fma)
+
+#define HALF_OPERATIONS(S, N, to, from, top)                                                                 \
   HALF_BINARY(min_##S, N, half_minmax(flush_##S(x, m), flush_##S(y, m), m, top, 0))                          \
   HALF_BINARY(max_##S, N, half_minmax(flush_##S(x, m), flush_##S(y, m), m, top, 1))                          \
   HALF_UNARY(abs_##S, N, sixteen(flush_##S(x, m), top, 0, 0x7fff))                                           \
@@ -299,7 +449,7 @@ BFLOAT_ARITHMETIC(bf16x2, 2 * PTX_LANES)
 #define flush_f16x2(x, m) flush_half(x, m)
 #define flush_bf16(x, m) (x)
 #define flush_bf16x2(x, m) (x)
-HALF_OPERATIONS(f16, PTX_LANES, hf, fh, half_fma, 0x7c00)
-HALF_OPERATIONS(f16x2, 2 * PTX_LANES, hf, fh, half_fma, 0x7c00)
-HALF_OPERATIONS(bf16, PTX_LANES, bf, fb, bfloat_fma, 0x7f80)
-HALF_OPERATIONS(bf16x2, 2 * PTX_LANES, bf, fb, bfloat_fma, 0x7f80)
+HALF_OPERATIONS(f16, PTX_LANES, hf, fh, 0x7c00)
+HALF_OPERATIONS(f16x2, 2 * PTX_LANES, hf, fh, 0x7c00)
+HALF_OPERATIONS(bf16, PTX_LANES, bf, fb, 0x7f80)
+HALF_OPERATIONS(bf16x2, 2 * PTX_LANES, bf, fb, 0x7f80)

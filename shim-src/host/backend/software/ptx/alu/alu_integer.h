@@ -21,16 +21,59 @@ INTEGER_OPERATIONS(s64, s64, u64, s128, 64)
 
 /* Division by zero gives all ones on a GPU, and the dividend as remainder; the least by -1 wraps. */
 BINARY(div_u16, u16, y == 0 ? 0xffff : x / y)
+/*
+ * 32 bits, four at a time, through doubles: a quotient that is no integer is further from the next one (2^-32
+ * of it) than any rounding goes, so it does not matter how the processor rounds. Adding 1.5 * 2^52 leaves an
+ * integer in the low half.
+ */
+#if defined(__AVX2__)
+#include <immintrin.h>
+static inline __m256d doubles_of_s32(__m128i x) {
+  return _mm256_cvtepi32_pd(x);
+}
+static inline __m256d doubles_of_u32(__m128i x) {
+  __m128i shifted = _mm_xor_si128(x, _mm_set1_epi32((int)0x80000000u));
+  return _mm256_add_pd(_mm256_cvtepi32_pd(shifted), _mm256_set1_pd(2147483648.0));
+}
+static inline __m128i quotient4(__m256d x, __m256d y) {
+  __m256d q = _mm256_round_pd(_mm256_div_pd(x, y), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  __m256i bits = _mm256_castpd_si256(_mm256_add_pd(q, _mm256_set1_pd(6755399441055744.0)));
+  return _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(bits, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6)));
+}
+#define DIVIDE32(S)                                                                                          \
+  OPERATION(div_##S) {                                                                                       \
+    UNUSED;                                                                                                  \
+    for (int i = 0; i < PTX_LANES; i += 4) {                                                                 \
+      __m128i x = _mm_loadu_si128((const __m128i *)(const void *)((const u32 *)av + i));                     \
+      __m128i y = _mm_loadu_si128((const __m128i *)(const void *)((const u32 *)bv + i));                     \
+      __m128i zero = _mm_cmpeq_epi32(y, _mm_setzero_si128());                                                \
+      __m128i q = _mm_or_si128(quotient4(doubles_of_##S(x), doubles_of_##S(y)), zero);                       \
+      _mm_storeu_si128((__m128i *)(void *)((u32 *)dv + i), q);                                               \
+    }                                                                                                        \
+  }                                                                                                          \
+  OPERATION(rem_##S) {                                                                                       \
+    UNUSED;                                                                                                  \
+    for (int i = 0; i < PTX_LANES; i += 4) {                                                                 \
+      __m128i x = _mm_loadu_si128((const __m128i *)(const void *)((const u32 *)av + i));                     \
+      __m128i y = _mm_loadu_si128((const __m128i *)(const void *)((const u32 *)bv + i));                     \
+      __m128i q = quotient4(doubles_of_##S(x), doubles_of_##S(y));                                           \
+      _mm_storeu_si128((__m128i *)(void *)((u32 *)dv + i), _mm_sub_epi32(x, _mm_mullo_epi32(q, y)));         \
+    }                                                                                                        \
+  }
+DIVIDE32(u32)
+DIVIDE32(s32)
+#else
 BINARY(div_u32, u32, y == 0 ? 0xffffffffu : x / y)
+BINARY(div_s32, s32, y == 0 ? -1 : y == -1 ? (s32)(0u - (u32)x) : x / y)
+BINARY(rem_u32, u32, y == 0 ? x : x % y)
+BINARY(rem_s32, s32, y == 0 ? x : y == -1 ? 0 : x % y)
+#endif
 BINARY(div_u64, u64, y == 0 ? ~0ull : x / y)
 BINARY(div_s16, s16, y == 0 ? -1 : x / y)
-BINARY(div_s32, s32, y == 0 ? -1 : y == -1 ? (s32)(0u - (u32)x) : x / y)
 BINARY(div_s64, s64, y == 0 ? -1 : y == -1 ? (s64)(0ull - (u64)x) : x / y)
 BINARY(rem_u16, u16, y == 0 ? x : x % y)
-BINARY(rem_u32, u32, y == 0 ? x : x % y)
 BINARY(rem_u64, u64, y == 0 ? x : x % y)
 BINARY(rem_s16, s16, y == 0 ? x : x % y)
-BINARY(rem_s32, s32, y == 0 ? x : y == -1 ? 0 : x % y)
 BINARY(rem_s64, s64, y == 0 ? x : y == -1 ? 0 : x % y)
 
 UNARY(abs_s16, s16, x < 0 ? (u16)0 - (u16)x : (u16)x)

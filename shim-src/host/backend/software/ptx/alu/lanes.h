@@ -9,10 +9,11 @@
 
 /* Operands may be the same register, never one shifted against another. */
 #if defined(__clang__)
-#define LANES _Pragma("clang loop vectorize(assume_safety)") for (int i = 0; i < PTX_LANES; i++)
+#define ELEMENTS(count) _Pragma("clang loop vectorize(assume_safety)") for (int i = 0; i < (count); i++)
 #else
-#define LANES _Pragma("GCC ivdep") for (int i = 0; i < PTX_LANES; i++)
+#define ELEMENTS(count) _Pragma("GCC ivdep") for (int i = 0; i < (count); i++)
 #endif
+#define LANES ELEMENTS(PTX_LANES)
 
 #define OPERATION(name) static void name(void *dv, const void *av, const void *bv, const void *cv, uint32_t m)
 #define UNUSED (void)av, (void)bv, (void)cv, (void)m

@@ -192,7 +192,7 @@ static void decode_cos(struct parser *p) {
   ptx_same(p, OP_COS, ptx_last_type(p), 1, 0);
 }
 static void decode_lg2(struct parser *p) {
-  ptx_same(p, OP_LG2, ptx_last_type(p), 1, 0);
+  ptx_same(p, OP_LG2, ptx_last_type(p), 1, ptx_type_mode(p));
 }
 static void decode_ex2(struct parser *p) {
   ptx_same(p, OP_EX2, ptx_last_type(p), 1, ptx_type_mode(p));

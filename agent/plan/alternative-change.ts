@@ -66,8 +66,9 @@ function changeOf(
     present !== undefined &&
     Object.keys(present.slaves).length === slaves.length &&
     slaves.every((slave) => present.slaves[slave.name] === slave.path);
+  const stand = linksStand(facts, names);
   const inPlace = sameSlaves && present.priority === alternativePriority && group.value === ours;
-  if (inPlace && linksStand(facts, names) && isOwned(facts, group.name, ours)) return null;
+  if (inPlace && stand && isOwned(facts, group.name, ours)) return null;
   return {
     kind: 'alternative',
     group: group.name,
@@ -76,7 +77,7 @@ function changeOf(
     link: group.link,
     slaves,
     before: { status: group.status, value: group.value },
-    reason: reasonFor(group, ours, present !== undefined, sameSlaves),
+    reason: reasonFor(group, ours, { present: present !== undefined, sameSlaves, stand, inPlace }),
   };
 }
 
@@ -116,12 +117,31 @@ function isOwned(facts: MachineFacts, group: string, path: string): boolean {
   );
 }
 
-function reasonFor(group: AlternativeGroup, ours: string, present: boolean, sameSlaves: boolean): string {
+function reasonFor(
+  group: AlternativeGroup,
+  ours: string,
+  {
+    present,
+    sameSlaves,
+    stand,
+    inPlace,
+  }: {
+    readonly present: boolean;
+    readonly sameSlaves: boolean;
+    readonly stand: boolean;
+    readonly inPlace: boolean;
+  },
+): string {
   if (!present) {
     const manual = group.status === 'manual' ? ' (chosen by hand; that comes back on uninstall)' : '';
     return `Debian's alternatives set these links, now to ${group.value}${manual}; a choice of our own survives upgrades`;
   }
   if (!sameSlaves) return `the group ${group.name} has other links than when our choice was made`;
   if (group.value !== ours) return `the group ${group.name} was switched to ${group.value} since the install`;
+  if (stand) {
+    return inPlace
+      ? `our choice of the group ${group.name} is there, but no manifest says that it is ours; it is noted down`
+      : `our choice of the group ${group.name} has another priority than we give it`;
+  }
   return `a link of the group ${group.name} was changed by hand; update-alternatives sets it again`;
 }

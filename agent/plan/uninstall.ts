@@ -13,6 +13,7 @@ import {
   agentConf,
   agentUnit,
   agentUnitFile,
+  agentUnitLink,
   busPolicyFile,
   catalogFile,
   guestConf,
@@ -128,7 +129,14 @@ function ownedChanges(
   const alternatives = reversed.filter((item) => item.kind === 'alternative');
   const leads = loader.length + alternatives.length > 0;
   return [
-    ...dropIns.map((item) => giveBack(item, 'the unit no longer names the shim')),
+    ...dropIns.map((item) =>
+      giveBack(
+        item,
+        item.path === agentUnitFile || item.path === agentUnitLink
+          ? 'the service is not there any more'
+          : 'the unit no longer names the shim',
+      ),
+    ),
     ...written,
     ...(dropIns.length + written.length > 0 ? [reload('systemd forgets the drop-in only then')] : []),
     ...alternatives.map(

@@ -1,6 +1,7 @@
 import type { Entry } from '../measure.js';
 import { compute } from './compute.js';
 import { fromBare } from './from-bare.js';
+import { instructions } from './instructions.js';
 import { llm } from './llm.js';
 import { nothingToDo } from './nothing-to-do.js';
 import { repair } from './repair.js';
@@ -19,5 +20,6 @@ export const entries: readonly Entry[] = [
   shimLaunches,
   shimTokens,
   compute,
+  instructions,
   llm,
 ];

@@ -1,11 +1,11 @@
 // What kernels cost on the simulated GPU: one core of it beside the same sums as loops of C.
 
-import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { launched } from '../launched.js';
 import { type Comparison, type Entry, inTurn } from '../measure.js';
-import { computeBench, repository, shim } from '../paths.js';
+import { computeBench, repository } from '../paths.js';
 import { runTimed } from '../run-timed.js';
 
 export const compute: Entry = {
@@ -44,15 +44,6 @@ ${'  mad.lo.u32 %r2, %r2, 1664525, 1013904223;\n'.repeat(8)}  sub.u32 %r1, %r1, 
   ret;
 }
 `;
-
-/** Nanoseconds of the processor for one launch, without helpers: one core. */
-function launched(module: string, buffers: readonly number[], launch: string): number {
-  const input = [`module ${module} 61`, ...buffers.map((size) => `buffer ${size}`), `launch ${launch}`, ''];
-  const ran = spawnSync(join(shim, 'programs/ptx_run'), [], { input: input.join('\n'), encoding: 'utf8' });
-  const took = / processor=(\d+)$/m.exec(ran.stdout)?.[1];
-  if (took === undefined) throw new Error(`ptx_run: ${ran.stdout}${ran.stderr}`);
-  return Number(took);
-}
 
 function counted(...args: readonly string[]): number {
   return Number(runTimed(computeBench, args).stdout);

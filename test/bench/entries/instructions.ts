@@ -1,0 +1,96 @@
+// What one PTX instruction costs on the simulated GPU, beside the cheapest: an addition of floats.
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { launched } from '../launched.js';
+import { type Comparison, type Entry, inTurn } from '../measure.js';
+
+export const instructions: Entry = {
+  name: 'instructions',
+  what: 'single PTX instructions of one warp, each beside add.f32',
+  runs: 7,
+  measure,
+};
+
+const ROUNDS = 2000;
+const IN_LOOP = 64;
+
+interface Instruction {
+  readonly name: string;
+  /** Of both registers, a and b. */
+  readonly type: string;
+  /** What they begin with. */
+  readonly values: readonly [string, string];
+  readonly text: string;
+}
+
+const FLOATS = ['0f3F800000', '0f3F800001'] as const;
+const HALVES = ['0x3c003c00', '0x3c013c01'] as const;
+const f32 = (name: string, text: string): Instruction => ({ name, type: 'f32', values: FLOATS, text });
+const pair = (name: string): Instruction => ({
+  name,
+  type: 'b32',
+  values: HALVES,
+  text: `${name} a, a, b${name.startsWith('fma') ? ', b' : ''};`,
+});
+
+const ADD = f32('add.f32', 'add.f32 a, a, b;');
+
+const MEASURED: readonly Instruction[] = [
+  f32('fma.rn.f32', 'fma.rn.f32 a, a, b, b;'),
+  pair('add.f16x2'),
+  pair('fma.rn.f16x2'),
+  pair('max.f16x2'),
+  pair('fma.rn.bf16x2'),
+  f32('lg2.approx.f32', 'lg2.approx.f32 a, a;'),
+  f32('sin.approx.f32', 'sin.approx.f32 a, a;'),
+  f32('ex2.approx.f32', 'ex2.approx.f32 a, a;'),
+  { name: 'div.s32', type: 's32', values: ['123456789', '1'], text: 'div.s32 a, a, b;' },
+];
+
+function kernel({ type, values, text }: Instruction): string {
+  const move = type === 'f32' ? 'mov.f32' : 'mov.b32';
+  return `.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 rounds)
+{
+  .reg .b64 %out; .reg .${type} a, b; .reg .u32 %n; .reg .pred %more;
+  ld.param.u64 %out, [out];
+  ld.param.u32 %n, [rounds];
+  ${move} a, ${values[0]};
+  ${move} b, ${values[1]};
+again:
+${`  ${text}\n`.repeat(IN_LOOP)}  sub.u32 %n, %n, 1;
+  setp.ne.u32 %more, %n, 0;
+  @%more bra again;
+  st.global.b32 [%out], a;
+  ret;
+}
+`;
+}
+
+async function measure(runs: number): Promise<readonly Comparison[]> {
+  const scratch = mkdtempSync(join(tmpdir(), 'instructions-'));
+  try {
+    const once = (instruction: Instruction): (() => number) => {
+      const file = join(scratch, `${instruction.name}.ptx`);
+      writeFileSync(file, kernel(instruction));
+      return () =>
+        launched(file, [4096], `k 1 1 1 32 1 1 0 : b1 u32:${ROUNDS}`, 90) / (ROUNDS * IN_LOOP) / 1e3;
+    };
+    const comparisons: Comparison[] = [];
+    for (const instruction of MEASURED) {
+      comparisons.push(
+        await inTurn(`${instruction.name} of a warp`, runs, [
+          { name: instruction.name, unit: 'us', once: once(instruction) },
+          { name: ADD.name, unit: 'us', once: once(ADD) },
+        ]),
+      );
+    }
+    return comparisons;
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}

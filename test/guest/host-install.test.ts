@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { assertDocument } from '../agent/commands/json-schemas.js';
+import { checkpointsOf, killedAt } from './support/checkpoints.js';
 import { whyNoConsumer } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
@@ -9,6 +10,7 @@ import { at, differences, freshCache } from './support/installed.js';
 import { type Ran, until } from './support/process.js';
 import { repository } from './support/repository.js';
 import { assertVerdict, tell } from './support/scenario.js';
+import { Terminal, whyNoTerminal } from './support/terminal.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 
@@ -58,6 +60,45 @@ test('a host that was installed serves a guest that was installed, and each give
     assert.deepEqual(await differences(before, await host.listing()), []);
     assert.deepEqual(at(await tellHost(host, 0, 'status'), 'installed'), null);
   });
+
+  await t.test(
+    'a terminal is asked for the device, and no is an answer',
+    {
+      skip: await whyNoTerminal(),
+    },
+    async (t) => {
+      const terminal = await Terminal.start(host, 'vgpu-agent host install', t);
+      await terminal.shows(/Which GPU shall this machine serve/);
+      await terminal.type('Down', 'Enter');
+      await terminal.shows(/Change this/);
+      await terminal.type('n', 'Enter');
+      assert.equal((await terminal.end()).code, 130);
+      assert.deepEqual(await differences(before, await host.listing()), []);
+    },
+  );
+
+  await t.test(
+    'killed at any moment, the next command gives back every byte, and stops what still runs',
+    async () => {
+      const install = ['host', 'install', '--yes', '--device', 'software'] as const;
+      const uninstall = ['host', 'uninstall', '--yes'] as const;
+      for (const at of [4, 50]) {
+        assert.notEqual((await killedAt(host, at, ...install)).code, 0, `killed at ${at}`);
+        assert.equal(await host.exists('/var/lib/vgpu-host/transaction.jsonl'), true);
+        assert.equal((await host.agent(...uninstall)).code, 0);
+        assert.deepEqual(await differences(before, await host.listing()), [], `killed at ${at}`);
+      }
+      assert.equal((await host.agent(...install)).code, 0);
+      const steps = await checkpointsOf(host, ...uninstall);
+      assert.equal(await host.exists('/run/vgpu/hostd.sock'), false);
+      assert.equal((await host.agent(...install)).code, 0);
+      await killedAt(host, steps.length, ...uninstall);
+      assert.equal(await host.property('vgpu-hostd', 'ActiveState'), 'active', 'stopping comes last');
+      assert.equal((await host.agent(...uninstall)).code, 0);
+      assert.notEqual(await host.property('vgpu-hostd', 'ActiveState'), 'active');
+      assert.deepEqual(await differences(before, await host.listing()), []);
+    },
+  );
 
   await t.test('host install puts everything in place, and the daemon answers', async () => {
     const document = await tellHost(host, 0, 'install', '--yes', '--device', 'software', '--memory', '4G');

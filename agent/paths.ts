@@ -78,6 +78,18 @@ export const hostConf = '/etc/vgpu/hostd.conf';
 export const deviceProfiles = '/usr/share/vgpu/devices';
 export const hostManPages = ['vgpu-hostd.8', 'vgpu-hostd.conf.5', 'vgpu-agent-host.8'];
 
+/** Where container engines read CDI files, and ours there. */
+export const cdiDirectories = ['/etc/cdi', '/run/cdi'];
+export const cdiFile = '/etc/cdi/vgpu.json';
+export const cdiNvidiaFile = '/etc/cdi/vgpu-nvidia.json';
+/** Where the loaders of Debian's and of Red Hat's families look without a cache: the libraries in a container. */
+export const containerLibraryDirectories = ['/usr/lib/x86_64-linux-gnu', '/usr/lib64'];
+
+/** Our drop-in for the quadlet `/etc/containers/systemd/ollama.container`. */
+export function quadletDropIn(quadlet: string): string {
+  return `/etc/containers/systemd/${quadlet.slice(quadlet.lastIndexOf('/') + 1)}.d/${dropInName}`;
+}
+
 export function dropInPath(unit: string): string {
   return `/etc/systemd/system/${unit}.d/${dropInName}`;
 }

@@ -9,6 +9,7 @@ import { type Sink, streamSink } from '../output/streams.js';
 import { styleFor } from '../output/style.js';
 import { terminalTalk } from '../output/terminal.js';
 import { terminalAsk } from '../wizard/prompt.js';
+import { cdiCommand } from './cdi.js';
 import { completionCommand } from './completion.js';
 import { daemonCommand } from './daemon.js';
 import { doctorCommand } from './doctor.js';
@@ -161,6 +162,7 @@ export function describeProgram(program: Command, run: Run, out: Pick<Sink, 'wri
     metricsCommand(run),
     profilesCommand(run),
     runCommand(run),
+    cdiCommand(run),
     completionCommand(run, () => program),
     daemonCommand(run),
     versionCommand(run),
@@ -223,6 +225,7 @@ function usageError(error: unknown, argv: readonly string[]): unknown {
     'metrics',
     'profiles',
     'run',
+    'cdi',
     'completion',
     'version',
   ];

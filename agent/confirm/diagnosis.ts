@@ -6,7 +6,7 @@ import type { Reason } from '../contracts/verdict.js';
 import { storeCurrent, storeRoot } from '../paths.js';
 import { blockedTransport } from '../plan/sandbox.js';
 import { effectiveEnvironment, hostOfUnit } from '../plan/unit-environment.js';
-import { isInStore, isLibcuda, mappedBy, processesThatCount } from './maps.js';
+import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
 
 export interface Diagnosis {
@@ -87,7 +87,7 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
     return { reason: 'host-slow', detail: `vgpu-probe gave up after ${seconds(probe.milliseconds)}` };
   if (probe.kind === 'crashed') return { reason: 'probe-crashed', detail: probe.message };
   const { report } = probe;
-  if (report.library !== null && !isInStore(report.library)) {
+  if (report.library !== null && !isOurLibrary(report.library, probe.inContainer === true)) {
     return {
       reason: 'foreign-library-loaded',
       detail: `the loader finds ${report.library} in the unit's environment`,

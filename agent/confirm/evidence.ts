@@ -3,6 +3,7 @@
 import type { Evidence } from '../contracts/verdict.js';
 import { blockedTransport } from '../plan/sandbox.js';
 import { hostOfUnit } from '../plan/unit-environment.js';
+import { containerOf } from '../systemd/container-unit.js';
 import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
@@ -174,10 +175,12 @@ function environmentEvidence(observation: Observation): readonly Evidence[] {
   return items;
 }
 
-function probeEvidence({ probe }: Observation): readonly Evidence[] {
+function probeEvidence({ probe, unit }: Observation): readonly Evidence[] {
   if (probe === null) return [];
+  const inContainer = unit.kind === 'loaded' && containerOf(unit) !== null;
+  const where = inContainer ? 'in the container' : "as the service's user in the unit's environment";
   const item = (text: string, weight: Evidence['weight']): readonly Evidence[] => [
-    { kind: 'probe', text, weight, source: "vgpu-probe, as the service's user in the unit's environment" },
+    { kind: 'probe', text, weight, source: `vgpu-probe, ${where}` },
   ];
   if (probe.kind === 'not-run') return item(`could not be run: ${probe.message}`, 'neutral');
   const trouble = probeTrouble(probe);

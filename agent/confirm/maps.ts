@@ -1,7 +1,7 @@
 /** What the consumer's processes have loaded. */
 import path from 'node:path';
 import type { ProcessFacts } from '../contracts/facts.js';
-import { storeRoot } from '../paths.js';
+import { containerLibraryDirectories, storeRoot } from '../paths.js';
 import type { Observation, SeenProcess } from './observation.js';
 
 /**
@@ -58,7 +58,11 @@ export function libcudaPaths(facts: ProcessFacts): string {
   return paths.map((library) => `${library.path}${library.deleted ? ' (deleted)' : ''}`).join(', ');
 }
 
-/** Is a path (as the probe told it) inside our store? Links are resolved there already. */
-export function isInStore(file: string | null): boolean {
-  return file?.startsWith(`${storeRoot}/`) === true;
+/**
+ * Is a path, as the probe told it, one of ours? Links are resolved there already. In a container the libraries also
+ * stand, by our CDI file, where its loader looks without a cache.
+ */
+export function isOurLibrary(file: string, inContainer: boolean): boolean {
+  if (file.startsWith(`${storeRoot}/`)) return true;
+  return inContainer && containerLibraryDirectories.includes(path.dirname(file));
 }

@@ -24,5 +24,11 @@ export function probeResult(run: ProbeRun): ProbeResult {
   if ((run.exitCode === 0) !== report.ok) {
     return { kind: 'crashed', message: `vgpu-probe says ok=${report.ok} but exits with ${run.exitCode}` };
   }
-  return { kind: 'answered', report, milliseconds: run.milliseconds, noHost: noHostIn(run.stderr) };
+  return {
+    kind: 'answered',
+    report,
+    milliseconds: run.milliseconds,
+    noHost: noHostIn(run.stderr),
+    ...(run.inContainer === true ? { inContainer: true } : {}),
+  };
 }

@@ -90,22 +90,25 @@ export function withRoles(
   mainPid: number,
 ): readonly SeenProcess[] {
   const { main, children } = profile.processes;
-  const begin = processes.find(({ pid }) => pid === mainPid)?.startTicks;
+  // In a container's unit systemd's main process is the engine's monitor, which is no part of the consumer.
+  const first =
+    processes.find(({ pid }) => pid === mainPid) ?? processes.find(({ namespacePid }) => namespacePid === 1);
+  const begin = first?.startTicks;
   const current = processes.filter(
     ({ startTicks }) => begin === undefined || BigInt(startTicks) >= BigInt(begin),
   );
   if (main.length === 0) {
-    return current.map((facts) => ({ role: facts.pid === mainPid ? 'main' : 'child', facts }));
+    return current.map((facts) => ({ role: facts.pid === first?.pid ? 'main' : 'child', facts }));
   }
   const byPid = new Map(current.map((facts) => [facts.pid, facts]));
   const bears = (facts: ProcessFacts | undefined): boolean =>
     facts !== undefined && main.includes(facts.name);
   // Behind a wrapper script the consumer is the first of its name; else only systemd's main process is it.
-  const wrapped = !bears(byPid.get(mainPid));
+  const wrapped = !bears(first);
   const seen: SeenProcess[] = [];
   for (const facts of current) {
-    const first = wrapped ? !bears(byPid.get(facts.parent)) : facts.pid === mainPid;
-    if (bears(facts) && first) seen.push({ role: 'main', facts });
+    const isMain = wrapped ? !bears(byPid.get(facts.parent)) : facts.pid === first?.pid;
+    if (bears(facts) && isMain) seen.push({ role: 'main', facts });
     else if (children.includes(facts.name)) seen.push({ role: 'child', facts });
   }
   return seen;

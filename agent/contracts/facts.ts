@@ -173,6 +173,8 @@ export interface HostFacts {
         readonly device: string;
         readonly simulated: boolean;
         readonly milliseconds: number;
+        /** How many it has; absent: nobody counted. */
+        readonly devices?: number;
       }
     | { readonly kind: 'unreachable'; readonly message: string }
     | { readonly kind: 'unasked' };
@@ -206,6 +208,21 @@ export interface ServiceFacts {
   readonly changeable: string | null;
 }
 
+/** What concerns containers. */
+export interface ContainerFacts {
+  /** There is something here that would read CDI files. */
+  readonly wanted: boolean;
+  /** Our CDI files. */
+  readonly spec: OwnedFileFacts;
+  readonly nvidia: OwnedFileFacts;
+  /** A file of somebody else's that offers nvidia.com/gpu; null: there is none. */
+  readonly nvidiaFrom: string | null;
+  /** Our drop-in for the unit's quadlet; null: it is made from none. */
+  readonly dropIn: OwnedFileFacts | null;
+  /** The version of podman; null: nobody needs it, or it did not say. */
+  readonly podman: string | null;
+}
+
 export interface MachineFacts {
   readonly distribution: Distribution;
   readonly candidates: readonly LibraryCandidate[];
@@ -229,6 +246,7 @@ export interface MachineFacts {
   readonly host: HostFacts;
   /** Absent when nobody looked. */
   readonly service?: ServiceFacts;
+  readonly containers?: ContainerFacts;
   readonly manifest: Manifest | null;
   /** A transaction was cut short (its log is there): apply/ must finish or undo it first. */
   readonly interrupted: boolean;

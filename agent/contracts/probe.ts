@@ -46,6 +46,8 @@ export type ProbeRun =
       readonly stdout: string;
       readonly stderr: string;
       readonly milliseconds: number;
+      /** It ran in the consumer's container, where the paths are the container's. */
+      readonly inContainer?: boolean;
     }
   | { readonly kind: 'not-run'; readonly message: string };
 
@@ -56,6 +58,8 @@ export type ProbeResult =
       readonly milliseconds: number;
       /** What the shim said of the transport (`VGPU_LOG=stderr`: `no host: ...`), without that prefix. */
       readonly noHost: string | null;
+      /** It ran in the consumer's container, where the paths are the container's. */
+      readonly inContainer?: boolean;
     }
   | { readonly kind: 'timed-out'; readonly milliseconds: number }
   | { readonly kind: 'crashed'; readonly message: string }

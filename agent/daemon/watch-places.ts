@@ -5,7 +5,15 @@
 import path from 'node:path';
 import type { MachineFacts } from '../contracts/facts.js';
 import type { Manifest } from '../contracts/manifest.js';
-import { agentConf, guestConf, loaderConf, manifestFile, storeRoot, storeVersions } from '../paths.js';
+import {
+  agentConf,
+  cdiDirectories,
+  guestConf,
+  loaderConf,
+  manifestFile,
+  storeRoot,
+  storeVersions,
+} from '../paths.js';
 import type { Profile } from '../profile/types.js';
 
 /** Names in a directory that matter; null: all of them. */
@@ -40,6 +48,14 @@ export function watchPlaces(profile: Profile, facts: MachineFacts | null, manife
   one(`/etc/systemd/system/${unit}.d`);
   all(`/etc/systemd/system/${unit}.d`);
   if (facts?.unit.kind === 'loaded' && facts.unit.fragment !== '') one(facts.unit.fragment);
+  if (facts?.containers?.wanted === true) {
+    for (const directory of cdiDirectories) {
+      one(directory);
+      all(directory);
+    }
+  }
+  const quadlet = facts?.containers?.dropIn;
+  if (quadlet != null) all(path.dirname(quadlet.path));
   for (const item of manifest?.items ?? []) {
     if (item.kind === 'alternative') one(`/etc/alternatives/${item.group}`);
     else if (item.kind === 'directory') {

@@ -7,6 +7,7 @@ import { defaultSocket, dropInPath, guestConf, loaderConf, traceRecord, transact
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
 import type { Manager } from '../systemd/types.js';
+import { readContainers } from './containers.js';
 import { readDistribution } from './distribution.js';
 import { ContentCache } from './files/content.js';
 import { ownedFile } from './files/path-state.js';
@@ -73,6 +74,7 @@ export async function inspect(
 
   // Each part begins at once and runs beside the others: bus, getent and the probe work while files are read.
   const consumer = inspectConsumer(effects, profile.unit, contents);
+  const containers = consumer.then(({ unit }) => readContainers(root, runner, unit, contents));
   const shim = readShimBuild(options.shimDirectory, contents);
   const ourFiles = readOurFiles(root, profile, contents);
   const libraries = readLibraries(root, runner, profile, contents, effects.owners);
@@ -115,6 +117,7 @@ export async function inspect(
     readStore(root, contents),
     manifest,
     service,
+    containers,
   ]);
   return {
     ...parts[0],
@@ -126,6 +129,7 @@ export async function inspect(
     store: parts[6],
     manifest: parts[7],
     service: parts[8],
+    containers: parts[9],
     interrupted: root.lstat(transactionFile) !== null,
     ...(traced || isTraced() ? { traced: true } : {}),
   };

@@ -17,7 +17,7 @@ import { watchProcesses } from '../confirm/watch-processes.js';
 import type { Emit } from '../contracts/events.js';
 import type { Distribution } from '../contracts/facts.js';
 import type { Consumer } from '../contracts/manifest.js';
-import type { UnitFacts } from '../contracts/unit.js';
+import type { LoadedUnit, UnitFacts } from '../contracts/unit.js';
 import { lookCloser } from '../doctor/look/closer-look.js';
 import { VgpuError } from '../errors.js';
 import { ContentCache } from '../machine/files/content.js';
@@ -30,7 +30,14 @@ import { defaultShimDirectory } from '../machine/shim/shim-build.js';
 import { outputTarget } from '../machine/unit/output-target.js';
 import { readProcesses } from '../machine/unit/processes.js';
 import { placeOfStart } from '../machine/unit/start-record.js';
-import { agentUnit, manifestFile, startsDirectory, storeCurrent, traceRecord } from '../paths.js';
+import {
+  agentUnit,
+  manifestFile,
+  startsDirectory,
+  storeCurrent,
+  storeVersions,
+  traceRecord,
+} from '../paths.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
 import { hostOfUnit } from '../plan/unit-environment.js';
@@ -39,6 +46,7 @@ import { loadProfile, readableProfiles } from '../profile/load.js';
 import type { Profile } from '../profile/types.js';
 import { type CommandRunner, spawnRunner } from '../run-command.js';
 import { openManager } from '../systemd/bus.js';
+import { consumersOwn, containerOf } from '../systemd/container-unit.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
 import { runProbe } from '../systemd/probe-runner.js';
@@ -100,7 +108,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       emit,
       unit: () => bus.unit(unit),
       pids: () => bus.processes(unit),
-      processes: (pids) => readProcesses(pids, contents),
+      processes: async (pids) => consumersOwn(await bus.unit(unit), await readProcesses(pids, contents)),
       get: httpGet,
       probe: async (signal) => {
         const now = await bus.unit(unit);
@@ -108,7 +116,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         const program = `${storeCurrent}/vgpu-probe`;
         const compute = request.compute === true;
         const timeoutMs = compute ? computeTimeoutMs : probeTimeoutMs;
-        return runProbe({ unit: now, program, timeoutMs, compute, signal, runner, manager: bus });
+        const programInContainer = `${storeVersions}/${request.facts.shim.id}/vgpu-probe`;
+        const limits = { timeoutMs, compute, signal };
+        return runProbe({ unit: now, program, programInContainer, ...limits, runner, manager: bus });
       },
       sessions: async (signal) => {
         const now = await bus.unit(unit);
@@ -116,7 +126,8 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
           return { kind: 'unknown', message: `${unit} does not run` };
         const program = `${storeCurrent}/vgpu-probe`;
         const endpoint = hostOfUnit(now, request.facts.host.endpoint);
-        return askSessions(runner, { program, pid: now.mainPid, host: endpoint, signal });
+        const pid = await speaker(now, await bus.processes(unit));
+        return askSessions(runner, { program, pid, host: endpoint, signal });
       },
       host: () =>
         readHost(runner, {
@@ -213,7 +224,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       const looking = {
         clock: systemClock,
         pids: () => bus.processes(unit.name),
-        processes: (pids: readonly number[]) => readProcesses(pids, contents),
+        processes: async (pids: readonly number[]) => consumersOwn(unit, await readProcesses(pids, contents)),
       };
       return {
         // Without a journal that can be read the verdict will say so; it is no reason not to install.
@@ -258,6 +269,13 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       );
     },
   };
+}
+
+/** The process whose user asks the host: of a container's unit the first in the container, for the main one is conmon. */
+async function speaker(unit: LoadedUnit, pids: readonly number[]): Promise<number> {
+  if (containerOf(unit) === null) return unit.mainPid;
+  const [first] = consumersOwn(unit, await readProcesses(pids, new ContentCache()));
+  return first?.pid ?? unit.mainPid;
 }
 
 /** A user's profile may have been taken away or spoilt since. */

@@ -14,7 +14,16 @@ import type { Change, Plan, PlanOptions, Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { dropInPath, storeCurrent, storeRoot, storeVersions } from '../paths.js';
 import type { Profile } from '../profile/types.js';
+import { cdiChanges, wantedCdi } from './cdi.js';
 import { isNoted, withConsumer, withoutConsumer } from './consumers.js';
+import {
+  containerWarnings,
+  type Delivery,
+  deliveryOf,
+  quadletChanges,
+  quadletDropInText,
+  quadletInForce,
+} from './container.js';
 import { inForce, lastDropInPath, type WantedVariable, wantedDropIns, wantedVariables } from './drop-in.js';
 import {
   guestConfChange,
@@ -39,21 +48,34 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
   if (refusals.length > 0 || unit.kind !== 'loaded') {
     return { kind: 'refused', refusals, warnings: interruptedWarning(facts) };
   }
-  const variables = wantedVariables(profile, facts, unit);
+  const delivery = deliveryOf(facts, unit);
+  const variables = delivery === null ? wantedVariables(profile, facts, unit) : [];
   const store = storeChanges(facts);
   const loader = [...loaderConfChange(facts), ...links.changes];
-  const dropIns = dropInChanges(profile, facts, unit, variables);
+  const dropIns =
+    delivery === null ? dropInChanges(profile, facts, unit, variables) : quadletChanges(facts, delivery);
+  const cdi = cdiChanges(facts, endpoint);
   const service = servicePlan(facts, options, options.endpoint);
-  const consumer = { profile: profile.name, unit: unit.name, links: [...links.wanted.keys()] };
+  const quadlet = delivery?.kind === 'quadlet' ? [delivery.dropIn.path] : [];
+  const consumer = {
+    profile: profile.name,
+    unit: unit.name,
+    links: [...links.wanted.keys(), ...quadlet],
+  };
   const made = [
-    ...adoptChanges(facts, wantedFiles(profile, facts, unit, variables, endpoint), links),
+    ...adoptChanges(facts, wantedFiles(profile, facts, unit, variables, endpoint, delivery), links),
     ...store,
     ...guestConfChange(facts, endpoint),
+    ...cdi,
     ...loader,
     ...ldconfigChange(facts, profile, [...store, ...loader]),
     ...dropIns,
     ...service.files,
-    ...reloadChange(unit, variables, dropIns, service.reload),
+    ...reloadChange(
+      inForce(unit, variables) && (delivery === null || quadletInForce(unit, delivery)),
+      dropIns,
+      service.reload,
+    ),
   ];
   // What an older plan made and this one does not want is given back only together with other work.
   const changes = made.length === 0 ? noteChange(facts, consumer) : [...made, ...retireChanges(facts)];
@@ -67,13 +89,20 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     consumers: withConsumer(facts.manifest, consumer),
     changes: [
       ...changes,
-      ...restartChange(facts, unit, variables, options, dropService(changes, service.files)),
+      ...restartChange(
+        facts,
+        unit,
+        variables,
+        options,
+        concerning(changes, [...service.files, ...(delivery === null ? cdi : [])]),
+      ),
       ...service.run,
     ],
     warnings: [
       ...interruptedWarning(facts),
       ...otherHostWarning(facts, unit, endpoint),
       ...links.warnings,
+      ...containerWarnings(delivery),
       ...installWarnings(facts, unit, endpoint, variables),
     ],
   };
@@ -99,10 +128,21 @@ function wantedFiles(
   unit: LoadedUnit,
   variables: readonly WantedVariable[],
   endpoint: string,
+  delivery: Delivery | null,
 ): readonly WantedFile[] {
-  return [
+  const small = [
     { present: facts.guestConf, content: guestConfText(endpoint) },
     { present: facts.loaderConf, content: loaderConfText },
+    ...wantedCdi(facts, endpoint).flatMap(({ present, content }) =>
+      content === null ? [] : [{ present, content }],
+    ),
+  ];
+  if (delivery !== null) {
+    const { dropIn = null } = delivery.kind === 'quadlet' ? delivery : {};
+    return dropIn === null ? small : [...small, { present: dropIn, content: quadletDropInText }];
+  }
+  return [
+    ...small,
     ...wantedDropIns(profile, unit, variables).map(({ path, content }) => ({
       present: presentDropIn(facts, unit, path),
       content,
@@ -239,22 +279,17 @@ function ldconfigChange(facts: MachineFacts, profile: Profile, before: readonly 
   return [{ kind: 'ldconfig', links: false, reason: `the loader's cache does not have ${missing} yet` }];
 }
 
-/** What concerns only the service of ours is no reason to restart the consumer. */
-function dropService(changes: readonly Change[], service: readonly Change[]): readonly Change[] {
-  return changes.filter((change) => !service.includes(change));
+/** What concerns only the service of ours, or only containers, is no reason to restart another consumer. */
+function concerning(changes: readonly Change[], others: readonly Change[]): readonly Change[] {
+  return changes.filter((change) => !others.includes(change));
 }
 
-function reloadChange(
-  unit: LoadedUnit,
-  variables: readonly WantedVariable[],
-  dropIns: readonly Change[],
-  service: boolean,
-): readonly Change[] {
+function reloadChange(inForce: boolean, dropIns: readonly Change[], service: boolean): readonly Change[] {
   if (dropIns.some((change) => change.kind === 'write-file' || change.kind === 'remove-owned')) {
     return [{ kind: 'daemon-reload', reason: 'systemd reads drop-ins only then' }];
   }
   if (service) return [{ kind: 'daemon-reload', reason: 'systemd reads unit files only then' }];
-  if (inForce(unit, variables)) return [];
+  if (inForce) return [];
   return [{ kind: 'daemon-reload', reason: 'the drop-in is there, but systemd has not read it yet' }];
 }
 

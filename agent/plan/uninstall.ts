@@ -120,7 +120,9 @@ function ownedChanges(
 ): readonly Change[] {
   const reversed = [...items].reverse();
   const placed = reversed.filter((item) => item.kind === 'file' || item.kind === 'link');
-  const dropIns = placed.filter((item) => item.path.startsWith('/etc/systemd/'));
+  const dropIns = placed.filter(
+    ({ path: file }) => file.startsWith('/etc/systemd/') || file.startsWith('/etc/containers/systemd/'),
+  );
   const inStore = placed.filter((item) => item.path.startsWith(`${storeRoot}/`));
   const configuration = placed.filter((item) => item.path === guestConf || serviceFiles.has(item.path));
   const loader = placed.filter(

@@ -1,12 +1,15 @@
 /** Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either. */
 import type { ProbeRun } from '../contracts/probe.js';
 import type { LoadedUnit } from '../contracts/unit.js';
+import { containerOf } from './container-unit.js';
 import { runInUnit, type UnitCommand, type UnitCommandEffects } from './run-in-unit.js';
 
 export interface ProbeQuestion {
   readonly unit: LoadedUnit;
   /** Absolute path of vgpu-probe, readable and executable for the service's user. */
   readonly program: string;
+  /** The same where the consumer runs in a container that has our CDI device; default: `program`. */
+  readonly programInContainer?: string;
   /** Limit for the probe's own work, handed to it as `--timeout`. */
   readonly timeoutMs: number;
   /** Run kernels too. */
@@ -17,21 +20,54 @@ export interface ProbeQuestion {
 const graceMs = 2_000;
 
 /** Never throws: a probe that could not be run is a result too (`not-run`, with the reason). */
-export function runProbe(question: ProbeQuestion & UnitCommandEffects): Promise<ProbeRun> {
-  return runInUnit(probeCommand(question), question);
+export async function runProbe(question: ProbeQuestion & UnitCommandEffects): Promise<ProbeRun> {
+  const ran = await runInUnit(probeCommand(question), question);
+  return containerOf(question.unit) === null || ran.kind === 'not-run' ? ran : ofContainer(ran);
 }
 
-export function probeCommand({ unit, program, timeoutMs, compute = false }: ProbeQuestion): UnitCommand {
+export function probeCommand(question: ProbeQuestion): UnitCommand {
+  const { unit, program, timeoutMs, compute = false } = question;
+  const args = [
+    '--json',
+    '--timeout',
+    String(Math.ceil(timeoutMs / 1000)),
+    ...(compute ? ['--compute'] : []),
+  ];
+  const container = containerOf(unit);
+  const common = { unit, purpose: 'vgpu-probe', user: null, directory: '/', limitMs: timeoutMs + graceMs };
+  if (container !== null) {
+    // The engine itself puts the probe into the container, with the container's own rights: what an image holds is
+    // never executed as root of the guest.
+    const inside = ['exec', '--env', 'VGPU_LOG=stderr', container.name ?? ''];
+    return {
+      ...common,
+      program: container.program,
+      args: [...inside, question.programInContainer ?? program, ...args],
+      environment: {},
+      environmentFiles: [],
+      outside: true,
+    };
+  }
   return {
-    unit,
-    purpose: 'vgpu-probe',
+    ...common,
     program,
-    args: ['--json', '--timeout', String(Math.ceil(timeoutMs / 1000)), ...(compute ? ['--compute'] : [])],
+    args,
     // The shim's own word on why there is no host comes on standard error, and only when it is asked.
     environment: { ...unit.environment, VGPU_LOG: 'stderr' },
     environmentFiles: unit.environmentFiles,
-    user: null,
-    directory: '/',
-    limitMs: timeoutMs + graceMs,
   };
+}
+
+/** 125 to 127: podman-exec(1) and docker did not start the program. */
+function ofContainer(ran: Extract<ProbeRun, { kind: 'ran' }>): ProbeRun {
+  const { exitCode, stdout, stderr } = ran;
+  if (exitCode !== null && exitCode >= 125 && exitCode <= 127) {
+    const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
+    const why = exitCode === 127 ? 'it is not there, so the container was not given the device' : said;
+    return { kind: 'not-run', message: `vgpu-probe could not be executed in the container: ${why}` };
+  }
+  // The libraries ask for less of the image's C library than the probe does.
+  if (stdout === '' && /version `GLIBC_[\d.]+' not found/.test(stderr))
+    return { kind: 'not-run', message: "vgpu-probe needs a newer C library than the container's image has" };
+  return { ...ran, inContainer: true };
 }

@@ -1,8 +1,9 @@
 import { kindOf } from '../../contracts/path-state.js';
 import type { Change } from '../../contracts/plan.js';
+import { deliveryOf } from '../../plan/container.js';
 import { ourDropIns } from '../../plan/drop-in.js';
-import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
-import type { Check, DoctorFacts } from '../types.js';
+import { broken, byHand, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
+import type { Check, DoctorFacts, Trouble } from '../types.js';
 
 /** The environment that the service is given: its file, and whether systemd has read it. */
 export const dropIn: Check = {
@@ -14,7 +15,8 @@ export const dropIn: Check = {
     const { unit, manifest, dropIn: file } = facts.machine;
     if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
     if (manifest === null) return notApplicable('nothing is installed');
-    const paths = ourDropIns(unit.name);
+    const quadlet = facts.machine.containers?.dropIn ?? null;
+    const paths = new Set([...ourDropIns(unit.name), ...(quadlet === null ? [] : [quadlet.path])]);
     const planned = plannedChanges(facts);
     const files = planned.filter((change) => 'path' in change && paths.has(change.path));
     if (files.length > 0) {
@@ -33,9 +35,20 @@ export const dropIn: Check = {
         remedy: fixes(facts, 'let systemd read it and start the service anew'),
       });
     }
-    return ok(`${file.path} is in force`);
+    const delivery = deliveryOf(facts.machine, unit);
+    if (delivery?.kind === 'by-hand') return broken(withoutDevice(delivery, unit.name));
+    if (delivery?.kind === 'own') return ok(`the command of ${unit.name} asks for the device itself`);
+    return ok(`${(quadlet ?? file).path} is in force`);
   },
 };
+
+function withoutDevice({ message, remedy }: { message: string; remedy: string }, unit: string): Trouble {
+  return {
+    cause: `The container does not get the GPU: ${message}.`,
+    evidence: [message],
+    remedy: byHand(remedy, `sudo systemctl edit --full ${unit}`),
+  };
+}
 
 function whatHappened({ machine: { dropIn: file, manifest } }: DoctorFacts): string {
   const { state } = file;

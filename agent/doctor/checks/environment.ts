@@ -1,4 +1,5 @@
 import { wantedVariables } from '../../plan/drop-in.js';
+import { containerOf } from '../../systemd/container-unit.js';
 import { broken, byHand, editUnit, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -14,6 +15,7 @@ export const environment: Check = {
     const { unit } = machine;
     if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
     if (machine.manifest === null) return notApplicable('nothing is installed');
+    if (containerOf(unit) !== null) return notApplicable('a container gets the GPU without variables');
     const taken = wantedVariables(profile, machine, unit).flatMap(({ name, overridden }) =>
       overridden === null ? [] : [{ name, overridden }],
     );

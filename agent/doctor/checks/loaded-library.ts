@@ -1,4 +1,4 @@
-import { isInStore, isLibcuda, libcudaPaths, mappedBy } from '../../confirm/maps.js';
+import { isLibcuda, isOurLibrary, libcudaPaths, mappedBy } from '../../confirm/maps.js';
 import type { SeenProcess } from '../../confirm/observation.js';
 import { broken, fixes, notApplicable, ok, unknown } from '../finding.js';
 import type { Check } from '../types.js';
@@ -43,7 +43,7 @@ export const loadedLibrary: Check = {
 function hasOther({ facts }: SeenProcess): boolean {
   return facts.libraries.some(
     ({ path, vendor }) =>
-      isLibcuda(path) && (vendor === 'nvidia' || vendor === 'foreign') && !isInStore(path),
+      isLibcuda(path) && (vendor === 'nvidia' || vendor === 'foreign') && !isOurLibrary(path, false),
   );
 }
 

@@ -38,5 +38,11 @@ function judge(answer: Awaited<ReturnType<typeof askProbe>>): HostFacts['answer'
   if (!report.ok || device === undefined) {
     return { kind: 'unreachable', message: noHost ?? describeFailure(report) };
   }
-  return { kind: 'answers', device: device.name, simulated: report.simulated, milliseconds };
+  return {
+    kind: 'answers',
+    device: device.name,
+    simulated: report.simulated,
+    milliseconds,
+    devices: report.devices.length,
+  };
 }

@@ -156,3 +156,23 @@ test('what systemd could not start did not run, and says why', async () => {
     message: 'systemd-run did not end in time',
   });
 });
+
+test("for a container the engine starts the probe inside, without the unit's user and sandbox", () => {
+  const execStart = ['/usr/bin/podman', 'run', '--name', 'systemd-x', '-d', 'image'];
+  const args = probeArguments(
+    {
+      unit: { ...hardened, execStart },
+      program: '/opt/vgpu/current/vgpu-probe',
+      programInContainer: '/opt/vgpu/versions/0123456789abcdef/vgpu-probe',
+      timeoutMs: 15_000,
+    },
+    'p.service',
+  );
+  const command = args.slice(args.indexOf('--') + 1);
+  assert.deepEqual(command, [
+    ...['/usr/bin/podman', 'exec', '--env', 'VGPU_LOG=stderr', 'systemd-x'],
+    ...['/opt/vgpu/versions/0123456789abcdef/vgpu-probe', '--json', '--timeout', '15'],
+  ]);
+  for (const mine of ['--property=User=', '--property=Device', '--setenv='])
+    assert.ok(!args.some((one) => one.startsWith(mine)), mine);
+});

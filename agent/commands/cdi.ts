@@ -1,0 +1,139 @@
+/** `vgpu-agent cdi`: the device that containers ask for, as a file of the Container Device Interface. */
+import { Command } from 'commander';
+import type { CdiSpec } from '../contracts/cdi.js';
+import type { MachineFacts } from '../contracts/facts.js';
+import { ExitCode } from '../errors.js';
+import type { Style } from '../output/style.js';
+import { chooseOne } from '../pipeline/choose.js';
+import { cdiKind, cdiNvidiaKind, cdiSpec, deviceCount } from '../plan/cdi.js';
+import { oneLine } from '../text.js';
+import { endpoint, examples, hostHelp } from './options.js';
+import type { CommandContext, Outcome, Run } from './types.js';
+
+interface GenerateOptions {
+  readonly host?: string;
+  readonly nvidia?: true;
+}
+
+/** One device that a container can ask for now. */
+export interface OfferedDevice {
+  /** As typed after --device: `vgpu.org/gpu=all`. */
+  readonly name: string;
+  readonly file: string;
+}
+
+export interface CdiListDocument {
+  readonly schema: 1;
+  readonly command: 'cdi list';
+  readonly devices: readonly OfferedDevice[];
+  /** The file of somebody else's that offers nvidia.com/gpu; null: there is none. */
+  readonly nvidiaFrom: string | null;
+}
+
+export function cdiCommand(run: Run): Command {
+  const command = new Command('cdi')
+    .description('the device for containers: what it changes in one, and what there is')
+    .addHelpText(
+      'after',
+      examples(
+        ['vgpu-agent cdi list', 'what containers can ask for, and how'],
+        ['vgpu-agent cdi generate', 'the file that install writes to /etc/cdi/vgpu.json'],
+      ),
+    );
+  command
+    .command('generate')
+    .description('print the CDI file for this machine; write nothing')
+    .option('--host <address>', hostHelp, endpoint)
+    .option('--nvidia', `name the device ${cdiNvidiaKind} instead of ${cdiKind}`)
+    .action((options: GenerateOptions) => run((context) => generate(options, context)));
+  command
+    .command('list')
+    .description('what containers can ask for now, and how podman, docker and compose files ask for it')
+    .action(() => run(list));
+  return command;
+}
+
+async function generate(options: GenerateOptions, context: CommandContext): Promise<Outcome> {
+  const facts = await lookedAt(options.host ?? null);
+  context.talk.emit({ kind: 'facts', facts });
+  const document: CdiSpec = cdiSpec({
+    kind: options.nvidia === true ? cdiNvidiaKind : cdiKind,
+    storeId: facts.shim.id,
+    endpoint: facts.host.endpoint,
+    devices: deviceCount(facts),
+  });
+  // What it prints is the file itself, with and without --json.
+  return { exitCode: ExitCode.done, document, text: () => JSON.stringify(document, null, 2) };
+}
+
+async function list(): Promise<Outcome> {
+  const { containers } = await lookedAt(null);
+  const files = containers === undefined ? [] : [containers.spec, containers.nvidia];
+  const devices = files.flatMap(({ path, content }) =>
+    content === null ? [] : devicesIn(content).map((name): OfferedDevice => ({ name, file: path })),
+  );
+  const nvidiaFrom = containers?.nvidiaFrom ?? null;
+  const document: CdiListDocument = { schema: 1, command: 'cdi list', devices, nvidiaFrom };
+  return { exitCode: ExitCode.done, document, text: (style) => listText(document, style) };
+}
+
+async function lookedAt(host: string | null): Promise<MachineFacts> {
+  const { openWorkplace } = await import('../pipeline/open-workplace.js');
+  const { work, close } = openWorkplace();
+  try {
+    const [installed] = (await work.manifest())?.consumers ?? [];
+    return await work.inspect(
+      await chooseOne(work, installed === undefined ? {} : { unit: installed.unit }),
+      host,
+    );
+  } finally {
+    close();
+  }
+}
+
+/** Of a file of ours; one that was changed by hand may be anything. */
+function devicesIn(text: string): readonly string[] {
+  try {
+    const spec: unknown = JSON.parse(text);
+    const kind = member(spec, 'kind');
+    const devices = member(spec, 'devices');
+    if (typeof kind !== 'string' || !Array.isArray(devices)) return [];
+    return devices.flatMap((device: unknown) => {
+      const name = member(device, 'name');
+      return typeof name === 'string' ? [`${oneLine(kind)}=${oneLine(name)}`] : [];
+    });
+  } catch {
+    return [];
+  }
+}
+
+function member(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
+}
+
+function listText({ devices, nvidiaFrom }: CdiListDocument, style: Style): string {
+  const [first] = devices;
+  if (first === undefined)
+    return 'No device for containers: vgpu-agent install writes it where podman, docker, containerd or /etc/cdi is.';
+  const offered = devices.map(({ name, file }) => `${style.bold(name)}  ${style.dim(file)}`);
+  const foreign =
+    nvidiaFrom === null ? [] : [`${cdiNvidiaKind} is offered by ${oneLine(nvidiaFrom)}, not by us`];
+  return [...offered, ...foreign, '', ...usage(first.name)].join('\n');
+}
+
+function usage(name: string): readonly string[] {
+  return [
+    `podman run --device ${name} IMAGE`,
+    `docker run --device ${name} IMAGE            (Docker 28.3; from 25 with "features": {"cdi": true} in daemon.json)`,
+    '',
+    'quadlet, in [Container]:    (install --unit NAME does it by a drop-in with podman 5 and later)',
+    `  AddDevice=${name}`,
+    '',
+    'compose file, in the service:',
+    '  devices:',
+    `    - ${name}`,
+    '',
+    'Docker and containerd forbid vsock in containers: there the host must be reached by unix: or tcp:, or the',
+    'container needs a seccomp profile that allows AF_VSOCK. podman allows it.',
+  ];
+}

@@ -1,0 +1,98 @@
+/** A consumer in a container: it gets the GPU as a CDI device, not by variables of its unit. Pure. */
+import major from 'semver/functions/major.js';
+import valid from 'semver/functions/valid.js';
+import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
+import type { Change, Warning } from '../contracts/plan.js';
+import type { LoadedUnit } from '../contracts/unit.js';
+import { type ContainerUnit, containerOf } from '../systemd/container-unit.js';
+import { cdiKind, cdiNvidiaKind } from './cdi.js';
+import { readableChange, writeChange } from './our-files.js';
+
+/** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
+const podmanWithDropIns = 5;
+const addDevice = `AddDevice=${cdiKind}=all`;
+
+export const quadletDropInText = `# Written by vgpu-agent. Taken away by: vgpu-agent uninstall
+# Put settings of your own into another file of this directory: this one is written again when it differs.
+[Container]
+# the GPU of the host, as /etc/cdi/vgpu.json describes it
+${addDevice}
+`;
+
+/** How the container comes by the device. */
+export type Delivery =
+  /** By our drop-in for its quadlet. */
+  | { readonly kind: 'quadlet'; readonly dropIn: NonNullable<ContainerFacts['dropIn']> }
+  /** Its own command asks for the device. */
+  | { readonly kind: 'own' }
+  /** A person has to add it: we change no command of theirs. */
+  | { readonly kind: 'by-hand'; readonly message: string; readonly remedy: string };
+
+/** Null: the unit is no container. */
+export function deliveryOf(facts: MachineFacts, unit: LoadedUnit): Delivery | null {
+  const container = containerOf(unit);
+  return container === null ? null : delivery(container, facts.containers, unit);
+}
+
+function delivery(
+  container: ContainerUnit,
+  containers: ContainerFacts | undefined,
+  { name, fragment }: LoadedUnit,
+): Delivery {
+  const given = container.devices.filter(isOurDevice);
+  const dropIn = containers?.dropIn ?? null;
+  const fromUs = dropIn?.content === quadletDropInText ? 1 : 0;
+  if (given.length > fromUs) return { kind: 'own' };
+  const { quadlet, engine } = container;
+  if (quadlet === null || dropIn === null) {
+    return {
+      kind: 'by-hand',
+      message: `${name} runs a container by ${engine}, and its command does not ask for the GPU`,
+      remedy: `add --device ${cdiKind}=all to ${engine} run in ${fragment}, then: systemctl daemon-reload and vgpu-agent install again`,
+    };
+  }
+  const version = containers?.podman ?? null;
+  if (version === null || valid(version) === null || major(version) < podmanWithDropIns) {
+    return {
+      kind: 'by-hand',
+      message: `podman ${version ?? 'of an unknown version'} reads no drop-ins of quadlets (${podmanWithDropIns}.0 does)`,
+      remedy: `add the line ${addDevice} to [Container] in ${quadlet}, then: systemctl daemon-reload and vgpu-agent install again`,
+    };
+  }
+  return { kind: 'quadlet', dropIn };
+}
+
+function isOurDevice(device: string): boolean {
+  return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
+}
+
+/** The drop-in as it has to be: there, or not there any more. */
+export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly Change[] {
+  if (wanted.kind === 'quadlet') {
+    const { dropIn } = wanted;
+    if (dropIn.content === quadletDropInText) return readableChange(dropIn, 'tools of every user read it');
+    return [
+      writeChange(
+        dropIn,
+        quadletDropInText,
+        'gives the container the GPU; the quadlet itself stays as it is',
+      ),
+    ];
+  }
+  const present = facts.containers?.dropIn;
+  const item = facts.manifest?.items.find((one) => one.kind === 'file' && one.path === present?.path);
+  if (item?.kind !== 'file') return [];
+  const reason = 'the quadlet asks for the GPU itself';
+  return [{ kind: 'remove-owned', path: item.path, restores: item.before, reason }];
+}
+
+/** Has systemd the unit as the drop-in makes it? */
+export function quadletInForce(unit: LoadedUnit, wanted: Delivery): boolean {
+  return wanted.kind !== 'quadlet' || (containerOf(unit)?.devices ?? []).some(isOurDevice);
+}
+
+export function containerWarnings(wanted: Delivery | null): readonly Warning[] {
+  if (wanted?.kind !== 'by-hand') return [];
+  const { message, remedy } = wanted;
+  return [{ code: 'container-without-device', message, remedy }];
+}

@@ -1,0 +1,145 @@
+/** A consumer in a container: told by its command, given the device by its quadlet, or told what to add. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { ContainerFacts } from '../../../agent/contracts/facts.js';
+import type { LoadedUnit } from '../../../agent/contracts/unit.js';
+import { quadletDropInText } from '../../../agent/plan/container.js';
+import { consumersOwn, containerOf } from '../../../agent/systemd/container-unit.js';
+import { absent, changeAt, changesOf, plan, regular, unit, warningCodes } from './support.js';
+
+const quadlet = '/etc/containers/systemd/ollama.container';
+const dropIn = `${quadlet}.d/50-vgpu.conf`;
+const run = ['/usr/bin/podman', 'run', '--name', 'systemd-ollama', '--cgroups=split', '-d'];
+const image = ['docker.io/ollama/ollama', 'serve'];
+
+function ofQuadlet(device: readonly string[] = []): LoadedUnit {
+  return unit({
+    fragment: '/run/systemd/generator/ollama.service',
+    fragmentContent: `[Unit]\nSourcePath=${quadlet}\n[Service]\nExecStart=x\n`,
+    execStart: [...run, ...device, ...image],
+  });
+}
+
+function containers(changes: Partial<ContainerFacts> = {}): ContainerFacts {
+  return {
+    wanted: true,
+    spec: { path: '/etc/cdi/vgpu.json', state: absent, content: null },
+    nvidia: { path: '/etc/cdi/vgpu-nvidia.json', state: absent, content: null },
+    nvidiaFrom: null,
+    dropIn: { path: dropIn, state: absent, content: null },
+    podman: '5.4.2',
+    ...changes,
+  };
+}
+
+describe('a unit that runs a container', () => {
+  it('is told by its command, with name, quadlet and devices', () => {
+    assert.deepEqual(containerOf(ofQuadlet(['--device', 'vgpu.org/gpu=all', '--device=/dev/fuse'])), {
+      engine: 'podman',
+      program: '/usr/bin/podman',
+      name: 'systemd-ollama',
+      quadlet,
+      devices: ['vgpu.org/gpu=all'],
+    });
+    const docker = unit({ execStart: ['/usr/bin/docker', 'run', '--rm', '--name=web', 'image'] });
+    assert.deepEqual(containerOf(docker), {
+      engine: 'docker',
+      program: '/usr/bin/docker',
+      name: 'web',
+      quadlet: null,
+      devices: [],
+    });
+  });
+
+  it('is no other unit', () => {
+    for (const execStart of [
+      [],
+      ['/usr/local/bin/ollama', 'serve'],
+      ['/usr/bin/podman', 'auto-update'],
+      ['/usr/bin/podman', 'system', 'service'],
+    ])
+      assert.equal(containerOf(unit({ execStart })), null, execStart.join(' '));
+  });
+
+  it('has the processes of the container, without the engine and without our probe', () => {
+    const process = (pid: number, name: string, namespacePid?: number) => ({
+      pid,
+      parent: 1,
+      name,
+      startTicks: '1',
+      executable: null,
+      libraries: [],
+      loaderEnvironment: {},
+      ...(namespacePid === undefined ? {} : { namespacePid }),
+    });
+    const all = [
+      process(10, 'conmon'),
+      process(11, 'ollama', 1),
+      process(12, 'vgpu-probe', 30),
+      process(13, 'llama-server', 7),
+    ];
+    const names = (of: LoadedUnit) => consumersOwn(of, all).map(({ name }) => name);
+    assert.deepEqual(names(ofQuadlet()), ['ollama', 'llama-server']);
+    assert.equal(names(unit()).length, all.length, 'another unit has them all');
+  });
+});
+
+describe('an install for a container', () => {
+  it('gives a quadlet the device by a drop-in, and the service no variables', () => {
+    const made = plan({ unit: ofQuadlet(), containers: containers() });
+    const change = changeAt(made, dropIn);
+    assert.ok(change?.kind === 'write-file');
+    assert.match(change.content, /^\[Container\]$[\s\S]*^AddDevice=vgpu\.org\/gpu=all$/m);
+    assert.equal(changeAt(made, '/etc/systemd/system/ollama.service.d/50-vgpu.conf'), undefined);
+    const kinds = changesOf(made).map(({ kind }) => kind);
+    assert.ok(kinds.indexOf('daemon-reload') > changesOf(made).indexOf(change), 'quadlet runs at a reload');
+    assert.equal(kinds.at(-1), 'restart');
+    assert.ok(
+      made.kind === 'ready' && made.consumers[0]?.links.includes(dropIn),
+      'it goes with its consumer',
+    );
+    assert.deepEqual(warningCodes(made), []);
+  });
+
+  it('has systemd read the drop-in that is there and not in force', () => {
+    const there = { path: dropIn, state: regular(quadletDropInText), content: quadletDropInText };
+    const kinds = (of: LoadedUnit) =>
+      changesOf(plan({ unit: of, containers: containers({ dropIn: there }) })).map(({ kind }) => kind);
+    assert.ok(kinds(ofQuadlet()).includes('daemon-reload'));
+    assert.ok(!kinds(ofQuadlet(['--device', 'vgpu.org/gpu=all'])).includes('daemon-reload'));
+  });
+
+  it('leaves a quadlet alone that asks for the device itself', () => {
+    for (const device of ['vgpu.org/gpu=0', 'nvidia.com/gpu=all']) {
+      const made = plan({ unit: ofQuadlet(['--device', device]), containers: containers() });
+      assert.equal(changeAt(made, dropIn), undefined, device);
+      assert.deepEqual(warningCodes(made), []);
+    }
+  });
+
+  it('says which line to add where podman reads no drop-ins', () => {
+    for (const podman of ['4.9.3', null]) {
+      const made = plan({ unit: ofQuadlet(), containers: containers({ podman }) });
+      assert.equal(changeAt(made, dropIn), undefined);
+      assert.deepEqual(warningCodes(made), ['container-without-device']);
+      const [warning] = made.warnings;
+      assert.match(
+        warning?.message ?? '',
+        new RegExp(`podman ${podman ?? 'of an unknown version'} reads no`),
+      );
+      assert.match(
+        warning?.remedy ?? '',
+        new RegExp(`AddDevice=vgpu\\.org/gpu=all to \\[Container\\] in ${quadlet}`),
+      );
+    }
+  });
+
+  it('says what to add to a command of a person', () => {
+    const execStart = ['/usr/bin/docker', 'run', '--name', 'o', 'ollama/ollama'];
+    const made = plan({ unit: unit({ execStart }), containers: containers({ dropIn: null, podman: null }) });
+    assert.deepEqual(warningCodes(made), ['container-without-device']);
+    assert.match(made.warnings[0]?.remedy ?? '', /add --device vgpu\.org\/gpu=all to docker run in \/etc\//);
+    const asks = unit({ execStart: [...execStart.slice(0, 2), '--device', 'vgpu.org/gpu=all', 'image'] });
+    assert.deepEqual(warningCodes(plan({ unit: asks, containers: containers({ dropIn: null }) })), []);
+  });
+});

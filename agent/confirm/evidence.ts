@@ -7,7 +7,7 @@ import { containerOf } from '../systemd/container-unit.js';
 import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
-import { computing, inWords, turnedAwayText } from './present.js';
+import { computing, inWords, refusedKernelsText, turnedAwayText } from './present.js';
 
 /** All evidence: the log's first, since it weighs most. */
 export function evidenceOf(observation: Observation): readonly Evidence[] {
@@ -128,6 +128,10 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
   }
   if (sessions.turnedAway !== null)
     items.push({ kind: 'sessions', text: turnedAwayText(sessions.turnedAway), weight: 'neutral', source });
+  if (sessions.refusedKernels !== null) {
+    const text = refusedKernelsText(sessions.refusedKernels);
+    items.push({ kind: 'sessions', text, weight: 'neutral', source });
+  }
   return items;
 }
 

@@ -2,7 +2,7 @@
  * Where the consumer works now: what it has loaded, by its own word, against the sessions that the host has with
  * its processes. Newer than anything that was said at its start. Pure.
  */
-import type { HostSession, HostStatus, TurnedAway } from '../contracts/sessions.js';
+import type { HostSession, HostStatus, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
 import type { Mode, Reason } from '../contracts/verdict.js';
 import type { LoadedModel, LoadedSeen } from './loaded-models.js';
 import type { Observation } from './observation.js';
@@ -16,6 +16,8 @@ export type SessionsSeen =
       readonly others: number;
       /** Greetings that the host turned away since this start; null: none. */
       readonly turnedAway: TurnedAway | null;
+      /** Kernels of this guest that the host could not run within the last hour; null: none. */
+      readonly refusedKernels: RefusedKernels | null;
     }
   /** The host was asked and did not say. */
   | { readonly kind: 'unknown'; readonly message: string }
@@ -129,6 +131,12 @@ export function turnedAwayText({ count, status, age }: TurnedAway): string {
   const sessions = count === 1 ? 'a session' : `${count} sessions`;
   const why = status === null ? 'for a reason that is not known here' : statusTexts[status];
   return `the host turned ${sessions} of this guest away, the last ${age} s ago: ${why}`;
+}
+
+/** `the host could not run 2 kernels of this guest, the last 3 s ago for llama-server: NAME`. */
+export function refusedKernelsText({ count, age, program, kernel }: RefusedKernels): string {
+  const kernels = count === 1 ? 'a kernel' : `${count} kernels`;
+  return `the host could not run ${kernels} of this guest, the last ${age} s ago for ${program}: ${kernel}`;
 }
 
 const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];

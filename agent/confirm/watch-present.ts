@@ -10,6 +10,8 @@ import { type LoadedSeen, loadedModels } from './loaded-models.js';
 import type { PresentSeen } from './present.js';
 
 const answerWithinMs = 2_000;
+/** How long a kernel that the host could not run is worth telling. */
+const refusedWithinSeconds = 3_600;
 
 export interface PresentQuestion {
   readonly profile: Profile;
@@ -68,7 +70,16 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
     // Another start was turned away before.
     const { turnedAway } = report;
     const sinceStart = turnedAway.count > 0 && turnedAway.age <= seconds ? turnedAway : null;
-    return { kind: 'told', own, others: report.sessions.length - own.length, turnedAway: sinceStart };
+    // Not since this start: a program that ends over a refused kernel is started again.
+    const { refusedKernels } = report;
+    return {
+      kind: 'told',
+      own,
+      others: report.sessions.length - own.length,
+      turnedAway: sinceStart,
+      refusedKernels:
+        refusedKernels !== null && refusedKernels.age <= refusedWithinSeconds ? refusedKernels : null,
+    };
   } catch (error) {
     return { kind: 'unknown', message: error instanceof Error ? error.message : String(error) };
   }

@@ -65,12 +65,24 @@ export interface TurnedAway {
   readonly age: number;
 }
 
+/** Launches of this guest of kernels that the host cannot run; a session that ended with one is among them. */
+export interface RefusedKernels {
+  readonly count: number;
+  /** Seconds since the last one. */
+  readonly age: number;
+  /** Of the last one: the program that launched it, by its own word, and the kernel's name as its code has it. */
+  readonly program: string;
+  readonly kernel: string;
+}
+
 export interface SessionsReport {
   /** `vgpu-hostd 0.1.0 software`. */
   readonly host: string;
   readonly simulated: boolean;
   readonly sessions: readonly HostSession[];
   readonly turnedAway: TurnedAway;
+  /** Null: none, or the host is too old to tell. */
+  readonly refusedKernels: RefusedKernels | null;
 }
 
 export type SessionsDocument =
@@ -99,7 +111,14 @@ export function parseSessions(text: string): SessionsDocument {
   const read = items.map(sessionOf);
   const at = read.indexOf(null);
   if (at !== -1) return bad(`sessions[${at}] is no session`);
-  const report = { host, simulated, sessions: read.filter((one) => one !== null), turnedAway };
+  const refusedKernels = refusedKernelsOf(document['refusedKernels']);
+  const report = {
+    host,
+    simulated,
+    sessions: read.filter((one) => one !== null),
+    turnedAway,
+    refusedKernels,
+  };
   return { kind: 'told', report };
 }
 
@@ -152,6 +171,15 @@ function turnedAwayOf(value: unknown): TurnedAway | null {
   const { count, status, age } = item;
   if (!isCount(count) || !isCount(status) || !isCount(age)) return null;
   return { count, status: count === 0 ? null : hostStatus(status), age };
+}
+
+function refusedKernelsOf(value: unknown): RefusedKernels | null {
+  const item = record(value);
+  if (item === null) return null;
+  const { count, age, program, kernel } = item;
+  if (!isCount(count) || !isCount(age) || typeof program !== 'string' || typeof kernel !== 'string')
+    return null;
+  return count === 0 ? null : { count, age, program, kernel };
 }
 
 function isCount(value: unknown): value is number {

@@ -26,6 +26,7 @@ import { preloadReadable } from './checks/preload-readable.js';
 import { publicLinks } from './checks/public-links.js';
 import { realGpu } from './checks/real-gpu.js';
 import { refused } from './checks/refused.js';
+import { refusedKernels } from './checks/refused-kernels.js';
 import { restarted } from './checks/restarted.js';
 import { sandbox } from './checks/sandbox.js';
 import { secureExecution } from './checks/secure-execution.js';
@@ -71,6 +72,7 @@ export const checks: readonly Check[] = [
   opensByPath,
   loadedLibrary,
   loadedModels,
+  refusedKernels,
   tracedBindings,
   startOrder,
   nvml,

@@ -2,6 +2,7 @@
  * One JSON document:
  *   {"schema":1,"ok":true,"error":null,"host":"vgpu-hostd 0.1.0 software","simulated":true,
  *    "turnedAway":{"count":0,"status":0,"age":seconds},
+ *    "refusedKernels":{"count":1,"age":seconds,"program":"llama-server","kernel":"the last one's name"},
  *    "sessions":[{"session":3,"age":milliseconds,"memory":bytes,"launches":9,"calls":99,"refused":1,
  *                 "lastRefusal":801,"claimed":{"library":"libcuda","pid":42,"pidNamespace":4026531836,
  *                 "program":"llama-server"}}]}
@@ -79,10 +80,17 @@ bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
   if (good) {
     fputs("{\"schema\":1,\"ok\":true,\"error\":null,\"host\":", out);
     print_text(out, list->reply.welcome.host);
-    fprintf(out, ",\"simulated\":%s,\"turnedAway\":{\"count\":%llu,\"status\":%d,\"age\":%u},\"sessions\":[",
+    fprintf(out,
+            ",\"simulated\":%s,\"turnedAway\":{\"count\":%llu,\"status\":%d,\"age\":%u},\"refusedKernels\":{",
             list->reply.welcome.simulated != 0 ? "true" : "false",
             (unsigned long long)list->reply.turned_away, list->reply.last_turned_away,
             list->reply.turned_away_age);
+    fprintf(out, "\"count\":%llu,\"age\":%u,\"program\":", (unsigned long long)list->reply.kernels_refused,
+            list->reply.refused_age);
+    print_text(out, list->reply.refused_program);
+    fputs(",\"kernel\":", out);
+    print_text(out, list->reply.refused_kernel);
+    fputs("},\"sessions\":[", out);
     for (uint32_t i = 0; i < list->reply.count; i++) {
       if (i > 0) fputc(',', out);
       print_session(out, &list->sessions[i]);

@@ -203,6 +203,8 @@ struct vgpu_session_facts {
 };
 _Static_assert(sizeof(struct vgpu_session_facts) == 128, "session facts");
 
+#define VGPU_KERNEL_NAME_BYTES 240u
+
 /* The answer to a greeting with VGPU_LIBRARY_SESSIONS; bulk: vgpu_session_facts[], oldest session first. */
 struct vgpu_sessions_reply {
   struct vgpu_welcome welcome; /* features, session, secret and ring_size are 0 */
@@ -211,8 +213,18 @@ struct vgpu_sessions_reply {
   uint64_t turned_away;        /* connections of this guest that the host refused so far */
   int32_t last_turned_away;    /* why, the last time: enum vgpu_status; 0: none */
   uint32_t turned_away_age;    /* seconds since the last time */
+  /* Later than the first version of this reply: an older host's ends here. */
+  uint64_t
+      kernels_refused;  /* launches of this guest of kernels that the host cannot run, in all its sessions */
+  uint32_t refused_age; /* seconds since the last such launch */
+  uint32_t reserved;    /* 0 */
+  char refused_program[64];                    /* claim: whose launch it was; zero-padded, printable ASCII */
+  char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel, likewise; a longer name is cut */
 };
-_Static_assert(sizeof(struct vgpu_sessions_reply) == 184, "sessions reply");
+#define VGPU_SESSIONS_REPLY_FIRST 184u
+_Static_assert(offsetof(struct vgpu_sessions_reply, kernels_refused) == VGPU_SESSIONS_REPLY_FIRST,
+               "sessions reply");
+_Static_assert(sizeof(struct vgpu_sessions_reply) == 504, "sessions reply");
 
 struct vgpu_shared_region_request {
   uint64_t bytes;

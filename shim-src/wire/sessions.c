@@ -53,10 +53,11 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
   }
   list->status = frame.status;
   if (frame.status != 0) return VGPU_SESSIONS_REFUSED;
-  if (frame.body < sizeof list->reply) return VGPU_SESSIONS_UNSOUND;
-  result = vgpu_stream_read(descriptor, &list->reply, sizeof list->reply, deadline);
-  if (result == VGPU_STREAM_OK)
-    result = vgpu_stream_skip(descriptor, frame.body - sizeof list->reply, deadline);
+  if (frame.body < VGPU_SESSIONS_REPLY_FIRST) return VGPU_SESSIONS_UNSOUND;
+  /* An older host says less, a later one more. */
+  uint32_t known = frame.body < sizeof list->reply ? frame.body : (uint32_t)sizeof list->reply;
+  result = vgpu_stream_read(descriptor, &list->reply, known, deadline);
+  if (result == VGPU_STREAM_OK) result = vgpu_stream_skip(descriptor, frame.body - known, deadline);
   if (result != VGPU_STREAM_OK) return failure(result);
   struct vgpu_sessions_reply *reply = &list->reply;
   if (memcmp(reply->welcome.magic, VGPU_WIRE_MAGIC, sizeof reply->welcome.magic) != 0 ||
@@ -66,6 +67,8 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
   }
   make_plain(reply->welcome.host, sizeof reply->welcome.host);
   make_plain(reply->welcome.nvml_version, sizeof reply->welcome.nvml_version);
+  make_plain(reply->refused_program, sizeof reply->refused_program);
+  make_plain(reply->refused_kernel, sizeof reply->refused_kernel);
   result = read_elements(descriptor, list, deadline);
   return result == VGPU_STREAM_OK ? VGPU_SESSIONS_OK : failure(result);
 }

@@ -31,6 +31,13 @@ static uint64_t load(const uint64_t *value) {
   return __atomic_load_n(value, __ATOMIC_RELAXED);
 }
 
+/* `size` is that of both; what a guest or a worker wrote becomes printable ASCII, zero-padded. */
+static void copy_plain(char *to, const char *from, size_t size) {
+  memset(to, 0, size);
+  for (size_t i = 0; i + 1 < size && from[i] != '\0'; i++)
+    to[i] = from[i] < ' ' || from[i] > '~' ? '?' : from[i];
+}
+
 static struct vgpu_session_facts facts_of(const struct vgpu_session_entry *entry,
                                           const struct vgpu_account *account, uint32_t devices) {
   struct vgpu_session_facts facts = {
@@ -45,10 +52,7 @@ static struct vgpu_session_facts facts_of(const struct vgpu_session_entry *entry
       .pid_namespace = entry->hello.pid_namespace,
   };
   for (uint32_t i = 0; i < devices; i++) facts.memory += load(&account->used[i]);
-  for (size_t i = 0; i + 1 < sizeof facts.program && entry->hello.program[i] != '\0'; i++) {
-    char c = entry->hello.program[i];
-    facts.program[i] = c < ' ' || c > '~' ? '?' : c;
-  }
+  copy_plain(facts.program, entry->hello.program, sizeof facts.program);
   return facts;
 }
 
@@ -67,4 +71,29 @@ uint32_t vgpu_sessions_list(const struct vgpu_sessions *sessions, const struct v
   }
   qsort(facts, count, sizeof *facts, by_session);
   return count;
+}
+
+void vgpu_sessions_add_refused(const struct vgpu_session_entry *entry, const struct vgpu_account *account,
+                               struct vgpu_refused_kernels *refused) {
+  uint64_t count = __atomic_load_n(&account->kernels_refused, __ATOMIC_ACQUIRE);
+  if (count == 0) return;
+  refused->count += count;
+  int64_t at = __atomic_load_n(&account->kernel_refused_at, __ATOMIC_RELAXED), now = vgpu_now_ms();
+  if (at > now) at = now;
+  if (at < refused->at) return;
+  refused->at = at;
+  copy_plain(refused->program, entry->hello.program, sizeof refused->program);
+  copy_plain(refused->kernel, account->refused_kernel, sizeof refused->kernel);
+}
+
+struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
+                                                  const struct vgpu_accounts *accounts,
+                                                  const struct vgpu_peer_record *record) {
+  struct vgpu_refused_kernels refused = record->refused;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    const struct vgpu_session_entry *entry = &sessions->entries[i];
+    if (entry->pid == 0 || !vgpu_peer_same(&entry->peer, &record->peer)) continue;
+    vgpu_sessions_add_refused(entry, &accounts->slots[i], &refused);
+  }
+  return refused;
 }

@@ -39,4 +39,13 @@ uint32_t vgpu_sessions_of_peer(const struct vgpu_sessions *sessions, const struc
 uint32_t vgpu_sessions_list(const struct vgpu_sessions *sessions, const struct vgpu_accounts *accounts,
                             const struct vgpu_peer *peer, struct vgpu_session_facts *facts);
 
+/* Adds what a session's worker says that it refused; as untrue as its counts may be, but plain text. */
+void vgpu_sessions_add_refused(const struct vgpu_session_entry *entry, const struct vgpu_account *account,
+                               struct vgpu_refused_kernels *refused);
+
+/* Those of a peer's sessions that are there, added to those of its sessions before. */
+struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
+                                                  const struct vgpu_accounts *accounts,
+                                                  const struct vgpu_peer_record *record);
+
 #endif

@@ -93,6 +93,12 @@ static void tell_sessions(struct loop *loop, const struct vgpu_greeting *greetin
       .last_turned_away = record->last_turned_away,
       .turned_away_age =
           record->turned_away == 0 ? 0 : (uint32_t)((vgpu_now_ms() - record->turned_away_at) / 1000)};
+  struct vgpu_refused_kernels refused =
+      vgpu_sessions_refused(&supervisor->sessions, supervisor->accounts, record);
+  answer.kernels_refused = refused.count;
+  answer.refused_age = refused.count == 0 ? 0 : (uint32_t)((vgpu_now_ms() - refused.at) / 1000);
+  memcpy(answer.refused_program, refused.program, sizeof answer.refused_program);
+  memcpy(answer.refused_kernel, refused.kernel, sizeof answer.refused_kernel);
   vgpu_welcome_fill(&answer.welcome, supervisor->backend, supervisor->inventory);
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
   /* 32 KiB at most: what a new connection has no room for is lost, and the peer sees a cut answer. */
@@ -190,7 +196,12 @@ static void bury(struct loop *loop, pid_t pid, int status) {
     struct vgpu_session_entry *entry = &supervisor->sessions.entries[i];
     if (entry->pid != pid) continue;
     uint64_t session = entry->session;
-    int32_t denied = supervisor->accounts->slots[i].denied;
+    const struct vgpu_account *account = &supervisor->accounts->slots[i];
+    int32_t denied = account->denied;
+    if (account->kernels_refused != 0) {
+      struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &entry->peer);
+      vgpu_sessions_add_refused(entry, account, &record->refused);
+    }
     entry->pid = 0;
     supervisor->sessions.ended++;
     vgpu_accounts_end(supervisor->accounts, i);

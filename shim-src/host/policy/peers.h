@@ -12,13 +12,22 @@
 
 #define VGPU_PEERS_MAX 256u
 
+/* Kernels of a peer that this host cannot run. */
+struct vgpu_refused_kernels {
+  uint64_t count;
+  int64_t at; /* of the last one, milliseconds, as vgpu_now_ms */
+  char program[64];
+  char kernel[VGPU_KERNEL_NAME_BYTES];
+};
+
 struct vgpu_peer_record {
   struct vgpu_peer peer;
   uint64_t seen; /* nanoseconds; 0: the place is free */
   struct vgpu_bucket connects;
   uint64_t turned_away;
-  int32_t last_turned_away; /* enum vgpu_status */
-  int64_t turned_away_at;   /* milliseconds, as vgpu_now_ms */
+  int32_t last_turned_away;            /* enum vgpu_status */
+  int64_t turned_away_at;              /* milliseconds, as vgpu_now_ms */
+  struct vgpu_refused_kernels refused; /* of sessions that are over */
 };
 
 struct vgpu_peers {

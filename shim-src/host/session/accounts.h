@@ -41,11 +41,14 @@ struct vgpu_account_owner {
 struct vgpu_account {
   _Alignas(VGPU_ACCOUNTS_PAGE) uint64_t used[VGPU_DEVICES_MAX];
   uint32_t contexts[VGPU_DEVICES_MAX];
-  int32_t denied;       /* number of the system call that ended the worker; -1: none */
-  int32_t last_refusal; /* the last error; 0: none */
-  uint64_t launches;    /* kernels that ran */
-  uint64_t calls;       /* frames that were carried out */
-  uint64_t refused;     /* of those, how many ended with an error */
+  int32_t denied;                              /* number of the system call that ended the worker; -1: none */
+  int32_t last_refusal;                        /* the last error; 0: none */
+  uint64_t launches;                           /* kernels that ran */
+  uint64_t calls;                              /* frames that were carried out */
+  uint64_t refused;                            /* of those, how many ended with an error */
+  uint64_t kernels_refused;                    /* launches of kernels that this host cannot run */
+  int64_t kernel_refused_at;                   /* of the last one, vgpu_now_ms */
+  char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel */
 };
 
 /* What all workers write. */

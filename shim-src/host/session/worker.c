@@ -73,6 +73,13 @@ void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status) {
   __atomic_store_n(&account->last_refusal, status, __ATOMIC_RELAXED);
 }
 
+void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel) {
+  struct vgpu_account *account = &worker->accounts->slots[worker->slot];
+  snprintf(account->refused_kernel, sizeof account->refused_kernel, "%s", kernel);
+  __atomic_store_n(&account->kernel_refused_at, vgpu_now_ms(), __ATOMIC_RELAXED);
+  __atomic_store_n(&account->kernels_refused, account->kernels_refused + 1, __ATOMIC_RELEASE);
+}
+
 /*
  * Who calls more often than it may waits, and so does all that it sends behind: it is slowed down, not thrown
  * out, for a burst is no attack.

@@ -67,6 +67,8 @@ uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
 /* For the list of sessions: a kernel ran; a call ended with this error. */
 void vgpu_worker_launched(struct vgpu_worker *worker);
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status);
+/* A launch of `kernel` was refused because this host cannot run it: told to the guest that asks. */
+void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel);
 
 /* Answers the control opcodes; reply body and bulk go to the given places. */
 int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,

@@ -51,7 +51,10 @@ function present(
 ): PresentSeen {
   return {
     loaded: models === null ? { kind: 'unasked' } : { kind: 'told', url: 'http://x/api/ps', models },
-    sessions: own === null ? { kind: 'unknown', message: 'x' } : { kind: 'told', own, others: 0, turnedAway },
+    sessions:
+      own === null
+        ? { kind: 'unknown', message: 'x' }
+        : { kind: 'told', own, others: 0, turnedAway, refusedKernels: null },
   };
 }
 

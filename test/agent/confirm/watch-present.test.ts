@@ -32,6 +32,7 @@ function reported(sessions: readonly HostSession[], turnedAway?: TurnedAway): Se
     simulated: false,
     sessions,
     turnedAway: turnedAway ?? { count: 0, status: null, age: 0 },
+    refusedKernels: null,
   };
 }
 

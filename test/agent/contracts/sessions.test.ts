@@ -34,6 +34,17 @@ function sessionsOf(changes: object): ReturnType<typeof parseSessions> {
   return read({ sessions: [session, { ...session, ...changes }] });
 }
 
+test('a kernel that the host could not run is read; an older host tells of none', () => {
+  const refused = { count: 2, age: 7, program: 'llama-server', kernel: 'gemm' };
+  const of = (value: unknown): unknown => {
+    const document = read({ refusedKernels: value });
+    return document.kind === 'told' ? document.report.refusedKernels : document;
+  };
+  assert.deepEqual(of(refused), refused);
+  for (const none of [undefined, null, { ...refused, count: 0 }, { ...refused, kernel: 7 }])
+    assert.equal(of(none), null);
+});
+
 test('what the host told is read', () => {
   assert.deepEqual(read({}), {
     kind: 'told',
@@ -42,6 +53,7 @@ test('what the host told is read', () => {
       simulated: true,
       sessions: [session],
       turnedAway: { count: 0, status: null, age: 0 },
+      refusedKernels: null,
     },
   });
 });

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MachineFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
+import type { RefusedKernels } from '../../../agent/contracts/sessions.js';
 import type { Reason } from '../../../agent/contracts/verdict.js';
 import { agentService } from '../../../agent/doctor/checks/agent-service.js';
 import { backendLibrary } from '../../../agent/doctor/checks/backend-library.js';
@@ -12,6 +13,7 @@ import { loadedLibrary } from '../../../agent/doctor/checks/loaded-library.js';
 import { loadedModels } from '../../../agent/doctor/checks/loaded-models.js';
 import { nvml } from '../../../agent/doctor/checks/nvml.js';
 import { opensByPath } from '../../../agent/doctor/checks/opens-by-path.js';
+import { refusedKernels } from '../../../agent/doctor/checks/refused-kernels.js';
 import { startOrder } from '../../../agent/doctor/checks/start-order.js';
 import { symbols } from '../../../agent/doctor/checks/symbols.js';
 import { checks } from '../../../agent/doctor/checks.js';
@@ -205,6 +207,23 @@ says(file, loadedModels, {
     observation: { log: findingsOf('0.13.5_gpu_model-load_debug0') },
   }),
   'the last load was on the CPU': doctorFacts({ observation: { log: cpuLoad } }),
+});
+
+const kernels = (refused: RefusedKernels | null) =>
+  doctorFacts({
+    observation: {
+      present: {
+        loaded: { kind: 'unasked' },
+        sessions: { kind: 'told', own: [], others: 0, turnedAway: null, refusedKernels: refused },
+      },
+    },
+  });
+const gemv = '_ZN8internal5gemvx6kernelIiiffffLb1ELb1ELb1ELb0ELi6ELb0E18cublasGemvParamsExE';
+says(file, refusedKernels, {
+  'it does not tell': doctorFacts(),
+  'none was refused': kernels(null),
+  'one was refused': kernels({ count: 1, age: 3, program: 'llama-server', kernel: gemv }),
+  'more were refused': kernels({ count: 3, age: 60, program: 'llama-server', kernel: gemv }),
 });
 
 const mute = (error: string | null) => ({ probe: answered({ nvml: { ok: false, driver: null, error } }) });

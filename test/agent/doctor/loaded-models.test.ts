@@ -16,7 +16,10 @@ function present(gpuBytes: number, turnedAway: TurnedAway | null = null): Partia
   return {
     present: {
       loaded: { kind: 'told', url: 'http://x', models },
-      sessions: turnedAway === null ? { kind: 'unasked' } : { kind: 'told', own: [], others: 0, turnedAway },
+      sessions:
+        turnedAway === null
+          ? { kind: 'unasked' }
+          : { kind: 'told', own: [], others: 0, turnedAway, refusedKernels: null },
     },
   };
 }

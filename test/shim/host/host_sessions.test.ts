@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, statSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Socket } from 'node:net';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -29,6 +29,12 @@ interface Told {
   readonly simulated?: boolean;
   readonly host?: string;
   readonly turnedAway?: { readonly count: number; readonly status: number; readonly age: number };
+  readonly refusedKernels?: {
+    readonly count: number;
+    readonly age: number;
+    readonly program: string;
+    readonly kernel: string;
+  };
   readonly error: { readonly code: string; readonly status: number; readonly message: string } | null;
   readonly sessions: readonly {
     readonly session: number;
@@ -142,6 +148,54 @@ describe('what a host tells of sessions', () => {
     assert.ok(Math.max(...seen) > 0, seen.join());
   });
 
+  it('names the last kernel that it could not run, also of a session that is over', async () => {
+    const host = await start(['--software-kernels', 'refuse', '--listen', `tcp:127.0.0.1:${PORT}`]);
+    assert.deepEqual((await ask()).refusedKernels, { count: 0, age: 0, program: '', kernel: '' });
+    const long = `k${'x'.repeat(300)}`;
+    const text = `.version 7.0\n.target sm_75\n.address_size 64\n.visible .entry first() { ret; }\n.visible .entry ${long}() { ret; }\n`;
+    writeFileSync(`${scratch.path}/k.ptx`, text);
+    const shell = startShell({ VGPU_HOST: `unix:${socket}` }, 'code_shell');
+    shells.push(shell);
+    await askAll(shell, [
+      'begin',
+      `load 0 ${scratch.path}/k.ptx`,
+      'function 1 0 first',
+      `function 2 0 ${long}`,
+    ]);
+    await shell.ask('launch 1 1 1 1 1 1 1 0 -');
+    await shell.ask('sync');
+    const { refusedKernels } = await ask();
+    assert.deepEqual([refusedKernels?.count, refusedKernels?.program], [1, 'code_shell']);
+    assert.equal(refusedKernels?.kernel, 'first');
+    await shell.ask('launch 2 1 1 1 1 1 1 0 -');
+    await shell.ask('sync');
+    shell.kill();
+    await askUntil((now) => now.sessions.length === 0);
+    const after = (await ask()).refusedKernels;
+    assert.deepEqual([after?.count, after?.kernel], [2, long.slice(0, 239)], 'and is cut where it is long');
+    assert.ok((after?.age ?? 60) < 60);
+    // It is nobody else's.
+    assert.equal((await ask(`tcp:127.0.0.1:${PORT}`)).refusedKernels?.count, 0);
+    await host.stop();
+  });
+
+  it('reads the shorter answer of an older host', async () => {
+    const server = createServer((connection) => {
+      connection.on('error', () => undefined);
+      connection.once('data', () => {
+        const body = Buffer.alloc(184);
+        body.write('VGPUWIRE');
+        body.writeUInt32LE(128, 164); // element_size, behind 160 bytes of welcome and the count
+        connection.end(frame({ opcode: 1, flags: 1, sequence: 0n, body }));
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(socket, resolve));
+    const told = await ask();
+    assert.equal(told.ok, true, JSON.stringify(told));
+    assert.deepEqual(told.refusedKernels, { count: 0, age: 0, program: '', kernel: '' });
+    await new Promise((resolve) => server.close(resolve));
+  });
+
   it('tells a guest nothing of another one', async () => {
     const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
     await askAll(open(), ['init', 'ctx 0']);
@@ -208,7 +262,7 @@ describe('what a host tells of sessions', () => {
         if (at % (8 * step) === 0) await new Promise((resolve) => setImmediate(resolve));
       }
       const reply = await client.receive();
-      assert.deepEqual([reply?.status, reply?.body.length, reply?.bulk.length], [0, 184, 0]);
+      assert.deepEqual([reply?.status, reply?.body.length, reply?.bulk.length], [0, 504, 0]);
       assert.equal(await client.receive(), undefined, 'it hangs up');
     }
     const client = await WireClient.open(socket, 'socket');

@@ -167,6 +167,7 @@ static int32_t prepare(struct vgpu_worker *worker, struct vgpu_module_object *mo
   if (refused != NULL) {
     const char *name = ptx_module_kernel(module->code, kernel)->name;
     vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, refused);
+    vgpu_worker_refused_kernel(worker, name);
     judge(&module->loaded->program, name, status);
     return result_of(status);
   }
@@ -325,6 +326,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
   if (kernel < 0) {
     vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", launch->function->name,
                   code == NULL ? launch->module->unrunnable : "its module has no such kernel");
+    vgpu_worker_refused_kernel(worker, launch->function->name);
     return launch->module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                        : CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -392,5 +394,6 @@ int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_la
   }
   vgpu_host_log("refused", worker->session, "kernel %.200s: this simulated device executes no kernels",
                 launch->function->name);
+  vgpu_worker_refused_kernel(worker, launch->function->name);
   return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -1,12 +1,14 @@
 /**
- * node dist/shim-src/api/generate.js API-DIRECTORY OUTPUT-DIRECTORY [COVERAGE-FILE]
+ * node dist/shim-src/api/generate.js API-DIRECTORY OUTPUT-DIRECTORY [COVERAGE-FILE CODES-MODULE]
  *
- * Writes the generated C, the version scripts and, if asked, the coverage table; that one is left alone when
- * it would not change, because it is committed. Exit 0; 1 with a message on stderr.
+ * Writes the generated C, the version scripts and, if asked, the coverage table and the agent's list of codes;
+ * those two are left alone when they would not change, because they are committed. Exit 0; 1 with a message on
+ * stderr.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { argv, exit, stderr } from 'node:process';
+import { emitCodesHeader, emitCodesModule, parseCodes } from './codes.js';
 import { emitCoverage } from './emit-coverage.js';
 import { emitFuzzHeader, emitFuzzTable } from './emit-fuzz.js';
 import {
@@ -37,7 +39,12 @@ function readLibrary(directory: string, name: 'cuda' | 'nvml', soname: string, r
   return { name, soname, refusal, entries: parseDescription(file, readFileSync(file, 'utf8')) };
 }
 
-function generate(source: string, output: string, coverage: string | undefined): void {
+interface Committed {
+  readonly coverage: string;
+  readonly codes: string;
+}
+
+function generate(source: string, output: string, committed: Committed | null): void {
   const cuda = readLibrary(source, 'cuda', 'libcuda.so.1', 801);
   const nvml = readLibrary(source, 'nvml', 'libnvidia-ml.so.1', 3);
   const problems = [cuda, nvml].flatMap(checkLibrary);
@@ -59,16 +66,21 @@ function generate(source: string, output: string, coverage: string | undefined):
   const errors = parseErrors(errorsFile, readFileSync(errorsFile, 'utf8'));
   writeIfChanged(join(output, 'cuda_errors.c'), emitErrors(errors));
   writeIfChanged(join(output, 'cuda_results.h'), emitResults(errors));
-  if (coverage !== undefined) writeIfChanged(coverage, emitCoverage([cuda, nvml]));
+  const codesFile = join(source, 'codes.list');
+  const codes = parseCodes(codesFile, readFileSync(codesFile, 'utf8'));
+  writeIfChanged(join(output, 'codes.h'), emitCodesHeader(codes));
+  if (committed === null) return;
+  writeIfChanged(committed.coverage, emitCoverage([cuda, nvml]));
+  writeIfChanged(committed.codes, emitCodesModule(codes));
 }
 
-const [source, output, coverage] = argv.slice(2);
-if (source === undefined || output === undefined) {
-  stderr.write('usage: generate.js API-DIRECTORY OUTPUT-DIRECTORY [COVERAGE-FILE]\n');
+const [source, output, coverage, codes] = argv.slice(2);
+if (source === undefined || output === undefined || (coverage === undefined) !== (codes === undefined)) {
+  stderr.write('usage: generate.js API-DIRECTORY OUTPUT-DIRECTORY [COVERAGE-FILE CODES-MODULE]\n');
   exit(2);
 }
 try {
-  generate(source, output, coverage);
+  generate(source, output, coverage === undefined || codes === undefined ? null : { coverage, codes });
 } catch (error) {
   stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
   exit(1);

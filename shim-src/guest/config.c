@@ -1,11 +1,13 @@
 #include "guest/config.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "guest/log.h"
+#include "guest/transport.h"
 
 #define GUEST_CONF "/etc/vgpu/guest.conf"
 
@@ -42,11 +44,17 @@ bool vgpu_config_host(char *text, size_t size) {
   /* A set-user-ID program must not be sent to a host of its caller's choice: secure_getenv. */
   const char *environment = secure_getenv("VGPU_HOST");
   if (environment != NULL && environment[0] != '\0') {
-    return copy_trimmed(text, size, environment, strlen(environment));
+    bool fits = copy_trimmed(text, size, environment, strlen(environment));
+    if (!fits) {
+      vgpu_transport_failed(VGPU_TRANSPORT_BAD_ADDRESS, 0, 0, "VGPU_HOST is blank or longer than %zu bytes",
+                            size - 1);
+    }
+    return fits;
   }
   int descriptor = open(GUEST_CONF, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) {
-    vgpu_log("no host: VGPU_HOST is not set and %s cannot be read", GUEST_CONF);
+    vgpu_transport_failed(VGPU_TRANSPORT_NOT_CONFIGURED, errno, 0,
+                          "VGPU_HOST is not set and %s cannot be read: %s", GUEST_CONF, strerror(errno));
     return false;
   }
   char content[4096];
@@ -62,7 +70,9 @@ bool vgpu_config_host(char *text, size_t size) {
   close(descriptor);
   content[filled] = '\0';
   bool found = find_host(text, size, content);
-  if (!found) vgpu_log("no host: %s has no host= line", GUEST_CONF);
+  if (!found) {
+    vgpu_transport_failed(VGPU_TRANSPORT_NOT_CONFIGURED, 0, 0, "%s has no host= line", GUEST_CONF);
+  }
   return found;
 }
 

@@ -10,6 +10,7 @@
 #include "guest/config.h"
 #include "guest/log.h"
 #include "guest/session_internal.h"
+#include "guest/transport.h"
 #include "wire/clock.h"
 #include "wire/greeting.h"
 #include "wire/shared.h"
@@ -23,6 +24,16 @@ static bool enter_rings(struct vgpu_session *session, int memory) {
                vgpu_rings_map(&session->rings, memory, size);
   if (memory >= 0) close(memory);
   return sound;
+}
+
+/* Both numbers, and which end is older. */
+static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
+  host->host[sizeof host->host - 1] = '\0';
+  vgpu_transport_met(host);
+  vgpu_transport_failed(VGPU_TRANSPORT_VERSION, 0, status,
+                        "it speaks wire version %u.%u, we speak %u.%u: the %s is older, upgrade it",
+                        host->major, host->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
+                        host->major < VGPU_WIRE_MAJOR ? "host" : "guest");
 }
 
 /* *memory: a descriptor that came along, for the caller to close; offers shared memory if `rings`. */
@@ -39,10 +50,9 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   vgpu_hello_introduce(&hello);
 
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO, .sequence = 0};
-  bool greeted = vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0,
-                                         deadline) == VGPU_STREAM_OK;
   /* A host that refuses says so before it hears us, and may have hung up: the answer is there all the same.
    */
+  (void)vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline);
   struct vgpu_frame reply;
   enum vgpu_stream_result result =
       vgpu_stream_read_passed(session->descriptor, &reply, sizeof reply, rings ? memory : NULL, deadline);
@@ -51,21 +61,14 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
       reply.body >= sizeof session->welcome &&
       vgpu_stream_read(session->descriptor, &session->welcome, sizeof session->welcome, deadline) ==
           VGPU_STREAM_OK) {
-    const struct vgpu_welcome *host = &session->welcome;
-    vgpu_log(
-        "no host: it refused the session: it speaks wire version %u.%u, we speak %u.%u: the %s is older, "
-        "upgrade it (status %d)",
-        host->major, host->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
-        host->major < VGPU_WIRE_MAJOR ? "host" : "guest", (int)reply.status);
+    fail_for_version(&session->welcome, reply.status);
     return false;
   }
   if (result == VGPU_STREAM_OK && reply.status != 0) {
-    vgpu_log("no host: it refused the session: %s (status %d)", vgpu_refusal_text(reply.status),
-             (int)reply.status);
-    return false;
-  }
-  if (!greeted) {
-    vgpu_log("no host: it took no greeting");
+    bool version = reply.status == VGPU_STATUS_VERSION;
+    vgpu_transport_failed(version ? VGPU_TRANSPORT_VERSION : VGPU_TRANSPORT_REFUSED, 0, reply.status,
+                          "it refused the session: %s (status %d)", vgpu_status_text(reply.status),
+                          (int)reply.status);
     return false;
   }
   bool expected = result == VGPU_STREAM_OK && reply.opcode == VGPU_OP_HELLO && reply.sequence == 0 &&
@@ -79,20 +82,25 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
     }
   }
   if (!expected || result != VGPU_STREAM_OK) {
-    vgpu_log("no host: %s", result == VGPU_STREAM_TIMEOUT  ? "no answer within the limit"
-                            : result == VGPU_STREAM_CLOSED ? "it closed the connection"
-                                                           : "its answer is not one of vgpu-hostd");
+    enum vgpu_transport code = result == VGPU_STREAM_TIMEOUT  ? VGPU_TRANSPORT_TIMEOUT
+                               : result == VGPU_STREAM_CLOSED ? VGPU_TRANSPORT_CLOSED
+                                                              : VGPU_TRANSPORT_FOREIGN;
+    vgpu_transport_failed(code, 0, 0, "%s", vgpu_transport_text(code));
     return false;
   }
   struct vgpu_welcome *welcome = &session->welcome;
   welcome->nvml_version[sizeof welcome->nvml_version - 1] = '\0';
   welcome->host[sizeof welcome->host - 1] = '\0';
-  if (memcmp(welcome->magic, VGPU_WIRE_MAGIC, sizeof welcome->magic) != 0 ||
-      welcome->major != VGPU_WIRE_MAJOR || welcome->device_count > VGPU_DEVICES_MAX ||
-      (welcome->features & ~hello.features) != 0) {
-    vgpu_log("no host: it speaks wire version %u, we speak %u", (unsigned)welcome->major, VGPU_WIRE_MAJOR);
+  bool ours = memcmp(welcome->magic, VGPU_WIRE_MAGIC, sizeof welcome->magic) == 0;
+  if (ours && welcome->major != VGPU_WIRE_MAJOR) {
+    fail_for_version(welcome, 0);
     return false;
   }
+  if (!ours || welcome->device_count > VGPU_DEVICES_MAX || (welcome->features & ~hello.features) != 0) {
+    vgpu_transport_failed(VGPU_TRANSPORT_FOREIGN, 0, 0, "%s", vgpu_transport_text(VGPU_TRANSPORT_FOREIGN));
+    return false;
+  }
+  vgpu_transport_met(welcome);
   return true;
 }
 
@@ -103,7 +111,9 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
                            enum vgpu_library library, bool rings, int64_t deadline) {
   session->descriptor = vgpu_stream_connect(address, deadline);
   if (session->descriptor < 0) {
-    vgpu_log("no host: cannot connect to %s: %s", text, strerror(errno));
+    int error = errno;
+    vgpu_transport_failed(VGPU_TRANSPORT_UNREACHABLE, error, 0, "cannot connect to %s: %s", text,
+                          strerror(error));
     return NOBODY;
   }
   int memory = -1;
@@ -120,14 +130,20 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   *out = NULL;
   int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
   char text[160];
+  vgpu_transport_begin();
   if (!vgpu_config_host(text, sizeof text)) return VGPU_NO_HOST;
   struct vgpu_address address;
   if (!vgpu_address_parse(text, &address)) {
-    vgpu_log("no host: \"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
+    vgpu_transport_failed(VGPU_TRANSPORT_BAD_ADDRESS, 0, 0,
+                          "\"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
     return VGPU_NO_HOST;
   }
   struct vgpu_session *session = calloc(1, sizeof *session);
-  if (session == NULL) return VGPU_NO_HOST;
+  if (session == NULL) {
+    vgpu_transport_failed(VGPU_TRANSPORT_NO_MEMORY, 0, 0, "%s",
+                          vgpu_transport_text(VGPU_TRANSPORT_NO_MEMORY));
+    return VGPU_NO_HOST;
+  }
   /* Few and short calls are not worth the memory: libnvidia-ml keeps to the socket. */
   bool rings = address.kind == VGPU_ADDRESS_UNIX && library == VGPU_LIBRARY_CUDA && vgpu_config_ring();
   enum greeting greeting = greet(session, &address, text, library, rings, deadline);

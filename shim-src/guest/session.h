@@ -22,7 +22,7 @@ enum vgpu_outcome {
 /*
  * Connects to VGPU_HOST, else to `host=` of /etc/vgpu/guest.conf, and shakes hands, all within
  * VGPU_CONNECT_LIMIT_MS. On VGPU_ANSWERED *session is to be closed with vgpu_session_close; on anything
- * else it is NULL.
+ * else it is NULL. The caller holds the process's lock; why it failed is in vgpu_transport_last().
  */
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_library library);
 

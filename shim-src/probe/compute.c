@@ -148,7 +148,7 @@ static bool run(struct vgpu_probe_report *report, const struct vgpu_probe_driver
     report->compute_wrong = wrong(sent, got, seed);
     vgpu_probe_begin(report, "compare");
     right = report->compute_wrong == 0 ||
-            vgpu_probe_fail(report, "%llu of %llu numbers that the kernels computed are wrong",
+            vgpu_probe_fail(report, VGPU_PROBE_FAILURE_COMPUTE, "%llu of %llu numbers that the kernels computed are wrong",
                             (unsigned long long)report->compute_wrong,
                             (unsigned long long)report->compute_values);
   }
@@ -163,7 +163,7 @@ void vgpu_probe_compute(struct vgpu_probe_report *report, const struct vgpu_prob
 
   report->compute_begun = true;
   if (!sent || !got) {
-    vgpu_probe_fail(report, "out of memory");
+    vgpu_probe_fail(report, VGPU_PROBE_FAILURE_OTHER, "out of memory");
   } else if (find_functions(report, driver, &kernels) && load(report, driver, &kernels)) {
     bool right = run(report, driver, &kernels, sent, got);
     if (right) vgpu_probe_begin(report, "cuModuleUnload");

@@ -19,12 +19,14 @@ void vgpu_probe_begin(struct vgpu_probe_report *report, const char *step) {
   snprintf(report->step, sizeof report->step, "%s", step);
 }
 
-bool vgpu_probe_fail(struct vgpu_probe_report *report, const char *format, ...) {
+bool vgpu_probe_fail(struct vgpu_probe_report *report, enum vgpu_probe_failure kind, const char *format,
+                     ...) {
   va_list arguments;
 
   va_start(arguments, format);
   vsnprintf(report->message, sizeof report->message, format, arguments);
   va_end(arguments);
+  report->kind = kind;
   report->failed = true;
   return false;
 }
@@ -37,7 +39,7 @@ bool vgpu_probe_good(struct vgpu_probe_report *report, const struct vgpu_probe_d
     snprintf(report->name, sizeof report->name, "%s", name);
   report->coded = true;
   report->code = code;
-  return vgpu_probe_fail(report, "%s failed with %d (%s)", report->step, code,
+  return vgpu_probe_fail(report, VGPU_PROBE_FAILURE_CALL, "%s failed with %d (%s)", report->step, code,
                          *report->name ? report->name : "?");
 }
 
@@ -47,13 +49,16 @@ bool vgpu_probe_find(struct vgpu_probe_report *report, void *library, void *func
 
   if (!symbol && older) symbol = dlsym(library, older);
   memcpy(function, &symbol, sizeof symbol);
-  return symbol || vgpu_probe_fail(report, "%s has no %s", report->library, older ? older : newer);
+  return symbol || vgpu_probe_fail(report, VGPU_PROBE_FAILURE_SYMBOL, "%s has no %s", report->library,
+                                   older ? older : newer);
 }
 
 static bool find_all(struct vgpu_probe_report *report, void *library, struct vgpu_probe_driver *driver) {
   vgpu_probe_begin(report, "dlsym");
   void *error_name = dlsym(library, "cuGetErrorName"); /* may be missing: it is only for the message */
   memcpy(&driver->error_name, &error_name, sizeof error_name);
+  void *table = dlsym(library, "cuGetExportTable"); /* likewise: only our own library has an answer */
+  memcpy(&driver->table, &table, sizeof table);
   return vgpu_probe_find(report, library, &driver->init, NULL, "cuInit") &&
          vgpu_probe_find(report, library, &driver->version, NULL, "cuDriverGetVersion") &&
          vgpu_probe_find(report, library, &driver->count, NULL, "cuDeviceGetCount") &&
@@ -116,7 +121,7 @@ uint64_t vgpu_probe_now(void) {
 bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes) {
   for (size_t filled = 0; filled < bytes;) {
     ssize_t more = getrandom((char *)to + filled, bytes - filled, 0);
-    if (more < 0 && errno != EINTR) return vgpu_probe_fail(report, "no random bytes: %s", strerror(errno));
+    if (more < 0 && errno != EINTR) return vgpu_probe_fail(report, VGPU_PROBE_FAILURE_OTHER, "no random bytes: %s", strerror(errno));
     filled += more > 0 ? (size_t)more : 0;
   }
   return true;
@@ -152,8 +157,8 @@ static bool round_trip(struct vgpu_probe_report *report, const struct vgpu_probe
     report->trip_ok = memcmp(sent, got, TRIP_BYTES) == 0;
     report->trip_done = true;
     vgpu_probe_begin(report, "compare");
-    right = report->trip_ok || vgpu_probe_fail(report, "the bytes that came back from the device are not "
-                                                       "those that were sent");
+    right = report->trip_ok || vgpu_probe_fail(report, VGPU_PROBE_FAILURE_MEMORY, "%s",
+                                               vgpu_probe_failure_text(VGPU_PROBE_FAILURE_MEMORY));
   }
   if (right) vgpu_probe_begin(report, "cuMemFree");
   if (second) {
@@ -171,7 +176,7 @@ static void try_device(struct vgpu_probe_report *report, const struct vgpu_probe
   int device = 0;
 
   if (!sent || !got) {
-    vgpu_probe_fail(report, "out of memory");
+    vgpu_probe_fail(report, VGPU_PROBE_FAILURE_OTHER, "out of memory");
   } else {
     vgpu_probe_begin(report, "cuDevicePrimaryCtxRetain");
     if (vgpu_probe_good(report, driver, driver->device(&device, 0)) &&
@@ -189,16 +194,56 @@ static void try_device(struct vgpu_probe_report *report, const struct vgpu_probe
   free(got);
 }
 
+/* Our own libcuda tells why there is no host. Any other refuses the table, or gives one of another size. */
+static void ask_about_host(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver) {
+  static const unsigned char id[16] = VGPU_TRANSPORT_TABLE;
+  const void *table = NULL;
+  struct {
+    uintptr_t size;
+    vgpu_transport_tell *tell;
+  } slots;
+
+  if (!driver->table || driver->table(&table, id) != 0 || !table) return;
+  memcpy(&slots.size, table, sizeof slots.size);
+  if (slots.size != sizeof slots) return;
+  memcpy(&slots, table, sizeof slots);
+  struct vgpu_transport_word word = {0};
+  if (slots.tell(&word, sizeof word) == 0) report->host = word;
+}
+
+/* All that is asked of a driver, up to the first failure. */
+static void ask_driver(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver,
+                       bool compute) {
+  int count = 0;
+
+  vgpu_probe_begin(report, "cuInit");
+  int code = driver->init(0);
+  ask_about_host(report, driver); /* already here: what comes next may hang */
+  if (!vgpu_probe_good(report, driver, code)) return;
+  vgpu_probe_begin(report, "cuDriverGetVersion");
+  if (!vgpu_probe_good(report, driver, driver->version(&report->driver))) return;
+  vgpu_probe_begin(report, "cuDeviceGetCount");
+  if (!vgpu_probe_good(report, driver, driver->count(&count))) return;
+  if (count < 1) {
+    vgpu_probe_fail(report, VGPU_PROBE_FAILURE_NO_DEVICE, "%s",
+                    vgpu_probe_failure_text(VGPU_PROBE_FAILURE_NO_DEVICE));
+    return;
+  }
+  for (int i = 0; i < count && i < VGPU_PROBE_DEVICES; i++) {
+    if (!read_device(report, driver, i)) return;
+  }
+  try_device(report, driver, compute);
+}
+
 void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool compute) {
   struct vgpu_probe_driver driver = {0};
   struct link_map *map = NULL;
-  int count = 0;
 
   vgpu_probe_begin(report, "dlopen");
   void *handle = dlopen(library ? library : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char *why = dlerror();
-    vgpu_probe_fail(report, "%s", why ? why : "libcuda.so.1 cannot be opened");
+    vgpu_probe_fail(report, VGPU_PROBE_FAILURE_LIBRARY, "%s", why ? why : "libcuda.so.1 cannot be opened");
     return;
   }
   if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && !realpath(map->l_name, report->library))
@@ -206,19 +251,7 @@ void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool
 
   driver.library = handle;
   if (!find_all(report, handle, &driver)) return;
-  vgpu_probe_begin(report, "cuInit");
-  if (!vgpu_probe_good(report, &driver, driver.init(0))) return;
-  vgpu_probe_begin(report, "cuDriverGetVersion");
-  if (!vgpu_probe_good(report, &driver, driver.version(&report->driver))) return;
-  vgpu_probe_begin(report, "cuDeviceGetCount");
-  if (!vgpu_probe_good(report, &driver, driver.count(&count))) return;
-  if (count < 1) {
-    vgpu_probe_fail(report, "the driver works and has no device");
-    return;
-  }
-  for (int i = 0; i < count && i < VGPU_PROBE_DEVICES; i++) {
-    if (!read_device(report, &driver, i)) return;
-  }
-  try_device(report, &driver, compute);
+  ask_driver(report, &driver, compute);
+  if (report->failed) ask_about_host(report, &driver); /* it may have been lost in the middle */
   /* Left open: unloading a driver is one more thing that can go wrong, and the process ends. */
 }

@@ -29,14 +29,16 @@ struct vgpu_probe_driver {
   int (*within)(uint64_t to, uint64_t from, size_t bytes);
   int (*from_device)(void *to, uint64_t from, size_t bytes);
   int (*error_name)(int code, const char **name);
+  int (*table)(const void **table, const unsigned char id[16]);
 };
 
 /* Names the step that follows: where it is when it ends early. */
 void vgpu_probe_begin(struct vgpu_probe_report *report, const char *step);
 
 /* Notes a failure of the present step; always false. */
-__attribute__((format(printf, 2, 3))) bool vgpu_probe_fail(struct vgpu_probe_report *report,
-                                                           const char *format, ...);
+__attribute__((format(printf, 3, 4))) bool vgpu_probe_fail(struct vgpu_probe_report *report,
+                                                           enum vgpu_probe_failure kind, const char *format,
+                                                           ...);
 
 /* True if the call succeeded; else the failure is in the report. */
 bool vgpu_probe_good(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver, int code);

@@ -89,8 +89,11 @@ static bool wait_for(pid_t pid, int pipe_end, long long deadline, int *status) {
 static void say_ended_early(struct vgpu_probe_report *report, bool in_time, int status, double limit) {
   char why[256];
 
-  if (!in_time) snprintf(why, sizeof why, "no answer within %g s", limit);
-  else if (WIFSIGNALED(status))
+  enum vgpu_probe_failure kind = !in_time              ? VGPU_PROBE_FAILURE_TIMEOUT
+                                 : WIFSIGNALED(status) ? VGPU_PROBE_FAILURE_SIGNAL
+                                                       : VGPU_PROBE_FAILURE_EXIT;
+  if (kind == VGPU_PROBE_FAILURE_TIMEOUT) snprintf(why, sizeof why, "no answer within %g s", limit);
+  else if (kind == VGPU_PROBE_FAILURE_SIGNAL)
     snprintf(why, sizeof why, "the library killed the process with signal %d (%s)", WTERMSIG(status),
              strsignal(WTERMSIG(status)));
   else snprintf(why, sizeof why, "the library ended the process with status %d", WEXITSTATUS(status));
@@ -103,6 +106,7 @@ static void say_ended_early(struct vgpu_probe_report *report, bool in_time, int 
   }
   if (!report->failed) { /* else it ended while giving back what it had, after a failure */
     report->failed = true;
+    report->kind = kind;
     snprintf(report->message, sizeof report->message, "%s", why);
   }
   snprintf(report->nvml_error, sizeof report->nvml_error, "not asked: %.48s did not return", report->step);

@@ -75,6 +75,33 @@ static void print_devices(const struct vgpu_probe_report *report, FILE *out) {
   }
 }
 
+static void print_code_or_null(FILE *out, bool known, const char *code) {
+  if (known) fprintf(out, "\"%s\"", code);
+  else fputs("null", out);
+}
+
+/* What the library said is checked as little as any library's words: numbers, and text of that size. */
+static void print_host(const struct vgpu_transport_word *host, FILE *out) {
+  fputs("\"host\":", out);
+  if (host->size < sizeof *host) {
+    fputs("null", out);
+    return;
+  }
+  const char *error = host->error == 0 ? NULL : strerrorname_np(host->error);
+  fprintf(out, "{\"code\":\"%s\",\"errno\":", vgpu_transport_code((int32_t)host->code));
+  print_code_or_null(out, error != NULL, error);
+  fputs(",\"status\":", out);
+  print_code_or_null(out, host->status != 0, vgpu_status_code(host->status));
+  fprintf(out, ",\"guestWire\":%d,\"hostWire\":", host->guest_wire);
+  if (host->host_wire >= 0) fprintf(out, "%d", host->host_wire);
+  else fputs("null", out);
+  fputs(",\"host\":", out);
+  print_text_or_null(out, host->host, sizeof host->host);
+  fputs(",\"message\":", out);
+  print_text_or_null(out, host->message, sizeof host->message);
+  fputc('}', out);
+}
+
 bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out) {
   bool simulated = false;
 
@@ -105,9 +132,11 @@ bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out) {
   print_text_or_null(out, report->nvml_driver, sizeof report->nvml_driver);
   fputs(",\"error\":", out);
   print_text_or_null(out, report->nvml_error, sizeof report->nvml_error);
-  fputs("},\"error\":", out);
+  fputs("},", out);
+  print_host(&report->host, out);
+  fputs(",\"error\":", out);
   if (report->failed) {
-    fputs("{\"step\":", out);
+    fprintf(out, "{\"kind\":\"%s\",\"step\":", vgpu_probe_failure_code((int32_t)report->kind));
     print_text(out, report->step, sizeof report->step);
     if (report->coded) fprintf(out, ",\"code\":%d,\"name\":", report->code);
     else fputs(",\"code\":null,\"name\":", out);

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "guest/transport.h"
+
 enum { VGPU_PROBE_DEVICES = 64 };
 
 struct vgpu_probe_device {
@@ -43,7 +45,11 @@ struct vgpu_probe_report {
   char nvml_driver[96];
   char nvml_error[512];
 
+  /* What our own libcuda tells of its host; `size` is 0 with any other library. */
+  struct vgpu_transport_word host;
+
   bool failed;
+  enum vgpu_probe_failure kind;
   bool coded; /* code and name hold */
   int code;
   char name[64];

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "guest/config.h"
+#include "guest/transport.h"
 #include "wire/clock.h"
 #include "wire/sessions.h"
 
@@ -29,9 +30,9 @@ static void print_text(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-static bool fail(FILE *out, const char *code, int32_t status, const char *message) {
-  fprintf(out, "{\"schema\":1,\"ok\":false,\"error\":{\"code\":\"%s\",\"status\":%d,\"message\":", code,
-          status);
+static bool fail(FILE *out, enum vgpu_sessions_failure code, int32_t status, const char *message) {
+  fprintf(out, "{\"schema\":1,\"ok\":false,\"error\":{\"code\":\"%s\",\"status\":%d,\"message\":",
+          vgpu_sessions_failure_code((int32_t)code), status);
   print_text(out, message);
   fputs("},\"sessions\":[]}\n", out);
   return false;
@@ -58,24 +59,30 @@ bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
   struct vgpu_address address;
   if (host != NULL) snprintf(text, sizeof text, "%s", host);
   else if (!vgpu_config_host(text, sizeof text))
-    return fail(out, "not-configured", 0, "no host: neither VGPU_HOST nor /etc/vgpu/guest.conf names one");
+    return fail(out, VGPU_SESSIONS_FAILURE_NOT_CONFIGURED, 0, vgpu_transport_last()->message);
   if (!vgpu_address_parse(text, &address)) {
     char message[256];
     snprintf(message, sizeof message, "\"%s\" is not unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT", text);
-    return fail(out, "bad-address", 0, message);
+    return fail(out, VGPU_SESSIONS_FAILURE_BAD_ADDRESS, 0, message);
   }
   struct vgpu_sessions_list *list = malloc(sizeof *list);
-  if (list == NULL) return fail(out, "unreachable", 0, "no memory");
+  if (list == NULL) return fail(out, VGPU_SESSIONS_FAILURE_UNREACHABLE, 0, "no memory");
   enum vgpu_sessions_result result = vgpu_sessions_ask(&address, list, vgpu_now_ms() + limit_ms);
+  int error = errno;
   bool good = result == VGPU_SESSIONS_OK;
-  if (result == VGPU_SESSIONS_UNREACHED) fail(out, "unreachable", 0, strerror(errno));
-  if (result == VGPU_SESSIONS_TIMEOUT) fail(out, "timeout", 0, "no answer within the limit");
-  if (result == VGPU_SESSIONS_UNSOUND) fail(out, "unsound", 0, "its answer is not one of vgpu-hostd");
+  enum vgpu_sessions_failure failure = 0;
+  if (result == VGPU_SESSIONS_UNREACHED) failure = VGPU_SESSIONS_FAILURE_UNREACHABLE;
+  if (result == VGPU_SESSIONS_TIMEOUT) failure = VGPU_SESSIONS_FAILURE_TIMEOUT;
+  if (result == VGPU_SESSIONS_UNSOUND) failure = VGPU_SESSIONS_FAILURE_UNSOUND;
   if (result == VGPU_SESSIONS_REFUSED) {
-    bool old = list->status == VGPU_STATUS_REFUSED;
-    fail(out, old ? "too-old" : "refused", list->status,
-         old ? "this host is too old to tell its sessions: upgrade vgpu-hostd"
-             : vgpu_refusal_text(list->status));
+    failure = list->status == VGPU_STATUS_REFUSED ? VGPU_SESSIONS_FAILURE_TOO_OLD
+                                                  : VGPU_SESSIONS_FAILURE_REFUSED;
+  }
+  if (!good) {
+    fail(out, failure, list->status,
+         failure == VGPU_SESSIONS_FAILURE_UNREACHABLE ? strerror(error)
+         : failure == VGPU_SESSIONS_FAILURE_REFUSED   ? vgpu_status_text(list->status)
+                                                      : vgpu_sessions_failure_text((int32_t)failure));
   }
   if (good) {
     fputs("{\"schema\":1,\"ok\":true,\"error\":null,\"host\":", out);

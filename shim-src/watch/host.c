@@ -100,7 +100,7 @@ static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   enum vgpu_stream_result result =
       ask(watch, VGPU_OP_HELLO, &hello, sizeof hello, &welcome, sizeof welcome, &status, deadline);
   if (result == VGPU_STREAM_OK && status != 0) {
-    tell(watch, false, "it refused the session: %s (status %d)", vgpu_refusal_text(status), (int)status);
+    tell(watch, false, "it refused the session: %s (status %d)", vgpu_status_text(status), (int)status);
     return false;
   }
   if (result == VGPU_STREAM_OK && (memcmp(welcome.magic, VGPU_WIRE_MAGIC, sizeof welcome.magic) != 0 ||

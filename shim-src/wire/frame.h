@@ -50,6 +50,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "codes.h" /* enum vgpu_status */
+
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the wire is little-endian; this machine needs conversions that are not written yet"
 #endif
@@ -129,18 +131,6 @@ _Static_assert(sizeof(struct vgpu_span) == 24, "span");
  * within VGPU_CALL_LIMIT_MS, so at 27 MB/s; long enough for a processor to store past its caches.
  */
 #define VGPU_SPAN_MAX (256u << 20)
-
-/* Status of frames in the control range. */
-enum vgpu_status {
-  VGPU_STATUS_OK = 0,
-  VGPU_STATUS_VERSION = 1,     /* the other end speaks another major version */
-  VGPU_STATUS_REFUSED = 2,     /* the greeting asks for what is not there */
-  VGPU_STATUS_INVALID = 3,     /* a value in the body makes no sense (device index, ...) */
-  VGPU_STATUS_UNKNOWN = 4,     /* no such opcode */
-  VGPU_STATUS_NO_DEVICE = 5,   /* the host has no device it could use */
-  VGPU_STATUS_NOT_ALLOWED = 6, /* the host refuses this guest: it is not on its list */
-  VGPU_STATUS_BUSY = 7         /* as many sessions, or as many of this guest, as the host allows */
-};
 
 /*
  * What a connection is for. VGPU_LIBRARY_SESSIONS is no session: the host answers the greeting with the
@@ -301,24 +291,6 @@ static inline bool vgpu_frame_sound(const struct vgpu_frame *frame) {
   return frame->body <= VGPU_BODY_MAX && frame->bulk <= VGPU_BULK_MAX &&
          frame->length == vgpu_frame_length(frame->body, frame->bulk) && frame->length <= VGPU_FRAME_MAX &&
          (frame->flags & ~VGPU_FLAG_KNOWN) == 0;
-}
-
-/* Why a host refused a greeting, for messages. */
-static inline const char *vgpu_refusal_text(int32_t status) {
-  switch (status) {
-    case VGPU_STATUS_VERSION:
-      return "it speaks another version of the protocol";
-    case VGPU_STATUS_REFUSED:
-      return "it does not know what we asked for";
-    case VGPU_STATUS_NO_DEVICE:
-      return "it has no device";
-    case VGPU_STATUS_NOT_ALLOWED:
-      return "the host refuses this guest, its hostd.conf does not allow it";
-    case VGPU_STATUS_BUSY:
-      return "the host has as many sessions as it allows";
-    default:
-      return "for a reason we do not know";
-  }
 }
 
 #endif

@@ -1,4 +1,6 @@
 /* The driver's state: made once a host answers, and how its calls travel. */
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@
 #include "guest/cuda/printed.h"
 #include "guest/log.h"
 #include "guest/process.h"
+#include "guest/transport.h"
 #include "wire/clock.h"
 
 #define BUILT_FOR_VERSION 13000
@@ -47,6 +50,7 @@ static struct vgpu_driver *connect_driver(void) {
       choose_devices(driver, all, count);
       made = true;
     } else {
+      vgpu_transport_failed(VGPU_TRANSPORT_LOST, 0, status, "it began a session and did not tell its devices");
       vgpu_session_close(driver->session);
     }
   }
@@ -93,6 +97,25 @@ int cuInit(uint32_t Flags) {
   if (Flags != 0) return VGPU_CUDA_INVALID_VALUE;
   struct vgpu_driver *driver = reach_driver(true);
   return driver == NULL || driver->device_count == 0 ? VGPU_CUDA_NO_DEVICE : VGPU_CUDA_SUCCESS;
+}
+
+int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size) {
+  if (word == NULL || size < offsetof(struct vgpu_transport_word, guest_wire)) return VGPU_CUDA_INVALID_VALUE;
+  struct vgpu_process *process = vgpu_process();
+  if (process == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  pthread_mutex_lock(&process->lock);
+  struct vgpu_transport_word now = *vgpu_transport_last();
+  struct vgpu_driver *driver = process->state;
+  bool lost = driver != NULL && vgpu_session_is_lost(driver->session);
+  pthread_mutex_unlock(&process->lock);
+  /* Unless it failed again since. */
+  if (lost && now.code == VGPU_TRANSPORT_OK) {
+    now.code = VGPU_TRANSPORT_LOST;
+    snprintf(now.message, sizeof now.message, "%s", vgpu_transport_text(VGPU_TRANSPORT_LOST));
+  }
+  now.size = (uint32_t)(size < sizeof now ? size : sizeof now);
+  memcpy(word, &now, now.size);
+  return VGPU_CUDA_SUCCESS;
 }
 
 struct vgpu_driver *vgpu_cuda_driver(int *result) {

@@ -6,6 +6,7 @@
 
 #include "cuda_results.h"
 #include "guest/session.h"
+#include "guest/transport.h"
 
 typedef int CUresult_t;
 struct vgpu_context;
@@ -36,6 +37,9 @@ enum vgpu_cuda_result {
 
 /* 0 once cuInit has succeeded in this process, else the CUresult to give (NOT_INITIALIZED, or the loss). */
 int vgpu_cuda_ready(void);
+
+/* A vgpu_transport_tell: needs no cuInit and no host. */
+int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size);
 
 /* CUDA version advertised to programs, 13000 for 13.0; known before cuInit only if a host answers (else
  * the one this library was built for). */

@@ -104,3 +104,7 @@ int vgpu_private_core_number(void *context, uint64_t *number) {
 int vgpu_private_core_stream(void *stream, uint64_t *number) {
   return cuStreamGetId(stream, number);
 }
+
+int vgpu_private_core_transport(struct vgpu_transport_word *word, size_t size) {
+  return vgpu_cuda_transport(word, size);
+}

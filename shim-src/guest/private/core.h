@@ -7,6 +7,7 @@
 #define VGPU_PRIVATE_CORE_H
 
 #include "guest/private/integrity.h"
+#include "guest/transport.h"
 
 enum {
   VGPU_PRIVATE_SUCCESS = 0,
@@ -51,6 +52,9 @@ uint64_t vgpu_private_core_functions(void *module, vgpu_private_function *take, 
 
 /* cuModuleLoadData. */
 int vgpu_private_core_load(void **module, const void *image);
+
+/* How the library last got on with its host. */
+vgpu_transport_tell vgpu_private_core_transport;
 
 /* A slot that is not known was called: for VGPU_LOG. */
 void vgpu_private_core_refused(const char *table, unsigned slot);

@@ -259,6 +259,14 @@ static int integrity_check(uint32_t version, uint64_t seconds, uint8_t answer[16
   return VGPU_PRIVATE_SUCCESS;
 }
 
+/* ---- our own: the way to the host (guest/transport.h) ----------------------- */
+
+static const union slot transport_table[] = {
+    {.size = VGPU_TRANSPORT_TABLE_BYTES},
+    CALL(vgpu_private_core_transport),
+};
+_Static_assert(sizeof transport_table == VGPU_TRANSPORT_TABLE_BYTES, "transport table");
+
 /* ---- any other ------------------------------------------------------------- */
 
 /*
@@ -294,6 +302,7 @@ static const struct {
      checks_table},
     {{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2},
      integrity_table},
+    {VGPU_TRANSPORT_TABLE, transport_table},
 };
 
 /* The runtime asks whether to skip its initialization; the real 535 and 550 have no such table. */

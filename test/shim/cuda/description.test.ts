@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { cMembers, cType } from '../../../shim-src/api/c-types.js';
+import { emitCodesHeader, emitCodesModule, parseCodes } from '../../../shim-src/api/codes.js';
 import { emitCoverage } from '../../../shim-src/api/emit-coverage.js';
 import {
   checkLibrary,
@@ -184,6 +185,28 @@ describe('what is committed', () => {
       emitCoverage([cuda, nvml]),
       'run scripts/build-shim',
     );
+  });
+
+  it('gives the agent the codes that the C parts have', () => {
+    const codes = parseCodes('codes.list', readFileSync(path.join(API, 'codes.list'), 'utf8'));
+    const committed = readFileSync(path.join(ROOT, 'agent/contracts/shim-codes.ts'), 'utf8');
+    assert.equal(committed, emitCodesModule(codes), 'run scripts/build-shim');
+    const header = emitCodesHeader(codes);
+    for (const { prefix, codes: list } of codes)
+      for (const { number, code } of list)
+        assert.ok(header.includes(`  ${prefix}_${code.toUpperCase().replaceAll('-', '_')} = ${number}, /*`));
+  });
+
+  it('takes no code or number twice, and no line that it does not understand', () => {
+    const start = 'enum vgpu_status VGPU_STATUS\n';
+    for (const [text, says] of [
+      ['0 ok fine\n', /x\.list:1: "0 ok fine" is neither/],
+      [`${start}0 ok\n`, /x\.list:2: .* is neither/],
+      [`${start}0 Ok fine\n`, /is neither/],
+      [`${start}0 ok fine\n0 well fine\n`, /x\.list:3: .* has that number or code already/],
+      [`${start}0 ok fine\n1 ok fine\n`, /has that number or code already/],
+    ] as const)
+      assert.throws(() => parseCodes('x.list', text), says, text);
   });
 
   it('names each error once', () => {

@@ -37,9 +37,15 @@ interface Answer {
 
 const SOURCES = [
   ...['main', 'report', 'cuda', 'nvml', 'compute', 'sessions'].map((name) => `shim-src/probe/${name}.c`),
-  ...['wire/sessions', 'wire/greeting', 'wire/stream', 'wire/address', 'guest/config', 'guest/log'].map(
-    (name) => `shim-src/${name}.c`,
-  ),
+  ...[
+    'wire/sessions',
+    'wire/greeting',
+    'wire/stream',
+    'wire/address',
+    'guest/config',
+    'guest/log',
+    'guest/transport',
+  ].map((name) => `shim-src/${name}.c`),
   // The text of its kernels, as the build made it.
   'build/meson/compute_ptx.c',
 ];

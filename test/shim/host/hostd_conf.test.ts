@@ -257,9 +257,7 @@ describe('vgpu-hostd --config', () => {
     const shell = open(host);
     assert.equal((await shell.ask('init')).result, 100, 'CUDA_ERROR_NO_DEVICE');
     // The answer and the reason come through two pipes: either may be read first.
-    await until('the reason', () =>
-      /it refused the session: the host refuses this guest/.test(shell.stderr()),
-    );
+    await until('the reason', () => /it refused the session: it refuses this guest/.test(shell.stderr()));
     assert.equal(await statusNow(), 6);
     await until('the refusals to be logged', () => (host.log().match(/refused unix/g) ?? []).length === 2);
     await host.logged(/refused unix, pid \d+, uid \d+, gid \d+: line 1 of .*\/c denies it/);
@@ -274,7 +272,7 @@ describe('vgpu-hostd --config', () => {
     const probe = await runProgram(builtFile('vgpu-probe'), ['--library', builtFile('libcuda.so.1')], {
       env: { VGPU_HOST: host.address, VGPU_LOG: 'stderr' },
     });
-    assert.match(probe.stderr, /the host refuses this guest, its hostd\.conf does not allow it/);
+    assert.match(probe.stderr, /it refuses this guest, its hostd\.conf does not allow it/);
   });
 
   it('refuses a flood of guests without filling the log or forgetting the others', async () => {
@@ -314,7 +312,7 @@ describe('vgpu-hostd --config', () => {
     const shell = open(host);
     assert.equal((await shell.ask('init')).result, 100);
     await until('the reason', () =>
-      /refused the session: the host has as many sessions as it allows/.test(shell.stderr()),
+      /refused the session: it has as many sessions as it allows/.test(shell.stderr()),
     );
   });
 

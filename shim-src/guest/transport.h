@@ -1,0 +1,46 @@
+/*
+ * How this library last got on with its host, as codes: for vgpu-probe, which asks by a private table of
+ * cuGetExportTable (docs/private-tables.md). VGPU_LOG says the same in words.
+ */
+#ifndef VGPU_GUEST_TRANSPORT_H
+#define VGPU_GUEST_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire/frame.h"
+
+/* Id of the table: slot 0 is its size in bytes, slot 1 a vgpu_transport_tell. */
+#define VGPU_TRANSPORT_TABLE                                                                                 \
+  {0x5e, 0x0c, 0x1b, 0x7a, 0x92, 0x4d, 0x4f, 0x36, 0xa1, 0x08, 0x3d, 0xe6, 0x77, 0x20, 0xc9, 0x4b}
+#define VGPU_TRANSPORT_TABLE_BYTES (2 * sizeof(uintptr_t))
+
+/* Later versions append members; `size` says how much of it holds. */
+struct vgpu_transport_word {
+  uint32_t size;
+  uint32_t code;      /* enum vgpu_transport */
+  int32_t error;      /* errno, where the code is that of a failed connect() or open(); else 0 */
+  int32_t status;     /* what the host answered: enum vgpu_status; else 0 */
+  int32_t guest_wire; /* the major version that this library speaks */
+  int32_t host_wire;  /* and the host, if it said so; else -1 */
+  char host[64];      /* the host's name of itself, "vgpu-hostd 0.1.0 software"; empty: it said none */
+  char message[256];  /* the same in a sentence, only to be shown */
+};
+_Static_assert(sizeof(struct vgpu_transport_word) == 344, "transport word");
+
+/* Fills at most `size` bytes of *word. A CUresult. */
+typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
+
+/*
+ * For those who make a session, which hold the process's lock: what they met. A failure goes to VGPU_LOG, too,
+ * as "no host: " and the sentence.
+ */
+void vgpu_transport_begin(void);
+void vgpu_transport_met(const struct vgpu_welcome *welcome);
+__attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_transport code, int error,
+                                                                 int32_t status, const char *format, ...);
+
+/* With the process's lock held. */
+const struct vgpu_transport_word *vgpu_transport_last(void);
+
+#endif

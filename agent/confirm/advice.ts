@@ -1,5 +1,6 @@
 /** What a person is told: one sentence, and the exact next command. */
 
+import { olderSide } from '../contracts/host-word.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
 import { overrideTrouble } from './diagnosis.js';
@@ -15,6 +16,8 @@ interface Case {
   readonly masked: boolean;
   /** The environment file that sets the variable which hides the GPU. */
   readonly file: string | null;
+  /** Which side of the transport has to be upgraded; null: neither, or not known. */
+  readonly older: 'guest' | 'host' | null;
 }
 
 interface Advice {
@@ -87,6 +90,15 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'preload-ignored': { why: 'runs without our library: the loader refused to preload it', next: plan },
   'host-unreachable': { why: 'cannot reach the host', mend: 'start vgpu-hostd there', next: restart },
   'host-refused': { why: 'is refused by the host', mend: 'see the log of vgpu-hostd there', next: askHost },
+  'host-foreign': {
+    why: 'finds something else than vgpu-hostd at the address of the host',
+    mend: 'give the address to vgpu-hostd, or name another one (--host)',
+    next: askHost,
+  },
+  'host-version': {
+    why: 'and the host speak different versions of the protocol',
+    next: (about) => (about.older === 'guest' ? install(about) : askHost(about)),
+  },
   'host-slow': { why: 'waits too long for the host', next: askHost },
   'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
   'output-bypasses-journal': {
@@ -149,7 +161,7 @@ const modeWords: Readonly<Record<Mode, string>> = {
 
 /** One sentence and the next command (null when there is nothing to do). */
 export function adviceOn(
-  { profile, unit, endpoint, invocationId, probe }: Observation,
+  { profile, unit, endpoint, invocationId, probe, host }: Observation,
   conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
   devices: readonly Device[],
 ): { readonly summary: string; readonly next: string | null } {
@@ -163,6 +175,7 @@ export function adviceOn(
     invocationId,
     masked: unit.kind === 'masked',
     file: overrideTrouble({ profile, unit })?.file ?? null,
+    older: olderNow({ probe, host }),
   };
   if (mode === 'gpu') {
     const names = devices.map(({ name, compute }) => (compute === '' ? name : `${name}, compute ${compute}`));
@@ -187,6 +200,12 @@ export function adviceOn(
   const mend = advice.mend === undefined ? '' : `; ${advice.mend}`;
   const what = advice.alone === true ? '' : `${modeWords[mode]}: it `;
   return { summary: `${title} ${what}${advice.why}${particulars}${mend}.`, next: advice.next(about) };
+}
+
+function olderNow({ probe, host }: Pick<Observation, 'probe' | 'host'>): 'guest' | 'host' | null {
+  const inUnit = probe?.kind === 'answered' ? probe.report.host : null;
+  const outside = host?.kind === 'unreachable' ? host.word : null;
+  return [inUnit, outside].map((word) => (word === null ? null : olderSide(word))).find(Boolean) ?? null;
 }
 
 function probeOrLogs(about: Case): string {

@@ -263,7 +263,8 @@ async function askHost(
   try {
     return (await effects.host(signal)).answer;
   } catch (error) {
-    return { kind: 'unreachable', message: error instanceof Error ? error.message : String(error) };
+    const message = error instanceof Error ? error.message : String(error);
+    return { kind: 'unreachable', message, word: null };
   }
 }
 

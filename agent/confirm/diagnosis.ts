@@ -1,6 +1,7 @@
 /** Why a GPU is not there, from the probe, the host and the unit. Pure. */
 
-import type { ProbeResult } from '../contracts/probe.js';
+import { type HostWord, troubleOf } from '../contracts/host-word.js';
+import type { ProbeReport, ProbeResult } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Reason } from '../contracts/verdict.js';
 import { storeCurrent, storeRoot } from '../paths.js';
@@ -21,8 +22,8 @@ export const slowHostMs = 5_000;
 /** What keeps the unit's processes from the host; null when nothing does, or nothing is known. */
 export function transportTrouble({ probe, host, unit, endpoint }: Observation): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
-  if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe))) return null;
-  const noHost = probe.kind === 'answered' ? saidOf(probe.noHost, unit, endpoint) : null;
+  if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe.report))) return null;
+  const word = probe.kind === 'answered' ? troubleOf(probe.report.host) : null;
   const blocked = unit.kind === 'loaded' ? blockedTransport(endpoint, unit.sandbox) : null;
   if (host?.kind !== 'unreachable' && blocked !== null) {
     return {
@@ -30,20 +31,13 @@ export function transportTrouble({ probe, host, unit, endpoint }: Observation): 
       detail: `${blocked.setting}; to allow it, ${blocked.remedy}`,
     };
   }
-  if (noHost !== null) {
-    const said = { detail: noHost };
-    if (/refused the session|wire version|took no greeting/.test(noHost))
-      return { reason: 'host-refused', ...said };
-    if (/no answer within the limit/.test(noHost)) return { reason: 'host-slow', ...said };
-    if (/Address family not supported/.test(noHost))
-      return { reason: 'transport-blocked-by-sandbox', ...said };
-    if (host?.kind === 'answers' && /Permission denied|Operation not permitted/.test(noHost)) {
-      return { reason: 'host-refused', ...said };
-    }
-    return { reason: 'host-unreachable', ...said };
+  if (word !== null) {
+    const denied = word.code === 'unreachable' && (word.errno === 'EACCES' || word.errno === 'EPERM');
+    const reason = denied && host?.kind === 'answers' ? 'host-refused' : reasonOf(word);
+    return { reason, detail: saidOf(word, unit, endpoint) };
   }
   if (host?.kind === 'unreachable') {
-    const reason = /no answer within/.test(host.message) ? 'host-slow' : 'host-unreachable';
+    const reason = host.word === null ? 'host-unreachable' : reasonOf(host.word);
     return { reason, detail: `${endpoint}: ${host.message}` };
   }
   if (host?.kind === 'answers' && host.milliseconds > slowHostMs) {
@@ -55,30 +49,52 @@ export function transportTrouble({ probe, host, unit, endpoint }: Observation): 
   return null;
 }
 
+function reasonOf({ code, errno }: HostWord): Reason {
+  switch (code) {
+    case 'version':
+      return 'host-version';
+    case 'foreign':
+      return 'host-foreign';
+    case 'refused':
+      return 'host-refused';
+    case 'timeout':
+      return 'host-slow';
+    case 'unreachable':
+      return errno === 'EAFNOSUPPORT' ? 'transport-blocked-by-sandbox' : 'host-unreachable';
+    default:
+      return 'host-unreachable';
+  }
+}
+
 /** A unit may name a host of its own: then that address is the one that matters. */
-function saidOf(noHost: string | null, unit: UnitFacts, endpoint: string): string | null {
+function saidOf({ message }: HostWord, unit: UnitFacts, endpoint: string): string {
   const own = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
-  if (noHost === null || own === endpoint) return noHost;
-  return `the unit sets VGPU_HOST=${own}: ${noHost}`;
+  return own === endpoint ? message : `the unit sets VGPU_HOST=${own}: ${message}`;
 }
 
 /** What our shim answers to every call once the connection to the host is lost or silent for too long. */
 const hostLost = 'CUDA_ERROR_SYSTEM_NOT_READY';
 
 /** Our shim turns every trouble with the host into "no device" at first, and into `hostLost` later. */
-function mayLackHost(probe: Extract<ProbeResult, { kind: 'answered' }>): boolean {
-  const { error, devices } = probe.report;
-  if (probe.noHost !== null) return true;
+function mayLackHost({ host, error, devices }: ProbeReport): boolean {
+  if (error?.kind === 'timeout') return true;
+  if (host !== null) return troubleOf(host) !== null;
+  // An older shim, or none of ours, does not tell.
   if (error === null) return devices.length === 0;
-  return (
-    error.name === 'CUDA_ERROR_NO_DEVICE' ||
-    error.name === hostLost ||
-    /^no answer within/.test(error.message)
-  );
+  return error.name === 'CUDA_ERROR_NO_DEVICE' || error.name === hostLost;
 }
 
 /** Where the probe makes a context (shim-src/probe/cuda.c). */
 const contextSteps: ReadonlySet<string> = new Set(['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']);
+/** Where it carries bytes to the device and back. */
+const memorySteps: ReadonlySet<string> = new Set([
+  'cuMemAlloc',
+  'cuMemcpyHtoD',
+  'cuMemcpyDtoD',
+  'cuMemcpyDtoH',
+  'compare',
+  'cuMemFree',
+]);
 
 /** What the probe's own answer says; null when it found a working GPU through our shim, or was not run. */
 export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
@@ -96,10 +112,9 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   const { error } = report;
   if (error !== null) {
     const detail = error.name === null ? error.message : `${error.step}: ${error.name}`;
-    if (/^the library (?:killed|ended) the process/.test(error.message))
-      return { reason: 'probe-crashed', detail };
+    if (error.kind === 'signal' || error.kind === 'exit') return { reason: 'probe-crashed', detail };
     const computing = report.compute?.ok === false;
-    if (/^no answer within/.test(error.message)) {
+    if (error.kind === 'timeout') {
       return computing
         ? { reason: 'compute-failed', detail: `${error.step}: ${error.message}` }
         : { reason: 'host-slow', detail };
@@ -108,12 +123,13 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
       return { reason: 'host-unreachable', detail: `it was lost in the middle: ${detail}` };
     }
     if (computing) return { reason: 'compute-failed', detail };
-    if (report.roundTrip?.ok === false || /^(?:compare$|cuMem)/.test(error.step)) {
+    if (report.roundTrip?.ok === false || memorySteps.has(error.step)) {
       return { reason: 'memory-round-trip-failed', detail: error.message };
     }
     if (contextSteps.has(error.step)) return { reason: 'context-create-failed', detail };
-    if (error.step === 'dlopen') return { reason: 'library-not-found', detail: error.message };
-    if (error.step === 'dlsym') return { reason: 'library-symbol-missing', detail: error.message };
+    if (error.kind === 'library') return { reason: 'library-not-found', detail: error.message };
+    if (error.kind === 'symbol') return { reason: 'library-symbol-missing', detail: error.message };
+    if (error.kind === 'no-device') return { reason: 'no-device', detail };
     if (error.name === 'CUDA_ERROR_NO_DEVICE') return { reason: 'no-device', detail };
     if (error.name === 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH')
       return { reason: 'driver-library-mismatch', detail };

@@ -1,5 +1,6 @@
 /** What was observed, as a list that a person reads: each item with where it is from. */
 
+import { troubleOf } from '../contracts/host-word.js';
 import type { Evidence } from '../contracts/verdict.js';
 import { blockedTransport } from '../plan/sandbox.js';
 import { hostOfUnit } from '../plan/unit-environment.js';
@@ -189,10 +190,11 @@ function probeEvidence({ probe, unit }: Observation): readonly Evidence[] {
   if (probe.kind === 'not-run') return item(`could not be run: ${probe.message}`, 'neutral');
   const trouble = probeTrouble(probe);
   if (probe.kind !== 'answered') return item(trouble?.detail ?? 'no answer', 'against');
-  const { report, noHost } = probe;
+  const { report } = probe;
+  const noHost = troubleOf(report.host);
   // A device that is there and computes wrong is there: the kernels speak for themselves.
   if (trouble !== null && trouble.reason !== 'compute-failed') {
-    const host = noHost === null ? '' : ` (no host: ${noHost})`;
+    const host = noHost === null ? '' : ` (no host: ${noHost.message})`;
     return item(`${trouble.detail ?? 'it found no working GPU'}${host}`, 'against');
   }
   const devices = report.devices.map(({ name, compute }) => `${name} (compute ${compute})`).join(', ');

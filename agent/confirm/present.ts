@@ -2,7 +2,8 @@
  * Where the consumer works now: what it has loaded, by its own word, against the sessions that the host has with
  * its processes. Newer than anything that was said at its start. Pure.
  */
-import type { HostSession, HostStatus, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
+import type { HostSession, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
+import { statusCodes } from '../contracts/shim-codes.js';
 import type { Mode, Reason } from '../contracts/verdict.js';
 import type { LoadedModel, LoadedSeen } from './loaded-models.js';
 import type { Observation } from './observation.js';
@@ -114,22 +115,10 @@ function processes(sessions: readonly HostSession[]): string {
   return sessions.map(({ claimed }) => `${claimed.program} (process ${claimed.pid})`).join(', ');
 }
 
-/** Why a greeting was turned away, as a clause. */
-const statusTexts: Readonly<Record<HostStatus, string>> = {
-  ok: 'for no reason that is known',
-  version: 'it speaks another version of the protocol',
-  refused: 'it does not know what was asked for',
-  invalid: 'the greeting made no sense to it',
-  unknown: 'it does not know the question',
-  'no-device': 'it has no device',
-  'not-allowed': 'its hostd.conf does not allow this guest',
-  busy: 'it has as many sessions as it allows (hostd.conf: sessions=)',
-};
-
 /** `the host turned 2 sessions of this guest away, the last 3 s ago: it has as many sessions as it allows`. */
 export function turnedAwayText({ count, status, age }: TurnedAway): string {
   const sessions = count === 1 ? 'a session' : `${count} sessions`;
-  const why = status === null ? 'for a reason that is not known here' : statusTexts[status];
+  const why = statusCodes.find(({ code }) => code === status)?.text ?? 'for a reason that is not known here';
   return `the host turned ${sessions} of this guest away, the last ${age} s ago: ${why}`;
 }
 

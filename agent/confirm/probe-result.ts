@@ -2,7 +2,6 @@
 
 import type { ProbeResult, ProbeRun } from '../contracts/probe.js';
 import { parseProbeReport } from '../contracts/probe-report.js';
-import { noHostIn } from '../machine/host/probe.js';
 
 /** Reads a run of `vgpu-probe --json`. Output that is not the agreed document is a crash, never an answer. */
 export function probeResult(run: ProbeRun): ProbeResult {
@@ -28,7 +27,6 @@ export function probeResult(run: ProbeRun): ProbeResult {
     kind: 'answered',
     report,
     milliseconds: run.milliseconds,
-    noHost: noHostIn(run.stderr),
     ...(run.inContainer === true ? { inContainer: true } : {}),
   };
 }

@@ -2,6 +2,7 @@
  * Facts about this guest. `machine/` fills them in and never writes; `plan/`
  * reads them and never looks for itself.
  */
+import type { HostWord } from './host-word.js';
 import type { Manifest } from './manifest.js';
 import type { PathState } from './path-state.js';
 import type { UnitFacts } from './unit.js';
@@ -176,7 +177,12 @@ export interface HostFacts {
         /** How many it has; absent: nobody counted. */
         readonly devices?: number;
       }
-    | { readonly kind: 'unreachable'; readonly message: string }
+    | {
+        readonly kind: 'unreachable';
+        readonly message: string;
+        /** What our libcuda met on its way; null: it did not come to that. */
+        readonly word: HostWord | null;
+      }
     | { readonly kind: 'unasked' };
 }
 

@@ -1,5 +1,7 @@
 /** Reads what `vgpu-probe` prints. The probe loaded a foreign library: its words are checked like any input. */
+import { readHostWord } from './host-word.js';
 import type { ProbeReport } from './probe.js';
+import { probeFailureCodes } from './shim-codes.js';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -21,8 +23,11 @@ function reportOf(value: Json): ProbeReport | null {
   if (!isTextOrNull(library) || !isTextOrNull(driver)) return null;
   if (!Array.isArray(devices) || !devices.every(isDevice)) return null;
   if (!(roundTrip === null || isRoundTrip(roundTrip)) || !isNvml(nvml)) return null;
-  if (!(error === null || isError(error))) return null;
-  const report = { schema, ok, simulated, library, driver, devices, roundTrip, nvml, error } as const;
+  const failure = error === null ? null : failureOf(error);
+  if (error !== null && failure === null) return null;
+  const host = readHostWord(value['host']);
+  const found = { schema, ok, simulated, library, driver, devices, roundTrip, nvml, host } as const;
+  const report = { ...found, error: failure };
   // An older probe does not name it.
   if (compute === undefined || compute === null) return report;
   return isCompute(compute) ? { ...report, compute } : null;
@@ -63,14 +68,14 @@ function isNvml(value: unknown): value is ProbeReport['nvml'] {
   );
 }
 
-function isError(value: unknown): value is NonNullable<ProbeReport['error']> {
-  return (
-    isObject(value) &&
-    typeof value['step'] === 'string' &&
-    typeof value['message'] === 'string' &&
-    (value['code'] === null || typeof value['code'] === 'number') &&
-    isTextOrNull(value['name'])
-  );
+function failureOf(value: unknown): ProbeReport['error'] {
+  if (!isObject(value)) return null;
+  const { kind, step, code, name, message } = value;
+  if (typeof step !== 'string' || typeof message !== 'string' || !isTextOrNull(name)) return null;
+  if (code !== null && typeof code !== 'number') return null;
+  // An older probe does not say.
+  const known = probeFailureCodes.find((one) => one.code === kind)?.code;
+  return { kind: known ?? (code === null ? 'other' : 'call'), step, code, name, message };
 }
 
 function isObject(value: unknown): value is Json {

@@ -1,4 +1,6 @@
 /** What `vgpu-probe` answers, and how its process went. */
+import type { HostWord } from './host-word.js';
+import type { ProbeFailure } from './shim-codes.js';
 
 /** What `vgpu-probe --json` prints, checked against its schema. */
 export interface ProbeReport {
@@ -27,7 +29,12 @@ export interface ProbeReport {
     readonly microseconds: number;
   };
   readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
+  /** How our libcuda got on with the host; null: it is not ours, or did not come to that. */
+  readonly host: HostWord | null;
   readonly error: {
+    /** A call that failed has a `code`, mostly with a `name`. */
+    readonly kind: ProbeFailure;
+    /** The function that was called, or `dlopen`, `dlsym`, `compare`. */
     readonly step: string;
     readonly code: number | null;
     readonly name: string | null;
@@ -56,8 +63,6 @@ export type ProbeResult =
       readonly kind: 'answered';
       readonly report: ProbeReport;
       readonly milliseconds: number;
-      /** What the shim said of the transport (`VGPU_LOG=stderr`: `no host: ...`), without that prefix. */
-      readonly noHost: string | null;
       /** It ran in the consumer's container, where the paths are the container's. */
       readonly inContainer?: boolean;
     }

@@ -4,35 +4,7 @@
  * claim of the guest's process. Checked when it is read.
  */
 
-/** `enum vgpu_status` of shim-src/wire/frame.h, by number: why a host turned a greeting away. */
-export const hostStatuses = [
-  'ok',
-  'version',
-  'refused',
-  'invalid',
-  'unknown',
-  'no-device',
-  'not-allowed',
-  'busy',
-] as const;
-export type HostStatus = (typeof hostStatuses)[number];
-
-/** Null: a number that only a newer host knows. */
-export function hostStatus(number: number): HostStatus | null {
-  return hostStatuses[number] ?? null;
-}
-
-/** Why the host did not tell; shim-src/probe/sessions.c. */
-const sessionsFailures = [
-  'not-configured',
-  'bad-address',
-  'unreachable',
-  'timeout',
-  'unsound',
-  'too-old',
-  'refused',
-] as const;
-export type SessionsFailure = (typeof sessionsFailures)[number];
+import { type SessionsFailure, type Status, sessionsFailureCodes, statusCodes } from './shim-codes.js';
 
 export interface HostSession {
   readonly session: number;
@@ -60,7 +32,7 @@ export interface HostSession {
 export interface TurnedAway {
   readonly count: number;
   /** Of the last one; null: there was none, or its number is not known here. */
-  readonly status: HostStatus | null;
+  readonly status: Status | null;
   /** Seconds since the last one. */
   readonly age: number;
 }
@@ -128,7 +100,7 @@ function bad(problem: string): SessionsDocument {
 
 function failureOf(value: unknown): SessionsDocument {
   const error = record(value);
-  const code = sessionsFailures.find((one) => one === error?.['code']);
+  const code = sessionsFailureCodes.find((one) => one.code === error?.['code'])?.code;
   const message = error?.['message'];
   return code === undefined || typeof message !== 'string'
     ? bad('"error" has no code that is known')
@@ -170,7 +142,8 @@ function turnedAwayOf(value: unknown): TurnedAway | null {
   if (item === null) return null;
   const { count, status, age } = item;
   if (!isCount(count) || !isCount(status) || !isCount(age)) return null;
-  return { count, status: count === 0 ? null : hostStatus(status), age };
+  const known = statusCodes.find(({ number }) => number === status)?.code ?? null;
+  return { count, status: count === 0 ? null : known, age };
 }
 
 function refusedKernelsOf(value: unknown): RefusedKernels | null {

@@ -26,6 +26,8 @@ export const reasons = [
   'preload-ignored',
   'host-unreachable',
   'host-refused',
+  'host-foreign',
+  'host-version',
   'host-slow',
   'transport-blocked-by-sandbox',
   'output-bypasses-journal',

@@ -108,6 +108,8 @@ const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
   null,
   ...mendedByRestart,
   'host-slow',
+  'host-foreign',
+  'host-version',
   'no-device',
   'discovery-timeout',
   'memory-round-trip-failed',

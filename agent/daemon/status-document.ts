@@ -22,7 +22,7 @@ export function statusDocument(now: Snapshot, version: string): object | null {
       ? { kind: 'unasked' }
       : host.answers
         ? { kind: 'answers', device: host.detail, simulated: host.simulated, milliseconds: 0 }
-        : { kind: 'unreachable', message: host.detail };
+        : { kind: 'unreachable', message: host.detail, word: null };
   const service = { version, state: phase, problem, configProblem, pendingRestart, ...counters };
   return {
     schema: 1,

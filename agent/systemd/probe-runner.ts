@@ -38,7 +38,7 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
   if (container !== null) {
     // The engine itself puts the probe into the container, with the container's own rights: what an image holds is
     // never executed as root of the guest.
-    const inside = ['exec', '--env', 'VGPU_LOG=stderr', container.name ?? ''];
+    const inside = ['exec', container.name ?? ''];
     return {
       ...common,
       program: container.program,
@@ -52,8 +52,7 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
     ...common,
     program,
     args,
-    // The shim's own word on why there is no host comes on standard error, and only when it is asked.
-    environment: { ...unit.environment, VGPU_LOG: 'stderr' },
+    environment: unit.environment,
     environmentFiles: unit.environmentFiles,
   };
 }

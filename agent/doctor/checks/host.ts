@@ -1,4 +1,5 @@
 import { slowHostMs, transportTrouble } from '../../confirm/diagnosis.js';
+import { type HostWord, troubleOf } from '../../contracts/host-word.js';
 import { parseEndpoint } from '../../machine/host/endpoint.js';
 import { broken, byHand, ok, onTheHost, unknown, warning } from '../finding.js';
 import type { Check, DoctorFacts, Finding, Remedy } from '../types.js';
@@ -12,6 +13,8 @@ export const host: Check = {
   explains: [
     'host-unreachable',
     'host-refused',
+    'host-foreign',
+    'host-version',
     'host-slow',
     'no-device',
     'memory-round-trip-failed',
@@ -21,39 +24,45 @@ export const host: Check = {
     const { machine, observation, look } = facts;
     const { endpoint, answer } = machine.host;
     const seen = transportTrouble(observation);
-    const inUnit = observation.probe?.kind === 'answered' ? observation.probe.noHost : null;
+    const inUnit = wordInUnit(facts);
     switch (answer.kind) {
       case 'answers':
         return answersFor(facts, answer, seen?.reason === 'host-refused' ? inUnit : null);
       case 'unasked':
         return unknown(`${endpoint} could not be asked`);
       case 'unreachable': {
-        const said = look.host.noHost ?? inUnit;
-        const evidence = [...wordsOf(endpoint, answer.message, said), ...look.host.socket];
-        return unreachable(facts, evidence, `${said ?? ''} ${answer.message}`);
+        const { word, message } = answer;
+        const evidence = [...wordsOf(endpoint, message, word ?? inUnit), ...look.hostSocket];
+        return unreachable(facts, evidence, word ?? inUnit);
       }
     }
   },
 };
 
+/** What our libcuda met in the unit's own environment; null: nothing, or it was not asked. */
+export function wordInUnit({ observation: { probe } }: Pick<DoctorFacts, 'observation'>): HostWord | null {
+  return probe?.kind === 'answered' ? troubleOf(probe.report.host) : null;
+}
+
 function answersFor(
   { machine, profile, observation }: DoctorFacts,
   answer: { readonly device: string; readonly milliseconds: number },
-  refused: string | null,
+  refused: HostWord | null,
 ): Finding {
   const { endpoint } = machine.host;
   const line = `${endpoint}: ${answer.device}, after ${answer.milliseconds} ms`;
   const { sessions } = observation.present;
   const turnedAway = sessions.kind === 'told' ? (sessions.turnedAway?.status ?? null) : null;
-  if (refused !== null && (turnedAway === 'busy' || turnedAway === 'not-allowed')) {
+  const status = refused?.status ?? turnedAway;
+  if (refused !== null && (status === 'busy' || status === 'not-allowed')) {
     return broken({
       cause:
-        turnedAway === 'busy'
+        status === 'busy'
           ? 'The host is there and full: this guest has as many sessions as it may.'
           : 'The host is there, and its hostd.conf does not let this guest in.',
-      evidence: [line, `in the unit: no host: ${refused}`],
+      evidence: [line, `in the unit: no host: ${refused.message}`],
       remedy: onTheHost(
-        `on the host, ${turnedAway === 'busy' ? 'allow this guest more sessions (sessions=)' : 'allow this guest'} in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)`,
+        `on the host, ${status === 'busy' ? 'allow this guest more sessions (sessions=)' : 'allow this guest'} in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)`,
         'systemctl restart vgpu-hostd',
       ),
     });
@@ -61,7 +70,7 @@ function answersFor(
   if (refused !== null) {
     return broken({
       cause: `The host answers root and refuses the user of ${profile.unit}.`,
-      evidence: [line, `in the unit: no host: ${refused}`],
+      evidence: [line, `in the unit: no host: ${refused.message}`],
       remedy: byHand(
         'on the host, let that user or guest in (vgpu-hostd.conf), or open the socket to it here',
         `ls -l ${socketOf(endpoint) ?? '/run/vgpu'}; id ${machine.serviceUser?.name ?? 'root'}`,
@@ -79,58 +88,82 @@ function answersFor(
   return ok(line);
 }
 
-/** `said`: everything that was said of it, the kernel's words among it. */
-function unreachable({ machine, profile }: DoctorFacts, evidence: readonly string[], said: string): Finding {
+/** `word`: why, if our libcuda came to tell. */
+function unreachable(
+  { machine, profile }: DoctorFacts,
+  evidence: readonly string[],
+  word: HostWord | null,
+): Finding {
   const { endpoint } = machine.host;
-  if (/wire version|another version of the protocol/.test(said)) {
-    return broken({
-      cause: 'The host is there and speaks another version of the protocol; see the check "versions".',
-      evidence,
-      remedy: byHand('bring both sides to one release', 'vgpu-agent version'),
-    });
+  switch (word?.code) {
+    case 'version':
+      return broken({
+        cause: 'The host is there and speaks another version of the protocol; see the check "versions".',
+        evidence,
+        remedy: byHand('bring both sides to one release', 'vgpu-agent version'),
+      });
+    case 'refused':
+      return broken({
+        cause: refusalOf(word),
+        evidence,
+        remedy: onTheHost(
+          'on the host, read why: it may be full, or not let this guest in',
+          'journalctl -u vgpu-hostd',
+        ),
+      });
+    case 'timeout':
+    case 'lost':
+      return broken({
+        cause:
+          'Something takes the connection and does not answer: the host is frozen, overloaded or stopped.',
+        evidence,
+        remedy: onTheHost(
+          'on the host, see whether vgpu-hostd runs and start it again',
+          'systemctl restart vgpu-hostd',
+        ),
+      });
+    case 'foreign':
+      return broken({
+        cause: 'Something answers at the address of the host, and it is not vgpu-hostd.',
+        evidence,
+        remedy: whoListens(endpoint, profile.name),
+      });
+    case 'closed':
+      return broken({
+        cause:
+          'Something takes the connection and closes it without an answer: it is not vgpu-hostd, or vgpu-hostd ended in the middle.',
+        evidence,
+        remedy: whoListens(endpoint, profile.name),
+      });
+    default:
+      return broken({
+        cause: 'Nobody answers at the address of the host.',
+        evidence,
+        remedy: startIt(endpoint, profile.name),
+      });
   }
-  if (/refused the session|took no greeting/.test(said)) {
-    return broken({
-      cause: refusalOf(said),
-      evidence,
-      remedy: onTheHost(
-        'on the host, read why: it may be full, or not let this guest in',
-        'journalctl -u vgpu-hostd',
-      ),
-    });
-  }
-  if (/no answer within|no answer to|timed out/i.test(said)) {
-    return broken({
-      cause: 'Something takes the connection and does not answer: the host is frozen, overloaded or stopped.',
-      evidence,
-      remedy: onTheHost(
-        'on the host, see whether vgpu-hostd runs and start it again',
-        'systemctl restart vgpu-hostd',
-      ),
-    });
-  }
-  return broken({
-    cause: 'Nobody answers at the address of the host.',
-    evidence,
-    remedy: startIt(endpoint, profile.name),
-  });
 }
 
 /** What was said of it; the shim mostly has the same words as we, which are not quoted twice. */
-function wordsOf(endpoint: string, message: string, said: string | null): readonly string[] {
-  if (said === message) return [`no host: ${said}`];
+function wordsOf(endpoint: string, message: string, word: HostWord | null): readonly string[] {
+  if (word?.message === message) return [`no host: ${message}`];
   return [
     message.includes(endpoint) ? message : `${endpoint}: ${message}`,
-    ...(said === null ? [] : [`the shim says: no host: ${said}`]),
+    ...(word === null ? [] : [`the shim says: no host: ${word.message}`]),
   ];
 }
 
-function refusalOf(said: string): string {
-  if (/as many sessions/.test(said))
-    return 'The host is there and full: it serves as many sessions as it may.';
-  if (/no device/.test(said)) return 'The host is there and has no GPU to give.';
-  if (/does not allow/.test(said)) return 'The host is there, and its hostd.conf does not let this guest in.';
-  return 'The host is there and refuses this guest.';
+function refusalOf({ status }: HostWord): string {
+  switch (status) {
+    case 'busy':
+      return 'The host is there and full: it serves as many sessions as it may.';
+    case 'no-device':
+      return 'The host is there and has no GPU to give.';
+    case 'not-allowed':
+      return 'The host is there, and its hostd.conf does not let this guest in.';
+    default:
+      return 'The host is there and refuses this guest.';
+  }
 }
 
 function startIt(endpoint: string, profile: string): Remedy {
@@ -138,6 +171,22 @@ function startIt(endpoint: string, profile: string): Remedy {
     `if the host is elsewhere, sudo vgpu-agent install --profile ${profile} --host ADDRESS; ` +
       `else start vgpu-hostd on the host, so that this guest finds it at ${endpoint}`,
     'systemctl start vgpu-hostd',
+  );
+}
+
+/** A program that has taken vgpu-hostd's address. ss(8) names it to root. */
+function whoListens(endpoint: string, profile: string): Remedy {
+  const address = parseEndpoint(endpoint);
+  const [options, name] =
+    address.kind === 'unix'
+      ? ['-xlp', address.path]
+      : address.kind === 'vsock'
+        ? ['--vsock -lp', String(address.port)]
+        : ['-tlnp', address.kind === 'tcp' ? String(address.port) : ''];
+  return onTheHost(
+    `see which program listens at ${endpoint}, give the address to vgpu-hostd, or name another one here: ` +
+      `sudo vgpu-agent install --profile ${profile} --host ADDRESS`,
+    `ss ${options} | grep ${name}`,
   );
 }
 

@@ -10,7 +10,7 @@ import { storeRoot } from '../../paths.js';
 import type { Profile } from '../../profile/types.js';
 import { environmentOf } from './environ.js';
 import { type ExecutableFacts, readExecutables } from './executables.js';
-import { type HostWord, readHostWord } from './host-word.js';
+import { describeSocket } from './host-socket.js';
 import type { LoaderEffects } from './loader/ask.js';
 import { type LoaderLook, lookAtLoader } from './loader/look.js';
 import { type OpenedByPath, readOpenedByPath } from './opened-by-path.js';
@@ -51,7 +51,8 @@ export interface CloserLook {
   /** What the loader takes. */
   readonly loader: LoaderLook;
   readonly symbols: readonly SymbolNeeds[];
-  readonly host: HostWord;
+  /** What stands at the path of the host's unix socket, a line; empty where the host answers. */
+  readonly hostSocket: readonly string[];
   /** What vgpu-agent.service says of itself; null: it does not run, or was not understood. */
   readonly service: { readonly status: ServiceState | null };
 }
@@ -80,7 +81,7 @@ export async function lookCloser(
   const { contents, runner } = effects;
   const { unit, processes, shim } = facts;
   const root = new Root(effects.root);
-  const [consumer, executables, preload, openedByPath, damage, host, status] = await Promise.all([
+  const [consumer, executables, preload, openedByPath, damage, status] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
     readPreload(runner, contents, facts, isOurs),
@@ -88,7 +89,6 @@ export async function lookCloser(
     facts.store.versions.some(({ id }) => id === shim.id)
       ? storeDamage(root, contents, shim).catch((error: unknown) => [String(error)])
       : null,
-    readHostWord(runner, root, facts.host, shim),
     effects.serviceState().catch(() => null),
   ]);
   const asking = consumer.libraries.flatMap(({ path: file, elf }) => {
@@ -113,7 +113,7 @@ export async function lookCloser(
     storeDamage: damage,
     loader,
     symbols,
-    host,
+    hostSocket: describeSocket(root, facts.host),
     service: { status },
   };
 }

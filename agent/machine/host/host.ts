@@ -1,6 +1,7 @@
 /** Where the host is, and whether a GPU answers there. */
 
 import type { HostFacts, ShimBuild } from '../../contracts/facts.js';
+import { noAnswer, troubleOf } from '../../contracts/host-word.js';
 import type { CommandRunner } from '../../run-command.js';
 import type { EndpointSources } from './endpoint.js';
 import { resolveEndpoint } from './endpoint.js';
@@ -19,7 +20,8 @@ export interface HostQuestion {
  */
 export async function readHost(runner: CommandRunner, question: HostQuestion): Promise<HostFacts> {
   const { endpoint, from, problem } = resolveEndpoint(question.sources);
-  if (problem !== null) return { endpoint, from, answer: { kind: 'unreachable', message: problem } };
+  if (problem !== null)
+    return { endpoint, from, answer: { kind: 'unreachable', message: problem, word: null } };
   const program = sourceOf(question.shim, 'vgpu-probe');
   const library = sourceOf(question.shim, 'libcuda.so.1');
   if (program === null || library === null) return { endpoint, from, answer: { kind: 'unasked' } };
@@ -32,11 +34,16 @@ function sourceOf(shim: HostQuestion['shim'], name: string): string | null {
 }
 
 function judge(answer: Awaited<ReturnType<typeof askProbe>>): HostFacts['answer'] {
-  if (answer.kind === 'failed') return { kind: 'unreachable', message: answer.message };
-  const { report, milliseconds, noHost } = answer;
+  if (answer.kind !== 'report') {
+    const { kind, message } = answer;
+    return { kind: 'unreachable', message, word: kind === 'timed-out' ? noAnswer(message) : null };
+  }
+  const { report, milliseconds } = answer;
   const [device] = report.devices;
   if (!report.ok || device === undefined) {
-    return { kind: 'unreachable', message: noHost ?? describeFailure(report) };
+    const message = describeFailure(report);
+    const silent = report.error?.kind === 'timeout' ? noAnswer(message) : null;
+    return { kind: 'unreachable', message, word: troubleOf(report.host) ?? silent };
   }
   return {
     kind: 'answers',

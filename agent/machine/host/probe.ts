@@ -1,4 +1,5 @@
 /** Asks a libcuda for its devices, by running `vgpu-probe` as ourselves: no sandbox, no unit's environment. */
+import { troubleOf } from '../../contracts/host-word.js';
 import type { ProbeReport } from '../../contracts/probe.js';
 import { parseProbeReport } from '../../contracts/probe-report.js';
 import { VgpuError } from '../../errors.js';
@@ -20,9 +21,8 @@ export type ProbeAnswer =
       readonly kind: 'report';
       readonly report: ProbeReport;
       readonly milliseconds: number;
-      /** What our shim said of the transport, without its prefix; null: nothing. */
-      readonly noHost: string | null;
     }
+  | { readonly kind: 'timed-out'; readonly message: string }
   | { readonly kind: 'failed'; readonly message: string };
 
 /** The probe ends itself at its time-out; this is how much later it is ended. */
@@ -38,18 +38,17 @@ export async function askProbe(runner: CommandRunner, question: ProbeQuestion): 
       program,
       ['--library', library, '--json', '--timeout', String(timeoutMs / 1000)],
       {
-        // The shim's own word on why there is no host comes on standard error, and only when it is asked.
-        env: host === null ? environment : { ...environment, VGPU_HOST: host, VGPU_LOG: 'stderr' },
+        env: host === null ? environment : { ...environment, VGPU_HOST: host },
         timeoutMs: timeoutMs + graceMs,
       },
     );
     const milliseconds = Math.round(performance.now() - started);
-    if (result.timedOut) return { kind: 'failed', message: `${program} did not end within ${timeoutMs} ms` };
-    const parsed = parseProbeReport(result.stdout.toString('utf8'));
-    const said = result.stderr.toString('utf8').trim();
-    if (!('problem' in parsed)) {
-      return { kind: 'report', report: parsed, milliseconds, noHost: noHostIn(said) };
+    if (result.timedOut) {
+      return { kind: 'timed-out', message: `${program} did not end within ${timeoutMs} ms` };
     }
+    const parsed = parseProbeReport(result.stdout.toString('utf8'));
+    if (!('problem' in parsed)) return { kind: 'report', report: parsed, milliseconds };
+    const said = result.stderr.toString('utf8').trim();
     return { kind: 'failed', message: said === '' ? parsed.problem : said };
   } catch (error) {
     if (error instanceof VgpuError) return { kind: 'failed', message: error.message };
@@ -57,13 +56,10 @@ export async function askProbe(runner: CommandRunner, question: ProbeQuestion): 
   }
 }
 
-/** `no host: ...` of our shim, without that prefix. */
-export function noHostIn(stderr: string): string | null {
-  return /^.{0,80}?no host: (.*)$/m.exec(stderr)?.[1]?.trim() ?? null;
-}
-
 /** Why a report is not ok, in a sentence. */
 export function describeFailure(report: ProbeReport): string {
+  const noHost = troubleOf(report.host);
+  if (noHost !== null) return noHost.message;
   if (report.error !== null) {
     const { step, message } = report.error;
     return message.includes(step) ? message : `${step}: ${message}`;

@@ -46,7 +46,7 @@ export async function findRealGpu(
       host: null,
       timeoutMs: question.timeoutMs,
     });
-    if (answer.kind === 'failed') {
+    if (answer.kind !== 'report') {
       failures.push(`${library}: ${answer.message}`);
       continue;
     }

@@ -45,10 +45,10 @@ export async function borrowShim(runner: CommandRunner, question: BorrowQuestion
     host: endpoint,
     timeoutMs: question.timeoutMs,
   });
-  if (answer.kind === 'failed') throw noHost(endpoint, answer.message);
+  if (answer.kind !== 'report') throw noHost(endpoint, answer.message);
   const { report } = answer;
   const [device] = report.devices;
-  if (!report.ok || device === undefined) throw noHost(endpoint, answer.noHost ?? describeFailure(report));
+  if (!report.ok || device === undefined) throw noHost(endpoint, describeFailure(report));
   return {
     libraries,
     endpoint,

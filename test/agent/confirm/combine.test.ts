@@ -8,6 +8,7 @@ import {
   answered,
   findingsOf,
   fixtureText,
+  hostWord,
   judgeLog,
   libraries,
   llamaServer,
@@ -19,6 +20,7 @@ import {
   processFacts,
   report,
   unit,
+  withoutHost,
   withoutPreload,
 } from './support.js';
 
@@ -30,7 +32,7 @@ function judged(changes: Partial<Observation>): readonly [string, string | null]
 const gpu = findingsOf('0.32.9_gpu-mode_debug0');
 const cpu = findingsOf('0.32.9_count0_debug0');
 const silent = judgeLog(ollama, []);
-const unreachable = { kind: 'unreachable', message: 'connect ENOENT' } as const;
+const unreachable = { kind: 'unreachable', message: 'connect ENOENT', word: null } as const;
 const hostAnswers = {
   kind: 'answers',
   device: 'NVIDIA H100 80GB HBM3',
@@ -124,7 +126,8 @@ test('no evidence but the log makes gpu: all else at its best, the log not sayin
 
 test('a context that cannot be created is named for what it is', () => {
   for (const step of ['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']) {
-    const error = { step, code: 801, name: 'CUDA_ERROR_NOT_SUPPORTED', message: `${step} failed with 801` };
+    const message = `${step} failed with 801`;
+    const error = { kind: 'call', step, code: 801, name: 'CUDA_ERROR_NOT_SUPPORTED', message } as const;
     const probe = answered({ ok: false, roundTrip: null, error });
     assert.deepEqual(judged({ probe }), ['degraded', 'context-create-failed']);
     assert.deepEqual(judged({ log: cpu, probe }), ['cpu', 'context-create-failed']);
@@ -247,7 +250,7 @@ test('the log says GPU but the probe meets trouble: degraded, with the trouble',
   const trip = report({
     ok: false,
     roundTrip: { bytes: 1048576, ok: false, microseconds: 1 },
-    error: { step: 'compare', code: null, name: null, message: 'other bytes' },
+    error: { kind: 'memory', step: 'compare', code: null, name: null, message: 'other bytes' },
   });
   assert.deepEqual(judged({ probe: answered(trip) }), ['degraded', 'memory-round-trip-failed']);
   assert.deepEqual(judged({ probe: { kind: 'crashed', message: 'SEGV' }, host: hostAnswers }), [
@@ -339,10 +342,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
     'the shim says that the host refused',
     {
       log: cpu,
-      probe: answered(
-        { ...noDeviceReport() },
-        'it refused the session: the host refuses this guest, its hostd.conf does not allow it (status 6)',
-      ),
+      probe: withoutHost(hostWord('refused', { status: 'not-allowed' })),
       host: hostAnswers,
     },
     'host-refused',
@@ -351,25 +351,41 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
     'the shim says that the host talks another version',
     {
       log: cpu,
-      probe: answered({ ...noDeviceReport() }, 'it speaks wire version 9, we speak 1'),
+      probe: withoutHost(hostWord('version', { status: 'version', hostWire: 9 })),
       host: hostAnswers,
     },
-    'host-refused',
+    'host-version',
+  ],
+  [
+    'the shim says that something else listens there',
+    { log: cpu, probe: withoutHost(hostWord('foreign')), host: unreachable },
+    'host-foreign',
+  ],
+  [
+    'the host answers root alone, and what it answers is nothing of vgpu-hostd',
+    { log: cpu, probe: noDevice, host: { ...unreachable, word: hostWord('foreign') } },
+    'host-foreign',
   ],
   [
     'the shim says that no answer came',
-    { log: cpu, probe: answered({ ...noDeviceReport() }, 'no answer within the limit'), host: unreachable },
+    { log: cpu, probe: withoutHost(hostWord('timeout')), host: unreachable },
     'host-slow',
   ],
   [
     'the shim says that nobody listens',
     {
       log: cpu,
-      probe: answered(
-        { ...noDeviceReport() },
-        'cannot connect to unix:/run/vgpu/hostd.sock: No such file or directory',
-      ),
+      probe: withoutHost(hostWord('unreachable', { errno: 'ENOENT' })),
       host: unreachable,
+    },
+    'host-unreachable',
+  ],
+  [
+    "the service's user may not read guest.conf, which is no refusal of the host",
+    {
+      log: cpu,
+      probe: withoutHost(hostWord('not-configured', { errno: 'EACCES' })),
+      host: hostAnswers,
     },
     'host-unreachable',
   ],
@@ -377,10 +393,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
     "the service's user may not open the socket",
     {
       log: cpu,
-      probe: answered(
-        { ...noDeviceReport() },
-        'cannot connect to unix:/run/vgpu/hostd.sock: Permission denied',
-      ),
+      probe: withoutHost(hostWord('unreachable', { errno: 'EACCES' })),
       host: hostAnswers,
     },
     'host-refused',
@@ -401,10 +414,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
     'the sandbox forbids the family, by the shim alone',
     {
       log: cpu,
-      probe: answered(
-        { ...noDeviceReport() },
-        'cannot connect to vsock:2:14833: Address family not supported by protocol',
-      ),
+      probe: withoutHost(hostWord('unreachable', { errno: 'EAFNOSUPPORT' })),
       host: hostAnswers,
     },
     'transport-blocked-by-sandbox',
@@ -419,6 +429,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
         devices: [],
         roundTrip: null,
         error: {
+          kind: 'library',
           step: 'dlopen',
           code: null,
           name: null,
@@ -437,7 +448,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
         ok: false,
         devices: [],
         roundTrip: null,
-        error: { step: 'dlsym', code: null, name: null, message: 'no cuInit' },
+        error: { kind: 'symbol', step: 'dlsym', code: null, name: null, message: 'no cuInit' },
       }),
       host: hostAnswers,
     },
@@ -452,6 +463,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
         devices: [],
         roundTrip: null,
         error: {
+          kind: 'signal',
           step: 'cuInit',
           code: null,
           name: null,
@@ -470,7 +482,13 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
         ok: false,
         devices: [],
         roundTrip: null,
-        error: { step: 'cuInit', code: 803, name: 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH', message: 'x' },
+        error: {
+          kind: 'call',
+          step: 'cuInit',
+          code: 803,
+          name: 'CUDA_ERROR_SYSTEM_DRIVER_MISMATCH',
+          message: 'x',
+        },
       }),
       host: hostAnswers,
     },
@@ -528,10 +546,6 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
   ],
   ['nothing is known', { log: cpu, probe: notRun, processes: [] }, null],
 ];
-
-function noDeviceReport() {
-  return noDevice.kind === 'answered' ? noDevice.report : {};
-}
 
 for (const [name, changes, reason] of cpuCases) {
   test(`on the CPU: ${name}: ${reason}`, () => {

@@ -5,6 +5,7 @@ import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import { probeResult } from '../../../agent/confirm/probe-result.js';
 import type { ProbeReport } from '../../../agent/contracts/probe.js';
+import type { ProbeFailure } from '../../../agent/contracts/shim-codes.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { probeCommand } from '../../../agent/systemd/probe-runner.js';
 import { answered, findingsOf, observation, report, unit, withoutPreload } from './support.js';
@@ -13,8 +14,13 @@ const right = { ok: true, values: 1000, wrong: 0, microseconds: 70 };
 const wrong = { ok: false, values: 1000, wrong: 7, microseconds: 70 };
 const begun = { ok: false, values: 0, wrong: 0, microseconds: 0 };
 
-function failed(step: string, name: string | null, message: string): Partial<ProbeReport> {
-  return { ok: false, error: { step, code: name === null ? null : 1, name, message } };
+function failed(
+  kind: ProbeFailure,
+  step: string,
+  name: string | null,
+  message: string,
+): Partial<ProbeReport> {
+  return { ok: false, error: { kind, step, code: name === null ? null : 1, name, message } };
 }
 
 function judged(changes: Partial<Observation>): Verdict {
@@ -35,20 +41,23 @@ describe('no GPU where the numbers are wrong or the kernels do not run', () => {
   const cases: readonly (readonly [string, Partial<ProbeReport>, RegExp])[] = [
     [
       'wrong numbers',
-      { compute: wrong, ...failed('compare', null, '7 of 1000 numbers that the kernels computed are wrong') },
+      {
+        compute: wrong,
+        ...failed('compute', 'compare', null, '7 of 1000 numbers that the kernels computed are wrong'),
+      },
       /7 of 1000 numbers/,
     ],
     [
       'a launch that is refused',
       {
         compute: begun,
-        ...failed('cuLaunchKernel', 'CUDA_ERROR_NOT_SUPPORTED', 'cuLaunchKernel failed with 801'),
+        ...failed('call', 'cuLaunchKernel', 'CUDA_ERROR_NOT_SUPPORTED', 'cuLaunchKernel failed with 801'),
       },
       /CUDA_ERROR_NOT_SUPPORTED/,
     ],
     [
       'a kernel that does not end',
-      { compute: begun, ...failed('cuCtxSynchronize', null, 'no answer within 60 s') },
+      { compute: begun, ...failed('timeout', 'cuCtxSynchronize', null, 'no answer within 60 s') },
       /cuCtxSynchronize: no answer within 60 s/,
     ],
   ];
@@ -69,7 +78,7 @@ describe('no GPU where the numbers are wrong or the kernels do not run', () => {
 test('a host that is lost while kernels run is a lost host, not a device that computes wrong', () => {
   const lost = answered({
     compute: begun,
-    ...failed('cuCtxSynchronize', 'CUDA_ERROR_SYSTEM_NOT_READY', 'cuCtxSynchronize failed with 802'),
+    ...failed('call', 'cuCtxSynchronize', 'CUDA_ERROR_SYSTEM_NOT_READY', 'cuCtxSynchronize failed with 802'),
   });
   assert.equal(judged({ probe: lost }).reason, 'host-unreachable');
 });

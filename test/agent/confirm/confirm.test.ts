@@ -7,6 +7,7 @@ import { VgpuError } from '../../../agent/errors.js';
 import { confirm, createStage, firstStart, probeRun, ready, type Stage, secondStart } from './stage.js';
 import {
   fixtureText,
+  hostWord,
   judgeLog,
   libraries,
   llamaServer,
@@ -294,17 +295,15 @@ test('slow discovery within the limit is waited for, with progress', async () =>
 test('an unreachable host is the reason, and the next command says what to do', async () => {
   const stage = createStage();
   stage.http = ready;
-  stage.host = { kind: 'unreachable', message: 'cuInit: CUDA_ERROR_NO_DEVICE' };
+  stage.host = { kind: 'unreachable', message: 'cuInit: CUDA_ERROR_NO_DEVICE', word: null };
   stage.probe = async () =>
-    probeRun(
-      {
-        ok: false,
-        devices: [],
-        roundTrip: null,
-        error: { step: 'cuInit', code: 100, name: 'CUDA_ERROR_NO_DEVICE', message: 'x' },
-      },
-      'vgpu: no host: cannot connect to unix:/run/vgpu/hostd.sock: Connection refused\n',
-    );
+    probeRun({
+      ok: false,
+      devices: [],
+      roundTrip: null,
+      host: hostWord('unreachable', { errno: 'ECONNREFUSED', message: 'Connection refused' }),
+      error: { kind: 'call', step: 'cuInit', code: 100, name: 'CUDA_ERROR_NO_DEVICE', message: 'x' },
+    });
   stage.say(300, cpuLog);
   const verdict = await run(stage);
   assert.deepEqual([verdict.mode, verdict.reason], ['cpu', 'host-unreachable']);

@@ -80,7 +80,7 @@ test('what keeps it from the GPU is said before that it has no session', () => {
     const { mode, reason } = combine(seen(changes));
     return [mode, reason];
   };
-  const lost = { probe: noDevice, host: { kind: 'unreachable', message: 'ENOENT' } } as const;
+  const lost = { probe: noDevice, host: { kind: 'unreachable', message: 'ENOENT', word: null } } as const;
   assert.deepEqual(reasonOf(lost), ['cpu', 'host-unreachable']);
   const hidden = unit({ environment: { CUDA_VISIBLE_DEVICES: '-1' } });
   assert.deepEqual(reasonOf({ unit: hidden }), ['cpu', 'devices-hidden-by-environment']);

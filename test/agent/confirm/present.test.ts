@@ -11,11 +11,13 @@ import {
   answered,
   findingsOf,
   fixtureText,
+  hostWord,
   judgeLog,
   llamaServer,
   noDevice,
   observation,
   ollama,
+  withoutHost,
 } from './support.js';
 
 const gpuLog = findingsOf('0.32.9_gpu-mode_debug0');
@@ -120,7 +122,8 @@ test('a session that was refused is the reason', () => {
 
 test('a host that is full serves those that it has: a probe without a place is no contradiction', () => {
   const refusals: TurnedAway = { count: 2, status: 'busy', age: 0 };
-  const probe = answered({ ok: false, devices: [], roundTrip: null }, 'the host refused the session');
+  const full = hostWord('refused', { status: 'busy' });
+  const probe = answered({ ok: false, devices: [], roundTrip: null, host: full });
   const seen = present([model('a', 4_000)], [session()], refusals);
   assert.deepEqual(judged(seen, { probe }), ['gpu', null]);
   assert.deepEqual(judged(present([model('a', 4_000)], [session()]), { probe }), [
@@ -186,10 +189,12 @@ test('a session without a kernel leaves it open, and its absence once it is read
 test('a consumer whose log says nothing, and whose host is gone or frozen, is degraded for that reason', () => {
   const changes = { profile: llamaServer, log: judgeLog(llamaServer, []) };
   const unknown = present(null, null);
-  const gone = { probe: noDevice, host: { kind: 'unreachable', message: 'Connection refused' } } as const;
+  const gone = {
+    probe: noDevice,
+    host: { kind: 'unreachable', message: 'Connection refused', word: null },
+  } as const;
   assert.deepEqual(judged(unknown, { ...changes, ...gone }), ['degraded', 'host-unreachable']);
-  assert.ok(noDevice.kind === 'answered');
-  const frozen = { ...noDevice, noHost: 'no answer within the limit' };
+  const frozen = withoutHost(hostWord('timeout'));
   assert.deepEqual(judged(unknown, { ...changes, probe: frozen }), ['degraded', 'host-slow']);
   const silent = { kind: 'silent', url: 'u', lastError: 'e' } as const;
   assert.equal(judged(unknown, { ...changes, ...gone, readiness: silent })[0], 'undetermined', 'not up yet');

@@ -2,7 +2,15 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { probeResult } from '../../../agent/confirm/probe-result.js';
 import type { ProbeRun } from '../../../agent/contracts/probe.js';
-import { report } from './support.js';
+import { hostWord, report } from './support.js';
+
+const error = {
+  kind: 'call',
+  step: 'cuInit',
+  code: 100,
+  name: 'CUDA_ERROR_NO_DEVICE',
+  message: 'x',
+} as const;
 
 function ran(changes: Partial<Extract<ProbeRun, { kind: 'ran' }>> = {}): ProbeRun {
   return {
@@ -22,28 +30,32 @@ test('a good answer is an answer', () => {
     kind: 'answered',
     report: report(),
     milliseconds: 80,
-    noHost: null,
   });
 });
 
-test('what the shim says of the host is kept', () => {
-  const failed = report({
-    ok: false,
-    devices: [],
-    roundTrip: null,
-    error: { step: 'cuInit', code: 100, name: 'CUDA_ERROR_NO_DEVICE', message: 'x' },
-  });
-  const result = probeResult(
-    ran({
-      exitCode: 1,
-      stdout: JSON.stringify(failed),
-      stderr: 'vgpu: other\nvgpu[12]: no host: cannot connect to unix:/run/x: Connection refused\n',
-    }),
-  );
-  assert.equal(
-    result.kind === 'answered' ? result.noHost : null,
-    'cannot connect to unix:/run/x: Connection refused',
-  );
+test('what the shim tells of the host is kept, as codes', () => {
+  const word = hostWord('unreachable', { errno: 'ECONNREFUSED' });
+  const failed = report({ ok: false, devices: [], roundTrip: null, host: word, error });
+  const result = probeResult(ran({ exitCode: 1, stdout: JSON.stringify(failed) }));
+  assert.deepEqual(result.kind === 'answered' ? result.report.host : null, word);
+});
+
+test('codes that only a newer probe knows, and a probe that is too old to tell, are no word of the host', () => {
+  for (const host of [undefined, null, 'unreachable', {}, { code: 'beamed' }, { code: 4 }]) {
+    const stdout = JSON.stringify({ ...report({ ok: false, error }), host });
+    const result = probeResult(ran({ exitCode: 1, stdout }));
+    assert.equal(result.kind === 'answered' ? result.report.host : result, null, JSON.stringify(host));
+  }
+  for (const [kind, code, read] of [
+    ['beamed', 100, 'call'],
+    [undefined, 100, 'call'],
+    [undefined, null, 'other'],
+    ['timeout', null, 'timeout'],
+  ] as const) {
+    const stdout = JSON.stringify({ ...report(), ok: false, error: { ...error, kind, code } });
+    const result = probeResult(ran({ exitCode: 1, stdout }));
+    assert.equal(result.kind === 'answered' ? result.report.error?.kind : result, read);
+  }
 });
 
 test('a probe that was ended, timed out or not run is no answer', () => {

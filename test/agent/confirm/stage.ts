@@ -168,7 +168,7 @@ export interface Stage {
 export const refused: HttpAnswer = { kind: 'failed', message: 'ECONNREFUSED' };
 export const ready: HttpAnswer = { kind: 'answered', status: 200, body: '{"version":"0.32.9"}' };
 
-export function probeRun(changes: Parameters<typeof report>[0] = {}, stderr = ''): ProbeRun {
+export function probeRun(changes: Parameters<typeof report>[0] = {}): ProbeRun {
   const document = report(changes);
   return {
     kind: 'ran',
@@ -176,7 +176,7 @@ export function probeRun(changes: Parameters<typeof report>[0] = {}, stderr = ''
     signal: null,
     timedOut: false,
     stdout: JSON.stringify(document),
-    stderr,
+    stderr: '',
     milliseconds: 100,
   };
 }

@@ -6,6 +6,7 @@ import type { LogFindings } from '../../../agent/confirm/log/findings.js';
 import { createLogJudge } from '../../../agent/confirm/log/judge.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import type { LibraryVendor, ProcessFacts } from '../../../agent/contracts/facts.js';
+import type { HostWord } from '../../../agent/contracts/host-word.js';
 import type { ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js';
 import type { LoadedUnit, SandboxFacts } from '../../../agent/contracts/unit.js';
 import { packageRoot } from '../../../agent/paths.js';
@@ -141,21 +142,41 @@ export function report(changes: Partial<ProbeReport> = {}): ProbeReport {
     ],
     roundTrip: { bytes: 1_048_576, ok: true, microseconds: 900 },
     nvml: { ok: true, driver: '580.65.06', error: null },
+    host: null,
     error: null,
     ...changes,
   };
 }
 
-export function answered(changes: Partial<ProbeReport> = {}, noHost: string | null = null): ProbeResult {
-  return { kind: 'answered', report: report(changes), milliseconds: 120, noHost };
+export function answered(changes: Partial<ProbeReport> = {}): ProbeResult {
+  return { kind: 'answered', report: report(changes), milliseconds: 120 };
 }
 
-export const noDevice: ProbeResult = answered({
+/** What our libcuda tells of its host. */
+export function hostWord(code: HostWord['code'], changes: Partial<HostWord> = {}): HostWord {
+  const none = { errno: null, status: null, guestWire: 1, hostWire: null, host: null };
+  return { code, ...none, message: `the shim met ${code}`, ...changes };
+}
+
+const noDeviceChanges: Partial<ProbeReport> = {
   ok: false,
   devices: [],
   roundTrip: null,
-  error: { step: 'cuInit', code: 100, name: 'CUDA_ERROR_NO_DEVICE', message: 'cuInit failed with 100' },
-});
+  error: {
+    kind: 'call',
+    step: 'cuInit',
+    code: 100,
+    name: 'CUDA_ERROR_NO_DEVICE',
+    message: 'cuInit failed with 100',
+  },
+};
+
+export const noDevice: ProbeResult = answered(noDeviceChanges);
+
+/** The probe finds no device, and our libcuda tells why. */
+export function withoutHost(host: HostWord): ProbeResult {
+  return answered({ ...noDeviceChanges, host });
+}
 
 /** The same, but nothing is preloaded. */
 export function withoutPreload(seen: Observation): Observation {

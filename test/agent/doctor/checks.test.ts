@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { HostFacts, MachineFacts } from '../../../agent/contracts/facts.js';
+import type { HostWord } from '../../../agent/contracts/host-word.js';
 import { agentService } from '../../../agent/doctor/checks/agent-service.js';
 import { discoveryTime } from '../../../agent/doctor/checks/discovery-time.js';
 import { driverVersion } from '../../../agent/doctor/checks/driver-version.js';
@@ -16,7 +17,15 @@ import { startOrder } from '../../../agent/doctor/checks/start-order.js';
 import { symbols } from '../../../agent/doctor/checks/symbols.js';
 import { versions } from '../../../agent/doctor/checks/versions.js';
 import type { LoaderChoice } from '../../../agent/doctor/look/loader/look.js';
-import { answered, findingsOf, noDevice, openSandbox, unit } from '../confirm/support.js';
+import {
+  answered,
+  findingsOf,
+  hostWord,
+  noDevice,
+  openSandbox,
+  unit,
+  withoutHost,
+} from '../confirm/support.js';
 import { doctorFacts, troubleOf } from './support.js';
 
 const endpoint = 'vsock:2:14833';
@@ -28,31 +37,50 @@ const answers: HostFacts = {
 const away: HostFacts = {
   endpoint,
   from: 'guest.conf',
-  answer: { kind: 'unreachable', message: 'cuInit: no CUDA-capable device is detected' },
+  answer: { kind: 'unreachable', message: 'cuInit: no CUDA-capable device is detected', word: null },
 };
 
+function awayWith(word: HostWord): MachineFacts['host'] {
+  return { ...away, answer: { kind: 'unreachable', message: word.message, word } };
+}
+
 describe('host', () => {
-  for (const [said, cause] of [
-    ['cannot connect to vsock:2:14833: Connection reset by peer', /Nobody answers/],
-    ['no answer within the limit', /does not answer: the host is frozen/],
-    ['it refused the session: the host has as many sessions as it allows (status 5)', /full/],
-    ['it refused the session: it has no device (status 3)', /no GPU to give/],
-    ['it refused the session: the host refuses this guest, its hostd.conf does not allow it', /hostd\.conf/],
-    ['it speaks wire version 2, we speak 1', /another version of the protocol/],
-    ['it refused the session: it speaks another version of the protocol (status 1)', /another version/],
+  for (const [word, cause] of [
+    [hostWord('unreachable', { errno: 'ECONNRESET' }), /Nobody answers/],
+    [hostWord('not-configured'), /Nobody answers/],
+    [hostWord('timeout'), /does not answer: the host is frozen/],
+    [hostWord('lost'), /does not answer: the host is frozen/],
+    [hostWord('foreign'), /Something answers .* and it is not vgpu-hostd/],
+    [hostWord('closed'), /closes it without an answer/],
+    [hostWord('refused', { status: 'busy' }), /full/],
+    [hostWord('refused', { status: 'no-device' }), /no GPU to give/],
+    [hostWord('refused', { status: 'not-allowed' }), /hostd\.conf/],
+    [hostWord('refused', { status: 'invalid' }), /refuses this guest/],
+    [hostWord('version', { hostWire: 2 }), /another version of the protocol/],
   ] as const) {
-    test(`"${said}" is told for what it is`, () => {
-      const facts = doctorFacts({ machine: { host: away }, look: { host: { noHost: said, socket: [] } } });
-      const trouble = troubleOf(host.examine(facts));
+    test(`"${word.code}", ${word.status ?? 'no status'}, is told for what it is`, () => {
+      const trouble = troubleOf(host.examine(doctorFacts({ machine: { host: awayWith(word) } })));
       assert.equal(trouble.kind, 'broken');
       assert.match(trouble.cause, cause);
-      assert.ok(trouble.evidence.includes(`no host: ${said}`));
+      assert.ok(trouble.evidence.includes(`no host: ${word.message}`));
     });
   }
 
+  test('whoever has taken its address is looked for where the address is', () => {
+    for (const [endpoint, command] of [
+      ['unix:/run/vgpu/hostd.sock', 'ss -xlp | grep /run/vgpu/hostd.sock'],
+      ['tcp:127.0.0.1:14833', 'ss -tlnp | grep 14833'],
+      ['vsock:2:14833', 'ss --vsock -lp | grep 14833'],
+    ] as const) {
+      const taken = { ...awayWith(hostWord('foreign')), endpoint };
+      assert.equal(troubleOf(host.examine(doctorFacts({ machine: { host: taken } }))).command, command);
+    }
+  });
+
   test('it answers root and refuses the user of the unit', () => {
-    const noHost = 'cannot connect to unix:/run/vgpu/hostd.sock: Permission denied';
-    const probe = answered({ ...(noDevice.kind === 'answered' ? noDevice.report : {}) }, noHost);
+    const message = 'cannot connect to unix:/run/vgpu/hostd.sock: Permission denied';
+    const word = hostWord('unreachable', { errno: 'EACCES', message });
+    const probe = withoutHost(word);
     const observation = { probe, host: answers.answer };
     const trouble = troubleOf(host.examine(doctorFacts({ machine: { host: answers }, observation })));
     assert.match(trouble.cause, /answers root and refuses the user/);
@@ -67,12 +95,23 @@ describe('host', () => {
   });
 });
 
-test('versions: a host that refuses ours for its version is told, whichever is older', () => {
-  const noHost = 'it refused the session: it speaks another version of the protocol (status 1)';
-  const facts = doctorFacts({ machine: { host: away }, look: { host: { noHost, socket: [] } } });
-  assert.match(troubleOf(versions.examine(facts)).cause, /do not understand each other/);
+test('versions: the older side is named, and what to upgrade there', () => {
+  for (const [hostWire, cause, where] of [
+    [0, /^The host is older/, 'host'],
+    [2, /^The shim of this guest is older/, 'guest'],
+    [null, /do not understand each other/, 'guest'],
+  ] as const) {
+    const word = hostWord('version', { status: 'version', guestWire: 1, hostWire });
+    const outside = versions.examine(doctorFacts({ machine: { host: awayWith(word) } }));
+    assert.match(troubleOf(outside).cause, cause);
+    assert.match(troubleOf(outside).text, /upgrade/);
+    assert.equal(outside.kind === 'broken' ? outside.remedy.where : null, where);
+    const probe = withoutHost(word);
+    const inUnit = doctorFacts({ machine: { host: answers }, observation: { probe } });
+    assert.match(troubleOf(versions.examine(inUnit)).cause, cause);
+  }
   assert.equal(versions.examine(doctorFacts({ machine: { host: answers } })).kind, 'ok');
-  const silent = doctorFacts({ machine: { host: away }, look: { host: { noHost: null, socket: [] } } });
+  const silent = doctorFacts({ machine: { host: away } });
   assert.equal(versions.examine(silent).kind, 'not-applicable', 'who says nothing has no version');
 });
 

@@ -309,7 +309,7 @@ says(file, startOrder, {
   'one without a name answers now': doctorFacts({
     observation: {
       log: { ...none, reason: 'driver-init-failed' },
-      probe: { kind: 'answered', report: report({ devices: [] }), milliseconds: 1, noHost: null },
+      probe: { kind: 'answered', report: report({ devices: [] }), milliseconds: 1 },
     },
   }),
 });

@@ -4,7 +4,7 @@ import type { Observation } from '../../../agent/confirm/observation.js';
 import type { TurnedAway } from '../../../agent/contracts/sessions.js';
 import { host } from '../../../agent/doctor/checks/host.js';
 import { loadedModels } from '../../../agent/doctor/checks/loaded-models.js';
-import { fixtureText, judgeLog, noDevice, ollama, unit } from '../confirm/support.js';
+import { fixtureText, hostWord, judgeLog, ollama, unit, withoutHost } from '../confirm/support.js';
 import { doctorFacts, troubleOf } from './support.js';
 
 function examine(observation: Partial<Observation>): ReturnType<typeof loadedModels.examine> {
@@ -62,8 +62,8 @@ test('loaded-models: a host that is full is the cause, and the remedy is on the 
 });
 
 test('host: a session that was refused because the host is full is mended there, not at the socket', () => {
-  const probe = { ...noDevice, noHost: 'it refused the session: the host has as many sessions as it allows' };
   const at = (status: 'busy' | 'not-allowed'): ReturnType<typeof troubleOf> => {
+    const probe = withoutHost(hostWord('refused', { status }));
     const seen = { ...present(4_096, { count: 1, status, age: 0 }), probe };
     const answer = { kind: 'answers', device: 'd', simulated: false, milliseconds: 1 } as const;
     const machine = { host: { endpoint: 'unix:/run/vgpu/hostd.sock', from: 'guest.conf', answer } } as const;

@@ -28,7 +28,7 @@ export const look: CloserLook = {
   storeDamage: null,
   loader: { processes: [], problem: null },
   symbols: [],
-  host: { noHost: null, socket: [] },
+  hostSocket: [],
   service: { status: null },
 };
 

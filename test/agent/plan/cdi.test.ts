@@ -135,7 +135,7 @@ describe('an install', () => {
       spec: present(file, cdiText(question)),
       nvidia: present(nvidiaFile, cdiText({ ...question, kind: 'nvidia.com/gpu' })),
     });
-    const away = { ...two, answer: { kind: 'unreachable', message: 'gone' } } as const;
+    const away = { ...two, answer: { kind: 'unreachable', message: 'gone', word: null } } as const;
     assert.equal(changeAt(plan({ containers: known, host: away }), file), undefined);
   });
 

@@ -236,12 +236,16 @@ says(
 // warnings
 says(
   'the host does not answer',
-  changed({ host: { ...now.host, answer: { kind: 'unreachable', message: 'refused' } } }),
+  changed({ host: { ...now.host, answer: { kind: 'unreachable', message: 'refused', word: null } } }),
 );
 says(
   'another host does not answer',
   changed({
-    host: { ...now.host, endpoint: 'unix:/z', answer: { kind: 'unreachable', message: 'refused' } },
+    host: {
+      ...now.host,
+      endpoint: 'unix:/z',
+      answer: { kind: 'unreachable', message: 'refused', word: null },
+    },
   }),
 );
 const shim = (version: string) => changed({ shim: { ...now.shim, version } });

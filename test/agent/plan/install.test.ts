@@ -310,7 +310,11 @@ describe('warnings', () => {
   it('tells of a user that does not exist, a silent host, a run cut short, a second consumer', () => {
     const made = plan({
       serviceUser: null,
-      host: { endpoint: 'vsock:2:14833', from: 'flag', answer: { kind: 'unreachable', message: 'refused' } },
+      host: {
+        endpoint: 'vsock:2:14833',
+        from: 'flag',
+        answer: { kind: 'unreachable', message: 'refused', word: null },
+      },
       interrupted: true,
       manifest: {
         schema: 2,

@@ -62,7 +62,6 @@ test('the probe gets the user, the environment and the sandbox of the service', 
     // Only what the transport needs: the whole filter could be longer than a command line.
     '--property=SystemCallFilter=~connect',
     '--property=RuntimeMaxSec=17',
-    '--setenv=VGPU_LOG=stderr',
   ]) {
     assert.ok(args.includes(expected), `${expected} in ${args.join(' ')}`);
   }
@@ -170,7 +169,7 @@ test("for a container the engine starts the probe inside, without the unit's use
   );
   const command = args.slice(args.indexOf('--') + 1);
   assert.deepEqual(command, [
-    ...['/usr/bin/podman', 'exec', '--env', 'VGPU_LOG=stderr', 'systemd-x'],
+    ...['/usr/bin/podman', 'exec', 'systemd-x'],
     ...['/opt/vgpu/versions/0123456789abcdef/vgpu-probe', '--json', '--timeout', '15'],
   ]);
   for (const mine of ['--property=User=', '--property=Device', '--setenv='])

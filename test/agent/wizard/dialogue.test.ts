@@ -17,7 +17,7 @@ function host(endpoint: string, answers = true): HostSeen {
     from: 'a test',
     answer: answers
       ? { kind: 'answers', device: 'NVIDIA X', simulated: false, milliseconds: 1 }
-      : { kind: 'unreachable', message: 'Connection refused' },
+      : { kind: 'unreachable', message: 'Connection refused', word: null },
   };
 }
 

@@ -25,7 +25,7 @@ function looking(
     planInstall,
     askHost: async (endpoint) => {
       asked.push(endpoint);
-      return { kind: 'unreachable', message: 'nobody' };
+      return { kind: 'unreachable', message: 'nobody', word: null };
     },
     environmentHost: undefined,
     emit: () => {},

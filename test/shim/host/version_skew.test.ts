@@ -4,6 +4,8 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
+import { olderSide } from '../../../agent/contracts/host-word.js';
+import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { builtFile, SHIM, scratchDirectory, startHost, startShell, until } from '../shim_host.js';
 
@@ -48,11 +50,19 @@ for (const [number, older, newer] of [
       const asked = await runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', listen]);
       assert.equal(asked.code, 1);
       assert.match(asked.stdout, /"code":"refused","status":1\b/, 'VGPU_STATUS_VERSION');
+      // What the verdict and the doctor go by.
+      const probed = await runProgram(builtFile('vgpu-probe'), ['--library', builtFile('libcuda.so.1')], {
+        env: { VGPU_HOST: listen },
+      });
+      const report = parseProbeReport(probed.stdout);
+      const word = 'problem' in report ? null : report.host;
+      assert.deepEqual([word?.code, word?.guestWire, word?.hostWire], ['version', ours, number]);
+      assert.equal(word === null ? null : olderSide(word), older);
       // The administrator's command is of the other number, too, and does not care.
       const status = spawnSync(builtFile('vgpu-hostd'), ['status', '--control', `${scratch.path}/control`]);
       assert.match(
         status.stdout.toString(),
-        new RegExp(`, wire version ${number}\\.0, .*\\n.*\\n.*2 turned away`),
+        new RegExp(`, wire version ${number}\\.0, .*\\n.*\\n.*[34] turned away`),
       );
       assert.equal(host.running(), true);
     });

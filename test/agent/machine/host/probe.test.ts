@@ -21,6 +21,7 @@ const report: ProbeReport = {
   ],
   roundTrip: { bytes: 1048576, ok: true, microseconds: 300 },
   nvml: { ok: true, driver: '550.163.01', error: null },
+  host: null,
   error: null,
 };
 const noDevice: ProbeReport = {
@@ -29,6 +30,7 @@ const noDevice: ProbeReport = {
   devices: [],
   roundTrip: null,
   error: {
+    kind: 'call',
     step: 'cuInit',
     code: 100,
     name: 'CUDA_ERROR_NO_DEVICE',

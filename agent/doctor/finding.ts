@@ -53,6 +53,23 @@ export function editUnit({ profile }: DoctorFacts, text: string): Remedy {
   );
 }
 
+/** Variables out of the place that sets each: its environment file, or the unit and its drop-ins. */
+export function takeOut(
+  unit: string,
+  hits: readonly { readonly variable: string; readonly file: string | null }[],
+): Remedy {
+  const files = [...new Set(hits.map(({ file }) => file))];
+  const named = files.map((file) => {
+    const names = new Set(hits.filter((hit) => hit.file === file).map(({ variable }) => variable));
+    return `${[...names].join(' and ')} out${file === null ? '' : ` of ${file}`}`;
+  });
+  const edits = files.map((file) => (file === null ? `sudo systemctl edit ${unit}` : `sudoedit ${file}`));
+  return byHand(
+    `take ${named.join(' and ')}, then start it again`,
+    [...edits, `sudo systemctl restart ${unit}`].join(' && '),
+  );
+}
+
 /** What install would change; nothing when the plan is refused. */
 export function plannedChanges({ plan }: DoctorFacts): readonly Change[] {
   return plan.kind === 'ready' ? plan.changes : [];

@@ -1,6 +1,7 @@
 import { parseEndpoint, parseGuestConf } from '../../machine/host/endpoint.js';
 import { guestConf as file } from '../../paths.js';
-import { broken, changeEvidence, editUnit, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
+import { effectiveEnvironment, hostOfUnit } from '../../plan/unit-environment.js';
+import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges, takeOut } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** Where the shim is told that the host is. */
@@ -12,19 +13,21 @@ export const guestConf: Check = {
   examine(facts) {
     const { machine, profile } = facts;
     if (machine.manifest === null) return notApplicable('nothing is installed');
-    const own = machine.unit.kind === 'loaded' ? machine.unit.environment['VGPU_HOST'] : undefined;
+    const { unit } = machine;
+    const set = unit.kind === 'loaded' ? effectiveEnvironment(unit).get('VGPU_HOST') : undefined;
     const host = parseGuestConf(machine.guestConf.content ?? '');
-    if (own !== undefined && own !== host) {
+    const own = unit.kind === 'loaded' ? hostOfUnit(unit, host ?? '') : (host ?? '');
+    if (set !== undefined && own !== (host ?? '')) {
       const bad = parseEndpoint(own);
       const isBad = bad.kind === 'bad' ? `${JSON.stringify(own)} is no address: ${bad.reason}` : null;
       return broken({
         cause: `${profile.unit} has an address of its own for the host, and ${file} does not count for it.`,
         evidence: [
-          `VGPU_HOST=${own} [Environment=]`,
+          `VGPU_HOST=${own} [${set.file ?? 'Environment='}]`,
           `host=${host ?? ''} [${file}]`,
           ...(isBad === null ? [] : [isBad]),
         ],
-        remedy: editUnit(facts, 'take VGPU_HOST out'),
+        remedy: takeOut(profile.unit, [{ variable: 'VGPU_HOST', file: set.file }]),
       });
     }
     const planned = plannedChanges(facts).filter((change) => 'path' in change && change.path === file);

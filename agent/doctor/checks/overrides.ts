@@ -1,6 +1,6 @@
 import { effectiveEnvironment } from '../../plan/unit-environment.js';
-import { broken, byHand, editUnit, notApplicable, ok, warning } from '../finding.js';
-import type { Check, Remedy } from '../types.js';
+import { broken, editUnit, notApplicable, ok, takeOut, warning } from '../finding.js';
+import type { Check } from '../types.js';
 
 /** Variables by which a person once sent the service to the CPU, or to another GPU. */
 export const overrides: Check = {
@@ -44,20 +44,3 @@ export const overrides: Check = {
     return ok();
   },
 };
-
-/** Each out of the place that sets it: its file, or the unit and its drop-ins. */
-function takeOut(
-  unit: string,
-  hits: readonly { readonly variable: string; readonly file: string | null }[],
-): Remedy {
-  const files = [...new Set(hits.map(({ file }) => file))];
-  const named = files.map((file) => {
-    const names = new Set(hits.filter((hit) => hit.file === file).map(({ variable }) => variable));
-    return `${[...names].join(' and ')} out${file === null ? '' : ` of ${file}`}`;
-  });
-  const edits = files.map((file) => (file === null ? `sudo systemctl edit ${unit}` : `sudoedit ${file}`));
-  return byHand(
-    `take ${named.join(' and ')}, then start it again`,
-    [...edits, `sudo systemctl restart ${unit}`].join(' && '),
-  );
-}

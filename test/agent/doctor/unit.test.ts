@@ -162,6 +162,17 @@ says(file, guestConf, {
     machine: { ...told, ...hostOf('tcp:10.0.0.1:7000') },
     plan: ready(),
   }),
+  'an environment file has it, and counts': doctorFacts({
+    machine: {
+      ...told,
+      unit: unit({
+        environment: { VGPU_HOST: 'vsock:2:14833' },
+        environmentFileContents: [{ path: '/etc/default/ollama', content: 'VGPU_HOST=unix:/elsewhere\n' }],
+      }),
+    },
+    plan: ready(),
+  }),
+  'an empty one is none': doctorFacts({ machine: { ...told, ...hostOf('') }, plan: ready() }),
   'and it is none': doctorFacts({ machine: { ...confWith(null), ...hostOf('somewhere') }, plan: ready() }),
   'there is no unit, and it is': doctorFacts({ machine: { ...told, ...away.machine }, plan: ready() }),
   'the file is gone': doctorFacts({

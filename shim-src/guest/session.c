@@ -42,7 +42,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   struct vgpu_hello hello = {
       .major = VGPU_WIRE_MAJOR,
       .minor = VGPU_WIRE_MINOR,
-      .features = VGPU_FEATURE_PRINT |
+      .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE |
                   (rings ? VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION | VGPU_FEATURE_MAP : 0),
       .frame_max = VGPU_FRAME_MAX,
       .library = (uint32_t)library,

@@ -15,8 +15,8 @@ static const struct vgpu_send nothing_to_send;
 
 /*
  * What takes as long as it takes, however short its frame: kernels, fills and copies within the device (a
- * hundred fills of a GiB are a hundred frames), waits for a value in memory, and code that the driver
- * compiles.
+ * hundred fills of a GiB are a hundred frames), waits for a value in memory, code that the driver compiles,
+ * and memory and contexts that it frees once all work is done.
  */
 static bool begins_work(uint32_t opcode) {
   switch (opcode) {
@@ -33,6 +33,15 @@ static bool begins_work(uint32_t opcode) {
     case VGPU_OP_cuMemcpyDtoDAsync_v2:
     case VGPU_OP_copy_box:
     case VGPU_OP_memory_op:
+    case VGPU_OP_cuMemFree_v2:
+    case VGPU_OP_cuMemPoolDestroy:
+    case VGPU_OP_cuMemPoolTrimTo:
+    case VGPU_OP_cuMemRelease:
+    case VGPU_OP_cuMemUnmap:
+    case VGPU_OP_cuCtxCreate_v2:
+    case VGPU_OP_cuCtxDestroy_v2:
+    case VGPU_OP_cuModuleUnload:
+    case VGPU_OP_cuLibraryUnload:
     case VGPU_OP_cuModuleLoadDataEx:
     case VGPU_OP_cuModuleGetFunction:
     case VGPU_OP_cuLibraryLoadData:
@@ -44,12 +53,38 @@ static bool begins_work(uint32_t opcode) {
   }
 }
 
+/* The host says while it works that it does. */
+static bool tells_life(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_ALIVE) != 0;
+}
+
+/* Changes when the host was heard. */
+static uint64_t heard(struct vgpu_session *session) {
+  uint64_t frames = atomic_load_explicit(&session->heard, memory_order_relaxed);
+  return session->rings.base != NULL ? frames + vgpu_doorbell_rings(&session->doorbell) : frames;
+}
+
+/* How long to wait without hearing anything, of what is left until `deadline`. */
+static int64_t patience(const struct vgpu_session *session, int64_t deadline) {
+  int64_t step = vgpu_about_now_ms() + VGPU_CALL_LIMIT_MS;
+  return tells_life(session) && step < deadline ? step : deadline;
+}
+
+/* Nothing came in time: true if the host was heard since all the same. */
+static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t deadline) {
+  uint64_t now = heard(session);
+  if (now == *seen || vgpu_left_ms(deadline) == 0) return false;
+  *seen = now;
+  return true;
+}
+
 /*
  * Calls are answered in order, and a device that computes on the host's processor answers none before the
  * work ahead of it is done. A host that has ended is seen at once all the same: it closes the connection.
  */
-static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode) {
-  bool works = begins_work(opcode) || atomic_load(&session->launched) > atomic_load(&session->answered);
+static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool waits) {
+  bool works = (waits || session->rings.base != NULL) && tells_life(session);
+  works = works || begins_work(opcode) || atomic_load(&session->launched) > atomic_load(&session->answered);
   return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
@@ -144,10 +179,36 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
   return vgpu_ahead_skip(&session->ahead, rest, deadline);
 }
 
+/* By the thread that reads: there is one at a time. */
+static void count_heard(struct vgpu_session *session) {
+  uint64_t frames = atomic_load_explicit(&session->heard, memory_order_relaxed);
+  atomic_store_explicit(&session->heard, frames + 1, memory_order_relaxed);
+}
+
+static bool is_sign_of_life(const struct vgpu_frame *frame) {
+  return frame->opcode == VGPU_OP_ALIVE && frame->flags == VGPU_FLAG_REPLY && frame->sequence == 0 &&
+         frame->length == sizeof *frame;
+}
+
+/* Signs of life that come before it are heard, and prolong the wait. */
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
-  if (session->rings.base == NULL) return vgpu_ahead_read_header(&session->ahead, frame, deadline);
-  return vgpu_ring_read_header(&session->rings.replies, frame, &session->doorbell, deadline);
+  enum vgpu_stream_result result;
+  if (session->rings.base != NULL) {
+    uint64_t seen = heard(session);
+    do {
+      result = vgpu_ring_read_header(&session->rings.replies, frame, &session->doorbell,
+                                     patience(session, deadline));
+    } while (result == VGPU_STREAM_TIMEOUT && was_heard(session, &seen, deadline));
+    if (result == VGPU_STREAM_OK) count_heard(session);
+    return result;
+  }
+  do {
+    result = vgpu_ahead_read_header(&session->ahead, frame, patience(session, deadline));
+    if (result == VGPU_STREAM_OK) count_heard(session);
+  } while (result == VGPU_STREAM_OK && tells_life(session) && is_sign_of_life(frame) &&
+           vgpu_left_ms(deadline) > 0);
+  return result;
 }
 
 static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t sequence) {
@@ -209,12 +270,17 @@ static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self,
   pthread_condattr_destroy(&attributes);
   self->asleep = true;
   int result = 0;
-  if (session->lost) {
-    pthread_cond_wait(&self->wake, &session->state); /* the reader is on its way out */
-  } else {
-    struct timespec at = {.tv_sec = deadline / 1000, .tv_nsec = (deadline % 1000) * 1000000};
-    result = pthread_cond_timedwait(&self->wake, &session->state, &at);
-  }
+  uint64_t seen = heard(session);
+  do {
+    if (session->lost) {
+      pthread_cond_wait(&self->wake, &session->state); /* the reader is on its way out */
+      result = 0;
+    } else {
+      int64_t until = patience(session, deadline);
+      struct timespec at = {.tv_sec = until / 1000, .tv_nsec = (until % 1000) * 1000000};
+      result = pthread_cond_timedwait(&self->wake, &session->state, &at);
+    }
+  } while (result == ETIMEDOUT && !self->done && was_heard(session, &seen, deadline));
   self->asleep = false;
   pthread_cond_destroy(&self->wake);
   if (result == ETIMEDOUT && !self->done) lose_locked(session, reason_of(VGPU_STREAM_TIMEOUT));
@@ -258,8 +324,13 @@ static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct 
     bulk_size = sizeof *send->shared_region;
   }
   if (session->rings.base != NULL) {
-    return vgpu_ring_write_frame(&session->rings.requests, frame, send->body, send->body_size, bulk,
-                                 bulk_size, &session->doorbell, deadline);
+    uint64_t seen = heard(session);
+    enum vgpu_stream_result result;
+    do {
+      result = vgpu_ring_write_frame(&session->rings.requests, frame, send->body, send->body_size, bulk,
+                                     bulk_size, &session->doorbell, patience(session, deadline));
+    } while (result == VGPU_STREAM_TIMEOUT && was_heard(session, &seen, deadline));
+    return result;
   }
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     return vgpu_outbox_post(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
@@ -308,7 +379,7 @@ enum vgpu_outcome vgpu_session_post(struct vgpu_session *session, uint32_t opcod
                                     const struct vgpu_send *send) {
   if (send == NULL) send = &nothing_to_send;
   if (!fits(session, send)) return VGPU_TOO_LARGE;
-  return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, deadline_of(session, opcode));
+  return send_frame(session, opcode, VGPU_FLAG_ONEWAY, send, NULL, deadline_of(session, opcode, false));
 }
 
 enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
@@ -321,7 +392,7 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
       .receive = receive,
       .shared_region = receive == NULL || receive->bulk_capacity == 0 ? NULL : send->shared_region,
       .outcome = VGPU_LOST,
-      .deadline = deadline_of(session, opcode)};
+      .deadline = deadline_of(session, opcode, true)};
   return send_frame(session, opcode, 0, send, self, self->deadline);
 }
 

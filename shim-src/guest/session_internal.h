@@ -47,8 +47,9 @@ struct vgpu_session {
   pthread_mutex_t state;
   struct vgpu_pending *pending;
   bool reading;
-  bool lost;            /* written under `state` */
-  _Atomic bool printed; /* the last answer had VGPU_FLAG_PRINTED */
+  bool lost;              /* written under `state` */
+  _Atomic bool printed;   /* the last answer had VGPU_FLAG_PRINTED */
+  _Atomic uint64_t heard; /* frames that came from the host */
   int32_t deferred;
 };
 

@@ -35,8 +35,16 @@ uint64_t vgpu_doorbell_generation(struct vgpu_doorbell *doorbell) {
   return generation;
 }
 
-/* Polls and empties the socket, without the lock. *passed: a descriptor that came, or -1. */
-static enum vgpu_stream_result hear(int descriptor, int64_t deadline, int *passed) {
+uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell) {
+  pthread_mutex_lock(&doorbell->lock);
+  uint64_t rings = doorbell->rings;
+  pthread_mutex_unlock(&doorbell->lock);
+  return rings;
+}
+
+/* Polls and empties the socket, without the lock. *passed: a descriptor that came, or -1. *rung: bytes came.
+ */
+static enum vgpu_stream_result hear(int descriptor, int64_t deadline, int *passed, bool *rung) {
   struct pollfd poller = {.fd = descriptor, .events = POLLIN};
   int ready = poll(&poller, 1, deadline == VGPU_NO_DEADLINE ? -1 : vgpu_left_ms(deadline));
   if (ready == 0) return VGPU_STREAM_TIMEOUT;
@@ -46,6 +54,7 @@ static enum vgpu_stream_result hear(int descriptor, int64_t deadline, int *passe
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
     return VGPU_STREAM_CLOSED;
   }
+  *rung = got > 0;
   return VGPU_STREAM_OK;
 }
 
@@ -70,10 +79,12 @@ enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint6
     doorbell->polling = true;
     pthread_mutex_unlock(&doorbell->lock);
     int passed = -1;
-    result = hear(doorbell->descriptor, deadline, &passed);
+    bool rung = false;
+    result = hear(doorbell->descriptor, deadline, &passed, &rung);
     pthread_mutex_lock(&doorbell->lock);
     doorbell->polling = false;
     doorbell->generation++;
+    doorbell->rings += rung;
     if (result == VGPU_STREAM_CLOSED) doorbell->closed = true;
     if (passed >= 0) {
       if (doorbell->passed >= 0) close(doorbell->passed); /* nobody asked for that one */

@@ -16,7 +16,8 @@ struct vgpu_doorbell {
   int descriptor; /* of the socket; not ours to close */
   pthread_mutex_t lock;
   pthread_cond_t heard;
-  uint64_t generation; /* counts what was heard */
+  uint64_t generation; /* counts polls that ended */
+  uint64_t rings;      /* and of those, how many heard the peer */
   bool polling;
   bool closed;
   int passed; /* a descriptor that came; -1: none */
@@ -33,6 +34,9 @@ uint64_t vgpu_doorbell_generation(struct vgpu_doorbell *doorbell);
 
 /* Until the doorbell is heard after `seen`; OK may also mean nothing. CLOSED once the peer is gone. */
 enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint64_t seen, int64_t deadline);
+
+/* How often the peer was heard. */
+uint64_t vgpu_doorbell_rings(struct vgpu_doorbell *doorbell);
 
 /* The descriptor that the peer has sent, for the caller to close; -1: none came. */
 int vgpu_doorbell_take(struct vgpu_doorbell *doorbell, int64_t deadline);

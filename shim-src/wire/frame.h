@@ -3,7 +3,7 @@
  *
  * A session is one ordered byte stream each way (unix, vsock or tcp). The guest speaks first: a HELLO
  * frame, answered by a WELCOME. After that the guest sends requests and the host answers the waiting
- * ones; the host never speaks unasked.
+ * ones; the host never speaks unasked, but for signs of life.
  *
  *   frame = header (40 bytes) | body (fixed size for each opcode) | bulk (0..n bytes) | padding to 8
  *
@@ -42,6 +42,11 @@
  * With VGPU_FEATURE_PRINT what kernels print comes out at the guest's own standard output. A reply with
  * VGPU_FLAG_PRINTED says that there is some, and the call `printed` brings it. Without the feature it is in
  * the host's log.
+ *
+ * With VGPU_FEATURE_ALIVE a host that works on a call gives a sign of life every VGPU_ALIVE_MS: over a stream
+ * a header alone, VGPU_OP_ALIVE as a reply with sequence 0; beside rings a ring of the doorbell. A guest that
+ * hears nothing for VGPU_CALL_LIMIT_MS has lost its host; while it hears something it waits, up to
+ * VGPU_WORK_LIMIT_MS.
  */
 #ifndef VGPU_WIRE_FRAME_H
 #define VGPU_WIRE_FRAME_H
@@ -70,7 +75,8 @@
 
 /* Time limits in milliseconds. */
 #define VGPU_CONNECT_LIMIT_MS 2000   /* connect and WELCOME together */
-#define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call */
+#define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call, or a sign of life */
+#define VGPU_ALIVE_MS 3000           /* between two signs of life */
 #define VGPU_WORK_LIMIT_MS 900000    /* to one behind work, which takes what it takes */
 #define VGPU_HANDSHAKE_LIMIT_MS 5000 /* the host waits this long for HELLO */
 
@@ -89,6 +95,7 @@ enum vgpu_control_opcode {
   VGPU_OP_SHARED_REGION_ADD =
       6, /* vgpu_shared_region_request -> vgpu_shared_region_reply; its memory comes over the socket */
   VGPU_OP_SHARED_REGION_DROP = 7, /* vgpu_shared_region_drop -> nothing: the host has forgotten it */
+  VGPU_OP_ALIVE = 8,              /* by the host: it works */
 };
 
 /* Frame flags. */
@@ -102,6 +109,7 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_SHARED_REGION 0x2u
 #define VGPU_FEATURE_MAP 0x10u   /* shared regions may be device memory, too: shared_region_map */
 #define VGPU_FEATURE_PRINT 0x20u /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
+#define VGPU_FEATURE_ALIVE 0x40u /* signs of life while the host works on a call */
 #define VGPU_FEATURE_JOIN 0x4u   /* further streams of one session, by session number and secret */
 #define VGPU_FEATURE_RING 0x8u   /* the layout of ring.h; 0x1 was one with two cache lines a ring */
 

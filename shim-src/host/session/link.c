@@ -1,5 +1,6 @@
 #include "host/session/link.h"
 
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,6 +54,7 @@ bool vgpu_link_receive(struct vgpu_link *link,
                : ring                   ? "a frame or an index of the ring that makes no sense"
                                         : "a frame whose sizes do not agree";
   if (*violation != NULL) return false;
+  __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
   link->next_sequence++;
   request->row = find(context, frame->opcode);
   request->body = link->in;
@@ -66,18 +68,39 @@ bool vgpu_link_receive(struct vgpu_link *link,
 }
 
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) {
+  __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
   if (link->rings.base != NULL) vgpu_ring_read(&link->rings.requests, request->frame.length, &link->doorbell);
 }
 
 bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size) {
   int64_t deadline = vgpu_about_now_ms() + FRAME_LIMIT_MS;
+  if (link->rings.base != NULL) {
+    return vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size,
+                                 &link->doorbell, deadline) == VGPU_STREAM_OK;
+  }
+  pthread_mutex_lock(&link->writing);
   enum vgpu_stream_result result =
-      link->rings.base != NULL
-          ? vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size,
-                                  &link->doorbell, deadline)
-          : vgpu_stream_write_frame(link->descriptor, reply, body, body_size, bulk, bulk_size, deadline);
+      vgpu_stream_write_frame(link->descriptor, reply, body, body_size, bulk, bulk_size, deadline);
+  pthread_mutex_unlock(&link->writing);
   return result == VGPU_STREAM_OK;
+}
+
+void vgpu_link_tell_alive(struct vgpu_link *link) {
+  if (!link->alive || !__atomic_load_n(&link->working, __ATOMIC_RELAXED)) return;
+  if (link->rings.base != NULL) {
+    vgpu_doorbell_ring(&link->doorbell);
+    return;
+  }
+  /* While an answer is written, that is the sign. */
+  if (pthread_mutex_trylock(&link->writing) != 0) return;
+  struct vgpu_frame sign = {.opcode = VGPU_OP_ALIVE, .flags = VGPU_FLAG_REPLY};
+  /* A guest that leaves no room for it is not waiting for one. */
+  struct pollfd poller = {.fd = link->descriptor, .events = POLLOUT};
+  if (poll(&poller, 1, 0) == 1 && (poller.revents & POLLOUT) != 0) {
+    (void)vgpu_stream_write_frame(link->descriptor, &sign, NULL, 0, NULL, 0, vgpu_now_ms() + FRAME_LIMIT_MS);
+  }
+  pthread_mutex_unlock(&link->writing);
 }
 
 bool vgpu_link_pass(const struct vgpu_link *link, int passed) {

@@ -2,6 +2,8 @@
 #ifndef VGPU_HOST_LINK_H
 #define VGPU_HOST_LINK_H
 
+#include <pthread.h>
+
 #include "host/backend/dispatch.h"
 #include "wire/ahead.h"
 #include "wire/ring.h"
@@ -12,7 +14,10 @@ struct vgpu_link {
   struct vgpu_doorbell doorbell;
   struct vgpu_ahead ahead; /* of the socket, where it carries the frames */
   uint64_t next_sequence;
-  unsigned char *in; /* VGPU_FRAME_MAX bytes */
+  unsigned char *in;       /* VGPU_FRAME_MAX bytes */
+  bool alive;              /* the guest wants signs of life */
+  bool working;            /* on a call; read by the thread that gives them */
+  pthread_mutex_t writing; /* to the socket, where it carries the frames */
 };
 
 /* One frame of the guest, checked as far as that can be without knowing the call. */
@@ -33,6 +38,9 @@ int vgpu_link_make_rings(struct vgpu_link *link);
 bool vgpu_link_receive(struct vgpu_link *link,
                        const struct vgpu_dispatch_row *(*find)(const void *context, uint32_t opcode),
                        const void *context, struct vgpu_request *request, const char **violation);
+
+/* By another thread: tells the guest that its call is being worked on, if one is. */
+void vgpu_link_tell_alive(struct vgpu_link *link);
 
 /* The request is carried out: nothing of it is needed any more. To be called before the reply. */
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request);

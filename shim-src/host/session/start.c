@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "host/session/lifeline.h"
 #include "host/log.h"
 #include "host/session/setup.h"
 
@@ -50,6 +49,7 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   worker->link.descriptor = VGPU_WORKER_CONNECTION;
   worker->session = session->session;
   worker->slot = session->slot;
+  worker->watched = true;
   worker->peer = session->peer;
   worker->limits = &session->limits;
   worker->backend = vgpu_backend_named(host->backend);
@@ -83,10 +83,6 @@ int vgpu_worker_main(void) {
     return 1;
   }
   vgpu_host_log_limit_all(worker.session);
-  if (!vgpu_lifeline_start(worker.link.descriptor)) {
-    vgpu_host_log("error", worker.session, "no thread to watch the connection: %s", strerror(errno));
-    return 1;
-  }
   int status = worker.backend->begin(&worker) ? vgpu_worker_serve(&worker, &session->hello) : 1;
   vgpu_host_log_flush();
   _exit(status); /* what it held goes with the process */

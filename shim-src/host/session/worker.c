@@ -1,11 +1,13 @@
 #include "host/session/answer.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "host/log.h"
+#include "host/session/lifeline.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
 
@@ -48,6 +50,9 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
     welcome.ring_size = VGPU_RING_BYTES;
   }
   if (hello->library == VGPU_LIBRARY_CUDA) welcome.features |= hello->features & VGPU_FEATURE_PRINT;
+  welcome.features |= hello->features & VGPU_FEATURE_ALIVE;
+  pthread_mutex_init(&worker->link.writing, NULL);
+  worker->link.alive = (welcome.features & VGPU_FEATURE_ALIVE) != 0;
   worker->printed.agreed = (welcome.features & VGPU_FEATURE_PRINT) != 0;
   enum vgpu_stream_result result =
       vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, sizeof welcome, rings,
@@ -132,6 +137,10 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
   if (worker->link.in == NULL || worker->out == NULL) return 1;
   worker->link.next_sequence = 1;
   vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
+  if (worker->watched && !vgpu_lifeline_start(&worker->link)) {
+    vgpu_host_log("error", worker->session, "no thread to watch the connection");
+    return 1;
+  }
   struct vgpu_request request;
   const char *violation;
   for (;;) {

@@ -31,6 +31,7 @@ struct vgpu_worker {
   bool shared_regions_agreed;
   uint64_t session;
   uint32_t slot; /* in accounts */
+  bool watched;  /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
   struct vgpu_peer peer;
   uint32_t library;
   struct vgpu_accounts *accounts;

@@ -1,0 +1,147 @@
+/*
+ * A stand-in for NVIDIA's driver, for what no test could know of it without a GPU: it is a libcuda.so.1 of
+ * this project with the software device behind it, and where it matters to a host it behaves as the real one
+ * does (STAND_IN, words with a comma between, each with its number after a `=`):
+ *
+ *   always    cuInit listens on the abstract socket @cuda-uvmfd-NS-PID, opens files of /proc and /dev, and
+ * starts a thread; fails as NVIDIA's does where it may not jit=MS    cuModuleLoadDataEx takes so long free=MS
+ * cuMemFree_v2 takes so long copy=MS   cuMemcpyHtoD_v2 takes so long stuck=MS  cuCtxSynchronize blocks so
+ * long, as behind a kernel sticky    after cuCtxSetLimit(99) every call of the context is
+ * CUDA_ERROR_ILLEGAL_ADDRESS nosocket, nothread   it is as if listen(2), or the thread, was denied
+ *
+ * STAND_IN_BEHIND is the path of the library behind it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <dlfcn.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* A reference, so that the linker keeps the library that has all the rest. */
+extern int cuDriverGetVersion(int *version);
+EXPORT int (*const stand_in_needs)(int *) = cuDriverGetVersion;
+
+/* The library that has all the rest, which this one is linked to as well. */
+static void *behind(const char *symbol) {
+  static void *library;
+  if (library == NULL) library = dlopen(getenv("STAND_IN_BEHIND"), RTLD_NOW | RTLD_LOCAL);
+  void *found = library == NULL ? NULL : dlsym(library, symbol);
+  if (found == NULL) abort();
+  return found;
+}
+#define NEXT(type, symbol) ((type)(uintptr_t)behind(symbol))
+
+static const char *word(const char *name) {
+  const char *words = getenv("STAND_IN");
+  size_t length = strlen(name);
+  for (const char *at = words; at != NULL && *at != '\0';
+       at = strchr(at, ','), at = at == NULL ? NULL : at + 1) {
+    if (strncmp(at, name, length) == 0 && (at[length] == '=' || at[length] == ',' || at[length] == '\0'))
+      return at + length + (at[length] == '=');
+  }
+  return NULL;
+}
+
+static void take_time(const char *name) {
+  const char *text = word(name);
+  long ms = text == NULL ? 0 : atol(text);
+  struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
+}
+
+static void *serve(void *argument) {
+  (void)argument;
+  pause();
+  return NULL;
+}
+
+/* As strace shows of the real one (public notes: Venus, snapd): where listen is denied it does not
+ * initialize. */
+static bool listens(void) {
+  if (word("nosocket") != NULL) return false;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  int length =
+      snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "cuda-uvmfd-%d-%d", 1, (int)getpid());
+  int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+  return descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, size) == 0 &&
+         listen(descriptor, 16) == 0;
+}
+
+static bool looks_around(void) {
+  static const char *const files[] = {"/proc/self/maps", "/proc/self/status", "/dev/null"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    int descriptor = open(files[i], O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return false;
+    close(descriptor);
+  }
+  return true;
+}
+
+EXPORT int cuInit(unsigned flags);
+EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values);
+EXPORT int cuMemFree_v2(uint64_t address);
+EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
+EXPORT int cuCtxSynchronize(void);
+EXPORT int cuCtxSetLimit(int limit, size_t value);
+EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes);
+
+static bool broken;
+
+int cuInit(unsigned flags) {
+  static bool begun;
+  if (!begun) {
+    pthread_t thread;
+    if (!listens() || !looks_around()) return 304; /* CUDA_ERROR_OPERATING_SYSTEM */
+    if (word("nothread") != NULL || pthread_create(&thread, NULL, serve, NULL) != 0) return 304;
+    begun = true;
+  }
+  return NEXT(int (*)(unsigned), "cuInit")(flags);
+}
+
+int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
+  take_time("jit");
+  if (broken) return 700;
+  return NEXT(int (*)(void **, const void *, unsigned, int *, void **),
+              "cuModuleLoadDataEx")(module, image, count, options, values);
+}
+
+int cuMemFree_v2(uint64_t address) {
+  take_time("free");
+  if (broken) return 700;
+  return NEXT(int (*)(uint64_t), "cuMemFree_v2")(address);
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+  if (broken) return 700;
+  return NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(address, bytes);
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+  take_time("copy");
+  if (broken) return 700;
+  return NEXT(int (*)(uint64_t, const void *, size_t), "cuMemcpyHtoD_v2")(to, from, bytes);
+}
+
+int cuCtxSynchronize(void) {
+  take_time("stuck");
+  if (broken) return 700;
+  return NEXT(int (*)(void), "cuCtxSynchronize")();
+}
+
+int cuCtxSetLimit(int limit, size_t value) {
+  if (limit == 99) return (broken = true), 700;
+  return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
+}

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
@@ -12,7 +12,16 @@ import { builtFile, type Host, SHIM, scratchDirectory, startHost } from '../shim
 
 const python = spawnSync('python3', ['-c', 'print(1)'], { encoding: 'utf8' }).status === 0;
 
+const rows = [...readFileSync(path.join(ROOT, 'docs/status.md'), 'utf8').matchAll(/^\| (.+ \|) *$/gm)]
+  .map(([, row = '']) => row)
+  .slice(1);
+
 interface Report {
+  readonly claims: readonly {
+    readonly claim: string;
+    readonly shown: boolean | null;
+    readonly why: string;
+  }[];
   readonly simulated: boolean | null;
   readonly provenOnGpu: boolean;
   readonly verdict: string;
@@ -62,23 +71,73 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
   it('finds equal numbers on both ways and still does not call a simulated device proof', () => {
     const { status, text, report } = check('equal', ...through(behind));
     assert.equal(status, 0, text);
-    const [first, ...others] = report.parts;
+    const first = report.parts.find((part) => part.name.startsWith('vectorAdd'));
+    const others = report.parts.filter((part) => part !== first);
     assert.equal(first?.status, 'equal');
     assert.equal(first?.native?.wrong, 0);
     assert.equal(first?.remote?.result, first?.native?.result);
     assert.ok((first?.ratio?.['launchAndSynchronize'] ?? 0) > 0);
-    assert.equal(others.length, 4);
+    for (const name of [
+      'devices',
+      'verify --compute',
+      'memory of an earlier session',
+      'cases of graph_nodes',
+    ]) {
+      assert.equal(others.find((part) => part.name === name)?.status, 'equal', `${name}\n${text}`);
+    }
     for (const part of others) assert.ok(part.status !== 'skipped' || part.reason, part.name);
+    // The word on each claim: none is called shown on a device that is simulated, and each has its row.
+    assert.equal(report.claims.length, rows.length);
+    assert.deepEqual(
+      report.claims.filter(({ shown }) => shown === true),
+      [],
+    );
+    assert.match(text, /^NOT SHOWN A real GPU behind the host.*the device is simulated/m);
     assert.equal(report.simulated, true);
     assert.equal(report.provenOnGpu, false);
     assert.match(text, /not proven on a GPU: the device is simulated/);
   });
 
+  it('runs from the archive that --pack makes, without the tree that built it', () => {
+    const archive = path.join(scratch.path, 'pack.tar.gz');
+    const script = path.join(ROOT, 'scripts/gpu-check');
+    const packed = spawnSync(script, ['--build', SHIM, '--pack', archive], { encoding: 'utf8' });
+    assert.equal(packed.status, 0, packed.stderr);
+    assert.equal(spawnSync('tar', ['-xzf', archive, '-C', scratch.path]).status, 0);
+    const there = path.join(scratch.path, 'vgpu-gpu-check');
+    assert.ok(
+      existsSync(path.join(there, 'build/shim/lib/libjansson.so.4')),
+      'what the daemon is linked with',
+    );
+    const out = path.join(scratch.path, 'packed');
+    const args = ['--out', out, '--cuda-library', '/nonexistent/libcuda.so.1'];
+    const ended = spawnSync(path.join(there, 'scripts/gpu-check'), args, { encoding: 'utf8' });
+    assert.equal(ended.status, 3, ended.stdout + ended.stderr);
+    assert.match(ended.stdout, /no CUDA driver[\s\S]*NOT SHOWN A real GPU behind the host/);
+  });
+
+  it('has a part for every row that speaks of a GPU that was not there, each of one row', () => {
+    const starts = [
+      ...readFileSync(path.join(ROOT, 'scripts/gpu-check'), 'utf8').matchAll(/^ {4}\("(.+)", \[/gm),
+    ];
+    assert.ok(starts.length >= 8);
+    for (const [, start = ''] of starts) {
+      assert.equal(rows.filter((row) => row.startsWith(start)).length, 1, start);
+    }
+    const wanted = rows.filter((row) => /not proven\*{0,2} on a (real )?GPU/i.test(row));
+    for (const row of wanted)
+      assert.ok(
+        starts.some(([, start = '']) => row.startsWith(start)),
+        row,
+      );
+  });
+
   it('fails where the driver itself does not compute', () => {
-    const { status, text, report } = check('refused', ...through(refusing));
+    const { status, text, report } = check('refused', '--only', 'vectorAdd', ...through(refusing));
     assert.equal(status, 1, text);
-    assert.equal(report.parts[0]?.status, 'failed');
-    assert.match(report.parts[0]?.reason ?? '', /without the shim, too/);
+    const first = report.parts.find((part) => part.name.startsWith('vectorAdd'));
+    assert.equal(first?.status, 'failed');
+    assert.match(first?.reason ?? '', /without the shim, too/);
     assert.equal(report.provenOnGpu, false);
   });
 

@@ -1,8 +1,9 @@
 /*
- * gpu_check LIBRARY [quick]: what scripts/gpu-check runs twice, on the driver itself and through the shim.
- * Adds two vectors with PTX of our own, checks every element, and measures calls and copies. The last line on
- * stdout is a JSON object; exit 0 when the numbers are right, 1 when not or when a call failed (named in
- * "error").
+ * gpu_check LIBRARY leave|look MEGABYTES: fills device memory with a word and ends without freeing it; or
+ * counts that word in memory that nobody has written since. gpu_check LIBRARY [quick]: what scripts/gpu-check
+ * runs twice, on the driver itself and through the shim. Adds two vectors with PTX of our own, checks every
+ * element, and measures calls and copies. The last line on stdout is a JSON object; exit 0 when the numbers
+ * are right, 1 when not or when a call failed (named in "error").
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cuda_api.h"
 
@@ -157,6 +159,25 @@ static void measure_copies(size_t largest) {
   CALL(cuMemFree_v2, memory);
 }
 
+#define SECRET 0x9e3779b97f4a7c15u
+#define CHUNK (1u << 20)
+
+static int leave_or_look(bool leave, size_t megabytes) {
+  uint64_t memory, found = 0, *chunk = malloc(CHUNK);
+  if (chunk == NULL) fail("malloc", 0);
+  CALL(cuMemAlloc_v2, &memory, megabytes * CHUNK);
+  for (size_t i = 0; i < CHUNK / sizeof *chunk; i++) chunk[i] = SECRET;
+  for (size_t i = 0; i < megabytes; i++) {
+    if (leave) CALL(cuMemcpyHtoD_v2, memory + i * CHUNK, chunk, CHUNK);
+    else CALL(cuMemcpyDtoH_v2, chunk, memory + i * CHUNK, CHUNK);
+    for (size_t j = 0; !leave && j < CHUNK / sizeof *chunk; j++) found += chunk[j] == SECRET;
+  }
+  CALL(cuCtxSynchronize);
+  printf("{\"ok\":true,\"found\":%" PRIu64 "}\n", found);
+  fflush(stdout);
+  _exit(0); /* what it holds is the host's to give back */
+}
+
 int main(int count, char **words) {
   if (count < 2) return 2;
   bool quick = count > 2 && strcmp(words[2], "quick") == 0;
@@ -171,6 +192,7 @@ int main(int count, char **words) {
   CALL(cuDeviceGetName, name, sizeof name, 0);
   CALL(cuDevicePrimaryCtxRetain, &context, 0);
   CALL(cuCtxSetCurrent, context);
+  if (count > 3) return leave_or_look(strcmp(words[2], "leave") == 0, strtoul(words[3], NULL, 10));
   CALL(cuModuleLoadData, &module, ptx);
   CALL(cuModuleGetFunction, &function, module, "add");
   uint32_t n = quick ? 100000 : 10000000, wrong = 0;

@@ -196,11 +196,17 @@ export interface OwnedFileFacts {
 /** One file of the service: how it is, and how this version of the agent would write it. */
 export interface ServiceFile {
   readonly present: OwnedFileFacts;
-  readonly content: string;
-  /** How it would be written if this consumer were not there any more; absent: the same. */
-  readonly without?: string;
+  /** Its text in the package: the unit's has places to be filled, agent.json has none (plan/service-text.ts). */
+  readonly packaged: string;
   /** A person may edit it: written only where there is none. */
   readonly editable: boolean;
+}
+
+/** A consumer as the service's unit has to know it. */
+export interface ServedConsumer {
+  readonly unit: string;
+  /** Where its public links are, by real names: `/lib` is `/usr/lib` on merged-usr systems. */
+  readonly libraryDirectories: readonly string[];
 }
 
 /** The service vgpu-agent.service that keeps an installation true. */
@@ -210,6 +216,10 @@ export interface ServiceFacts {
   /** What enabling it makes. */
   readonly link: { readonly path: string; readonly target: string; readonly state: PathState };
   readonly activeState: string;
+  /** What its unit starts: Node, the watcher, and the package that the program is in. */
+  readonly program: { readonly node: string; readonly watch: string; readonly package: string };
+  /** All that are installed, and the one that is looked at. */
+  readonly consumers: readonly ServedConsumer[];
   /** The first path of what the service would execute as root that another user can change; null: there is none. */
   readonly changeable: string | null;
 }

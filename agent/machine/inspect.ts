@@ -100,12 +100,11 @@ export async function inspect(
   );
   const manifest = effects.readManifest();
   const service = Promise.all([libraries, manifest]).then(([{ distribution }, installed]) => {
-    const without = (installed?.consumers ?? [])
+    const others = (installed?.consumers ?? [])
       .filter((one) => one.unit !== profile.unit)
       .map((one) => ({ unit: one.unit, profile: effects.profileOf(one) }));
-    const consumers = [...without, { unit: profile.unit, profile }];
-    const question = { consumers, without, distribution, endpoint: options.endpoint };
-    return readService(root, contents, effects.manager, question);
+    const consumers = [...others, { unit: profile.unit, profile }];
+    return readService(root, contents, effects.manager, consumers, distribution);
   });
   const parts = await Promise.all([
     libraries,

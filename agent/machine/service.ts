@@ -1,7 +1,7 @@
-/** The service of ours on this machine: its files as they are and as this version would write them. */
+/** The service of ours on this machine: its files as they are and as the package has them. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { Distribution, ServiceFacts, ServiceFile } from '../contracts/facts.js';
+import type { Distribution, ServedConsumer, ServiceFacts, ServiceFile } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import {
   agentConf,
@@ -17,27 +17,18 @@ import {
   polkitFile,
 } from '../paths.js';
 import type { Profile } from '../profile/types.js';
-import { expandVariables } from '../profile/variables.js';
 import type { Manager } from '../systemd/types.js';
 import { changeableByOthers } from '../trust/files.js';
 import type { ContentCache } from './files/content.js';
 import { ownedFile, pathState } from './files/path-state.js';
 import type { Root } from './files/root.js';
+import { publicDirectories } from './libraries/candidates.js';
 import { defaultShimDirectory, shimFiles } from './shim/shim-build.js';
 
-/** A consumer as the service's unit has to know it; null: its profile cannot be read any more. */
-export interface ServedConsumer {
+/** A consumer with its profile; null: it cannot be read any more. */
+export interface InstalledConsumer {
   readonly unit: string;
   readonly profile: Profile | null;
-}
-
-export interface ServiceQuestion {
-  /** All consumers, and all but the one that is looked at. */
-  readonly consumers: readonly ServedConsumer[];
-  readonly without: readonly ServedConsumer[];
-  readonly distribution: Distribution;
-  /** What agent.json is to say of the host; null: as installed. */
-  readonly endpoint: string | null;
 }
 
 /** Throws a VgpuError (`failed`) when files of the package are missing. */
@@ -45,12 +36,11 @@ export async function readService(
   root: Root,
   contents: ContentCache,
   manager: Pick<Manager, 'unit'>,
-  question: ServiceQuestion,
+  installed: readonly InstalledConsumer[],
+  distribution: Distribution,
 ): Promise<ServiceFacts> {
-  const { consumers, without, distribution, endpoint } = question;
-  const unitFor = (served: readonly ServedConsumer[]): string => unitText(root, served, distribution);
-  const wanted: readonly (readonly [path: string, content: string, editable: boolean, without?: string])[] = [
-    [agentConf, configText(endpoint), true],
+  const wanted: readonly (readonly [path: string, packaged: string, editable: boolean])[] = [
+    [agentConf, '', true],
     [busPolicyFile, template('org.vgpu.Agent1.conf'), false],
     [catalogFile, template('vgpu-agent.catalog'), false],
     // Where there is no polkit, root alone may act.
@@ -58,18 +48,13 @@ export async function readService(
       ? []
       : [[polkitFile, template('org.vgpu.Agent1.policy'), false] as const]),
     ...helpFiles(root),
-    [agentUnitFile, unitFor(consumers), false, unitFor(without)],
+    [agentUnitFile, template('vgpu-agent.service'), false],
   ];
   const [files, link, unit] = await Promise.all([
     Promise.all(
-      wanted.map(
-        async ([file, content, editable, others]): Promise<ServiceFile> => ({
-          present: await ownedFile(root, file, contents),
-          content,
-          editable,
-          ...(others === undefined ? {} : { without: others }),
-        }),
-      ),
+      wanted.map(async ([file, packaged, editable]): Promise<ServiceFile> => {
+        return { present: await ownedFile(root, file, contents), packaged, editable };
+      }),
     ),
     pathState(root, agentUnitLink, contents),
     manager.unit(agentUnit),
@@ -79,6 +64,15 @@ export async function readService(
     files,
     link: { path: agentUnitLink, target: agentUnitFile, state: link },
     activeState: unit.kind === 'loaded' ? unit.activeState : 'inactive',
+    program: {
+      node: process.execPath,
+      watch: path.join(defaultShimDirectory(), 'vgpu-watch'),
+      package: packageRoot(),
+    },
+    consumers: installed.map((one): ServedConsumer => {
+      const libraries = libraryDirectories(root, one.profile, distribution);
+      return { unit: one.unit, libraryDirectories: libraries };
+    }),
     changeable: changeable(),
   };
 }
@@ -137,60 +131,6 @@ function packaged(name: string): string {
   }
 }
 
-/** What the service keeps true where nobody has said otherwise: all that `install` was told. */
-function configText(endpoint: string | null): string {
-  return `${JSON.stringify({ schema: 1, consumers: 'installed', host: endpoint }, null, 2)}\n`;
-}
-
-/**
- * Options that keep the service small, all of them in Node's own documentation and known to Node 20, 22 and 24:
- * V8's other flags come and go, and a Node that does not know one does not start. --jitless: no writable and
- * executable memory is needed (MemoryDenyWriteExecute=), and no WebAssembly is there; --expose-gc lets the service
- * collect when it has nothing to do.
- */
-const nodeFlags = [
-  '--jitless',
-  '--expose-gc',
-  '--max-semi-space-size=1',
-  '--max-old-space-size=64',
-  '--v8-pool-size=1',
-];
-
-/** units/vgpu-agent.service with what differs from machine to machine. */
-function unitText(root: Root, consumers: readonly ServedConsumer[], distribution: Distribution): string {
-  const main = path.join(packageRoot(), 'dist', 'bundle', 'daemon.cjs');
-  const watch = path.join(defaultShimDirectory(), 'vgpu-watch');
-  const command = [watch, '--', process.execPath, ...nodeFlags, main];
-  const inHome = [process.execPath, main].some((file) => /^\/(home|root|run\/user)\//.test(file));
-  const values: Readonly<Record<string, string>> = {
-    COMMAND: command.map(quoted).join(' '),
-    // In one order, whichever of them is looked at.
-    CONSUMER: consumers
-      .map((one) => one.unit)
-      .toSorted()
-      .join(' '),
-    PROTECT_HOME: inHome ? 'read-only' : 'yes',
-    // PrivateTmp= would hide a checkout that lies there.
-    KEPT_IN_TMP: /^\/(var\/)?tmp\//.test(packageRoot()) ? quoted(packageRoot()) : '',
-    LIBRARIES: [
-      ...new Set(consumers.flatMap(({ profile }) => libraryDirectories(root, profile, distribution))),
-    ]
-      .toSorted()
-      .map((directory) => `-${directory}`)
-      .join(' '),
-  };
-  return template('vgpu-agent.service').replace(
-    /@([A-Z_]+)@/g,
-    (whole, name: string) => values[name] ?? whole,
-  );
-}
-
-/** A word of ExecStart= (systemd.service(5)). */
-function quoted(word: string): string {
-  const escaped = word.replaceAll('%', '%%').replaceAll('$', '$$$$');
-  return /[\s"'\\]/.test(escaped) ? `"${escaped.replaceAll(/["\\]/g, '\\$&')}"` : escaped;
-}
-
 /** Directories of public links, by their real names: `/lib` is `/usr/lib` on merged-usr systems. */
 function libraryDirectories(
   root: Root,
@@ -198,10 +138,6 @@ function libraryDirectories(
   distribution: Distribution,
 ): readonly string[] {
   if (profile === null) return [];
-  const { directories } = profile.publicLinks;
-  const found = (directories[distribution.family] ?? directories.unknown ?? []).flatMap(({ path: text }) => {
-    const directory = expandVariables(text, { multiarch: distribution.multiarch });
-    return directory === null ? [] : [root.realDirectory(directory) ?? directory];
-  });
-  return [...new Set(found)];
+  const directories = publicDirectories(profile, distribution);
+  return [...new Set(directories.map((one) => root.realDirectory(one.path) ?? one.path))];
 }

@@ -5,6 +5,7 @@ import { kindOf } from '../contracts/path-state.js';
 import type { PlanOptions, Refusal } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../paths.js';
+import { serviceText } from './service-text.js';
 
 /** All of them, so that they can be mended in one go. */
 export function installRefusals(
@@ -43,7 +44,7 @@ function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptio
   if (service === undefined || service.changeable === null) return [];
   const unit = service.files.find((file) => file.present.path === agentUnitFile);
   const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
-  const written = unit !== undefined && unit.present.content !== unit.content;
+  const written = unit !== undefined && unit.present.content !== serviceText(service, unit);
   if (!((options.service ?? owned) && (options.service === true || written))) return [];
   return [
     {

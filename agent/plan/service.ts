@@ -1,9 +1,10 @@
 /** The files of the service vgpu-agent.service, as changes. Pure. */
 import { dirname } from 'node:path';
-import type { MachineFacts, ServiceFile } from '../contracts/facts.js';
+import type { MachineFacts, ServiceFacts, ServiceFile } from '../contracts/facts.js';
 import type { Change, PlanOptions } from '../contracts/plan.js';
 import { agentConf, agentUnitFile, completions, manDirectory, polkitFile } from '../paths.js';
 import { writeChange } from './our-files.js';
+import { serviceText } from './service-text.js';
 
 export interface ServicePlan {
   /** Files and links. */
@@ -26,7 +27,7 @@ export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint:
 
   // Only an address that is new was asked for; what a person wrote into agent.json since then counts.
   const moved = endpoint === facts.manifest?.endpoint ? null : endpoint;
-  const files = service.files.flatMap((file) => fileChanges(file, moved));
+  const files = service.files.flatMap((file) => fileChanges(service, file, moved));
   const { link } = service;
   if (link.state.kind !== 'link' || link.state.target !== link.target) {
     files.push({
@@ -60,10 +61,9 @@ export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint:
   return { files, reload, run };
 }
 
-function fileChanges(
-  { present, content, editable }: ServiceFile,
-  endpoint: string | null,
-): readonly Change[] {
+function fileChanges(service: ServiceFacts, file: ServiceFile, endpoint: string | null): readonly Change[] {
+  const { present, editable } = file;
+  const content = serviceText(service, file, { endpoint });
   if (!editable) {
     if (present.content === content) return [];
     return [writeChange(present, content, reasonOf(present.path))];

@@ -27,6 +27,7 @@ import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
 import { itemsOfVersion } from './owned.js';
 import { leansOnStore } from './restart.js';
+import { serviceText } from './service-text.js';
 import { isVersionOf, versionsBeside } from './versioned.js';
 
 const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, catalogFile, polkitFile]);
@@ -44,7 +45,7 @@ export function planUninstall(
   const consumers = withoutConsumer(manifest, unit);
   const last = consumers.length === 0;
   const items = manifest === null ? [] : last ? manifest.items : itemsOnlyFor(manifest, unit);
-  const service = last ? lastService(facts) : serviceWithout(facts);
+  const service = last ? lastService(facts) : serviceWithout(facts, unit);
   const changes = manifest === null ? leftoverChanges(facts) : ownedChanges(facts, items, service.files);
   return {
     kind: 'ready',
@@ -87,14 +88,16 @@ function lastService(facts: MachineFacts): ServiceChanges {
 }
 
 /** The service goes on for the others: its unit names whom it starts before. */
-function serviceWithout(facts: MachineFacts): ServiceChanges {
+function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
   const { service } = facts;
   if (service === undefined || !ownsService(facts)) return { files: [], run: [] };
-  const files = service.files.flatMap(({ present, without }) =>
-    without === undefined || present.content === without
-      ? []
-      : [writeChange(present, without, 'it names the consumers that are left')],
-  );
+  const consumers = service.consumers.filter((one) => one.unit !== unit);
+  const files = service.files.flatMap((file) => {
+    if (file.present.path !== agentUnitFile) return [];
+    const text = serviceText(service, file, { consumers });
+    if (file.present.content === text) return [];
+    return [writeChange(file.present, text, 'it names the consumers that are left')];
+  });
   const run: readonly Change[] =
     files.length === 0
       ? []

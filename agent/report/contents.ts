@@ -3,6 +3,7 @@
 import type { MachineFacts } from '../contracts/facts.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { DoctorFacts } from '../doctor/types.js';
+import { serviceText } from '../plan/service-text.js';
 import { redacted, type Scrubber } from './scrub.js';
 
 export interface ReportFile {
@@ -101,10 +102,10 @@ function loaderText({ loader, candidates }: MachineFacts): string {
 /** unit.txt has the texts already, environment files without their values; those of our service are known. */
 function withoutTexts(machine: MachineFacts): unknown {
   const { unit, service } = machine;
-  const files = service?.files.map(({ present, content }) => ({
-    path: present.path,
-    state: present.state,
-    asWritten: present.content === content,
+  const files = service?.files.map((file) => ({
+    path: file.present.path,
+    state: file.present.state,
+    asWritten: file.present.content === serviceText(service, file),
   }));
   const rest = { ...machine, service: service === undefined ? null : { ...service, files } };
   if (unit.kind !== 'loaded') return rest;

@@ -271,13 +271,15 @@ describe('agent-service', () => {
   const machine = (activeState: string): Partial<MachineFacts> => ({
     service: {
       unit: 'vgpu-agent.service',
-      files: [{ present: { path: file, state, content: 'x' }, content: 'x', editable: false }],
+      files: [{ present: { path: file, state, content: 'x' }, packaged: 'x', editable: false }],
       link: {
         path: '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service',
         target: file,
         state: { kind: 'link', target: file, uid: 0, gid: 0, mtimeNs: '0' },
       },
       activeState,
+      program: { node: '/usr/bin/node', watch: '/w/vgpu-watch', package: '/usr/lib/vgpu-agent' },
+      consumers: [],
       changeable: null,
     },
     manifest: {

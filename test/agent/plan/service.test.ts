@@ -1,17 +1,46 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MachineFacts, ServiceFacts } from '../../../agent/contracts/facts.js';
-import { agentUnitFile, agentUnitLink } from '../../../agent/paths.js';
+import { agentConf, agentUnitFile, agentUnitLink } from '../../../agent/paths.js';
+import { serviceText } from '../../../agent/plan/service-text.js';
 import { absent, plan, refusalCodes, regular } from './support.js';
+
+const template = [
+  'Before=@CONSUMER@',
+  'ExecStart=@COMMAND@',
+  'ReadWritePaths=@LIBRARIES@',
+  'ProtectHome=@PROTECT_HOME@',
+  'BindReadOnlyPaths=@KEPT_IN_TMP@',
+  'SystemCallFilter=@system-service @NONE@',
+].join('\n');
+
+/** The unit's text for a program in that directory, looking after these consumers. */
+function text(
+  directory: string,
+  consumers: ServiceFacts['consumers'],
+  packaged = template,
+): readonly string[] {
+  const facts = service(null, null);
+  const program = { ...facts.program, package: directory };
+  const present = { path: agentUnitFile, state: absent, content: null };
+  const file = { present, packaged, editable: false };
+  return serviceText({ ...facts, program, consumers }, file).split('\n');
+}
 
 /** The unit file there with `content` (null: none), and what others can change of what it executes. */
 function service(content: string | null, changeable: string | null): ServiceFacts {
   const state = content === null ? absent : regular(content);
   return {
     unit: 'vgpu-agent.service',
-    files: [{ present: { path: agentUnitFile, state, content }, content: 'wanted', editable: false }],
+    files: [{ present: { path: agentUnitFile, state, content }, packaged: 'wanted', editable: false }],
     link: { path: agentUnitLink, target: agentUnitFile, state: absent },
     activeState: 'inactive',
+    program: {
+      node: '/usr/bin/node',
+      watch: '/usr/lib/vgpu-agent/vgpu-watch',
+      package: '/usr/lib/vgpu-agent',
+    },
+    consumers: [],
     changeable,
   };
 }
@@ -57,4 +86,43 @@ test('a unit that is there is kept, and never written so that it runs what other
   assert.deepEqual(refusalCodes(plan({ ...owned, service: service('former', '/home/dev') })), [
     'service-not-roots',
   ]);
+});
+
+test('the unit names its consumers and their directories once, in one order', () => {
+  const consumers = [
+    { unit: 'ollama.service', libraryDirectories: ['/usr/lib/x', '/opt/lib'] },
+    { unit: 'comfyui.service', libraryDirectories: ['/usr/lib/x'] },
+  ];
+  const [before, command, writable, home, kept, calls] = text('/usr/lib/vgpu-agent', consumers);
+  assert.equal(before, 'Before=comfyui.service ollama.service');
+  assert.match(command ?? '', /^ExecStart=\/usr\/lib\/vgpu-agent\/vgpu-watch -- \/usr\/bin\/node --jitless /);
+  assert.match(command ?? '', / \/usr\/lib\/vgpu-agent\/dist\/bundle\/daemon\.cjs$/);
+  assert.equal(writable, 'ReadWritePaths=-/opt/lib -/usr/lib/x');
+  assert.equal(home, 'ProtectHome=yes');
+  assert.equal(kept, 'BindReadOnlyPaths=');
+  // What is no place to be filled stays: systemd has words with @ of its own.
+  assert.equal(calls, 'SystemCallFilter=@system-service @NONE@');
+  assert.deepEqual(text('/usr/lib/vgpu-agent', consumers.toReversed())[0], before);
+});
+
+test('a checkout is seen by the service, wherever it lies', () => {
+  assert.equal(text('/home/dev/vgpu', [])[3], 'ProtectHome=read-only');
+  assert.equal(text('/root/vgpu', [])[3], 'ProtectHome=read-only');
+  assert.equal(text('/tmp/vgpu', [])[4], 'BindReadOnlyPaths=/tmp/vgpu');
+  assert.equal(text('/srv/tmp/vgpu', [])[4], 'BindReadOnlyPaths=');
+});
+
+test('a path with what systemd would read otherwise is one word of the command', () => {
+  const [, command] = text('/srv/a b%c$d"e', []);
+  assert.match(command ?? '', / "\/srv\/a b%%c\$\$d\\"e\/dist\/bundle\/daemon\.cjs"$/);
+});
+
+test('agent.json says the host that was asked for, else that it is as installed', () => {
+  const facts = service(null, null);
+  const file = { present: { path: agentConf, state: absent, content: null }, packaged: '', editable: true };
+  const said = (endpoint: string | null) => JSON.parse(serviceText(facts, file, { endpoint }));
+  assert.deepEqual(said(null), { schema: 1, consumers: 'installed', host: null });
+  assert.equal(said('vsock:2:14833').host, 'vsock:2:14833');
+  const other = { ...file, present: { ...file.present, path: '/usr/share/man/man8/x.8' }, packaged: '@A@' };
+  assert.equal(serviceText(facts, other), '@A@');
 });

@@ -4,6 +4,8 @@ import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';
 import { buildSync } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
+import { recordSchema } from '../agent/apply/record-schema.js';
+import { statusSchema } from '../agent/commands/status-schema.js';
 import { hostDaemonSchema } from '../agent/contracts/host-daemon.js';
 import { formerManifestSchema, manifestSchema } from '../agent/contracts/manifest-schema.js';
 import { compiledFile, newAjv } from '../agent/contracts/schema.js';
@@ -19,6 +21,8 @@ const schemas: readonly (readonly [name: string, schema: object])[] = [
   ['agent/contracts/host-daemon.ts', hostDaemonSchema],
   ['agent/contracts/manifest-schema.ts', manifestSchema],
   ['agent/contracts/manifest-schema.ts', formerManifestSchema],
+  ['agent/apply/record-schema.ts', recordSchema],
+  ['docs/json/status.schema.json', statusSchema()],
 ];
 emptyDirSync(path.dirname(compiledFile({})));
 for (const [name, schema] of schemas) {

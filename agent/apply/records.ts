@@ -9,9 +9,11 @@
 
 import type { Manifest } from '../contracts/manifest.js';
 import type { PathState } from '../contracts/path-state.js';
+import { firstProblem, type SchemaCheck, schemaCheck } from '../contracts/schema.js';
 import { VgpuError } from '../errors.js';
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
+import { recordSchema } from './record-schema.js';
 
 /** `to` as the undo needs it: enough to know our work from a stranger's. */
 export type Aim =
@@ -97,10 +99,10 @@ export async function readTransaction(disk: Disk): Promise<Transaction | 'torn' 
   const lines = content.toString('utf8').split('\n');
   // What follows the last newline is either nothing or a record that was cut off.
   lines.pop();
-  const records = lines.map((line, index) => parseRecord(log, line, index + 1));
-  const [begin, ...rest] = records;
-  if (begin === undefined) return 'torn';
-  if (begin.type !== 'begin') throw damaged(log, 1);
+  if (lines.length === 0) return 'torn';
+  const check = schemaCheck<TransactionRecord>(recordSchema);
+  const [begin, ...rest] = lines.map((line, index) => parseRecord(log, line, index + 1, check));
+  if (begin?.type !== 'begin') throw damaged(log, 1, 'it does not begin a transaction');
   let state: Transaction['state'] = 'open';
   const steps: StepRecord[] = [];
   for (const record of rest) {
@@ -111,22 +113,25 @@ export async function readTransaction(disk: Disk): Promise<Transaction | 'torn' 
   return { begin, steps, state };
 }
 
-function parseRecord(log: string, line: string, number: number): TransactionRecord {
+function parseRecord(
+  log: string,
+  line: string,
+  number: number,
+  check: SchemaCheck<TransactionRecord>,
+): TransactionRecord {
   let value: unknown;
   try {
     value = JSON.parse(line);
   } catch {
-    throw damaged(log, number);
+    throw damaged(log, number, `it is no JSON: ${JSON.stringify(line.slice(0, 80))}`);
   }
-  const types = ['begin', 'path', 'alternative', 'ldconfig', 'daemon-reload', 'commit', 'rollback'];
-  if (typeof value !== 'object' || value === null || !('type' in value)) throw damaged(log, number);
-  if (typeof value.type !== 'string' || !types.includes(value.type)) throw damaged(log, number);
-  // Written by us, mode 0600 in a directory of root's: the shape behind `type` is trusted.
-  return value as TransactionRecord;
+  const checked = check(value);
+  if (checked.kind === 'wrong') throw damaged(log, number, firstProblem(checked.errors));
+  return checked.value;
 }
 
-function damaged(log: string, line: number): VgpuError {
-  return new VgpuError(`line ${line} of ${log} cannot be read`, {
+function damaged(log: string, line: number, problem: string): VgpuError {
+  return new VgpuError(`line ${line} of ${log} cannot be read: ${problem}`, {
     kind: 'failed',
     operation: 'read the transaction log',
     path: log,

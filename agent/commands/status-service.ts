@@ -1,4 +1,5 @@
 /** `status` from the service: what it knows already, and what it tells from now on. */
+import { schemaCheck } from '../contracts/schema.js';
 import { ExitCode, VgpuError } from '../errors.js';
 import type { StatusView } from '../output/status-text.js';
 import { modeText } from '../output/verdict-text.js';
@@ -7,6 +8,7 @@ import { type AgentClient, findAgent } from '../systemd/agent-client.js';
 import { text as textOf } from '../systemd/properties.js';
 import { oneLine } from '../text.js';
 import type { StatusDocument } from './status.js';
+import { statusSchema } from './status-schema.js';
 import type { CommandContext, Outcome } from './types.js';
 
 /**
@@ -25,10 +27,20 @@ export async function serviceStatus(choice: Choice): Promise<StatusDocument | nu
 
 async function documentOf(agent: AgentClient, choice: Choice): Promise<StatusDocument | null> {
   const properties = await agent.properties();
-  const document: unknown = JSON.parse(textOf(properties, 'Status', 'null'));
-  // Of our own root service; one of another version may say it in another way.
-  if (typeof document !== 'object' || document === null || !('consumers' in document)) return null;
-  return chosenOf(document as StatusDocument, choice);
+  const document = readStatus(textOf(properties, 'Status', 'null'));
+  return document === null ? null : chosenOf(document, choice);
+}
+
+/** Null: the service has not looked yet, or is of another version and says it in another way. */
+export function readStatus(json: string): StatusDocument | null {
+  let document: unknown;
+  try {
+    document = JSON.parse(json);
+  } catch {
+    return null;
+  }
+  const checked = schemaCheck<StatusDocument>(statusSchema())(document);
+  return checked.kind === 'fits' ? checked.value : null;
 }
 
 /** The document with only the consumers that were asked for; null: there is none of them. */

@@ -1,7 +1,7 @@
 /** From JSON to a manifest: checked, and brought to the present form. Pure. */
 import type { Consumer, Manifest, OwnedItem } from './manifest.js';
 import { formerManifestSchema, manifestSchema } from './manifest-schema.js';
-import { type Checked, schemaCheck } from './schema.js';
+import { type Checked, firstProblem, schemaCheck } from './schema.js';
 
 export type ManifestResult =
   | { readonly kind: 'ok'; readonly manifest: Manifest }
@@ -45,10 +45,7 @@ function schemaOf(value: unknown): unknown {
 
 function resultOf<T>(checked: Checked<T>, manifestOf: (value: T) => Manifest): ManifestResult {
   if (checked.kind === 'fits') return { kind: 'ok', manifest: manifestOf(checked.value) };
-  const [first] = checked.errors;
-  const given = JSON.stringify(first?.data)?.slice(0, 80);
-  const where = first === undefined || first.instancePath === '' ? 'it' : first.instancePath;
-  return { kind: 'bad', problem: `${where} ${first?.message ?? 'is not allowed'}, but is ${given}` };
+  return { kind: 'bad', problem: firstProblem(checked.errors) };
 }
 
 /**

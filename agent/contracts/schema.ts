@@ -15,6 +15,13 @@ export type Checked<T> =
   | { readonly kind: 'fits'; readonly value: T }
   | { readonly kind: 'wrong'; readonly errors: readonly DefinedError[] };
 
+/** The first thing that is wrong, as a clause without a full stop. */
+export function firstProblem([first]: readonly DefinedError[]): string {
+  const given = JSON.stringify(first?.data)?.slice(0, 80);
+  const where = first === undefined || first.instancePath === '' ? 'it' : first.instancePath;
+  return `${where} ${first?.message ?? 'is not allowed'}, but is ${given}`;
+}
+
 export type SchemaCheck<T> = (value: unknown) => Checked<T>;
 
 /** As ajv compiles it, at build time or now. */

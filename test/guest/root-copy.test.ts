@@ -14,7 +14,7 @@ import { settledOnGpu } from './support/service.js';
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 const checkout = '/home/dev/vgpu';
 const built =
-  'dist/bundle dist/agent/schemas build/shim profiles units docs/man package.json LICENSE scripts node_modules/systemd-journald';
+  'dist/bundle dist/agent/schemas build/shim profiles units docs/man docs/json package.json LICENSE scripts node_modules/systemd-journald';
 
 describe('a checkout in a home directory', { skip }, () => {
   let guest: Guest;

@@ -207,6 +207,38 @@ describe('a damaged log', () => {
     world.dispose();
   });
 
+  it('is one with a record that nobody wrote so: nothing is done by halves', async () => {
+    const world = await bare.make();
+    await assert.rejects(world.install({}, world.disk({ kind: 'kill', at: 60 })));
+    const file = `${world.root}/var/lib/vgpu-agent/transaction.jsonl`;
+    const whole = readFileSync(file, 'utf8');
+    const lines = whole.split('\n');
+    const at = lines.findIndex((line) => line.includes('"type":"path"'));
+    assert.ok(at > 0, whole);
+    for (const [line, changed, problem] of [
+      [0, { id: '../../etc' }, /\/id must match pattern/],
+      [0, { manifest: { items: [{ kind: 'file', path: 'etc/passwd' }] } }, /\/manifest\/items\/0 must have/],
+      [at, { backup: '../shadow' }, /\/backup must match pattern .*, but is "\.\.\/shadow"/],
+      [at, { path: 'relative' }, /\/path must match pattern/],
+      [at, { from: { kind: 'unheard-of' } }, /\/from .*unheard-of/],
+      [at, { to: null }, /\/to must be object, but is null/],
+      [at, { type: 'else' }, /"else"/],
+    ] as const) {
+      const record = { ...JSON.parse(lines[line] ?? ''), ...changed };
+      writeFileSync(file, lines.with(line, JSON.stringify(record)).join('\n'));
+      const before = world.listing();
+      await assert.rejects(recover(world.effects(), world.emit), (error: Error) => {
+        assert.match(error.message, new RegExp(`^line ${line + 1} of `));
+        assert.match(error.message, problem);
+        return true;
+      });
+      assert.deepEqual(world.listing(), before);
+    }
+    writeFileSync(file, whole);
+    assert.equal((await recover(world.effects(), world.emit)).kind, 'rolled-back');
+    world.dispose();
+  });
+
   it('began nothing when not even its first record is whole', async () => {
     const world = await bare.make();
     const before = world.listing();

@@ -285,6 +285,8 @@ const serviceState = (activeState: string): Partial<MachineFacts> => ({
     files: [],
     link: { path: '/x', target: '/y', state: absent },
     activeState,
+    program: { node: '/usr/bin/node', watch: '/w/vgpu-watch', package: '/usr/lib/vgpu-agent' },
+    consumers: [],
     changeable: null,
   },
 });
@@ -333,9 +335,13 @@ const guarded = (activeState: string): Pick<Changes, 'machine' | 'plan'> => ({
   machine: {
     service: {
       unit: 'vgpu-agent.service',
-      files: [{ present: { path: unitFile, state: regular(), content: 'x' }, content: 'x', editable: false }],
+      files: [
+        { present: { path: unitFile, state: regular(), content: 'x' }, packaged: 'x', editable: false },
+      ],
       link: { path: wants, target: unitFile, state: linkTo(unitFile) },
       activeState,
+      program: { node: '/usr/bin/node', watch: '/w/vgpu-watch', package: '/usr/lib/vgpu-agent' },
+      consumers: [],
       changeable: null,
     },
     manifest: {

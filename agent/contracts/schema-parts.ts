@@ -1,0 +1,65 @@
+/** Parts that the schemas of the manifest and of the transaction log share. */
+
+export const text = { type: 'string', minLength: 1 } as const;
+const textOrNull = { type: ['string', 'null'] } as const;
+export const path = { type: 'string', pattern: '^/[^\\u0000]*$' } as const;
+const mode = { type: 'integer', minimum: 0, maximum: 0o177777 } as const;
+export const hash = { type: 'string', pattern: '^[0-9a-f]{64}$' } as const;
+
+/** One of these, told apart by the member `name`. */
+export function oneOf(name: 'kind' | 'type', ...alternatives: readonly object[]): object {
+  return {
+    type: 'object',
+    discriminator: { propertyName: name },
+    required: [name],
+    properties: { [name]: { type: 'string' } },
+    oneOf: alternatives,
+  };
+}
+
+export function object(properties: Readonly<Record<string, object>>): object {
+  return { type: 'object', required: Object.keys(properties), properties };
+}
+
+const owned = {
+  uid: { type: 'integer', minimum: 0 },
+  gid: { type: 'integer', minimum: 0 },
+  mtimeNs: { type: 'string', pattern: '^-?[0-9]+$' },
+} as const;
+
+/** `PathState`, as `#/$defs/pathState`: one function for all who refer to it, and the service keeps it in memory. */
+export const definitions = {
+  pathState: oneOf(
+    'kind',
+    object({ kind: { const: 'absent' } }),
+    object({ kind: { const: 'link' }, target: text, ...owned }),
+    object({ kind: { const: 'file' }, size: { type: 'integer', minimum: 0 }, sha256: hash, mode, ...owned }),
+    object({ kind: { const: 'directory' }, empty: { type: 'boolean' }, mode, ...owned }),
+    object({ kind: { const: 'other' }, type: { enum: ['fifo', 'socket', 'block', 'character'] }, ...owned }),
+  ),
+};
+export const pathState = { $ref: '#/$defs/pathState' } as const;
+
+/** A name in the backup directory, never a way out of it. */
+export const backup = { type: ['string', 'null'], pattern: '^(?!\\.{1,2}$)[^/\\u0000]+$' } as const;
+const before = { before: pathState, backup, ownerPackage: textOrNull } as const;
+/** An alternative group's state before ours. */
+export const groupBefore = object({ status: { enum: ['auto', 'manual'] }, value: { type: 'string' } });
+
+/** The items of a manifest. */
+export const items = {
+  type: 'array',
+  items: oneOf(
+    'kind',
+    object({ kind: { const: 'file' }, path, sha256: hash, mode, ...before }),
+    object({ kind: { const: 'link' }, path, target: text, ...before }),
+    object({ kind: { const: 'directory' }, path, mode }),
+    object({
+      kind: { const: 'alternative' },
+      group: text,
+      path,
+      priority: { type: 'integer' },
+      before: groupBefore,
+    }),
+  ),
+} as const;

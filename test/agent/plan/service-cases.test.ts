@@ -25,18 +25,24 @@ const paths = [
   completions[0]?.[0] ?? '',
   '/usr/share/other',
 ];
-const contentOf = (path: string) =>
-  path === agentConf ? '{\n  "host": "vsock:2:14833"\n}\n' : `of ${path}\n`;
+const packagedAs = (path: string) => {
+  if (path === agentConf) return '';
+  return path === agentUnitFile ? 'Before=@CONSUMER@\nReadWritePaths=@LIBRARIES@\n' : `of ${path}\n`;
+};
 const service: ServiceFacts = {
   unit: 'vgpu-agent.service',
   files: paths.map((path) => ({
     present: { path, state: absent, content: null },
-    content: contentOf(path),
+    packaged: packagedAs(path),
     editable: path === agentConf,
-    ...(path === agentUnitFile ? { without: 'for the others\n' } : {}),
   })),
   link: { path: agentUnitLink, target: agentUnitFile, state: absent },
   activeState: 'inactive',
+  program: { node: '/usr/bin/node', watch: '/w/vgpu-watch', package: '/usr/lib/vgpu-agent' },
+  consumers: [
+    { unit: 'ollama.service', libraryDirectories: [multiarch] },
+    { unit: 'llama-server.service', libraryDirectories: [multiarch, '/usr/lib/more'] },
+  ],
   changeable: null,
 };
 const bare = settled();

@@ -47,7 +47,8 @@ export type InstallResult =
 /**
  * Carries out an install. Throws a VgpuError: `refused` when the plan is, `rolled-back` or `interrupted`
  * when applying was not finished (then everything is as before), `interrupted` while confirming (then what
- * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays).
+ * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays, but with
+ * `rollbackOnFailure` a service that does not even begin is `rolled-back` with everything else).
  */
 export async function install(work: Workplace, request: InstallRequest, emit: Emit): Promise<InstallResult> {
   const marks: Mark[] = [];
@@ -87,10 +88,14 @@ async function serviceIfWanted(
   plan: ReadyPlan,
   emit: Emit,
 ): Promise<void> {
-  const started = plan.changes.some((one) => one.kind === 'service' && one.action !== 'stop');
-  if (request.service !== true && !started) return;
+  if (!serviceWanted(request, plan)) return;
   emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has settled` });
-  await work.serviceUp(plan.unit, request.signal);
+  await work.serviceUp(plan.unit, 'settled', request.signal);
+}
+
+function serviceWanted(request: InstallRequest, plan: ReadyPlan): boolean {
+  const started = plan.changes.some((one) => one.kind === 'service' && one.action !== 'stop');
+  return request.service === true || started;
 }
 
 /** What is done under the lock. Marks that it makes go to `marks`: whoever called ends them. */
@@ -189,11 +194,22 @@ async function concludeOrTakeBack(
   let verdict: Verdict;
   try {
     verdict = await judge(work, request, state, emit);
+    if (verdict.mode === 'gpu' && serviceWanted(request, state.plan)) {
+      emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has begun` });
+      await work.serviceUp(state.plan.unit, 'begun', request.signal);
+    }
   } catch (error) {
     // Stopped by a person: the state stays. Anything else went wrong with what we installed: it goes.
     if (request.signal.aborted) await work.settle(emit);
     else await takeBack(work, state, emit);
-    throw error;
+    if (request.signal.aborted || !(error instanceof VgpuError)) throw error;
+    throw new VgpuError(`${error.message}. Everything was taken back`, {
+      kind: 'rolled-back',
+      operation: error.operation,
+      ...(error.path === undefined ? {} : { path: error.path }),
+      ...(error.remedy === undefined ? {} : { remedy: error.remedy }),
+      cause: error,
+    });
   }
   if (verdict.mode === 'gpu') {
     await work.settle(emit);

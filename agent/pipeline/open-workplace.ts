@@ -234,10 +234,11 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       };
     },
     confirm: async (request, emit) => combine(await observeStart(request, emit)),
-    serviceUp: async (unit, signal) => {
+    serviceUp: async (unit, goal, signal) => {
       const bus = await manager();
       const { now, sleep } = systemClock;
-      await serviceUp({ unit: () => bus.unit(agentUnit), state: () => agentState(unit), now, sleep }, signal);
+      const effects = { unit: () => bus.unit(agentUnit), state: () => agentState(unit), now, sleep };
+      await serviceUp(effects, goal, signal);
     },
     observe: observeStart,
     serving: async (profile, signal) => {

@@ -1,4 +1,7 @@
-/** Waits until the service, which was just installed or asked for, is up and has settled. */
+/**
+ * Waits until the service, which was just installed or asked for, is up. It settles only when nobody has the lock;
+ * whoever may still take the installation back has it, and waits until the service has begun.
+ */
 import type { UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../errors.js';
 import { agentUnit } from '../paths.js';
@@ -13,6 +16,9 @@ export interface ServiceUpEffects {
   sleep(milliseconds: number, signal: AbortSignal): Promise<void>;
 }
 
+/** `begun`: systemd calls it active and it answers on the bus. `settled`: it has found everything as it shall be. */
+export type ServiceGoal = 'begun' | 'settled';
+
 /** A start takes a second; on a busy machine the first look at everything takes several. */
 const limitMs = 60_000;
 const everyMs = 100;
@@ -20,25 +26,30 @@ const everyMs = 100;
 const hopelessRestarts = 3;
 
 /**
- * Resolves when the service has settled. Throws a VgpuError: `failed` when it does not within a minute, ends again and
+ * Resolves when the service has come as far as `goal`. Throws a VgpuError: `failed` when it does not within a minute, ends again and
  * again, or says that it cannot keep the installation true; `interrupted` when `signal` aborts.
  */
-export async function serviceUp(effects: ServiceUpEffects, signal: AbortSignal): Promise<void> {
+export async function serviceUp(
+  effects: ServiceUpEffects,
+  goal: ServiceGoal,
+  signal: AbortSignal,
+): Promise<void> {
   const deadline = effects.now() + limitMs;
   let before: number | null = null;
   for (;;) {
     const [unit, said] = await Promise.all([effects.unit(), effects.state()]);
     if (said?.state === 'settled') return;
-    if (said?.state === 'degraded') throw notUp(said.problem);
-    if (unit.kind !== 'loaded') throw notUp(`systemd says that the unit is ${unit.kind}`);
+    if (said?.state === 'degraded') throw notUp(goal, said.problem);
+    if (goal === 'begun' && said !== null && unit.kind === 'loaded' && unit.activeState === 'active') return;
+    if (unit.kind !== 'loaded') throw notUp(goal, `systemd says that the unit is ${unit.kind}`);
     before ??= unit.restarts;
-    if (unit.activeState === 'failed') throw notUp('systemd has given it up (failed)');
+    if (unit.activeState === 'failed') throw notUp(goal, 'systemd has given it up (failed)');
     if (unit.restarts - before >= hopelessRestarts) {
-      throw notUp(`it was started ${unit.restarts} times and ended each time`);
+      throw notUp(goal, `it was started ${unit.restarts} times and ended each time`);
     }
     if (effects.now() >= deadline) {
       const state = said === null ? `systemd says ${unit.activeState}` : `it says ${said.state}`;
-      throw notUp(`after ${limitMs / 1000} s ${state}${said?.problem ? `: ${said.problem}` : ''}`);
+      throw notUp(goal, `after ${limitMs / 1000} s ${state}${said?.problem ? `: ${said.problem}` : ''}`);
     }
     if (signal.aborted) {
       throw new VgpuError('stopped while waiting for the service; what was installed stays', {
@@ -52,14 +63,15 @@ export async function serviceUp(effects: ServiceUpEffects, signal: AbortSignal):
   }
 }
 
-function notUp(why: string): VgpuError {
-  return new VgpuError(
-    `${agentUnit} is installed but not up: ${why}. What was installed for the consumer stays`,
-    {
-      kind: 'failed',
-      operation: 'wait for the service',
-      path: agentUnit,
-      remedy: `journalctl -u ${agentUnit} -n 20 says why; vgpu-agent install --no-service takes it away`,
-    },
-  );
+function notUp(goal: ServiceGoal, why: string): VgpuError {
+  const reason = `journalctl -u ${agentUnit} -n 20 says why`;
+  return new VgpuError(`${agentUnit} is installed but not up: ${why}`, {
+    kind: 'failed',
+    operation: 'wait for the service',
+    path: agentUnit,
+    remedy:
+      goal === 'begun'
+        ? reason
+        : `${reason}; what was installed for the consumer stays, and vgpu-agent install --no-service takes the service away`,
+  });
 }

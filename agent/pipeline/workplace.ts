@@ -16,6 +16,7 @@ import type { LiveProcess } from '../doctor/trace/traced.js';
 import type { TracePlan } from '../plan/trace.js';
 import type { Profile } from '../profile/types.js';
 import type { JournalWriter } from '../systemd/journal-writer.js';
+import type { ServiceGoal } from './service-up.js';
 
 export type ReadyPlan = Extract<Plan, { kind: 'ready' }>;
 
@@ -68,8 +69,8 @@ export interface Workplace {
    */
   mark(unit: UnitFacts, signal: AbortSignal): Promise<Mark>;
   confirm(request: ConfirmRequest, emit: Emit): Promise<Verdict>;
-  /** Waits, without the lock, until vgpu-agent.service has settled for `unit`; throws as service-up.ts says. */
-  serviceUp(unit: string, signal: AbortSignal): Promise<void>;
+  /** Waits until vgpu-agent.service has come so far for `unit` (settled: without the lock); throws as service-up.ts says. */
+  serviceUp(unit: string, goal: ServiceGoal, signal: AbortSignal): Promise<void>;
   readonly journal: JournalWriter;
 }
 

@@ -15,6 +15,7 @@ import { cpuVerdict, emptyPlan, plan, verdict } from '../output/samples.js';
 const profile = loadProfile('ollama');
 
 interface Script {
+  readonly serviceFails?: boolean;
   readonly plan?: Plan;
   readonly verdict?: Verdict;
   readonly confirm?: () => Promise<Verdict>;
@@ -72,8 +73,10 @@ function workplace(script: Script = {}) {
     settle: async () => {
       did.push('settle');
     },
-    serviceUp: async () => {
-      did.push('wait for the service');
+    serviceUp: async (_unit, goal) => {
+      did.push(`wait for the service: ${goal}`);
+      if (script.serviceFails === true)
+        throw new VgpuError('not up', { kind: 'failed', operation: 'wait for the service' });
     },
     unit: async (name) => ({ kind: 'absent', name }),
     mark: async () => {
@@ -142,10 +145,10 @@ test('an install looks, asks, marks the journal, applies, lets the lock go, and 
 test('a service that was asked for is waited for last, without the lock; one that nobody asked for is not', async () => {
   const { work, did } = workplace();
   await install(work, request({ service: true }), quiet);
-  assert.deepEqual(did.slice(-3), ['journal verdict', 'wait for the service', 'stop looking']);
+  assert.deepEqual(did.slice(-3), ['journal verdict', 'wait for the service: settled', 'stop looking']);
   const other = workplace();
   await install(other.work, request({ service: false }), quiet);
-  assert.ok(!other.did.includes('wait for the service'));
+  assert.ok(!other.did.some((step) => step.startsWith('wait for the service')));
 });
 
 test('with nothing to do nobody is asked, and the running start is judged', async () => {
@@ -224,6 +227,35 @@ test('a confirmation that breaks is taken back too', async () => {
   const { work, did } = workplace({ confirm: () => Promise.reject(new Error('bus gone')) });
   await assert.rejects(install(work, request({ rollbackOnFailure: true }), quiet), /bus gone/);
   assert.ok(did.includes('roll back and restart ollama.service'));
+});
+
+test('with --rollback-on-failure a service that does not begin is taken back with everything else', async () => {
+  const { work, did } = workplace({ serviceFails: true });
+  const wanted = request({ rollbackOnFailure: true, service: true });
+  await assert.rejects(install(work, wanted, quiet), (error) => {
+    assert.ok(error instanceof VgpuError);
+    assert.deepEqual([error.kind, error.message], ['rolled-back', 'not up. Everything was taken back']);
+    return true;
+  });
+  const steps = [
+    'wait for the service: begun',
+    'roll back and restart ollama.service',
+    'journal rolledBack',
+    'unlock',
+  ];
+  assert.deepEqual(did.slice(did.indexOf(steps[0] ?? '')).slice(0, 4), steps);
+});
+
+test('with --rollback-on-failure a service that begins is waited for after the lock', async () => {
+  const { work, did } = workplace();
+  await install(work, request({ rollbackOnFailure: true, service: true }), quiet);
+  const begun = did.indexOf('wait for the service: begun');
+  assert.deepEqual(did.slice(begun, begun + 4), [
+    'wait for the service: begun',
+    'settle',
+    'unlock',
+    'wait for the service: settled',
+  ]);
 });
 
 test('stopped while waiting: the installed state stays, and it is said', async () => {

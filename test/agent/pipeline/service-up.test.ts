@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { UnitFacts } from '../../../agent/contracts/unit.js';
-import { serviceUp } from '../../../agent/pipeline/service-up.js';
+import { type ServiceGoal, serviceUp } from '../../../agent/pipeline/service-up.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 
 function unit(activeState: string, restarts = 0): UnitFacts {
@@ -17,7 +17,11 @@ function unit(activeState: string, restarts = 0): UnitFacts {
 type Moment = readonly [unit: UnitFacts, said: { state: string; problem: string } | null];
 
 /** One moment a look; the last stays. Time goes by while it sleeps alone. */
-async function wait(moments: readonly Moment[], signal = new AbortController().signal) {
+async function wait(
+  moments: readonly Moment[],
+  signal = new AbortController().signal,
+  goal: ServiceGoal = 'settled',
+) {
   let now = 0;
   let at = 0;
   const present = (): Moment => moments[Math.min(at, moments.length - 1)] ?? [unit('inactive'), null];
@@ -30,7 +34,7 @@ async function wait(moments: readonly Moment[], signal = new AbortController().s
       at += 1;
     },
   };
-  await serviceUp(effects, signal);
+  await serviceUp(effects, goal, signal);
   return now;
 }
 
@@ -40,6 +44,14 @@ test('it is waited for until it says that it has settled', async () => {
   const starting: Moment = [unit('activating'), null];
   const repairing: Moment = [unit('active'), { state: 'repairing', problem: '' }];
   assert.equal(await wait([starting, repairing, settled]), 200);
+});
+
+test('it has begun when it is active and answers, settled or not', async () => {
+  const { signal } = new AbortController();
+  const silent: Moment = [unit('active'), null];
+  const waiting: Moment = [unit('active'), { state: 'waiting', problem: '' }];
+  assert.equal(await wait([[unit('activating'), null], silent, waiting], signal, 'begun'), 200);
+  await assert.rejects(wait([[unit('failed'), null]], signal, 'begun'), /given it up/);
 });
 
 test('a service that ends again and again is told after three starts, not after a minute', async () => {

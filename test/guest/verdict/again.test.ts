@@ -202,11 +202,22 @@ describe('--rollback-on-failure', { skip }, () => {
     await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
   });
 
-  test('with the GPU there it is no different', async (t) => {
+  test('with the GPU there it is no different, and a service that does not begin takes everything back', async (t) => {
     const guest = await ready(t, { design: quickest });
     await installedGpu(guest, '--rollback-on-failure');
     const again = await guest.agent('uninstall', '--yes');
     assert.equal(again.code, 0, again.stderr);
+
+    const dropIns = '/run/systemd/system/vgpu-agent.service.d';
+    await guest.must('mkdir', '-p', dropIns);
+    await guest.runWith({ stdin: '[Service]\nExecStartPre=/bin/false\n' }, 'tee', `${dropIns}/broken.conf`);
+    const before = await guest.listing();
+    const ran = await guest.agent('install', '--yes', '--service', '--rollback-on-failure');
+    assert.equal(ran.code, 7, ran.stderr);
+    assert.match(ran.stderr, /vgpu-agent\.service is installed but not up: .*Everything was taken back/);
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.equal(await guest.exists('/etc/systemd/system/vgpu-agent.service'), false);
+    await assertServes(guest);
   });
 });
 

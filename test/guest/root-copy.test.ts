@@ -7,6 +7,7 @@ import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
 import { at, differences, documentOf, prepareConsumer, uninstall } from './support/installed.js';
 import type { Listing } from './support/listing.js';
+import { until } from './support/process.js';
 import { repository } from './support/repository.js';
 import { errorOf } from './support/scenario.js';
 import { settledOnGpu } from './support/service.js';
@@ -95,6 +96,45 @@ describe('a checkout in a home directory', { skip }, () => {
     assert.match(await guest.must('tail', '-n', '1', '/usr/lib/vgpu-agent/dist/bundle/daemon.cjs'), /new/);
     assert.equal((await guest.must('sh', '-c', 'ls -d /usr/lib/vgpu-agent*')).trim(), '/usr/lib/vgpu-agent');
     await settledOnGpu(guest);
+  });
+
+  test('the copy is never missing while it is replaced', async () => {
+    await guest.must('sh', '-c', `echo '// newer' >>${checkout}/dist/bundle/daemon.cjs`);
+    await guest.must(
+      'strace',
+      ...['-f', '-qq', '-e', 'trace=/rename', '-o', '/run/renames'],
+      `${checkout}/scripts/install-agent`,
+    );
+    const renames = (await guest.read('/run/renames'))
+      .split('\n')
+      .filter((one) => one.includes('vgpu-agent"'));
+    assert.match(renames.join('\n'), /"\/usr\/lib\/vgpu-agent", RENAME_EXCHANGE\) = 0/);
+    assert.deepEqual(
+      renames.filter((one) => one.includes('"/usr/lib/vgpu-agent"') && !one.includes('RENAME_EXCHANGE')),
+      [],
+    );
+    await settledOnGpu(guest);
+  });
+
+  test('a service that is only starting is started with the new copy, too', async () => {
+    const dropIn = '/run/systemd/system/vgpu-agent.service.d/slow.conf';
+    await guest.must('systemctl', 'stop', 'vgpu-agent');
+    await guest.must('mkdir', '-p', dropIn.slice(0, dropIn.lastIndexOf('/')));
+    const slow = "[Service]\nExecStartPre=/bin/sh -c 'test -e /run/go || sleep 50'\n";
+    await guest.runWith({ stdin: slow }, 'tee', dropIn);
+    await guest.must('systemctl', 'daemon-reload');
+    await guest.must('systemctl', 'start', '--no-block', 'vgpu-agent');
+    await until('it is starting', 20_000, async () =>
+      (await guest.property('vgpu-agent', 'ActiveState')) === 'activating' ? true : undefined,
+    );
+    const first = await guest.invocationId('vgpu-agent');
+    await guest.must('touch', '/run/go');
+    await guest.must('sh', '-c', `echo '// newest' >>${checkout}/dist/bundle/daemon.cjs`);
+    await guest.must(`${checkout}/scripts/install-agent`);
+    assert.notEqual(await guest.invocationId('vgpu-agent'), first);
+    await settledOnGpu(guest);
+    await guest.must('rm', dropIn);
+    await guest.must('systemctl', 'daemon-reload');
   });
 
   test('is taken away after everything else, and leaves nothing', async () => {

@@ -58,7 +58,10 @@ export function installCommand(run: Run): Command {
     .option('--host <address>', hostHelp, endpoint)
     .option('-n, --dry-run', 'show what would be changed, change nothing')
     .option('-y, --yes', 'do not ask')
-    .option('--rollback-on-failure', 'take everything back unless the verdict is GPU and the service, if wanted, starts')
+    .option(
+      '--rollback-on-failure',
+      'take everything back unless the verdict is GPU and the service, if wanted, starts',
+    )
     .option('--no-restart', 'do not restart the service (and give no verdict)')
     .option(
       '--timeout <seconds>',

@@ -152,7 +152,7 @@ export interface ProcessFacts {
     readonly deleted: boolean;
     readonly vendor: LibraryVendor | null;
   }[];
-  /** LD_PRELOAD and LD_LIBRARY_PATH as the process has them; what a trace put before is left out. */
+  /** LD_PRELOAD, LD_LIBRARY_PATH and the CDI device as the process has them; what a trace put before is left out. */
   readonly loaderEnvironment: Readonly<Record<string, string>>;
   /** What of /proc/PID may not be read (`maps`, `environ`): its absence above is then no evidence. */
   readonly unreadable?: readonly ('maps' | 'environ' | 'exe')[];

@@ -8,7 +8,14 @@ import type { CdiDevice, CdiMount, CdiSpec } from '../contracts/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
 import type { Change } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
-import { cdiFile, cdiNvidiaFile, containerLibraryDirectories, guestConf, storeVersions } from '../paths.js';
+import {
+  cdiFile,
+  cdiNvidiaFile,
+  cdiVariable,
+  containerLibraryDirectories,
+  guestConf,
+  storeVersions,
+} from '../paths.js';
 import { writeChange } from './our-files.js';
 
 export const cdiKind = 'vgpu.org/gpu';
@@ -38,7 +45,7 @@ export function cdiSpec({ kind, storeId, endpoint, devices }: CdiQuestion): CdiS
     kind,
     devices: [
       // A device must change something: this says which one it was.
-      { name: 'all', containerEdits: { env: [`VGPU_CDI_DEVICE=${kind}=all`] } },
+      { name: 'all', containerEdits: { env: [`${cdiVariable}=${kind}=all`] } },
       ...Array.from({ length: devices }, (_, index): CdiDevice => oneDevice(kind, index)),
     ],
     containerEdits: {
@@ -61,7 +68,7 @@ export function cdiSpec({ kind, storeId, endpoint, devices }: CdiQuestion): CdiS
 function oneDevice(kind: string, index: number): CdiDevice {
   return {
     name: String(index),
-    containerEdits: { env: [`VGPU_CDI_DEVICE=${kind}=${index}`, `CUDA_VISIBLE_DEVICES=${index}`] },
+    containerEdits: { env: [`${cdiVariable}=${kind}=${index}`, `CUDA_VISIBLE_DEVICES=${index}`] },
   };
 }
 
@@ -119,4 +126,14 @@ function withdrawn({ manifest, containers }: MachineFacts, file: string): readon
   if (item?.kind !== 'file') return [];
   const reason = `${containers?.nvidiaFrom ?? 'another file'} offers ${cdiNvidiaKind} now`;
   return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
+}
+
+/** As a command asks for it: `vgpu.org/gpu=all`. */
+export function isOurDevice(device: string): boolean {
+  return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
+}
+
+/** The file of our own name: a container that has its device started with what it said. */
+export function isOwnCdi(change: Change): boolean {
+  return 'path' in change && change.path === cdiFile;
 }

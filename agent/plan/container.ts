@@ -5,7 +5,7 @@ import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
 import type { Change, Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { type ContainerUnit, containerOf } from '../systemd/container-unit.js';
-import { cdiKind, cdiNvidiaKind } from './cdi.js';
+import { cdiKind, isOurDevice } from './cdi.js';
 import { readableChange, writeChange } from './our-files.js';
 
 /** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
@@ -41,8 +41,8 @@ function delivery(
 ): Delivery {
   const given = container.devices.filter(isOurDevice);
   const dropIn = containers?.dropIn ?? null;
-  const fromUs = dropIn?.content === quadletDropInText ? 1 : 0;
-  if (given.length > fromUs) return { kind: 'own' };
+  const there = dropIn?.content === quadletDropInText;
+  if (given.length > (there ? 1 : 0)) return { kind: 'own' };
   const { quadlet, engine } = container;
   if (quadlet === null || dropIn === null) {
     return {
@@ -51,6 +51,8 @@ function delivery(
       remedy: `add --device ${cdiKind}=all to ${engine} run in ${fragment}, then: systemctl daemon-reload and vgpu-agent install again`,
     };
   }
+  // One that is in force needs no version.
+  if (there && given.length > 0) return { kind: 'quadlet', dropIn };
   const version = containers?.podman ?? null;
   if (version === null || valid(version) === null || major(version) < podmanWithDropIns) {
     return {
@@ -60,10 +62,6 @@ function delivery(
     };
   }
   return { kind: 'quadlet', dropIn };
-}
-
-function isOurDevice(device: string): boolean {
-  return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
 }
 
 /** The drop-in as it has to be: there, or not there any more. */
@@ -79,6 +77,7 @@ export function quadletChanges(facts: MachineFacts, wanted: Delivery): readonly 
       ),
     ];
   }
+  if (wanted.kind === 'by-hand') return [];
   const present = facts.containers?.dropIn;
   const item = facts.manifest?.items.find((one) => one.kind === 'file' && one.path === present?.path);
   if (item?.kind !== 'file') return [];

@@ -7,6 +7,7 @@ import { startNote } from '../machine/unit/start-record.js';
 import { dropInPath, storeCurrent, storeRoot } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import { expandVariables } from '../profile/variables.js';
+import { containerOf } from '../systemd/container-unit.js';
 import {
   assignedVariables,
   environmentFileVariables,
@@ -50,6 +51,8 @@ export function wantedVariables(
   facts: MachineFacts,
   unit: LoadedUnit,
 ): readonly WantedVariable[] {
+  // A container gets the GPU as a device: what its unit sets does not come through.
+  if (containerOf(unit) !== null) return [];
   const values = { store: storeCurrent, multiarch: facts.distribution.multiarch };
   return profile.environment.flatMap(({ name, entries, separator, why, preflight }) => {
     const ours = entries.map((entry) => expandVariables(entry, values)).filter((entry) => entry !== null);

@@ -14,7 +14,7 @@ import type { Change, Plan, PlanOptions, Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { dropInPath, storeCurrent, storeRoot, storeVersions } from '../paths.js';
 import type { Profile } from '../profile/types.js';
-import { cdiChanges, wantedCdi } from './cdi.js';
+import { cdiChanges, isOwnCdi, wantedCdi } from './cdi.js';
 import { isNoted, withConsumer, withoutConsumer } from './consumers.js';
 import {
   containerWarnings,
@@ -49,7 +49,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     return { kind: 'refused', refusals, warnings: interruptedWarning(facts) };
   }
   const delivery = deliveryOf(facts, unit);
-  const variables = delivery === null ? wantedVariables(profile, facts, unit) : [];
+  const variables = wantedVariables(profile, facts, unit);
   const store = storeChanges(facts);
   const loader = [...loaderConfChange(facts), ...links.changes];
   const dropIns =
@@ -94,7 +94,10 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
         unit,
         variables,
         options,
-        concerning(changes, [...service.files, ...(delivery === null ? cdi : [])]),
+        concerning(changes, [
+          ...service.files,
+          ...cdi.filter((change) => !(delivery !== null && isOwnCdi(change))),
+        ]),
       ),
       ...service.run,
     ],

@@ -2,7 +2,9 @@
 
 import type { MachineFacts, ProcessFacts } from '../contracts/facts.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { storeRoot, storeVersions } from '../paths.js';
+import { cdiVariable, storeRoot, storeVersions } from '../paths.js';
+import { containerOf } from '../systemd/container-unit.js';
+import { isOurDevice } from './cdi.js';
 import { hasEntries, type WantedVariable } from './drop-in.js';
 
 /** Why it has to be started again although nothing on the disk changes; null: it is up to date. */
@@ -20,6 +22,7 @@ export function outdatedReason(
     const old = oldLibrary(process, facts.shim.id);
     if (old !== null) return `process ${process.pid} (${process.name}) still uses ${old}`;
   }
+  if (containerOf(unit)?.devices.some(isOurDevice)) return startedWithoutDevice(facts);
   const main = facts.processes.find((process) => process.pid === unit.mainPid);
   if (main === undefined || main.unreadable?.includes('environ')) return null;
   const missing = variables.find(
@@ -30,6 +33,14 @@ export function outdatedReason(
   );
   if (missing === undefined) return null;
   return `process ${main.pid} (${main.name}) was started before ${missing.name} was set for it`;
+}
+
+/** The device sets a variable, so that one that was added later is told from one that the container has. */
+function startedWithoutDevice({ processes }: MachineFacts): string | null {
+  const first = processes.find(({ namespacePid }) => namespacePid === 1);
+  if (first === undefined || first.unreadable?.includes('environ')) return null;
+  if (first.loaderEnvironment[cdiVariable] !== undefined) return null;
+  return `process ${first.pid} (${first.name}) was started before its container was given the device`;
 }
 
 /** Only these are read from /proc/PID/environ. */

@@ -8,6 +8,7 @@ import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { LibraryVendor, ProcessFacts } from '../../contracts/facts.js';
 import { errnoOf } from '../../errors.js';
+import { cdiVariable } from '../../paths.js';
 import { withoutTracer } from '../../systemd/trace-environment.js';
 import { readUpTo } from '../../trust/files.js';
 import type { ContentCache } from '../files/content.js';
@@ -16,7 +17,8 @@ import { libraryOf } from '../libraries/candidates.js';
 
 /** A process may make its maps hundreds of megabytes long (65 530 mappings of long paths); none that is honest comes near. */
 const maxProcBytes = 16 * 1024 * 1024;
-const loaderVariables = ['LD_PRELOAD', 'LD_LIBRARY_PATH'];
+/** What leads a process to the shim: the loader's variables, and the device of a container. */
+const loaderVariables = ['LD_PRELOAD', 'LD_LIBRARY_PATH', cdiVariable];
 const deletedMark = ' (deleted)';
 
 /** Facts of those processes that still live when they are read; `proc` is where procfs is mounted. */

@@ -4,8 +4,9 @@ import { describe, it } from 'node:test';
 import type { ContainerFacts } from '../../../agent/contracts/facts.js';
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { quadletDropInText } from '../../../agent/plan/container.js';
+import { outdatedReason } from '../../../agent/plan/restart.js';
 import { consumersOwn, containerOf } from '../../../agent/systemd/container-unit.js';
-import { absent, changeAt, changesOf, plan, regular, unit, warningCodes } from './support.js';
+import { absent, changeAt, changesOf, facts, plan, regular, unit, warningCodes } from './support.js';
 
 const quadlet = '/etc/containers/systemd/ollama.container';
 const dropIn = `${quadlet}.d/50-vgpu.conf`;
@@ -141,5 +142,46 @@ describe('an install for a container', () => {
     assert.match(made.warnings[0]?.remedy ?? '', /add --device vgpu\.org\/gpu=all to docker run in \/etc\//);
     const asks = unit({ execStart: [...execStart.slice(0, 2), '--device', 'vgpu.org/gpu=all', 'image'] });
     assert.deepEqual(warningCodes(plan({ unit: asks, containers: containers({ dropIn: null }) })), []);
+  });
+
+  it('starts a container again that was started before it was given the device', () => {
+    const given = ofQuadlet(['--device', 'vgpu.org/gpu=all']);
+    const there = { path: dropIn, state: regular(quadletDropInText), content: quadletDropInText };
+    const inContainer = (loaderEnvironment: Readonly<Record<string, string>>) => ({
+      ...{ pid: 11, namespacePid: 1, parent: 10, name: 'ollama', startTicks: '1', executable: null },
+      ...{ libraries: [], loaderEnvironment },
+    });
+    const reason = (loaderEnvironment: Readonly<Record<string, string>>) =>
+      outdatedReason(
+        facts({
+          processes: [inContainer(loaderEnvironment)],
+          containers: containers({ dropIn: there }),
+        }),
+        { ...given, activeState: 'active', mainPid: 10 },
+        [],
+      );
+    assert.match(
+      reason({}) ?? '',
+      /process 11 \(ollama\) was started before its container was given the device/,
+    );
+    assert.equal(reason({ VGPU_CDI_DEVICE: 'vgpu.org/gpu=all' }), null);
+  });
+
+  it('keeps a drop-in that is in force although podman does not say its version', () => {
+    const there = { path: dropIn, state: regular(quadletDropInText), content: quadletDropInText };
+    const item = {
+      ...{ kind: 'file' as const, path: dropIn, sha256: 'ab'.repeat(32), mode: 0o644 },
+      ...{ before: absent, backup: null, ownerPackage: null },
+    } as const;
+    const manifest = {
+      ...{ schema: 2 as const, agent: '0.1.0', storeId: '0123456789abcdef', endpoint: 'vsock:2:14833' },
+      consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [dropIn] }],
+      items: [item],
+    } as const;
+    for (const device of [[], ['--device', 'vgpu.org/gpu=all']]) {
+      const given = { dropIn: there, podman: null };
+      const made = plan({ unit: ofQuadlet(device), containers: containers(given), manifest });
+      assert.equal(changeAt(made, dropIn), undefined);
+    }
   });
 });

@@ -153,7 +153,10 @@ function assertSound(verdict: Verdict, shown: string): void {
   // The host has run its kernels: nothing is stronger.
   if (speaking.includes('sessions')) return;
   assert.ok(speaking.includes('maps') || speaking.includes('probe'), shown);
-  const store = /\/opt\/vgpu\/versions\/[0-9a-f]{16}\/libcuda\.so\.1/;
+  const inContainer = verdict.evidence.some(({ source }) => source?.endsWith('in the container') === true);
+  const store = inContainer
+    ? /: \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/
+    : /\/opt\/vgpu\/versions\/[0-9a-f]{16}\/libcuda\.so\.1/;
   assert.ok(
     verdict.evidence.some(({ weight, text }) => weight === 'for' && store.test(text)),
     shown,

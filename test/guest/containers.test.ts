@@ -1,0 +1,190 @@
+// Containers by a real podman in a Debian 13 guest: a real Ollama in a quadlet, containers that ask for the device by
+// themselves, one of a user who is not root. Images are root filesystems of scripts/test-roots: nothing is pulled.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { assertDocument } from '../agent/commands/json-schemas.js';
+import { Guest, whyNoGuest } from './support/guest.js';
+import { whyNoHostd } from './support/hosts.js';
+import { at, differences, documentOf, freshCache, uninstall } from './support/installed.js';
+import { until } from './support/process.js';
+import { makeModel, ollamaServer, whyNoOllama } from './support/real-ollama.js';
+import { testRoot, whyNoRoot } from './support/roots.js';
+import { assertVerdict, evidence, installedGpu, tell } from './support/scenario.js';
+import { generous, said } from './support/service.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoRoot('podman-trixie') || whyNoRoot('bookworm');
+const words = ['one', 'two', 'three', 'four', 'five'];
+const spec = '/etc/cdi/vgpu.json';
+const nvidiaSpec = '/etc/cdi/vgpu-nvidia.json';
+const sqlite = '/usr/lib/x86_64-linux-gnu/libsqlite3.so.0';
+
+/** podman as it runs in a guest: no overlay on an overlay, and no pids controller. */
+const prepare = `
+rm -f /etc/systemd/system-generators/podman-system-generator
+mkdir -p /etc/containers/systemd /var/lib/containers
+mount -t tmpfs tmpfs /var/lib/containers
+printf '[containers]\\npids_limit=0\\n' >/etc/containers/containers.conf
+printf '[storage]\\ndriver="vfs"\\nrunroot="/run/containers/storage"\\ngraphroot="/var/lib/containers/storage"\\n' \
+  >/etc/containers/storage.conf
+useradd -m person
+mkdir -p /run/user/1000 /home/person/.config/containers
+printf '[storage]\\ndriver="vfs"\\n' >/home/person/.config/containers/storage.conf
+# All that a program that computes needs: the C library.
+root=/home/person/root/usr/lib/x86_64-linux-gnu
+mkdir -p $root /home/person/root/{dev,etc,proc,sys,tmp,run} /home/person/root/usr/lib64
+cp /run/image/usr/lib/x86_64-linux-gnu/{libc.so.6,libm.so.6,libdl.so.2,libpthread.so.0,librt.so.1,ld-linux-x86-64.so.2} $root/
+ln -s usr/lib /home/person/root/lib
+ln -s usr/lib64 /home/person/root/lib64
+ln -s ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 /home/person/root/usr/lib64/ld-linux-x86-64.so.2
+chown -R person: /home/person /run/user/1000
+`;
+
+function quadlet(lines: string): string {
+  return `[Container]\nRootfs=/run/image:O\n${lines}\n[Service]\nTimeoutStopSec=2\n`;
+}
+
+const ollamaQuadlet = quadlet(`Volume=/run/vgpu-test-ollama:/usr/local:ro
+Volume=/opt/models:/opt/models:ro
+Volume=/run/libsqlite3.so.0:${sqlite}:ro
+Environment=OLLAMA_HOST=0.0.0.0:11434 HOME=/root
+Exec=/usr/local/bin/ollama serve
+PublishPort=11434:11434`);
+
+function version(guest: Guest): Promise<string> {
+  return guest.must('readlink', '-f', '/opt/vgpu/current').then((path) => path.trim());
+}
+
+describe('containers', { skip }, () => {
+  test('podman: from a quadlet on the CPU to the GPU, kept there, and back', async (t) => {
+    const directory = mkdtempSync(join(tmpdir(), 'vgpu-models-'));
+    t.after(async () => rmSync(directory, { recursive: true, force: true }));
+    const server = ollamaServer();
+    if (server !== undefined) makeModel({ name: 'one', words }, directory);
+    const readOnlyBinds = [
+      `${testRoot('bookworm')}:/run/image`,
+      `${directory}:/opt/models`,
+      ...(server === undefined
+        ? []
+        : [`${server}:/run/vgpu-test-ollama`, `${realpathSync(sqlite)}:/run/libsqlite3.so.0`]),
+    ];
+    const guest = await Guest.start({ root: testRoot('podman-trixie'), readOnlyBinds, size: '3g' }, t);
+    await guest.hosts.start();
+    await guest.must('bash', '-c', prepare);
+    await guest.write(
+      '/etc/containers/systemd/worker.container',
+      quadlet('Exec=sleep infinity\nPodmanArgs=--stop-timeout=1'),
+    );
+    if (server !== undefined) await guest.write('/etc/containers/systemd/ollama.container', ollamaQuadlet);
+    await guest.must('systemctl', 'daemon-reload');
+    await guest.must('systemctl', 'start', 'worker', ...(server === undefined ? [] : ['ollama']));
+    await freshCache(guest);
+    const before = await guest.listing(['/etc', '/opt', '/usr']);
+
+    await t.test('a container that does nothing is no GPU, although the probe computes in it', async () => {
+      const installed = await tell(guest, 'install', '--yes', '--unit', 'worker', '--timeout', '3');
+      await assertVerdict(guest, installed, { mode: 'undetermined', reason: 'no-session' });
+      const verified = await tell(guest, 'verify', '--unit', 'worker', '--compute');
+      const verdict = await assertVerdict(guest, verified, { mode: 'undetermined', reason: 'no-session' });
+      assert.match(evidence(verdict, 'compute').join(), /every one as the CPU computes it/);
+      assert.match(evidence(verdict, 'probe').join(), /through \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1/);
+      // Neither podman's monitor nor the probe is the consumer; what crun is before it becomes the probe may be seen.
+      assert.doesNotMatch(evidence(verdict, 'maps').join('\n'), /conmon|vgpu-probe|our libcuda/);
+    });
+
+    await t.test('the files are what the command prints, and list names the devices', async () => {
+      const generated = await guest.agent('cdi', 'generate');
+      assert.equal(generated.stdout, await guest.read(spec));
+      assertDocument('cdi-generate', generated.stdout);
+      assertDocument('cdi-generate', await guest.read(nvidiaSpec));
+      const listed = await guest.agent('cdi', 'list', '--json');
+      assertDocument('cdi-list', listed.stdout);
+      assert.match(
+        listed.stdout,
+        /"vgpu\.org\/gpu=all"[\s\S]*"vgpu\.org\/gpu=0"[\s\S]*"nvidia\.com\/gpu=all"/,
+      );
+    });
+
+    await t.test('any container that asks for a device computes, of root and of a user', async () => {
+      const probe = [`${await version(guest)}/vgpu-probe`, '--json', '--compute'];
+      const run = ['run', '--rm', '--network=host', '--device', 'nvidia.com/gpu=0', '--rootfs'];
+      const mine = await guest.run('podman', ...run, '/run/image:O', ...probe);
+      assert.equal(at(documentOf(mine), 'compute', 'ok'), true, mine.stdout);
+      // A /proc of its own is what a user namespace in a guest in namespaces may not mount.
+      const options = ['--cgroup-manager=cgroupfs', 'run', '--rm', '--network=host', '--pid=host'];
+      const rootless = await guest.runWith(
+        { user: 'person', env: { XDG_RUNTIME_DIR: '/run/user/1000', HOME: '/home/person' } },
+        'sh',
+        '-c',
+        `cd; exec podman ${options.join(' ')} --device vgpu.org/gpu=all --rootfs /home/person/root ${probe.join(' ')}`,
+      );
+      assert.equal(at(documentOf(rootless), 'compute', 'ok'), true, rootless.stdout);
+    });
+
+    await t.test(
+      'a real Ollama in a quadlet runs on the GPU, by all that is known',
+      { skip: whyNoOllama() },
+      async () => {
+        await installedGpu(guest, '--profile', 'ollama');
+        const inside = (command: string) =>
+          guest.must('podman', 'exec', 'systemd-ollama', 'sh', '-c', command);
+        await inside(
+          `printf 'FROM /opt/models/one.gguf\\nPARAMETER num_ctx 256\\nPARAMETER num_predict 8\\nPARAMETER temperature 0\\n' >/tmp/m && ollama create one -f /tmp/m`,
+        );
+        assert.equal((await inside("ollama run one 'one two'")).trim(), words.join(' '));
+        const verdict = await assertVerdict(guest, await tell(guest, 'verify', '--profile', 'ollama'), {
+          mode: 'gpu',
+        });
+        assert.match(evidence(verdict, 'loaded').join(), /^one:latest: (\S+ \S+) of \1 on the GPU$/);
+        assert.match(
+          evidence(verdict, 'sessions').join(),
+          /llama-server \(process \d+\) .* [1-9]\d* kernels launched/,
+        );
+        const doctor = await tell(guest, 'doctor', '--profile', 'ollama');
+        assert.equal(doctor.code, 0, doctor.stdout);
+      },
+    );
+
+    await t.test('again changes and restarts nothing', async () => {
+      const start = await guest.invocationId('worker');
+      const again = documentOf(
+        await guest.agent('install', '--yes', '--json', '--unit', 'worker', '--timeout', '3'),
+        4,
+      );
+      assert.equal(at(again, 'changed'), 0, JSON.stringify(again));
+      assert.equal(await guest.invocationId('worker'), start);
+    });
+
+    await t.test('nvidia.com/gpu is left to another file when one comes', async () => {
+      const start = await guest.invocationId('worker');
+      await guest.write('/run/cdi/nvidia.yaml', 'cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: []\n');
+      await guest.agent('install', '--yes', '--unit', 'worker', '--timeout', '3');
+      assert.equal(await guest.exists(nvidiaSpec), false);
+      assert.equal(await guest.invocationId('worker'), start, 'it has the device by our own name');
+      await guest.must('rm', '-r', '/run/cdi');
+    });
+
+    await t.test('the service puts back the file and the drop-in', async () => {
+      await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(generous));
+      await guest.agent('install', '--service', '--yes', '--unit', 'worker', '--timeout', '3');
+      const dropIn = '/etc/containers/systemd/worker.container.d/50-vgpu.conf';
+      const content = [await guest.read(spec), await guest.read(dropIn)];
+      await guest.must('rm', spec, dropIn);
+      await until('both are back', 60_000, async () =>
+        (await guest.exists(spec)) && (await guest.exists(dropIn)) ? true : undefined,
+      ).catch(async (error: unknown) => assert.fail(`${String(error)}\n${await said(guest)}`));
+      assert.deepEqual([await guest.read(spec), await guest.read(dropIn)], content);
+    });
+
+    await t.test('uninstall gives everything back, and the container runs without the device', async () => {
+      await uninstall(guest, '--all');
+      await guest.must('rm', '-rf', '/etc/vgpu-agent');
+      assert.deepEqual(await differences(before, await guest.listing(['/etc', '/opt', '/usr'])), []);
+      const environment = await guest.must('podman', 'exec', 'systemd-worker', 'env');
+      assert.doesNotMatch(environment, /VGPU_CDI_DEVICE/);
+    });
+  });
+});

@@ -169,6 +169,12 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
   return status;
 }
 
+static int self_check(const struct vgpu_options *options, const struct vgpu_backend *backend) {
+  if (backend->self_check != NULL) return backend->self_check(options);
+  printf("--device %s: it asks nothing of this machine\n", backend->name);
+  return 0;
+}
+
 int main(int count, char **words) {
   if (count == 2 && strcmp(words[1], VGPU_WORKER_WORD) == 0) return vgpu_worker_main();
   vgpu_hand_over_remember(words);
@@ -195,7 +201,8 @@ int main(int count, char **words) {
   if (inventory == NULL) return 1;
   inventory->options = &options;
   status = backend->take_inventory(&options, inventory);
-  if (status == 0) status = serve(&options, backend, inventory, used);
+  if (status == 0 && options.self_check) status = self_check(&options, backend);
+  else if (status == 0) status = serve(&options, backend, inventory, used);
   free(inventory->profiles);
   free(inventory);
   return status;

@@ -32,6 +32,10 @@ struct vgpu_backend {
 
   bool reads_itself; /* a library behind it opens files of /proc/self, so nobody may make them root's */
 
+  /* After it: whether a confined process can use the device, told on stdout; NULL: nothing could be in its
+   * way. */
+  int (*self_check)(const struct vgpu_options *options);
+
   /* What a worker may still ask of the kernel: a libseccomp filter, NULL when there is no memory. */
   void *(*make_filter)(void);
 

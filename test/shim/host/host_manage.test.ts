@@ -1,8 +1,9 @@
 /** The control socket: what an administrator sees of a host, and what he can tell it to do. */
 import assert from 'node:assert/strict';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { type Ended, runProgram } from '../cuda/private_programs.js';
+import { buildProgram, type Ended, runProgram } from '../cuda/private_programs.js';
 import {
   askAll,
   builtFile,
@@ -152,6 +153,28 @@ describe('the control socket of a host', () => {
     await until('the old daemon to end', () => !host.running());
     assert.equal(await host.stop(), 0);
     assert.equal(existsSync(`${scratch.path}/s`), true, "the successor's socket stays");
+  });
+
+  it('is told of as silent when it hangs up before it has heard the order', async () => {
+    const late = await buildProgram({
+      name: 'liblate-send.so',
+      sources: ['test/shim/programs/late_send.c'],
+      sanitize: 'none',
+      soname: 'liblate-send.so',
+    });
+    const server = createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => server.listen(`${scratch.path}/control`, resolve));
+    try {
+      const ended = await runProgram(
+        builtFile('vgpu-hostd'),
+        ['status', '--control', `${scratch.path}/control`],
+        { env: { LD_PRELOAD: late }, limit: 20_000 },
+      );
+      assert.deepEqual([ended.code, ended.signal], [1, null], 'no SIGPIPE');
+      assert.match(ended.stderr, /the daemon at .*control gave no answer/);
+    } finally {
+      server.close();
+    }
   });
 
   it('says what is wrong with an order, or that nobody is there', async () => {

@@ -1,15 +1,16 @@
 /*
- * The table that the daemon shares with its workers, used as they use it; no daemon runs.
+ * The table that the daemon shares with its workers, used as they use it; no daemon runs. `shared_table
+ * WHAT`:
  *
- *   shared_table comeback   a guest that computed for ten minutes comes back while another computes without a
- *                           pause: prints the turns of 2 ms that it waits, at most 1000
- *   shared_table stopped    a thread waits for a turn while a stopped worker holds the lock: prints how many
- *                           still wait once it has gone on without one
- *   shared_table idle       a guest computes with the processors that another one does not want, for ten
- * minutes; then there is one processor for both: prints the turns that it waits, at most 1000 shared_table
- * dead       a worker ends while it holds both locks: prints how long the next one waits, in ms shared_table
- * kept       nobody ever gives a turn back: prints how long one waits that wants one, in ms shared_table
- * scribbled  a worker that was taken over wrote nonsense: prints the sessions that are listed
+ * - comeback: a guest that computed for ten minutes comes back while another computes without a pause; prints
+ * the turns of 2 ms that it waits, at most 1000
+ * - stopped: a thread waits for a turn while a stopped worker holds the lock; prints how many still wait once
+ * it has gone on without one
+ * - idle: a guest computes with the processors that another one does not want, for ten minutes; then there is
+ * one processor for both; prints the turns that it waits, at most 1000
+ * - dead: a worker ends while it holds both locks; prints how long the next one waits, in ms
+ * - kept: nobody ever gives a turn back; prints how long one waits that wants one, in ms
+ * - scribbled: a worker that was taken over wrote nonsense; prints the sessions that are listed
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -3,11 +3,13 @@
  * this project with the software device behind it, and where it matters to a host it behaves as the real one
  * does (STAND_IN, words with a comma between, each with its number after a `=`):
  *
- *   always    cuInit listens on the abstract socket @cuda-uvmfd-NS-PID, opens files of /proc and /dev, and
- * starts a thread; fails as NVIDIA's does where it may not jit=MS    cuModuleLoadDataEx takes so long free=MS
- * cuMemFree_v2 takes so long copy=MS   cuMemcpyHtoD_v2 takes so long stuck=MS  cuCtxSynchronize blocks so
- * long, as behind a kernel sticky    after cuCtxSetLimit(99) every call of the context is
- * CUDA_ERROR_ILLEGAL_ADDRESS nosocket, nothread   it is as if listen(2), or the thread, was denied
+ * - always: cuInit listens on the abstract socket @cuda-uvmfd-NS-PID, opens files of /proc and /dev, and
+ *   starts a thread; it fails as NVIDIA's does where it may not
+ * - jit=MS, free=MS, copy=MS, stuck=MS: cuModuleLoadDataEx, cuMemFree_v2, cuMemcpyHtoD_v2 or cuCtxSynchronize
+ *   takes so long
+ * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
+ * - broken: what is compiled is CUDA_ERROR_ILLEGAL_ADDRESS
+ * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
  */
@@ -21,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,7 +73,6 @@ static void *serve(void *argument) {
 /* As strace shows of the real one (public notes: Venus, snapd): where listen is denied it does not
  * initialize. */
 static bool listens(void) {
-  if (word("nosocket") != NULL) return false;
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   int length =
       snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "cuda-uvmfd-%d-%d", 1, (int)getpid());
@@ -95,7 +97,6 @@ EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, 
 EXPORT int cuMemFree_v2(uint64_t address);
 EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
 EXPORT int cuCtxSynchronize(void);
-EXPORT int cuCtxSetLimit(int limit, size_t value);
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes);
 
 static bool broken;
@@ -103,9 +104,13 @@ static bool broken;
 int cuInit(unsigned flags) {
   static bool begun;
   if (!begun) {
+    if (word("greedy") != NULL) {
+      (void)syscall(SYS_bpf, -1, NULL, 0);
+      (void)accept4(-1, NULL, NULL, 0);
+    }
     pthread_t thread;
     if (!listens() || !looks_around()) return 304; /* CUDA_ERROR_OPERATING_SYSTEM */
-    if (word("nothread") != NULL || pthread_create(&thread, NULL, serve, NULL) != 0) return 304;
+    if (pthread_create(&thread, NULL, serve, NULL) != 0) return 304;
     begun = true;
   }
   return NEXT(int (*)(unsigned), "cuInit")(flags);
@@ -113,13 +118,14 @@ int cuInit(unsigned flags) {
 
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
   take_time("jit");
-  if (broken) return 700;
+  if (broken || word("broken") != NULL) return 700;
   return NEXT(int (*)(void **, const void *, unsigned, int *, void **),
               "cuModuleLoadDataEx")(module, image, count, options, values);
 }
 
 int cuMemFree_v2(uint64_t address) {
   take_time("free");
+  if (word("sticky") != NULL) broken = true;
   if (broken) return 700;
   return NEXT(int (*)(uint64_t), "cuMemFree_v2")(address);
 }
@@ -139,9 +145,4 @@ int cuCtxSynchronize(void) {
   take_time("stuck");
   if (broken) return 700;
   return NEXT(int (*)(void), "cuCtxSynchronize")();
-}
-
-int cuCtxSetLimit(int limit, size_t value) {
-  if (limit == 99) return (broken = true), 700;
-  return NEXT(int (*)(int, size_t), "cuCtxSetLimit")(limit, value);
 }

@@ -15,6 +15,7 @@
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
 #include "host/backend/cuda/nvml.h"
+#include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
 #include "host/log.h"
 #include "host/session/worker.h"
@@ -180,6 +181,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *r
 const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .reads_itself = true,
                                                .take_inventory = take_inventory,
+                                               .self_check = vgpu_cuda_self_check,
                                                .make_filter = vgpu_cuda_filter,
                                                .begin = begin,
                                                .run = run,

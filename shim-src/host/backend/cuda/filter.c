@@ -27,12 +27,20 @@ static const int never[] = {
      */
     CALL(accept), CALL(accept4)};
 
-void *vgpu_cuda_filter(void) {
+static void *make(uint32_t denied) {
   scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
   if (filter == NULL) return NULL;
   int result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-  result |= vgpu_filter_add(filter, SCMP_ACT_ERRNO(EPERM), never, sizeof never / sizeof *never);
+  result |= vgpu_filter_add(filter, denied, never, sizeof never / sizeof *never);
   if (result == 0) return filter;
   seccomp_release(filter);
   return NULL;
+}
+
+void *vgpu_cuda_filter(void) {
+  return make(SCMP_ACT_ERRNO(EPERM));
+}
+
+void *vgpu_cuda_filter_that_tells(void) {
+  return make(SCMP_ACT_TRAP);
 }

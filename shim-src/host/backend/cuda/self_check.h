@@ -1,0 +1,10 @@
+/* --self-check: whether a confined worker can use the host's driver. */
+#ifndef VGPU_HOST_CUDA_SELF_CHECK_H
+#define VGPU_HOST_CUDA_SELF_CHECK_H
+
+#include "host/options.h"
+
+/* Tells on stdout, a line for each step. 0, or 1 when a worker could not. */
+int vgpu_cuda_self_check(const struct vgpu_options *options);
+
+#endif

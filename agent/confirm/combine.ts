@@ -81,6 +81,7 @@ function conclude(observation: Observation): Conclusion {
   if (now.kind === 'contradicted') {
     return { mode: now.mode, ...(hostTrouble(observation) ?? { reason: now.reason, detail: now.detail }) };
   }
+  if (now.kind === 'loads') return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
   switch (log.mode) {
     case 'gpu':
       return concludeGpu(observation, now);

@@ -32,6 +32,8 @@ const tellEveryMs = 1_000;
 /** How often, and after which pauses, a contradiction is looked at again: a model may just be on its way. */
 const lookAgain = 2;
 const lookAgainMs = 700;
+/** One that is loading is given so many looks to begin; after that it is told as such, never as one on the CPU. */
+const lookWhileLoading = 20;
 
 /** Pause between two questions to the host while a consumer says nothing of its device. */
 const askPresentEveryMs = 1_000;
@@ -235,8 +237,9 @@ async function settledPresent(
   if (end === 'unit-failed' || end === 'unit-restarting') return nothingSeen;
   const question = { profile, unit, address: log.address };
   let present = await lookAtPresent(question, effects, signal);
-  for (let again = 0; again < lookAgain && !signal.aborted; again += 1) {
-    if (presentOf({ ...seen, present }).kind !== 'contradicted') break;
+  for (let again = 0; !signal.aborted; again += 1) {
+    const { kind } = presentOf({ ...seen, present });
+    if (again >= (kind === 'contradicted' ? lookAgain : kind === 'loads' ? lookWhileLoading : 0)) break;
     await effects.clock.sleep(lookAgainMs, signal);
     present = await lookAtPresent(question, effects, signal);
   }

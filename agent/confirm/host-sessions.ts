@@ -25,7 +25,7 @@ export type SessionsAnswer =
 const limitSeconds = 3;
 const graceMs = 2_000;
 /** Clock ticks a second in /proc/PID/stat: USER_HZ, 100 on every architecture that we run on (proc(5)). */
-const ticksPerSecond = 100;
+export const ticksPerSecond = 100;
 
 /** Never rejects because of what the host does. */
 export async function askSessions(

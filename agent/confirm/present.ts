@@ -13,6 +13,8 @@ export type SessionsSeen =
       readonly kind: 'told';
       /** Of the unit's processes. */
       readonly own: readonly HostSession[];
+      /** Seconds since the youngest of these processes began; absent: not known. */
+      readonly youngest?: number;
       /** How many this guest has besides. */
       readonly others: number;
       /** Greetings that the host turned away since this start; null: none. */
@@ -36,6 +38,8 @@ export type Present =
   | { readonly kind: 'fits' }
   /** It has opened the GPU and launched nothing so far. */
   | { readonly kind: 'waits'; readonly detail: string }
+  /** It says that it has it on the GPU, a process of it is young, and the host has no memory for that yet. */
+  | { readonly kind: 'loads'; readonly detail: string }
   | {
       readonly kind: 'contradicted';
       readonly mode: Extract<Mode, 'cpu' | 'degraded'>;
@@ -53,11 +57,19 @@ export function computing(sessions: readonly HostSession[]): readonly HostSessio
 /** What is needed of an observation to know it. */
 export type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
 
+/** A process that is younger may still be on its way to its first allocation. */
+const loadSeconds = 120;
+
 export function presentOf(observation: PresentFacts): Present {
   const { loaded, sessions } = observation.present;
   const models = loaded.kind === 'told' ? loaded.models : [];
   const own = sessions.kind === 'told' ? computing(sessions.own) : null;
-  if (models.length > 0) return ofLoaded(observation, models, own);
+  if (models.length > 0) {
+    // One that was turned away will not get any memory.
+    const loading = sessions.kind === 'told' && sessions.turnedAway === null;
+    const youngest = loading ? (sessions.youngest ?? null) : null;
+    return ofLoaded(observation, models, own, youngest);
+  }
   if (own === null) return { kind: 'nothing' };
   if (own.some(({ launches }) => launches > 0)) return { kind: 'works', loaded: false };
   if (own.length > 0) {
@@ -79,13 +91,19 @@ function ofLoaded(
   { log }: PresentFacts,
   models: readonly LoadedModel[],
   own: readonly HostSession[] | null,
+  youngest: number | null,
 ): Present {
   const holding = own?.filter(({ memory, launches }) => memory > 0 || launches > 0) ?? null;
   const names = models.map(({ name }) => name).join(', ');
+  const elsewhere = models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
+  // Ollama lists a model before its runner has allocated anything, and reads gigabytes from a disk meanwhile.
+  const fewer = holding !== null && holding.length < models.length;
+  if (fewer && elsewhere.length === 0 && youngest !== null && youngest < loadSeconds) {
+    return { kind: 'loads', detail: `${names}: a process of it began ${youngest} s ago and may be loading` };
+  }
   if (holding?.length === 0) {
     return onCpu(`${names}: loaded, and the host has no session of its processes that holds memory`);
   }
-  const elsewhere = models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
   const wholly = elsewhere.filter(({ gpuBytes }) => gpuBytes === 0);
   const placed = elsewhere.map(
     ({ name, bytes, gpuBytes }) => `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,

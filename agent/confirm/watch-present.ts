@@ -6,6 +6,7 @@ import type { UnitFacts } from '../contracts/unit.js';
 import type { Profile } from '../profile/types.js';
 import { readinessUrls } from './address.js';
 import type { ConfirmEffects } from './effects.js';
+import { ticksPerSecond } from './host-sessions.js';
 import { type LoadedSeen, loadedModels } from './loaded-models.js';
 import type { PresentSeen } from './present.js';
 
@@ -75,6 +76,7 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
     return {
       kind: 'told',
       own,
+      ...youngestOf(processes, seconds),
       others: report.sessions.length - own.length,
       turnedAway: sinceStart,
       refusedKernels:
@@ -83,6 +85,14 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
   } catch (error) {
     return { kind: 'unknown', message: error instanceof Error ? error.message : String(error) };
   }
+}
+
+/** The oldest is the main process, which began `seconds` ago. */
+function youngestOf(processes: readonly ProcessFacts[], seconds: number): { readonly youngest?: number } {
+  const begins = processes.map(({ startTicks }) => Number(startTicks));
+  if (begins.length === 0) return {};
+  const after = (Math.max(...begins) - Math.min(...begins)) / ticksPerSecond;
+  return { youngest: Math.max(0, Math.round(seconds - after)) };
 }
 
 /** The sessions of these processes. A process tells the host its number in its own PID namespace, and which that is. */

@@ -18,6 +18,11 @@ import {
   unit,
 } from './support.js';
 
+const hostSession = {
+  ...{ session: 3, age: 1_000, calls: 9, refused: 0, lastRefusal: 0 },
+  claimed: { library: 'libcuda', pid: 100, pidNamespace: 0, program: 'ollama' },
+} as const;
+
 const lines = (name: string): readonly string[] => fixtureText(name).split('\n');
 const gpuLog = lines('0.32.9_gpu-mode_debug0');
 const cpuLog = lines('0.32.9_count0_debug0');
@@ -466,4 +471,37 @@ test('bytes that are not UTF-8 between the lines do not disturb', async () => {
   stage.http = ready;
   stage.say(200, ['\uFFFD\uFFFD', ...gpuLog.slice(0, 20), 'caf\uFFFD', ...gpuLog.slice(20)]);
   assert.equal((await run(stage)).mode, 'gpu');
+});
+
+test('a model that is on its way to its first allocation is waited for', async () => {
+  const stage = createStage();
+  stage.say(300, gpuLog);
+  const models = [{ name: 'a', size: 4_000, size_vram: 4_000 }];
+  stage.http = { kind: 'answered', status: 200, body: JSON.stringify({ models }) };
+  const told = (memory: number) => ({ ...hostSession, memory, launches: memory === 0 ? 0 : 9 });
+  const sessions = (memory: number): Stage['sessions'] => ({
+    kind: 'told',
+    report: {
+      ...{ host: 'h', simulated: false, refusedKernels: null },
+      turnedAway: { count: 0, status: null, age: 0 },
+      sessions: [told(memory)],
+    },
+    seconds: 2,
+  });
+  stage.sessions = sessions(0);
+  // Longer than all looks at a contradiction together take.
+  stage.clock.at(5_000, () => {
+    stage.sessions = sessions(4_000);
+  });
+  const verdict = await run(stage);
+  assert.deepEqual([verdict.mode, verdict.reason], ['gpu', null]);
+  assert.ok(stage.clock.now() >= 5_000);
+
+  const never = createStage();
+  never.say(300, gpuLog);
+  never.http = stage.http;
+  never.sessions = sessions(0);
+  const waited = await run(never);
+  assert.deepEqual([waited.mode, waited.reason], ['undetermined', 'no-work-yet']);
+  assert.ok(never.clock.now() < 30_000, `${never.clock.now()} ms`);
 });

@@ -5,6 +5,8 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { followFile, httpGet, systemClock } from '../../../agent/confirm/node-effects.js';
 
 const never = new AbortController().signal;
@@ -70,6 +72,21 @@ test('a server that accepts and says nothing, drips, or floods is cut off', asyn
     }),
   );
   assert.equal((await httpGet(flood, 5_000, never)).kind, 'failed');
+});
+
+test('the limit holds although everything that nobody keeps is collected meanwhile', async () => {
+  const mute = await listen(createServer(() => {}));
+  setFlagsFromString('--expose-gc');
+  const collect: unknown = runInNewContext('gc');
+  assert.ok(typeof collect === 'function');
+  const often = setInterval(() => collect(), 10);
+  // What a caller hands in is held elsewhere; a signal that only AbortSignal.any() knows is not.
+  const stop = new AbortController();
+  const late = systemClock.sleep(5_000, stop.signal).then(() => 'it waits without end');
+  const answer = await Promise.race([httpGet(mute, 300, AbortSignal.any([never, stop.signal])), late]);
+  clearInterval(often);
+  stop.abort();
+  assert.deepEqual(answer, { kind: 'failed', message: 'no answer within 300 ms' });
 });
 
 test('a bad address and an abort are failures, not exceptions', async () => {

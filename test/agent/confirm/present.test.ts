@@ -97,6 +97,24 @@ test("AMX memory that Ollama counts as a GPU's does not hide a model on the CPU"
   assert.deepEqual(judged(two, { log: cpuLoad }), ['degraded', 'model-on-cpu']);
 });
 
+test('a runner that is young may still be loading: that is not known, and never the CPU', () => {
+  const aged = (models: readonly LoadedModel[], youngest: number, ...rest: [HostSession[], TurnedAway?]) => {
+    const seen = present(models, ...rest);
+    const { sessions } = seen;
+    return { ...seen, sessions: sessions.kind === 'told' ? { ...sessions, youngest } : sessions };
+  };
+  const loading = session({ memory: 0, launches: 0 });
+  for (const own of [[], [loading], [nvml]])
+    assert.deepEqual(judged(aged([model('a', 4_000)], 3, own)), ['undetermined', 'no-work-yet']);
+  const second = aged([model('a', 4_000), model('b', 4_000)], 3, [session(), loading]);
+  assert.deepEqual(judged(second), ['undetermined', 'no-work-yet']);
+  assert.deepEqual(judged(aged([model('a', 4_000)], 3, [session()])), ['gpu', null], 'it has begun');
+  assert.deepEqual(judged(aged([model('a', 4_000)], 120, [loading])), ['cpu', 'model-on-cpu'], 'too late');
+  assert.deepEqual(judged(aged([model('a', 0)], 3, [])), ['cpu', 'model-on-cpu'], 'its own word is CPU');
+  const away: TurnedAway = { count: 1, status: 'busy', age: 1 };
+  assert.deepEqual(judged(aged([model('a', 4_000)], 3, [], away)), ['cpu', 'host-refused'], 'it gets none');
+});
+
 test('a model is loaded and the host has no session of its processes: on the CPU, though it says GPU', () => {
   const whole = [model('a', 4_000)];
   assert.deepEqual(judged(present(whole, [])), ['cpu', 'model-on-cpu']);

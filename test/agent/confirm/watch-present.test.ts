@@ -112,6 +112,19 @@ test("the unit's sessions are told apart from others of this guest", async () =>
   );
 });
 
+test('how long the youngest process has been running is told beside its sessions', async () => {
+  const sessions = { kind: 'told', report: reported([]), seconds: 60 } as const;
+  const processes = [
+    processFacts({ startTicks: '5000' }),
+    processFacts({ pid: 140, startTicks: '10700' }),
+    processFacts({ pid: 139, startTicks: '6000' }),
+  ];
+  const { sessions: seen } = await lookAtPresent(question, effects({ sessions, processes }), never);
+  assert.equal(seen.kind === 'told' ? seen.youngest : seen, 3);
+  const gone = await lookAtPresent(question, effects({ sessions, processes: [] }), never);
+  assert.equal(gone.sessions.kind === 'told' ? gone.sessions.youngest : gone, undefined);
+});
+
 test('what was turned away before this start does not count', async () => {
   const away = async (age: number): Promise<number | undefined> => {
     const report = reported([], { count: 3, status: 'busy', age });

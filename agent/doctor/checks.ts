@@ -42,10 +42,11 @@ export const checks: readonly Check[] = [
   // the service, and what of ours is on this machine
   interrupted,
   installed,
+  // before the service: a library that is cut short ends every program that preloads it
+  store,
   unitRuns,
   refused,
   realGpu,
-  store,
   // what leads the loader to it
   libraryFormat,
   foreignLibrary,

@@ -1,16 +1,20 @@
 import path from 'node:path';
 import { versionFits } from '../../confirm/log/grammar.js';
 import { broken, byHand, notApplicable, ok } from '../finding.js';
-import type { Check } from '../types.js';
+import type { Check, DoctorFacts, Finding } from '../types.js';
 
-/** An upgrade can lose the consumer's own CUDA code; then no driver helps. */
+/** An upgrade can lose the consumer's own CUDA code, or leave the device out of it; then no driver helps. */
 export const backendLibrary: Check = {
   id: 'backend-library',
   title: 'the service has its own CUDA code',
   looksAt:
-    "the files that the profile names as the consumer's CUDA backend, in the consumer's own directories",
-  explains: ['shim-not-loaded', 'no-discovery-line'],
-  examine({ profile, verdict, look }) {
+    "the files that the profile names as the consumer's CUDA backend, in the consumer's own directories, and what " +
+    'the service says of the device in its log',
+  explains: ['shim-not-loaded', 'no-discovery-line', 'architecture-not-compiled'],
+  examine(facts) {
+    const { profile, verdict, look } = facts;
+    const left = leftOut(facts);
+    if (left !== null) return left;
     const rule = profile.doctor?.backend;
     if (rule === undefined) return notApplicable('the profile names no such file');
     if (!versionFits(rule.versions, verdict.consumerVersion)) {
@@ -31,6 +35,27 @@ export const backendLibrary: Check = {
     });
   },
 };
+
+/** It has CUDA code, and none for this device. */
+function leftOut({ profile, observation, verdict }: DoctorFacts): Finding | null {
+  const { log, probe } = observation;
+  const said = log.reason ?? (log.mode === 'gpu' ? null : log.hint);
+  if (said !== 'architecture-not-compiled') return null;
+  const lines = log.evidence.filter(({ kind, weight }) => kind === 'log-line' && weight === 'against');
+  const devices = probe?.kind === 'answered' ? probe.report.devices : [];
+  return broken({
+    cause: `${profile.name} has no code for the compute capability of this device, and leaves it alone.`,
+    evidence: [
+      ...lines.map(({ text }) => text),
+      ...devices.map(({ name, compute }) => `${name}: compute capability ${compute}, as vgpu-probe finds`),
+    ],
+    remedy: byHand(
+      `upgrade ${profile.name}, or choose another of its CUDA libraries (see the reason architecture-not-compiled); ` +
+        'where the GPU is simulated, another device profile on the host helps, too; then',
+      `sudo systemctl restart ${verdict.unit}`,
+    ),
+  });
+}
 
 function lookedIn(files: readonly string[], directories: readonly string[]): string {
   const what = files.join(', ');

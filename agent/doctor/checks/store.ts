@@ -16,6 +16,9 @@ export const store: Check = {
     'preload-ignored',
     'shim-not-loaded',
     'no-session',
+    // A library that is cut short ends every program that the loader gives it to.
+    'unit-failed',
+    'unit-restarting',
   ],
   examine(facts) {
     const { machine, look } = facts;

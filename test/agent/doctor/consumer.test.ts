@@ -69,6 +69,11 @@ says(file, backendLibrary, {
   'it has none, and is on the GPU': doctorFacts(backend([directory])),
   'none of its directories is there': doctorFacts({ ...backend([]), ...onCpu }),
   'it is in none of two directories': doctorFacts({ ...backend([directory, '/usr/lib/ollama']), ...onCpu }),
+  'it has none for this device': doctorFacts({
+    ...backend([directory], [cuda13, true]),
+    observation: { log: findingsOf('0.32.9_cc95-not-in-archs_debug1') },
+    ...onCpu,
+  }),
   'all that it has are spoilt': doctorFacts({
     ...backend([directory], [cuda13, false], [cuda12, false]),
     ...onCpu,
@@ -472,6 +477,26 @@ test('the exit status is the verdict’s; GPU mode beside something broken is de
       [false, undetermined],
     ],
   ]);
+});
+
+test('a library of the store that is cut short comes before the service that it ends', () => {
+  const id = '0123456789abcdef';
+  const target = `versions/${id}`;
+  const seen = { end: 'unit-restarting', restarts: 3 } as const;
+  for (const reason of ['unit-restarting', 'unit-failed'] as const) {
+    const { store } = doctorFacts().machine;
+    const cutShort = {
+      ...store,
+      current: linkTo(target),
+      versions: [{ id, intact: false }],
+    } as const;
+    const facts = doctorFacts({ observation: seen, verdict: { reason }, machine: { store: cutShort } });
+    const { broken: bad } = diagnose(facts);
+    assert.deepEqual(
+      bad.slice(0, 2).map(({ check }) => check.id),
+      ['store', 'unit-runs'],
+    );
+  }
 });
 
 test('all checks are run', () => {

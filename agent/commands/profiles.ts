@@ -24,6 +24,8 @@ export interface ListedProfile {
   readonly unit: string | null;
   readonly description: string | null;
   readonly problem: string | null;
+  /** What of it was never run with the real service; null: it was run, or nothing is said. */
+  readonly notRun: string | null;
 }
 
 export function profilesCommand(run: Run): Command {
@@ -56,22 +58,23 @@ function profiles(namesOnly: boolean): Outcome {
 function listed({ name, path: file }: ProfileName): ListedProfile {
   const from = path.dirname(file) === userProfiles ? 'administrator' : 'shipped';
   try {
-    const { unit, description } = loadProfile(name);
-    return { name, path: file, from, unit, description, problem: null };
+    const { unit, description, notRun = null } = loadProfile(name);
+    return { name, path: file, from, unit, description, problem: null, notRun };
   } catch (error) {
     if (!(error instanceof VgpuError)) throw error;
-    return { name, path: file, from, unit: null, description: null, problem: error.message };
+    return { name, path: file, from, unit: null, description: null, problem: error.message, notRun: null };
   }
 }
 
 function profileText(
-  { name, path: file, from, unit, description, problem }: ListedProfile,
+  { name, path: file, from, unit, description, problem, notRun }: ListedProfile,
   style: Style,
 ): string {
   const said = problem === null ? (description ?? '') : `${style.bad('cannot be read')}: ${oneLine(problem)}`;
   return [
     `${style.bold(name)}  ${oneLine(unit ?? '')}`.trimEnd(),
     `  ${wrap(problem === null ? oneLine(said) : said, style.width - 2, '  ')}`,
+    ...(notRun === null ? [] : [`  ${wrap(`not run: ${oneLine(notRun)}`, style.width - 2, '  ')}`]),
     `  ${style.dim(`${from}: ${oneLine(file)}`)}`,
   ].join('\n');
 }

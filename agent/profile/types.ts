@@ -9,6 +9,8 @@ export interface Profile {
   /** As typed after `--profile`; equals the file's name. */
   readonly name: string;
   readonly description: string;
+  /** What of it was never run with the real service; absent: it was run. */
+  readonly notRun?: string;
   /** The systemd service, with its suffix. */
   readonly unit: string;
   readonly processes: {

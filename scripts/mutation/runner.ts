@@ -52,7 +52,8 @@ class RoomRunner {
   readonly #effects: readonly string[];
   readonly #instrumented: Instrumented;
   #loads = 0;
-  #tests: readonly Test[] = [];
+  #files: readonly string[] = [];
+  readonly #tests: Test[] = [];
 
   /** @param effects beginnings of the names of files, whose tests are not of the pure part */
   constructor(room: string, effects: readonly string[], instrumented: Instrumented) {
@@ -67,22 +68,27 @@ class RoomRunner {
 
   init(): void {
     register(new URL('hooks.js', import.meta.url));
+    const directory = path.join('dist/test/agent', this.#room);
+    const hasEffects = (name: string): boolean =>
+      this.#effects.some((effects) => name.startsWith(effects.endsWith('/') ? effects : `${effects}.`));
+    this.#files = readdirSync(directory, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.test.js') && !hasEffects(name))
+      .map((name) => path.join('test/agent', this.#room, name.replace(/\.js$/, '.ts')))
+      .toSorted();
   }
 
   async dryRun(): Promise<object> {
     this.#instrumented.mutantCoverage = undefined;
-    this.#tests = await this.#load();
     const tests: object[] = [];
+    for await (const test of this.#fresh()) {
+      this.#tests.push(test);
+    }
     for (const test of this.#tests) {
       this.#instrumented.currentTestId = test.id;
       const started = performance.now();
       const failure = await this.#failureOf(test);
-      const parts = {
-        id: test.id,
-        name: test.name,
-        fileName: test.fileName,
-        timeSpentMs: performance.now() - started,
-      };
+      const timeSpentMs = performance.now() - started;
+      const parts = { id: test.id, name: test.name, fileName: test.fileName, timeSpentMs };
       tests.push(
         failure === null ? { ...parts, status: 0 } : { ...parts, status: 1, failureMessage: failure },
       );
@@ -92,54 +98,47 @@ class RoomRunner {
   }
 
   async mutantRun(run: MutantRun): Promise<object> {
+    if (this.#tests.length === 0) for await (const test of this.#fresh()) this.#tests.push(test);
     this.#instrumented.hitCount = run.hitLimit === undefined ? undefined : 0;
     this.#instrumented.hitLimit = run.hitLimit;
-    this.#instrumented.activeMutant = run.reloadEnvironment ? run.activeMutant.id : undefined;
+    this.#instrumented.activeMutant = run.activeMutant.id;
+    let nrOfTests = 0;
     try {
-      if (this.#tests.length === 0 && !run.reloadEnvironment) this.#tests = await this.#load();
-      const tests = run.reloadEnvironment ? await this.#load() : this.#tests;
-      this.#instrumented.activeMutant = run.activeMutant.id;
-      const asked = tests.filter((test) => run.testFilter?.includes(test.id) ?? true);
-      for (const test of asked) {
-        const failure = await this.#failureOf(test);
-        if (failure !== null) {
-          return { status: 'killed', killedBy: [test.id], failureMessage: failure, nrOfTests: asked.length };
-        }
+      for await (const test of run.reloadEnvironment ? this.#fresh() : this.#tests) {
+        if (run.testFilter?.includes(test.id) === false) continue;
+        nrOfTests += 1;
+        const failureMessage = await this.#failureOf(test);
+        if (failureMessage === null) continue;
+        this.#first(test.fileName);
+        return { status: 'killed', killedBy: [test.id], failureMessage, nrOfTests };
       }
-      return { status: 'survived', nrOfTests: asked.length };
+      return { status: 'survived', nrOfTests };
     } catch (error) {
-      return {
-        status: 'killed',
-        killedBy: [],
-        failureMessage: `does not load: ${said(error)}`,
-        nrOfTests: 0,
-      };
+      return { status: 'killed', killedBy: [], failureMessage: `does not load: ${said(error)}`, nrOfTests };
     } finally {
       this.#instrumented.activeMutant = undefined;
     }
   }
 
-  async #load(): Promise<readonly Test[]> {
+  /** What noticed the last mutant is the likeliest to notice the next one, which is near to it. */
+  #first(fileName: string): void {
+    this.#files = [fileName, ...this.#files.filter((one) => one !== fileName)];
+    this.#tests.sort((a, b) => this.#files.indexOf(a.fileName) - this.#files.indexOf(b.fileName));
+  }
+
+  /** The tests, file by file, of modules that are all loaded again. */
+  async *#fresh(): AsyncGenerator<Test> {
     this.#loads += 1;
     const query = `?load=${this.#loads}`;
-    const directory = path.resolve('dist/test/agent', this.#room);
-    const files = readdirSync(directory, { recursive: true, encoding: 'utf8' });
     // Of this load: hooks.ts gives the files with this query the same module.
     const collector: typeof import('./collector.js') = await import(`./collector.js${query}`);
-    const tests: Test[] = [];
-    const wanted = files.filter(
-      (name) =>
-        name.endsWith('.test.js') &&
-        !this.#effects.some((effects) => name.startsWith(effects.endsWith('/') ? effects : `${effects}.`)),
-    );
-    for (const file of wanted.toSorted()) {
-      await import(`${pathToFileURL(path.join(directory, file)).href}${query}`);
+    for (const fileName of [...this.#files]) {
+      const file = path.resolve('dist', fileName.replace(/\.ts$/, '.js'));
+      await import(`${pathToFileURL(file).href}${query}`);
       for (const [index, one] of collector.take().entries()) {
-        const fileName = path.join('test/agent', this.#room, file.replace(/\.js$/, '.ts'));
-        tests.push({ ...one, id: `${file} ${index} ${one.name}`, fileName });
+        yield { ...one, id: `${path.basename(fileName)} ${index} ${one.name}`, fileName };
       }
     }
-    return tests;
   }
 
   async #failureOf(test: Test): Promise<string | null> {

@@ -397,6 +397,15 @@ const leads = (kind: 'loop' | 'directory' | 'absent', target = '/x') =>
           ? { kind, steps: [] }
           : { kind },
   });
+says("a package's file is there", at(cuda, { state: regular(), ownerOfPath: 'odd-cuda' }));
+says(
+  "a package's link is there",
+  at(cuda, {
+    state: linkTo('/x'),
+    ownerOfPath: 'odd-cuda',
+    resolution: { kind: 'dangling', missing: '/x', steps: [] },
+  }),
+);
 says('a link leads in a circle', leads('loop'));
 says('a link leads to a directory', leads('directory'));
 says('a link leads nobody knows where', leads('absent'));

@@ -174,7 +174,7 @@ const ourSlaves = [
   slaveOf(cuda, 'nvidia--libcuda.so.1', `${mine}/libcuda.so.1`),
   slaveOf(short, 'nvidia--libcuda.so', `${mine}/libcuda.so.1`),
 ];
-const ownGroup: OwnedItem = {
+const ownGroup: Extract<OwnedItem, { kind: 'alternative' }> = {
   kind: 'alternative',
   group: 'nvidia',
   path: mine,
@@ -250,6 +250,32 @@ says(
     chosen,
     [
       { ...slaveOf(cuda, 'nvidia--libcuda.so.1', ''), state: absent, resolution: { kind: 'absent' } },
+      ...ourSlaves.slice(1),
+    ],
+    [ownGroup],
+  ),
+);
+
+const owned = (value: string): typeof ownGroup => ({ ...ownGroup, before: { status: 'auto', value } });
+says(
+  'a link more is taken from the choice that was in use before',
+  grouped({ ...chosen, choices: [...group.choices, { ...ourChoice, slaves: {} }] }, ourSlaves, [
+    { ...owned('/x'), group: 'glx' },
+    { ...owned('/x'), path: '/y' },
+    owned('/usr/lib/nvidia/old'),
+  ]),
+);
+says(
+  'no choice but ours is left',
+  grouped({ ...chosen, choices: [{ ...ourChoice, slaves: {} }] }, ourSlaves, [ownGroup]),
+);
+says('nothing is installed, and a group sets a link', { ...grouped({}), manifest: null });
+says(
+  'a link of the group leads elsewhere by another way',
+  grouped(
+    chosen,
+    [
+      { ...ourSlaves[0], path: cuda, state: linkTo('/etc/alternatives/other') } as (typeof ourSlaves)[number],
       ...ourSlaves.slice(1),
     ],
     [ownGroup],

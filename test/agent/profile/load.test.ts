@@ -125,6 +125,15 @@ test('a wrong value is told with what is allowed', () => {
   );
 });
 
+test('what is missing, given for another version, or not there at all is told with its place', () => {
+  assert.match(
+    problemWith(changed(/^ {2}"unit": .*\n/m, '')).message,
+    /the profile: the key "unit" is missing/,
+  );
+  assert.match(problemWith(changed('"schema": 1', '"schema": 2')).message, /schema: 2 was given, allowed: 1/);
+  assert.match(problemWith('').message, /line 1, column 1: no JSON: a value was expected/);
+});
+
 test('a wrong type is told', () => {
   const error = problemWith(changed('"baseSeconds": 30', '"baseSeconds": "30"'));
   assert.match(error.message, /line \d+, timeouts\.baseSeconds: "30" was given, allowed: number/);

@@ -10,6 +10,7 @@
 #include "host/log.h"
 #include "host/daemon/hand_over.h"
 #include "host/daemon/manage.h"
+#include "host/daemon/user.h"
 #include "host/options.h"
 #include "host/daemon/supervisor.h"
 
@@ -75,6 +76,11 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
   snprintf(setup->nvml_library, sizeof setup->nvml_library, "%s", options->nvml_library);
   setup->json = options->json;
   setup->filter = !options->no_seccomp;
+  if (!vgpu_user_choose(options->user, supervisor->backend, &setup->user, error, sizeof error)) {
+    vgpu_host_log("error", 0, "%s", error);
+    free(setup);
+    return false;
+  }
   setup->inventory = *inventory;
   setup->code = supervisor->code;
   setup->image_cache = options->image_cache;

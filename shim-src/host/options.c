@@ -43,6 +43,8 @@ static const char usage[] =
     "  --metrics PATH           a socket that answers every connection with the metrics; default: none\n"
     "  --watch                  with status, sessions and metrics: again every second\n"
     "  --check-config           reads that file, says what is wrong in it, and ends\n"
+    "  --user NAME              whom workers run as when root starts the daemon; default: a number\n"
+    "                           that is nobody's\n"
     "  --self-check             does what a session does first, in a confined process, says what is\n"
     "                           denied, and ends\n"
     "  --no-seccomp             workers may make any system call; for debugging, and for a driver\n"
@@ -186,6 +188,9 @@ static bool take(const char *name, int letter, struct vgpu_options *options) {
     case 'x':
       options->check_config = true;
       return true;
+    case 'U':
+      options->user = optarg;
+      return true;
     case 'F':
       options->self_check = true;
       return true;
@@ -256,6 +261,7 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                         {"session-calls", required_argument, NULL, 'r'},
                                         {"config", required_argument, NULL, 'f'},
                                         {"check-config", no_argument, NULL, 'x'},
+                                        {"user", required_argument, NULL, 'U'},
                                         {"self-check", no_argument, NULL, 'F'},
                                         {"control", required_argument, NULL, 'T'},
                                         {"metrics", required_argument, NULL, 'M'},

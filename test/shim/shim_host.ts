@@ -108,7 +108,14 @@ function endOf(child: ChildProcess): Promise<number | null> {
 export async function startHost(options: HostOptions): Promise<Host> {
   const child = spawn(
     daemonFile(options.program ?? 'vgpu-hostd'),
-    ['--device', options.device ?? 'software', '--listen', options.listen, ...(options.args ?? [])],
+    [
+      ...['--device', options.device ?? 'software', '--listen', options.listen],
+      // The driver of these tests lies in this tree and talks to sockets in root's directories; sanitizers report there.
+      ...((options.device === 'cuda' || VARIANT !== 'shim') && process.getuid?.() === 0
+        ? ['--user', 'root']
+        : []),
+      ...(options.args ?? []),
+    ],
     { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...options.env } },
   );
   const end = endOf(child);

@@ -36,6 +36,9 @@ struct vgpu_backend {
    * way. */
   int (*self_check)(const struct vgpu_options *options);
 
+  /* Groups that may open the device's files, at most so many; NULL: it has none. */
+  uint32_t (*device_groups)(uint32_t *groups, uint32_t most);
+
   /* What a worker may still ask of the kernel: a libseccomp filter, NULL when there is no memory. */
   void *(*make_filter)(void);
 

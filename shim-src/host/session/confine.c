@@ -32,11 +32,15 @@ static void on_denied(int number, siginfo_t *info, void *context) {
   _exit(128 + number);
 }
 
-/* All of them, and none to be had again. What this process never had cannot be dropped, and need not. */
-static void drop_capabilities(void) {
+void vgpu_confine_bounds(void) {
   for (int capability = 0; prctl(PR_CAPBSET_READ, capability) >= 0; capability++) {
     prctl(PR_CAPBSET_DROP, capability);
   }
+}
+
+/* All of them, and none to be had again. What this process never had cannot be dropped, and need not. */
+static void drop_capabilities(void) {
+  vgpu_confine_bounds();
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
   struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};

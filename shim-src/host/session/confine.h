@@ -28,6 +28,9 @@ bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program
  */
 bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied);
 
+/* No capability can be had again; before root becomes somebody else, who could not see to it. */
+void vgpu_confine_bounds(void);
+
 /* "execve" for 59; "?" for what has no name here. For free(); NULL when there is no memory. */
 char *vgpu_confine_name(int32_t number);
 

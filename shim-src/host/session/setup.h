@@ -24,10 +24,20 @@ enum vgpu_worker_descriptor {
   VGPU_WORKER_DESCRIPTORS = 10,
 };
 
+#define VGPU_WORKER_GROUPS 8u
+
+struct vgpu_worker_user {
+  bool changes; /* else a worker is who the daemon is */
+  uint32_t uid, gid;
+  uint32_t groups[VGPU_WORKER_GROUPS];
+  uint32_t group_count;
+};
+
 struct vgpu_host_setup {
   char backend[16];
-  bool json;                       /* lines of the log */
-  bool filter;                     /* system calls */
+  bool json;   /* lines of the log */
+  bool filter; /* system calls */
+  struct vgpu_worker_user user;
   struct vgpu_inventory inventory; /* its pointers mean nothing here */
   struct vgpu_code_options code;   /* likewise */
   uint64_t image_cache;
@@ -44,6 +54,9 @@ struct vgpu_session_setup {
   struct vgpu_limits limits;
   struct vgpu_hello hello;
 };
+
+/* Becomes that user, for good; false with errno. */
+bool vgpu_worker_become(const struct vgpu_worker_user *user);
 
 /* All that a worker does; returns its exit status. */
 int vgpu_worker_main(void);

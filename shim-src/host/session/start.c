@@ -1,6 +1,7 @@
 /* The beginning of a worker: what it inherited becomes a session, and everything else is given up. */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,19 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   return worker->accounts != NULL && worker->backend != NULL;
 }
 
+bool vgpu_worker_become(const struct vgpu_worker_user *user) {
+  if (!user->changes) return true;
+  vgpu_confine_bounds();
+  gid_t groups[VGPU_WORKER_GROUPS];
+  for (uint32_t i = 0; i < user->group_count; i++) groups[i] = user->groups[i];
+  if (setgroups(user->group_count, groups) != 0 || setresgid(user->gid, user->gid, user->gid) != 0 ||
+      setresuid(user->uid, user->uid, user->uid) != 0) {
+    return false;
+  }
+  /* Else the files of this process in /proc would be root's, and closed to it. */
+  return prctl(PR_SET_DUMPABLE, 1) == 0;
+}
+
 int vgpu_worker_main(void) {
   struct vgpu_host_setup *host = take(VGPU_WORKER_HOST, sizeof *host);
   const struct vgpu_session_setup *session = take(VGPU_WORKER_SESSION, sizeof *session);
@@ -67,8 +81,6 @@ int vgpu_worker_main(void) {
     return 2;
   }
   prctl(PR_SET_NAME, "vgpu-hostd"); /* else the number of the descriptor that was executed */
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != session->daemon) return 1; /* it died before the line above */
   signal(SIGPIPE, SIG_IGN);
   vgpu_host_log_json(host->json);
   offer_to_oom_killer();
@@ -77,6 +89,13 @@ int vgpu_worker_main(void) {
     vgpu_host_log("error", session->session, "the worker cannot be set up: %s", strerror(errno));
     return 1;
   }
+  if (!vgpu_worker_become(&host->user)) {
+    vgpu_host_log("error", session->session, "cannot become user %u: %s", host->user.uid, strerror(errno));
+    return 1;
+  }
+  /* Not before: another user's process forgets it. */
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != session->daemon) return 1; /* it died before the line above */
   int32_t *denied = &worker.accounts->slots[worker.slot].denied;
   if (!vgpu_confine(host->filter ? &host->program : NULL, worker.backend->reads_itself, denied)) {
     vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));

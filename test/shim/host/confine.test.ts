@@ -192,7 +192,12 @@ describe('a worker that was taken over', {
     assert.match(status, /^Seccomp:\s+2$/m);
     for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapAmb'])
       assert.match(status, new RegExp(`^${set}:\\s+0{16}$`, 'm'));
-    if (process.getuid?.() === 0) assert.match(status, /^CapBnd:\s+0{16}$/m);
+    if (process.getuid?.() === 0) {
+      assert.match(status, /^CapBnd:\s+0{16}$/m);
+      assert.match(status, /^Uid:\s+(6[1-5]\d{3})\s+\1\s+\1\s+\1$/m, "root's worker is nobody who exists");
+      assert.match(status, /^Gid:\s+(6[1-5]\d{3})\s+\1\s+\1\s+\1$/m);
+      assert.match(status, /^Groups:\s*$/m);
+    }
     assert.match(readFileSync(`/proc/${pid}/limits`, 'utf8'), /^Max core file size\s+0\s+0\s/m);
   });
 
@@ -225,6 +230,28 @@ describe('a worker that was taken over', {
     for (const { at, end } of writable)
       assert.equal(await ask(client, 'mremap', [at, end - at, 2 * (end - at), 1]), ENOMEM, 'it cannot grow');
     assert.equal(await ask(client, 'fcntl', [6, 1]), EBADF, 'nor has it the descriptor');
+  });
+
+  it('runs as the user that --user names, and the daemon does not start for one who is not', {
+    skip: process.getuid?.() !== 0 && 'only root can choose',
+  }, async () => {
+    const other = await startHost({
+      listen: `unix:${scratch.path}/other`,
+      args: [...PROFILE, '--user', 'nobody'],
+    });
+    try {
+      clients.push(await WireClient.greeted(`${scratch.path}/other`));
+      const [, pid = ''] = await other.logged(/worker (\d+)$/m);
+      const uid = /^nobody:[^:]*:(\d+):/m.exec(readFileSync('/etc/passwd', 'utf8'))?.[1] ?? 'none';
+      await other.logged(/libcuda .* begins/);
+      assert.match(readFileSync(`/proc/${pid}/status`, 'utf8'), new RegExp(`^Uid:\\s+${uid}\\s`, 'm'));
+    } finally {
+      await other.stop();
+    }
+    await assert.rejects(
+      startHost({ listen: `unix:${scratch.path}/other`, args: [...PROFILE, '--user', 'noone'] }),
+      /--user "noone": there is no such user/,
+    );
   });
 
   it('is told of as killed by a signal when no filter ended it', async () => {

@@ -2,9 +2,14 @@
 #ifndef VGPU_HOST_CUDA_FILTER_H
 #define VGPU_HOST_CUDA_FILTER_H
 
+#include <stdint.h>
+
 void *vgpu_cuda_filter(void);
 
 /* The same, but a denied call raises SIGSYS: whoever handles it knows which one it was. */
 void *vgpu_cuda_filter_that_tells(void);
+
+/* Fills at most so many groups that may open the device nodes, where not everybody may; how many. */
+uint32_t vgpu_cuda_device_groups(uint32_t *groups, uint32_t most);
 
 #endif

@@ -1,0 +1,15 @@
+/* Whom workers run as where the daemon was started by root: never root, unless the administrator says so. */
+#ifndef VGPU_HOST_USER_H
+#define VGPU_HOST_USER_H
+
+#include "host/backend/backend.h"
+#include "host/session/setup.h"
+
+/*
+ * `wanted`: a name or number of --user; NULL: a number that is nobody's. They get the groups that the
+ * backend's device nodes want, and no others. False with the reason in `error`.
+ */
+bool vgpu_user_choose(const char *wanted, const struct vgpu_backend *backend, struct vgpu_worker_user *user,
+                      char *error, size_t error_size);
+
+#endif

@@ -50,6 +50,13 @@ test('a host that was installed serves a guest that was installed, and each give
       await host.agent('host', 'install', '--yes', '--device', 'cuda'),
       /needs NVIDIA's driver, and there is no \/dev\/nvidiactl, \/dev\/nvidia-uvm, \/dev\/nvidia0/,
     );
+    const nodes = ['/dev/nvidiactl', '/dev/nvidia-uvm', '/dev/nvidia0'] as const;
+    await host.must('touch', ...nodes);
+    refused(
+      await host.agent('host', 'install', '--yes', '--device', 'cuda'),
+      /a worker of this host could not use the driver: [\s\S]*--self-check --device cuda shows every step/,
+    );
+    await host.must('rm', ...nodes);
     assert.deepEqual(await differences(before, await host.listing()), []);
   });
 

@@ -22,6 +22,9 @@ export interface Checking {
 }
 
 const runLimitMs = 60_000;
+/** A real driver takes seconds to initialize, and compiles a kernel. */
+const selfCheckLimitMs = 120_000;
+const mostLines = 6;
 const connectLimitMs = 500;
 
 export async function servingProblems(checking: Checking): Promise<readonly ServingProblem[]> {
@@ -30,7 +33,7 @@ export async function servingProblems(checking: Checking): Promise<readonly Serv
   if (changeable !== null) return [changeable];
   const [runs, held] = await Promise.all([programProblem(checking), addressProblems(checking)]);
   if (runs !== null) return [runs, ...held];
-  const device = checking.device === 'cuda' ? nodeProblems(checking.root) : [];
+  const device = checking.device === 'cuda' ? await driverProblems(checking) : [];
   return [...device, ...held, ...vsockProblems(checking)];
 }
 
@@ -57,6 +60,25 @@ async function programProblem({ runner, program }: Checking): Promise<ServingPro
     if (!(error instanceof VgpuError)) throw error;
     return { code: 'program-broken', message: error.message, remedy, weight: 'certain' };
   }
+}
+
+/** Without the nodes nothing can work; with them the daemon tries the driver as a session's worker would. */
+async function driverProblems(checking: Checking): Promise<readonly ServingProblem[]> {
+  const nodes = nodeProblems(checking.root);
+  if (nodes.length > 0) return nodes;
+  const words = ['--self-check', '--device', 'cuda'];
+  const ran = await checking.runner.run(checking.program, words, { timeoutMs: selfCheckLimitMs });
+  if (ran.code === 0) return [];
+  const said = `${ran.stdout.toString()}${ran.stderr.toString()}`.trim().split('\n').slice(-mostLines);
+  const why = ran.timedOut ? `no end after ${selfCheckLimitMs / 1000} s` : said.map(oneLine).join('; ');
+  return [
+    {
+      code: 'self-check',
+      message: `a worker of this host could not use the driver: ${why}`,
+      remedy: `${checking.program} ${words.join(' ')} shows every step`,
+      weight: 'device',
+    },
+  ];
 }
 
 /** NVIDIA's driver makes these when it is loaded; nvidia-uvm only when something asked for it once. */

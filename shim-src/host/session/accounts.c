@@ -14,11 +14,24 @@ static void *map(size_t size, int protection, int flags, void *at, int descripto
   return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* The structure asks for more than the kernel's page: the place is found in a reservation that is too long.
+ */
+static struct vgpu_accounts *map_whole(int protection, int descriptor) {
+  const size_t size = sizeof(struct vgpu_accounts), room = size + VGPU_ACCOUNTS_PAGE;
+  char *reserved = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return NULL;
+  size_t before = (VGPU_ACCOUNTS_PAGE - (uintptr_t)reserved % VGPU_ACCOUNTS_PAGE) % VGPU_ACCOUNTS_PAGE;
+  void *whole = map(size, protection, MAP_FIXED, reserved + before, descriptor, 0);
+  if (before > 0) munmap(reserved, before);
+  munmap(reserved + before + size, room - before - size);
+  return whole;
+}
+
 struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count, int *writable,
                                          int *readable) {
   int descriptor = vgpu_shared_make("vgpu-accounts", sizeof(struct vgpu_accounts));
   if (descriptor < 0) return NULL;
-  struct vgpu_accounts *accounts = map(sizeof *accounts, PROT_READ | PROT_WRITE, 0, NULL, descriptor, 0);
+  struct vgpu_accounts *accounts = map_whole(PROT_READ | PROT_WRITE, descriptor);
   if (accounts != NULL && readable != NULL) {
     /* Opened again to read: a mapping of this one cannot be made writable. */
     char path[64];
@@ -40,7 +53,7 @@ struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device
 }
 
 struct vgpu_accounts *vgpu_accounts_map(int writable, int readable, uint32_t slot) {
-  struct vgpu_accounts *accounts = map(sizeof *accounts, PROT_READ, 0, NULL, readable, 0);
+  struct vgpu_accounts *accounts = map_whole(PROT_READ, readable);
   if (accounts == NULL) return NULL;
   const int both = PROT_READ | PROT_WRITE;
   if (map(sizeof accounts->slots[slot], both, MAP_FIXED, &accounts->slots[slot], writable,

@@ -117,9 +117,11 @@ class NodeDisk implements Disk {
   }
 
   async copy(from: string, to: string): Promise<void> {
-    const target = this.#prefix + to;
-    const result = await this.#runner.run('cp', ['-a', '-T', '--', this.#prefix + from, target]);
-    if (result.code !== 0) throw copyError(from, to, result.stderr.toString());
+    const [source, target] = [this.#prefix + from, this.#prefix + to];
+    const result = await this.#runner.run('cp', ['-a', '-T', '--', source, target]);
+    if (result.code !== 0) {
+      throw copyError(from, to, result.stderr.toString().trim(), whyNoCopy(source, target));
+    }
     const stats = await fs.lstat(target);
     if (stats.isFile()) {
       // Opened for reading: the copy may be of a file without the write bit, and fsync needs none.
@@ -194,19 +196,25 @@ async function hashOf(host: string, size: number): Promise<string> {
   }
 }
 
-/** cp(1) tells the errno only in words (the runner sets LC_ALL=C.UTF-8); unknown words lose only the remedy. */
-const words: readonly (readonly [string, string])[] = [
-  ['No space left on device', 'ENOSPC'],
-  ['Read-only file system', 'EROFS'],
-  ['Permission denied', 'EACCES'],
-  ['Operation not permitted', 'EPERM'],
-  ['Disk quota exceeded', 'EDQUOT'],
-];
+/** cp(1) tells the errno only in words, so the same is tried in a way that has one; null: that works, or is no file. */
+function whyNoCopy(source: string, target: string): string | null {
+  try {
+    const stats = sync.lstatSync(source);
+    // What cp left is not whole.
+    sync.rmSync(target, { force: true });
+    if (stats.isSymbolicLink()) sync.symlinkSync(sync.readlinkSync(source), target);
+    else if (stats.isFile()) sync.copyFileSync(source, target);
+    // Nor is this: it has neither attributes nor exact times.
+    sync.rmSync(target, { force: true });
+    return null;
+  } catch (error) {
+    return errnoOf(error) ?? null;
+  }
+}
 
-function copyError(from: string, to: string, stderr: string): VgpuError {
-  const code = words.find(([text]) => stderr.includes(text))?.[1];
-  const cause = Object.assign(new Error(stderr.trim()), { code, path: to });
-  return new VgpuError(`cannot copy ${from} to ${to}: ${stderr.trim()}`, {
+function copyError(from: string, to: string, said: string, code: string | null): VgpuError {
+  const cause = Object.assign(new Error(said), { code, path: to });
+  return new VgpuError(`cannot copy ${from} to ${to}: ${said}`, {
     kind: 'failed',
     operation: 'copy',
     path: to,

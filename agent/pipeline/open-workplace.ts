@@ -127,6 +127,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         const program = `${storeCurrent}/vgpu-probe`;
         const endpoint = hostOfUnit(now, request.facts.host.endpoint);
         const pid = await speaker(now, await bus.processes(unit));
+        if (pid === null) return { kind: 'unknown', message: `no process of the container is in ${unit}` };
         return askSessions(runner, { program, pid, host: endpoint, signal });
       },
       host: () =>
@@ -272,11 +273,14 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   };
 }
 
-/** The process whose user asks the host: of a container's unit the first in the container, for the main one is conmon. */
-async function speaker(unit: LoadedUnit, pids: readonly number[]): Promise<number> {
+/**
+ * The process whose user asks the host: of a container's unit the first in the container, for the main one is conmon.
+ * Null: the container's processes are elsewhere, and its sessions cannot be told from those of others.
+ */
+async function speaker(unit: LoadedUnit, pids: readonly number[]): Promise<number | null> {
   if (containerOf(unit) === null) return unit.mainPid;
   const [first] = consumersOwn(unit, await readProcesses(pids, new ContentCache()));
-  return first?.pid ?? unit.mainPid;
+  return first?.pid ?? null;
 }
 
 /** A user's profile may have been taken away or spoilt since. */

@@ -47,17 +47,24 @@ function valuesOf(words: readonly string[], option: string): readonly string[] {
   });
 }
 
-/** The program that we put into the container ourselves, to ask. */
-const ours = 'vgpu-probe';
+/** The engine's own programs in the unit, and the one that we put into the container ourselves, to ask. */
+const notConsumers: ReadonlySet<string> = new Set([
+  'podman',
+  'docker',
+  'conmon',
+  'crun',
+  'runc',
+  'vgpu-probe',
+]);
 
 /**
- * Of the processes in the unit's cgroup, those of the consumer: not the engine's (conmon, crun), which live in the PID
- * namespace of the guest, and not our probe, which the engine starts beside them. Where the container shares that
- * namespace, the engine's count, and have nothing loaded.
+ * Of the processes in the unit's cgroup, those of the consumer: what lives in the container's PID namespace, or, where
+ * the container shares the guest's, what is not the engine's. Docker's daemon starts containers in a cgroup of their
+ * own: then there are none.
  */
 export function consumersOwn(unit: UnitFacts, processes: readonly ProcessFacts[]): readonly ProcessFacts[] {
   if (unit.kind !== 'loaded' || containerOf(unit) === null) return processes;
-  const others = processes.filter(({ name }) => name !== ours);
+  const others = processes.filter(({ name }) => !notConsumers.has(name));
   const inside = others.filter(({ namespacePid }) => namespacePid !== undefined);
   return inside.length > 0 ? inside : others;
 }

@@ -57,16 +57,15 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
   };
 }
 
-/** 125 to 127: podman-exec(1) and docker did not start the program. */
+/** Where the program ran it printed its document, or a signal ended it (128 and above). */
 function ofContainer(ran: Extract<ProbeRun, { kind: 'ran' }>): ProbeRun {
   const { exitCode, stdout, stderr } = ran;
-  if (exitCode !== null && exitCode >= 125 && exitCode <= 127) {
-    const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
-    const why = exitCode === 127 ? 'it is not there, so the container was not given the device' : said;
-    return { kind: 'not-run', message: `vgpu-probe could not be executed in the container: ${why}` };
-  }
+  if (stdout !== '' || exitCode === null || exitCode >= 128) return { ...ran, inContainer: true };
   // The libraries ask for less of the image's C library than the probe does.
-  if (stdout === '' && /version `GLIBC_[\d.]+' not found/.test(stderr))
+  if (/version `GLIBC_[\d.]+' not found/.test(stderr))
     return { kind: 'not-run', message: "vgpu-probe needs a newer C library than the container's image has" };
-  return { ...ran, inContainer: true };
+  const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
+  // podman-exec(1) and docker: the program is not there.
+  const why = exitCode === 127 ? 'it is not there, so the container was not given the device' : said;
+  return { kind: 'not-run', message: `vgpu-probe could not be executed in the container: ${why}` };
 }

@@ -82,6 +82,13 @@ describe('a unit that runs a container', () => {
     const names = (of: LoadedUnit) => consumersOwn(of, all).map(({ name }) => name);
     assert.deepEqual(names(ofQuadlet()), ['ollama', 'llama-server']);
     assert.equal(names(unit()).length, all.length, 'another unit has them all');
+    const docker = unit({ execStart: ['/usr/bin/docker', 'run', 'image'] });
+    assert.deepEqual(consumersOwn(docker, [process(20, 'docker')]), [], 'its daemon keeps them elsewhere');
+    assert.deepEqual(
+      consumersOwn(ofQuadlet(), [process(10, 'conmon'), process(11, 'ollama')]).map(({ name }) => name),
+      ['ollama'],
+      'a container in the PID namespace of the guest',
+    );
   });
 });
 

@@ -175,3 +175,33 @@ test("for a container the engine starts the probe inside, without the unit's use
   for (const mine of ['--property=User=', '--property=Device', '--setenv='])
     assert.ok(!args.some((one) => one.startsWith(mine)), mine);
 });
+
+test('a probe that the engine could not start in the container is no crash of it', async () => {
+  const ran = (exitCode: number, stderr: string, stdout = '') =>
+    runProbe({
+      unit: { ...hardened, execStart: ['/usr/bin/docker', 'run', '--name', 'x', 'image'] },
+      program: '/p',
+      timeoutMs: 1000,
+      signal: new AbortController().signal,
+      runner: runnerSaying(stderr, { stdout: Buffer.from(stdout) }),
+      manager: {
+        watchExit: async () => ({
+          ended: async () => ({ result: 'exit-code', exitCode, signal: null }),
+          stop: async () => {},
+        }),
+        kill: async () => {},
+      },
+    });
+  for (const [exitCode, stderr, message] of [
+    [1, 'Error response from daemon: No such container: x\n', /No such container: x$/],
+    [127, 'OCI runtime: not found\n', /it is not there, so the container was not given the device$/],
+    [1, "/p: /lib/libc.so.6: version `GLIBC_2.34' not found (required by /p)\n", /newer C library/],
+  ] as const) {
+    const result = await ran(exitCode, stderr);
+    assert.ok(result.kind === 'not-run', JSON.stringify(result));
+    assert.match(result.message, message);
+  }
+  const crashed = await ran(139, '');
+  assert.ok(crashed.kind === 'ran' && crashed.inContainer === true, 'SIGSEGV, as an engine tells it');
+  assert.equal((await ran(1, '', '{}\n')).kind, 'ran');
+});

@@ -1,5 +1,5 @@
 // The core of what the agent does, on each Debian release and with each Node: install, again, verify, the service, a
-// drift, the doctor, uninstall. What only one release shows (another systemd, another glibc) shows here.
+// drift, the doctor, a second consumer, uninstall. What only one release shows (another systemd, another glibc) shows here.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -38,6 +38,12 @@ describe('every release', { concurrency: 3, skip }, () => {
       const guest = await Guest.start({ root: testRoot(release), node: testNode(node) }, t);
       await guest.hosts.start();
       await prepareConsumer(guest, 3);
+      // A second consumer, of a template: the same program on another port.
+      const text = await guest.read('/etc/systemd/system/ollama.service');
+      const other = text.replace('[Service]\n', '[Service]\nEnvironment=OLLAMA_HOST=127.0.0.1:3143%i\n');
+      await guest.write('/etc/systemd/system/ollama@.service', other);
+      await guest.must('systemctl', 'daemon-reload');
+      await guest.must('systemctl', 'start', 'ollama@1');
       const before = await guest.listing();
       const consumer = () => guest.invocationId('ollama');
 
@@ -98,6 +104,20 @@ describe('every release', { concurrency: 3, skip }, () => {
         assert.notEqual(doctor.code, 0);
         assert.match(doctor.stdout, /libcuda\.so\.1/);
         documentOf(await guest.agent('install', '--yes', '--json'));
+      });
+
+      await t.test('a second consumer is installed beside the first, and taken away alone', async () => {
+        const start = await consumer();
+        await installToGpu(guest, '--unit', 'ollama@1');
+        assert.equal(await consumer(), start, 'the first one is not restarted');
+        const list = at(documentOf(await guest.agent('status', '--json')), 'consumers');
+        assert.ok(Array.isArray(list));
+        const units = list.map((one) => at(one, 'unit', 'name'));
+        assert.deepEqual(units.toSorted(), ['ollama.service', 'ollama@1.service']);
+        await uninstall(guest, '--unit', 'ollama@1');
+        assert.equal(await guest.exists('/etc/systemd/system/ollama@1.service.d'), false);
+        assert.equal(await consumer(), start);
+        assert.equal((await tell(guest, 'verify')).code, 0);
       });
 
       await t.test('uninstall gives everything back', async () => {

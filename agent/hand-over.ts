@@ -22,19 +22,20 @@ export function handOver(
 ): Promise<CommandEnd> {
   const [file, ...args] = command;
   return new Promise((resolve, reject) => {
-    const child = spawn(file, args, { env: { ...environment }, stdio: 'inherit' });
     const onTerminal = self.stdin.isTTY || self.stdout.isTTY || self.stderr.isTTY;
+    const pass = (signal: NodeJS.Signals): void => {
+      child.kill(signal);
+    };
     const handlers = [
       ...passedOn.map((signal) => [signal, (): void => pass(signal)] as const),
       ...fromTerminal.map((signal) => [signal, (): void => (onTerminal ? undefined : pass(signal))] as const),
     ];
-    const pass = (signal: NodeJS.Signals): void => {
-      child.kill(signal);
-    };
+    // Before the command begins: it may be quick to tell somebody to send one, and SIGUSR1 would start Node's debugger.
     for (const [signal, handler] of handlers) self.on(signal, handler);
     const done = (): void => {
       for (const [signal, handler] of handlers) self.off(signal, handler);
     };
+    const child = start(file, args, environment, done);
     child.on('error', (cause) => {
       done();
       reject(cannotStart(file, cause));
@@ -44,6 +45,21 @@ export function handOver(
       resolve(signal === null ? { kind: 'exited', code: code ?? 0 } : { kind: 'signalled', signal });
     });
   });
+}
+
+/** A command whose name or arguments cannot even be tried throws at once. */
+function start(
+  file: string,
+  args: readonly string[],
+  environment: Readonly<Record<string, string | undefined>>,
+  undo: () => void,
+): ReturnType<typeof spawn> {
+  try {
+    return spawn(file, [...args], { env: { ...environment }, stdio: 'inherit' });
+  } catch (cause) {
+    undo();
+    throw cannotStart(file, cause instanceof Error ? cause : new Error(String(cause)));
+  }
 }
 
 /** After these a caller looks at how we ended: a shell stops its script at SIGINT, systemd takes SIGTERM as success. */

@@ -59,17 +59,6 @@ describe('a profile of one’s own', { skip }, () => {
       (text) => text.replace('"schema": 1,', '"schema": 1'),
       /line 4, column \d+: no JSON: /,
     ],
-    ['the file ends too early', (text) => text.slice(0, 300), /no JSON: .*the file ends/],
-    [
-      'a field is missing',
-      (text) => text.replace(/^ {2}"unit": .*\n/m, ''),
-      /the profile: the key "unit" is missing/,
-    ],
-    [
-      'a wrong type',
-      (text) => text.replace('"baseSeconds": 30', '"baseSeconds": "30"'),
-      /line \d+, timeouts\.baseSeconds: "30" was given, allowed: number/,
-    ],
     [
       'a misspelt key',
       (text) => text.replace('"baseSeconds"', '"baseSecond"'),
@@ -79,41 +68,6 @@ describe('a profile of one’s own', { skip }, () => {
       'a bad regular expression',
       (text) => text.replace('"^NVIDIA driver too old$"', '"^NVIDIA (driver"'),
       /log\.reasons\[\d+\]\.message: "\^NVIDIA \(driver": no regular expression: Unterminated group/,
-    ],
-    [
-      'an expression that can take for ever',
-      (text) => text.replace('"^NVIDIA driver too old$"', '"(a+)+$"'),
-      /can take for ever/,
-    ],
-    [
-      'a bad range of versions',
-      (text) => text.replace('"<0.1.35"', '"<0.1.x-"'),
-      /log\.reasons\[0\]\.versions: "<0\.1\.x-" is no range of versions; allowed: as in/,
-    ],
-    [
-      'another schema',
-      (text) => text.replace('"schema": 1', '"schema": 2'),
-      /schema: 2 was given, allowed: 1/,
-    ],
-    [
-      'a name that is not the file’s',
-      (text) => text.replace('"mine"', '"yours"'),
-      /"yours" was given, but the file is named "mine\.json"/,
-    ],
-    [
-      'no unit',
-      (text) => text.replace('"ollama.service"', '"ollama"'),
-      /unit: "ollama" was given, allowed: /,
-    ],
-    [
-      'a placeholder that nobody knows',
-      (text) => text.replace('{store}', '{stroe}'),
-      /\$\{stroe\} is unknown; .*did you mean \$\{store\}\?/,
-    ],
-    [
-      'a key twice',
-      (text) => text.replace('"schema": 1,', '"schema": 1, "schema": 1,'),
-      /the key "schema" stands here twice/,
     ],
     ['nothing at all', () => '', /line 1, column 1: no JSON: a value was expected/],
   ] as const satisfies readonly (readonly [string, (text: string) => string, RegExp])[]) {
@@ -182,28 +136,25 @@ describe('on a guest that is as it should be', { skip }, () => {
   });
   after(() => guest.stop());
 
-  for (const args of [
-    ['install', '--host', 'unix:relative'],
-    ['install', '--host', 'tcp:127.0.0.1'],
-    ['install', '--host', 'tcp:127.0.0.1:99999'],
-    ['install', '--host', 'vsock:two:14833'],
-    ['install', '--host', ''],
-    ['install', '--timeout', '-1'],
-    ['install', '--timeout', 'soon'],
-    ['install', '--yes', '--nonsense'],
-    ['verify', 'ollama'],
-    ['frobnicate'],
-    [],
-  ]) {
-    test(`vgpu-agent ${args.join(' ')}: exit 2, one message, nothing changed`, async () => {
-      const before = await guest.listing();
+  test('a slip on the command line: exit 2, one message with a way on, nothing changed', async () => {
+    const before = await guest.listing();
+    for (const args of [
+      ['install', '--host', 'unix:relative'],
+      ['install', '--host', 'tcp:127.0.0.1:99999'],
+      ['install', '--host', ''],
+      ['install', '--timeout', 'soon'],
+      ['install', '--yes', '--nonsense'],
+      ['verify', 'ollama'],
+      ['frobnicate'],
+      [],
+    ]) {
       const ran = await guest.agent(...args);
-      assert.equal(ran.code, 2, ran.stderr);
+      assert.equal(ran.code, 2, `${args.join(' ')}: ${ran.stderr}`);
       assertOneMessage(ran);
       assert.match(ran.stderr, /\n {2}try: vgpu-agent .*--help\n$/);
-      assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
-    });
-  }
+    }
+    assert.deepEqual(await before.diff(await guest.listing(), { mtimes: 'all' }), []);
+  });
 
   test('every command has help on standard output, with examples, in 80 columns', async () => {
     const ran = await guest.must(

@@ -188,10 +188,10 @@ test(`${long ? '10 000' : '150'} drifts: nothing is missed and nothing grows`, {
     const ran = await guest.runWith({ timeoutMs: 3_000_000 }, 'bash', '-c', script);
     assert.equal(ran.code, 0, `${ran.stdout}\n${await said(guest)}`);
   };
-  await drifts(50);
+  await drifts(30);
   await settledOnGpu(guest);
   const before = await memoryOf(guest);
-  await drifts(long ? 10_000 : 150);
+  await drifts(long ? 10_000 : 90);
   await settledOnGpu(guest);
   await new Promise((resolve) => setTimeout(resolve, 2_000));
   const after = await memoryOf(guest);
@@ -211,7 +211,7 @@ test(`${long ? '10 000' : '150'} drifts: nothing is missed and nothing grows`, {
   assert.equal(await guest.property('vgpu-agent', 'NRestarts'), '0');
 });
 
-test(`${long ? '1000' : '10'} restarts of the consumer: each is judged, nothing grows`, {
+test(`${long ? '1000' : '6'} restarts of the consumer: each is judged, nothing grows`, {
   skip,
   timeout: 3_600_000,
 }, async (t) => {
@@ -220,7 +220,7 @@ test(`${long ? '1000' : '10'} restarts of the consumer: each is judged, nothing 
   await installService(guest);
   const before = await memoryOf(guest);
   const said = (await entries(guest, messageIds.verdict)).length;
-  const times = long ? 1000 : 10;
+  const times = long ? 1000 : 6;
   for (let time = 0; time < times; time += 1) {
     await guest.must('sh', '-c', 'systemctl reset-failed ollama; systemctl restart ollama');
     const start = await guest.invocationId('ollama');

@@ -35,34 +35,10 @@ END
 gcc -shared -fPIC -o /root/libggml-cuda.so /root/backend.c -Wl,--no-as-needed /opt/vgpu/current/libcuda.so.1`;
 
 const table: readonly Breakage[] = [
-  setting(['RestrictAddressFamilies=AF_INET'], {
-    name: 'a sandbox without the address family of the host',
-    check: 'sandbox',
-    evidence: [/RestrictAddressFamilies=AF_INET \(without AF_UNIX\), and the host is unix:/],
-    command: edit,
-  }),
   setting(['SystemCallFilter=~connect', 'SystemCallErrorNumber=EPERM'], {
     name: 'a sandbox in which nothing can connect',
     check: 'sandbox',
     evidence: [/SystemCallFilter= without connect\(\)/],
-    command: edit,
-  }),
-  setting(['InaccessiblePaths=/run/vgpu'], {
-    name: 'a sandbox that hides the socket',
-    check: 'sandbox',
-    evidence: [/InaccessiblePaths=\/run\/vgpu/],
-    command: edit,
-  }),
-  setting(['InaccessiblePaths=/opt'], {
-    name: 'a sandbox that hides the store',
-    check: 'sandbox',
-    evidence: [/which hides \/opt\/vgpu/],
-    command: edit,
-  }),
-  setting(['Environment=CUDA_VISIBLE_DEVICES=-1'], {
-    name: 'a variable that hides the devices',
-    check: 'overrides',
-    evidence: [/^CUDA_VISIBLE_DEVICES=-1 \[Environment=\]$/m],
     command: edit,
   }),
   {
@@ -75,29 +51,6 @@ const table: readonly Breakage[] = [
     check: 'overrides',
     evidence: [/^OLLAMA_LLM_LIBRARY=cpu \[\/etc\/default\/ollama\]$/m],
     command: /^sudoedit \/etc\/default\/ollama && sudo systemctl restart ollama\.service$/,
-    fix: false,
-  },
-  setting(['Environment=CUDA_VISIBLE_DEVICES=GPU-5a0d1c6e-80b0-4c1d-9e55-1f00a1b2c301'], {
-    name: 'a variable that chooses among devices',
-    check: 'overrides',
-    kind: 'warning',
-    evidence: [/may hide the GPU of the host/],
-    command: edit,
-  }),
-  setting(['StandardOutput=null', 'StandardError=null'], {
-    name: 'output that bypasses the journal',
-    check: 'output',
-    evidence: [/^StandardError=null$/m],
-    command: edit,
-  }),
-  {
-    name: 'a device of a real GPU that does not work',
-    break: (guest) => guest.must('touch', '/dev/nvidia0'),
-    undo: (guest) => guest.must('rm', '/dev/nvidia0'),
-    check: 'real-gpu',
-    kind: 'warning',
-    evidence: [/\/dev\/nvidia0 exists, but no libcuda of NVIDIA's/],
-    command: /^sudo vgpu-agent uninstall --profile ollama$/,
     fix: false,
   },
   {

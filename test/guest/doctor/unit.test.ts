@@ -10,7 +10,6 @@ import { repository } from '../support/repository.js';
 import { settings } from '../support/scenario.js';
 
 const dropIn = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
-const unitFile = '/etc/systemd/system/ollama.service';
 const own = '/usr/local/lib/ollama';
 const fake = join(repository, 'build/consumer/fake/libcuda-fake.so');
 const fixIt = /^sudo vgpu-agent doctor --fix --profile ollama$/;
@@ -98,18 +97,6 @@ breakages('the doctor on the service', [
     fix: false,
   },
   {
-    name: 'an environment file that wins over ours',
-    break: async (guest) => {
-      await guest.write('/etc/ollama.env', 'LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libc.so.6\n');
-      await lines(guest, 'EnvironmentFile=/etc/ollama.env');
-    },
-    undo: (guest) => lines(guest),
-    check: 'environment',
-    evidence: [/\/etc\/ollama\.env wins over our LD_PRELOAD/],
-    command: /^sudoedit \/etc\/ollama\.env && sudo systemctl restart ollama\.service$/,
-    fix: false,
-  },
-  {
     name: 'a preload that the service’s user may not read',
     break: async (guest) => {
       await guest.must('chmod', '0700', '/opt/vgpu');
@@ -125,16 +112,6 @@ breakages('the doctor on the service', [
     ],
     command: /^sudo chmod a\+rX \/opt\/vgpu && sudo systemctl restart ollama\.service$/,
     fix: false,
-  },
-  {
-    name: 'another drop-in that sets the same variable',
-    break: (guest) => lines(guest, 'Environment=LD_PRELOAD=/nonexistent.so'),
-    undo: (guest) => lines(guest),
-    check: 'drop-in',
-    cause: /another setting of the unit that came since/,
-    evidence: [/zzz-vgpu\.conf is not there/],
-    command: fixIt,
-    fix: true,
   },
   {
     name: 'a program with file capabilities, whose preload is ignored',
@@ -153,25 +130,6 @@ breakages('the doctor on the service', [
       /\/usr\/local\/bin\/ollama has file capabilities: cap_net_bind_service.ep/,
     ],
     command: /^sudo setcap -r \/usr\/local\/bin\/ollama && sudo systemctl restart ollama\.service$/,
-    fix: false,
-  },
-  {
-    name: 'a program with a set-user-ID bit, whose preload is ignored',
-    kind: 'warning',
-    break: async (guest) => {
-      await guest.must('chmod', 'u+s', '/usr/local/bin/ollama');
-      await restart(guest);
-    },
-    undo: async (guest) => {
-      await guest.must('chmod', 'u-s', '/usr/local/bin/ollama');
-      await restart(guest);
-    },
-    check: 'secure-execution',
-    evidence: [
-      /process \d+ \(ollama\): AT_SECURE=1 in \/proc\/\d+\/auxv/,
-      /\/usr\/local\/bin\/ollama has a set-user-ID or set-group-ID bit/,
-    ],
-    command: /^sudo chmod ug-s \/usr\/local\/bin\/ollama && sudo systemctl restart ollama\.service$/,
     fix: false,
   },
   {
@@ -231,42 +189,6 @@ breakages('the doctor on the service', [
     fix: false,
   },
   {
-    name: 'a drop-in of ours that somebody has switched off',
-    break: (guest) => sh(guest, `mv ${dropIn} /root/; ln -s /dev/null ${dropIn}`),
-    undo: (guest) => guest.must('mv', '/root/50-vgpu.conf', dropIn),
-    check: 'refused',
-    cause: /can neither install nor mend anything/,
-    evidence: [/50-vgpu\.conf is a link to \/dev\/null: somebody has switched it off/],
-    command: /^sudo vgpu-agent plan$/,
-    fix: false,
-  },
-  {
-    name: 'a unit that is not there',
-    break: (guest) => sh(guest, `systemctl stop ollama; mv ${unitFile} /root/; systemctl daemon-reload`),
-    // Its file stays away: the next one goes on from there.
-    undo: async () => {},
-    check: 'unit-runs',
-    cause: /^There is no ollama\.service on this machine/,
-    evidence: [/systemd knows no unit ollama\.service/],
-    command: /^sudo vgpu-agent doctor --profile NAME$/,
-    fix: false,
-  },
-  {
-    name: 'a unit that is masked',
-    break: (guest) => guest.must('systemctl', 'mask', '--quiet', 'ollama'),
-    undo: (guest) =>
-      sh(
-        guest,
-        `systemctl unmask --quiet ollama; mv /root/ollama.service ${unitFile}
-         systemctl daemon-reload; systemctl enable --quiet ollama; ${start}`,
-      ),
-    check: 'unit-runs',
-    cause: /^ollama\.service is masked/,
-    evidence: [/\/etc\/systemd\/system\/ollama\.service leads to \/dev\/null/],
-    command: /^sudo systemctl unmask ollama\.service$/,
-    fix: false,
-  },
-  {
     name: 'an uninstall that was killed half way',
     break: (guest) => killedAt(guest, 4, 'uninstall', '--yes'),
     undo: (guest) => guest.must('vgpu-agent', 'doctor', '--fix', '--yes'),
@@ -274,14 +196,5 @@ breakages('the doctor on the service', [
     evidence: [/transaction\.jsonl is there/],
     command: fixIt,
     fix: true,
-  },
-  {
-    name: 'a service that does not run',
-    break: (guest) => guest.must('systemctl', 'stop', 'ollama'),
-    undo: (guest) => guest.must('systemctl', 'start', 'ollama'),
-    check: 'unit-runs',
-    evidence: [/ollama\.service: inactive/],
-    command: /^sudo systemctl start ollama\.service$/,
-    fix: false,
   },
 ]);

@@ -25,14 +25,26 @@ const concurrency = 2;
 
 describe('a sandbox that does not keep the shim from its work', { skip, concurrency }, () => {
   for (const lines of [
-    ['MemoryDenyWriteExecute=yes'],
     ['DynamicUser=yes'],
-    ['ProtectSystem=strict', 'ProtectHome=yes', 'PrivateTmp=yes', 'NoNewPrivileges=yes'],
     ['PrivateNetwork=yes'], // a unix socket of the file system is not part of a network namespace
-    ['PrivateDevices=yes', 'DevicePolicy=closed', 'ProtectKernelTunables=yes', 'ProtectControlGroups=yes'],
-    ['SystemCallFilter=@system-service', 'SystemCallArchitectures=native', 'LockPersonality=yes'],
-    ['RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX', 'CapabilityBoundingSet=', 'UMask=0077'],
-    ['RestrictNamespaces=yes', 'PrivateUsers=yes', 'ProtectProc=invisible', 'ProcSubset=pid'],
+    // Each only takes something away: what works behind all of them works behind each.
+    [
+      ...['MemoryDenyWriteExecute=yes', 'ProtectSystem=strict', 'ProtectHome=yes', 'PrivateTmp=yes'],
+      ...['NoNewPrivileges=yes', 'PrivateDevices=yes', 'DevicePolicy=closed', 'ProtectKernelTunables=yes'],
+      ...['ProtectControlGroups=yes', 'SystemCallFilter=@system-service', 'SystemCallArchitectures=native'],
+      ...[
+        'LockPersonality=yes',
+        'RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX',
+        'CapabilityBoundingSet=',
+      ],
+      ...[
+        'UMask=0077',
+        'RestrictNamespaces=yes',
+        'PrivateUsers=yes',
+        'ProtectProc=invisible',
+        'ProcSubset=pid',
+      ],
+    ],
   ]) {
     test(lines.join(' '), async (t) => {
       const guest = await ready(t);
@@ -54,22 +66,11 @@ describe('a sandbox that keeps the unit from the host, or from the store', { ski
       /\(RestrictAddressFamilies=AF_INET \(without AF_UNIX\); to allow it, set RestrictAddressFamilies=AF_UNIX too\)/,
     ],
     [
-      ['RestrictAddressFamilies=~AF_UNIX'],
-      'transport-blocked-by-sandbox',
-      /to allow it, take AF_UNIX out of RestrictAddressFamilies=/,
-    ],
-    [
-      ['InaccessiblePaths=/run/vgpu'],
-      'transport-blocked-by-sandbox',
-      /to allow it, take \/run\/vgpu out of InaccessiblePaths=/,
-    ],
-    [
       ['TemporaryFileSystem=/run'],
       'transport-blocked-by-sandbox',
       /to allow it, set BindPaths=\/run\/vgpu\/hostd\.sock/,
     ],
     [['InaccessiblePaths=/opt'], 'preload-ignored', /the loader refused to preload it/],
-    [['TemporaryFileSystem=/opt'], 'preload-ignored', /the loader refused to preload it/],
   ] as const) {
     test(`${lines.join(' ')}: cpu, ${reason}, warned of before; taken away: gpu`, async (t) => {
       const guest = await ready(t);
@@ -105,8 +106,6 @@ describe('variables of the unit', { skip, concurrency }, () => {
       'devices-hidden-by-environment',
       /\(CUDA_VISIBLE_DEVICES=-1: .*\); take it out\.$/,
     ],
-    ['CUDA_VISIBLE_DEVICES=', 'devices-hidden-by-environment', /\(CUDA_VISIBLE_DEVICES=: /],
-    ['OLLAMA_LLM_LIBRARY=cpu', 'library-forced-to-cpu', /\(OLLAMA_LLM_LIBRARY=cpu: .*\); take it out\.$/],
     [
       'VGPU_HOST=unix:/nonexistent',
       'host-unreachable',
@@ -123,11 +122,7 @@ describe('variables of the unit', { skip, concurrency }, () => {
     });
   }
 
-  for (const [address, port] of [
-    ['0.0.0.0:12000', 12_000],
-    [':12001', 12_001],
-    ['http://127.0.0.1:12002/', 12_002],
-  ] as const) {
+  for (const [address, port] of [['0.0.0.0:12000', 12_000]] as const) {
     test(`OLLAMA_HOST=${address}: readiness follows it`, async (t) => {
       const guest = await ready(t);
       await settings(guest, `Environment=OLLAMA_HOST=${address}`);
@@ -141,10 +136,7 @@ describe('variables of the unit', { skip, concurrency }, () => {
 });
 
 describe('files that the service may not read', { skip }, () => {
-  for (const [name, closed] of [
-    ['the store', '/opt/vgpu'],
-    ['the directory above it', '/opt'],
-  ] as const) {
+  for (const [name, closed] of [['the directory above it', '/opt']] as const) {
     test(`${name} is 0700: install refuses before the restart, exit 7, nothing changed`, async (t) => {
       const guest = await ready(t);
       await guest.must('ldconfig');
@@ -189,7 +181,7 @@ async function wrapper(guest: Guest, ...lines: readonly string[]): Promise<void>
 }
 
 describe('a GPU that is not ours', { skip: skip || whyNoStandIn(), concurrency }, () => {
-  for (const design of consumerDesigns()) {
+  for (const design of consumerDesigns().filter((one) => one !== 2)) {
     for (const keep of design === 1 ? [false] : [true, false]) {
       test(`design ${design} finds one through another driver${keep ? ', and keeps it loaded' : ''}: never gpu`, async (t) => {
         const guest = await ready(t, { design, start: false, env: keep ? { STANDIN_KEEP_RUNNER: '1' } : {} });

@@ -81,6 +81,17 @@ find_node() {
   return 1
 }
 
+# Where scripts/setup puts an npm if the system has none.
+FETCHED_NPM=$REPO/.cache/npm
+
+# use_fetched: puts the Node and the npm that setup fetched, if it had to, into PATH.
+use_fetched() {
+  local node
+  if node=$(find_node) && [ "$node" != "$(readlink -f "$(command -v node || true)")" ]; then PATH=${node%/*}:$PATH; fi
+  if ! command -v npm >/dev/null && [ -e "$FETCHED_NPM/run/npm" ]; then PATH=$FETCHED_NPM/run:$PATH; fi
+  export PATH
+}
+
 # root_only PATH: whether only root can change it: it and every directory above it, links followed, are root's and
 # not writable for others (a directory with the sticky bit may be: nobody exchanges in it what is root's).
 root_only() {

@@ -1,34 +1,20 @@
 // The oldest C library that what comes into guests runs with, whichever system it is built on (shim-src/glibc_floor.h).
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
 import { builtFile, VARIANT } from '../shim_host.js';
-
-/** glibc's minor version: 2.31 is 31. */
-const floors = {
-  'libcuda.so.1': 31,
-  'libnvidia-ml.so.1': 31,
-  'libvgpu-trace.so': 31,
-  'vgpu-probe': 34,
-  'vgpu-watch': 34,
-} as const;
+import { aboveFloor, floors } from '../support/glibc_floor.js';
 
 const skip = VARIANT === 'shim' ? false : 'a build with sanitizers runs where it was built';
 
 describe('the floor of glibc', { skip }, () => {
   for (const [file, floor] of Object.entries(floors)) {
     it(`of ${file} is 2.${floor}`, { skip: existsSync(builtFile(file)) ? false : 'not built here' }, () => {
-      const symbols = execFileSync('readelf', ['-W', '--dyn-syms', builtFile(file)], { encoding: 'utf8' });
-      const wanted = [...symbols.matchAll(/ UND (\S+)@GLIBC_2\.(\d+)/g)];
-      assert.ok(wanted.length > 5, 'finds what it imports');
-      const above = wanted
-        .filter(([, , minor]) => Number(minor) > floor)
-        .map(([, name, minor]) => `${name}@2.${minor}`);
-      assert.deepEqual(above, []);
+      assert.deepEqual(aboveFloor(builtFile(file), floor), []);
     });
   }
 

@@ -74,10 +74,8 @@ static uint64_t load(const uint64_t *value) {
 void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
                          const struct vgpu_account_owner *owner) {
   struct vgpu_account *account = &accounts->slots[slot];
-  memset(account->used, 0, sizeof account->used);
-  memset(account->contexts, 0, sizeof account->contexts);
-  account->launches = account->calls = account->refused = 0;
-  account->last_refusal = 0;
+  /* All of it: the next session is another guest's. */
+  memset(account, 0, offsetof(struct vgpu_account, refused_kernel) + sizeof account->refused_kernel);
   account->denied = -1;
   accounts->owners[slot] = *owner;
   if (slot >= accounts->slots_begun) __atomic_store_n(&accounts->slots_begun, slot + 1, __ATOMIC_RELEASE);

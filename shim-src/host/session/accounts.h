@@ -13,6 +13,7 @@
 #define VGPU_HOST_ACCOUNTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "host/session/share.h"
 #include "host/session/shared_lock.h"
@@ -39,32 +40,45 @@ struct vgpu_account_owner {
 /* What a session's worker says of itself: it alone can write there. The daemon believes none of it where it
  * acts. */
 struct vgpu_account {
-  _Alignas(VGPU_ACCOUNTS_PAGE) uint64_t used[VGPU_DEVICES_MAX];
-  uint32_t contexts[VGPU_DEVICES_MAX];
-  int32_t denied;                              /* number of the system call that ended the worker; -1: none */
-  int32_t last_refusal;                        /* the last error; 0: none */
-  uint64_t launches;                           /* kernels that ran */
-  uint64_t calls;                              /* frames that were carried out */
-  uint64_t refused;                            /* of those, how many ended with an error */
-  uint64_t kernels_refused;                    /* launches of kernels that this host cannot run */
-  int64_t kernel_refused_at;                   /* of the last one, vgpu_now_ms */
-  char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel */
+  union {
+    struct {
+      uint64_t used[VGPU_DEVICES_MAX];
+      uint32_t contexts[VGPU_DEVICES_MAX];
+      int32_t denied;            /* number of the system call that ended the worker; -1: none */
+      int32_t last_refusal;      /* the last error; 0: none */
+      uint64_t launches;         /* kernels that ran */
+      uint64_t calls;            /* frames that were carried out */
+      uint64_t refused;          /* of those, how many ended with an error */
+      uint64_t kernels_refused;  /* launches of kernels that this host cannot run */
+      int64_t kernel_refused_at; /* of the last one, vgpu_now_ms */
+      char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel */
+    };
+    unsigned char page[VGPU_ACCOUNTS_PAGE];
+  };
 };
+_Static_assert(sizeof(struct vgpu_account) == VGPU_ACCOUNTS_PAGE, "a page for each slot");
 
 /* What all workers write. */
 struct vgpu_commons {
-  _Alignas(VGPU_ACCOUNTS_PAGE) struct vgpu_shared_lock lock; /* only workers take it */
-  struct vgpu_share share; /* of the software device's processors; a seat for each slot */
+  struct vgpu_shared_lock lock; /* only workers take it */
+  struct vgpu_share share;      /* of the software device's processors; a seat for each slot */
 };
 
 struct vgpu_accounts {
-  uint32_t device_count;
-  uint32_t slots_begun; /* those behind were never given out: nobody need look at 256 to add up one or two */
-  uint64_t total[VGPU_DEVICES_MAX];
-  struct vgpu_account_owner owners[VGPU_SESSIONS_MAX];
+  union {
+    struct {
+      uint32_t device_count;
+      uint32_t slots_begun; /* those behind were never given out: nobody need look at 256 to add up two */
+      uint64_t total[VGPU_DEVICES_MAX];
+      struct vgpu_account_owner owners[VGPU_SESSIONS_MAX];
+    };
+    unsigned char page[VGPU_ACCOUNTS_PAGE];
+  };
   struct vgpu_account slots[VGPU_SESSIONS_MAX];
   struct vgpu_commons commons;
 };
+_Static_assert(offsetof(struct vgpu_accounts, slots) == VGPU_ACCOUNTS_PAGE,
+               "what the daemon writes is one page");
 _Static_assert(VGPU_SEATS_MAX == VGPU_SESSIONS_MAX, "a seat for each slot");
 
 /*

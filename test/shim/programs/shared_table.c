@@ -135,7 +135,9 @@ static int scribbled(struct vgpu_accounts *accounts) {
   (void)vgpu_share_try(&accounts->commons.share, 1);
   vgpu_share_leave(&accounts->commons.share, 1, TURN_NS);
   printf("%u\n", vgpu_sessions_list(&sessions, accounts, NULL, facts));
-  return 0;
+  vgpu_accounts_begin(accounts, 0, &(struct vgpu_account_owner){.pid = 1});
+  const struct vgpu_account *next = &accounts->slots[0];
+  return next->calls == 0 && next->kernels_refused == 0 && next->refused_kernel[0] == '\0' ? 0 : 1;
 }
 
 int main(int count, char **words) {

@@ -15,6 +15,8 @@ export type SessionsSeen =
       readonly own: readonly HostSession[];
       /** Seconds since the youngest of these processes began; absent: not known. */
       readonly youngest?: number;
+      /** How many processes the unit has. */
+      readonly processes: number;
       /** How many this guest has besides. */
       readonly others: number;
       /** Greetings that the host turned away since this start; null: none. */
@@ -65,10 +67,16 @@ export function presentOf(observation: PresentFacts): Present {
   const models = loaded.kind === 'told' ? loaded.models : [];
   const own = sessions.kind === 'told' ? computing(sessions.own) : null;
   if (models.length > 0) {
+    // A model has a process of its own beside the main one. What the list names and no process serves any more is
+    // on no device: Ollama lists a model whose process has crashed until its time is over.
+    const serving =
+      sessions.kind === 'told' ? Math.max(sessions.processes - 1, own?.length ?? 0) : models.length;
+    const served = Math.min(models.length, serving);
+    if (served < 1) return { kind: 'nothing' };
     // One that was turned away will not get any memory.
     const loading = sessions.kind === 'told' && sessions.turnedAway === null;
     const youngest = loading ? (sessions.youngest ?? null) : null;
-    return ofLoaded(observation, models, own, youngest);
+    return ofLoaded(observation, models, own, served, youngest);
   }
   if (own === null) return { kind: 'nothing' };
   if (own.some(({ launches }) => launches > 0)) return { kind: 'works', loaded: false };
@@ -91,13 +99,14 @@ function ofLoaded(
   { log }: PresentFacts,
   models: readonly LoadedModel[],
   own: readonly HostSession[] | null,
+  served: number,
   youngest: number | null,
 ): Present {
   const holding = own?.filter(({ memory, launches }) => memory > 0 || launches > 0) ?? null;
   const names = models.map(({ name }) => name).join(', ');
   const elsewhere = models.filter(({ bytes, gpuBytes }) => gpuBytes < bytes);
   // Ollama lists a model before its runner has allocated anything, and reads gigabytes from a disk meanwhile.
-  const fewer = holding !== null && holding.length < models.length;
+  const fewer = holding !== null && holding.length < served;
   if (fewer && elsewhere.length === 0 && youngest !== null && youngest < loadSeconds) {
     return { kind: 'loads', detail: `${names}: a process of it began ${youngest} s ago and may be loading` };
   }
@@ -116,8 +125,8 @@ function ofLoaded(
     const reason = wholly.length > 0 || lastOnCpu ? 'model-on-cpu' : 'layers-not-offloaded';
     return { kind: 'contradicted', mode: 'degraded', reason, detail: placed.join('; ') };
   }
-  if (holding !== null && holding.length < models.length) {
-    const detail = `${names}: ${models.length} are loaded, and the host has ${holding.length} of its processes`;
+  if (holding !== null && holding.length < served) {
+    const detail = `${names}: ${served} are served, and the host has ${holding.length} of its processes`;
     return { kind: 'contradicted', mode: 'degraded', reason: 'model-on-cpu', detail };
   }
   return holding?.some(({ launches }) => launches > 0) === true

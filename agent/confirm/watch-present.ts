@@ -77,6 +77,7 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
       kind: 'told',
       own,
       ...youngestOf(processes, seconds),
+      processes: processes.length,
       others: report.sessions.length - own.length,
       turnedAway: sinceStart,
       refusedKernels:

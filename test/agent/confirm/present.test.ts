@@ -50,13 +50,14 @@ function present(
   models: readonly LoadedModel[] | null,
   own: readonly HostSession[] | null,
   turnedAway: TurnedAway | null = null,
+  processes = 9,
 ): PresentSeen {
   return {
     loaded: models === null ? { kind: 'unasked' } : { kind: 'told', url: 'http://x/api/ps', models },
     sessions:
       own === null
         ? { kind: 'unknown', message: 'x' }
-        : { kind: 'told', own, others: 0, turnedAway, refusedKernels: null },
+        : { kind: 'told', own, processes, others: 0, turnedAway, refusedKernels: null },
   };
 }
 
@@ -128,6 +129,14 @@ test('fewer sessions than models degrade', () => {
   const seen = present([model('a', 4_000), model('b', 4_000)], [session()]);
   assert.deepEqual(judged(seen), ['degraded', 'model-on-cpu']);
   assert.deepEqual(judged(present([model('a', 4_000)], [session(), session()])), ['gpu', null]);
+});
+
+test('a model whose process has crashed is listed for some time, and is on no device', () => {
+  const two = [model('a', 4_000), model('b', 4_000)];
+  assert.deepEqual(judged(present(two, [session()], null, 2)), ['gpu', null]);
+  assert.deepEqual(judged(present(two, [session()], null, 3)), ['degraded', 'model-on-cpu']);
+  assert.deepEqual(judged(present([model('a', 4_000)], [], null, 1)), ['gpu', null], 'the start counts');
+  assert.equal(kindOf(present([model('a', 0)], [], null, 1)), 'nothing');
 });
 
 test('a session that was refused is the reason', () => {

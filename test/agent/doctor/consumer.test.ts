@@ -219,7 +219,14 @@ const kernels = (refused: RefusedKernels | null) =>
     observation: {
       present: {
         loaded: { kind: 'unasked' },
-        sessions: { kind: 'told', own: [], others: 0, turnedAway: null, refusedKernels: refused },
+        sessions: {
+          kind: 'told',
+          own: [],
+          processes: 1,
+          others: 0,
+          turnedAway: null,
+          refusedKernels: refused,
+        },
       },
     },
   });

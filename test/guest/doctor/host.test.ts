@@ -3,6 +3,7 @@
 
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { whyNoStandIn } from '../support/consumer.js';
 import { type Breakage, breakages } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';
 import { assertAnswers } from '../support/installed.js';
@@ -157,6 +158,7 @@ const table: readonly Breakage[] = [
   },
   {
     name: 'a discovery that ran out of time',
+    skip: whyNoStandIn(),
     break: async (guest) => {
       await guest.hosts.startFaulty({ mode: 'slow', seconds: 2 });
       await again(guest, 'Environment=STANDIN_DISCOVERY_TIMEOUT=1');

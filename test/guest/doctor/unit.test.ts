@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { killedAt } from '../support/checkpoints.js';
+import { whyNoStandIn } from '../support/consumer.js';
 import { breakages } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';
 import { until } from '../support/process.js';
@@ -115,6 +116,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a program with file capabilities, whose preload is ignored',
+    skip: whyNoStandIn(),
     kind: 'warning',
     break: async (guest) => {
       await guest.must('setcap', 'cap_net_bind_service=ep', '/usr/local/bin/ollama');
@@ -135,6 +137,7 @@ breakages('the doctor on the service', [
   {
     // The fake driver answers: had RTLD_DEEPBIND led there, the verdict would not be GPU and this would be red.
     name: 'a library that asks with RTLD_DEEPBIND beside another driver, and the preload that still answers',
+    skip: whyNoStandIn(),
     kind: 'warning',
     break: async (guest) => {
       await sh(guest, deepBinding);
@@ -158,6 +161,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'an upgrade that lost libggml-cuda',
+    skip: whyNoStandIn(),
     break: (guest) => sh(guest, `mkdir /root/lost; mv /usr/local/lib/ollama/cuda_v1* /root/lost/; ${start}`),
     undo: (guest) => sh(guest, `mv /root/lost/* /usr/local/lib/ollama/; rmdir /root/lost; ${start}`),
     check: 'backend-library',
@@ -167,6 +171,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'libraries of the service that name a driver by its path',
+    skip: whyNoStandIn(),
     break: (guest) =>
       sh(
         guest,

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { DoctorDocument } from '../../../agent/commands/doctor.js';
-import { type ConsumerDesign, whyNoConsumer, whyNoStandIn } from './consumer.js';
+import { type ConsumerDesign, whyNoConsumer } from './consumer.js';
 import { Guest, whyNoGuest } from './guest.js';
 import { whyNoHostd } from './hosts.js';
 import { freshCache } from './installed.js';
@@ -80,7 +80,7 @@ export interface TableOptions {
  * after. A breakage whose undo leaves something behind fails the next test with the finding that tells what.
  */
 export function breakages(title: string, table: readonly Breakage[], options: TableOptions = {}): void {
-  const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoStandIn();
+  const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
   describe(title, { skip }, () => {
     let guest: Guest;
     before(async () => {

@@ -1,12 +1,17 @@
 // A real, unmodified Ollama, where there is one: VGPU_TEST_OLLAMA names its binary, or scripts/test put one together
 // in .cache. Nothing of it is in this repository.
 
-import { execFileSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import assert from 'node:assert/strict';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
+import type { WeightType } from '../../shim/support/gguf_blocks.js';
+import { makeGguf } from '../../shim/support/make-gguf.js';
 import { realOllama, realOllamaPrefix } from './consumer.js';
 import { type Afterwards, Guest } from './guest.js';
+import { at } from './installed.js';
 import { repository } from './repository.js';
+import { assertVerdict, type Expected, tell } from './scenario.js';
 
 const assembled = join(repository, '.cache/ollama-0.32.9');
 
@@ -23,10 +28,12 @@ export function whyNoOllama(): string | false {
     : false;
 }
 
-/** A toy model for the guest's /opt/models: it has learnt this sentence by heart, so its answer is known. */
+/** A toy model for the guest's /opt/models. One with words has learnt them by heart; the others go on with what they read. */
 export interface ToyModel {
   readonly name: string;
-  readonly words: readonly string[];
+  readonly words?: readonly string[];
+  readonly type?: WeightType;
+  readonly embeds?: boolean;
 }
 
 /** A guest with the real server installed and started. Its models are made by `directory`'s files. */
@@ -42,9 +49,14 @@ export async function ollamaGuest(t: Afterwards, models: string): Promise<Guest>
 }
 
 /** Writes the model as a file that `ollama create` takes. */
-export function makeModel({ name, words }: ToyModel, directory: string): void {
-  const program = join(repository, 'dist/test/shim/support/make-gguf.js');
-  execFileSync(process.execPath, [program, join(directory, `${name}.gguf`), 'q4_0', ...words]);
+export function makeModel(
+  { name, words = [], type = 'q4_0', embeds = false }: ToyModel,
+  directory: string,
+): void {
+  writeFileSync(
+    join(directory, `${name}.gguf`),
+    makeGguf({ type, seed: 20_260_101, sentence: words, embeds }),
+  );
 }
 
 /** Waits until it answers requests. */
@@ -79,17 +91,71 @@ export interface Generated {
   readonly text: string | null;
 }
 
-/** What the model makes of `prompt`. */
-export async function generate(guest: Guest, model: string, prompt: string): Promise<Generated> {
-  const body = JSON.stringify({ model, prompt, stream: false });
-  const ran = await guest.run(
-    ...(['curl', '-sS', '-m', '120', '-w', '\n%{http_code}', '-d', body] as const),
-    'http://127.0.0.1:11434/api/generate',
+/** Asks the server; 0 for a status: it did not answer in time. */
+export async function post(
+  guest: Guest,
+  path: string,
+  body: object,
+  seconds = 120,
+): Promise<{ readonly status: number; readonly answer: unknown }> {
+  const url = `http://127.0.0.1:11434${path}`;
+  const command = ['curl', '-sS', '-m', String(seconds), '-w', '\n%{http_code}', '-d', '@-', url] as const;
+  const ran = await guest.runWith(
+    { stdin: JSON.stringify(body), timeoutMs: (seconds + 10) * 1000 },
+    ...command,
   );
   const lines = ran.stdout.trim().split('\n');
-  const answer: unknown = JSON.parse(lines[0] ?? '{}');
-  const text = typeof answer === 'object' && answer !== null ? Reflect.get(answer, 'response') : null;
-  return { status: Number(lines.at(-1)), text: typeof text === 'string' ? text : null };
+  if (ran.code !== 0) return { status: 0, answer: null };
+  return { status: Number(lines.at(-1)), answer: JSON.parse(lines[0] ?? '{}') };
+}
+
+/** What the model makes of `prompt`. */
+export async function generate(
+  guest: Guest,
+  model: string,
+  prompt: string,
+  options: object = {},
+): Promise<Generated> {
+  const { status, answer } = await post(guest, '/api/generate', { model, prompt, stream: false, options });
+  const text = at(answer, 'response');
+  return { status, text: typeof text === 'string' ? text : null };
+}
+
+/** What it answers in a conversation. */
+export async function chat(guest: Guest, model: string, content: string): Promise<Generated> {
+  const body = { model, stream: false, messages: [{ role: 'user', content }] };
+  const { status, answer } = await post(guest, '/api/chat', body);
+  const text = at(answer, 'message', 'content');
+  return { status, text: typeof text === 'string' ? text : null };
+}
+
+/** The vector of a text, of length 1; null: the server answered with an error. */
+export async function embedding(
+  guest: Guest,
+  model: string,
+  input: string,
+): Promise<readonly number[] | null> {
+  const { status, answer } = await post(guest, '/api/embed', { model, input });
+  const vector = at(answer, 'embeddings', 0);
+  return status === 200 && Array.isArray(vector) ? vector.map(Number) : null;
+}
+
+/** The verdict of now, as expected of it, and no other than what /api/ps says: they never disagree. */
+export async function verdictNow(guest: Guest, expected: Expected): Promise<Verdict> {
+  const verdict = await assertVerdict(guest, await tell(guest, 'verify'), expected);
+  const listed: unknown = JSON.parse(
+    await guest.must('curl', '-fsS', '-m', '30', 'http://127.0.0.1:11434/api/ps'),
+  );
+  const models: unknown = at(listed, 'models');
+  assert.ok(Array.isArray(models));
+  const elsewhere = models.filter((model) => Number(at(model, 'size_vram')) < Number(at(model, 'size')));
+  const shown = JSON.stringify({ listed, verdict }, null, 1);
+  if (verdict.mode === 'gpu') assert.deepEqual(elsewhere, [], shown);
+  // What is loaded on the CPU is listed so; what is not listed any more is in the log alone.
+  if (verdict.mode === 'cpu' && verdict.reason === 'model-on-cpu')
+    assert.notEqual(elsewhere.length, 0, shown);
+  if (elsewhere.length > 0) assert.notEqual(verdict.mode, 'gpu', shown);
+  return verdict;
 }
 
 /** `ollama stop`: the model is unloaded. */

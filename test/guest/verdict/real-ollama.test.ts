@@ -1,5 +1,5 @@
-// A real Ollama in the guest: the verdict is what it does, in states in which it once was not. A model is loaded on the
-// CPU although the start found the GPU: because the host was away, or because it refused the session.
+// A real Ollama in the guest: its answers are those that it gave on the CPU, and the verdict is what it does, also where a
+// model is loaded on the CPU although the start found the GPU: because the host was away, or refused the session.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -7,51 +7,171 @@ import { writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
+import { documentOf, uninstall } from '../support/installed.js';
 import {
   answering,
+  chat,
   createModel,
+  embedding,
   generate,
   makeModel,
   ollamaGuest,
   type ToyModel,
   unload,
+  verdictNow,
   whyNoOllama,
 } from '../support/real-ollama.js';
-import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
+import { evidence, installedGpu, tell } from '../support/scenario.js';
+import { generous, settledOnGpu } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoOllama();
+const long = process.env['VGPU_TEST_LONG'] === '1';
 const models: readonly ToyModel[] = [
   { name: 'one', words: ['one', 'two', 'three', 'four', 'five'] },
   { name: 'two', words: ['two', 'one', 'four', 'three', 'six'] },
   { name: 'three', words: ['six', 'two', 'one', 'four', 'three'] },
+  { name: 'reads' },
+  { name: 'halves', type: 'f16' },
+  { name: 'embeds', embeds: true },
+  ...(long
+    ? ([
+        { name: 'bytes', type: 'q8_0' },
+        { name: 'k', type: 'q4_k' },
+      ] as const)
+    : []),
 ];
+const letters = 'e t a o i n s h r d l u c m w f g y p b v k';
+/** 4 tokens with the one that begins a text, and 26; 202 of them. */
+const short = 'e t a';
+const medium = `${letters} ${short}`;
+const far = `${Array(9).fill(letters).join(' ')} ${short}`;
+/** Of 4 and 12 tokens, then of 3: with an odd number, ggml turns to cuBLAS. */
+const texts = [short, 'e t a o i n s h r d l'] as const;
+const odd = 'e t';
 
 test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'vgpu-models-'));
   t.after(async () => rmSync(directory, { recursive: true, force: true }));
   for (const model of models) makeModel(model, directory);
   const guest = await ollamaGuest(t, directory);
+  for (const { name } of models) await createModel(guest, name);
   const learnt = async (name: string): Promise<void> => {
     const words = models.find((one) => one.name === name)?.words ?? [];
     const { status, text } = await generate(guest, name, 'one two');
     assert.equal(status, 200, name);
     assert.equal(text?.trim(), words.join(' '), name);
   };
+  const readers = ['reads', ...(long ? ['bytes', 'k'] : [])];
+  /** Everything that is asked of it, by name. Quantised weights alone: f16 has a case of its own. */
+  const answers = async (): Promise<Readonly<Record<string, unknown>>> => {
+    const all: Record<string, unknown> = {};
+    for (const name of readers) {
+      all[`${name}, a short prompt`] = await generate(guest, name, medium);
+      all[`${name}, a long prompt`] = await generate(guest, name, far);
+      all[`${name}, a conversation`] = await chat(guest, name, medium);
+    }
+    return all;
+  };
+  const vectors = (): Promise<readonly (readonly number[] | null)[]> =>
+    Promise.all(texts.map((text) => embedding(guest, 'embeds', text)));
+
+  const onCpu = await answers();
+  const half = await generate(guest, 'halves', medium);
+  const vectorsOnCpu = await vectors();
+  const same = async (): Promise<void> => assert.deepEqual(await answers(), onCpu);
+
+  await t.test('on the CPU it goes on with what it has read', () => {
+    assert.deepEqual(onCpu['reads, a long prompt'], { status: 200, text: ' o i n s h r d l' });
+  });
+
+  await t.test('install gives GPU; every answer is the CPU’s, and what was loaded is named', async () => {
+    await installedGpu(guest);
+    await verdictNow(guest, { mode: 'gpu' });
+    await same();
+    await learnt('one');
+    const verdict = await verdictNow(guest, { mode: 'gpu' });
+    assert.match(evidence(verdict, 'loaded').join(), /one:latest: (\S+ \S+) of \1 on the GPU/);
+    assert.match(
+      evidence(verdict, 'sessions').join(),
+      /^llama-server \(process \d+\) .* [1-9]\d* kernels launched/,
+    );
+  });
+
+  await t.test('vectors of texts are the CPU’s', async () => {
+    for (const [i, vector] of (await vectors()).entries()) {
+      const cosine = vectorsOnCpu[i]?.reduce((sum, value, k) => sum + value * (vector?.[k] ?? 0), 0) ?? 0;
+      // Quantised, both round what they compute with to 8 bits, and not alike.
+      assert.ok(cosine > 0.999 && cosine < 1.001, `${texts[i]}: ${cosine}`);
+    }
+    await verdictNow(guest, { mode: 'gpu' });
+  });
+
+  await t.test('several models and requests at once', async () => {
+    for (const name of ['embeds', 'reads']) await unload(guest, name);
+    const names = ['one', 'two', 'three'];
+    await Promise.all([...names, ...names, 'one'].map(learnt));
+    const verdict = await verdictNow(guest, { mode: 'gpu' });
+    assert.equal(evidence(verdict, 'loaded').length, 3);
+    for (const name of names) await unload(guest, name);
+  });
 
   await t.test(
-    'install gives GPU, with the model loaded or not; its answer is what it has learnt',
+    'what needs cuBLAS fails, the doctor names the kernel, and 16 tokens at a time need none',
     async () => {
-      await installedGpu(guest);
-      for (const { name } of models) await createModel(guest, name);
+      assert.equal(half.status, 200);
+      assert.equal((await generate(guest, 'halves', medium)).status, 500);
+      // Its process has ended over it: nothing is on the CPU, though it is listed.
+      await verdictNow(guest, { mode: 'gpu' });
+      const kernel = async (): Promise<string> => {
+        const doctor = await tell(guest, 'doctor');
+        const found = doctor.document.checks.find(({ id }) => id === 'refused-kernels')?.finding;
+        assert.ok(found?.kind === 'warning', doctor.stdout);
+        return found.evidence.join();
+      };
+      assert.match(await kernel(), /for llama-server: _ZN7cutlass\S*tensorop\S*gemm/);
+      assert.deepEqual(await generate(guest, 'halves', medium, { num_batch: 16 }), half);
+      assert.equal(await embedding(guest, 'embeds', odd), null);
+      assert.match(await kernel(), /for llama-server: _ZN\S*gemv/);
+      for (const name of ['halves', 'embeds']) await unload(guest, name);
+    },
+  );
+
+  await t.test(
+    'the host is frozen under a loaded model: said so, and the same answers when it goes on',
+    async () => {
       await learnt('one');
-      const verdict = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
-      assert.match(evidence(verdict, 'loaded').join(), /^one:latest: (\S+ \S+) of \1 on the GPU$/);
-      assert.match(
-        evidence(verdict, 'sessions').join(),
-        /^llama-server \(process \d+\) .* [1-9]\d* kernels launched$/,
-      );
+      await guest.hosts.freeze();
+      await verdictNow(guest, { mode: 'degraded', reason: 'host-slow' });
+      await guest.hosts.thaw();
+      await learnt('one');
+      await verdictNow(guest, { mode: 'gpu' });
+    },
+  );
+
+  await t.test('a freeze of the host while it answers costs time, and nothing else', async () => {
+    const answer = generate(guest, 'reads', far);
+    await guest.hosts.freeze();
+    await setTimeout(1_000);
+    await guest.hosts.thaw();
+    assert.deepEqual(await answer, onCpu['reads, a long prompt']);
+    await unload(guest, 'reads');
+  });
+
+  await t.test(
+    'the host is frozen while a model loads',
+    { skip: !long && 'takes a minute: --long' },
+    async () => {
+      await guest.hosts.freeze();
+      assert.equal((await generate(guest, 'two', 'two one')).status, 200, 'on the CPU');
+      await guest.hosts.thaw();
+      await verdictNow(guest, { mode: 'degraded', reason: 'model-on-cpu' });
+      await unload(guest, 'two');
+      await learnt('two');
+      await verdictNow(guest, { mode: 'gpu' });
+      await unload(guest, 'two');
     },
   );
 
@@ -63,10 +183,7 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
       await learnt('one');
       await guest.hosts.start();
       await learnt('one');
-      const verdict = await assertVerdict(guest, await tell(guest, 'verify'), {
-        mode: 'cpu',
-        reason: 'model-on-cpu',
-      });
+      const verdict = await verdictNow(guest, { mode: 'cpu', reason: 'model-on-cpu' });
       assert.match(verdict.summary, /one:latest: loaded, and the host has no session of its processes/);
       const explained = await guest.run(
         'bash',
@@ -81,30 +198,59 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
 
   await t.test('unloaded and loaded again it is on the GPU, and the verdict with it', async () => {
     await unload(guest, 'one');
-    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'degraded', reason: 'model-on-cpu' });
+    await verdictNow(guest, { mode: 'degraded', reason: 'model-on-cpu' });
     await learnt('one');
-    await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    await verdictNow(guest, { mode: 'gpu' });
   });
 
-  await t.test('the third model gets no session: degraded, with the reason of the host', async () => {
+  const hostWith = async (...lines: readonly string[]): Promise<void> => {
     const config = join(directory, 'hostd.conf');
-    await writeFile(config, 'allow unix uid=0\nallow unix sessions=2\n');
+    await writeFile(config, `allow unix uid=0\n${lines.join('\n')}\n`);
     await guest.hosts.start({ args: ['--config', config] });
     await guest.must('systemctl', 'restart', 'ollama');
     await answering(guest);
+  };
+
+  await t.test('the third model gets no session: degraded, with the reason of the host', async () => {
+    await hostWith('allow unix sessions=2');
     for (const name of ['one', 'two']) await learnt(name);
-    const full = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
+    const full = await verdictNow(guest, { mode: 'gpu' });
     assert.equal(evidence(full, 'loaded').length, 2, 'a host that is full serves those that it has');
     await learnt('three');
-    const verdict = await assertVerdict(guest, await tell(guest, 'verify'), {
-      mode: 'degraded',
-      reason: 'host-refused',
-    });
+    const verdict = await verdictNow(guest, { mode: 'degraded', reason: 'host-refused' });
     assert.match(verdict.summary, /it has as many sessions as it allows/);
     const doctor = await tell(guest, 'doctor');
     const first = doctor.document.checks.find(({ id }) => id === doctor.document.first)?.finding;
     assert.ok(first?.kind === 'broken');
     assert.match(first.cause, /as many sessions as it may/);
     assert.match(first.remedy.text, /sessions=/);
+  });
+
+  await t.test(
+    'with the service it comes back to the GPU by itself, and is on it after a reboot',
+    async () => {
+      await hostWith('allow unix sessions=8');
+      await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(generous));
+      documentOf(await guest.agent('install', '--service', '--yes', '--json'));
+      await settledOnGpu(guest);
+      await learnt('one');
+      await guest.hosts.stop('SIGKILL');
+      assert.equal((await generate(guest, 'one', 'one two')).status, 500);
+      await guest.hosts.start();
+      await settledOnGpu(guest);
+      await learnt('one');
+      await verdictNow(guest, { mode: 'gpu' });
+      await guest.reboot();
+      await answering(guest);
+      await settledOnGpu(guest);
+      await same();
+      await verdictNow(guest, { mode: 'gpu' });
+    },
+  );
+
+  await t.test('uninstall leaves it answering on the CPU', async () => {
+    await uninstall(guest);
+    await answering(guest);
+    await same();
   });
 });

@@ -174,6 +174,10 @@ describe('what a host tells of sessions', () => {
     const after = (await ask()).refusedKernels;
     assert.deepEqual([after?.count, after?.kernel], [2, long.slice(0, 239)], 'and is cut where it is long');
     assert.ok((after?.age ?? 60) < 60);
+    // The slot's next session begins with none.
+    await askAll(open(), ['init', 'ctx 0']);
+    const { refusedKernels: next } = await ask();
+    assert.deepEqual([next?.count, next?.program], [2, 'code_shell']);
     // It is nobody else's.
     assert.equal((await ask(`tcp:127.0.0.1:${PORT}`)).refusedKernels?.count, 0);
     await host.stop();

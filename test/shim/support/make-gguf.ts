@@ -27,6 +27,8 @@ export interface ModelOptions {
   readonly seed: number;
   /** Words of a sentence to be known by heart, each another one. It follows the token that begins a text. */
   readonly sentence?: readonly string[];
+  /** An embedding model: what it says of a text is the mean of its tokens' states. */
+  readonly embeds?: boolean;
 }
 
 const CONTEXT = 512;
@@ -145,8 +147,9 @@ function makeTensors({ type, seed, sentence = [] }: ModelOptions): Tensor[] {
   ];
 }
 
-function makeFacts({ type, sentence = [] }: ModelOptions): [string, Value][] {
+function makeFacts({ type, sentence = [], embeds = false }: ModelOptions): [string, Value][] {
   const { tokens, kinds, scores } = vocabulary(sentence);
+  const mean: [string, Value][] = embeds ? [['llama.pooling_type', { u32: 1 }]] : [];
   return [
     ['general.architecture', { text: 'llama' }],
     ['general.name', { text: `vgpu toy ${type}` }],
@@ -162,6 +165,7 @@ function makeFacts({ type, sentence = [] }: ModelOptions): [string, Value][] {
     ['llama.rope.freq_base', { f32: FREQUENCY_BASE }],
     ['llama.rope.dimension_count', { u32: WIDTH / HEADS }],
     ['llama.vocab_size', { u32: VOCABULARY }],
+    ...mean,
     ['tokenizer.ggml.model', { text: 'llama' }],
     ['tokenizer.ggml.tokens', { texts: tokens }],
     ['tokenizer.ggml.scores', { f32s: scores }],

@@ -43,7 +43,7 @@ struct vgpu_host_setup {
   uint64_t image_cache;
   char cuda_library[4096], nvml_library[4096];
   struct vgpu_filter_program program;
-  unsigned char profiles[]; /* inventory.profiles_bytes */
+  _Alignas(16) unsigned char profiles[]; /* inventory.profiles_bytes */
 };
 
 struct vgpu_session_setup {

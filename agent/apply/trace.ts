@@ -82,7 +82,7 @@ export async function forgetTrace({ disk }: Pick<TraceEffects, 'disk'>): Promise
 }
 
 /**
- * What a trace that was killed left is taken away, and a service that still runs with it is started anew. False: there
+ * What a trace that was killed left is taken away, and a service that still runs with it is started again. False: there
  * was nothing. Throws the system's error, and can be called again then.
  */
 export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<boolean> {
@@ -107,7 +107,7 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
     code: 'trace-taken-back',
     text:
       `a doctor --trace of ${unit} was cut short; what it left was taken away` +
-      (restart === null ? '' : failed ? `, but: ${restart.message}` : `, and ${unit} started anew`),
+      (restart === null ? '' : failed ? `, but: ${restart.message}` : `, and ${unit} started again`),
     remedy: failed ? `systemctl restart ${unit}` : null,
   });
   return true;

@@ -1,4 +1,4 @@
-/** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` mends what is ours, `--trace` traces. */
+/** `vgpu-agent doctor`: why the service is not on the GPU, check by check; `--fix` repairs what is ours, `--trace` traces. */
 import { Command } from 'commander';
 import type { Verdict } from '../contracts/verdict.js';
 import { exitCodeOf, isHealthy } from '../doctor/diagnose.js';
@@ -42,7 +42,7 @@ export interface DoctorDocument {
 }
 
 export interface FixOutcome {
-  /** `nothing`: nothing that is broken is ours to mend. */
+  /** `nothing`: nothing that is broken is ours to repair. */
   readonly outcome: 'nothing' | 'done' | 'declined';
   /** Changes that were carried out. */
   readonly changes: number;
@@ -68,7 +68,7 @@ export function doctorCommand(run: Run): Command {
     .description('why is the service not on the GPU? Each check with evidence and what to do')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
-    .option('--fix', 'mend what is ours to mend: shows the plan, asks, looks again')
+    .option('--fix', 'repair what vgpu-agent can repair: show the plan, ask, look again')
     .option(
       '--trace',
       'restart the service twice: traced, to see which library each CUDA symbol is taken from, and back; asks',
@@ -87,7 +87,7 @@ export function doctorCommand(run: Run): Command {
       'after',
       `\nThe first BROKEN is the reason. man vgpu-doctor explains each check.\nThe exit code is 0 when nothing is broken and the GPU is confirmed, else the\nverdict: 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent doctor', 'what is wrong, and what to do'],
-        ['sudo vgpu-agent doctor --fix', 'mend it, where that is ours to do'],
+        ['sudo vgpu-agent doctor --fix', 'repair it, where vgpu-agent can'],
         ['sudo vgpu-agent doctor --trace', 'which libcuda does it really call? Two restarts'],
         ['sudo vgpu-agent doctor --report vgpu.tar.gz', 'for a bug report'],
         ['sudo vgpu-agent doctor --json | jq -r .first', 'the reason, in a script'],
@@ -110,11 +110,11 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
     const { signal } = context;
     const began = await takeBackTrace(work, emit);
     let found: Examined | null = null;
-    let mended: FixOutcome | null = null;
+    let repaired: FixOutcome | null = null;
     if (options.fix === true) {
       found = await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
-      mended = await mend(work, profile, found.diagnosis, options, context);
-      if (mended.outcome === 'done') found = null;
+      repaired = await repair(work, profile, found.diagnosis, options, context);
+      if (repaired.outcome === 'done') found = null;
     }
     if (options.trace === true) {
       const asked = { profile, timeoutMs: patience(true) };
@@ -127,7 +127,7 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
       }
     }
     found ??= await examine(work, { profile, timeoutMs: patience(began), signal }, emit);
-    const document = documentOf(found, mended);
+    const document = documentOf(found, repaired);
     if (options.report === undefined) return outcomeOf(found, document);
     const written = await writeReport(options.report, options.yes === true, { ...found, document }, context);
     return outcomeOf(found, { ...document, report: written });
@@ -136,7 +136,7 @@ async function doctor(options: DoctorOptions, context: CommandContext): Promise<
   }
 }
 
-async function mend(
+async function repair(
   work: DoctorWorkplace,
   profile: Profile,
   before: Diagnosis,
@@ -173,7 +173,7 @@ function carriedOut(result: InstallResult | null): Pick<FixOutcome, 'outcome' | 
   return { outcome: 'done', changes: result?.kind === 'done' ? result.applied.changes : 0 };
 }
 
-function documentOf({ diagnosis, facts }: Examined, mended: FixOutcome | null): DoctorDocument {
+function documentOf({ diagnosis, facts }: Examined, repaired: FixOutcome | null): DoctorDocument {
   return {
     schema: 1,
     command: 'doctor',
@@ -186,15 +186,15 @@ function documentOf({ diagnosis, facts }: Examined, mended: FixOutcome | null): 
       looksAt: check.looksAt,
       finding,
     })),
-    fix: mended,
+    fix: repaired,
     trace: traceOutcome(facts.trace),
     report: null,
   };
 }
 
 function outcomeOf({ diagnosis, facts }: Examined, document: DoctorDocument): Outcome {
-  const { fix: mended, trace, report } = document;
-  const declined = [mended, trace, report].some((one) => one?.outcome === 'declined');
+  const { fix: repaired, trace, report } = document;
+  const declined = [repaired, trace, report].some((one) => one?.outcome === 'declined');
   return {
     exitCode: declined ? ExitCode.interrupted : exitCodeOf(diagnosis),
     document,
@@ -202,23 +202,23 @@ function outcomeOf({ diagnosis, facts }: Examined, document: DoctorDocument): Ou
       [
         ...traceText(facts.trace, style),
         doctorText(diagnosis, style),
-        ...mendedText(mended),
+        ...repairedText(repaired),
         ...(trace?.outcome === 'declined' ? ['--trace: nothing was restarted'] : []),
         ...reportText(report),
       ].join('\n'),
   };
 }
 
-function mendedText(mended: FixOutcome | null): readonly string[] {
-  switch (mended?.outcome) {
+function repairedText(repaired: FixOutcome | null): readonly string[] {
+  switch (repaired?.outcome) {
     case undefined:
       return [];
     case 'nothing':
-      return ['--fix: nothing of this is ours to mend'];
+      return ['--fix: vgpu-agent can repair none of this'];
     case 'declined':
       return ['--fix: nothing was changed'];
     case 'done':
-      return [`--fix: ${plural(mended.changes, 'change')} made; this is how it is now`];
+      return [`--fix: ${plural(repaired.changes, 'change')} made; this is how it is now`];
   }
 }
 

@@ -33,7 +33,7 @@ export function hostUninstallCommand(run: Run): Command {
       'after',
       examples(
         ['sudo vgpu-agent host uninstall', 'shows what goes and what comes back, and asks'],
-        ['sudo vgpu-agent host uninstall --yes --end-sessions', 'whoever is served'],
+        ['sudo vgpu-agent host uninstall --yes --end-sessions', 'end sessions too'],
       ),
     )
     .action((options: HostUninstallOptions) =>

@@ -159,7 +159,7 @@ function outcomeOf(result: InstallResult): Outcome {
             verdictText({ ...verdict, next: null }, style),
             '',
             `everything was taken back; ${unit} runs as before`,
-            `next, once that is mended: ${next}`,
+            `next, once that is repaired: ${next}`,
           ].join('\n'),
       };
     }

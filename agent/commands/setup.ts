@@ -209,7 +209,7 @@ function whatNow(verdict: Verdict | null, style: Style): string {
       ? ['sudo vgpu-agent verify      is it still on the GPU?']
       : [
           'sudo vgpu-agent doctor      why not, check by check',
-          'sudo vgpu-agent verify      after that was mended: the verdict anew',
+          'sudo vgpu-agent verify      after the repair: the verdict again',
         ];
   return [
     style.bold('From now on'),

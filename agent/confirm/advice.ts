@@ -24,7 +24,7 @@ interface Advice {
   /** Completes "NAME runs on the CPU: it ...": a clause, no full stop. */
   readonly why: string;
   /** What a person does about it, where the next command does not say so; follows the particulars. */
-  readonly mend?: string;
+  readonly repair?: string;
   /** `why` says all: what does not run is neither on the GPU nor on the CPU. */
   readonly alone?: true;
   readonly next: (about: Case) => string;
@@ -52,7 +52,7 @@ const askHost = ({ endpoint }: Case): string =>
 const advices: Readonly<Record<Reason, Advice>> = {
   'driver-too-old': {
     why: 'finds the NVIDIA driver too old for it',
-    mend: 'update the driver on the host',
+    repair: 'update the driver on the host',
     next: askHost,
   },
   'no-device': { why: 'finds no CUDA device', next: askHost },
@@ -62,25 +62,25 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'compute-capability-unreadable': { why: "could not read the device's compute capability", next: probe },
   'architecture-not-compiled': {
     why: 'was not built for the compute capability of this device',
-    mend: 'update it',
+    repair: 'update it',
     next: askHost,
   },
   'discovery-timeout': { why: 'gave up looking for GPUs before one answered', next: restart },
   'probe-crashed': { why: 'lost a process to a crash while it looked for GPUs', next: logs },
   'devices-hidden-by-environment': {
     why: 'has its GPUs hidden by an environment variable',
-    mend: 'take it out',
+    repair: 'take it out',
     next: editVariable,
   },
   'library-forced-to-cpu': {
     why: 'is told by a variable to use the CPU',
-    mend: 'take it out',
+    repair: 'take it out',
     next: editVariable,
   },
   'no-discovery-line': { why: 'did not say which device it uses', next: logs },
   'unsupported-log-version': {
     why: 'is of a version that does not say which device it uses',
-    mend: 'update it',
+    repair: 'update it',
     next: logs,
   },
   'shim-not-loaded': { why: 'was not seen using our libcuda', next: install },
@@ -88,11 +88,11 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'library-not-found': { why: 'cannot load libcuda.so.1', next: install },
   // Running install again would change nothing; its plan checks the preload and warns of what hides it.
   'preload-ignored': { why: 'runs without our library: the loader refused to preload it', next: plan },
-  'host-unreachable': { why: 'cannot reach the host', mend: 'start vgpu-hostd there', next: restart },
-  'host-refused': { why: 'is refused by the host', mend: 'see the log of vgpu-hostd there', next: askHost },
+  'host-unreachable': { why: 'cannot reach the host', repair: 'start vgpu-hostd there', next: restart },
+  'host-refused': { why: 'is refused by the host', repair: 'see the log of vgpu-hostd there', next: askHost },
   'host-foreign': {
     why: 'finds something else than vgpu-hostd at the address of the host',
-    mend: 'give the address to vgpu-hostd, or name another one (--host)',
+    repair: 'give the address to vgpu-hostd, or name another one (--host)',
     next: askHost,
   },
   'host-version': {
@@ -103,7 +103,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
   'output-bypasses-journal': {
     why: "writes its log past the journal, where this start's lines cannot be told from others",
-    mend: 'set StandardOutput=journal and StandardError=journal under [Service]',
+    repair: 'set StandardOutput=journal and StandardError=journal under [Service]',
     next: edit,
   },
   'unit-failed': {
@@ -124,22 +124,22 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'not-cuda': { why: 'uses a GPU by another way than CUDA, not through us', next: probe },
   'layers-not-offloaded': {
     why: 'found the GPU, but left the model on the CPU',
-    mend: 'see --gpu-layers',
+    repair: 'see --gpu-layers',
     next: edit,
   },
   'model-on-cpu': {
     why: 'found the GPU when it started, but has a model on the CPU now',
-    mend: 'it stays there until it is unloaded',
+    repair: 'it stays there until it is unloaded',
     next: restart,
   },
   'no-session': {
     why: 'has no session at the host now',
-    mend: 'give it something to do and ask again',
+    repair: 'give it something to do and ask again',
     next: verify,
   },
   'no-work-yet': {
     why: 'has opened the GPU and launched nothing on it so far',
-    mend: 'give it something to do and ask again',
+    repair: 'give it something to do and ask again',
     next: verify,
   },
   'context-create-failed': {
@@ -197,9 +197,9 @@ export function adviceOn(
   }
   const advice = advices[reason];
   const particulars = detail === null ? '' : ` (${detail})`;
-  const mend = advice.mend === undefined ? '' : `; ${advice.mend}`;
+  const repair = advice.repair === undefined ? '' : `; ${advice.repair}`;
   const what = advice.alone === true ? '' : `${modeWords[mode]}: it `;
-  return { summary: `${title} ${what}${advice.why}${particulars}${mend}.`, next: advice.next(about) };
+  return { summary: `${title} ${what}${advice.why}${particulars}${repair}.`, next: advice.next(about) };
 }
 
 function olderNow({ probe, host }: Pick<Observation, 'probe' | 'host'>): 'guest' | 'host' | null {

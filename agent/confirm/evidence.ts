@@ -51,7 +51,7 @@ function unitEvidence(observation: Observation): readonly Evidence[] {
   }
   if (unit.activeState !== 'active')
     say(`${unit.activeState} (${unit.subState}), result ${unit.result || 'none'}`, 'against');
-  if (restarts > 0) say(`it was started anew ${restarts} time(s) while we watched`, 'against');
+  if (restarts > 0) say(`it was started again ${restarts} time(s) while we watched`, 'against');
   if (journalError !== null) say(`the journal cannot be read: ${journalError}`, 'neutral');
   const bypass = journalBypass(unit);
   if (bypass !== null) say(`${bypass}: its output does not reach the journal`, 'neutral');
@@ -139,7 +139,7 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
 const mappedTexts: Readonly<Record<Mapped, { readonly text: string; readonly weight: Evidence['weight'] }>> =
   {
     shim: { text: 'has our libcuda loaded', weight: 'for' },
-    stale: { text: 'has an older libcuda of ours loaded, whose file is gone', weight: 'against' },
+    stale: { text: 'has an older libcuda of vgpu-agent loaded, whose file is gone', weight: 'against' },
     foreign: { text: 'has a libcuda loaded that is not ours', weight: 'against' },
     mixed: { text: 'has a libcuda loaded that is not ours, beside ours', weight: 'against' },
     none: { text: 'has no libcuda loaded', weight: 'neutral' },

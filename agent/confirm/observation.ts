@@ -38,7 +38,7 @@ export interface Observation {
   readonly restarted: boolean;
   readonly end: End;
   readonly elapsedMs: number;
-  /** How often the unit started anew while we watched. */
+  /** How often the unit started again while we watched. */
   readonly restarts: number;
   readonly log: LogFindings;
   /** The newest lines of the unit, of whichever start. */

@@ -115,7 +115,7 @@ export interface Preflight {
   readonly inherited: readonly string[];
 }
 
-/** Something a person should know that no change here mends. */
+/** Something a person should know that no change here repairs. */
 export interface Warning {
   /** Stable, kebab-case: `output-bypasses-journal`, `sandbox-blocks-transport`. */
   readonly code: string;
@@ -141,7 +141,7 @@ export type Plan =
       readonly unit: string;
       readonly storeId: string;
       readonly endpoint: string;
-      /** All that have the GPU when the plan is carried out; empty: nothing of ours is left then. */
+      /** All that have the GPU when the plan is carried out; empty: nothing is installed any more then. */
       readonly consumers: readonly Consumer[];
       /** Empty: nothing to do. */
       readonly changes: readonly Change[];

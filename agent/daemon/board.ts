@@ -6,7 +6,7 @@ import type { StatusView } from '../output/status-text.js';
  * - `starting`: not everything was looked at yet; `idle`: nothing is installed
  * - `settled`: the machine is as it shall be; `repairing`: on it
  * - `waiting`: for something that will end (a package manager, a back-off, requests, the consumer to be there)
- * - `degraded`: it could not be mended within the limits; a person has to look
+ * - `degraded`: it could not be repaired within the limits; a person has to look
  */
 export type Phase = 'starting' | 'idle' | 'settled' | 'repairing' | 'waiting' | 'degraded';
 

@@ -97,7 +97,7 @@ export interface Next {
 }
 
 /** Reasons that a restart corrects when the machine is right now: what the program looked for came later. */
-const mendedByRestart: ReadonlySet<Reason | null> = new Set<Reason | null>([
+const repairedByRestart: ReadonlySet<Reason | null> = new Set<Reason | null>([
   'consumer-not-restarted',
   'probe-disagrees',
   'host-unreachable',
@@ -106,7 +106,7 @@ const mendedByRestart: ReadonlySet<Reason | null> = new Set<Reason | null>([
 /** Reasons that are the host's: with it back, they are past. */
 const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
   null,
-  ...mendedByRestart,
+  ...repairedByRestart,
   'host-slow',
   'host-foreign',
   'host-version',
@@ -318,7 +318,7 @@ function wish(state: JudgeState): JudgeState {
   }
   if (next.pending !== null || verdict === null || verdict.mode === 'gpu' || next.lost !== null) return next;
   // A restart that changed nothing is not made again for the same finding.
-  if (!mendedByRestart.has(verdict.reason) || next.triedFor === verdict.reason) return next;
+  if (!repairedByRestart.has(verdict.reason) || next.triedFor === verdict.reason) return next;
   const pending: Pending = { cause: 'found', reason: verdict.summary, invocationId };
   return { ...next, triedFor: verdict.reason, pending };
 }

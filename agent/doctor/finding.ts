@@ -25,7 +25,7 @@ export function warning(trouble: Trouble): Finding {
   return { kind: 'warning', ...trouble };
 }
 
-/** Ours to mend: install's plan does it, and so does `--fix`. */
+/** Ours to repair: install's plan does it, and so does `--fix`. */
 export function fixes({ profile }: DoctorFacts, text: string): Remedy {
   return {
     text,

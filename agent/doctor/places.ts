@@ -36,7 +36,7 @@ export function whereFound({ path: file, resolution }: LibraryCandidate): string
 }
 
 /** Whether install would put it right, else what a person does about it. */
-export function mendPlace(
+export function repairPlace(
   facts: DoctorFacts,
   { path: file, ownerOfPath }: Pick<LibraryCandidate, 'path' | 'ownerOfPath'>,
 ): Remedy {
@@ -55,7 +55,7 @@ export function mendPlace(
   }
   const { unit } = facts.profile;
   return byHand(
-    'it is not ours to touch; move it away and start the service anew',
+    'it is not ours to touch; move it away and start the service again',
     `sudo mv ${file} ${file}.away && sudo systemctl restart ${unit}`,
   );
 }

@@ -17,7 +17,7 @@ export interface DoctorFacts {
   readonly machine: MachineFacts;
   /** What only the doctor looks at. */
   readonly look: CloserLook;
-  /** What install would do now: what it would change is broken, and is ours to mend. */
+  /** What install would do now: what it would change is broken, and is ours to repair. */
   readonly plan: Plan;
   /** What was seen of the start that the consumer is in: log, processes with their maps, probe, host. */
   readonly observation: Observation;
@@ -33,7 +33,7 @@ export interface Remedy {
   readonly command: string;
   /** The machine that the command is for: this guest, or the one that runs vgpu-hostd. */
   readonly where: 'guest' | 'host';
-  /** `vgpu-agent doctor --fix` does it: install's plan mends it. */
+  /** `vgpu-agent doctor --fix` does it: install's plan repairs it. */
   readonly fix: boolean;
 }
 

@@ -117,7 +117,7 @@ function painted(kind: Finding['kind'], text: string, style: Style): string {
 function closing({ broken, results, verdict }: Diagnosis, style: Style): string {
   const [first] = broken;
   if (first !== undefined) {
-    const more = broken.length === 1 ? '' : ` (the first of ${broken.length}: mend it, then look again)`;
+    const more = broken.length === 1 ? '' : ` (the first of ${broken.length}: repair it, then look again)`;
     const remedy = remedyOf(first);
     const next = remedy?.where === 'host' ? 'next, on the host' : 'next';
     return `${style.bold(`first: ${first.check.id}`)}${more}\n${next}: ${oneLine(remedy?.command ?? '')}`;

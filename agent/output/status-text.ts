@@ -164,5 +164,5 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
 }
 
 function driftHead(count: number): string {
-  return count === 0 ? 'none' : `${plural(count, 'change')} would mend it: sudo vgpu-agent install`;
+  return count === 0 ? 'none' : `${plural(count, 'change')} would repair it: sudo vgpu-agent install`;
 }

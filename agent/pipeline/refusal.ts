@@ -3,7 +3,7 @@
 import type { Plan } from '../contracts/plan.js';
 import { VgpuError } from '../errors.js';
 
-/** All reasons in one message, so that they can be mended in one go. */
+/** All reasons in one message, so that they can be repaired in one go. */
 export function refusal(plan: Extract<Plan, { kind: 'refused' }>, operation: string): VgpuError {
   const { refusals } = plan;
   return new VgpuError(refusals.map((one) => one.message).join('\n'), {

@@ -45,7 +45,7 @@ export function withVerdict(view: StatusView, verdict: Verdict | null): StatusVi
   return { ...view, consumers, verdict };
 }
 
-/** What would mend it: no restart is drift, nor is it one that the service does not run. */
+/** What would repair it: no restart is drift, nor is it one that the service does not run. */
 export function driftOf(plan: Plan | null): readonly Change[] {
   if (plan?.kind !== 'ready') return [];
   return plan.changes.filter((change) => change.kind !== 'restart' && change.kind !== 'service');

@@ -140,7 +140,7 @@ function reasonFor(
   if (group.value !== ours) return `the group ${group.name} was switched to ${group.value} since the install`;
   if (stand) {
     return inPlace
-      ? `our choice of the group ${group.name} is there, but no manifest says that it is ours; it is noted down`
+      ? `our choice of the group ${group.name} is there, but no manifest names it; it is noted down`
       : `our choice of the group ${group.name} has another priority than we give it`;
   }
   return `a link of the group ${group.name} was changed by hand; update-alternatives sets it again`;

@@ -157,7 +157,7 @@ function storeChanges(facts: MachineFacts): readonly Change[] {
   const { store, shim } = facts;
   const changes: Change[] = [];
   if (store.root.kind === 'absent') {
-    const reason = 'everything of ours is kept under this one directory';
+    const reason = 'everything that vgpu-agent installs is under this one directory';
     changes.push({ kind: 'make-directory', path: storeRoot, mode: 0o755, reason });
     changes.push({ kind: 'make-directory', path: storeVersions, mode: 0o755, reason });
   }
@@ -172,7 +172,7 @@ function storeChanges(facts: MachineFacts): readonly Change[] {
     const reason = 'files of this version are missing or are not what was installed; they are written again';
     changes.push({ kind: 'store', shim, reason });
   } else if (!isOwned(facts, `${storeVersions}/${shim.id}`)) {
-    const reason = 'it is in the store, but no manifest says that it is ours; it is noted down';
+    const reason = 'it is in the store, but no manifest names it; it is noted down';
     changes.push({ kind: 'store', shim, reason });
   }
   const target = `versions/${shim.id}`;
@@ -184,10 +184,10 @@ function storeChanges(facts: MachineFacts): readonly Change[] {
       target,
       before: store.current,
       ownerPackage: null,
-      reason: `the version in use${from}; everything of ours goes through this link`,
+      reason: `the version in use${from}; everything installed goes through this link`,
     });
   } else if (!isOwned(facts, storeCurrent)) {
-    const reason = 'it leads to our store, but no manifest says that it is ours; it is noted down';
+    const reason = 'it leads to our store, but no manifest names it; it is noted down';
     changes.push({ kind: 'adopt', path: storeCurrent, state: store.current, reason });
   }
   return changes;
@@ -247,7 +247,7 @@ function adoptChanges(
 ): readonly Change[] {
   const { manifest, store } = facts;
   if (manifest !== null || store.current.kind !== 'link' || store.versions.length === 0) return [];
-  const reason = 'it is as we make it, but no manifest says that it is ours; it is noted down';
+  const reason = 'it is as install makes it, but no manifest names it; it is noted down';
   const directories = [storeRoot, storeVersions].map((path) => ({ path, state: store.root }));
   const present = files.filter((file) => file.present.content === file.content).map((file) => file.present);
   const linked = facts.candidates.filter(
@@ -273,7 +273,7 @@ function isOwned({ manifest }: MachineFacts, path: string): boolean {
 function ldconfigChange(facts: MachineFacts, profile: Profile, before: readonly Change[]): readonly Change[] {
   const links = before.some((change) => change.kind !== 'adopt' && change.kind !== 'make-directory');
   if (links) {
-    const reason = 'the loader finds libraries by its cache, which is built anew';
+    const reason = 'the loader finds libraries by its cache, which is built again';
     return [{ kind: 'ldconfig', links: false, reason }];
   }
   const wanted = new Set(Object.values(profile.publicLinks.names).map((name) => `${storeCurrent}/${name}`));

@@ -7,7 +7,7 @@ import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../paths.js';
 import { serviceText } from './service-text.js';
 
-/** All of them, so that they can be mended in one go. */
+/** All of them, so that they can be repaired in one go. */
 export function installRefusals(
   facts: MachineFacts,
   options: PlanOptions,
@@ -81,7 +81,7 @@ function unitRefusals({ unit }: MachineFacts): readonly Refusal[] {
         {
           code: 'unit-bad',
           message: `systemd cannot load ${unit.name} (${unit.loadState}): ${unit.message}`,
-          remedy: `mend it first: systemctl status ${unit.name}; systemd-analyze verify ${unit.name}`,
+          remedy: `repair it first: systemctl status ${unit.name}; systemd-analyze verify ${unit.name}`,
         },
       ];
   }
@@ -125,10 +125,10 @@ function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
       const shape = /^versions\/[0-9a-f]{16}$/.test(current.target);
       return owned || shape
         ? []
-        : [notOurs(storeCurrent, `points to ${current.target}, which is no version of ours`)];
+        : [notOurs(storeCurrent, `points to ${current.target}, which is no version of vgpu-agent`)];
     }
     default:
-      return [notOurs(storeCurrent, `is ${kindOf(current)}, not a link of ours`)];
+      return [notOurs(storeCurrent, `is ${kindOf(current)}, not a link of vgpu-agent`)];
   }
 }
 

@@ -280,7 +280,7 @@ function traceWarnings(facts: MachineFacts): readonly Warning[] {
   return [
     {
       code: 'unowned-traces',
-      message: `no manifest says that anything here is ours, but there is ${traces.join(', ')}`,
+      message: `no manifest names anything here, but there is ${traces.join(', ')}`,
       remedy: 'run vgpu-agent install, which takes them over, and then vgpu-agent uninstall',
     },
   ];

@@ -1,4 +1,4 @@
-/** What a person should know that no change of ours mends. Pure. */
+/** What a person should know that no change of ours repairs. Pure. */
 import path from 'node:path';
 import lt from 'semver/functions/lt.js';
 import valid from 'semver/functions/valid.js';

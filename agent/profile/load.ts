@@ -128,7 +128,7 @@ function badProfile(
     kind: 'profile',
     operation,
     path: file,
-    remedy: 'mend the file; docs/profiles.md explains every field',
+    remedy: 'repair the file; docs/profiles.md explains every field',
   });
 }
 

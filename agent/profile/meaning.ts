@@ -61,7 +61,7 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
       if (owned !== undefined) {
         say(
           pointer,
-          `${JSON.stringify(path)} belongs to the consumer (consumerLibraries); nothing of ours goes there`,
+          `${JSON.stringify(path)} belongs to the consumer (consumerLibraries); vgpu-agent puts nothing there`,
         );
       }
     });

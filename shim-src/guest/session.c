@@ -106,7 +106,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
 
 enum greeting { GREETED, NOBODY, NO_RINGS };
 
-/* Connects and greets. NO_RINGS: the host gave some that cannot be used here, and wants to be asked anew. */
+/* Connects and greets. NO_RINGS: the host gave some that cannot be used here, and wants to be asked again. */
 static enum greeting greet(struct vgpu_session *session, const struct vgpu_address *address, const char *text,
                            enum vgpu_library library, bool rings, int64_t deadline) {
   session->descriptor = vgpu_stream_connect(address, deadline);

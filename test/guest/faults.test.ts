@@ -1,6 +1,6 @@
 /**
  * Disks that are full, read-only or forbidden at each place that an install or an uninstall writes to. Every time:
- * one clear message that names the path, and a machine as before, to the byte and the second; mended, the same
+ * one clear message that names the path, and a machine as before, to the byte and the second; repaired, the same
  * command does its work.
  */
 import assert from 'node:assert/strict';

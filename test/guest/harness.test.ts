@@ -206,7 +206,7 @@ describe('a listing', { skip }, () => {
     assert.ok(withTimes.includes('~ /etc/hosts: mtime'), withTimes.join('\n'));
   });
 
-  test('a file written anew with the same bytes is the same file', async () => {
+  test('a file written again with the same bytes is the same file', async () => {
     const before = await guest.listing();
     await guest.must(
       'sh',
@@ -220,7 +220,7 @@ describe('a listing', { skip }, () => {
 });
 
 describe('the life of guests', { skip }, () => {
-  test('a reboot keeps the disk and starts everything anew', async (t) => {
+  test('a reboot keeps the disk and starts everything again', async (t) => {
     const guest = await Guest.start({}, t);
     await guest.write('/etc/kept', 'yes');
     await guest.write('/run/lost', 'yes');

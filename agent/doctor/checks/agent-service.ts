@@ -42,7 +42,7 @@ export const agentService: Check = {
         cause: `${agentUnit} has given up repairing: it tried as often as it may, and it did not last.`,
         evidence: [`it says: ${status.problem ?? 'degraded'}`],
         remedy: byHand(
-          'mend what it names, then let it try again',
+          'repair what it names, then let it try again',
           `sudo systemctl restart ${agentUnit} && vgpu-agent status ${choiceOf(profile)}`,
         ),
       });
@@ -51,7 +51,7 @@ export const agentService: Check = {
       return warning({
         cause: 'Its configuration has a fault and is not in force; the one before still is.',
         evidence: [status.configProblem],
-        remedy: byHand('mend /etc/vgpu-agent/agent.json, then', `sudo systemctl reload ${agentUnit}`),
+        remedy: byHand('repair /etc/vgpu-agent/agent.json, then', `sudo systemctl reload ${agentUnit}`),
       });
     }
     return ok(`${agentUnit} is ${status.state}`);

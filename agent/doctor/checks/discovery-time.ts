@@ -24,8 +24,8 @@ export const discoveryTime: Check = {
       evidence: [...lines, ...now],
       remedy: byHand(
         now.length > 0
-          ? 'the host answers in time now: start it anew'
-          : 'once the host answers, start it anew',
+          ? 'the host answers in time now: start it again'
+          : 'once the host answers, start it again',
         `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf({ name: verdict.profile, unit: verdict.unit })}`,
       ),
     });

@@ -23,7 +23,7 @@ export const dropIn: Check = {
       return broken({
         cause: `The drop-in ${whatHappened(facts)}: ${unit.name} is not told where the shim is, or not as it has to be.`,
         evidence: files.flatMap(differences),
-        remedy: fixes(facts, 'write it again, let systemd read it and start the service anew'),
+        remedy: fixes(facts, 'write it again, let systemd read it and start the service again'),
       });
     }
     const reload = planned.find((change) => change.kind === 'daemon-reload');
@@ -32,7 +32,7 @@ export const dropIn: Check = {
       return broken({
         cause: `The drop-in is there, but systemd has not read it: a start of ${unit.name} goes without it.`,
         evidence: [changeEvidence(reload), ...stale],
-        remedy: fixes(facts, 'let systemd read it and start the service anew'),
+        remedy: fixes(facts, 'let systemd read it and start the service again'),
       });
     }
     const delivery = deliveryOf(facts.machine, unit);

@@ -30,7 +30,7 @@ export const environment: Check = {
       evidence: taken.map(({ name, overridden }) => `${overridden} wins over our ${name}`),
       remedy: isFile
         ? byHand(
-            `take ${first.name} out of that file, then start the service anew`,
+            `take ${first.name} out of that file, then start the service again`,
             `sudoedit ${first.overridden} && sudo systemctl restart ${unit.name}`,
           )
         : editUnit(facts, `take ${settings.join(' and ')} out`),

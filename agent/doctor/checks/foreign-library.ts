@@ -1,6 +1,6 @@
 import type { LibraryCandidate } from '../../contracts/facts.js';
 import { broken, notApplicable, ok, warning } from '../finding.js';
-import { consumerCandidates, leadsToStore, mendPlace, publicCandidates, whereFound } from '../places.js';
+import { consumerCandidates, leadsToStore, publicCandidates, repairPlace, whereFound } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';
 
 /** Somebody else's driver where ours is looked for: NVIDIA's without a GPU, or one that is neither's. */
@@ -22,7 +22,7 @@ export const foreignLibrary: Check = {
           ? 'A program that looks for the CUDA driver there gets that one, which does not lead to the host.'
           : `${facts.profile.name}'s own directories come before all others for its children, and hold a driver that does not lead to the host.`,
       evidence: [...inPublic, ...inConsumer].map((candidate) => describe(candidate, facts)),
-      remedy: mendPlace(facts, first),
+      remedy: repairPlace(facts, first),
     };
     // A preloaded shim wins over what only lies in a directory: then GPU mode stands for now.
     return inPublic.length === 0 && facts.verdict.mode === 'gpu' ? warning(trouble) : broken(trouble);

@@ -1,7 +1,7 @@
 import type { LibraryCandidate } from '../../contracts/facts.js';
 import { nativeElf } from '../../machine/elf/elf.js';
 import { broken, notApplicable, ok } from '../finding.js';
-import { consumerCandidates, leadsToStore, mendPlace, publicCandidates, whereFound } from '../places.js';
+import { consumerCandidates, leadsToStore, publicCandidates, repairPlace, whereFound } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';
 
 /** A file under a driver's name that the loader cannot take, or takes for another. */
@@ -25,7 +25,7 @@ export const libraryFormat: Check = {
       cause:
         'A program that looks for the CUDA driver there gets a file that the loader refuses, or takes for another library.',
       evidence: bad.map(({ candidate, what }) => `${whereFound(candidate)} ${what}`),
-      remedy: mendPlace(facts, first.candidate),
+      remedy: repairPlace(facts, first.candidate),
     });
   },
 };

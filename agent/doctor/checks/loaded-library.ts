@@ -21,14 +21,14 @@ export const loadedLibrary: Check = {
       return broken({
         cause: 'It computes through a driver that does not lead to the host.',
         evidence: other.map(({ one }) => lineOf(one)),
-        remedy: fixes(facts, 'put the shim before it and start the service anew'),
+        remedy: fixes(facts, 'put the shim before it and start the service again'),
       });
     }
     if (stale.length > 0) {
       return broken({
         cause: 'It still runs with a shim that has been replaced or removed since.',
         evidence: stale.map(({ one }) => lineOf(one)),
-        remedy: fixes(facts, 'start it anew'),
+        remedy: fixes(facts, 'start it again'),
       });
     }
     if (mapped.every((each) => each.mapped === 'unknown')) {

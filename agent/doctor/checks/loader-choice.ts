@@ -43,7 +43,7 @@ export const loaderChoice: Check = {
         file === null
           ? fixes(facts, 'put the shim where the loader looks')
           : byHand(
-              'see who put it there, take it away or rename it, and start the service anew',
+              'see who put it there, take it away or rename it, and start the service again',
               `ls -l ${file}; dpkg -S ${file}`,
             ),
     });

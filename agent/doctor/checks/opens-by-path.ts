@@ -1,6 +1,6 @@
 import { versionFits } from '../../confirm/log/grammar.js';
 import { broken, fixes, notApplicable, ok, warning } from '../finding.js';
-import { mendPlace } from '../places.js';
+import { repairPlace } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';
 
 /** Versions that open libcuda by absolute path never see one that is only preloaded. */
@@ -34,7 +34,7 @@ export const opensByPath: Check = {
       remedy:
         first === undefined
           ? fixes(facts, 'set the links and LD_LIBRARY_PATH again')
-          : mendPlace(facts, { path: first.path, ownerOfPath: ownerOf(first.path, facts) }),
+          : repairPlace(facts, { path: first.path, ownerOfPath: ownerOf(first.path, facts) }),
     };
     return verdict.mode === 'gpu' ? warning(trouble) : broken(trouble);
   },

@@ -29,12 +29,12 @@ function remedyFor({ entry, check, variable }: PreloadEntry, facts: DoctorFacts)
   switch (check.kind) {
     case 'unreadable':
       return byHand(
-        'open it to everybody, and start the service anew',
+        'open it to everybody, and start the service again',
         `sudo chmod a+rX ${check.blockedAt} && ${restart}`,
       );
     case 'noexec':
       return byHand(
-        'allow code to be mapped from there, and start the service anew',
+        'allow code to be mapped from there, and start the service again',
         `sudo mount -o remount,exec ${check.mount} && ${restart}`,
       );
     case 'missing':

@@ -28,7 +28,7 @@ export const realGpu: Check = {
     return warning({
       cause:
         'There is a device of a real GPU in this guest, and it does not work. ' +
-        'That does not matter to the shim; who expects that GPU has to mend its driver.',
+        'That does not matter to the shim; to use that GPU, repair its driver.',
       evidence,
       remedy: giveBack,
     });

@@ -22,7 +22,7 @@ export const restarted: Check = {
     return broken({
       cause: `${unit.name} runs with what was set when it was started, and that is not what is set now.`,
       evidence: [old],
-      remedy: fixes(facts, 'start it anew'),
+      remedy: fixes(facts, 'start it again'),
     });
   },
 };

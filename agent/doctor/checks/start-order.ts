@@ -28,12 +28,12 @@ export const startOrder: Check = {
       evidence: [
         ...lines,
         `now vgpu-probe finds ${probe.report.devices[0]?.name ?? 'a device'}, as its user and in its unit`,
-        ...(guarded ? [] : [`${agentUnit} does not run, which would have started it anew`]),
+        ...(guarded ? [] : [`${agentUnit} does not run, which would have started it again`]),
       ],
       remedy: byHand(
         guarded
-          ? 'start it anew'
-          : 'start it anew; vgpu-agent install --service sees to the order at boot and does this by itself',
+          ? 'start it again'
+          : 'start it again; vgpu-agent install --service sees to the order at boot and does this by itself',
         `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf({ name: verdict.profile, unit: verdict.unit })}`,
       ),
     });

@@ -1,7 +1,7 @@
 import { choiceOf } from '../../profile/instance.js';
 import { plural } from '../../text.js';
 import { broken, byHand, notApplicable, ok, unknown, warning } from '../finding.js';
-import { mendPlace } from '../places.js';
+import { repairPlace } from '../places.js';
 import type { Binding } from '../trace/bindings.js';
 import type { TracedStart } from '../trace/types.js';
 import { bindingText, deafText, libraryText, processNames, silence, together } from '../trace/words.js';
@@ -43,7 +43,7 @@ function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
   return broken({
     cause: `${processNames([process])} calls ${libraryText(binding)}, which does not lead to the host.`,
     evidence: [...limited(bindingLines(trace, isForeign)), ...asides(trace)],
-    remedy: mendPlace(facts, {
+    remedy: repairPlace(facts, {
       path: library,
       ownerOfPath: facts.machine.candidates.find((one) => one.path === library)?.ownerOfPath ?? null,
     }),

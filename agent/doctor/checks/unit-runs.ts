@@ -5,7 +5,7 @@ import type { Check, DoctorFacts } from '../types.js';
 export const unitRuns: Check = {
   id: 'unit-runs',
   title: 'the service runs',
-  looksAt: 'the state of the unit as systemd has it, and whether it was started anew while we looked',
+  looksAt: 'the state of the unit as systemd has it, and whether it was started again while we looked',
   explains: ['unit-failed', 'unit-restarting'],
   examine(facts) {
     const { unit } = facts.observation;

@@ -110,7 +110,7 @@ export interface EndpointSources {
 /**
  * The address that counts: flag, VGPU_HOST, guest.conf, default (the unix socket if it exists, else vsock).
  * A bad flag or variable throws a VgpuError (`usage`). A bad guest.conf is told in `problem` instead, so
- * that `status` can show it and `install --host` can mend it.
+ * that `status` can show it and `install --host` can repair it.
  */
 export function resolveEndpoint(
   sources: EndpointSources,

@@ -67,7 +67,7 @@ async function versionOf(root: Root, file: string, contents: ContentCache): Prom
   if (content === null) throw broken(file, 'is missing');
   if (content.elf.kind === 'problem') throw broken(file, `is no library: ${content.elf.reason}`);
   const { provenance } = content.elf.facts;
-  if (provenance === null) throw broken(file, 'has no .note.vgpu, so it is not a library of ours');
+  if (provenance === null) throw broken(file, 'has no .note.vgpu, so it is not a library of vgpu-agent');
   return provenance.version;
 }
 

@@ -21,7 +21,7 @@
 #define VGPU_GREATEST_PRIORITY (-5)
 
 struct vgpu_context {
-  uint64_t number;           /* what the host knows it by; a context made anew gets a new one */
+  uint64_t number;           /* what the host knows it by; a context made again gets a new one */
   struct vgpu_context *next; /* of those that can be used again */
   int32_t ordinal;           /* visible device */
   uint32_t flags;

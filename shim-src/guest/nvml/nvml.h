@@ -124,7 +124,7 @@ struct vgpu_nvml {
 
 /*
  * Takes the library's lock and gives its state; NULL with the reason in *result, and then the lock
- * is not held. A session that was lost is opened anew, at most once a second: NVML keeps nothing at
+ * is not held. A session that was lost is opened again, at most once a second: NVML keeps nothing at
  * the host, and a monitor that runs for months should survive a restart of the host.
  */
 struct vgpu_nvml *vgpu_nvml_enter(int *result);

@@ -123,7 +123,7 @@ describe('what somebody changed since the install', () => {
     world.dispose();
   });
 
-  it('mends files of the store that were changed, without a moment without them', async () => {
+  it('repairs files of the store that were changed, without a moment without them', async () => {
     const world = await installed();
     const { storeId } = (await readManifest(world.disk())) ?? { storeId: '' };
     const library = `${world.root}/opt/vgpu/versions/${storeId}/libcuda.so.1`;
@@ -159,7 +159,7 @@ describe('what was there and looks like ours', () => {
 });
 
 describe('a lost manifest', () => {
-  it('is written anew by an install that changes nothing else, and then everything can be taken away', async () => {
+  it('is written again by an install that changes nothing else, and then everything can be taken away', async () => {
     const world = await bare.make();
     const before = world.listing();
     await world.install();

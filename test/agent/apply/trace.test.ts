@@ -143,7 +143,7 @@ describe('a trace', () => {
     }
   });
 
-  it('that still runs is started anew, and that is told; a failure too', async (context) => {
+  it('that still runs is started again, and that is told; a failure too', async (context) => {
     const machine = new Machine(context);
     await beginTrace(plan, machine.effects());
     machine.traced = true;
@@ -151,7 +151,7 @@ describe('a trace', () => {
     assert.equal(machine.restarts, 1);
     assert.match(
       machine.notes()[0] ?? '',
-      /ollama\.service was cut short; .*, and ollama\.service started anew$/,
+      /ollama\.service was cut short; .*, and ollama\.service started again$/,
     );
 
     await beginTrace(plan, machine.effects());

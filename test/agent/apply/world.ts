@@ -422,14 +422,14 @@ function list(root: string, directory = ''): string[] {
       if (stats.isDirectory()) return [`${file}/ ${mode} ${owner}`, ...list(root, file)];
       if (stats.isSymbolicLink()) {
         const target = readlinkSync(root + file);
-        // update-alternatives makes its links anew.
+        // update-alternatives makes its links again.
         const time =
           file.startsWith('/etc/alternatives/') || target.startsWith('/etc/alternatives/')
             ? ''
             : stats.mtimeNs;
         return [`${file} -> ${target} ${owner} ${time}`];
       }
-      // dpkg's record is written anew with the same text.
+      // dpkg's record is written again with the same text.
       const time = file.startsWith('/var/lib/dpkg/') ? '' : stats.mtimeNs;
       return [`${file} ${mode} ${owner} ${stats.size} ${time} ${sha256Of(readFileSync(root + file))}`];
     });

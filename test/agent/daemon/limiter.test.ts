@@ -52,7 +52,7 @@ test('another cause does not wait for it', () => {
   assert.equal(limiter.ask(['/b', '/a'], 10).kind, 'later');
 });
 
-test('ten quiet minutes begin anew', () => {
+test('ten quiet minutes begin again', () => {
   const limiter = new Limiter(limits);
   for (let time = 0; time < 9; time += 1) limiter.note(['/a'], time);
   assert.equal(limiter.ask(['/a'], 600_010).kind, 'now');

@@ -206,8 +206,8 @@ test('sandbox: what does not block this transport is no alarm', () => {
 test('overrides: an environment file wins over Environment=, both ways', () => {
   const file = { path: '/etc/default/ollama', content: 'CUDA_VISIBLE_DEVICES=0\n' };
   const hidden = { CUDA_VISIBLE_DEVICES: '-1' };
-  const mended = unit({ environment: hidden, environmentFileContents: [file] });
-  assert.notEqual(overrides.examine(doctorFacts({ machine: { unit: mended } })).kind, 'broken');
+  const repaired = unit({ environment: hidden, environmentFileContents: [file] });
+  assert.notEqual(overrides.examine(doctorFacts({ machine: { unit: repaired } })).kind, 'broken');
   const spoilt = unit({
     environment: { CUDA_VISIBLE_DEVICES: '0' },
     environmentFileContents: [{ ...file, content: 'CUDA_VISIBLE_DEVICES=-1\n' }],

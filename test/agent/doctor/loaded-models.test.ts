@@ -36,7 +36,7 @@ test('loaded-models: all of it on the GPU is ok; nothing loaded is no question',
   assert.equal(loadedModels.examine(bare).kind, 'not-applicable');
 });
 
-test('loaded-models: a model on the CPU is broken, named, and mended by a restart', () => {
+test('loaded-models: a model on the CPU is broken, named, and repaired by a restart', () => {
   const trouble = troubleOf(examine(present(0)));
   assert.match(trouble.cause, /a: 0 bytes of 4\.0 KiB on the GPU/);
   assert.match(
@@ -61,7 +61,7 @@ test('loaded-models: a host that is full is the cause, and the remedy is on the 
   assert.match(denied.cause, /A part of what it has loaded/);
 });
 
-test('host: a session that was refused because the host is full is mended there, not at the socket', () => {
+test('host: a session that was refused because the host is full is repaired there, not at the socket', () => {
   const at = (status: 'busy' | 'not-allowed'): ReturnType<typeof troubleOf> => {
     const probe = withoutHost(hostWord('refused', { status }));
     const seen = { ...present(4_096, { count: 1, status, age: 0 }), probe };

@@ -42,6 +42,6 @@ test('the last line says where its command is to be typed, when that is not here
   );
   assert.match(
     textOf(onTheHost('start it', 'systemctl start vgpu-hostd'), byHand('edit it', edit)),
-    /\nfirst: check-0 \(the first of 2: mend it, then look again\)\nnext, on the host: systemctl start vgpu-hostd$/,
+    /\nfirst: check-0 \(the first of 2: repair it, then look again\)\nnext, on the host: systemctl start vgpu-hostd$/,
   );
 });

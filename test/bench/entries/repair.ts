@@ -52,8 +52,8 @@ async function bend({ link, target }: { readonly link: string; readonly target: 
   renameSync(`${link}.bent`, link);
   for (;;) {
     if (points(link, target)) return performance.now() - begun;
-    if (performance.now() - begun > limitMs) throw new Error(`${link} was not mended`);
-    // Looking takes microseconds; sleeping in between leaves the processor to whoever mends.
+    if (performance.now() - begun > limitMs) throw new Error(`${link} was not repaired`);
+    // Looking takes microseconds; sleeping in between leaves the processor to whoever repairs.
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
 }

@@ -206,13 +206,13 @@ test('--no-restart changes files, restarts nothing and gives no verdict', { skip
   assert.match(verified.stdout, /^next: .*systemctl restart ollama\.service/m);
 });
 
-test('drift is told by status and mended by install', { skip }, async (t) => {
+test('drift is told by status and repaired by install', { skip }, async (t) => {
   const guest = await prepared(t);
   assert.equal((await guest.agent('install', '--yes')).code, 0);
   const link = (await guest.must('sh', '-c', 'ls /usr/lib/*/libcuda.so.1')).trim();
   await guest.must('rm', link);
   const status = await guest.agent('status');
-  assert.match(status.stdout, /^drift {7}\d+ changes? would mend it/m);
+  assert.match(status.stdout, /^drift {7}\d+ changes? would repair it/m);
   assert.ok(status.stdout.includes(`link ${link}`), status.stdout);
   assert.equal((await guest.agent('install', '--yes')).code, 0);
   assert.equal((await guest.must('readlink', link)).trim(), '/opt/vgpu/current/libcuda.so.1');

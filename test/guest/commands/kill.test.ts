@@ -167,7 +167,7 @@ describe('SIGKILL after every step', { skip, concurrency: 2 }, () => {
 });
 
 describe('SIGKILL', { skip, concurrency: 2 }, () => {
-  test('again and again, while the next command mends what the last one left', {
+  test('again and again, while the next command repairs what the last one left', {
     skip: mixed.skip,
   }, async (t) => {
     const { guest, before } = await prepared(mixed, t);

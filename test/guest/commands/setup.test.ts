@@ -218,10 +218,10 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await terminal.type('Enter');
     await terminal.shows(asks.address);
     await terminal.resize(80);
-    // Drawn anew: what is typed before that may be lost.
+    // Drawn again: what is typed before that may be lost.
     await terminal.shows(/^\? Where does vgpu-hostd listen\? \(unix:\/PATH, vsock:CID:PORT,/m);
     await terminal.type('back', 'Enter');
-    // A terminal that wraps anew may leave a former drawing's first lines above: the one below counts.
+    // A terminal that wraps again may leave a former drawing's first lines above: the one below counts.
     await terminal.shows(/^> Where does vgpu-hostd listen\?[\s\S]*^\? Use the GPU of the host at /m);
     await terminal.type('Enter');
     await terminal.shows(asks.service);

@@ -169,7 +169,7 @@ describe('one guest with the service', { skip }, () => {
     const text = await guest.must('vgpu-agent', 'logs', '--lines', 'all', '--explain');
     assert.match(text, /inference compute/);
     assert.match(text, /repaired in/);
-    assert.match(text, /What had changed was mended/);
+    assert.match(text, /What had changed was repaired/);
     assert.doesNotMatch(text, /@VGPU_/, 'every field that an explanation names is in its entry');
     const catalog = await guest.must('journalctl', '--list-catalog');
     for (const [kind, id] of Object.entries(messageIds)) assert.ok(catalog.includes(id), kind);

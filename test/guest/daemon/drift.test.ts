@@ -59,7 +59,7 @@ describe('drift', { skip }, () => {
     await repairs(guest, () => guest.must('sh', '-c', drift), cached);
   });
 
-  test('a plain run of ldconfig is no drift, or is mended', async () => {
+  test('a plain run of ldconfig is no drift, or is repaired', async () => {
     await guest.must('ldconfig');
     await settledOnGpu(guest);
     assert.ok(await linkIsRight());
@@ -207,7 +207,7 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
   assert.match(shown.stdout, /degraded/);
   assert.match(shown.stdout, /given up/);
   assert.equal((await entries(guest, messageIds.repairFailed)).length, 4);
-  // Mended by a person: a reload begins anew.
+  // Repaired by a person: a reload begins again.
   await guest.must(
     'sh',
     '-c',

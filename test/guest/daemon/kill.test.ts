@@ -42,13 +42,13 @@ const dropIn = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
 interface Drift {
   readonly what: string;
   make(guest: Guest): Promise<unknown>;
-  mended(guest: Guest): Promise<boolean>;
+  repaired(guest: Guest): Promise<boolean>;
 }
 
 const linkBent: Drift = {
   what: 'a bent link',
   make: (guest) => guest.must('ln', '-sfn', '/nonexistent', publicLink),
-  mended: async (guest) => (await linkTarget(guest)) === right,
+  repaired: async (guest) => (await linkTarget(guest)) === right,
 };
 const dropInEdited: Drift = {
   what: 'an edited drop-in',
@@ -58,27 +58,30 @@ const dropInEdited: Drift = {
       '-c',
       `rm -f ${dropIn}.vgpu-save; printf '[Service]\nEnvironment=LD_PRELOAD=\n' >${dropIn}; systemctl daemon-reload`,
     ),
-  mended: async (guest) => (await guest.read(dropIn)).includes(`LD_PRELOAD=${right}`),
+  repaired: async (guest) => (await guest.read(dropIn)).includes(`LD_PRELOAD=${right}`),
 };
 const storeTruncated: Drift = {
   what: 'a truncated library in the store',
   make: (guest) => guest.must('truncate', '-s', '100', right),
-  mended: async (guest) => Number(await guest.must('stat', '-L', '-c', '%s', right)) > 10_000,
+  repaired: async (guest) => Number(await guest.must('stat', '-L', '-c', '%s', right)) > 10_000,
 };
 const together: Drift = {
   what: 'all three at once',
   make: async (guest) => {
     for (const one of [linkBent, dropInEdited, storeTruncated]) await one.make(guest);
   },
-  mended: async (guest) => {
-    for (const one of [linkBent, dropInEdited, storeTruncated]) if (!(await one.mended(guest))) return false;
+  repaired: async (guest) => {
+    for (const one of [linkBent, dropInEdited, storeTruncated])
+      if (!(await one.repaired(guest))) return false;
     return true;
   },
 };
 
 async function untilMended(guest: Guest, drift: Drift, what: string): Promise<void> {
   try {
-    await until(`${what}: the repair`, 60_000, async () => ((await drift.mended(guest)) ? true : undefined));
+    await until(`${what}: the repair`, 60_000, async () =>
+      (await drift.repaired(guest)) ? true : undefined,
+    );
   } catch (error) {
     throw new Error(`${String(error)}\n${await said(guest)}`);
   }
@@ -206,7 +209,7 @@ test(`${long ? '10 000' : '150'} drifts: nothing is missed and nothing grows`, {
   assert.equal(
     at(await status(guest), 'service', 'restarts'),
     0,
-    'a mended link is no reason to restart the consumer',
+    'a repaired link is no reason to restart the consumer',
   );
   assert.equal(await guest.property('vgpu-agent', 'NRestarts'), '0');
 });

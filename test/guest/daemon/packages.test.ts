@@ -1,4 +1,4 @@
-// NVIDIA's real packages installed by the real dpkg and apt while the service runs: waited for, mended once.
+// NVIDIA's real packages installed by the real dpkg and apt while the service runs: waited for, repaired once.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -43,7 +43,7 @@ describe(`the service, and ${debian535.name}`, { skip }, () => {
   test('first installed by apt-get, which runs dpkg several times', () =>
     isMendedOnce(() => debian535.installWithApt(guest)));
 
-  test('installed again by dpkg: our choice among the alternatives is kept, there is nothing to mend', async () => {
+  test('installed again by dpkg: our choice among the alternatives is kept, there is nothing to repair', async () => {
     const repaired = (await entries(guest, messageIds.repaired)).length;
     await debian535.reinstall(guest);
     assert.equal(await found(), right);

@@ -14,7 +14,7 @@ const conf = '/etc/vgpu/guest.conf';
 const socket = /unix:\/run\/vgpu\/hostd\.sock/;
 const fixIt = /^sudo vgpu-agent doctor --fix --profile ollama$/;
 
-/** Starts the consumer anew, and waits until it is done looking for GPUs: it answers only then. */
+/** Starts the consumer again, and waits until it is done looking for GPUs: it answers only then. */
 async function again(guest: Guest, ...lines: readonly string[]): Promise<void> {
   await settings(guest, ...lines);
   await restartConsumer(guest);

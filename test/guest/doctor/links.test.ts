@@ -14,7 +14,7 @@ const nvidia = packageGroup('driver-550');
 
 const sh = (guest: Guest, script: string): Promise<string> => guest.must('bash', '-c', script);
 const setLink = (guest: Guest): Promise<string> => guest.must('ln', '-sfn', right, publicLink);
-const mend = (guest: Guest): Promise<string> => guest.must('vgpu-agent', 'doctor', '--fix', '--yes');
+const repair = (guest: Guest): Promise<string> => guest.must('vgpu-agent', 'doctor', '--fix', '--yes');
 
 /** A library built on the spot in the place of the public link. */
 function builtThere(name: string, flags: string, check: string, evidence: RegExp): Breakage {
@@ -82,7 +82,7 @@ breakages('the doctor on links, other drivers and the store', [
   {
     name: 'a file of the store that was cut short',
     break: (guest) => guest.must('truncate', '-s', '100', right),
-    undo: mend,
+    undo: repair,
     check: 'store',
     evidence: [/libcuda\.so\.1 has 100 bytes, \d+ were installed/],
     command: fixIt,
@@ -95,7 +95,7 @@ breakages('the doctor on links, other drivers and the store', [
         guest,
         'printf changed | dd of=/opt/vgpu/current/libnvidia-ml.so.1 bs=1 seek=9000 conv=notrunc status=none',
       ),
-    undo: mend,
+    undo: repair,
     check: 'store',
     evidence: [/libnvidia-ml\.so\.1 has other bytes than were installed/],
     command: fixIt,

@@ -122,7 +122,7 @@ describe('doctor --fix', { skip }, () => {
     assert.equal(await guest.exists('/opt/vgpu'), false);
   });
 
-  test('it mends what is ours and looks again', async () => {
+  test('it repairs what is ours and looks again', async () => {
     assert.equal((await guest.agent('install', '--yes')).code, 0);
     await guest.must('ln', '-sfn', '/nonexistent', publicLink);
     const asked = await guest.agent('doctor', '--fix');

@@ -56,7 +56,7 @@ describe('the doctor on a terminal of 80 columns', { skip }, () => {
     assert.equal(await guest.invocationId('ollama'), start, 'and nothing was restarted');
   });
 
-  test('--fix answered yes mends it', async (t) => {
+  test('--fix answered yes repairs it', async (t) => {
     const terminal = await Terminal.start(guest, 'vgpu-agent doctor --fix', t);
     await terminal.shows(question);
     await terminal.type('y', 'Enter');

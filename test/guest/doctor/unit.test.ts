@@ -80,7 +80,7 @@ breakages('the doctor on the service', [
     fix: true,
   },
   {
-    name: 'a service that was not started anew since',
+    name: 'a service that was not started again since',
     break: async () => {},
     undo: restart,
     check: 'restarted',

@@ -143,7 +143,7 @@ export async function assertAnswers(guest: Guest): Promise<void> {
 }
 
 /**
- * Starts the consumer anew and waits until it answers: the promise that holds wherever the agent was killed. Its log
+ * Starts the consumer again and waits until it answers: the promise that holds wherever the agent was killed. Its log
  * must be free of complaints of the loader, so that it found either the former state or the new one, whole.
  */
 export async function assertConsumerStarts(guest: Guest, context: string): Promise<void> {

@@ -86,7 +86,7 @@ async function touched(layers: Layers, path: string, found: Set<string>): Promis
   }
   const upper = await names(join(layers.upper, path));
   for (const name of upper) await touched(layers, join(path, name), found);
-  // an opaque directory (removed, then made anew) hides what the lower one had, without a trace of each
+  // an opaque directory (removed, then made again) hides what the lower one had, without a trace of each
   const merged = new Set(await names(join(layers.merged, path)));
   for (const name of await names(join(layers.lower, path))) {
     if (!merged.has(name) && !upper.includes(name)) await everything(layers.lower, join(path, name), found);

@@ -91,7 +91,7 @@ export async function settings(guest: Guest, ...lines: readonly string[]): Promi
   await guest.must('systemctl', 'daemon-reload');
 }
 
-/** Starts the consumer anew, however often that was done already: systemd's start limit does not count. */
+/** Starts the consumer again, however often that was done already: systemd's start limit does not count. */
 export async function restartConsumer(guest: Guest): Promise<void> {
   await guest.must('sh', '-c', 'systemctl reset-failed ollama; systemctl restart ollama');
 }

@@ -6,7 +6,7 @@ import type { Guest } from './guest.js';
 /**
  * - `read-only`: EROFS, the directory's own content under a read-only bind mount
  * - `no-space`: ENOSPC for content; there are inodes left, so links and directories can be made
- * - `no-inodes`: ENOSPC for whatever is made anew
+ * - `no-inodes`: ENOSPC for whatever is made again
  * - `immutable`: EPERM, chattr +i on the directory
  * - `forbidden`: EACCES, mode 0555 for a process without CAP_DAC_OVERRIDE
  */
@@ -43,7 +43,7 @@ export async function whileSpoilt<T>(
   try {
     return await work();
   } finally {
-    await guest.must('bash', '-ec', mend(directory, how));
+    await guest.must('bash', '-ec', repair(directory, how));
   }
 }
 
@@ -103,7 +103,7 @@ function spoil(directory: string, how: Spoiling): string {
   }
 }
 
-function mend(directory: string, how: Spoiling): string {
+function repair(directory: string, how: Spoiling): string {
   switch (how) {
     case 'read-only':
       return `umount -l ${directory}`;

@@ -75,7 +75,7 @@ describe('verify and status', { skip }, () => {
     const told = await guest.agent('status');
     assert.match(
       told.stdout,
-      /^drift {7}\d changes? would mend it: sudo vgpu-agent install\n {12}link .*libcuda\.so\.1$/m,
+      /^drift {7}\d changes? would repair it: sudo vgpu-agent install\n {12}link .*libcuda\.so\.1$/m,
     );
     await installedGpu(guest);
     assert.deepEqual((await tell(guest, 'status')).document.drift, []);
@@ -183,7 +183,7 @@ describe('--rollback-on-failure', { skip }, () => {
     const text = await guest.agent('install', '--yes', '--rollback-on-failure', '--quiet');
     assert.equal(text.code, 7);
     assert.match(text.stdout, /^everything was taken back; ollama\.service runs as before$/m);
-    assert.match(text.stdout, /^next, once that is mended: sudo vgpu-agent install/m);
+    assert.match(text.stdout, /^next, once that is repaired: sudo vgpu-agent install/m);
   });
 
   test('an upgrade that fails goes back to what worked, not to nothing', async (t) => {

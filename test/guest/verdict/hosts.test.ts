@@ -107,7 +107,7 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
     });
   }
 
-  test('the next command of a verdict can be copied into a shell, and mends it', async (t) => {
+  test('the next command of a verdict can be copied into a shell, and repairs it', async (t) => {
     const guest = await ready(t, { design: quickest, host: false, start: false });
     const told = await tell(guest, 'install', '--yes', '--host', 'unix:/run/vgpu/hostd.sock');
     const verdict = await assertVerdict(guest, told, { mode: 'cpu', reason: 'host-unreachable' });
@@ -120,7 +120,7 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
     assert.equal(await follow(guest, again), 0);
   });
 
-  test('without --host and without a host the guess is told, and --host mends it', async (t) => {
+  test('without --host and without a host the guess is told, and --host repairs it', async (t) => {
     const guest = await ready(t, { design: quickest, host: false, start: false });
     const told = await tell(guest, 'install', '--yes');
     const verdict = await assertVerdict(guest, told, { mode: 'cpu', reason: 'host-unreachable' });

@@ -38,7 +38,7 @@ const PROGRAMS: CasePrograms = {
   },
   virtual_calls: {
     grows: 'a reservation that grows piece by piece is used as one memory',
-    aliases: 'what is mapped twice is one memory, and what is made anew is empty',
+    aliases: 'what is mapped twice is one memory, and what is made again is empty',
     access_rules: 'mapped memory is only there where access was given',
     bad_requests: 'virtual memory that cannot be is refused, and what is taken is counted',
   },

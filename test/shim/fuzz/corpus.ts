@@ -1,6 +1,6 @@
 /**
  * The committed corpora: what libFuzzer found worth keeping, few enough that CI goes through them in seconds, each in
- * one file (test/shim/fuzz/corpus/NAME.gz). Made anew, from a directory that a long run has filled, by
+ * one file (test/shim/fuzz/corpus/NAME.gz). Made again, from a directory that a long run has filled, by
  *
  *   node dist/test/shim/fuzz/corpus.js NAME DIRECTORY
  */

@@ -25,7 +25,7 @@ describe('fuzzing', { skip }, () => {
 
   for (const fuzzer of FUZZERS) {
     it(`finds nothing in ${fuzzer} within ${SECONDS} s and in the committed corpus`, async () => {
-      // What a long run found is kept there, to be minimized and committed (corpus.ts); a short one starts anew.
+      // What a long run found is kept there, to be minimized and committed (corpus.ts); a short one starts again.
       const corpora = path.join(ROOT, LONG ? 'build/fuzz-corpus' : 'build/fuzz-corpus-short');
       if (!LONG) rmSync(path.join(corpora, fuzzer), { recursive: true, force: true });
       const { corpus, options } = writeSeeds(fuzzer, corpora);

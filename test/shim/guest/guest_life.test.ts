@@ -20,7 +20,7 @@ const CASES = {
   left_while_used: 'is left by exit() while eight threads are inside of it',
   left_with_work_in_flight: 'is left with copies on their way',
   left_by_the_first_thread: 'goes on when the first thread ends',
-  forked_while_used: 'is forked while eight threads are inside of it: each child begins anew',
+  forked_while_used: 'is forked while eight threads are inside of it: each child begins again',
   spawned_while_used: 'is in a process that starts programs meanwhile',
   interrupted: 'is interrupted by signals that restart nothing',
   preempted: "is preempted as Go's runtime does, on small stacks and signal stacks",

@@ -58,7 +58,7 @@ describe('vgpu-hostd --check', () => {
     );
     assert.match(
       log,
-      /init: kernel careless, line 16 of its PTX \(ld\.shared\.u32\): block 0,0,0 thread 0,0,0 reads 4 bytes at 0x3fc of shared memory that nobody has written/,
+      /init: kernel careless, line 16 of its PTX \(ld\.shared\.u32\): block 0,0,0 thread 0,0,0 reads 4 bytes at 0x3fc of shared memory that was never written/,
     );
   });
 

@@ -211,7 +211,7 @@ for (const sanitize of SANITIZERS) {
       );
     });
 
-    it('a forked child starts anew and leaves its parent alone', async () => {
+    it('a forked child starts again and leaves its parent alone', async () => {
       const lines = await calls(['init', 'fork', 'memory:0', 'fork', 'shutdown']);
       assert.equal(lines[1]?.text, '102', 'the child sees both devices');
       assert.equal(lines[2]?.result, RESULT.success);

@@ -1,6 +1,6 @@
 /*
  * gpu_check LIBRARY leave|look MEGABYTES: fills device memory with a word and ends without freeing it; or
- * counts that word in memory that nobody has written since. gpu_check LIBRARY [quick]: what scripts/gpu-check
+ * counts that word in memory that was never written since. gpu_check LIBRARY [quick]: what scripts/gpu-check
  * runs twice, on the driver itself and through the shim. Adds two vectors with PTX of our own, checks every
  * element, and measures calls and copies. The last line on stdout is a JSON object; exit 0 when the numbers
  * are right, 1 when not or when a call failed (named in "error").

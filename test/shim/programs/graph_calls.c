@@ -107,7 +107,7 @@ static void captured(void) {
   expect("read what lay there at the launch", out[255], 0x42);
   memset(in, 0x43, sizeof in);
   expect("second launch", run(exec), 0);
-  expect("reads it anew", out[0], 0x43);
+  expect("reads it again", out[0], 0x43);
   expect("destroy", CALL((void *), cuGraphExecDestroy, exec) | CALL((void *), cuGraphDestroy, graph), 0);
   expect("is gone", CALL((void *, void *), cuGraphLaunch, exec, stream), 1);
 }

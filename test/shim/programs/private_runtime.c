@@ -53,7 +53,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* After cudaDeviceReset the runtime must find nothing of the former context and make itself anew.
+/* After cudaDeviceReset the runtime must find nothing of the former context and make itself again.
  */
 static void work_in_threads_after_a_reset(void) {
   pthread_t threads[8];

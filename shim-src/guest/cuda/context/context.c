@@ -10,7 +10,7 @@
 
 #define STACK_DEPTH 64
 
-/* An entry names the context as it was: a context made anew at the same address has another number. */
+/* An entry names the context as it was: a context made again at the same address has another number. */
 struct stack_entry {
   struct vgpu_context *context;
   uint64_t number;

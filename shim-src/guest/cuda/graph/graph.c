@@ -276,7 +276,7 @@ int cuGraphDestroyNode(void *hNode) {
   size_t at = place_of(graph, node);
   graph->count--;
   memmove(&graph->nodes[at], &graph->nodes[at + 1], (graph->count - at) * sizeof(struct vgpu_node *));
-  /* Room is counted in powers of two: below one again, the next add asks for it anew, which does no harm. */
+  /* Room is counted in powers of two: below one again, the next add asks for it again, which does no harm. */
   free_node(driver, node);
   return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
 }

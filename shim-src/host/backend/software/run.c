@@ -293,7 +293,7 @@ static void tell(void *user, const struct ptx_finding *f) {
   vgpu_host_log_members(
       "check", worker->session, members,
       "init: kernel %.200s, line %u of its PTX (%s): block %u,%u,%u thread %u,%u,%u reads %u "
-      "bytes at 0x%llx of %s memory that nobody has written",
+      "bytes at 0x%llx of %s memory that was never written",
       f->kernel, f->line, f->instruction, f->block[0], f->block[1], f->block[2], f->thread[0], f->thread[1],
       f->thread[2], f->bytes, (unsigned long long)f->address, f->space);
 }

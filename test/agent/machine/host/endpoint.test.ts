@@ -103,7 +103,7 @@ describe('endpoint', () => {
     }
   });
 
-  it('throws for a bad variable, and tells a bad guest.conf, which can be mended', () => {
+  it('throws for a bad variable, and tells a bad guest.conf, which can be repaired', () => {
     const none = { flag: null, environment: undefined, guestConf: null, defaultSocketExists: false };
     assert.throws(() => resolveEndpoint({ ...none, environment: 'nonsense' }), /VGPU_HOST "nonsense"/);
     const found = resolveEndpoint({ ...none, guestConf: 'host=nonsense\n' });

@@ -93,8 +93,8 @@ bind() {
   [ "$how" = bind ] || mount -o remount,bind,ro "$dst"
 }
 
-# bare ROOT: takes out of the guest what this machine may have of ours, of NVIDIA's driver and
-# of Ollama: a guest starts bare. All of it only in the overlay.
+# bare ROOT: takes out of the guest what this machine may have of vgpu-agent, of NVIDIA's driver, of Ollama and of
+# container engines: a guest starts bare. All of it only in the overlay.
 bare() {
   local root=$1 dir
   rm -rf "$root"/opt/vgpu "$root"/etc/vgpu "$root"/etc/vgpu-agent "$root"/var/lib/vgpu-agent "$root"/usr/lib/vgpu-agent \
@@ -103,6 +103,11 @@ bare() {
     "$root"/etc/ld.so.conf.d/*vgpu* "$root"/etc/systemd/system/*.d/*vgpu* "$root"/etc/systemd/system/vgpu-* \
     "$root"/usr/local/bin/vgpu-agent "$root"/usr/local/bin/ollama "$root"/usr/local/lib/ollama \
     "$root"/usr/share/ollama "$root"/etc/systemd/system/ollama.service{,.d} "$root"/etc/alternatives/nvidia*
+  # Container engines of this machine are no business of a guest; a root that was made for them keeps its own.
+  if [ "$G_ROOT" = / ]; then
+    rm -rf "$root/etc/cdi"
+    rm -f "$root"/usr/{,local/}{,s}bin/{podman,docker,containerd,crio,nerdctl,kubelet}
+  fi
   for dir in "$root"/usr/lib "$root"/usr/lib64 "$root"/usr/lib/*-linux-gnu "$root"/usr/local/lib; do
     rm -rf "$dir"/libcuda.so* "$dir"/libnvidia-ml.so* "$dir/nvidia/current"
   done

@@ -2,7 +2,8 @@
  * Included before everything in what comes into guests (meson.build), so that it runs with older C libraries
  * than the one it is built with: the libraries with glibc 2.31, since they are loaded into containers, too;
  * vgpu-probe and vgpu-watch with 2.34, since the start of a program, __libc_start_main, has that version. The
- * host daemon runs on the machine that it was built for. test/shim/guest/glibc_floor.test.ts checks what was built.
+ * host daemon runs on the machine that it was built for. test/shim/guest/glibc_floor.test.ts checks what was
+ * built.
  */
 #ifndef VGPU_GLIBC_FLOOR_H
 #define VGPU_GLIBC_FLOOR_H

@@ -12,7 +12,7 @@
 
 /* Id of the table: slot 0 is its size in bytes, slot 1 a vgpu_transport_tell. */
 #define VGPU_TRANSPORT_TABLE                                                                                 \
-  {0x5e, 0x0c, 0x1b, 0x7a, 0x92, 0x4d, 0x4f, 0x36, 0xa1, 0x08, 0x3d, 0xe6, 0x77, 0x20, 0xc9, 0x4b}
+  { 0x5e, 0x0c, 0x1b, 0x7a, 0x92, 0x4d, 0x4f, 0x36, 0xa1, 0x08, 0x3d, 0xe6, 0x77, 0x20, 0xc9, 0x4b }
 #define VGPU_TRANSPORT_TABLE_BYTES (2 * sizeof(uintptr_t))
 
 /* Later versions append members; `size` says how much of it holds. */
@@ -32,8 +32,8 @@ _Static_assert(sizeof(struct vgpu_transport_word) == 344, "transport word");
 typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
 
 /*
- * For those who make a session, which hold the process's lock: what they met. A failure goes to VGPU_LOG, too,
- * as "no host: " and the sentence.
+ * For those who make a session, which hold the process's lock: what they met. A failure goes to VGPU_LOG,
+ * too, as "no host: " and the sentence.
  */
 void vgpu_transport_begin(void);
 void vgpu_transport_met(const struct vgpu_welcome *welcome);

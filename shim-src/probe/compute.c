@@ -148,7 +148,8 @@ static bool run(struct vgpu_probe_report *report, const struct vgpu_probe_driver
     report->compute_wrong = wrong(sent, got, seed);
     vgpu_probe_begin(report, "compare");
     right = report->compute_wrong == 0 ||
-            vgpu_probe_fail(report, VGPU_PROBE_FAILURE_COMPUTE, "%llu of %llu numbers that the kernels computed are wrong",
+            vgpu_probe_fail(report, VGPU_PROBE_FAILURE_COMPUTE,
+                            "%llu of %llu numbers that the kernels computed are wrong",
                             (unsigned long long)report->compute_wrong,
                             (unsigned long long)report->compute_values);
   }

@@ -121,7 +121,8 @@ uint64_t vgpu_probe_now(void) {
 bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes) {
   for (size_t filled = 0; filled < bytes;) {
     ssize_t more = getrandom((char *)to + filled, bytes - filled, 0);
-    if (more < 0 && errno != EINTR) return vgpu_probe_fail(report, VGPU_PROBE_FAILURE_OTHER, "no random bytes: %s", strerror(errno));
+    if (more < 0 && errno != EINTR)
+      return vgpu_probe_fail(report, VGPU_PROBE_FAILURE_OTHER, "no random bytes: %s", strerror(errno));
     filled += more > 0 ? (size_t)more : 0;
   }
   return true;

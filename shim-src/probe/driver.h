@@ -36,9 +36,8 @@ struct vgpu_probe_driver {
 void vgpu_probe_begin(struct vgpu_probe_report *report, const char *step);
 
 /* Notes a failure of the present step; always false. */
-__attribute__((format(printf, 3, 4))) bool vgpu_probe_fail(struct vgpu_probe_report *report,
-                                                           enum vgpu_probe_failure kind, const char *format,
-                                                           ...);
+__attribute__((format(printf, 3, 4))) bool
+vgpu_probe_fail(struct vgpu_probe_report *report, enum vgpu_probe_failure kind, const char *format, ...);
 
 /* True if the call succeeded; else the failure is in the report. */
 bool vgpu_probe_good(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver, int code);

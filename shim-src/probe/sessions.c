@@ -75,8 +75,8 @@ bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
   if (result == VGPU_SESSIONS_TIMEOUT) failure = VGPU_SESSIONS_FAILURE_TIMEOUT;
   if (result == VGPU_SESSIONS_UNSOUND) failure = VGPU_SESSIONS_FAILURE_UNSOUND;
   if (result == VGPU_SESSIONS_REFUSED) {
-    failure = list->status == VGPU_STATUS_REFUSED ? VGPU_SESSIONS_FAILURE_TOO_OLD
-                                                  : VGPU_SESSIONS_FAILURE_REFUSED;
+    failure =
+        list->status == VGPU_STATUS_REFUSED ? VGPU_SESSIONS_FAILURE_TOO_OLD : VGPU_SESSIONS_FAILURE_REFUSED;
   }
   if (!good) {
     fail(out, failure, list->status,

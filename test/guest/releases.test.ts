@@ -110,6 +110,8 @@ describe('every release', { concurrency: 3, skip }, () => {
         const start = await consumer();
         await installToGpu(guest, '--unit', 'ollama@1');
         assert.equal(await consumer(), start, 'the first one is not restarted');
+        // The service has a new list of consumers, and looks at each of them again.
+        await settledOnGpu(guest);
         const list = at(documentOf(await guest.agent('status', '--json')), 'consumers');
         assert.ok(Array.isArray(list));
         const units = list.map((one) => at(one, 'unit', 'name'));

@@ -50,7 +50,8 @@ static struct vgpu_driver *connect_driver(void) {
       choose_devices(driver, all, count);
       made = true;
     } else {
-      vgpu_transport_failed(VGPU_TRANSPORT_LOST, 0, status, "it began a session and did not tell its devices");
+      vgpu_transport_failed(VGPU_TRANSPORT_LOST, 0, status,
+                            "it began a session and did not tell its devices");
       vgpu_session_close(driver->session);
     }
   }

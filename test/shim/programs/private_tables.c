@@ -137,7 +137,7 @@ static void sizes(void) {
     const char *id;
     size_t slots;
     int empty; /* a slot that is empty in the real table too, or -1 */
-  } sized[] = {{CUDART, 13, 10},  {HOOKS, 7, -1},  {TLS, 3, -1},      {CONTEXT, 86, -1},
+  } sized[] = {{CUDART, 13, 10},  {HOOKS, 7, -1},  {TLS, 3, -1},       {CONTEXT, 86, -1},
                {MODULES, 92, -1}, {CHECKS, 5, -1}, {INTEGRITY, 3, -1}, {TRANSPORT, 2, -1}};
 
   for (size_t i = 0; i < sizeof sized / sizeof *sized; i++) {

@@ -9,8 +9,8 @@
 #define PTX_NO_PC 0xffffffffu /* as a reconvergence point: where the function returns */
 
 /*
- * Generic addresses of a thread's own memory. Device memory lies elsewhere (host/backend/software/memory/memory.c begins at
- * 1 << 45 and has 32 windows of a TiB).
+ * Generic addresses of a thread's own memory. Device memory lies elsewhere
+ * (host/backend/software/memory/memory.c begins at 1 << 45 and has 32 windows of a TiB).
  */
 #define PTX_SHARED_WINDOW 0x0000700000000000ull
 #define PTX_LOCAL_WINDOW 0x0000710000000000ull

@@ -1,7 +1,7 @@
 /*
  * What a declaration says: type, alignment and attributes, then name and dimensions. For the parser, and for
- * host/backend/software/code/ptx_text.c, which wants nothing but declarations: the two must never differ in where a
- * parameter lies.
+ * host/backend/software/code/ptx_text.c, which wants nothing but declarations: the two must never differ in
+ * where a parameter lies.
  */
 #include "host/backend/software/ptx/text/parse.h"
 

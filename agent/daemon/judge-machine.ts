@@ -108,6 +108,8 @@ const hostReasons: ReadonlySet<Reason | null> = new Set<Reason | null>([
   null,
   ...repairedByRestart,
   'host-slow',
+  // Its session ended with the host, so it has launched nothing: that looks as if it were still loading.
+  'no-work-yet',
   'host-foreign',
   'host-version',
   'no-device',

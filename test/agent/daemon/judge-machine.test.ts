@@ -104,6 +104,15 @@ test('the host is back while the next start is looked at: the verdict on the one
   assert.deepEqual([shown?.invocationId, shown?.mode], ['a', 'degraded']);
 });
 
+test('a start that lived through the loss of its host is restarted although it looks as if it were still loading', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  assert.deepEqual(bench.look(active('b')), ['confirm']);
+  bench.host('down');
+  bench.host('up');
+  const loading: Verdict = { ...gpu('b'), mode: 'undetermined', reason: 'no-work-yet' };
+  assert.ok(bench.judged(loading).includes('ask-serving'));
+});
+
 test('nothing is judged before the files were looked at and the service is ready', () => {
   const bench = new Bench();
   assert.deepEqual(bench.look(active('a')), []);

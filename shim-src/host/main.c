@@ -9,7 +9,7 @@
 #include "host/backend/backend.h"
 #include "host/log.h"
 #include "host/daemon/hand_over.h"
-#include "host/daemon/manage.h"
+#include "host/daemon/control/manage.h"
 #include "host/daemon/user.h"
 #include "host/options.h"
 #include "host/daemon/supervisor.h"

@@ -5,9 +5,9 @@
  *   status | status json | sessions | metrics   what there is (report.h)
  *   end NUMBER                                  ends one session
  *   reload                                      reads hostd.conf again; sessions go on as they began
+ *   drain                                       takes no new session; the daemon ends with its last one
  *   hand-over                                   starts the program that is now at the daemon's path, which
- * takes the addresses; answers when it serves; this daemon drains drain takes no new session; the daemon ends
- * with its last one
+ *                                               takes the addresses; answers when it serves; this one drains
  *
  * An answer that begins with "error: " is one; any other is "ok" or what was asked for.
  */
@@ -20,16 +20,6 @@
 
 struct vgpu_supervisor;
 
-/* What only the daemon's loop can do. False: `why`, a line, says why not. */
-struct vgpu_orders {
-  bool (*end)(void *loop, unsigned long long session);
-  bool (*reload)(void *loop, char *why, unsigned long why_size);
-  void (*drain)(void *loop);
-  /* True: `administrator`, which is taken over, hears the outcome later. */
-  bool (*hand_over)(void *loop, int administrator, char *why, unsigned long why_size);
-  void *loop;
-};
-
 /* A listening socket at the path that `option` names, or -1 after saying why. `mode`: who may connect. */
 int vgpu_manage_open(const char *option, const char *path, unsigned mode);
 
@@ -37,8 +27,7 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode);
 void vgpu_manage_answer(int connection, const char *answer, unsigned long size);
 
 /* Serves who has connected: at once, or not at all. */
-void vgpu_manage_serve(int listener, const struct vgpu_supervisor *supervisor,
-                       const struct vgpu_orders *orders);
+void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor);
 
 /* The other end: `vgpu-hostd status` and so on. The exit status. */
 int vgpu_manage_ask(const char *path, const char *order, bool watch);

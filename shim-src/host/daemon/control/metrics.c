@@ -1,4 +1,4 @@
-#include "host/daemon/metrics.h"
+#include "host/daemon/control/metrics.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "host/daemon/manage.h"
-#include "host/daemon/report.h"
+#include "host/daemon/control/manage.h"
+#include "host/daemon/control/report.h"
 #include "wire/clock.h"
 
 #define ASK_LIMIT_MS 2000

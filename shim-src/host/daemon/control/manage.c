@@ -1,4 +1,4 @@
-#include "host/daemon/manage.h"
+#include "host/daemon/control/manage.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "host/log.h"
-#include "host/daemon/report.h"
+#include "host/daemon/control/orders.h"
+#include "host/daemon/control/report.h"
+#include "host/daemon/workers.h"
 #include "wire/clock.h"
 
 #define ASK_LIMIT_MS 200 /* the daemon waits for nobody longer, root included */
@@ -79,8 +81,7 @@ static bool read_line(int connection, char *line) {
 }
 
 /* False: there is no answer yet, and the connection is somebody else's. */
-static bool obey(FILE *out, int connection, const char *line, const struct vgpu_supervisor *supervisor,
-                 const struct vgpu_orders *orders) {
+static bool obey(FILE *out, int connection, const char *line, struct vgpu_supervisor *supervisor) {
   unsigned long long session;
   char why[512], rest;
   if (strcmp(line, "status") == 0) vgpu_report(out, supervisor, VGPU_REPORT_TABLE, false);
@@ -88,16 +89,16 @@ static bool obey(FILE *out, int connection, const char *line, const struct vgpu_
   else if (strcmp(line, "status json") == 0) vgpu_report(out, supervisor, VGPU_REPORT_JSON, false);
   else if (strcmp(line, "metrics") == 0) vgpu_report(out, supervisor, VGPU_REPORT_METRICS, false);
   else if (strcmp(line, "reload") == 0)
-    if (orders->reload(orders->loop, why, sizeof why)) fputs("ok\n", out);
+    if (vgpu_order_reload(supervisor, why, sizeof why)) fputs("ok\n", out);
     else fprintf(out, "error: %s; the former rules hold\n", why);
   else if (strcmp(line, "hand-over") == 0) {
-    if (orders->hand_over(orders->loop, connection, why, sizeof why)) return false;
+    if (vgpu_order_hand_over(supervisor, connection, why, sizeof why)) return false;
     fprintf(out, "error: %s\n", why);
   } else if (strcmp(line, "drain") == 0) {
-    orders->drain(orders->loop);
+    vgpu_order_drain(supervisor);
     fputs("ok\n", out);
   } else if (sscanf(line, "end %llu%c", &session, &rest) == 1) {
-    if (orders->end(orders->loop, session)) fputs("ok\n", out);
+    if (vgpu_workers_end(supervisor, session)) fputs("ok\n", out);
     else fprintf(out, "error: there is no session %llu\n", session);
   } else fprintf(out, "error: \"%s\" is not an order this daemon knows\n", line);
   return true;
@@ -110,8 +111,7 @@ void vgpu_manage_answer(int connection, const char *answer, unsigned long size) 
   close(connection);
 }
 
-void vgpu_manage_serve(int listener, const struct vgpu_supervisor *supervisor,
-                       const struct vgpu_orders *orders) {
+void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor) {
   int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (connection < 0) return;
   struct ucred who = {.uid = (uid_t)-1};
@@ -125,7 +125,7 @@ void vgpu_manage_serve(int listener, const struct vgpu_supervisor *supervisor,
     close(connection);
     return;
   }
-  bool whole = obey(out, connection, line, supervisor, orders);
+  bool whole = obey(out, connection, line, supervisor);
   fclose(out);
   if (whole) vgpu_manage_answer(connection, answer, length);
   free(answer);

@@ -1,4 +1,4 @@
-#include "host/daemon/report.h"
+#include "host/daemon/control/report.h"
 
 #include <string.h>
 

@@ -1,0 +1,169 @@
+#include "host/daemon/guests.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/log.h"
+#include "wire/clock.h"
+#include "wire/stream.h"
+
+#define ACCEPTS_A_TURN 32 /* of one listener; then the dead are buried and signals are read */
+
+/* What the daemon grants anybody, and of that what it grants this peer. */
+static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
+  struct vgpu_limits limits = *all;
+  if (peer->outstanding != 0) limits.outstanding = peer->outstanding;
+  if (peer->calls != 0) limits.calls = peer->calls;
+  limits.peer_memory = peer->memory;
+  return limits;
+}
+
+/* The greeting becomes a session; the connection is taken over. */
+static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
+  uint64_t session = greeting->session;
+  int32_t status = vgpu_admit_session(&supervisor->admission, &supervisor->sessions, &greeting->peer,
+                                      greeting->who, session, &greeting->limits);
+  if (status != VGPU_STATUS_OK) {
+    supervisor->sessions.turned_away++;
+    vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status, NULL);
+    return;
+  }
+  int slot = vgpu_sessions_free_slot(&supervisor->sessions);
+  struct vgpu_session_entry *entry = &supervisor->sessions.entries[slot];
+  *entry = (struct vgpu_session_entry){
+      .session = session, .peer = greeting->peer, .began = vgpu_now_ms(), .hello = greeting->hello};
+  snprintf(entry->who, sizeof entry->who, "%s", greeting->who);
+  struct vgpu_account_owner owner = {
+      .guest_pid = greeting->hello.pid, .peer = greeting->peer, .peer_memory = greeting->limits.memory};
+  vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot, &owner);
+  const struct vgpu_peers *peers = &supervisor->admission.peers;
+  uint32_t peer = (uint32_t)(vgpu_peers_find(&supervisor->admission.peers, &greeting->peer) - peers->records);
+  vgpu_share_begin(&supervisor->accounts->commons.share, (uint32_t)slot, peer, greeting->limits.weight);
+  struct vgpu_session_setup setup = {.daemon = getpid(),
+                                     .slot = (uint32_t)slot,
+                                     .session = session,
+                                     .peer = greeting->peer,
+                                     .limits = limits_of(&supervisor->limits, &greeting->limits),
+                                     .hello = greeting->hello};
+  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor);
+  if (pid < 0) {
+    vgpu_host_log_limited("error", session, "refused %s: no worker: %s", greeting->who, strerror(errno));
+    supervisor->sessions.turned_away++;
+    vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, VGPU_STATUS_BUSY, NULL);
+    return;
+  }
+  close(greeting->descriptor);
+  entry->pid = pid;
+  supervisor->sessions.begun++;
+  __atomic_store_n(&supervisor->accounts->owners[slot].pid, (int32_t)pid, __ATOMIC_RELEASE);
+  vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
+}
+
+/* Answers with the sessions of this peer, and hangs up. */
+static void tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
+  static struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
+  const struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &greeting->peer);
+  struct vgpu_sessions_reply answer = {
+      .count = vgpu_sessions_list(&supervisor->sessions, supervisor->accounts, &greeting->peer, facts),
+      .element_size = sizeof *facts,
+      .turned_away = record->turned_away,
+      .last_turned_away = record->last_turned_away,
+      .turned_away_age =
+          record->turned_away == 0 ? 0 : (uint32_t)((vgpu_now_ms() - record->turned_away_at) / 1000)};
+  struct vgpu_refused_kernels refused =
+      vgpu_sessions_refused(&supervisor->sessions, supervisor->accounts, record);
+  answer.kernels_refused = refused.count;
+  answer.refused_age = refused.count == 0 ? 0 : (uint32_t)((vgpu_now_ms() - refused.at) / 1000);
+  memcpy(answer.refused_program, refused.program, sizeof answer.refused_program);
+  memcpy(answer.refused_kernel, refused.kernel, sizeof answer.refused_kernel);
+  vgpu_welcome_fill(&answer.welcome, supervisor->backend, supervisor->inventory);
+  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
+  /* 32 KiB at most: what a new connection has no room for is lost, and the peer sees a cut answer. */
+  vgpu_stream_write_frame(greeting->descriptor, &reply, &answer, sizeof answer, facts,
+                          answer.count * (uint32_t)sizeof *facts, vgpu_now_ms());
+  vgpu_let_leave(&supervisor->admission, greeting->descriptor);
+}
+
+static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting,
+                            int32_t status) {
+  const struct vgpu_hello *hello = &greeting->hello;
+  struct vgpu_welcome welcome;
+  vgpu_welcome_fill(&welcome, supervisor->backend, supervisor->inventory);
+  bool version = status == VGPU_STATUS_VERSION;
+  if (version) {
+    vgpu_host_log_limited(
+        "refused", greeting->session,
+        "refused %s: it speaks wire version %u.%u, this host %u.%u: the %s is older, upgrade it",
+        greeting->who, hello->major, hello->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
+        hello->major < VGPU_WIRE_MAJOR ? "guest" : "host");
+  } else {
+    vgpu_host_log_limited("refused", greeting->session,
+                          "refused %s: it asks for what this host does not have", greeting->who);
+  }
+  supervisor->sessions.turned_away++;
+  vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status,
+              version ? &welcome : NULL);
+}
+
+/* Reads on. True: the greeting is over, as a session or otherwise, and its place was given back. */
+static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeting *place) {
+  enum vgpu_greeting_result result = vgpu_greetings_read(place);
+  if (result == VGPU_GREETING_PART) return false;
+  struct vgpu_greeting greeting = *place;
+  vgpu_greetings_remove(&supervisor->greetings, place);
+  int32_t status = result == VGPU_GREETING_WHOLE ? vgpu_greeting_status(&greeting.hello) : 0;
+  if (result == VGPU_GREETING_UNSOUND) {
+    close(greeting.descriptor);
+  } else if (status != VGPU_STATUS_OK) {
+    refuse_greeting(supervisor, &greeting, status);
+  } else if (greeting.hello.library == VGPU_LIBRARY_SESSIONS) {
+    tell_sessions(supervisor, &greeting);
+  } else {
+    begin_session(supervisor, &greeting);
+  }
+  return true;
+}
+
+void vgpu_guests_read(struct vgpu_supervisor *supervisor) {
+  struct vgpu_greetings *greetings = &supervisor->greetings;
+  for (uint32_t i = 0; i < greetings->count;) {
+    if (!read_greeting(supervisor, &greetings->array[i])) i++;
+  }
+}
+
+static void greet(struct vgpu_supervisor *supervisor, int connection) {
+  struct vgpu_greeting greeting = {.descriptor = connection, .session = supervisor->next_session++};
+  struct vgpu_identity identity;
+  vgpu_peer_of(connection, &identity, greeting.who, sizeof greeting.who);
+  greeting.peer = identity.peer;
+  int32_t status =
+      vgpu_admit(&supervisor->admission, &identity, greeting.who, greeting.session, &greeting.limits);
+  if (status != VGPU_STATUS_OK) {
+    supervisor->sessions.turned_away++;
+    vgpu_refuse(&supervisor->admission, &greeting.peer, connection, status, NULL);
+    return;
+  }
+  /* Most have greeted by now. */
+  read_greeting(supervisor, vgpu_greetings_add(&supervisor->greetings, &greeting));
+}
+
+void vgpu_guests_accept(struct vgpu_supervisor *supervisor, int listener) {
+  for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+    int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection >= 0) {
+      greet(supervisor, connection);
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      vgpu_host_log_limited("error", 0, "accept: %s", strerror(errno));
+      struct timespec nap = {.tv_nsec = 50000000}; /* out of descriptors: do not spin */
+      nanosleep(&nap, NULL);
+    }
+    return;
+  }
+}

@@ -6,9 +6,6 @@
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
 
-/* One thread at a time, so that what one kernel printed stays together. */
-static pthread_mutex_t fetching = PTHREAD_MUTEX_INITIALIZER;
-
 /* False: no more, or no host. */
 static bool fetch_piece(struct vgpu_driver *driver, char *text, uint32_t room) {
   const struct vgpu_send_printed send = {0};
@@ -28,9 +25,9 @@ void vgpu_printed_fetch(struct vgpu_driver *driver) {
   if (!vgpu_session_has_printed(driver->session)) return;
   char *text = malloc(VGPU_BULK_MAX);
   if (text == NULL) return;
-  pthread_mutex_lock(&fetching);
+  pthread_mutex_lock(&driver->printing);
   while (fetch_piece(driver, text, VGPU_BULK_MAX)) continue;
   fflush(stdout);
-  pthread_mutex_unlock(&fetching);
+  pthread_mutex_unlock(&driver->printing);
   free(text);
 }

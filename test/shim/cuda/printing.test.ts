@@ -7,6 +7,7 @@ const PROGRAMS: CasePrograms = {
     more_than_fits: 'of more than a MiB the newest is kept',
     nobody_reads: 'a program without a standard output goes on',
     never_waits: 'a program that ends without waiting is not told',
+    forked: 'a child that is forked while another thread prints can print, too',
   },
 };
 

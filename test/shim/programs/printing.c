@@ -1,5 +1,9 @@
 /* What kernels print comes out at this program's own standard output, when it waits for them. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -42,8 +46,10 @@ static char *output(size_t *size) {
   return bytes;
 }
 
+static void *module;
+
 static void launch(unsigned count) {
-  static void *module, *function;
+  static void *function;
   if (module == NULL) {
     MUST(CALL(cuModuleLoadData, (void **, const void *), &module, text));
     MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "lines"));
@@ -121,11 +127,68 @@ static void never_waits(void) {
   launch(10);
 }
 
+static void *wait_in_thread(void *result) {
+  void *context = NULL;
+  MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  *(int *)result = wait_for_all();
+  return NULL;
+}
+
+/* The child of a fork: a driver, a context and a kernel of its own. */
+static void print_as_child(void) {
+  alarm(20);
+  catch_output();
+  module = NULL;
+  void *context = NULL;
+  MUST(CALL(cuInit, (unsigned), 0));
+  MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  launch(3);
+  MUST(wait_for_all());
+  size_t size;
+  char *got = output(&size);
+  _exit(size >= 3 * LINE && strcmp(got + size - 3 * LINE, "line 000000\nline 000001\nline 000002\n") == 0 ? 0 : 1);
+}
+
+/* A thread that prints into a full pipe is in the middle of it for as long as we like. */
+static void forked(void) {
+  int ends[2], held = 0, result = -1, status = -1;
+  if (pipe(ends) != 0) exit(2);
+  int room = fcntl(ends[1], F_SETPIPE_SZ, 4096);
+  fflush(stdout);
+  before = dup(STDOUT_FILENO);
+  dup2(ends[1], STDOUT_FILENO);
+  launch(10000);
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, wait_in_thread, &result) != 0) exit(2);
+  for (int i = 0; i < 2000 && held < room; i++) {
+    usleep(5000);
+    ioctl(ends[0], FIONREAD, &held);
+  }
+  pid_t child = fork();
+  if (child == 0) print_as_child();
+  waitpid(child, &status, 0);
+  char piece[4096];
+  for (int left = 10000 * LINE; left > 0;) {
+    ssize_t got = read(ends[0], piece, sizeof piece);
+    if (got <= 0) break;
+    left -= (int)got;
+  }
+  pthread_join(thread, NULL);
+  fflush(stdout);
+  dup2(before, STDOUT_FILENO);
+  IS(room, held);
+  OK(status);
+  OK(result);
+}
+
 static const struct check_case cases[] = {{"in_order", in_order},
                                           {"copies", copies},
                                           {"more_than_fits", more_than_fits},
                                           {"nobody_reads", nobody_reads},
-                                          {"never_waits", never_waits}};
+                                          {"never_waits", never_waits},
+                                          {"forked", forked}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

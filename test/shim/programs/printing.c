@@ -148,7 +148,9 @@ static void print_as_child(void) {
   MUST(wait_for_all());
   size_t size;
   char *got = output(&size);
-  _exit(size >= 3 * LINE && strcmp(got + size - 3 * LINE, "line 000000\nline 000001\nline 000002\n") == 0 ? 0 : 1);
+  _exit(size >= 3 * LINE && strcmp(got + size - 3 * LINE, "line 000000\nline 000001\nline 000002\n") == 0
+            ? 0
+            : 1);
 }
 
 /* A thread that prints into a full pipe is in the middle of it for as long as we like. */
@@ -183,12 +185,9 @@ static void forked(void) {
   OK(result);
 }
 
-static const struct check_case cases[] = {{"in_order", in_order},
-                                          {"copies", copies},
-                                          {"more_than_fits", more_than_fits},
-                                          {"nobody_reads", nobody_reads},
-                                          {"never_waits", never_waits},
-                                          {"forked", forked}};
+static const struct check_case cases[] = {
+    {"in_order", in_order},         {"copies", copies},           {"more_than_fits", more_than_fits},
+    {"nobody_reads", nobody_reads}, {"never_waits", never_waits}, {"forked", forked}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -123,9 +123,6 @@ static void vector(struct parser *p, const struct symbol *s, struct operand *to)
     ptx_fail(p, PTX_INVALID, "'%.*s' has no element '%.*s'", (int)s->length, s->name, (int)word.length,
              word.text);
   }
-  if (to >= p->elements && to < p->elements + MAX_ELEMENTS)
-    ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: a vector in a list", (int)p->mnemonic_length,
-             p->mnemonic);
   uint8_t type = s->type == T_B128 ? T_B64 : s->type;
   to->kind = O_VECTOR;
   to->type = s->type;
@@ -188,12 +185,21 @@ static void scalar(struct parser *p, struct operand *to) {
   name(p, to);
 }
 
+/* One entry of a list. Entries follow each other, so that one which has entries itself has no place. */
+static void listed(struct parser *p) {
+  struct operand *to = element(p);
+  scalar(p, to);
+  if (to->kind == O_VECTOR)
+    ptx_fail(p, PTX_UNSUPPORTED, "%.*s is not supported: a vector in a list", (int)p->mnemonic_length,
+             p->mnemonic);
+}
+
 /* [tensor, {coordinates}] and the like: who knows them looks at `count`. */
 static void coordinates(struct parser *p, struct operand *to) {
   if (to->count > 0 || !ptx_accept(p, '{'))
     ptx_fail(p, PTX_UNSUPPORTED, "%.*s: textures and surfaces", (int)p->mnemonic_length, p->mnemonic);
   to->first = p->element_count;
-  do scalar(p, element(p));
+  do listed(p);
   while (ptx_accept(p, ','));
   ptx_expect(p, '}');
   to->count = p->element_count - to->first;
@@ -230,12 +236,11 @@ static void address(struct parser *p, struct operand *to) {
   }
 }
 
-/* Elements of a vector or list follow each other, so nested ones are not known here. */
 static void sequence(struct parser *p, struct operand *to, char end) {
   to->kind = O_VECTOR;
   to->first = p->element_count;
   if (!ptx_accept(p, end)) {
-    do scalar(p, element(p));
+    do listed(p);
     while (ptx_accept(p, ','));
     ptx_expect(p, end);
   }
@@ -256,7 +261,7 @@ static void call_list(struct parser *p) {
   head->listed = true;
   head->first = p->element_count;
   if (!ptx_accept(p, ')')) {
-    do scalar(p, element(p));
+    do listed(p);
     while (ptx_accept(p, ','));
     ptx_expect(p, ')');
   }

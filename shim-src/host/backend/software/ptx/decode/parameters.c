@@ -3,8 +3,6 @@
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-enum { SLOT = 16 /* bytes a lane of a parameter that is one register */ };
-
 void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
                         uint32_t size) {
   struct ptx_instruction *in = ptx_emit(p, kind);
@@ -22,7 +20,7 @@ void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint
 void ptx_store_results(struct parser *p) {
   for (uint32_t i = 0; i < p->returned_count; i++) {
     ptx_move_parameter(p, K_STORE_PARAM, p->returned[i].reference, p->returned[i].bytes,
-                       p->returned[i].offset, SLOT);
+                       p->returned[i].offset, PTX_SLOT);
   }
 }
 
@@ -59,22 +57,20 @@ uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_
 
 /* A place for a register or a number that a call passes, or for a result that it takes into a register. */
 static uint32_t new_slot(struct parser *p) {
-  if (p->frame_params + SLOT * PTX_LANES > (16u << 20))
-    ptx_fail(p, PTX_UNSUPPORTED, "too many parameters in a function");
-  uint32_t offset = p->frame_params;
-  p->frame_params += SLOT * PTX_LANES;
-  return offset;
+  uint64_t size = PTX_SLOT;
+  return ptx_frame_room(p, &size);
 }
 
 static struct passed pass(struct parser *p, const struct operand *o, bool result) {
   if (o->kind == O_SYMBOL && o->symbol->kind == SYM_PARAM)
     return (struct passed){(uint32_t)o->symbol->offset, (uint32_t)o->symbol->size};
-  if (o->kind == O_SINK && result) return (struct passed){new_slot(p), SLOT};
+  if (o->kind == O_SINK && result) return (struct passed){new_slot(p), PTX_SLOT};
   if (o->kind == O_REGISTER && o->type != T_PRED && o->lane_part == PART_NONE) {
     uint32_t offset = new_slot(p);
     if (!result)
-      ptx_move_parameter(p, K_STORE_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number], offset, SLOT);
-    return (struct passed){offset, SLOT};
+      ptx_move_parameter(p, K_STORE_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number], offset,
+                         PTX_SLOT);
+    return (struct passed){offset, PTX_SLOT};
   }
   bool number = o->kind == O_INTEGER || o->kind == O_FLOAT;
   if (!number || result) ptx_refuse(p, "only .param variables, registers and numbers are passed");
@@ -84,8 +80,8 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   enum ptx_type type = o->kind == O_INTEGER ? T_B64 : (enum ptx_type)o->type;
   ptx_emit_alu(p, OP_MOV, bytes == 4 ? T_B32 : T_B64, bytes, value, ptx_source(p, o, type), PTX_NONE,
                PTX_NONE, 0);
-  ptx_move_parameter(p, K_STORE_PARAM, value, bytes, offset, SLOT);
-  return (struct passed){offset, SLOT};
+  ptx_move_parameter(p, K_STORE_PARAM, value, bytes, offset, PTX_SLOT);
+  return (struct passed){offset, PTX_SLOT};
 }
 
 /* All of one list; the instruction's own list of places is written when all registers have been stored. */
@@ -120,7 +116,7 @@ static void take_results(struct parser *p, const struct operand *returns, const 
     const struct operand *o = &p->elements[returns->first + i];
     if (o->kind == O_REGISTER)
       ptx_move_parameter(p, K_LOAD_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number],
-                         places[i].offset, SLOT);
+                         places[i].offset, PTX_SLOT);
   }
 }
 

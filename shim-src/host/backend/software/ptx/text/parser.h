@@ -193,6 +193,10 @@ struct passed {
 /* Between a register and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
 void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
                         uint32_t size);
+/* Parameters take whole slots of this many bytes a lane; one that is a register takes one. */
+enum { PTX_SLOT = 16 };
+/* variables.c: takes `size` bytes a lane in the frame, in whole slots; *size becomes what was taken. */
+uint32_t ptx_frame_room(struct parser *p, uint64_t *size);
 /* The results that the function has in registers, to where the caller takes them from. */
 void ptx_store_results(struct parser *p);
 

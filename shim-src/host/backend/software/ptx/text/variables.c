@@ -181,11 +181,10 @@ static void registers(struct parser *p) {
   ptx_expect(p, ';');
 }
 
-/* Takes `size` bytes a lane in the frame, rounded up to 16; `*size` becomes what was taken. */
-static uint32_t frame_room(struct parser *p, uint64_t *size) {
+uint32_t ptx_frame_room(struct parser *p, uint64_t *size) {
   if (*size > MAX_PARAMETERS)
     ptx_fail(p, PTX_UNSUPPORTED, "a parameter of %llu bytes", (unsigned long long)*size);
-  *size = (*size + 15) / 16 * 16;
+  *size = (*size + PTX_SLOT - 1) / PTX_SLOT * PTX_SLOT;
   if (p->frame_params + *size * PTX_LANES > (16u << 20))
     ptx_fail(p, PTX_UNSUPPORTED, "too many parameters in a function");
   uint32_t offset = p->frame_params;
@@ -196,7 +195,7 @@ static uint32_t frame_room(struct parser *p, uint64_t *size) {
 /* A .param of a call sequence, or of a function: lane-major in the frame. */
 static struct symbol *frame_parameter(struct parser *p, const struct ptx_declaration *d) {
   uint64_t size = ptx_declared_bytes(d);
-  uint32_t offset = frame_room(p, &size);
+  uint32_t offset = ptx_frame_room(p, &size);
   struct symbol *s = ptx_define(p, d->name, SYM_PARAM);
   s->type = (uint8_t)d->type;
   s->offset = offset;
@@ -243,7 +242,7 @@ bool ptx_function_variable(struct parser *p, struct word word) {
 static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
   const struct symbol *r = plain_registers(p, d);
   uint64_t size = ptx_declared_bytes(d);
-  uint32_t offset = frame_room(p, &size), reference = r->number << 2 | REF_FRAME;
+  uint32_t offset = ptx_frame_room(p, &size), reference = r->number << 2 | REF_FRAME;
   uint8_t bytes = p->registers[r->number];
   if (!result) {
     ptx_move_parameter(p, K_LOAD_PARAM, reference, bytes, offset, (uint32_t)size);
@@ -314,7 +313,7 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define, b
       } else {
         if (size > MAX_PARAMETERS)
           ptx_fail(p, PTX_UNSUPPORTED, "a parameter of %llu bytes", (unsigned long long)size);
-        list[count] = (struct ptx_parameter){0, (uint32_t)((size + 15) / 16 * 16)};
+        list[count] = (struct ptx_parameter){0, (uint32_t)((size + PTX_SLOT - 1) / PTX_SLOT * PTX_SLOT)};
         place[count] = 0;
       }
       count++;

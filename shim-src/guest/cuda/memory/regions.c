@@ -1,33 +1,13 @@
 #include "guest/cuda/memory/regions.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "sorted_ranges.h"
+
+VGPU_SORTED_RANGES(struct vgpu_regions, struct vgpu_region, start)
 
 void vgpu_regions_init(struct vgpu_regions *regions) {
   memset(regions, 0, sizeof *regions);
   pthread_rwlock_init(&regions->lock, NULL);
   regions->next_id = 1;
-}
-
-/* Number of regions that start at or below `address`. */
-static size_t upper_bound(const struct vgpu_regions *regions, uint64_t address) {
-  size_t low = 0, high = regions->count;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (regions->array[middle].start <= address) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-static bool grow(struct vgpu_regions *regions) {
-  if (regions->count < regions->capacity) return true;
-  size_t capacity = regions->capacity == 0 ? 64 : regions->capacity * 2;
-  struct vgpu_region *array = realloc(regions->array, capacity * sizeof *array);
-  if (array == NULL) return false;
-  regions->array = array;
-  regions->capacity = capacity;
-  return true;
 }
 
 enum vgpu_regions_result vgpu_regions_add(struct vgpu_regions *regions, const struct vgpu_region *region) {
@@ -39,13 +19,11 @@ enum vgpu_regions_result vgpu_regions_add(struct vgpu_regions *regions, const st
       (at > 0 && array[at - 1].start + array[at - 1].size > region->start) ||
       (at < regions->count && region->start + region->size > array[at].start)) {
     result = VGPU_REGIONS_OVERLAP;
-  } else if (!grow(regions)) {
+  } else if (!make_room(regions)) {
     result = VGPU_REGIONS_NO_MEMORY;
   } else {
-    memmove(&regions->array[at + 1], &regions->array[at], (regions->count - at) * sizeof *regions->array);
-    regions->array[at] = *region;
+    insert(regions, region);
     regions->array[at].id = regions->next_id++;
-    regions->count++;
   }
   pthread_rwlock_unlock(&regions->lock);
   return result;
@@ -122,11 +100,7 @@ bool vgpu_regions_remove(struct vgpu_regions *regions, uint64_t start, enum vgpu
                          struct vgpu_region *removed) {
   pthread_rwlock_wrlock(&regions->lock);
   bool result = find_locked(regions, start, removed) && removed->start == start && removed->kind == kind;
-  if (result) {
-    size_t at = upper_bound(regions, start) - 1;
-    regions->count--;
-    memmove(&regions->array[at], &regions->array[at + 1], (regions->count - at) * sizeof *regions->array);
-  }
+  if (result) remove_at(regions, upper_bound(regions, start) - 1);
   pthread_rwlock_unlock(&regions->lock);
   return result;
 }

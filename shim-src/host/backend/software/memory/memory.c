@@ -3,9 +3,9 @@
 #include "host/backend/software/memory/virtual.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
+
+#include "sorted_ranges.h"
 
 /*
  * Addresses begin where a Linux process on x86-64 or aarch64 has nothing of its own by default, so that a
@@ -25,16 +25,7 @@ uint64_t vgpu_memory_rounded(uint64_t bytes) {
   return (bytes + SMALL_ALIGNMENT - 1) / SMALL_ALIGNMENT * SMALL_ALIGNMENT;
 }
 
-/* Number of allocations that start at or below `address`. */
-static size_t upper_bound(const struct vgpu_memory *memory, uint64_t address) {
-  size_t low = 0, high = memory->count;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (memory->array[middle].address <= address) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
+VGPU_SORTED_RANGES(struct vgpu_memory, struct vgpu_allocation, address)
 
 /* First gap of `size` bytes in [from, end). 0: none. */
 static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64_t end, uint64_t size,
@@ -65,24 +56,6 @@ static void put_memory(unsigned char *memory, uint64_t size) {
   else munmap(memory, size);
 }
 
-static bool grow(struct vgpu_memory *memory) {
-  if (memory->count < memory->capacity) return true;
-  size_t capacity = memory->capacity == 0 ? 64 : memory->capacity * 2;
-  struct vgpu_allocation *array = realloc(memory->array, capacity * sizeof *array);
-  if (array == NULL) return false;
-  memory->array = array;
-  memory->capacity = capacity;
-  return true;
-}
-
-/* With room made by grow(). */
-static void insert(struct vgpu_memory *memory, const struct vgpu_allocation *allocation) {
-  size_t at = upper_bound(memory, allocation->address);
-  memmove(&memory->array[at + 1], &memory->array[at], (memory->count - at) * sizeof *memory->array);
-  memory->array[at] = *allocation;
-  memory->count++;
-}
-
 uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t pool,
                               uint64_t size) {
   uint64_t window = FIRST_ADDRESS + device * WINDOW;
@@ -91,7 +64,7 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
   uint64_t alignment = size >= LARGE ? LARGE_ALIGNMENT : SMALL_ALIGNMENT;
   uint64_t address = find_gap(memory, *hint, window + WINDOW, size, alignment);
   if (address == 0) address = find_gap(memory, window, window + WINDOW, size, alignment);
-  if (address == 0 || !grow(memory)) return 0;
+  if (address == 0 || !make_room(memory)) return 0;
   unsigned char *bytes = get_memory(size);
   if (bytes == NULL) return 0;
   unsigned char *written = memory->watched ? get_memory(size) : NULL;
@@ -110,12 +83,11 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
   return address;
 }
 
-static void remove_at(struct vgpu_memory *memory, size_t at, struct vgpu_allocation *freed) {
+static void take_out(struct vgpu_memory *memory, size_t at, struct vgpu_allocation *freed) {
   *freed = memory->array[at];
   if (!freed->lent) put_memory(freed->memory, freed->size);
   if (freed->written != NULL) put_memory(freed->written, freed->size);
-  memory->count--;
-  memmove(&memory->array[at], &memory->array[at + 1], (memory->count - at) * sizeof *memory->array);
+  remove_at(memory, at);
 }
 
 bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation *freed) {
@@ -124,7 +96,7 @@ bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_
       memory->array[at - 1].lent) {
     return false;
   }
-  remove_at(memory, at - 1, freed);
+  take_out(memory, at - 1, freed);
   return true;
 }
 
@@ -134,7 +106,7 @@ bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struc
         memory->array[at - 1].lent) {
       continue;
     }
-    remove_at(memory, at - 1, freed);
+    take_out(memory, at - 1, freed);
     return true;
   }
   return false;
@@ -197,7 +169,7 @@ uint64_t vgpu_memory_reserve(struct vgpu_memory *memory, uint64_t size, uint64_t
     address = find_gap(memory, wanted, wanted + size, size, alignment);
   }
   if (address == 0) address = find_gap(memory, RESERVED_FIRST, end, size, alignment);
-  if (address == 0 || !grow(memory)) return 0;
+  if (address == 0 || !make_room(memory)) return 0;
   void *bytes = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (bytes == MAP_FAILED) return 0;
   insert(memory,
@@ -222,8 +194,7 @@ bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_
     return false;
   }
   munmap(memory->array[at - 1].memory, size);
-  memory->count--;
-  memmove(&memory->array[at - 1], &memory->array[at], (memory->count - (at - 1)) * sizeof *memory->array);
+  remove_at(memory, at - 1);
   return true;
 }
 
@@ -241,7 +212,7 @@ bool vgpu_memory_lend(struct vgpu_memory *memory, uint64_t address, uint64_t byt
   const uint64_t page = 4096, end = 1ull << 47;
   if (address == 0 || address % page != 0 || bytes == 0 || bytes % page != 0 || address >= end ||
       bytes > end - address || is_taken(address, bytes) ||
-      find_gap(memory, address, address + bytes, bytes, page) != address || !grow(memory)) {
+      find_gap(memory, address, address + bytes, bytes, page) != address || !make_room(memory)) {
     return false;
   }
   insert(memory, &(struct vgpu_allocation){.address = address, .size = bytes, .memory = at, .lent = true});
@@ -252,6 +223,6 @@ unsigned char *vgpu_memory_take_back(struct vgpu_memory *memory, uint64_t addres
   size_t at = upper_bound(memory, address);
   if (at == 0 || memory->array[at - 1].address != address || !memory->array[at - 1].lent) return NULL;
   struct vgpu_allocation freed;
-  remove_at(memory, at - 1, &freed);
+  take_out(memory, at - 1, &freed);
   return freed.memory;
 }

@@ -95,16 +95,22 @@ static int check_options(const int32_t *options, uint32_t count) {
   return VGPU_CUDA_SUCCESS;
 }
 
+/* The driver, when library, code and options are there and sound; else *result says what is wrong. */
+static struct vgpu_driver *begin_load(void *const *library, const void *code, const int32_t *options,
+                                      uint32_t count, int *result) {
+  struct vgpu_driver *driver = vgpu_cuda_driver(result);
+  if (driver == NULL) return NULL;
+  *result = library == NULL || code == NULL ? VGPU_CUDA_INVALID_VALUE : check_options(options, count);
+  return *result == VGPU_CUDA_SUCCESS ? driver : NULL;
+}
+
 int cuLibraryLoadData(void **library, const void *code, int32_t *jitOptions, void **jitOptionsValues,
                       uint32_t numJitOptions, int32_t *libraryOptions, void **libraryOptionValues,
                       uint32_t numLibraryOptions) {
   (void)libraryOptionValues;
   int result;
-  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  struct vgpu_driver *driver = begin_load(library, code, libraryOptions, numLibraryOptions, &result);
   if (driver == NULL) return result;
-  if (library == NULL || code == NULL) return VGPU_CUDA_INVALID_VALUE;
-  result = check_options(libraryOptions, numLibraryOptions);
-  if (result != VGPU_CUDA_SUCCESS) return result;
   struct vgpu_jit jit = {.count = numJitOptions, .options = jitOptions, .values = jitOptionsValues};
   struct vgpu_image image;
   result = vgpu_image_take(driver, code, &image);
@@ -116,11 +122,8 @@ int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOpti
                           uint32_t numLibraryOptions) {
   (void)libraryOptionValues;
   int result;
-  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  struct vgpu_driver *driver = begin_load(library, fileName, libraryOptions, numLibraryOptions, &result);
   if (driver == NULL) return result;
-  if (library == NULL || fileName == NULL) return VGPU_CUDA_INVALID_VALUE;
-  result = check_options(libraryOptions, numLibraryOptions);
-  if (result != VGPU_CUDA_SUCCESS) return result;
   unsigned char *bytes;
   uint64_t size;
   result = vgpu_image_read_file(fileName, &bytes, &size);

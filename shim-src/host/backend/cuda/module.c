@@ -55,33 +55,53 @@ static void forget_owned(struct vgpu_worker *worker, uint64_t owner) {
   }
 }
 
+/* Code that a guest named by its hash, and how it is to be compiled. */
+struct load {
+  struct vgpu_hash hash;
+  struct vgpu_cuda_jit options;
+  char *image;
+};
+
+/* Code that is there and sound. False: it is missing, or `result` says what is wrong with it. */
+static bool load_begins(struct vgpu_worker *worker, uint64_t bytes, const struct vgpu_bulk *bulk,
+                        struct load *load, uint32_t *missing, int32_t *result) {
+  load->options.count = 0;
+  load->image = find_image(worker, &load->hash, bytes);
+  *missing = load->image == NULL;
+  if (load->image == NULL) return false;
+  *result = walk(worker, load->image, bytes);
+  if (*result == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &load->options))
+    *result = CUDA_ERROR_INVALID_VALUE;
+  return *result == CUDA_SUCCESS;
+}
+
+/* What the compiler said goes to the guest. The driver has copied the image. */
+static void load_ends(struct vgpu_worker *worker, struct load *load, uint32_t *info_bytes,
+                      uint32_t *error_bytes, struct vgpu_bulk *bulk) {
+  if (load->image == NULL) return;
+  free(load->image);
+  vgpu_cuda_jit_tell(&load->options, info_bytes, error_bytes, bulk);
+  vgpu_code_forget_upload(worker, &load->hash);
+}
+
 int32_t vgpu_cuda_cuModuleLoadDataEx(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuModuleLoadDataEx *send,
                                      struct vgpu_reply_cuModuleLoadDataEx *reply, struct vgpu_bulk *bulk) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
-  struct vgpu_cuda_jit options = {.count = 0};
-  char *image = find_image(worker, &hash, send->bytes);
-  reply->missing = image == NULL;
-  if (image == NULL) return CUDA_SUCCESS;
+  struct load load = {.hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}}};
   void *module = NULL;
-  reply->result = walk(worker, image, send->bytes);
-  if (reply->result == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &options))
-    reply->result = CUDA_ERROR_INVALID_VALUE;
-  if (reply->result == CUDA_SUCCESS) {
-    reply->result = VGPU_DRIVER(&cuda->api, cuModuleLoadDataEx, &module, image, options.count, options.names,
-                                options.values);
+  if (load_begins(worker, send->bytes, bulk, &load, &reply->missing, &reply->result)) {
+    reply->result = VGPU_DRIVER(&cuda->api, cuModuleLoadDataEx, &module, load.image, load.options.count,
+                                load.options.names, load.options.values);
+    if (reply->result == CUDA_SUCCESS &&
+        !vgpu_cuda_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, module)) {
+      VGPU_DRIVER(&cuda->api, cuModuleUnload, module);
+      reply->result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
-  free(image);
-  vgpu_cuda_jit_tell(&options, &reply->info_bytes, &reply->error_bytes, bulk);
-  vgpu_code_forget_upload(worker, &hash);
-  if (reply->result == CUDA_SUCCESS &&
-      !vgpu_cuda_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, module)) {
-    VGPU_DRIVER(&cuda->api, cuModuleUnload, module);
-    reply->result = CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  load_ends(worker, &load, &reply->info_bytes, &reply->error_bytes, bulk);
   return CUDA_SUCCESS;
 }
 
@@ -103,27 +123,19 @@ int32_t vgpu_cuda_cuLibraryLoadData(struct vgpu_worker *worker,
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
-  struct vgpu_cuda_jit options = {.count = 0};
-  char *image = find_image(worker, &hash, send->bytes);
-  reply->missing = image == NULL;
-  if (image == NULL) return CUDA_SUCCESS;
+  struct load load = {.hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}}};
   void *library = NULL;
-  reply->result = walk(worker, image, send->bytes);
-  if (reply->result == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &options))
-    reply->result = CUDA_ERROR_INVALID_VALUE;
-  if (reply->result == CUDA_SUCCESS) {
-    reply->result = VGPU_DRIVER(&cuda->api, cuLibraryLoadData, &library, image, options.names, options.values,
-                                options.count, NULL, NULL, 0);
+  if (load_begins(worker, send->bytes, bulk, &load, &reply->missing, &reply->result)) {
+    /* "Preserve binary" is not asked for. */
+    reply->result = VGPU_DRIVER(&cuda->api, cuLibraryLoadData, &library, load.image, load.options.names,
+                                load.options.values, load.options.count, NULL, NULL, 0);
+    if (reply->result == CUDA_SUCCESS &&
+        !vgpu_cuda_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library)) {
+      VGPU_DRIVER(&cuda->api, cuLibraryUnload, library);
+      reply->result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
-  free(image); /* the driver copied it: "preserve binary" is not asked for */
-  vgpu_cuda_jit_tell(&options, &reply->info_bytes, &reply->error_bytes, bulk);
-  vgpu_code_forget_upload(worker, &hash);
-  if (reply->result == CUDA_SUCCESS &&
-      !vgpu_cuda_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library)) {
-    VGPU_DRIVER(&cuda->api, cuLibraryUnload, library);
-    reply->result = CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  load_ends(worker, &load, &reply->info_bytes, &reply->error_bytes, bulk);
   return CUDA_SUCCESS;
 }
 

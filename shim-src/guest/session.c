@@ -126,7 +126,8 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
   return taken ? NO_RINGS : NOBODY;
 }
 
-enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library) {
+enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library,
+                                    vgpu_begins_work begins_work) {
   *out = NULL;
   int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
   char text[160];
@@ -162,6 +163,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   vgpu_doorbell_init(&session->doorbell, session->descriptor);
   vgpu_outbox_init(&session->outbox, session->descriptor, &session->sending);
   vgpu_ahead_init(&session->ahead, session->descriptor);
+  session->begins_work = begins_work;
   session->next_sequence = 1;
   vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
            session->welcome.host, text, session->welcome.device_count,

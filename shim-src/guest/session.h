@@ -19,12 +19,16 @@ enum vgpu_outcome {
   VGPU_TOO_LARGE = 3 /* body or bulk beyond the limits: a mistake of the caller */
 };
 
+/* Of the library: does this call begin work that takes as long as it takes? NULL: none does. */
+typedef bool (*vgpu_begins_work)(uint32_t opcode);
+
 /*
  * Connects to VGPU_HOST, else to `host=` of /etc/vgpu/guest.conf, and shakes hands, all within
  * VGPU_CONNECT_LIMIT_MS. On VGPU_ANSWERED *session is to be closed with vgpu_session_close; on anything
  * else it is NULL. The caller holds the process's lock; why it failed is in vgpu_transport_last().
  */
-enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_library library);
+enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_library library,
+                                    vgpu_begins_work begins_work);
 
 /* Ends the session; the host frees what it held. No other thread may be inside a call. NULL is allowed. */
 void vgpu_session_close(struct vgpu_session *session);

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "cuda_calls.h"
 #include "guest/log.h"
 #include "guest/session_internal.h"
 #include "wire/clock.h"
@@ -13,44 +12,8 @@
 
 static const struct vgpu_send nothing_to_send;
 
-/*
- * What takes as long as it takes, however short its frame: kernels, fills and copies within the device (a
- * hundred fills of a GiB are a hundred frames), waits for a value in memory, code that the driver compiles,
- * and memory and contexts that it frees once all work is done.
- */
-static bool begins_work(uint32_t opcode) {
-  switch (opcode) {
-    case VGPU_OP_cuLaunchKernelEx:
-    case VGPU_OP_cuGraphLaunch:
-    case VGPU_OP_cuMemsetD8_v2:
-    case VGPU_OP_cuMemsetD16_v2:
-    case VGPU_OP_cuMemsetD32_v2:
-    case VGPU_OP_cuMemsetD8Async:
-    case VGPU_OP_cuMemsetD16Async:
-    case VGPU_OP_cuMemsetD32Async:
-    case VGPU_OP_cuMemsetD2D8Async:
-    case VGPU_OP_cuMemcpyDtoD_v2:
-    case VGPU_OP_cuMemcpyDtoDAsync_v2:
-    case VGPU_OP_copy_box:
-    case VGPU_OP_memory_op:
-    case VGPU_OP_cuMemFree_v2:
-    case VGPU_OP_cuMemPoolDestroy:
-    case VGPU_OP_cuMemPoolTrimTo:
-    case VGPU_OP_cuMemRelease:
-    case VGPU_OP_cuMemUnmap:
-    case VGPU_OP_cuCtxCreate_v2:
-    case VGPU_OP_cuCtxDestroy_v2:
-    case VGPU_OP_cuModuleUnload:
-    case VGPU_OP_cuLibraryUnload:
-    case VGPU_OP_cuModuleLoadDataEx:
-    case VGPU_OP_cuModuleGetFunction:
-    case VGPU_OP_cuLibraryLoadData:
-    case VGPU_OP_cuLibraryGetModule:
-    case VGPU_OP_cuLibraryGetKernel:
-      return true;
-    default:
-      return false;
-  }
+static bool begins_work(const struct vgpu_session *session, uint32_t opcode) {
+  return session->begins_work != NULL && session->begins_work(opcode);
 }
 
 /* The host says while it works that it does. */
@@ -84,7 +47,8 @@ static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t dead
  */
 static int64_t deadline_of(struct vgpu_session *session, uint32_t opcode, bool waits) {
   bool works = (waits || session->rings.base != NULL) && tells_life(session);
-  works = works || begins_work(opcode) || atomic_load(&session->launched) > atomic_load(&session->answered);
+  works = works || begins_work(session, opcode) ||
+          atomic_load(&session->launched) > atomic_load(&session->answered);
   return vgpu_about_now_ms() + (works ? VGPU_WORK_LIMIT_MS : VGPU_CALL_LIMIT_MS);
 }
 
@@ -358,7 +322,7 @@ static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcod
   struct vgpu_frame frame = {.opcode = opcode, .flags = flags};
   pthread_mutex_lock(&session->sending);
   frame.sequence = session->next_sequence++;
-  if (begins_work(opcode)) atomic_store(&session->launched, frame.sequence);
+  if (begins_work(session, opcode)) atomic_store(&session->launched, frame.sequence);
   bool lost = self == NULL ? vgpu_session_is_lost(session) : !enter_list(session, self, frame.sequence);
   enum vgpu_stream_result result = lost ? VGPU_STREAM_OK : write_frame(session, &frame, send, deadline);
   pthread_mutex_unlock(&session->sending);

@@ -37,7 +37,8 @@ struct vgpu_session {
   struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
   struct vgpu_doorbell doorbell;
   struct vgpu_welcome welcome;
-  pthread_mutex_t pieces; /* see session_pieces.c */
+  vgpu_begins_work begins_work; /* NULL: no call does */
+  pthread_mutex_t pieces;       /* see session_pieces.c */
   pthread_mutex_t
       shared_region; /* one at a time asks for a shared region, whose descriptor comes beside the answer */
   pthread_mutex_t sending;

@@ -7,6 +7,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
+#include "guest/cuda/begins_work.h"
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/pause.h"
 #include "guest/cuda/printed.h"
@@ -42,7 +43,7 @@ static struct vgpu_driver *connect_driver(void) {
   struct vgpu_device_facts *all = calloc(VGPU_DEVICES_MAX, sizeof *all);
   bool made = false;
   if (driver != NULL && all != NULL &&
-      vgpu_session_open(&driver->session, VGPU_LIBRARY_CUDA) == VGPU_ANSWERED) {
+      vgpu_session_open(&driver->session, VGPU_LIBRARY_CUDA, vgpu_cuda_begins_work) == VGPU_ANSWERED) {
     uint32_t count;
     int32_t status = 0;
     if (vgpu_session_device_facts(driver->session, all, VGPU_DEVICES_MAX, &count, &status) == VGPU_ANSWERED &&

@@ -52,7 +52,7 @@ static int connect_host(struct vgpu_nvml *nvml) {
   struct vgpu_session *session = NULL;
   int32_t status = 0;
 
-  enum vgpu_outcome outcome = vgpu_session_open(&session, VGPU_LIBRARY_NVML);
+  enum vgpu_outcome outcome = vgpu_session_open(&session, VGPU_LIBRARY_NVML, NULL);
   if (outcome != VGPU_ANSWERED) return NVML_DRIVER_NOT_LOADED;
 
   uint32_t count = vgpu_session_welcome(session)->device_count;

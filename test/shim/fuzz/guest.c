@@ -122,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0) return 0;
   input = (struct input){.at = data + 1, .left = size - 1, .raw = (data[0] & 1) != 0};
   struct vgpu_session *session;
-  if (vgpu_session_open(&session, VGPU_LIBRARY_CUDA) != VGPU_ANSWERED) return 0;
+  if (vgpu_session_open(&session, VGPU_LIBRARY_CUDA, NULL) != VGPU_ANSWERED) return 0;
   for (int round = 0; round < 8 && !vgpu_session_is_lost(session); round++) {
     int32_t status = 0;
     unsigned char body[64], bulk[4096];

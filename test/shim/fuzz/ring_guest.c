@@ -303,7 +303,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memset(&asked, 0, sizeof asked);
   fuzz_moments_begin(&source, act);
   struct vgpu_session *session;
-  if (vgpu_session_open(&session, VGPU_LIBRARY_CUDA) == VGPU_ANSWERED) {
+  if (vgpu_session_open(&session, VGPU_LIBRARY_CUDA, NULL) == VGPU_ANSWERED) {
     for (uint8_t i = 0; i < count; i++) one_call(session, calls[i]);
     vgpu_session_close(session);
   }

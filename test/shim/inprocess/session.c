@@ -28,7 +28,9 @@ struct vgpu_session {
   int32_t deferred;
 };
 
-enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library) {
+enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library,
+                                    vgpu_begins_work begins_work) {
+  (void)begins_work;
   *out = NULL;
   struct vgpu_session *session = calloc(1, sizeof *session);
   if (session == NULL) return VGPU_NO_HOST;

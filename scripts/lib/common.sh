@@ -122,13 +122,18 @@ as_owner() {
   fi
 }
 
-# real_ollama: prints the path of a real Ollama's binary: VGPU_TEST_OLLAMA, else this machine's own.
-# Status 1 when there is none; a stand-in is none.
+# real_ollama: prints the path of a real Ollama's binary: VGPU_TEST_OLLAMA, else this machine's own, else one that
+# scripts/test put together in .cache. Status 1 when there is none; a stand-in is none.
 real_ollama() {
-  local path=${VGPU_TEST_OLLAMA:-$(command -v ollama || true)}
-  [ -n "$path" ] && [ -x "$path" ] || return 1
-  ! "$path" --version 2>/dev/null | grep -q stand-in || return 1
-  readlink -f "$path"
+  local path paths=("${VGPU_TEST_OLLAMA:-}")
+  [ -n "${paths[0]}" ] || paths=("$(command -v ollama || true)" "$REPO"/.cache/ollama-*/bin/ollama)
+  for path in "${paths[@]}"; do
+    if [ -n "$path" ] && [ -x "$path" ] && ! "$path" --version 2>/dev/null | grep -q stand-in; then
+      readlink -f "$path"
+      return 0
+    fi
+  done
+  return 1
 }
 
 # debian_mirror: prints the address of the mirror that serves Debian itself: the first of this machine's

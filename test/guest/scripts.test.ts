@@ -4,10 +4,12 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { realOllama, whyNoConsumer } from './support/consumer.js';
+import { whyNoConsumer } from './support/consumer.js';
 import { whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
 import { run } from './support/process.js';
+import { whyNoLlama } from './support/real-llama.js';
+import { whyNoOllama } from './support/real-ollama.js';
 import { repository } from './support/repository.js';
 
 const GUEST = join(repository, 'scripts/guest');
@@ -64,16 +66,55 @@ describe('scripts/guest', { skip: whyNoGuest() }, () => {
   });
 });
 
-describe('scripts/demo', { skip: whyNoGuest() || whyNoHostd() || whyNoConsumer() }, () => {
-  test('ends with a GPU verdict and says what was not real', async () => {
-    const ran = await run(DEMO, [], { timeoutMs: 300_000 });
+describe('scripts/demo', { skip: whyNoGuest() || whyNoHostd() }, () => {
+  const shows = async (args: readonly string[], ...patterns: readonly RegExp[]): Promise<void> => {
+    const ran = await run(DEMO, args, { timeoutMs: 300_000 });
     assert.equal(ran.code, 0, ran.stdout + ran.stderr);
-    assert.match(ran.stdout, /the GPU is SIMULATED/);
-    assert.match(ran.stdout, realOllama() === undefined ? /STAND-IN for Ollama/ : /a real Ollama/);
-    assert.match(
-      ran.stdout,
-      /Before[\s\S]*library=cpu[\s\S]*vgpu-agent install[\s\S]*After[\s\S]*library=CUDA/i,
-    );
-    assert.match(ran.stdout, /GPU \(simulated\)/);
+    for (const pattern of [
+      /the GPU is SIMULATED/,
+      /^GPU \(simulated\)/m,
+      /What stays: no package/,
+      ...patterns,
+    ])
+      assert.match(ran.stdout, pattern);
+  };
+  const device = /Before[\s\S]*library=cpu[\s\S]*vgpu-agent install[\s\S]*After[\s\S]*library=CUDA/i;
+  // Before on the CPU, after on the GPU: the demo fails unless they are the same.
+  const sentences =
+    /on the CPU: model has learnt one sentence by heart\n[\s\S]*After[\s\S]*: model has learnt one sentence by heart\n/;
+  const atWork = /\+ sessions {2}llama-server \(process \d+\)[\s\S]*[1-9]\d* kernels launched/;
+
+  test('runs a real Ollama where there is one, whatever else there is', { skip: whyNoOllama() }, () =>
+    shows([], /consumer {2}a real Ollama \(\d+\.\d+\.\d+; \//, device, sentences, atWork),
+  );
+
+  test('runs Debian’s llama-server', { skip: whyNoLlama() }, () =>
+    shows(
+      ['--consumer', 'llama-server'],
+      /guest {5}Debian GNU\/Linux \S*sid/,
+      /consumer {2}a real llama-server, Debian sid's/,
+      sentences,
+      atWork,
+    ),
+  );
+
+  test('runs the stand-in, and says that it is one', { skip: whyNoConsumer() }, () =>
+    shows(['--consumer', 'stand-in'], /consumer {2}a STAND-IN for Ollama, design 3/, device),
+  );
+
+  test('tells a mistake in one line, with status 2', async () => {
+    for (const [args, env, says] of [
+      [['--frob'], {}, /unknown option: --frob/],
+      [['--consumer', 'vllm'], {}, /"vllm"/],
+      [['--consumer'], {}, /ollama, llama-server or stand-in/],
+      [['--design', '4'], {}, /"4"/],
+      [['--consumer', 'ollama', '--design', '2'], {}, /--design is for the stand-in/],
+      [[], { VGPU_TEST_OLLAMA: '/nonexistent/ollama' }, /"\/nonexistent\/ollama"/],
+    ] as const) {
+      const ran = await run(DEMO, args, { env });
+      assert.equal(ran.code, 2, args.join(' '));
+      assert.match(ran.stderr, /^demo: [^\n]+\n$/, args.join(' '));
+      assert.match(ran.stderr, says);
+    }
   });
 });

@@ -2,8 +2,10 @@
 // `scripts/test-roots llama-sid` makes. Debian's package has no unit: the guest gets a plain one.
 
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { type Afterwards, Guest } from './guest.js';
 import { until } from './process.js';
+import { repository } from './repository.js';
 import { testRoot, whyNoRoot } from './roots.js';
 
 const name = 'llama-sid';
@@ -20,32 +22,13 @@ export function whyNoLlama(): string | false {
 export async function llamaGuest(t: Afterwards, models: string, model: string): Promise<Guest> {
   const guest = await Guest.start({ root: testRoot(name), readOnlyBinds: [`${models}:/opt/models`] }, t);
   await guest.hosts.start();
-  await serveModel(guest, model);
-  await guest.must('systemctl', 'enable', '--quiet', unit);
-  await guest.must('systemctl', 'start', unit);
+  await guest.must(
+    join(repository, 'scripts/lib/install-consumer'),
+    'llama-server',
+    `/opt/models/${model}.gguf`,
+  );
   await answering(guest);
   return guest;
-}
-
-/** Writes the unit, which serves /opt/models/MODEL.gguf; takes effect at the next start. */
-export async function serveModel(guest: Guest, model: string, ...options: readonly string[]): Promise<void> {
-  const command = `/usr/bin/llama-server --model /opt/models/${model}.gguf --ctx-size 256 --parallel 1`;
-  await guest.write(
-    `/etc/systemd/system/${unit}`,
-    [
-      '[Unit]',
-      "Description=llama.cpp's server",
-      '[Service]',
-      'DynamicUser=yes',
-      `ExecStart=${[command, ...options].join(' ')}`,
-      'Restart=always',
-      'RestartSec=200ms',
-      '[Install]',
-      'WantedBy=multi-user.target',
-      '',
-    ].join('\n'),
-  );
-  await guest.must('systemctl', 'daemon-reload');
 }
 
 /** Waits until it has loaded its model and answers. */

@@ -15,11 +15,11 @@ import { connectBus } from '../systemd/connection.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { journalWriter } from '../systemd/journal-writer.js';
 import { Board } from './board.js';
-import { takeName } from './bus-name.js';
-import { busName, serveBusObject } from './bus-object.js';
-import { type BusWatch, watchBus } from './bus-watch.js';
-import { createConfigReader, defaultConfig, readConfigText } from './config.js';
-import { type Desired, desiredOf, loadDesired } from './desired.js';
+import { takeName } from './bus/name.js';
+import { busName, serveBusObject } from './bus/object.js';
+import { type BusWatch, watchBus } from './bus/watch.js';
+import { createConfigReader, readConfigText } from './config.js';
+import { declare } from './declared.js';
 import { startHelper } from './helper.js';
 import { hostWatch } from './host-watch.js';
 import { engineMemory, memory } from './memory.js';
@@ -27,10 +27,12 @@ import { metricsText } from './metrics.js';
 import { metricsOutput } from './metrics-output.js';
 import { overview } from './overview.js';
 import { packageManagerAtWork } from './package-manager.js';
+import { pulse } from './pulse.js';
 import { recordTo } from './record.js';
 import { runElsewhere } from './run-elsewhere.js';
 import { crowd, turns } from './served.js';
 import { statusDocument, statusLine } from './status-document.js';
+import { hostKnown, pause } from './waiting.js';
 import { watchDirectories } from './watcher.js';
 
 export interface ServiceOptions {
@@ -43,8 +45,6 @@ export interface ServiceOptions {
   readonly line: (text: string) => void;
 }
 
-/** Without systemd's watchdog the host is looked at so often. */
-const defaultTickMs = 5_000;
 /** A command has the lock for seconds; an install that may roll back, until its verdict is there. */
 const lockWaitMs = 120_000;
 const restartTimeoutMs = 200_000;
@@ -81,18 +81,14 @@ export async function runService(options: ServiceOptions): Promise<void> {
     journal: writer,
   });
 
-  // Desired state.
-  const readConfig = createConfigReader();
-  let configText = configMark();
-  let desired: Desired;
-  const first = loadDesired(readConfigText, await work.manifest(), readConfig, loadProfile);
-  if (first.kind === 'loaded') desired = first.desired;
-  else {
-    record.write({ kind: 'configRefused', profile: null, unit: null, text: first.problem });
-    desired = desiredOf(defaultConfig, await work.manifest(), loadProfile);
-    board.update({ configProblem: first.problem });
-  }
-  for (const text of desired.unreadable) line(text);
+  const declared = await declare({
+    text: readConfigText,
+    read: createConfigReader(),
+    manifest: () => work.manifest(),
+    profileOf: loadProfile,
+    board,
+    record,
+  });
 
   // The host, systemd's notify socket, locks.
   const helper = startHelper({
@@ -118,13 +114,14 @@ export async function runService(options: ServiceOptions): Promise<void> {
     work,
     board,
     record,
-    desired: () => desired,
+    desired: () => declared.now,
     turn: turns(),
     packageManager: () => packageManagerAtWork(helper),
     restart: (unit) => manager.restart(unit, restartTimeoutMs),
     journal: journalReader(),
     seen(facts) {
-      followManifest(facts.manifest);
+      // A command installed or removed a consumer.
+      if (declared.follow(facts.manifest)) setConsumers();
       watcher.set(consumers.places());
       watchHostOf(facts);
     },
@@ -145,8 +142,9 @@ export async function runService(options: ServiceOptions): Promise<void> {
   let ready = false;
   let units: BusWatch | null = null;
   const setConsumers = (): void => {
-    const added = consumers.set(desired.consumers);
-    units?.units(desired.consumers.map((one) => one.unit)).catch((error: unknown) => line(String(error)));
+    const { consumers: wanted } = declared.now;
+    const added = consumers.set(wanted);
+    units?.units(wanted.map((one) => one.unit)).catch((error: unknown) => line(String(error)));
     for (const one of added) {
       if (!ready) continue;
       one.followLog();
@@ -154,23 +152,6 @@ export async function runService(options: ServiceOptions): Promise<void> {
       one.keeper.look();
     }
   };
-  /** A command installed or took away a consumer. */
-  let followed: string | null = null;
-  const followManifest = (manifest: MachineFacts['manifest']): void => {
-    const now = JSON.stringify(manifest?.consumers.map((one) => [one.profile, one.unit]) ?? []);
-    if (now === followed) return;
-    followed = now;
-    try {
-      desired = desiredOf(desired.config, manifest, loadProfile);
-    } catch (error) {
-      if (!(error instanceof VgpuError)) throw error;
-      line(error.message);
-      return;
-    }
-    for (const text of desired.unreadable) line(text);
-    setConsumers();
-  };
-
   /** `uninstall` removes our unit before it stops us; killed in between, it leaves us without one. */
   const endWhenUninstalled = async (): Promise<void> => {
     if (env['NOTIFY_SOCKET'] === undefined) return;
@@ -193,19 +174,8 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const reload = async (): Promise<void> => {
     helper.notify('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`);
     try {
-      configText = configMark();
-      const loaded = loadDesired(readConfigText, await work.manifest(), readConfig, loadProfile);
-      if (loaded.kind === 'refused') {
-        board.update({ configProblem: loaded.problem });
-        const text = `agent.json is refused, the former one stays in force: ${loaded.problem}`;
-        record.write({ kind: 'configRefused', profile: null, unit: null, text });
-        throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
-      }
-      desired = loaded.desired;
-      board.update({ configProblem: null });
-      for (const text of desired.unreadable) line(text);
-      record.write({ kind: 'configLoaded', profile: null, unit: null, text: 'configuration loaded' });
-      output.configure(desired.config.metrics);
+      await declared.reload();
+      output.configure(declared.now.config.metrics);
       setConsumers();
       for (const { keeper, judge } of consumers.all) {
         keeper.retry();
@@ -216,7 +186,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     }
   };
   const configChanged = (): void => {
-    if (configMark() === configText) return;
+    if (!declared.isChanged()) return;
     reload().catch(() => {
       // Told in the journal, on the bus and in status.
     });
@@ -266,23 +236,19 @@ export async function runService(options: ServiceOptions): Promise<void> {
   const noName = await takeName(bus, busName, (milliseconds) => pause(milliseconds, signal));
   if (noName !== null) line(`not on the bus: ${noName}`);
 
-  // One timer for everything that is regular: the watchdog, the host, the garbage, and now and then a full look.
-  const watchdog = Number(env['WATCHDOG_USEC'] ?? '0') / 2_000;
-  const tickMs = watchdog > 0 ? watchdog : defaultTickMs;
-  let sinceCheck = 0;
   const tidy = memory(engineMemory());
-  const timer = setInterval(() => {
-    helper.tick();
-    for (const { judge } of consumers.all) judge.tick();
-    tidy.tick();
-    sinceCheck += tickMs;
-    if (sinceCheck < desired.config.checkMinutes * 60_000) return;
-    sinceCheck = 0;
-    lookAll();
-  }, tickMs);
+  const stopPulse = pulse({
+    watchdog: env['WATCHDOG_USEC'],
+    checkMinutes: () => declared.now.config.checkMinutes,
+    tick() {
+      helper.tick();
+      for (const { judge } of consumers.all) judge.tick();
+      tidy.tick();
+    },
+    check: () => lookAll(),
+  });
 
   // Begin: first the files, then (for a moment) the host, then the consumer may start.
-  followed = JSON.stringify((await work.manifest())?.consumers.map((one) => [one.profile, one.unit]) ?? []);
   setConsumers();
   watcher.set(consumers.places());
   lookAll({ first: true, soon: true });
@@ -291,9 +257,9 @@ export async function runService(options: ServiceOptions): Promise<void> {
     Promise.all(consumers.all.map(({ keeper }) => keeper.quiet())),
     pause(startWithinMs, signal),
   ]);
-  await hostKnown(board, desired.config.waitForHostSeconds * 1000, signal);
-  output.configure(desired.config.metrics);
-  const kept = desired.consumers.map((one) => `${one.unit} (profile ${one.name})`).join(', ');
+  await hostKnown(board, declared.now.config.waitForHostSeconds * 1000, signal);
+  output.configure(declared.now.config.metrics);
+  const kept = declared.now.consumers.map((one) => `${one.unit} (profile ${one.name})`).join(', ');
   const text = `vgpu-agent ${version} keeps ${kept}: ${overview(board.now).phase}`;
   record.write({ kind: 'serviceStarted', profile: null, unit: null, text });
   helper.notify('READY=1', `STATUS=${statusLine(board.now)}`);
@@ -315,7 +281,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     signal.addEventListener('abort', () => resolve());
   });
   helper.notify('STOPPING=1');
-  clearInterval(timer);
+  stopPulse();
   watcher.close();
   output.close();
   await Promise.race([consumers.quiet(), new Promise((resolve) => setTimeout(resolve, stopWithinMs))]);
@@ -323,37 +289,4 @@ export async function runService(options: ServiceOptions): Promise<void> {
   bus.close();
   helper.stop();
   if (lostBus !== null) throw lostBus;
-}
-
-/** Differs when agent.json does; one that cannot be read has its problem for a text. */
-function configMark(): string | null {
-  try {
-    return readConfigText();
-  } catch (error) {
-    return `cannot be read: ${String(error)}`;
-  }
-}
-
-/** Until the host answers, but not longer than `limitMs`; at once where there is none to ask. */
-async function hostKnown(board: Board, limitMs: number, signal: AbortSignal): Promise<void> {
-  if (board.now.host.endpoint === '' || board.now.host.answers === true) return;
-  const known = new Promise<void>((resolve) => {
-    board.listen((now) => {
-      if (now.host.answers === true) resolve();
-    });
-  });
-  const end = new AbortController();
-  await Promise.race([known, pause(limitMs, AbortSignal.any([signal, end.signal]))]);
-  end.abort();
-}
-
-function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      resolve();
-    };
-    const timer = setTimeout(done, milliseconds);
-    signal.addEventListener('abort', done, { once: true });
-  });
 }

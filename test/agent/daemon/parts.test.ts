@@ -6,9 +6,9 @@ import { test } from 'node:test';
 import { messageIds } from '../../../agent/contracts/journal-messages.js';
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { Board, consumerBoard } from '../../../agent/daemon/board.js';
-import { busName, busPath, serveBusObject } from '../../../agent/daemon/bus-object.js';
-import { unitPath } from '../../../agent/daemon/bus-watch.js';
-import { lostVerdict, staleVerdict } from '../../../agent/daemon/lost-verdict.js';
+import { busName, busPath, serveBusObject } from '../../../agent/daemon/bus/object.js';
+import { unitPath } from '../../../agent/daemon/bus/watch.js';
+import { lostVerdict, staleVerdict } from '../../../agent/daemon/judge/lost-verdict.js';
 import { metricsText } from '../../../agent/daemon/metrics.js';
 import { overview } from '../../../agent/daemon/overview.js';
 import { pacer } from '../../../agent/daemon/pacer.js';
@@ -88,7 +88,7 @@ test('every property, method and signal of the object is in the introspection do
   const unknown = await call('Anything', busName);
   assert.equal(unknown?.kind === 'error' && unknown.type, 'org.freedesktop.DBus.Error.UnknownMethod');
 
-  const source = readFileSync(path.join(packageRoot(), 'agent/daemon/bus-object.ts'), 'utf8');
+  const source = readFileSync(path.join(packageRoot(), 'agent/daemon/bus/object.ts'), 'utf8');
   const sent = [...source.matchAll(/\bsignal\('(\w+)'/g)].map(([, name = '']) => name);
   assert.deepEqual(sent.toSorted(), described('signal'));
 });

@@ -153,7 +153,7 @@ describe('drift', { skip }, () => {
     await settledOnGpu(guest);
   });
 
-  // What a freeze of which length costs, and that one cause makes one restart: judge-machine.test.ts.
+  // What a freeze of which length costs, and that one cause makes one restart: judge/machine.test.ts.
   for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
     test(`the host gone by ${signal} while the consumer runs, and back`, { timeout: 400_000 }, async () => {
       const lost = (await entries(guest, messageIds.hostLost)).length;

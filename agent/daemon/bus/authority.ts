@@ -1,5 +1,5 @@
 /** Who may have the service act: root, and whom polkit lets. */
-import { type BusConnection, BusError, type IncomingCall } from '../systemd/connection.js';
+import { type BusConnection, BusError, type IncomingCall } from '../../systemd/connection.js';
 
 const polkit = {
   destination: 'org.freedesktop.PolicyKit1',

@@ -1,5 +1,5 @@
 /** Signals of systemd and logind, on the one connection (dbus-next never removes a rule: each is added once). */
-import { addMatch, type BusConnection } from '../systemd/connection.js';
+import { addMatch, type BusConnection } from '../../systemd/connection.js';
 
 export interface BusEvents {
   /** The unit was started, stopped, restarted or reloaded. */

@@ -1,5 +1,5 @@
 /** What a repair is about. Pure. */
-import type { Change } from '../contracts/plan.js';
+import type { Change } from '../../contracts/plan.js';
 
 /** For back-off and for people: paths, else the kind of change. */
 export function causesOf(changes: readonly Change[]): readonly string[] {

@@ -1,26 +1,26 @@
 /**
- * Keeps the verdict true: carries out what judge-machine.ts decides. One task at a time, as the keeper.
+ * Keeps the verdict true: carries out what machine.ts decides. One task at a time, as the keeper.
  */
-import type { MachineFacts } from '../contracts/facts.js';
-import type { LoadedUnit, UnitFacts } from '../contracts/unit.js';
-import type { Verdict } from '../contracts/verdict.js';
-import { withVerdict } from '../pipeline/status-view.js';
-import type { Mark, Workplace } from '../pipeline/workplace.js';
-import type { ConsumerBoard } from './board.js';
-import type { DesiredOne } from './desired.js';
-import type { HostEvent } from './helper.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { LoadedUnit, UnitFacts } from '../../contracts/unit.js';
+import type { Verdict } from '../../contracts/verdict.js';
+import { withVerdict } from '../../pipeline/status-view.js';
+import type { Mark, Workplace } from '../../pipeline/workplace.js';
+import type { ConsumerBoard } from '../board.js';
+import type { DesiredOne } from '../desired.js';
+import type { HostEvent } from '../helper.js';
+import { pacer } from '../pacer.js';
+import type { Record } from '../record.js';
+import { judgeNext } from './machine.js';
+import { shownVerdict } from './shown.js';
 import {
   beginJudging,
   type JudgeEffect,
   type JudgeEvent,
-  judgeNext,
   type RestartRules,
   type Seen,
   type Start,
-  shownVerdict,
-} from './judge-machine.js';
-import { pacer } from './pacer.js';
-import type { Record } from './record.js';
+} from './state.js';
 
 export interface JudgeEffects {
   readonly work: Workplace;

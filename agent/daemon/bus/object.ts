@@ -2,10 +2,10 @@
  * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets
  * everybody read and ask; who may act is decided here (authority.ts).
  */
-import type { BusAnswer, BusConnection, IncomingCall } from '../systemd/connection.js';
+import type { BusAnswer, BusConnection, IncomingCall } from '../../systemd/connection.js';
+import type { Board, Snapshot } from '../board.js';
+import { type Overview, overview } from '../overview.js';
 import { mayNot } from './authority.js';
-import type { Board, Snapshot } from './board.js';
-import { type Overview, overview } from './overview.js';
 
 export const busName = 'org.vgpu.Agent1';
 export const busPath = '/org/vgpu/Agent1';

@@ -1,19 +1,18 @@
 /** The judge, without a clock, a bus or a consumer: events in, decisions out. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Reason, Verdict } from '../../../agent/contracts/verdict.js';
+import type { Reason, Verdict } from '../../../../agent/contracts/verdict.js';
+import { freezeMs, judgeNext } from '../../../../agent/daemon/judge/machine.js';
+import { shownVerdict } from '../../../../agent/daemon/judge/shown.js';
 import {
   beginJudging,
-  freezeMs,
   type JudgeEffect,
   type JudgeEvent,
   type JudgeState,
-  judgeNext,
   type RestartRules,
   type Seen,
-  shownVerdict,
-} from '../../../agent/daemon/judge-machine.js';
-import { cpuVerdict, verdict as sample } from '../output/samples.js';
+} from '../../../../agent/daemon/judge/state.js';
+import { cpuVerdict, verdict as sample } from '../../output/samples.js';
 
 const rules: RestartRules = {
   enabled: true,

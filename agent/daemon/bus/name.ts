@@ -1,5 +1,5 @@
 /** The service's name on the bus: wanted, but nothing depends on it. */
-import { type BusConnection, BusError } from '../systemd/connection.js';
+import { type BusConnection, BusError } from '../../systemd/connection.js';
 
 const bus = {
   destination: 'org.freedesktop.DBus',

@@ -1,5 +1,5 @@
 /** The verdict about a consumer whose host went away: what it said of itself before is not to be believed now. */
-import type { Verdict } from '../contracts/verdict.js';
+import type { Verdict } from '../../contracts/verdict.js';
 
 /** At once, without asking the consumer: it would go on answering from the CPU and may still report GPU memory. */
 export function lostVerdict(before: Verdict, reason: string): Verdict {

@@ -1,28 +1,28 @@
 /**
- * Keeps the files true: carries out what keeper-machine.ts decides, by the same plan and the same apply as `install`.
+ * Keeps the files true: carries out what machine.ts decides, by the same plan and the same apply as `install`.
  * One look at a time. Whatever happens while one runs asks for another, so nothing is missed.
  */
-import type { Emit } from '../contracts/events.js';
-import type { MachineFacts } from '../contracts/facts.js';
-import type { Change, Plan } from '../contracts/plan.js';
-import { driftOf, statusView } from '../pipeline/status-view.js';
-import type { Workplace } from '../pipeline/workplace.js';
-import { changeTitle } from '../plan/change-title.js';
-import { findConsumer } from '../plan/consumers.js';
-import type { ConsumerBoard } from './board.js';
+import type { Emit } from '../../contracts/events.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { Change, Plan } from '../../contracts/plan.js';
+import { driftOf, statusView } from '../../pipeline/status-view.js';
+import type { Workplace } from '../../pipeline/workplace.js';
+import { changeTitle } from '../../plan/change-title.js';
+import { findConsumer } from '../../plan/consumers.js';
+import type { ConsumerBoard } from '../board.js';
+import type { DesiredOne } from '../desired.js';
+import { pacer } from '../pacer.js';
+import type { Record } from '../record.js';
 import { causesOf } from './causes.js';
-import type { DesiredOne } from './desired.js';
+import { keeperNext } from './machine.js';
 import {
   beginKeeping,
   type Found,
   type KeeperEffect,
   type KeeperEvent,
   type KeeperRules,
-  keeperNext,
   type Repaired,
-} from './keeper-machine.js';
-import { pacer } from './pacer.js';
-import type { Record } from './record.js';
+} from './state.js';
 
 export interface KeeperEffects {
   readonly work: Workplace;

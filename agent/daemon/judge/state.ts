@@ -1,0 +1,120 @@
+/** What the judge knows, what it is told and what it asks for. */
+import type { JournalMessage } from '../../contracts/journal-messages.js';
+import type { Reason, Verdict } from '../../contracts/verdict.js';
+import type { Due } from '../board.js';
+import type { HostEvent } from '../helper.js';
+import { type Done, type Limits, nothingDone } from '../limiter.js';
+
+/** A start of the consumer, and where it is in it. */
+export interface Start {
+  readonly invocationId: string | null;
+  readonly activeState: string;
+}
+
+/** The consumer now; `idle`: nothing is installed for it, `absent`: systemd has no such unit. */
+export type Seen = 'idle' | 'absent' | (Start & { readonly traced: boolean });
+
+/** agent.json about restarts. */
+export interface RestartRules {
+  readonly enabled: boolean;
+  readonly whileServing: boolean;
+  readonly limits: Limits;
+}
+
+/** A restart that is due. */
+export interface Pending {
+  readonly cause: 'outdated' | 'host' | 'found';
+  readonly reason: string;
+  /** The start that it is about: another one needs no restart. */
+  readonly invocationId: string | null;
+}
+
+export interface JudgeState {
+  readonly profile: string;
+  readonly unit: string;
+  readonly rules: RestartRules;
+  /** The files were looked at; the start that the consumer was in then. */
+  readonly looked: { readonly invocationId: string | null } | null;
+  /** The start that the verdict is about. */
+  readonly judged: Start | null;
+  readonly verdict: Verdict | null;
+  readonly lost: { readonly since: number; readonly reason: string } | null;
+  /** The start that lived through the host's absence: to be restarted. */
+  readonly survivor: string | null;
+  /** The same, as long as it lasts: what it said of itself is not true any more. */
+  readonly tainted: readonly string[];
+  readonly doubted: boolean;
+  /** At boot the consumer waits for us: before that there is nothing to be judged. */
+  readonly ready: boolean;
+  /** One try for a verdict that a restart corrects, until something changes. */
+  readonly triedFor: Reason | null;
+  readonly pending: Pending | null;
+  readonly toldPending: string;
+  readonly written: string;
+  readonly restarts: Done;
+}
+
+export type JudgeEvent =
+  /** The files are as they shall be (or cannot be helped now). `outdated`: why the consumer runs with former ones. */
+  | { readonly kind: 'settled'; readonly outdated: string | null; readonly start: Start | null }
+  | { readonly kind: 'unit-changed' | 'doubt' | 'ready' | 'tick' | 'retry' }
+  | { readonly kind: 'host'; readonly host: HostEvent; readonly now: number }
+  /** The answer to `look`. */
+  | { readonly kind: 'seen'; readonly seen: Seen; readonly rules: RestartRules; readonly now: number }
+  /** The answer to `confirm`; `start` is what the unit is in after it. */
+  | { readonly kind: 'judged'; readonly verdict: Verdict; readonly start: Start | null; readonly now: number }
+  /** The answer to `ask-serving`; null: it may be restarted. */
+  | { readonly kind: 'serving'; readonly busy: string | null; readonly now: number }
+  /** Of `restart`: systemd is done with it, and later the verdict about the new start. */
+  | {
+      readonly kind: 'restarted';
+      readonly result: string;
+      readonly reason: string;
+      readonly cause: string;
+      readonly start: Start | null;
+    }
+  | { readonly kind: 'judged-again'; readonly verdict: Verdict };
+
+export type JudgeEffect =
+  /** Look at the unit; at a time (milliseconds) if it is a number. */
+  | { readonly kind: 'look'; readonly when: 'soon' | number }
+  | { readonly kind: 'confirm' }
+  | { readonly kind: 'ask-serving' }
+  | { readonly kind: 'restart'; readonly reason: string; readonly cause: string }
+  | { readonly kind: 'show'; readonly verdict: Verdict | null }
+  | { readonly kind: 'show-due'; readonly due: Due | null }
+  | { readonly kind: 'count-restart' }
+  | { readonly kind: 'write'; readonly message: JournalMessage }
+  | { readonly kind: 'say'; readonly text: string };
+
+export interface Next {
+  readonly state: JudgeState;
+  readonly effects: readonly JudgeEffect[];
+}
+
+export function beginJudging(profile: string, unit: string, rules: RestartRules): JudgeState {
+  return {
+    profile,
+    unit,
+    rules,
+    looked: null,
+    judged: null,
+    verdict: null,
+    lost: null,
+    survivor: null,
+    tainted: [],
+    doubted: false,
+    ready: false,
+    triedFor: null,
+    pending: null,
+    toldPending: '',
+    written: '',
+    restarts: nothingDone,
+  };
+}
+
+/** `step` from where `next` left off; the effects of both. */
+export function after({ state, effects }: Next, step: (state: JudgeState) => Next): Next {
+  const next = step(state);
+  return { state: next.state, effects: [...effects, ...next.effects] };
+}

@@ -5,8 +5,8 @@ import type { ProbeReport, ProbeResult } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
 import type { Reason } from '../contracts/verdict.js';
 import { storeCurrent, storeRoot } from '../paths.js';
-import { blockedTransport } from '../plan/sandbox.js';
-import { effectiveEnvironment, hostOfUnit } from '../plan/unit-environment.js';
+import { effectiveEnvironment, hostOfUnit } from '../plan/unit/environment.js';
+import { blockedTransport } from '../plan/unit/sandbox.js';
 import { isLibcuda, isOurLibrary, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
 

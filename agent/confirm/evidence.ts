@@ -2,8 +2,8 @@
 
 import { troubleOf } from '../contracts/host-word.js';
 import type { Evidence } from '../contracts/verdict.js';
-import { blockedTransport } from '../plan/sandbox.js';
-import { hostOfUnit } from '../plan/unit-environment.js';
+import { hostOfUnit } from '../plan/unit/environment.js';
+import { blockedTransport } from '../plan/unit/sandbox.js';
 import { containerOf } from '../systemd/container-unit.js';
 import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';

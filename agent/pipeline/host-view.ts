@@ -1,6 +1,6 @@
 /** Facts of a host as `host status` tells them. */
 import type { HostView } from '../output/host-status-text.js';
-import { servingDrift } from '../plan/serving.js';
+import { servingDrift } from '../plan/serving/drift.js';
 import { asItIs, type HostWorkplace } from './serving-host.js';
 
 export async function hostView(work: HostWorkplace, isRoot: boolean): Promise<HostView> {

@@ -40,7 +40,7 @@ import {
 } from '../paths.js';
 import { planInstall } from '../plan/install.js';
 import { planUninstall } from '../plan/uninstall.js';
-import { hostOfUnit } from '../plan/unit-environment.js';
+import { hostOfUnit } from '../plan/unit/environment.js';
 import { forUnit } from '../profile/instance.js';
 import { loadProfile, readableProfiles } from '../profile/load.js';
 import type { Profile } from '../profile/types.js';

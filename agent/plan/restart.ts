@@ -5,7 +5,7 @@ import type { LoadedUnit } from '../contracts/unit.js';
 import { cdiVariable, storeRoot, storeVersions } from '../paths.js';
 import { containerOf } from '../systemd/container-unit.js';
 import { isOurDevice } from './cdi.js';
-import { hasEntries, type WantedVariable } from './drop-in.js';
+import { hasEntries, type WantedVariable } from './unit/drop-in.js';
 
 /** Why it has to be started again although nothing on the disk changes; null: it is up to date. */
 export function outdatedReason(

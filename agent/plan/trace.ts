@@ -4,7 +4,7 @@ import type { MachineFacts } from '../contracts/facts.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { storeVersions, traceDirectory, traceDropInPath, traceFile, tracerName } from '../paths.js';
 import { tracer, tracerVariables } from '../systemd/trace-environment.js';
-import { environmentLine, escapeSpecifiers } from './unit-environment.js';
+import { environmentLine, escapeSpecifiers } from './unit/environment.js';
 
 /** A start of a service with 400 symbols a process takes some 100 kB. */
 export const traceLimitBytes = 16 * 1024 * 1024;

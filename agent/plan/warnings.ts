@@ -6,9 +6,9 @@ import type { MachineFacts } from '../contracts/facts.js';
 import type { Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { loaderConf } from '../paths.js';
-import type { WantedVariable } from './drop-in.js';
-import { sandboxObstacles } from './sandbox.js';
-import { environmentFileVariables } from './unit-environment.js';
+import type { WantedVariable } from './unit/drop-in.js';
+import { environmentFileVariables } from './unit/environment.js';
+import { sandboxObstacles } from './unit/sandbox.js';
 
 export function installWarnings(
   facts: MachineFacts,

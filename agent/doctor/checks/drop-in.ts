@@ -1,7 +1,7 @@
 import { kindOf } from '../../contracts/path-state.js';
 import type { Change } from '../../contracts/plan.js';
 import { deliveryOf } from '../../plan/container.js';
-import { ourDropIns } from '../../plan/drop-in.js';
+import { ourDropIns } from '../../plan/unit/drop-in.js';
 import { broken, byHand, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
 import type { Check, DoctorFacts, Trouble } from '../types.js';
 

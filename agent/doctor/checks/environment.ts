@@ -1,4 +1,4 @@
-import { wantedVariables } from '../../plan/drop-in.js';
+import { wantedVariables } from '../../plan/unit/drop-in.js';
 import { containerOf } from '../../systemd/container-unit.js';
 import { broken, byHand, editUnit, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';

@@ -1,6 +1,6 @@
 import { parseEndpoint, parseGuestConf } from '../../machine/host/endpoint.js';
 import { guestConf as file } from '../../paths.js';
-import { effectiveEnvironment, hostOfUnit } from '../../plan/unit-environment.js';
+import { effectiveEnvironment, hostOfUnit } from '../../plan/unit/environment.js';
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges, takeOut } from '../finding.js';
 import type { Check } from '../types.js';
 

@@ -1,4 +1,4 @@
-import { effectiveEnvironment } from '../../plan/unit-environment.js';
+import { effectiveEnvironment } from '../../plan/unit/environment.js';
 import { broken, editUnit, notApplicable, ok, takeOut, warning } from '../finding.js';
 import type { Check } from '../types.js';
 

@@ -1,5 +1,5 @@
-import { wantedVariables } from '../../plan/drop-in.js';
 import { outdatedReason } from '../../plan/restart.js';
+import { wantedVariables } from '../../plan/unit/drop-in.js';
 import { broken, fixes, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 

@@ -1,4 +1,4 @@
-import { sandboxObstacles } from '../../plan/sandbox.js';
+import { sandboxObstacles } from '../../plan/unit/sandbox.js';
 import { broken, editUnit, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 

@@ -29,7 +29,7 @@ import { Root } from '../../../agent/machine/files/root.js';
 import { inspect } from '../../../agent/machine/inspect.js';
 import { planInstall } from '../../../agent/plan/install.js';
 import { planUninstall } from '../../../agent/plan/uninstall.js';
-import { assignedVariables } from '../../../agent/plan/unit-environment.js';
+import { assignedVariables } from '../../../agent/plan/unit/environment.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { type CommandRunner, spawnRunner } from '../../../agent/run-command.js';
 import { openSandbox } from '../confirm/support.js';

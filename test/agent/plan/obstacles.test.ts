@@ -4,14 +4,14 @@ import { test } from 'node:test';
 import type { OwnedItem } from '../../../agent/contracts/manifest.js';
 import type { SandboxFacts } from '../../../agent/contracts/unit.js';
 import { findItem, isOurs, itemsOfVersion } from '../../../agent/plan/owned.js';
-import { sandboxObstacles } from '../../../agent/plan/sandbox.js';
 import {
   assignedVariables,
   environmentFileVariables,
   environmentLine,
   hostOfUnit,
   unsetVariables,
-} from '../../../agent/plan/unit-environment.js';
+} from '../../../agent/plan/unit/environment.js';
+import { sandboxObstacles } from '../../../agent/plan/unit/sandbox.js';
 import { openSandbox } from '../confirm/support.js';
 import { expected } from '../expected.js';
 import { absent, linkTo, owner, regular } from './support.js';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { SandboxFacts } from '../../../agent/contracts/unit.js';
-import { blockedTransport, sandboxObstacles } from '../../../agent/plan/sandbox.js';
-import { openSandbox } from '../confirm/support.js';
+import type { SandboxFacts } from '../../../../agent/contracts/unit.js';
+import { blockedTransport, sandboxObstacles } from '../../../../agent/plan/unit/sandbox.js';
+import { openSandbox } from '../../confirm/support.js';
 
 const unix = 'unix:/run/vgpu/hostd.sock';
 const vsock = 'vsock:2:14833';

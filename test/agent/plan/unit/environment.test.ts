@@ -1,7 +1,7 @@
 /** Which host a unit's processes connect to. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { hostOfUnit } from '../../../agent/plan/unit-environment.js';
+import { hostOfUnit } from '../../../../agent/plan/unit/environment.js';
 
 const guests = 'vsock:2:14833';
 const file = (content: string) => [{ path: '/etc/default/ollama', content }];

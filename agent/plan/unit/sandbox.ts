@@ -3,9 +3,9 @@
  * these rules: install warns by them, the verdict and the doctor name them. Pure.
  */
 import { BlockList } from 'node:net';
-import { transportCalls } from '../contracts/transport.js';
-import type { SandboxFacts } from '../contracts/unit.js';
-import { guestConf, storeRoot } from '../paths.js';
+import { transportCalls } from '../../contracts/transport.js';
+import type { SandboxFacts } from '../../contracts/unit.js';
+import { guestConf, storeRoot } from '../../paths.js';
 
 export interface Obstacle {
   /** As one writes it in a unit file, with what it hides where it does not say so. */

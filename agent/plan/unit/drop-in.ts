@@ -1,13 +1,13 @@
 /** The drop-in that gives the consumer its environment. Pure. */
 import path from 'node:path';
-import type { MachineFacts } from '../contracts/facts.js';
-import type { LoadedUnit } from '../contracts/unit.js';
-import { outputTarget } from '../machine/unit/output-target.js';
-import { startNote } from '../machine/unit/start-record.js';
-import { dropInPath, storeCurrent, storeRoot } from '../paths.js';
-import type { Profile } from '../profile/types.js';
-import { expandVariables } from '../profile/variables.js';
-import { containerOf } from '../systemd/container-unit.js';
+import type { MachineFacts } from '../../contracts/facts.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import { outputTarget } from '../../machine/unit/output-target.js';
+import { startNote } from '../../machine/unit/start-record.js';
+import { dropInPath, storeCurrent, storeRoot } from '../../paths.js';
+import type { Profile } from '../../profile/types.js';
+import { expandVariables } from '../../profile/variables.js';
+import { containerOf } from '../../systemd/container-unit.js';
 import {
   assignedVariables,
   environmentFileVariables,
@@ -15,7 +15,7 @@ import {
   escapeSpecifiers,
   filesWithout,
   unsetVariables,
-} from './unit-environment.js';
+} from './environment.js';
 
 export interface WantedVariable {
   readonly name: string;

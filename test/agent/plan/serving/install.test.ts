@@ -1,12 +1,13 @@
 /** What host install plans: nothing that others wrote is overwritten, and no session ends unasked. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { HostDaemon } from '../../../agent/contracts/host-daemon.js';
-import type { PathState } from '../../../agent/contracts/path-state.js';
-import type { Change, Plan } from '../../../agent/contracts/plan.js';
-import type { ServingFacts, ServingFile, ServingRequest } from '../../../agent/contracts/serving.js';
-import { hostConf, hostDefaults, hostd } from '../../../agent/paths.js';
-import { planServing, planServingAway } from '../../../agent/plan/serving.js';
+import type { HostDaemon } from '../../../../agent/contracts/host-daemon.js';
+import type { PathState } from '../../../../agent/contracts/path-state.js';
+import type { Change, Plan } from '../../../../agent/contracts/plan.js';
+import type { ServingFacts, ServingFile, ServingRequest } from '../../../../agent/contracts/serving.js';
+import { hostConf, hostDefaults, hostd } from '../../../../agent/paths.js';
+import { planServingAway } from '../../../../agent/plan/serving/away.js';
+import { planServing } from '../../../../agent/plan/serving/install.js';
 
 const absent: PathState = { kind: 'absent' };
 const owner = { uid: 0, gid: 0, mtimeNs: '1' };

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { LoadedUnit } from '../../../agent/contracts/unit.js';
+import type { LoadedUnit } from '../../../../agent/contracts/unit.js';
 import {
   assignedVariables,
   environmentFileVariables,
   environmentLine,
-} from '../../../agent/plan/unit-environment.js';
-import { changeAt, changesOf, plan, unit } from './support.js';
+} from '../../../../agent/plan/unit/environment.js';
+import { changeAt, changesOf, plan, unit } from '../support.js';
 
 const first = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
 const last = '/etc/systemd/system/ollama.service.d/zzz-vgpu.conf';

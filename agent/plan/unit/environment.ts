@@ -1,7 +1,7 @@
 /** Environment= as systemd.exec(5) reads and writes it. Pure. */
 import { isUtf8 } from 'node:buffer';
-import type { DropIn, LoadedUnit } from '../contracts/unit.js';
-import { assignments } from '../systemd/unit-file.js';
+import type { DropIn, LoadedUnit } from '../../contracts/unit.js';
+import { assignments } from '../../systemd/unit-file.js';
 
 /**
  * `VAR=VALUE` words of the Environment= lines in these files, in the order in which systemd reads them; the last one

@@ -1,0 +1,71 @@
+/** What is noted down as installed by us where the manifest was lost. Pure. */
+import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
+import type { Change } from '../contracts/plan.js';
+import type { LoadedUnit } from '../contracts/unit.js';
+import { storeRoot, storeVersions } from '../paths.js';
+import type { Profile } from '../profile/types.js';
+import { wantedCdi } from './cdi.js';
+import { type Delivery, quadletDropInText } from './container.js';
+import { guestConfText, loaderConfText } from './our-files.js';
+import type { PublicLinks } from './public-links.js';
+import { type WantedVariable, wantedDropIns } from './unit/drop-in.js';
+import { presentDropIn } from './unit/drop-in-changes.js';
+
+interface WantedFile {
+  readonly present: OwnedFileFacts;
+  readonly content: string;
+}
+
+/**
+ * Where a manifest was lost (there is a store in use, and none): what is exactly as we make it is ours. Without a
+ * store nobody installed, and a file that happens to be the same is somebody's own.
+ */
+export function adoptChanges(
+  facts: MachineFacts,
+  files: readonly WantedFile[],
+  links: PublicLinks,
+): readonly Change[] {
+  const { manifest, store } = facts;
+  if (manifest !== null || store.current.kind !== 'link' || store.versions.length === 0) return [];
+  const reason = 'it is as install makes it, but no manifest names it; it is noted down';
+  const directories = [storeRoot, storeVersions].map((path) => ({ path, state: store.root }));
+  const present = files.filter((file) => file.present.content === file.content).map((file) => file.present);
+  const linked = facts.candidates.filter(
+    ({ path, state }) => state.kind === 'link' && state.target === links.wanted.get(path),
+  );
+  return [...directories, ...present, ...linked].map(({ path, state }) => ({
+    kind: 'adopt',
+    path,
+    state,
+    reason,
+  }));
+}
+
+/** Our small files as they should be, to tell what is ours where the manifest was lost. */
+export function wantedFiles(
+  profile: Profile,
+  facts: MachineFacts,
+  unit: LoadedUnit,
+  variables: readonly WantedVariable[],
+  endpoint: string,
+  delivery: Delivery | null,
+): readonly WantedFile[] {
+  const small = [
+    { present: facts.guestConf, content: guestConfText(endpoint) },
+    { present: facts.loaderConf, content: loaderConfText },
+    ...wantedCdi(facts, endpoint).flatMap(({ present, content }) =>
+      content === null ? [] : [{ present, content }],
+    ),
+  ];
+  if (delivery !== null) {
+    const { dropIn = null } = delivery.kind === 'quadlet' ? delivery : {};
+    return dropIn === null ? small : [...small, { present: dropIn, content: quadletDropInText }];
+  }
+  return [
+    ...small,
+    ...wantedDropIns(profile, unit, variables).map(({ path, content }) => ({
+      present: presentDropIn(facts, unit, path),
+      content,
+    })),
+  ];
+}

@@ -202,9 +202,13 @@ static const struct statement *definition(const struct linker *linker, const str
   return weak;
 }
 
-/* What device code finds in every driver. */
+/* What device code finds in every driver, and what libcudadevrt.a brings: whoever loads the text has both or
+ * says so. */
 static bool is_given(struct piece name) {
-  return is(name, "vprintf") || is(name, "malloc") || is(name, "free") || is(name, "__assertfail");
+  static const char runtime[] = "__cudaCDP2";
+  if (name.length >= sizeof runtime && memcmp(name.at, runtime, sizeof runtime - 1) == 0) return true;
+  return is(name, "cudaGraphSetConditional") || is(name, "vprintf") || is(name, "malloc") ||
+         is(name, "free") || is(name, "__assertfail");
 }
 
 static const char *name_of(const struct linker *linker, const struct statement *statement) {

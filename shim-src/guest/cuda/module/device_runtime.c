@@ -2,8 +2,8 @@
  * libcudadevrt.a is machine code to be linked. Programs give it to cuLink for one thing mostly: the grid-wide
  * barrier of cooperative launches, as numba and PyCUDA use it. That is what this text has, for any device
  * that takes PTX: the driver tells a kernel in two registers where its grid's workspace lies, as nvcc's own
- * headers read them. Launches from kernels are not in it: a program that uses them gets "Undefined reference"
- * with the name.
+ * headers read them. Launches from kernels are not in it: the software device knows
+ * their functions, and a driver says at the load that it does not.
  */
 #include "guest/cuda/module/device_runtime.h"
 

@@ -11,6 +11,7 @@
 #include "host/backend/software/memory/virtual.h"
 #include "host/backend/software/software.h"
 #include "cuda_results.h"
+#include "wire/clock.h"
 
 /*
  * Texts from this size on are decoded kernel by kernel, at the first launch of each: a library has hundreds
@@ -319,19 +320,66 @@ static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
 
+/* Runs one grid of the launch's module, which was made ready; what it computes goes by `order`. */
+static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch, uint32_t kernel,
+                        const struct ptx_launch *order, struct ptx_fault *fault) {
+  struct ptx_module *code = launch->module->code;
+  struct ptx_pool *pool = helpers(worker);
+  /* The threads' local memory is device memory, as it is on a GPU. */
+  uint64_t local = ptx_launch_local_bytes(code, kernel, order, pool);
+  if (local > 0 && !vgpu_accounts_take(worker->accounts, worker->slot, launch->module->device, local,
+                                       worker->limits->session_memory)) {
+    vgpu_host_log("refused", worker->session,
+                  "kernel %.200s: no device memory for %llu bytes of local memory",
+                  ptx_module_kernel(code, kernel)->name, (unsigned long long)local);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  ptx_launch(code, kernel, order, pool, fault);
+  if (local > 0) vgpu_accounts_give(worker->accounts, worker->slot, launch->module->device, local);
+  return CUDA_SUCCESS;
+}
+
+/* What the launch's kernels launch, until nothing is left: all of it is one launch for its stream. */
+static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch,
+                            const struct ptx_launch *parent, const char **name, struct ptx_fault *fault) {
+  struct ptx_module *code = launch->module->code;
+  struct ptx_child child;
+  uint64_t deadline = vgpu_now_ns() + parent->timeout;
+  while (ptx_children_next(parent->children, code, parent, &child, fault)) {
+    *name = ptx_module_kernel(code, child.kernel)->name;
+    int32_t ready = prepare(worker, launch->module, child.kernel);
+    if (ready != CUDA_SUCCESS) return ready;
+    struct ptx_launch order = *parent;
+    memcpy(order.grid, child.grid, sizeof order.grid);
+    memcpy(order.block, child.block, sizeof order.block);
+    memset(order.cluster, 0, sizeof order.cluster);
+    order.dynamic_shared = child.dynamic_shared;
+    order.parameters = child.parameters;
+    order.parameter_bytes = child.parameter_bytes;
+    order.cooperative = false;
+    order.workspace = 0;
+    uint64_t now = vgpu_now_ns();
+    order.timeout = now < deadline ? deadline - now : 1;
+    int32_t result = run_grid(worker, launch, child.kernel, &order, fault);
+    if (result != CUDA_SUCCESS || fault->status != PTX_OK) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {
   if (worker->sticky != CUDA_SUCCESS && worker->sticky_context == launch->context) return worker->sticky;
   struct ptx_module *code = launch->module->code;
-  int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, launch->function->name);
+  const char *name = launch->function->name;
+  int32_t kernel = code == NULL ? -1 : ptx_module_find_kernel(code, name);
   if (kernel < 0) {
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", launch->function->name,
+    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name,
                   code == NULL ? launch->module->unrunnable : "its module has no such kernel");
-    vgpu_worker_refused_kernel(worker, launch->function->name);
+    vgpu_worker_refused_kernel(worker, name);
     return launch->module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                        : CUDA_ERROR_NOT_SUPPORTED;
   }
-  int32_t ready = prepare(worker, launch->module, (uint32_t)kernel);
-  if (ready != CUDA_SUCCESS) return ready;
+  int32_t result = prepare(worker, launch->module, (uint32_t)kernel);
+  if (result != CUDA_SUCCESS) return result;
   struct ptx_launch order = {.dynamic_shared = launch->dynamic_shared,
                              .parameters = launch->parameters,
                              .parameter_bytes = launch->function->parameter_bytes,
@@ -343,41 +391,34 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .report = tell,
                              .turns = &turns,
                              .user = worker};
-  struct ptx_pool *pool = helpers(worker);
+  helpers(worker);
   if (worker->software->programs.compute != NULL && ptx_module_allocates(code))
     order.heap = heap_of(worker, launch->context);
   if (launch->cooperative) {
-    int32_t result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
+    result = vgpu_device_allocate(worker, launch->context, WORKSPACE_BYTES, &order.workspace);
     if (result != CUDA_SUCCESS) return result;
     vgpu_memory_to_write(&worker->software->memory, order.workspace, WORKSPACE_BYTES);
   }
+  if (order.heap != NULL && ptx_module_launches(code)) order.children = ptx_children_new();
   memcpy(order.grid, launch->grid, sizeof order.grid);
   memcpy(order.block, launch->block, sizeof order.block);
   memcpy(order.cluster, launch->cluster, sizeof order.cluster);
-  struct ptx_fault fault;
-  /* The threads' local memory is device memory, as it is on a GPU. */
-  uint64_t local = ptx_launch_local_bytes(code, (uint32_t)kernel, &order, pool);
-  if (local > 0 && !vgpu_accounts_take(worker->accounts, worker->slot, launch->module->device, local,
-                                       worker->limits->session_memory)) {
-    vgpu_host_log("refused", worker->session,
-                  "kernel %.200s: no device memory for %llu bytes of local memory", launch->function->name,
-                  (unsigned long long)local);
-    if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  enum ptx_status status = ptx_launch(code, (uint32_t)kernel, &order, pool, &fault);
-  if (local > 0) vgpu_accounts_give(worker->accounts, worker->slot, launch->module->device, local);
+  struct ptx_fault fault = {.status = PTX_OK};
+  result = run_grid(worker, launch, (uint32_t)kernel, &order, &fault);
+  if (result == CUDA_SUCCESS && fault.status == PTX_OK && order.children != NULL)
+    result = run_children(worker, launch, &order, &name, &fault);
+  ptx_children_free(order.children, order.heap);
   if (order.workspace != 0) vgpu_device_free(worker, order.workspace);
-  if (status == PTX_OK) return CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS || fault.status == PTX_OK) return result;
   vgpu_host_log("fault", worker->session,
-                "kernel %.200s: %s: line %u of its PTX, block %u,%u,%u thread %u,%u,%u: %s",
-                launch->function->name, ptx_status_name(status), fault.line, fault.block[0], fault.block[1],
-                fault.block[2], fault.thread[0], fault.thread[1], fault.thread[2], fault.text);
-  if (spoils_context(status)) {
-    worker->sticky = result_of(status);
+                "kernel %.200s: %s: line %u of its PTX, block %u,%u,%u thread %u,%u,%u: %s", name,
+                ptx_status_name(fault.status), fault.line, fault.block[0], fault.block[1], fault.block[2],
+                fault.thread[0], fault.thread[1], fault.thread[2], fault.text);
+  if (spoils_context(fault.status)) {
+    worker->sticky = result_of(fault.status);
     worker->sticky_context = launch->context;
   }
-  return result_of(status);
+  return result_of(fault.status);
 }
 
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {

@@ -27,6 +27,28 @@ enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
 /* K_PRED */
 enum { P_AND, P_OR, P_XOR, P_NOT, P_MOV };
 
-enum ptx_builtin { BUILTIN_NONE, BUILTIN_VPRINTF, BUILTIN_MALLOC, BUILTIN_FREE, BUILTIN_ASSERT };
+/* Functions that CUDA provides. From BUILTIN_BUFFER on: what kernels launch, run/children.c. */
+enum ptx_builtin {
+  BUILTIN_NONE,
+  BUILTIN_VPRINTF,
+  BUILTIN_MALLOC,
+  BUILTIN_FREE,
+  BUILTIN_ASSERT,
+  BUILTIN_BUFFER,
+  BUILTIN_BUFFER_V2,
+  BUILTIN_LAUNCH,
+  BUILTIN_LAUNCH_V2,
+  BUILTIN_MAKE,  /* a stream or an event: a number */
+  BUILTIN_ORDER, /* of streams and events: kept anyway, see children.c */
+  BUILTIN_LAST_ERROR,
+  BUILTIN_PEEK_ERROR,
+  BUILTIN_ERROR_TEXT,
+  BUILTIN_ERROR_NAME,
+  BUILTIN_RUNTIME_MALLOC,
+  BUILTIN_RUNTIME_FREE,
+  BUILTIN_COPY,
+  BUILTIN_FILL,
+  BUILTIN_SET_CONDITIONAL,
+};
 
 #endif

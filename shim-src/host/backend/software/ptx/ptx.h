@@ -104,8 +104,10 @@ int32_t ptx_module_find_kernel(const struct ptx_module *module, const char *name
 uint32_t ptx_module_global_count(const struct ptx_module *module);
 const struct ptx_global_info *ptx_module_global(const struct ptx_module *module, uint32_t index);
 
-/* Whether a kernel of it may call malloc: what needs a heap. */
+/* Whether a kernel of it may call malloc or launch kernels: what needs a heap. */
 bool ptx_module_allocates(const struct ptx_module *module);
+/* Whether a kernel of it may launch kernels. */
+bool ptx_module_launches(const struct ptx_module *module);
 /* Device memory the module's variables take; 0: none. Aligned to 256. */
 uint64_t ptx_module_data_bytes(const struct ptx_module *module);
 /* Writes initial values into `bytes` (of ptx_module_data_bytes) and makes the code refer to `address`. Before
@@ -172,6 +174,7 @@ struct ptx_launch {
   /* Address of 8 bytes of device memory, zero, for launches whose blocks wait for each other (cooperative
    * groups count there); 0: none, and grid.sync() traps. */
   uint64_t workspace;
+  struct ptx_children *children; /* takes what kernels launch; NULL: they get an error */
   uint32_t checks;               /* PTX_CHECK_*; the launch goes on whatever they find */
   uint32_t most_findings;        /* told of one kernel, at different places; 0: 10 */
   ptx_report *report;            /* called under a lock */
@@ -181,6 +184,23 @@ struct ptx_launch {
 /* Carries a launch out and returns when it is over. Streams are the caller's to order. */
 enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
                            struct ptx_pool *pool, struct ptx_fault *fault);
+
+/*
+ * What kernels launch (CUDA dynamic parallelism): taken down while a grid runs, run when it is over, which no
+ * kernel can tell from a device that begins earlier: none may wait for its children.
+ */
+struct ptx_child {
+  uint32_t kernel, grid[3], block[3], dynamic_shared, parameter_bytes;
+  unsigned char parameters[4096];
+};
+struct ptx_children *ptx_children_new(void);
+void ptx_children_free(struct ptx_children *children, struct ptx_heap *heap);
+/*
+ * The next one to run, after `launch` or the child before has ended well. Copies and fills among them are
+ * done here. False: none is left, or `fault` says what was wrong with one.
+ */
+bool ptx_children_next(struct ptx_children *children, const struct ptx_module *module,
+                       const struct ptx_launch *launch, struct ptx_child *child, struct ptx_fault *fault);
 
 /* Bytes of local memory that the launch's blocks take while they run, as many at a time as the pool runs. 0
  * for a launch that will be refused. */

@@ -153,7 +153,8 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       return d;
     }
     case SYM_FUNCTION: {
-      p->function->recursive = true; /* it may be called through this */
+      /* It may be called through this. A kernel may only be launched. */
+      if (!p->module->functions[s->number]->entry) p->function->recursive = true;
       return ptx_constant(p, bytes, PTX_FUNCTION_WINDOW + (uint64_t)s->number * 16);
     }
     case SYM_PARAM:

@@ -53,21 +53,55 @@ void ptx_finish_function(struct parser *p) {
   p->function = NULL;
 }
 
-static uint8_t builtin(const char *name) {
-  if (strcmp(name, "vprintf") == 0) return BUILTIN_VPRINTF;
-  if (strcmp(name, "malloc") == 0) return BUILTIN_MALLOC;
-  if (strcmp(name, "free") == 0) return BUILTIN_FREE;
-  if (strcmp(name, "__assertfail") == 0) return BUILTIN_ASSERT;
-  return BUILTIN_NONE;
-}
+/* How many results and parameters each has in CUDA's headers; what is read of them follows from its name. */
+static const struct {
+  const char *name;
+  uint8_t number, returns, parameters;
+} builtins[] = {
+    {"vprintf", BUILTIN_VPRINTF, 1, 2},
+    {"malloc", BUILTIN_MALLOC, 1, 1},
+    {"free", BUILTIN_FREE, 0, 1},
+    {"__assertfail", BUILTIN_ASSERT, 0, 5},
+    {"cudaGraphSetConditional", BUILTIN_SET_CONDITIONAL, 0, 2},
+    {"__cudaCDP2GetParameterBuffer", BUILTIN_BUFFER, 1, 2},
+    {"__cudaCDP2GetParameterBufferV2", BUILTIN_BUFFER_V2, 1, 4},
+    {"__cudaCDP2LaunchDevice", BUILTIN_LAUNCH, 1, 6},
+    {"__cudaCDP2LaunchDevice_ptsz", BUILTIN_LAUNCH, 1, 6},
+    {"__cudaCDP2LaunchDeviceV2", BUILTIN_LAUNCH_V2, 1, 2},
+    {"__cudaCDP2LaunchDeviceV2_ptsz", BUILTIN_LAUNCH_V2, 1, 2},
+    {"__cudaCDP2StreamCreateWithFlags", BUILTIN_MAKE, 1, 2},
+    {"__cudaCDP2StreamDestroy", BUILTIN_ORDER, 1, 1},
+    {"__cudaCDP2StreamWaitEvent", BUILTIN_ORDER, 1, 3},
+    {"__cudaCDP2StreamWaitEvent_ptsz", BUILTIN_ORDER, 1, 3},
+    {"__cudaCDP2EventCreateWithFlags", BUILTIN_MAKE, 1, 2},
+    {"__cudaCDP2EventRecord", BUILTIN_ORDER, 1, 2},
+    {"__cudaCDP2EventRecord_ptsz", BUILTIN_ORDER, 1, 2},
+    {"__cudaCDP2EventRecordWithFlags", BUILTIN_ORDER, 1, 3},
+    {"__cudaCDP2EventRecordWithFlags_ptsz", BUILTIN_ORDER, 1, 3},
+    {"__cudaCDP2EventDestroy", BUILTIN_ORDER, 1, 1},
+    {"__cudaCDP2GetLastError", BUILTIN_LAST_ERROR, 1, 0},
+    {"__cudaCDP2PeekAtLastError", BUILTIN_PEEK_ERROR, 1, 0},
+    {"__cudaCDP2GetErrorString", BUILTIN_ERROR_TEXT, 1, 1},
+    {"__cudaCDP2GetErrorName", BUILTIN_ERROR_NAME, 1, 1},
+    {"__cudaCDP2Malloc", BUILTIN_RUNTIME_MALLOC, 1, 2},
+    {"__cudaCDP2Free", BUILTIN_RUNTIME_FREE, 1, 1},
+    {"__cudaCDP2MemcpyAsync", BUILTIN_COPY, 1, 5},
+    {"__cudaCDP2MemcpyAsync_ptsz", BUILTIN_COPY, 1, 5},
+    {"__cudaCDP2MemsetAsync", BUILTIN_FILL, 1, 4},
+    {"__cudaCDP2MemsetAsync_ptsz", BUILTIN_FILL, 1, 4},
+};
 
-/* Parameters of what we provide: as many bytes as are read. */
-static void check_builtin(struct parser *p, const struct ptx_function *f) {
-  static const uint8_t counts[][2] = {{0, 0}, {1, 2}, {1, 1}, {0, 1}, {0, 5}};
-  const uint8_t *want = counts[f->builtin_number];
-  if (f->return_count == want[0] && f->parameter_count == want[0] + want[1]) return;
-  p->line = f->line;
-  ptx_fail(p, PTX_UNSUPPORTED, "'%s' with other parameters than CUDA's", f->name);
+static void find_builtin(struct parser *p, struct ptx_function *f) {
+  for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++) {
+    if (strcmp(f->name, builtins[i].name) != 0) continue;
+    f->builtin = true;
+    f->builtin_number = builtins[i].number;
+    if (f->return_count == builtins[i].returns &&
+        f->parameter_count == builtins[i].returns + builtins[i].parameters)
+      return;
+    p->line = f->line;
+    ptx_fail(p, PTX_UNSUPPORTED, "'%s' with other parameters than CUDA's", f->name);
+  }
 }
 
 void ptx_finish_module(struct parser *p) {
@@ -76,9 +110,7 @@ void ptx_finish_module(struct parser *p) {
     struct ptx_function *f = m->functions[i];
     if (f->entry && f->defined) m->kernel_count++;
     if (f->defined) continue;
-    f->builtin_number = builtin(f->name);
-    f->builtin = f->builtin_number != BUILTIN_NONE;
-    if (f->builtin) check_builtin(p, f);
+    find_builtin(p, f);
   }
   m->kernels = ptx_take(p, m->kernel_count * sizeof *m->kernels);
   m->kernel_function = ptx_take(p, m->kernel_count * sizeof *m->kernel_function);
@@ -125,7 +157,15 @@ uint64_t ptx_module_data_bytes(const struct ptx_module *module) {
 
 bool ptx_module_allocates(const struct ptx_module *module) {
   for (uint32_t i = 0; i < module->function_count; i++) {
-    if (module->functions[i]->builtin_number == BUILTIN_MALLOC) return true;
+    uint8_t number = module->functions[i]->builtin_number;
+    if (number == BUILTIN_MALLOC || number == BUILTIN_RUNTIME_MALLOC) return true;
+  }
+  return ptx_module_launches(module);
+}
+
+bool ptx_module_launches(const struct ptx_module *module) {
+  for (uint32_t i = 0; i < module->function_count; i++) {
+    if (module->functions[i]->builtin_number >= BUILTIN_BUFFER) return true;
   }
   return false;
 }

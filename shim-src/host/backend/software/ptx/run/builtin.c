@@ -1,4 +1,4 @@
-/* Functions that kernels call and CUDA provides: printf, assert, malloc, free. */
+/* Functions that kernels call and CUDA provides: printf, assert, malloc, free; launches are in children.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,15 +9,18 @@
 #define MAX_TEXT 1024u
 
 /* A parameter of the call, as the caller stored it. */
-static uint64_t argument(const struct place *at, uint32_t lane, uint32_t index) {
+uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index) {
+  uint64_t value;
+  ptx_argument_bytes(at, lane, index, &value, sizeof value);
+  return value;
+}
+void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, void *to, size_t bytes) {
   const uint32_t *x = at->split->frame->function->x + at->in->x;
   uint32_t returns = x[0];
   const uint32_t *entry = x + 1 + 2 * returns + 1 + 2 * index;
-  uint64_t value = 0;
-  memcpy(&value, at->registers + entry[0] + lane * entry[1], 8);
-  return value;
+  memcpy(to, at->registers + entry[0] + lane * entry[1], bytes);
 }
-static void give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes) {
+void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes) {
   const uint32_t *x = at->split->frame->function->x + at->in->x;
   if (x[0] == 0) return;
   memcpy(at->registers + x[1] + lane * x[2], &value, bytes);
@@ -144,100 +147,30 @@ static void print(const struct place *at, const char *text, size_t length) {
 
 static bool kernel_printf(const struct place *at, uint32_t lane) {
   char text[MAX_TEXT];
-  if (!read_text(at, lane, argument(at, lane, 0), text, sizeof text)) return false;
+  if (!read_text(at, lane, ptx_argument(at, lane, 0), text, sizeof text)) return false;
   struct output o;
   o.length = 0;
-  if (!format(at, lane, &o, text, argument(at, lane, 1))) return false;
+  if (!format(at, lane, &o, text, ptx_argument(at, lane, 1))) return false;
   print(at, o.text, o.length);
-  give_result(at, lane, (uint64_t)o.length, 4);
+  ptx_give_result(at, lane, (uint64_t)o.length, 4);
   return true;
 }
 
 static bool kernel_assert(const struct place *at, uint32_t lane) {
   char message[256], file[256], function[256], text[1024];
-  if (!read_text(at, lane, argument(at, lane, 0), message, sizeof message) ||
-      !read_text(at, lane, argument(at, lane, 1), file, sizeof file) ||
-      !read_text(at, lane, argument(at, lane, 3), function, sizeof function)) {
+  if (!read_text(at, lane, ptx_argument(at, lane, 0), message, sizeof message) ||
+      !read_text(at, lane, ptx_argument(at, lane, 1), file, sizeof file) ||
+      !read_text(at, lane, ptx_argument(at, lane, 3), function, sizeof function)) {
     return false;
   }
   const uint32_t *b = at->warp->block->id;
   int n =
       snprintf(text, sizeof text, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
-               file, (uint32_t)argument(at, lane, 2), function, b[0], b[1], b[2], at->warp->tid[0][lane],
+               file, (uint32_t)ptx_argument(at, lane, 2), function, b[0], b[1], b[2], at->warp->tid[0][lane],
                at->warp->tid[1][lane], at->warp->tid[2][lane], message);
   print(at, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
   ptx_raise(at, PTX_ASSERT, lane, 0, message);
   return false;
-}
-
-/* The heap's books are the host's: kernels write only what they were given. Sorted by offset. */
-struct ptx_heap {
-  pthread_mutex_t lock;
-  uint64_t address, size;
-  struct piece {
-    uint64_t offset, size;
-  } * pieces;
-  size_t count, room;
-};
-
-struct ptx_heap *ptx_heap_new(uint64_t address, uint64_t size) {
-  struct ptx_heap *heap = calloc(1, sizeof *heap);
-  if (heap == NULL) return NULL;
-  pthread_mutex_init(&heap->lock, NULL);
-  heap->address = address;
-  heap->size = size;
-  return heap;
-}
-void ptx_heap_free(struct ptx_heap *heap) {
-  if (heap == NULL) return;
-  pthread_mutex_destroy(&heap->lock);
-  free(heap->pieces);
-  free(heap);
-}
-
-static uint64_t heap_take(struct ptx_heap *heap, uint64_t bytes) {
-  if (heap == NULL || bytes == 0 || bytes > heap->size) return 0;
-  bytes = (bytes + 15) / 16 * 16;
-  uint64_t result = 0;
-  pthread_mutex_lock(&heap->lock);
-  uint64_t end = 0;
-  size_t i = 0;
-  while (i < heap->count && heap->pieces[i].offset - end < bytes) {
-    end = heap->pieces[i].offset + heap->pieces[i].size;
-    i++;
-  }
-  bool fits = i < heap->count || bytes <= heap->size - end;
-  if (fits && heap->count == heap->room) {
-    size_t room = heap->room == 0 ? 64 : heap->room * 2;
-    struct piece *larger = realloc(heap->pieces, room * sizeof *larger);
-    if (larger == NULL) fits = false;
-    else {
-      heap->pieces = larger;
-      heap->room = room;
-    }
-  }
-  if (fits) {
-    memmove(&heap->pieces[i + 1], &heap->pieces[i], (heap->count - i) * sizeof *heap->pieces);
-    heap->pieces[i] = (struct piece){end, bytes};
-    heap->count++;
-    result = heap->address + end;
-  }
-  pthread_mutex_unlock(&heap->lock);
-  return result;
-}
-
-static bool heap_give(struct ptx_heap *heap, uint64_t address) {
-  if (heap == NULL) return false;
-  bool found = false;
-  pthread_mutex_lock(&heap->lock);
-  for (size_t i = 0; i < heap->count && !found; i++) {
-    if (heap->address + heap->pieces[i].offset != address) continue;
-    memmove(&heap->pieces[i], &heap->pieces[i + 1], (heap->count - i - 1) * sizeof *heap->pieces);
-    heap->count--;
-    found = true;
-  }
-  pthread_mutex_unlock(&heap->lock);
-  return found;
 }
 
 bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee) {
@@ -249,18 +182,20 @@ bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_functio
         if (!kernel_printf(at, lane)) return false;
         break;
       case BUILTIN_MALLOC:
-        give_result(at, lane, heap_take(heap, argument(at, lane, 0)), 8);
+        ptx_give_result(at, lane, ptx_heap_take(heap, ptx_argument(at, lane, 0)), 8);
         break;
       case BUILTIN_FREE: {
-        uint64_t address = argument(at, lane, 0);
-        if (address != 0 && !heap_give(heap, address)) {
+        uint64_t address = ptx_argument(at, lane, 0);
+        if (address != 0 && !ptx_heap_give(heap, address)) {
           ptx_raise(at, PTX_ILLEGAL_ADDRESS, lane, address, "free of what malloc did not give");
           return false;
         }
         break;
       }
-      default:
+      case BUILTIN_ASSERT:
         return kernel_assert(at, lane);
+      default:
+        if (!ptx_child_call(at, lane, callee->builtin_number)) return false;
     }
   }
   return true;

@@ -119,6 +119,7 @@ static bool begin_block(struct block *block, uint64_t cluster, uint32_t rank) {
     warp->exited = 0;
     warp->leaf_count = warp->at = 0;
     warp->products = 0;
+    memset(warp->launch_error, 0, sizeof warp->launch_error);
     warp->at_cluster = 0;
     struct frame *frame = ptx_new_frame(block->worker, kernel);
     if (frame == NULL) return false;
@@ -504,6 +505,11 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   if (shared > limit)
     return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
   return PTX_OK;
+}
+
+bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
+                         struct ptx_fault *fault) {
+  return check(launch, info, fault) == PTX_OK;
 }
 
 /* Of one thread, stack of calls that cannot be counted included. */

@@ -61,8 +61,9 @@ struct warp {
   struct split *free_splits;
   struct split *made; /* all there are, in use or free */
   uint32_t split_count;
-  uint32_t at_cluster; /* lanes that came to the cluster's barrier, in a phase that is not over */
-  uint64_t products;   /* wgmma instructions that it has carried out */
+  uint32_t at_cluster;             /* lanes that came to the cluster's barrier, in a phase that is not over */
+  uint64_t products;               /* wgmma instructions that it has carried out */
+  uint8_t launch_error[PTX_LANES]; /* cudaError_t of the last launch from here that failed */
   uint32_t tid[3][PTX_LANES];
 };
 
@@ -272,7 +273,22 @@ void ptx_special(const struct place *at);
 /* matrix.c */
 bool ptx_matrix(const struct place *at, uint32_t mask);
 
+/* heap.c */
+uint64_t ptx_heap_take(struct ptx_heap *heap, uint64_t bytes); /* 0: there is no room */
+bool ptx_heap_give(struct ptx_heap *heap, uint64_t address);   /* false: nothing begins there */
+
+/* children.c: one of BUILTIN_BUFFER and what follows it. */
+bool ptx_child_call(const struct place *at, uint32_t lane, uint32_t builtin);
+
+/* launch.c: whether a grid of this kernel can be; `fault` says why not. */
+bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kernel_info *info,
+                         struct ptx_fault *fault);
+
 /* builtin.c */
+uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index);
+/* At most the 16 bytes that the smallest parameter takes, or what the caller knows to be there. */
+void ptx_argument_bytes(const struct place *at, uint32_t lane, uint32_t index, void *to, size_t bytes);
+void ptx_give_result(const struct place *at, uint32_t lane, uint64_t value, uint32_t bytes);
 bool ptx_builtin(const struct place *at, uint32_t mask, const struct ptx_function *callee);
 
 uint64_t ptx_now(void);

@@ -1,0 +1,62 @@
+/**
+ * npm run samples -- DIR [--cache DIR] [--limit SECONDS] [--only REGEXP]: builds those of NVIDIA's cuda-samples below DIR
+ * that need one GPU and CUDA alone, runs each on the simulated device and prints a table. Exit status: 0 all that could
+ * be built passed; 1 not; 2 usage.
+ */
+import os from 'node:os';
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import { buildSample } from './build.js';
+import { runSample } from './run.js';
+import { readSamples } from './sample.js';
+
+const USAGE = 'usage: npm run samples -- DIR [--cache DIR] [--limit SECONDS] [--only REGEXP]';
+
+const print = (text: string): boolean => process.stdout.write(`${text}\n`);
+
+async function main(): Promise<number> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      cache: { type: 'string', default: path.join(os.tmpdir(), 'cuda-samples-built') },
+      limit: { type: 'string', default: '300' },
+      only: { type: 'string', default: '' },
+    },
+  });
+  const [root] = positionals;
+  const seconds = Number(values.limit);
+  if (root === undefined || positionals.length > 1) throw new Error('name one directory');
+  if (!(seconds > 0)) throw new Error(`--limit ${values.limit}: a number of seconds above 0`);
+  const only = new RegExp(values.only);
+  const counts = new Map<string, number>();
+  const row = (kind: string, name: string, more: string): void => {
+    counts.set(kind, (counts.get(kind) ?? 0) + 1);
+    print(`${kind.padEnd(10)} ${name.padEnd(30)} ${more}`);
+  };
+  for (const sample of readSamples(root).filter(({ name }) => only.test(name))) {
+    if (sample.excluded !== undefined) {
+      row('excluded', sample.name, sample.excluded);
+      continue;
+    }
+    const built = await buildSample(sample, path.resolve(root), path.resolve(values.cache));
+    if (built.kind === 'unbuildable') {
+      row('not built', sample.name, built.why);
+      continue;
+    }
+    const { outcome, seconds: took } = await runSample(sample, built.program, seconds * 1000);
+    row(
+      outcome.kind,
+      sample.name,
+      `${took.toFixed(1)} s${outcome.kind === 'passed' ? '' : `  ${outcome.why}`}`,
+    );
+  }
+  print([...counts].map(([kind, count]) => `${count} ${kind}`).join(', '));
+  return (counts.get('failed') ?? 0) + (counts.get('refused') ?? 0) === 0 ? 0 : 1;
+}
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  process.stderr.write(`samples: ${error instanceof Error ? error.message : String(error)}\n${USAGE}\n`);
+  process.exitCode = 2;
+}

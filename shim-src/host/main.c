@@ -12,18 +12,25 @@
 #include "host/daemon/control/manage.h"
 #include "host/daemon/user.h"
 #include "host/options.h"
+#include "host/policy/devices.h"
 #include "host/daemon/supervisor.h"
 
 /* Static, for they are large: the rules that hold, and those of a file that is read again. */
 static struct vgpu_policy policies[2];
 
-/* 0, or 2 when `error` says why. *used: NULL where there is no file, so that everybody may. */
-static int read_policy(const struct vgpu_options *options, struct vgpu_policy *policy,
-                       const struct vgpu_policy **used, char *error, size_t error_size) {
+/*
+ * 0, or 2 when `error` says why. *used: NULL where there is no file, so that everybody may. `inventory`: the
+ * devices that the file may name; NULL: they are not known.
+ */
+static int read_policy(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
+                       struct vgpu_policy *policy, const struct vgpu_policy **used, char *error,
+                       size_t error_size) {
   const char *path = options->config == NULL ? VGPU_POLICY_FILE : options->config;
   *used = NULL;
   switch (vgpu_policy_read(policy, path, error, error_size)) {
     case VGPU_POLICY_GOOD:
+      if (inventory != NULL && !vgpu_policy_find_devices(policy, path, inventory, error, error_size))
+        return 2;
       *used = policy;
       return 0;
     case VGPU_POLICY_ABSENT:
@@ -35,9 +42,10 @@ static int read_policy(const struct vgpu_options *options, struct vgpu_policy *p
   return 2;
 }
 
-static int read_policy_first(const struct vgpu_options *options, const struct vgpu_policy **used) {
+static int read_policy_first(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
+                             const struct vgpu_policy **used) {
   char error[512];
-  int status = read_policy(options, &policies[0], used, error, sizeof error);
+  int status = read_policy(options, inventory, &policies[0], used, error, sizeof error);
   if (status != 0) vgpu_host_log("error", 0, "%s; see vgpu-hostd.conf(5)", error);
   return status;
 }
@@ -45,15 +53,16 @@ static int read_policy_first(const struct vgpu_options *options, const struct vg
 static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size) {
   struct vgpu_policy *other = &policies[supervisor->admission.policy == &policies[0] ? 1 : 0];
   const struct vgpu_policy *used;
-  if (read_policy(supervisor->inventory->options, other, &used, why, why_size) != 0) return false;
+  if (read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0)
+    return false;
   supervisor->admission.policy = used;
   return true;
 }
 
-static int check_config(const struct vgpu_options *options) {
+static int check_config(const struct vgpu_options *options, const struct vgpu_inventory *inventory) {
   const struct vgpu_policy *used;
   const char *path = options->config == NULL ? VGPU_POLICY_FILE : options->config;
-  int status = read_policy_first(options, &used);
+  int status = read_policy_first(options, inventory, &used);
   if (status != 0) return status;
   if (used == NULL) printf("no %s: everybody who can connect may\n", path);
   else if (used->count == 0) printf("%s: good, but no line allows anybody\n", path);
@@ -146,6 +155,7 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
                .session_bytes = options->session_code}};
   int images = -1;
   if (!prepare_code(options, &supervisor.code, &images)) return 1;
+  vgpu_devices_usual(inventory, &supervisor.admission.usual_devices);
   uint64_t totals[VGPU_DEVICES_MAX];
   for (uint32_t i = 0; i < inventory->count; i++) totals[i] = inventory->devices[i].total_memory;
   if (!prepare_workers(options, &supervisor, totals, images)) return 1;
@@ -198,9 +208,10 @@ int main(int count, char **words) {
                            options.watch);
   }
   vgpu_host_log_json(options.json);
-  if (options.check_config) return check_config(&options);
+  if (options.check_config && options.device == NULL) return check_config(&options, NULL);
   const struct vgpu_policy *used;
-  int status = read_policy_first(&options, &used);
+  /* Once without the devices: asking a driver takes time, and a mistake in the file does not need it. */
+  int status = read_policy_first(&options, NULL, &used);
   if (status != 0) return status;
   const struct vgpu_backend *backend = vgpu_backend_named(options.device);
   struct vgpu_inventory *inventory = calloc(1, sizeof *inventory);
@@ -208,7 +219,10 @@ int main(int count, char **words) {
   inventory->options = &options;
   status = backend->take_inventory(&options, inventory);
   if (status == 0 && options.self_check) status = self_check(&options, backend);
-  else if (status == 0) status = serve(&options, backend, inventory, used);
+  else if (status == 0 && options.check_config) status = check_config(&options, inventory);
+  else if (status == 0) status = read_policy_first(&options, inventory, &used);
+  if (status == 0 && !options.self_check && !options.check_config)
+    status = serve(&options, backend, inventory, used);
   free(inventory->profiles);
   free(inventory);
   return status;

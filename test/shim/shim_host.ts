@@ -156,22 +156,30 @@ export async function startHost(options: HostOptions): Promise<Host> {
 
 /**
  * A host with `--device cuda` whose driver is our own libcuda.so.1, which talks to a second host with the
- * software device: what --device cuda does runs for real where there is no GPU. `args` go to the second.
+ * software device: what --device cuda does runs for real where there is no GPU. `args` go to the second, `front` to
+ * the first.
  */
-export async function startChain(directory: string, args: readonly string[] = []): Promise<Host> {
+export async function startChain(
+  directory: string,
+  args: readonly string[] = [],
+  front: readonly string[] = [],
+): Promise<Host> {
   const behind = await startHost({ listen: `unix:${directory}/behind`, args });
   try {
-    const front = await startHost({
+    const first = await startHost({
       device: 'cuda',
       listen: `unix:${directory}/s`,
-      args: ['--cuda-library', daemonFile('libcuda.so.1'), '--nvml-library', daemonFile('libnvidia-ml.so.1')],
+      args: [
+        ...['--cuda-library', daemonFile('libcuda.so.1'), '--nvml-library', daemonFile('libnvidia-ml.so.1')],
+        ...front,
+      ],
       env: { VGPU_HOST: behind.address },
     });
     return {
-      ...front,
+      ...first,
       behind,
       stop: async () => {
-        const status = await front.stop();
+        const status = await first.stop();
         await behind.stop();
         return status;
       },

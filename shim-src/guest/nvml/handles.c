@@ -1,5 +1,6 @@
 /* Which devices there are, and by what names programs find them. */
 #include "guest/nvml/nvml.h"
+#include "wire/uuid.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +8,7 @@
 #include <strings.h>
 
 void vgpu_nvml_format_uuid(const struct vgpu_device_facts *facts, char text[48]) {
-  char *at = text + sprintf(text, "GPU-");
-
-  for (int i = 0; i < 16; i++)
-    at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", facts->uuid[i]);
+  vgpu_uuid_text("GPU-", facts->uuid, text);
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {

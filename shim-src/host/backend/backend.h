@@ -20,6 +20,9 @@ struct vgpu_inventory {
   struct vgpu_device_facts devices[VGPU_DEVICES_MAX];
   struct vgpu_device_profiles *profiles; /* software */
   uint64_t profiles_bytes;
+  bool is_part[VGPU_DEVICES_MAX];  /* a MIG instance of a GPU */
+  int32_t minor[VGPU_DEVICES_MAX]; /* of /dev/nvidiaN; -1: not known */
+  bool chosen;                     /* in a worker: not all of the host's devices, or in another order */
   const struct vgpu_options *options;
 };
 
@@ -55,6 +58,10 @@ struct vgpu_backend {
 
 extern const struct vgpu_backend vgpu_software_backend;
 extern const struct vgpu_backend vgpu_cuda_backend;
+
+/* In a worker: the devices that its session sees, in this order; the others are forgotten. */
+struct vgpu_chosen_devices;
+void vgpu_inventory_choose(struct vgpu_inventory *inventory, const struct vgpu_chosen_devices *devices);
 
 /* By --device; NULL: there is none of that name. */
 const struct vgpu_backend *vgpu_backend_named(const char *name);

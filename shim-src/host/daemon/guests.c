@@ -37,8 +37,10 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   *entry = (struct vgpu_session_entry){
       .session = session, .peer = greeting->peer, .began = vgpu_now_ms(), .hello = greeting->hello};
   snprintf(entry->who, sizeof entry->who, "%s", greeting->who);
-  struct vgpu_account_owner owner = {
-      .guest_pid = greeting->hello.pid, .peer = greeting->peer, .peer_memory = greeting->limits.memory};
+  struct vgpu_account_owner owner = {.guest_pid = greeting->hello.pid,
+                                     .peer = greeting->peer,
+                                     .peer_memory = greeting->limits.memory,
+                                     .devices = greeting->limits.devices};
   vgpu_accounts_begin(supervisor->accounts, (uint32_t)slot, &owner);
   const struct vgpu_peers *peers = &supervisor->admission.peers;
   uint32_t peer = (uint32_t)(vgpu_peers_find(&supervisor->admission.peers, &greeting->peer) - peers->records);
@@ -47,6 +49,7 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
                                      .slot = (uint32_t)slot,
                                      .session = session,
                                      .peer = greeting->peer,
+                                     .devices = greeting->limits.devices,
                                      .limits = limits_of(&supervisor->limits, &greeting->limits),
                                      .hello = greeting->hello};
   pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor);
@@ -81,6 +84,7 @@ static void tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_
   memcpy(answer.refused_program, refused.program, sizeof answer.refused_program);
   memcpy(answer.refused_kernel, refused.kernel, sizeof answer.refused_kernel);
   vgpu_welcome_fill(&answer.welcome, supervisor->backend, supervisor->inventory);
+  answer.welcome.device_count = greeting->limits.devices.count;
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
   /* 32 KiB at most: what a new connection has no room for is lost, and the peer sees a cut answer. */
   vgpu_stream_write_frame(greeting->descriptor, &reply, &answer, sizeof answer, facts,
@@ -93,6 +97,7 @@ static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgp
   const struct vgpu_hello *hello = &greeting->hello;
   struct vgpu_welcome welcome;
   vgpu_welcome_fill(&welcome, supervisor->backend, supervisor->inventory);
+  welcome.device_count = greeting->limits.devices.count;
   bool version = status == VGPU_STATUS_VERSION;
   if (version) {
     vgpu_host_log_limited(

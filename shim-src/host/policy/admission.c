@@ -25,6 +25,7 @@ static bool connects_too_fast(struct vgpu_admission *admission, const struct vgp
 int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
                    uint64_t session, struct vgpu_peer_limits *limits) {
   *limits = VGPU_USUAL_LIMITS;
+  limits->devices = admission->usual_devices;
   const char *name = admission->policy_name;
   if (admission->policy != NULL) {
     const struct vgpu_rule *rule = vgpu_policy_match(admission->policy, identity);
@@ -38,6 +39,8 @@ int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity 
     }
     *limits = rule->limits;
     limits->line = rule->line;
+    limits->devices = rule->limits.choice == 0 ? admission->usual_devices
+                                               : admission->policy->choices[rule->limits.choice - 1].found;
   }
   if (!connects_too_fast(admission, &identity->peer, limits->connects)) return VGPU_STATUS_OK;
   if (limits->connects == VGPU_LIMIT_USUAL) {

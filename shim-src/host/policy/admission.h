@@ -22,6 +22,7 @@
 struct vgpu_admission {
   const struct vgpu_policy *policy; /* NULL: no file, so everybody may */
   const char *policy_name;
+  struct vgpu_chosen_devices usual_devices;
   struct vgpu_peers peers;
   struct {
     int descriptor;

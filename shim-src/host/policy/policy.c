@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -188,6 +189,45 @@ static const struct match *find_match(const char *key) {
   return NULL;
 }
 
+/* One device of devices=: an index, or the beginning of a UUID. */
+static bool is_device(const char *word) {
+  size_t length = strlen(word);
+  if (length == 0 || length > 40) return false;
+  if (word[0] >= '0' && word[0] <= '9') return length <= 3 && strspn(word, "0123456789") == length;
+  if (strncasecmp(word, "GPU-", 4) != 0 && strncasecmp(word, "MIG-", 4) != 0) return false;
+  return length > 4 && strspn(word + 4, "0123456789abcdefABCDEF-") == length - 4;
+}
+
+/* What it means is found out where the devices are known (devices.h). */
+static bool devices(struct reader *reader, const char *text, struct vgpu_peer_limits *into) {
+  char words[VGPU_DEVICES_TEXT], *rest = words;
+  into->choice = 0;
+  if (strcmp(text, "all") == 0) return true;
+  if (strlen(text) >= sizeof words)
+    return wrong(reader, "devices= is longer than %zu bytes", sizeof words - 1);
+  strcpy(words, text);
+  for (char *word = strsep(&rest, ","); word != NULL; word = strsep(&rest, ",")) {
+    if (!is_device(word))
+      return wrong(
+          reader,
+          "devices=\"%.64s\": \"%.64s\" is neither the index of a device nor a UUID (GPU-..., MIG-...); "
+          "\"all\" is every device",
+          text, word);
+  }
+  struct vgpu_policy *policy = reader->policy;
+  uint32_t at = 0;
+  while (at < policy->choice_count && strcmp(policy->choices[at].text, text) != 0) at++;
+  if (at == VGPU_POLICY_CHOICES_MAX)
+    return wrong(reader, "more than %u different devices=", VGPU_POLICY_CHOICES_MAX);
+  if (at == policy->choice_count) {
+    struct vgpu_device_choice *choice = &policy->choices[policy->choice_count++];
+    choice->line = reader->line;
+    strcpy(choice->text, text);
+  }
+  into->choice = at + 1;
+  return true;
+}
+
 /* One "key=value" of a rule; `rule` is NULL in a `limits` line. */
 static bool setting(struct reader *reader, char *word, struct vgpu_rule *rule,
                     struct vgpu_peer_limits *into) {
@@ -200,10 +240,16 @@ static bool setting(struct reader *reader, char *word, struct vgpu_rule *rule,
       return wrong(reader, "%s= has no meaning for a peer that is denied", word);
     return limit_value(reader, limit, value, into);
   }
+  if (strcmp(word, "devices") == 0) {
+    if (rule != NULL && !rule->allow)
+      return wrong(reader, "%s= has no meaning for a peer that is denied", word);
+    return devices(reader, value, into);
+  }
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
     return wrong(reader, "\"%s\" is not known here%s", word,
-                 rule == NULL ? ": limits are sessions, connects, memory, outstanding, calls, weight" : "");
+                 rule == NULL ? ": limits are sessions, connects, memory, outstanding, calls, weight, devices"
+                              : "");
   if (rule->kind != match->kind)
     return wrong(reader, "%s= is of %s peers only", word,
                  match->kind == VGPU_ADDRESS_UNIX ? "unix" : "vsock");
@@ -255,7 +301,7 @@ bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char 
                        char *error, size_t error_size) {
   struct reader reader = {
       .policy = policy, .name = name, .usual = VGPU_USUAL_LIMITS, .error = error, .error_size = error_size};
-  policy->count = 0;
+  policy->count = policy->choice_count = 0;
   if (size > VGPU_POLICY_BYTES_MAX) return wrong(&reader, "longer than %u bytes", VGPU_POLICY_BYTES_MAX);
   char *copy = malloc(size + 1);
   if (copy == NULL) return wrong(&reader, "no memory");

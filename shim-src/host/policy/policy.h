@@ -16,6 +16,8 @@
 #define VGPU_POLICY_RULES_MAX 512u
 #define VGPU_POLICY_RANGES_MAX 16u
 #define VGPU_PEER_GROUPS_MAX 1024u
+#define VGPU_POLICY_CHOICES_MAX 64u
+#define VGPU_DEVICES_TEXT 1536u /* 32 UUIDs, and more */
 
 /* Who connected, as the kernel says. */
 struct vgpu_identity {
@@ -38,7 +40,9 @@ struct vgpu_peer_limits {
   uint64_t outstanding; /* of each session: bytes that wait at the host */
   uint32_t calls;       /* of each session, a second */
   uint32_t weight;      /* of the peer's share of the software device's processors; never 0 */
+  uint32_t choice;      /* of devices: one more than its place in policy->choices; 0: all of them */
   uint32_t line;        /* of the file, that says so; 0: none does */
+  struct vgpu_chosen_devices devices; /* what they are, once the peer is admitted */
 };
 
 #define VGPU_USUAL_LIMITS                                                                                    \
@@ -60,7 +64,16 @@ struct vgpu_rule {
   struct vgpu_peer_limits limits;
 };
 
+/* devices=, as it stands there, and what it means on this host (devices.h). */
+struct vgpu_device_choice {
+  uint32_t line;
+  char text[VGPU_DEVICES_TEXT];
+  struct vgpu_chosen_devices found;
+};
+
 struct vgpu_policy {
+  uint32_t choice_count;
+  struct vgpu_device_choice choices[VGPU_POLICY_CHOICES_MAX];
   uint32_t count;
   struct vgpu_rule rules[VGPU_POLICY_RULES_MAX];
 };

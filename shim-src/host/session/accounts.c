@@ -78,6 +78,11 @@ void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
   memset(account, 0, offsetof(struct vgpu_account, refused_kernel) + sizeof account->refused_kernel);
   account->denied = -1;
   accounts->owners[slot] = *owner;
+  struct vgpu_chosen_devices *devices = &accounts->owners[slot].devices;
+  if (devices->count == 0) {
+    devices->count = accounts->device_count;
+    for (uint32_t i = 0; i < devices->count; i++) devices->index[i] = (uint8_t)i;
+  }
   if (slot >= accounts->slots_begun) __atomic_store_n(&accounts->slots_begun, slot + 1, __ATOMIC_RELEASE);
 }
 
@@ -92,6 +97,10 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot) {
 
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts) {
   return __atomic_load_n(&accounts->slots_begun, __ATOMIC_ACQUIRE);
+}
+
+uint32_t vgpu_accounts_device(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device) {
+  return accounts->owners[slot].devices.index[device];
 }
 
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device) {
@@ -128,6 +137,7 @@ static void narrow(struct vgpu_room *room, uint64_t limit, uint64_t used) {
 struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device,
                                     uint64_t session_limit) {
   const struct vgpu_account_owner *owner = &accounts->owners[slot];
+  device = vgpu_accounts_device(accounts, slot, device);
   uint64_t total = accounts->total[device];
   struct vgpu_room room = {.total = total, .free = total - vgpu_accounts_used(accounts, device)};
   narrow(&room, session_limit, session_used(accounts, slot));
@@ -138,6 +148,7 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit) {
   if (!vgpu_shared_lock_take(&accounts->commons.lock, slot)) return false;
+  device = vgpu_accounts_device(accounts, slot, device);
   const struct vgpu_account_owner *owner = &accounts->owners[slot];
   struct vgpu_account *account = &accounts->slots[slot];
   uint64_t session = session_used(accounts, slot);
@@ -154,6 +165,11 @@ bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t 
 
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {
   /* Only this worker writes its slot's number, and less in use harms nobody's check: no lock. */
-  uint64_t *used = &accounts->slots[slot].used[device];
+  uint64_t *used = &accounts->slots[slot].used[vgpu_accounts_device(accounts, slot, device)];
   __atomic_store_n(used, load(used) - bytes, __ATOMIC_RELAXED);
+}
+
+void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more) {
+  uint32_t *contexts = &accounts->slots[slot].contexts[vgpu_accounts_device(accounts, slot, device)];
+  __atomic_add_fetch(contexts, (uint32_t)more, __ATOMIC_RELAXED);
 }

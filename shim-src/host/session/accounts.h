@@ -27,12 +27,19 @@ struct vgpu_peer {
   uint32_t id;   /* unix: user id; vsock: CID; tcp: 0 */
 };
 
+/* Which of the host's devices a session sees: its device 0 is the first. */
+struct vgpu_chosen_devices {
+  uint32_t count;
+  uint8_t index[VGPU_DEVICES_MAX]; /* the host's */
+};
+
 /* What the daemon says of a session. */
 struct vgpu_account_owner {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
   struct vgpu_peer peer;
-  uint64_t peer_memory; /* that all sessions of the peer may hold; 0: no limit */
+  uint64_t peer_memory;               /* that all sessions of the peer may hold; 0: no limit */
+  struct vgpu_chosen_devices devices; /* none: all of the host's */
 };
 
 #define VGPU_ACCOUNTS_PAGE 65536u /* a page on every machine */
@@ -100,10 +107,15 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot);
 /* Slots 0 up to this one can be in use. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
 
-/* Bytes in use on a device, of all sessions. */
+/* What the session of a slot calls its device of this number, as the host counts them. */
+uint32_t vgpu_accounts_device(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device);
+
+/* Bytes in use on a device of the host, of all sessions. */
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);
 
 /*
+ * From here on a device is the session's.
+ *
  * What a session may be told of a device, all within its limits: how large it is for it, and how much of that
  * is free now. `session_limit`: 0 is none.
  */
@@ -118,6 +130,8 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
  * peer's has no room. */
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit);
+/* One context more (1) or less (-1). */
+void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more);
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
 
 #endif

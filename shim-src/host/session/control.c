@@ -38,6 +38,7 @@ static bool holds(const struct vgpu_account *account, uint32_t device) {
 static uint32_t same_guest(const struct vgpu_worker *worker, uint32_t device,
                            struct vgpu_process_facts *processes, uint32_t capacity) {
   const struct vgpu_peer *peer = &worker->peer;
+  device = vgpu_accounts_device(worker->accounts, worker->slot, device);
   uint32_t count = 0, slots = vgpu_accounts_slots(worker->accounts);
   for (uint32_t i = 0; i < slots; i++) {
     const struct vgpu_account *account = &worker->accounts->slots[i];

@@ -51,6 +51,7 @@ struct vgpu_session_setup {
   uint32_t slot;
   uint64_t session;
   struct vgpu_peer peer;
+  struct vgpu_chosen_devices devices;
   struct vgpu_limits limits;
   struct vgpu_hello hello;
 };

@@ -41,6 +41,7 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   host->inventory.options = &options;
   host->inventory.profiles =
       host->inventory.profiles_bytes == 0 ? NULL : (struct vgpu_device_profiles *)host->profiles;
+  vgpu_inventory_choose(&host->inventory, &session->devices);
   if (host->image_cache == 0) close(VGPU_WORKER_IMAGES);
   else host->code.images = vgpu_images_map(VGPU_WORKER_IMAGES, host->image_cache);
   if (host->image_cache != 0) close(VGPU_WORKER_IMAGES);

@@ -8,6 +8,8 @@ const BEHIND = 'programs/inprocess/libcuda.so.1';
 /** What the daemon's environment and command line need for a stand-in that does what `words` say. */
 export async function standIn(
   words: string,
+  /** The file of the simulated devices behind it. */
+  profile = path.join(ROOT, 'profiles/devices/h100-80gb.json'),
 ): Promise<{ readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> }> {
   const library = await buildProgram({
     name: 'libstand-in.so',
@@ -22,15 +24,34 @@ export async function standIn(
       STAND_IN: words,
       STAND_IN_BEHIND: builtFile(BEHIND),
       LD_LIBRARY_PATH: path.dirname(builtFile(BEHIND)),
-      VGPU_INPROCESS_PROFILE: path.join(ROOT, 'profiles/devices/h100-80gb.json'),
+      VGPU_INPROCESS_PROFILE: profile,
     },
   };
 }
 
 export async function startStandIn(
   words: string,
-  options: Pick<HostOptions, 'listen'> & { readonly args?: readonly string[] },
+  options: Pick<HostOptions, 'listen'> & {
+    readonly args?: readonly string[];
+    readonly env?: Readonly<Record<string, string>>;
+    readonly profile?: string;
+  },
 ): Promise<Host> {
-  const { args, env } = await standIn(words);
-  return startHost({ ...options, device: 'cuda', args: [...args, ...(options.args ?? [])], env });
+  const { args, env } = await standIn(words, options.profile);
+  return startHost({
+    listen: options.listen,
+    device: 'cuda',
+    args: [...args, ...(options.args ?? [])],
+    env: { ...env, ...options.env },
+  });
+}
+
+/** The stand-in for NVIDIA's libnvidia-ml (programs/stand_in_nvml.c), for --nvml-library. */
+export function standInNvml(): Promise<string> {
+  return buildProgram({
+    name: 'libstand-in-nvml.so',
+    sources: ['test/shim/programs/stand_in_nvml.c'],
+    sanitize: 'none',
+    soname: 'libstand-in-nvml.so',
+  });
 }

@@ -9,6 +9,9 @@
  *   takes so long
  * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
  * - broken: what is compiled is CUDA_ERROR_ILLEGAL_ADDRESS
+ * - blind: CUDA_VISIBLE_DEVICES means nothing to it
+ * - mig: each device is an instance of a GPU: named MIG-UUID in CUDA_VISIBLE_DEVICES, and a process sees one
+ *   and no other
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
@@ -101,9 +104,23 @@ EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes);
 
 static bool broken;
 
+/* What the library behind, which knows no instances, is to show. */
+static void choose_instance(void) {
+  const char *list = getenv("CUDA_VISIBLE_DEVICES");
+  char name[48];
+  if (list == NULL || strncmp(list, "MIG-", 4) != 0) {
+    setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    return;
+  }
+  snprintf(name, sizeof name, "GPU-%.36s", list + 4);
+  setenv("CUDA_VISIBLE_DEVICES", name, 1);
+}
+
 int cuInit(unsigned flags) {
   static bool begun;
   if (!begun) {
+    if (word("blind") != NULL) unsetenv("CUDA_VISIBLE_DEVICES");
+    if (word("mig") != NULL) choose_instance();
     if (word("greedy") != NULL) {
       (void)syscall(SYS_bpf, -1, NULL, 0);
       (void)accept4(-1, NULL, NULL, 0);

@@ -3,28 +3,20 @@
  * first entry that names no device ends the list; a device named twice hides all.
  */
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "guest/cuda/internal.h"
-
-#define UUID_TEXT 41 /* "GPU-" + 36 characters + zero */
-
-static void uuid_text(const uint8_t uuid[16], char text[UUID_TEXT]) {
-  snprintf(text, UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-           uuid[0], uuid[1], uuid[2], uuid[3], uuid[4], uuid[5], uuid[6], uuid[7], uuid[8], uuid[9], uuid[10],
-           uuid[11], uuid[12], uuid[13], uuid[14], uuid[15]);
-}
+#include "wire/uuid.h"
 
 /* The one device whose UUID begins so; none if several do. */
 static bool find_uuid(const char *word, size_t length, const struct vgpu_device_facts *facts, uint32_t count,
                       uint32_t *index) {
   uint32_t found = 0;
   for (uint32_t i = 0; i < count; i++) {
-    char text[UUID_TEXT];
-    uuid_text(facts[i].uuid, text);
-    if (length < UUID_TEXT && strncasecmp(text, word, length) == 0) {
+    char text[VGPU_UUID_TEXT];
+    vgpu_uuid_text("GPU-", facts[i].uuid, text);
+    if (length < VGPU_UUID_TEXT && strncasecmp(text, word, length) == 0) {
       *index = i;
       found++;
     }

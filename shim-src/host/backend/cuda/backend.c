@@ -5,6 +5,7 @@
 #include "host/backend/backend.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -20,6 +21,7 @@
 #include "host/log.h"
 #include "host/session/worker.h"
 #include "wire/clock.h"
+#include "wire/uuid.h"
 
 #define EXIT_NO_GPU 3
 #define INVENTORY_LIMIT_S 60 /* the first cuInit of a machine may load the kernel driver */
@@ -54,8 +56,7 @@ static int describe_device(const struct vgpu_driver_api *api, int ordinal, struc
   if (result != 0) return result;
   facts->name[sizeof facts->name - 1] = '\0';
   facts->total_memory = total;
-  result = VGPU_DRIVER(api, cuDeviceGetUuid_v2, facts->uuid, device);
-  if (result != 0) result = VGPU_DRIVER(api, cuDeviceGetUuid, facts->uuid, device);
+  result = vgpu_cuda_uuid(api, device, facts->uuid);
   if (result != 0) return result;
   for (int i = 1; i < (int)VGPU_ATTRIBUTES_MAX; i++) {
     if (VGPU_DRIVER(api, cuDeviceGetAttribute, &facts->attributes[i], i, device) != 0) continue;
@@ -84,6 +85,7 @@ static int fail(struct answer *answer, int status, const char *library, const ch
   return status;
 }
 
+/* All that the driver shows this process, added to the inventory. 0, or an exit status. */
 static int ask_driver(const struct vgpu_options *options, struct answer *answer) {
   struct vgpu_driver_api api;
   char error[400];
@@ -100,17 +102,59 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
   if (result != 0) return fail(answer, 1, library, "cuDriverGetVersion", &api, result);
   result = api.cuDeviceGetCount(&count);
   if (result != 0) return fail(answer, 1, library, "cuDeviceGetCount", &api, result);
-  if (count < 1) {
-    snprintf(answer->error, sizeof answer->error, "%s: no GPU is visible (CUDA_VISIBLE_DEVICES?)", library);
+  for (int i = 0; i < count && inventory->count < VGPU_DEVICES_MAX; i++) {
+    result = describe_device(&api, i, &inventory->devices[inventory->count]);
+    if (result != 0) return fail(answer, 1, library, "asking what a device is", &api, result);
+    if (inventory->devices[inventory->count].simulated) inventory->simulated = true;
+    inventory->count++;
+  }
+  return 0;
+}
+
+/*
+ * With MIG the driver shows a process one instance and nothing else, so each is asked about in a process of
+ * its own that is shown no other.
+ */
+static int ask_about_part(const struct vgpu_options *options, const struct vgpu_nvml_part *part,
+                          struct answer *answer) {
+  struct vgpu_inventory *inventory = &answer->inventory;
+  uint32_t before = inventory->count;
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("CUDA_VISIBLE_DEVICES", part->uuid, 1);
+    answer->status = ask_driver(options, answer);
+    _exit(0);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) return 1;
+  if (answer->status != 0) return answer->status;
+  for (uint32_t i = before; i < inventory->count; i++) {
+    inventory->is_part[i] = strncmp(part->uuid, "MIG-", 4) == 0;
+    inventory->minor[i] = part->minor;
+  }
+  return 0;
+}
+
+/* In a process that ends afterwards. NVML first: it tells what the driver would not show. */
+static int ask(const struct vgpu_options *options, struct answer *answer) {
+  struct vgpu_inventory *inventory = &answer->inventory;
+  struct vgpu_nvml_part parts[VGPU_DEVICES_MAX];
+  vgpu_cuda_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
+  /* An administrator who set it has chosen already. */
+  uint32_t count = getenv("CUDA_VISIBLE_DEVICES") != NULL
+                       ? 0
+                       : vgpu_cuda_nvml_parts(options->nvml_library, parts, VGPU_DEVICES_MAX);
+  int status = 0;
+  for (uint32_t i = 0; status == 0 && i < count; i++) status = ask_about_part(options, &parts[i], answer);
+  if (count == 0) status = ask_driver(options, answer);
+  if (status != 0) return status;
+  if (inventory->count == 0) {
+    snprintf(answer->error, sizeof answer->error, "%s: no GPU is visible (CUDA_VISIBLE_DEVICES?)",
+             options->cuda_library);
     return EXIT_NO_GPU;
   }
-  inventory->count = (uint32_t)count < VGPU_DEVICES_MAX ? (uint32_t)count : VGPU_DEVICES_MAX;
-  for (uint32_t i = 0; i < inventory->count; i++) {
-    result = describe_device(&api, (int)i, &inventory->devices[i]);
-    if (result != 0) return fail(answer, 1, library, "asking what a device is", &api, result);
-    if (inventory->devices[i].simulated) inventory->simulated = true;
-  }
-  vgpu_cuda_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
+  for (uint32_t i = 0; count == 0 && i < inventory->count; i++)
+    inventory->minor[i] = vgpu_cuda_nvml_minor(options->nvml_library, &inventory->devices[i]);
   return 0;
 }
 
@@ -143,7 +187,7 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
   answer->inventory = *inventory;
   pid_t child = fork();
   if (child == 0) {
-    answer->status = ask_driver(options, answer);
+    answer->status = ask(options, answer);
     answer->done = true;
     _exit(0); /* not exit: the driver's own handlers are of no use to a process that only asked */
   }
@@ -158,17 +202,28 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
 
 static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
   const struct vgpu_device_facts *facts = &worker->inventory->devices[device];
-  *reply = (struct vgpu_usage_reply){.total = facts->total_memory,
-                                     .used = vgpu_accounts_used(worker->accounts, device)};
-  /* Without NVML at the host: what our sessions hold, and nothing about the rest. */
-  vgpu_cuda_nvml_usage(worker->inventory->options->nvml_library, facts, reply);
+  *reply = (struct vgpu_usage_reply){
+      .total = facts->total_memory,
+      .used =
+          vgpu_accounts_used(worker->accounts, vgpu_accounts_device(worker->accounts, worker->slot, device))};
+  /* Without NVML at the host, and of a part of a GPU: what our sessions hold, and nothing about the rest. */
+  if (!worker->inventory->is_part[device])
+    vgpu_cuda_nvml_usage(worker->inventory->options->nvml_library, facts, reply);
   return VGPU_STATUS_OK;
 }
 
 /* The driver is opened when something is asked of it: a session that only wants facts never does. */
 static bool begin(struct vgpu_worker *worker) {
-  (void)worker;
-  return true;
+  const struct vgpu_inventory *inventory = worker->inventory;
+  if (!inventory->chosen) return true;
+  /* The driver itself then knows of no other device. */
+  char list[VGPU_DEVICES_MAX * VGPU_UUID_TEXT] = "";
+  for (uint32_t i = 0; i < inventory->count; i++) {
+    char *at = list + strlen(list);
+    if (i > 0) *at++ = ',';
+    vgpu_uuid_text(inventory->is_part[i] ? "MIG-" : "GPU-", inventory->devices[i].uuid, at);
+  }
+  return setenv("CUDA_VISIBLE_DEVICES", list, 1) == 0;
 }
 
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,

@@ -8,7 +8,7 @@ static int32_t add_context(struct vgpu_worker *worker, uint64_t number, uint32_t
   struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, VGPU_HANDLE_CONTEXT);
   handle->device = device;
   handle->primary = primary;
-  __atomic_add_fetch(&worker->accounts->slots[worker->slot].contexts[device], 1, __ATOMIC_RELAXED);
+  vgpu_accounts_context(worker->accounts, worker->slot, device, 1);
   return CUDA_SUCCESS;
 }
 
@@ -57,7 +57,7 @@ int32_t vgpu_cuda_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_
   const struct vgpu_handle *found = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
   if (found == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   const struct vgpu_handle handle = *found;
-  __atomic_sub_fetch(&worker->accounts->slots[worker->slot].contexts[handle.device], 1, __ATOMIC_RELAXED);
+  vgpu_accounts_context(worker->accounts, worker->slot, handle.device, -1);
   vgpu_cuda_forget_context(worker, send->context);
   if (!handle.primary) return VGPU_DRIVER(&cuda->api, cuCtxDestroy_v2, handle.driver);
   int32_t device;

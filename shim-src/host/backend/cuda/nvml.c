@@ -21,6 +21,13 @@ struct functions {
   int (*nvmlInit_v2)(void);
   int (*nvmlSystemGetDriverVersion)(char *version, unsigned length);
   int (*nvmlDeviceGetHandleByPciBusId_v2)(const char *id, void **device);
+  int (*nvmlDeviceGetMinorNumber)(void *device, unsigned *minor);
+  int (*nvmlDeviceGetCount_v2)(unsigned *count);
+  int (*nvmlDeviceGetHandleByIndex_v2)(unsigned index, void **device);
+  int (*nvmlDeviceGetUUID)(void *device, char *uuid, unsigned length);
+  int (*nvmlDeviceGetMigMode)(void *device, unsigned *current, unsigned *pending);
+  int (*nvmlDeviceGetMaxMigDeviceCount)(void *device, unsigned *count);
+  int (*nvmlDeviceGetMigDeviceHandleByIndex)(void *device, unsigned index, void **part);
   int (*nvmlDeviceGetMemoryInfo)(void *device, struct memory *memory);
   int (*nvmlDeviceGetUtilizationRates)(void *device, struct utilisation *utilisation);
   int (*nvmlDeviceGetTemperature)(void *device, int sensor, unsigned *temperature);
@@ -46,6 +53,13 @@ static const struct functions *functions(const char *library) {
   FIND(nvmlInit_v2);
   FIND(nvmlSystemGetDriverVersion);
   FIND(nvmlDeviceGetHandleByPciBusId_v2);
+  FIND(nvmlDeviceGetMinorNumber);
+  FIND(nvmlDeviceGetCount_v2);
+  FIND(nvmlDeviceGetHandleByIndex_v2);
+  FIND(nvmlDeviceGetUUID);
+  FIND(nvmlDeviceGetMigMode);
+  FIND(nvmlDeviceGetMaxMigDeviceCount);
+  FIND(nvmlDeviceGetMigDeviceHandleByIndex);
   FIND(nvmlDeviceGetMemoryInfo);
   FIND(nvmlDeviceGetUtilizationRates);
   FIND(nvmlDeviceGetTemperature);
@@ -63,14 +77,75 @@ void vgpu_cuda_nvml_version(const char *library, char *version, size_t size) {
   if (f->nvmlSystemGetDriverVersion(version, (unsigned)size) != 0) version[0] = '\0';
 }
 
+/* By its PCI address; NULL: NVML knows none there. */
+static void *device_of(const struct functions *f, const struct vgpu_device_facts *facts) {
+  char id[32];
+  void *device = NULL;
+  if (f == NULL || f->nvmlDeviceGetHandleByPciBusId_v2 == NULL) return NULL;
+  snprintf(id, sizeof id, "%08x:%02x:%02x.0", facts->pci_domain, facts->pci_bus, facts->pci_device);
+  return f->nvmlDeviceGetHandleByPciBusId_v2(id, &device) == 0 ? device : NULL;
+}
+
+static int32_t minor_of(const struct functions *f, void *device) {
+  unsigned minor;
+  bool told = device != NULL && f->nvmlDeviceGetMinorNumber != NULL &&
+              f->nvmlDeviceGetMinorNumber(device, &minor) == 0;
+  return told ? (int32_t)minor : -1;
+}
+
+int32_t vgpu_cuda_nvml_minor(const char *library, const struct vgpu_device_facts *facts) {
+  const struct functions *f = functions(library);
+  return minor_of(f, device_of(f, facts));
+}
+
+static bool is_divided(const struct functions *f, void *device) {
+  unsigned current = 0, pending = 0;
+  return f->nvmlDeviceGetMigMode(device, &current, &pending) == 0 && current == 1;
+}
+
+/* Adds a GPU or an instance of one; false: it has no UUID, or there is no room. */
+static bool add_part(const struct functions *f, void *part, int32_t minor, struct vgpu_nvml_part *parts,
+                     uint32_t most, uint32_t *count) {
+  if (*count == most || f->nvmlDeviceGetUUID(part, parts[*count].uuid, VGPU_NVML_UUID) != 0) return false;
+  parts[*count].uuid[VGPU_NVML_UUID - 1] = '\0';
+  parts[(*count)++].minor = minor;
+  return true;
+}
+
+uint32_t vgpu_cuda_nvml_parts(const char *library, struct vgpu_nvml_part *parts, uint32_t most) {
+  const struct functions *f = functions(library);
+  unsigned gpus = 0;
+  uint32_t count = 0;
+  bool divided = false;
+  if (f == NULL || f->nvmlDeviceGetCount_v2 == NULL || f->nvmlDeviceGetHandleByIndex_v2 == NULL ||
+      f->nvmlDeviceGetUUID == NULL || f->nvmlDeviceGetMigMode == NULL ||
+      f->nvmlDeviceGetMaxMigDeviceCount == NULL || f->nvmlDeviceGetMigDeviceHandleByIndex == NULL ||
+      f->nvmlDeviceGetCount_v2(&gpus) != 0) {
+    return 0;
+  }
+  for (unsigned i = 0; i < gpus; i++) {
+    void *device = NULL, *part = NULL;
+    unsigned places = 0;
+    if (f->nvmlDeviceGetHandleByIndex_v2(i, &device) != 0) continue;
+    if (!is_divided(f, device)) {
+      (void)add_part(f, device, minor_of(f, device), parts, most, &count);
+      continue;
+    }
+    divided = true;
+    if (f->nvmlDeviceGetMaxMigDeviceCount(device, &places) != 0) continue;
+    for (unsigned k = 0; k < places; k++) { /* not every place is taken */
+      if (f->nvmlDeviceGetMigDeviceHandleByIndex(device, k, &part) == 0)
+        (void)add_part(f, part, minor_of(f, device), parts, most, &count);
+    }
+  }
+  return divided ? count : 0;
+}
+
 void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *facts,
                           struct vgpu_usage_reply *reply) {
   const struct functions *f = functions(library);
-  if (f == NULL || f->nvmlDeviceGetHandleByPciBusId_v2 == NULL) return;
-  char id[32];
-  snprintf(id, sizeof id, "%08x:%02x:%02x.0", facts->pci_domain, facts->pci_bus, facts->pci_device);
-  void *device = NULL;
-  if (f->nvmlDeviceGetHandleByPciBusId_v2(id, &device) != 0) return;
+  void *device = device_of(f, facts);
+  if (device == NULL) return;
   struct memory memory = {0};
   struct utilisation utilisation = {0};
   if (f->nvmlDeviceGetMemoryInfo != NULL && f->nvmlDeviceGetMemoryInfo(device, &memory) == 0) {

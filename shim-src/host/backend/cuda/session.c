@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "host/log.h"
@@ -14,6 +15,31 @@
 
 /* The context of this thread, as the driver has it. */
 static _Thread_local uint64_t current;
+
+/* The guest's device of a number is the driver's: the driver must not have another opinion of them. */
+static bool shows_what_was_chosen(const struct vgpu_worker *worker, const struct vgpu_driver_api *api) {
+  const struct vgpu_inventory *inventory = worker->inventory;
+  int count = 0;
+  if (!inventory->chosen) return true;
+  bool same = VGPU_DRIVER(api, cuDeviceGetCount, &count) == CUDA_SUCCESS && count == (int)inventory->count;
+  for (int i = 0; same && i < count; i++) {
+    uint8_t uuid[16];
+    int32_t device;
+    same = VGPU_DRIVER(api, cuDeviceGet, &device, i) == CUDA_SUCCESS &&
+           vgpu_cuda_uuid(api, device, uuid) == 0 &&
+           memcmp(uuid, inventory->devices[i].uuid, sizeof uuid) == 0;
+  }
+  if (!same)
+    vgpu_host_log("error", worker->session,
+                  "the driver shows this worker %d devices, and not the %u that hostd.conf chose: no GPU",
+                  count, inventory->count);
+  return same;
+}
+
+int vgpu_cuda_uuid(const struct vgpu_driver_api *api, int32_t device, uint8_t uuid[16]) {
+  int result = VGPU_DRIVER(api, cuDeviceGetUuid_v2, uuid, device);
+  return result == CUDA_SUCCESS ? result : VGPU_DRIVER(api, cuDeviceGetUuid, uuid, device);
+}
 
 int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
   *cuda = worker->cuda;
@@ -32,6 +58,10 @@ int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
     vgpu_host_log("error", worker->session, "cuInit of the host's driver failed with %d", result);
     free(made); /* asked again at the next call: a driver may come back */
     return result;
+  }
+  if (!shows_what_was_chosen(worker, &made->api)) {
+    free(made);
+    return CUDA_ERROR_NO_DEVICE;
   }
   worker->cuda = *cuda = made;
   return CUDA_SUCCESS;

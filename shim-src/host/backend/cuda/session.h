@@ -30,6 +30,9 @@ struct vgpu_cuda {
 /* After a call that waits: what kernels printed, from this process's standard output to worker->printed. */
 void vgpu_cuda_collect_prints(struct vgpu_worker *worker);
 
+/* Of a MIG instance its own, where the driver tells it. A CUresult. */
+int vgpu_cuda_uuid(const struct vgpu_driver_api *api, int32_t device, uint8_t uuid[16]);
+
 /* Opens and initialises the driver on first use: a session that only asks for facts never does. */
 int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda);
 

@@ -46,14 +46,16 @@ static bool load_profiles(const char *name, struct vgpu_device_profiles *profile
   return false;
 }
 
-static bool same_gpu(const struct vgpu_device_profile *one, const struct vgpu_device_profile *other) {
-  return memcmp(one->uuid, other->uuid, sizeof one->uuid) == 0 ||
-         (one->pci_domain == other->pci_domain && one->pci_bus == other->pci_bus &&
-          one->pci_device == other->pci_device);
+static bool same_uuid(const struct vgpu_device_profile *one, const struct vgpu_device_profile *other) {
+  return memcmp(one->uuid, other->uuid, sizeof one->uuid) == 0;
 }
 
-/* Adds the devices of another profile. A GPU that is there twice gets a UUID and a place on the bus of its
- * own. */
+static bool same_place(const struct vgpu_device_profile *one, const struct vgpu_device_profile *other) {
+  return one->pci_domain == other->pci_domain && one->pci_bus == other->pci_bus &&
+         one->pci_device == other->pci_device;
+}
+
+/* Adds the devices of another profile. One whose UUID or place on the bus is taken gets another. */
 static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_device_profiles *more) {
   if (more->count > VGPU_DEVICES_MAX - all->count) {
     vgpu_host_log("error", 0, "--profile: more than %u devices in all", VGPU_DEVICES_MAX);
@@ -63,9 +65,10 @@ static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_dev
     struct vgpu_device_profile *device = &all->devices[all->count];
     *device = more->devices[i];
     for (uint32_t other = 0; other < all->count; other++) {
-      if (!same_gpu(device, &all->devices[other])) continue;
-      device->uuid[15]++;
-      device->pci_bus = (device->pci_bus + 1) & 0xff;
+      bool uuid = same_uuid(device, &all->devices[other]), place = same_place(device, &all->devices[other]);
+      if (!uuid && !place) continue;
+      if (uuid) device->uuid[15]++;
+      if (place) device->pci_bus = (device->pci_bus + 1) & 0xff;
       other = UINT32_MAX; /* begin again: what it has now may be another one's */
     }
     all->count++;
@@ -130,11 +133,13 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
 static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
   /* Nothing computes here, so nothing is utilised; that is the truth about a software device. */
-  *reply = (struct vgpu_usage_reply){.total = profile->total_memory,
-                                     .used = vgpu_accounts_used(worker->accounts, device),
-                                     .temperature = profile->temperature,
-                                     .power = profile->power,
-                                     .power_limit = profile->power_limit};
+  *reply = (struct vgpu_usage_reply){
+      .total = profile->total_memory,
+      .used =
+          vgpu_accounts_used(worker->accounts, vgpu_accounts_device(worker->accounts, worker->slot, device)),
+      .temperature = profile->temperature,
+      .power = profile->power,
+      .power_limit = profile->power_limit};
   return VGPU_STATUS_OK;
 }
 

@@ -18,7 +18,7 @@ static int32_t make_context(struct vgpu_worker *worker, uint64_t number, uint32_
   context->context = number;
   context->device = device;
   context->flags = flags;
-  __atomic_add_fetch(&worker->accounts->slots[worker->slot].contexts[device], 1, __ATOMIC_RELAXED);
+  vgpu_accounts_context(worker->accounts, worker->slot, device, 1);
   return CUDA_SUCCESS;
 }
 
@@ -41,7 +41,7 @@ int32_t vgpu_software_cuCtxDestroy_v2(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuCtxDestroy_v2 *send) {
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  __atomic_sub_fetch(&worker->accounts->slots[worker->slot].contexts[context->device], 1, __ATOMIC_RELAXED);
+  vgpu_accounts_context(worker->accounts, worker->slot, context->device, -1);
   vgpu_queue_drop(worker, send->context);
   vgpu_reads_drop(worker, send->context);
   vgpu_programs_drop_context(worker, send->context);

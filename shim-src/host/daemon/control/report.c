@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "wire/address.h"
+#include "wire/uuid.h"
 
 /* Names of devices and programs: what JSON, a terminal or Prometheus would mind is replaced. */
 static void print_text(FILE *out, const char *text, size_t size) {
@@ -28,6 +29,14 @@ static const struct vgpu_session_entry *entry_of(const struct vgpu_sessions *ses
   return NULL;
 }
 
+/* "0,2": which of the host's devices a session sees. */
+static void print_devices(FILE *out, const struct vgpu_supervisor *supervisor,
+                          const struct vgpu_session_entry *entry) {
+  const struct vgpu_chosen_devices *devices =
+      &supervisor->accounts->owners[entry - supervisor->sessions.entries].devices;
+  for (uint32_t i = 0; i < devices->count; i++) fprintf(out, i == 0 ? "%u" : ",%u", devices->index[i]);
+}
+
 struct report {
   FILE *out;
   const struct vgpu_supervisor *supervisor;
@@ -45,7 +54,9 @@ static void table(const struct report *report, bool sessions_only) {
     for (uint32_t i = 0; i < inventory->count; i++) {
       fprintf(out, "device %u: ", i);
       print_text(out, inventory->devices[i].name, sizeof inventory->devices[i].name);
-      fprintf(out, ", %llu of %llu MiB in use\n",
+      char uuid[VGPU_UUID_TEXT];
+      vgpu_uuid_text(inventory->is_part[i] ? "MIG-" : "GPU-", inventory->devices[i].uuid, uuid);
+      fprintf(out, ", %s, %llu of %llu MiB in use\n", uuid,
               (unsigned long long)(vgpu_accounts_used(supervisor->accounts, i) >> 20),
               (unsigned long long)(inventory->devices[i].total_memory >> 20));
     }
@@ -54,24 +65,26 @@ static void table(const struct report *report, bool sessions_only) {
             (unsigned long long)supervisor->sessions.turned_away);
   }
   if (report->count > 0)
-    fprintf(out, "%8s %-14s %-16s %8s %8s %10s %9s %9s %8s\n", "SESSION", "PEER", "PROGRAM", "PID", "AGE",
-            "MEMORY", "LAUNCHES", "CALLS", "REFUSED");
+    fprintf(out, "%8s %-14s %-16s %8s %8s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM", "PID", "AGE",
+            "MEMORY", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");
   for (uint32_t i = 0; i < report->count; i++) {
     const struct vgpu_session_facts *facts = &report->facts[i];
     const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, facts->session);
     if (entry == NULL) continue;
     char peer[24];
     snprintf(peer, sizeof peer, "%s:%u", kind_name(entry->peer.kind), entry->peer.id);
-    fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %9llu %9llu %8llu\n",
+    fprintf(out, "%8llu %-14s %-16.16s %8u %7llus %7lluMiB %9llu %9llu %8llu ",
             (unsigned long long)facts->session, peer, facts->program, facts->pid,
             (unsigned long long)(facts->age / 1000), (unsigned long long)(facts->memory >> 20),
             (unsigned long long)facts->launches, (unsigned long long)facts->calls,
             (unsigned long long)facts->refused);
+    print_devices(out, supervisor, entry);
+    fputc('\n', out);
   }
 }
 
-static void json_session(FILE *out, const struct vgpu_session_facts *facts,
-                         const struct vgpu_session_entry *entry) {
+static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
+                         const struct vgpu_session_facts *facts, const struct vgpu_session_entry *entry) {
   fprintf(
       out,
       "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
@@ -82,7 +95,9 @@ static void json_session(FILE *out, const struct vgpu_session_facts *facts,
       (unsigned long long)facts->calls, (unsigned long long)facts->refused, facts->last_refusal,
       library_name(facts->library), facts->pid, facts->pid_namespace);
   print_text(out, facts->program, sizeof facts->program);
-  fputs("\"}}", out);
+  fputs("\"},\"devices\":[", out);
+  print_devices(out, supervisor, entry);
+  fputs("]}", out);
 }
 
 static void json(const struct report *report) {
@@ -97,7 +112,10 @@ static void json(const struct report *report) {
   for (uint32_t i = 0; i < inventory->count; i++) {
     fprintf(out, "%s{\"index\":%u,\"name\":\"", i == 0 ? "" : ",", i);
     print_text(out, inventory->devices[i].name, sizeof inventory->devices[i].name);
-    fprintf(out, "\",\"memory\":%llu,\"used\":%llu}", (unsigned long long)inventory->devices[i].total_memory,
+    char uuid[VGPU_UUID_TEXT];
+    vgpu_uuid_text(inventory->is_part[i] ? "MIG-" : "GPU-", inventory->devices[i].uuid, uuid);
+    fprintf(out, "\",\"uuid\":\"%s\",\"memory\":%llu,\"used\":%llu}", uuid,
+            (unsigned long long)inventory->devices[i].total_memory,
             (unsigned long long)vgpu_accounts_used(supervisor->accounts, i));
   }
   fprintf(out, "],\"totals\":{\"begun\":%llu,\"ended\":%llu,\"turnedAway\":%llu,\"most\":%u},\"sessions\":[",
@@ -108,7 +126,7 @@ static void json(const struct report *report) {
     const struct vgpu_session_entry *entry = entry_of(&supervisor->sessions, report->facts[i].session);
     if (entry == NULL) continue;
     if (!first) fputc(',', out);
-    json_session(out, &report->facts[i], entry);
+    json_session(out, supervisor, &report->facts[i], entry);
     first = false;
   }
   fputs("]}\n", out);

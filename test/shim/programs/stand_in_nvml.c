@@ -1,0 +1,88 @@
+/*
+ * A stand-in for NVIDIA's libnvidia-ml.so.1, for what a host asks of it beside a stand-in for the driver. It
+ * has GPUs at the PCI buses 1, 2, ..., whose files are /dev/nvidia0, /dev/nvidia1, ... With STAND_IN_MIG, two
+ * UUIDs with a comma between, it has one GPU that is divided into instances of these UUIDs, in the first and
+ * the third of its places.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define NOT_FOUND 6
+
+struct device {
+  unsigned minor;
+  int instance; /* -1: a whole GPU */
+};
+static struct device gpus[8], instances[2] = {{.instance = 0}, {.instance = 1}};
+
+EXPORT int nvmlInit_v2(void);
+EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned length);
+EXPORT int nvmlDeviceGetCount_v2(unsigned *count);
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
+EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device);
+EXPORT int nvmlDeviceGetMinorNumber(void *device, unsigned *minor);
+EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length);
+EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending);
+EXPORT int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count);
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part);
+
+int nvmlInit_v2(void) {
+  for (unsigned i = 0; i < 8; i++) gpus[i] = (struct device){.minor = i, .instance = -1};
+  return 0;
+}
+
+int nvmlSystemGetDriverVersion(char *version, unsigned length) {
+  snprintf(version, length, "999.1");
+  return 0;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  *count = getenv("STAND_IN_MIG") == NULL ? 2 : 1;
+  return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+  *device = &gpus[index];
+  return 0;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) {
+  unsigned domain, bus;
+  if (sscanf(id, "%x:%x:", &domain, &bus) != 2 || bus < 1 || bus > 8) return NOT_FOUND;
+  *device = &gpus[bus - 1];
+  return 0;
+}
+
+int nvmlDeviceGetMinorNumber(void *device, unsigned *minor) {
+  *minor = ((struct device *)device)->minor;
+  return 0;
+}
+
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned length) {
+  int instance = ((struct device *)device)->instance;
+  const char *list = getenv("STAND_IN_MIG");
+  if (instance < 0 || list == NULL) snprintf(uuid, length, "GPU-00000000-0000-0000-0000-000000000000");
+  else snprintf(uuid, length, "MIG-%.36s", list + 37 * instance);
+  return 0;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+  (void)device;
+  *current = *pending = getenv("STAND_IN_MIG") != NULL;
+  return 0;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count) {
+  (void)device;
+  *count = 7;
+  return 0;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part) {
+  (void)device;
+  if (index != 0 && index != 2) return NOT_FOUND;
+  *part = &instances[index / 2];
+  return 0;
+}

@@ -10,6 +10,7 @@ import path from 'node:path';
 import { type BuildOptions, build, type Plugin } from 'esbuild';
 import { removeSync } from 'fs-extra/esm';
 import { packageRoot } from '../agent/paths.js';
+import { noteBundled } from './bundled.js';
 
 const modules = path.join(packageRoot(), 'dist', 'agent');
 const directory = path.join(packageRoot(), 'dist', 'bundle');
@@ -56,8 +57,9 @@ const common = {
   // Native code, found beside its package; and what dbus-next would use if somebody had installed it.
   external: ['systemd-journald', 'usocket', 'x11'],
   logLevel: 'warning',
+  metafile: true,
 } satisfies BuildOptions;
-await build({
+const command = await build({
   ...common,
   entryPoints: { main: path.join(modules, 'main.js') },
   outdir: fresh,
@@ -69,7 +71,7 @@ await build({
   },
   plugins: [xmlWhenUsed],
 });
-await build({
+const service = await build({
   ...common,
   entryPoints: {
     daemon: path.join(modules, 'daemon', 'main.js'),
@@ -84,6 +86,7 @@ await build({
   banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
   plugins: [xmlWhenUsed, apart],
 });
+noteBundled('agent', [command.metafile, service.metafile]);
 chmodSync(path.join(fresh, 'main.js'), 0o755);
 // Whole or not at all: a command that starts meanwhile finds the former or the new one.
 if (existsSync(directory)) renameSync(directory, former);

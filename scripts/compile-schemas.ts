@@ -2,7 +2,7 @@
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';
-import { buildSync } from 'esbuild';
+import { buildSync, type Metafile } from 'esbuild';
 import { emptyDirSync, readJsonSync } from 'fs-extra/esm';
 import { recordSchema } from '../agent/apply/record-schema.js';
 import { statusSchema } from '../agent/commands/status-schema.js';
@@ -10,6 +10,7 @@ import { hostDaemonSchema } from '../agent/contracts/host-daemon.js';
 import { formerManifestSchema, manifestSchema } from '../agent/contracts/manifest-schema.js';
 import { compiledFile, newAjv } from '../agent/contracts/schema.js';
 import { packageRoot } from '../agent/paths.js';
+import { noteBundled } from './bundled.js';
 
 const require = createRequire(import.meta.url);
 const { default: standaloneCode } = require('ajv/dist/standalone/index.js') as {
@@ -25,10 +26,11 @@ const schemas: readonly (readonly [name: string, schema: object])[] = [
   ['docs/json/status.schema.json', statusSchema()],
 ];
 emptyDirSync(path.dirname(compiledFile({})));
+const metafiles: Metafile[] = [];
 for (const [name, schema] of schemas) {
   const ajv = newAjv(require, { source: true });
   // With what ajv's code requires: the copy in /usr/lib/vgpu-agent has no node_modules but one.
-  buildSync({
+  const { metafile } = buildSync({
     stdin: { contents: standaloneCode(ajv, ajv.compile(schema)), resolveDir: packageRoot() },
     outfile: compiledFile(schema),
     bundle: true,
@@ -39,5 +41,8 @@ for (const [name, schema] of schemas) {
     minify: true,
     banner: { js: `// From ${name} by ajv.` },
     logLevel: 'warning',
+    metafile: true,
   });
+  metafiles.push(metafile);
 }
+noteBundled('schemas', metafiles);

@@ -1,10 +1,11 @@
-/** `vgpu-agent version`: the agent, the shim it would install, and the one that is installed. */
+/** `vgpu-agent version`: the agent, the shim it would install, the one that is installed, and what processes have loaded. */
 import { readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
 import { agentVersion } from '../agent-version.js';
+import { type BuildInfo, readBuildInfo } from '../build-info.js';
 import { ExitCode, errnoOf, VgpuError } from '../errors.js';
-import { storeCurrent } from '../paths.js';
+import { storeCurrent, storeVersions } from '../paths.js';
 import { oneLine } from '../text.js';
 import { examples } from './options.js';
 import type { Outcome, Run } from './types.js';
@@ -16,33 +17,113 @@ export interface VersionDocument {
   readonly shim: { readonly id: string; readonly version: string; readonly wire: number } | null;
   /** What `/opt/vgpu/current` points to. */
   readonly installed: string | null;
+  /** Null: no release, but a checkout or a copy of one. */
+  readonly build: BuildInfo | null;
+  /** With --verbose: which of our libraries the services that have the GPU use now. */
+  readonly loaded?: readonly LoadedLibrary[];
+}
+
+export interface LoadedLibrary {
+  readonly unit: string;
+  readonly pid: number;
+  readonly path: string;
+  /** The store's version that it is of; null: it is not from the store. */
+  readonly store: string | null;
+  /** What its note says; null: it has been removed, or cannot be read. */
+  readonly provenance: { readonly component: string; readonly version: string; readonly wire: number } | null;
+  /** Of the version that /opt/vgpu/current points to, and that one is what this agent would install. */
+  readonly current: boolean;
 }
 
 export function versionCommand(run: Run): Command {
   return new Command('version')
     .description('print the versions of the agent, the shim and what is installed')
-    .addHelpText('after', examples(['vgpu-agent version --json', 'for scripts']))
-    .action(() => run(version));
+    .addHelpText(
+      'after',
+      examples(
+        ['vgpu-agent version --json', 'for scripts'],
+        ['sudo vgpu-agent version --verbose', 'also which build this is, and which libraries are loaded'],
+      ),
+    )
+    .action((_options: object, command: Command) =>
+      run(() => version(command.optsWithGlobals()['verbose'] === true)),
+    );
 }
 
-async function version(): Promise<Outcome> {
+async function version(verbose: boolean): Promise<Outcome> {
+  const [shim, installed] = await Promise.all([builtShim(), installedStore()]);
   const document: VersionDocument = {
     schema: 1,
     agent: agentVersion(),
-    shim: await builtShim(),
-    installed: await installedStore(),
+    shim,
+    installed,
+    build: readBuildInfo(),
+    ...(verbose ? { loaded: await loadedLibraries(shim?.id ?? null, installed) } : {}),
   };
-  const { agent, shim, installed } = document;
-  return {
-    exitCode: ExitCode.done,
-    document,
-    text: () =>
-      [
-        `vgpu-agent ${agent}`,
-        shim === null ? 'shim       not built' : `shim       ${shim.version} (wire ${shim.wire}), ${shim.id}`,
-        `installed  ${installed === null ? 'none' : oneLine(installed)}`,
-      ].join('\n'),
-  };
+  return { exitCode: ExitCode.done, document, text: () => textOf(document) };
+}
+
+function textOf({ agent, shim, installed, build, loaded }: VersionDocument): string {
+  const lines = [
+    `vgpu-agent ${agent}`,
+    shim === null ? 'shim       not built' : `shim       ${shim.version} (wire ${shim.wire}), ${shim.id}`,
+    `installed  ${installed === null ? 'none' : oneLine(installed)}`,
+  ];
+  if (loaded === undefined) return lines.join('\n');
+  lines.push(
+    build === null
+      ? 'build      a checkout, or a copy of one'
+      : `build      ${build.packaged} of commit ${build.commit}, ${build.date}, with Node ${build.node}`,
+    `node       ${process.version}, ${process.execPath}`,
+  );
+  if (loaded.length === 0) lines.push('loaded     by no service');
+  for (const { unit, pid, path: file, provenance, current } of loaded) {
+    const what = provenance === null ? 'cannot be read' : `${provenance.version} (wire ${provenance.wire})`;
+    const judged = current ? '' : `; not the present version: systemctl restart ${unit}`;
+    lines.push(oneLine(`loaded     ${unit}, process ${pid}: ${file}, ${what}${judged}`));
+  }
+  return lines.join('\n');
+}
+
+/** Of the services in the manifest, and of those processes that this user may look at. */
+async function loadedLibraries(
+  built: string | null,
+  installed: string | null,
+): Promise<readonly LoadedLibrary[]> {
+  const [{ readManifest }, { nodeDisk }, { spawnRunner }] = await Promise.all([
+    import('../apply/manifest.js'),
+    import('../apply/disk.js'),
+    import('../run-command.js'),
+  ]);
+  const units = (await readManifest(nodeDisk(spawnRunner())))?.consumers.map(({ unit }) => unit) ?? [];
+  if (units.length === 0) return [];
+  const [{ openManager }, { readProcesses }, { ContentCache }] = await Promise.all([
+    import('../systemd/bus.js'),
+    import('../machine/unit/processes.js'),
+    import('../machine/files/content.js'),
+  ]);
+  const contents = new ContentCache();
+  const manager = await openManager();
+  try {
+    const found: LoadedLibrary[] = [];
+    for (const unit of units) {
+      for (const { pid, libraries } of await readProcesses(await manager.processes(unit), contents)) {
+        for (const { path: file, deleted, vendor } of libraries) {
+          if (vendor !== 'vgpu') continue;
+          const content = deleted ? null : await contents.of(file, file);
+          const store = file.startsWith(`${storeVersions}/`) ? path.basename(path.dirname(file)) : null;
+          found.push({
+            ...{ unit, pid, path: file, store },
+            provenance: content?.elf.kind === 'elf' ? content.elf.facts.provenance : null,
+            current: !deleted && store !== null && store === installed && store === built,
+          });
+        }
+      }
+    }
+    return found;
+  } finally {
+    manager.close();
+  }
 }
 
 async function builtShim(): Promise<VersionDocument['shim']> {

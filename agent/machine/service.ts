@@ -1,6 +1,7 @@
 /** The service of ours on this machine: its files as they are and as the package has them. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { readBuildInfo } from '../build-info.js';
 import type { Distribution, ServedConsumer, ServiceFacts, ServiceFile } from '../contracts/facts.js';
 import { VgpuError } from '../errors.js';
 import {
@@ -39,15 +40,9 @@ export async function readService(
   installed: readonly InstalledConsumer[],
   distribution: Distribution,
 ): Promise<ServiceFacts> {
-  const wanted: readonly (readonly [path: string, packaged: string, editable: boolean])[] = [
+  const wanted: readonly Wanted[] = [
     [agentConf, '', true],
-    [busPolicyFile, template('org.vgpu.Agent1.conf'), false],
-    [catalogFile, template('vgpu-agent.catalog'), false],
-    // Where there is no polkit, root alone may act.
-    ...(root.realDirectory(path.dirname(polkitFile)) === null
-      ? []
-      : [[polkitFile, template('org.vgpu.Agent1.policy'), false] as const]),
-    ...helpFiles(root),
+    ...(readBuildInfo()?.packaged === 'deb' ? [] : commonFiles(root)),
     [agentUnitFile, template('vgpu-agent.service'), false],
   ];
   const [files, link, unit] = await Promise.all([
@@ -77,8 +72,23 @@ export async function readService(
   };
 }
 
+type Wanted = readonly [path: string, packaged: string, editable: boolean];
+
+/** What is the same on every machine. A Debian package has brought it along, and dpkg owns it. */
+function commonFiles(root: Root): readonly Wanted[] {
+  return [
+    [busPolicyFile, template('org.vgpu.Agent1.conf'), false],
+    [catalogFile, template('vgpu-agent.catalog'), false],
+    // Where there is no polkit, root alone may act.
+    ...(root.realDirectory(path.dirname(polkitFile)) === null
+      ? []
+      : [[polkitFile, template('org.vgpu.Agent1.policy'), false] as const]),
+    ...helpFiles(root),
+  ];
+}
+
 /** Pages for man(1) and completions for those shells that are here: where their directory is, they look for it. */
-function helpFiles(root: Root): readonly (readonly [path: string, content: string, editable: false])[] {
+function helpFiles(root: Root): readonly Wanted[] {
   return [
     ...manPages.map((page) => [
       `${manDirectory}/man${page.slice(-1)}/${page}`,

@@ -1,6 +1,7 @@
 /** The facts of a machine that is to serve GPUs: files as they are and as this version would put them. Reads only. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { readBuildInfo } from '../../build-info.js';
 import { checkHostDaemon, type HostDaemon } from '../../contracts/host-daemon.js';
 import type { Manifest } from '../../contracts/manifest.js';
 import type {
@@ -234,7 +235,10 @@ function missing(file: string, cause?: unknown): VgpuError {
     kind: 'failed',
     operation: 'read the files of the host',
     path: file,
-    remedy: 'build it (npm run build) or install vgpu-agent again; files of it are missing',
+    remedy:
+      readBuildInfo()?.packaged === 'deb'
+        ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which says what comes next'
+        : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
     ...(cause === undefined ? {} : { cause }),
   });
 }

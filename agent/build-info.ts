@@ -1,0 +1,49 @@
+/** What a release says of itself: build.json, which scripts/package writes; a checkout has none. */
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { VgpuError } from './errors.js';
+import { packageRoot } from './paths.js';
+
+export interface BuildInfo {
+  /**
+   * How it came here. A `deb` has the bus policy, the polkit actions, the catalog, the man pages and the completions in
+   * place already: dpkg owns them, and nothing else may write there.
+   */
+  readonly packaged: 'deb' | 'tarball';
+  /** Of git; with `-changed` behind it the tree had changes that were not committed. */
+  readonly commit: string;
+  /** Of the commit. */
+  readonly date: string;
+  /** The version of the Node that came with it. */
+  readonly node: string;
+}
+
+/** Null: not a release. Throws a VgpuError (`failed`) when build.json is not what scripts/package writes. */
+export function readBuildInfo(): BuildInfo | null {
+  const file = path.join(packageRoot(), 'build.json');
+  if (!existsSync(file)) return null;
+  const { packaged, commit, date, node } = Object(parsed(readFileSync(file, 'utf8')));
+  if (packaged !== 'deb' && packaged !== 'tarball')
+    throw broken(file, '"packaged" is neither deb nor tarball');
+  if (typeof commit !== 'string' || typeof date !== 'string' || typeof node !== 'string') {
+    throw broken(file, '"commit", "date" or "node" is missing');
+  }
+  return { packaged, commit, date, node };
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function broken(file: string, what: string): VgpuError {
+  return new VgpuError(`${file} is not of this release: ${what}`, {
+    kind: 'failed',
+    operation: 'read what this release is',
+    path: file,
+    remedy: 'install vgpu-agent again; files of it are damaged',
+  });
+}

@@ -1,0 +1,257 @@
+// The Debian packages as people use them: apt install, install, upgrade, remove, purge, in guests that have no compiler,
+// no Node, no network and no checkout; the host in a guest of its own, from its own package.
+
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { whyNoConsumer } from './support/consumer.js';
+import { Guest, whyNoGuest } from './support/guest.js';
+import { whyNoHostd } from './support/hosts.js';
+import {
+  assertRunsWithoutShim,
+  at,
+  differences,
+  documentOf,
+  installToGpu,
+  prepareConsumer,
+} from './support/installed.js';
+import type { Listing } from './support/listing.js';
+import {
+  bareOfCheckout,
+  buildPackages,
+  complaints,
+  nextVersion,
+  type PackageSource,
+  stateOf,
+  whyNoDependencies,
+  whyNoPackages,
+} from './support/packages.js';
+import { type Ran, until } from './support/process.js';
+import { releases, testRoot, whyNoRoot } from './support/roots.js';
+import { generous, settledOnGpu } from './support/service.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoPackages();
+const host = 'unix:/run/the-host/hostd.sock';
+const long = process.env['VGPU_TEST_LONG'] === '1';
+/** What apt and dpkg keep for themselves, and what their triggers write again. */
+const bookkeeping = /^. \/(var\/lib\/(dpkg|apt)\b|etc\/ld\.so\.cache|var\/lib\/systemd\/catalog\b)/;
+
+async function apt(guest: Guest, ...args: readonly string[]): Promise<Ran> {
+  return guest.runWith(
+    { timeoutMs: 180_000, env: { DEBIAN_FRONTEND: 'noninteractive' } },
+    ...(['apt-get', '-y', '-q', ...args] as const),
+  );
+}
+
+async function mustApt(guest: Guest, ...args: readonly string[]): Promise<string> {
+  const ran = await apt(guest, ...args);
+  assert.equal(ran.code, 0, `apt-get ${args.join(' ')}\n${ran.stdout}${ran.stderr}`);
+  assert.equal(await complaints(guest), '', `after apt-get ${args.join(' ')}`);
+  return ran.stdout + ran.stderr;
+}
+
+/** What differs but for the package manager's own books. */
+async function left(earlier: Listing, guest: Guest): Promise<readonly string[]> {
+  return (await differences(earlier, await guest.listing())).filter((line) => !bookkeeping.test(line));
+}
+
+for (const release of long ? releases : releases.slice(0, 1)) {
+  describe(`packages on ${release}`, {
+    skip: skip || whyNoRoot(release) || whyNoDependencies(release),
+  }, () => {
+    let source: PackageSource;
+    let serving: Guest;
+    let guest: Guest;
+    let bareHost: Listing;
+    let bareGuest: Listing;
+    let version: string;
+    const consumer = () => guest.invocationId('ollama');
+    const store = async () => (await guest.must('readlink', '/opt/vgpu/current')).trim();
+
+    before(async () => {
+      source = await buildPackages();
+      const readOnlyBinds = [await source.complete(release)];
+      const root = testRoot(release);
+      serving = await Guest.start({ root, readOnlyBinds });
+      guest = await Guest.start({ root, readOnlyBinds, binds: [`${serving.state}/vgpu:/run/the-host`] });
+      await prepareConsumer(guest, 3);
+      await bareOfCheckout(serving);
+      await bareOfCheckout(guest);
+      bareHost = await serving.listing();
+      bareGuest = await guest.listing();
+    });
+    after(async () => {
+      await guest?.stop();
+      await serving?.stop();
+      source?.remove();
+    });
+
+    test('apt install of the host starts nothing, and says what comes next', async () => {
+      const said = await mustApt(serving, 'install', `vgpu-hostd=${await present(serving, 'vgpu-hostd')}`);
+      assert.match(said, /systemctl enable --now vgpu-hostd\.socket vgpu-hostd\.service/);
+      for (const unit of ['vgpu-hostd.socket', 'vgpu-hostd.service']) {
+        assert.equal(await serving.property(unit, 'ActiveState'), 'inactive', unit);
+        assert.equal(await serving.property(unit, 'UnitFileState'), 'disabled', unit);
+      }
+      assert.equal(await serving.exists('/usr/share/man/man8/vgpu-hostd.8.gz'), true);
+    });
+
+    test('the host serves after what the package said', async () => {
+      await serving.must('sed', '-i', 's/^VGPU_DEVICE=.*/VGPU_DEVICE=software/', '/etc/default/vgpu-hostd');
+      await serving.must('systemctl', 'enable', '--now', 'vgpu-hostd.socket', 'vgpu-hostd.service');
+      const told: unknown = JSON.parse(await serving.must('vgpu-hostd', 'status', '--json'));
+      assert.equal(at(told, 'simulated'), true);
+    });
+
+    test('apt install of the agent touches no service, and says what comes next', async () => {
+      const start = await consumer();
+      version = await present(guest, 'vgpu-agent');
+      const said = await mustApt(guest, 'install', `vgpu-agent=${version}`);
+      assert.match(said, /no service has been changed\. Next:[\s\S]*vgpu-agent install --host/);
+      assert.equal(await consumer(), start);
+      assert.deepEqual(
+        (await left(bareGuest, guest)).filter(
+          (line) => !/^\+ \/usr\/(lib|bin|share)\/\S*vgpu/i.test(line) && !onlyDirectory(line),
+        ),
+        [],
+      );
+      assert.equal((await guest.agent('--version')).stdout.trim(), version);
+      assert.equal(await guest.exists('/usr/share/man/man8/vgpu-agent.8.gz'), true);
+    });
+
+    test('install proves the GPU of the packaged host', async () => {
+      await installToGpu(guest, '--host', host);
+      assert.equal(await complaints(guest), '');
+    });
+
+    test('version --verbose names the commit, and finds the libraries of this version loaded', async () => {
+      const document = documentOf(await guest.agent('version', '--verbose', '--json'));
+      assert.match(String(at(document, 'build', 'commit')), /^[0-9a-f]{40}(-changed)?$/);
+      assert.equal(at(document, 'build', 'packaged'), 'deb');
+      const loaded = at(document, 'loaded');
+      assert.ok(Array.isArray(loaded) && loaded.length > 0, JSON.stringify(document));
+      for (const one of loaded) {
+        assert.equal(at(one, 'unit'), 'ollama.service');
+        assert.equal(at(one, 'current'), true, JSON.stringify(one));
+      }
+    });
+
+    test('an upgrade of the host ends no session, and says how the new program takes over', async () => {
+      const [start, pid] = [await consumer(), await serving.property('vgpu-hostd', 'MainPID')];
+      const said = await mustApt(serving, 'install', `vgpu-hostd=${nextVersion}`);
+      assert.match(said, /vgpu-hostd hand-over/);
+      assert.equal(await serving.property('vgpu-hostd', 'MainPID'), pid);
+      await serving.must('vgpu-hostd', 'hand-over');
+      assert.equal(await consumer(), start);
+      assert.equal((await guest.agent('verify')).code, 0);
+      assert.match(await serving.read('/etc/default/vgpu-hostd'), /^VGPU_DEVICE=software$/m);
+    });
+
+    test('an upgrade of the agent switches the store, restarts nothing, and says so', async () => {
+      const [start, former] = [await consumer(), await store()];
+      const said = await mustApt(guest, 'install', `vgpu-agent=${nextVersion}`);
+      assert.match(said, /ollama\.service uses the new libraries from its next start: systemctl restart/);
+      assert.equal(await consumer(), start);
+      assert.notEqual(await store(), former);
+      assert.equal((await guest.agent('--version')).stdout.trim(), nextVersion);
+      const document = documentOf(await guest.agent('version', '--verbose', '--json'));
+      assert.deepEqual(
+        [...new Set((at(document, 'loaded') as readonly unknown[]).map((one) => at(one, 'current')))],
+        [false],
+        JSON.stringify(document),
+      );
+      await guest.must('systemctl', 'restart', 'ollama');
+      assert.equal((await guest.agent('verify')).code, 0);
+      const later = documentOf(await guest.agent('version', '--verbose', '--json'));
+      assert.equal(at(later, 'loaded', 0, 'current'), true, JSON.stringify(later));
+    });
+
+    test('the service runs from the package, and writes nothing where dpkg owns the files', async () => {
+      await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(generous));
+      documentOf(await guest.agent('install', '--service', '--yes', '--json'));
+      await settledOnGpu(guest);
+      const unit = await guest.read('/etc/systemd/system/vgpu-agent.service');
+      assert.match(
+        unit,
+        /^ExecStart=\/usr\/lib\/vgpu-agent\/build\/shim\/vgpu-watch -- \/usr\/lib\/vgpu-agent\/bin\/node /m,
+      );
+      assert.equal(await guest.exists('/etc/dbus-1/system.d/org.vgpu.Agent1.conf'), false);
+      assert.equal(await guest.exists('/usr/share/man/man8/vgpu-agent.8'), false);
+      assert.equal(await complaints(guest), '');
+      const asked = await guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'status', '--json');
+      assert.equal(at(JSON.parse(asked.stdout), 'service', 'state'), 'settled', asked.stderr);
+      assert.match(
+        await guest.must('journalctl', '-x', '-u', 'vgpu-agent', '--no-pager', '-n', '200'),
+        /^░░ |^-- /m,
+      );
+    });
+
+    test('with the service, an upgrade goes on by its rules: the consumer is restarted, and the GPU stays proven', async () => {
+      const [start, pid] = [await consumer(), await guest.property('vgpu-agent', 'MainPID')];
+      await mustApt(guest, 'install', '--allow-downgrades', `vgpu-agent=${version}`);
+      assert.notEqual(await guest.property('vgpu-agent', 'MainPID'), pid, 'the new program runs');
+      await until('the service has restarted the consumer', 60_000, async () =>
+        (await consumer()) === start ? undefined : true,
+      );
+      await settledOnGpu(guest);
+      const document = documentOf(await guest.agent('version', '--verbose', '--json'));
+      assert.equal(at(document, 'loaded', 0, 'current'), true, JSON.stringify(document));
+    });
+
+    test('a removal stops, and says why, when the agent cannot take its changes back', async () => {
+      const manifest = '/var/lib/vgpu-agent/manifest.json';
+      const text = await guest.read(manifest);
+      await guest.write(manifest, 'spoilt');
+      const ran = await apt(guest, 'remove', 'vgpu-agent');
+      assert.notEqual(ran.code, 0);
+      assert.match(ran.stdout + ran.stderr, /not removed: "vgpu-agent uninstall --all" failed/);
+      await guest.write(manifest, text, 0o644);
+      assert.equal(await stateOf(guest, 'vgpu-agent'), 'install ok installed');
+      await settledOnGpu(guest);
+    });
+
+    test('apt remove uninstalls first: the consumer runs as before', async () => {
+      await mustApt(guest, 'remove', 'vgpu-agent');
+      await assertRunsWithoutShim(guest);
+      for (const path of [
+        '/opt/vgpu',
+        '/etc/vgpu',
+        '/usr/lib/vgpu-agent',
+        '/etc/systemd/system/vgpu-agent.service',
+      ]) {
+        assert.equal(await guest.exists(path), false, path);
+      }
+      assert.equal(await guest.property('vgpu-agent', 'LoadState'), 'not-found');
+      assert.equal(
+        await guest.exists('/etc/vgpu-agent/agent.json'),
+        true,
+        'edited by a person: purge takes it',
+      );
+    });
+
+    test('purge leaves the tree as it was', async () => {
+      await mustApt(guest, 'purge', 'vgpu-agent');
+      assert.deepEqual(await left(bareGuest, guest), []);
+      await mustApt(serving, 'remove', 'vgpu-hostd');
+      assert.equal(await serving.property('vgpu-hostd.socket', 'LoadState'), 'not-found');
+      assert.equal(await serving.exists('/run/vgpu/hostd.sock'), false);
+      await mustApt(serving, 'purge', '--autoremove', 'vgpu-hostd');
+      assert.deepEqual(await left(bareHost, serving), []);
+    });
+  });
+}
+
+/** The version of this tree: the lower of the two that apt knows. */
+async function present(guest: Guest, name: string): Promise<string> {
+  const known = await guest.must('apt-cache', 'madison', name);
+  const versions = known.split('\n').flatMap((line) => line.split('|')[1]?.trim() ?? []);
+  const found = versions.find((one) => one !== nextVersion);
+  assert.ok(found !== undefined, known);
+  return found;
+}
+
+/** A directory that dpkg made on the way to our files. */
+function onlyDirectory(line: string): boolean {
+  return /^[+~] \/usr\/(lib|share)(\/(man|doc|lintian|bash-completion|zsh|fish|dbus-1|polkit-1|systemd)(\/[a-z0-9_.-]+)?)?(:|$)/.test(
+    line,
+  );
+}

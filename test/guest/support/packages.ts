@@ -1,0 +1,142 @@
+// The Debian packages of this tree, and an apt source with them, for guests that have no network.
+
+import { createHash } from 'node:crypto';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { appendFile, copyFile, readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Guest } from './guest.js';
+import { runOk } from './process.js';
+import { repository } from './repository.js';
+import type { releases } from './roots.js';
+
+/** What a bare guest lacks that our packages depend on. */
+const needed: Readonly<Record<(typeof releases)[number], string>> = {
+  bookworm: 'jansson-bookworm',
+  trixie: 'jansson-trixie',
+  sid: 'jansson-sid',
+};
+
+/** The version of the second set of packages. */
+export const nextVersion = '99.0.0';
+/** Where guests see the apt source. */
+const place = '/packages';
+
+/** Why there are no packages to test, or false; for the `skip` option of a test. */
+export function whyNoPackages(): string | false {
+  if (!existsSync(join(repository, '.git'))) return 'not a git checkout';
+  for (const tool of ['/usr/bin/dpkg-scanpackages', '/usr/bin/dpkg-shlibdeps']) {
+    if (!existsSync(tool)) return `${tool} is missing: scripts/setup --develop installs dpkg-dev`;
+  }
+  const node = join(repository, '.cache/nodes/22');
+  return existsSync(node) ? false : 'scripts/fetch-node 22 was not run';
+}
+
+/** Why a release's dependencies are not here, or false. */
+export function whyNoDependencies(release: keyof typeof needed): string | false {
+  const group = needed[release];
+  return existsSync(join(repository, '.cache/roots', group, '.complete'))
+    ? false
+    : `scripts/fetch-packages ${group} was not run`;
+}
+
+/** Builds the packages as they are for a release, but not compressed; then a set with another version and another shim. */
+export async function buildPackages(): Promise<PackageSource> {
+  const directory = mkdtempSync(join(tmpdir(), 'vgpu-test-packages-'));
+  const options = { timeoutMs: 300_000 };
+  await runOk(join(repository, 'scripts/package'), ['--no-build', '--fast', '--out', directory], options);
+  for (const name of readdirSync(directory).filter((one) => one.endsWith('.deb'))) {
+    await anotherVersion(directory, name);
+  }
+  return new PackageSource(directory);
+}
+
+/** The same package as the next version: its number in control and package.json, and one byte more in a program. */
+async function anotherVersion(directory: string, name: string): Promise<void> {
+  const tree = join(directory, 'tree');
+  const options = { timeoutMs: 120_000 };
+  await runOk('dpkg-deb', ['-R', join(directory, name), tree], options);
+  const replace = async (file: string, from: RegExp, to: string): Promise<void> => {
+    const text = await readFile(join(tree, file), 'utf8');
+    await writeFile(join(tree, file), text.replace(from, to));
+  };
+  await replace('DEBIAN/control', /^Version: .*$/m, `Version: ${nextVersion}`);
+  const agent = 'usr/lib/vgpu-agent';
+  const program = name.startsWith('vgpu-agent') ? `${agent}/build/shim/vgpu-probe` : 'usr/bin/vgpu-hostd';
+  await appendFile(join(tree, program), '\0');
+  const changed = [program];
+  if (name.startsWith('vgpu-agent')) {
+    await replace(`${agent}/package.json`, /"version": "[^"]*"/, `"version": "${nextVersion}"`);
+    changed.push(`${agent}/package.json`);
+  }
+  for (const file of changed) {
+    const sum = createHash('md5')
+      .update(readFileSync(join(tree, file)))
+      .digest('hex');
+    await replace('DEBIAN/md5sums', new RegExp(`^[0-9a-f]{32}  ${file}$`, 'm'), `${sum}  ${file}`);
+  }
+  const target = name.replace(/_[^_]*_/, `_${nextVersion}_`);
+  await runOk(
+    'dpkg-deb',
+    ['--root-owner-group', '-Znone', '--build', tree, join(directory, target)],
+    options,
+  );
+  rmSync(tree, { recursive: true });
+}
+
+export class PackageSource {
+  readonly directory: string;
+
+  constructor(directory: string) {
+    this.directory = directory;
+  }
+
+  /** Adds what the packages depend on and a bare guest of that release lacks; writes the index. */
+  async complete(release: keyof typeof needed): Promise<string> {
+    const debs = join(repository, '.cache/debs', release);
+    for (const name of readdirSync(debs).filter((one) => one.startsWith('libjansson4_'))) {
+      await copyFile(join(debs, name), join(this.directory, name));
+    }
+    const index = 'cd "$0" && dpkg-scanpackages --multiversion . >Packages';
+    await runOk('sh', ['-c', index, this.directory]);
+    return `${this.directory}:${place}`;
+  }
+
+  remove(): void {
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Makes the guest one that has nothing but its packages: this source is its only one, documentation is installed, the
+ * command of the checkout and the Node beside it are gone.
+ */
+export async function bareOfCheckout(guest: Guest): Promise<void> {
+  await guest.must(
+    'sh',
+    '-c',
+    `rm -f /usr/local/bin/vgpu-agent /etc/dpkg/dpkg.cfg.d/99mmdebstrap /etc/apt/sources.list /etc/apt/sources.list.d/*
+     echo 'deb [trusted=yes] file:${place} ./' >/etc/apt/sources.list.d/test.list
+     umount /usr/local/bin/node 2>/dev/null; rm -f /usr/local/bin/node
+     umount -l ${repository} || exit 1
+     apt-get -qq update && ! test -e ${repository}/package.json && ! command -v node`,
+  );
+}
+
+/** What dpkg and apt have to complain about; empty when nothing. A configuration file may have been edited. */
+export async function complaints(guest: Guest): Promise<string> {
+  const ran = await guest.run(
+    'sh',
+    '-c',
+    `dpkg --audit; apt-get -qq check 2>&1
+     for package in vgpu-agent vgpu-hostd; do
+       test ! -e /var/lib/dpkg/info/$package.md5sums || dpkg --verify $package | grep -v ' c /etc/'
+     done`,
+  );
+  return ran.stdout + ran.stderr;
+}
+
+/** What dpkg says of the state of a package. */
+export async function stateOf(guest: Guest, name: string): Promise<string> {
+  return (await guest.must('dpkg', '-s', name)).match(/^Status: (.*)$/m)?.[1] ?? '';
+}

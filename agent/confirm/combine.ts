@@ -26,7 +26,7 @@ import { evidenceOf } from './evidence.js';
 import { simulatedSuffix } from './log/findings.js';
 import { isPreloaded, mappedBy, processesThatCount } from './maps.js';
 import type { Observation } from './observation.js';
-import { type Present, presentOf, turnedAwayText } from './present.js';
+import { type Present, presentOf, tooLarge, turnedAwayText } from './present.js';
 
 interface Conclusion {
   readonly mode: Mode;
@@ -79,7 +79,8 @@ function conclude(observation: Observation): Conclusion {
   // What it was at its start it still is: a consumer that found no GPU does not look again.
   if (log.mode === 'cpu') return { mode: 'cpu', ...explainCpu(observation) };
   if (now.kind === 'contradicted') {
-    return { mode: now.mode, ...(hostTrouble(observation) ?? { reason: now.reason, detail: now.detail }) };
+    const detail = [now.detail, tooLarge(observation)].filter((one) => one !== null).join('; ');
+    return { mode: now.mode, ...(hostTrouble(observation) ?? { reason: now.reason, detail }) };
   }
   if (now.kind === 'loads') return { mode: 'undetermined', reason: 'no-work-yet', detail: now.detail };
   switch (log.mode) {

@@ -8,7 +8,14 @@ import { containerOf } from '../systemd/container-unit.js';
 import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
-import { computing, inWords, refusedKernelsText, turnedAwayText } from './present.js';
+import {
+  computing,
+  inWords,
+  refusedKernelsText,
+  refusedMemoryText,
+  tooLarge,
+  turnedAwayText,
+} from './present.js';
 
 /** All evidence: the log's first, since it weighs most. */
 export function evidenceOf(observation: Observation): readonly Evidence[] {
@@ -133,6 +140,12 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
     const text = refusedKernelsText(sessions.refusedKernels);
     items.push({ kind: 'sessions', text, weight: 'neutral', source });
   }
+  if (sessions.memory?.refused) {
+    const text = refusedMemoryText(sessions.memory);
+    items.push({ kind: 'sessions', text, weight: 'neutral', source });
+  }
+  const large = tooLarge(observation);
+  if (large !== null) items.push({ kind: 'sessions', text: large, weight: 'neutral', source });
   return items;
 }
 

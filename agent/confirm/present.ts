@@ -2,7 +2,7 @@
  * Where the consumer works now: what it has loaded, by its own word, against the sessions that the host has with
  * its processes. Newer than anything that was said at its start. Pure.
  */
-import type { HostSession, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
+import type { HostSession, MemoryTold, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
 import { statusCodes } from '../contracts/shim-codes.js';
 import type { Mode, Reason } from '../contracts/verdict.js';
 import type { LoadedModel, LoadedSeen } from './loaded-models.js';
@@ -23,6 +23,8 @@ export type SessionsSeen =
       readonly turnedAway: TurnedAway | null;
       /** Kernels of this guest that the host could not run within the last hour; null: none. */
       readonly refusedKernels: RefusedKernels | null;
+      /** What limits its device memory, with what was refused within the last hour; null: not told. */
+      readonly memory: MemoryTold | null;
     }
   /** The host was asked and did not say. */
   | { readonly kind: 'unknown'; readonly message: string }
@@ -153,6 +155,35 @@ export function turnedAwayText({ count, status, age }: TurnedAway): string {
 export function refusedKernelsText({ count, age, program, kernel }: RefusedKernels): string {
   const kernels = count === 1 ? 'a kernel' : `${count} kernels`;
   return `the host could not run ${kernels} of this guest, the last ${age} s ago for ${program}: ${kernel}`;
+}
+
+/** `it may hold 1.0 GiB (memory= in line 3 of hostd.conf on the host)`; only of limits that somebody set. */
+function memoryLimitText({ limit, by, line }: Pick<MemoryTold, 'limit' | 'by' | 'line'>): string {
+  const where = line === 0 ? 'hostd.conf' : `line ${line} of hostd.conf`;
+  return by === 'session'
+    ? `a session of this guest may hold ${inWords(limit)} of device memory (--session-memory of vgpu-hostd)`
+    : `all sessions of this guest may hold ${inWords(limit)} of device memory together (memory= in ${where} on the host)`;
+}
+
+/** `the host refused llama-server 4.1 GiB of device memory 3 s ago: ...`. */
+export function refusedMemoryText({ refused, line }: MemoryTold): string {
+  if (refused === null) return 'the host refused no device memory';
+  const { count, age, program, bytes, limit, free, by } = refused;
+  const why =
+    by === 'device' || by === 'none'
+      ? `its device has ${inWords(limit)}`
+      : memoryLimitText({ limit, by, line });
+  const often = count === 1 ? '' : `, ${count} times so far`;
+  return `the host refused ${program} ${inWords(bytes)} of device memory ${age} s ago${often}: ${why}, and ${inWords(free)} were free`;
+}
+
+/** What has been loaded is larger than what the host lets this guest hold: why, in words; else null. */
+export function tooLarge({ present: { loaded, sessions } }: Pick<Observation, 'present'>): string | null {
+  if (sessions.kind !== 'told' || sessions.memory === null || sessions.memory.limit === 0) return null;
+  const models = loaded.kind === 'told' ? loaded.models : [];
+  const needed = models.reduce((sum, { bytes }) => sum + bytes, 0);
+  if (needed <= sessions.memory.limit) return null;
+  return `${memoryLimitText(sessions.memory)}, and what is loaded needs ${inWords(needed)}`;
 }
 
 const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];

@@ -11,7 +11,7 @@ import { type LoadedSeen, loadedModels } from './loaded-models.js';
 import type { PresentSeen } from './present.js';
 
 const answerWithinMs = 2_000;
-/** How long a kernel that the host could not run is worth telling. */
+/** How long a kernel, or memory, that the host refused is worth telling. */
 const refusedWithinSeconds = 3_600;
 
 export interface PresentQuestion {
@@ -72,7 +72,8 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
     const { turnedAway } = report;
     const sinceStart = turnedAway.count > 0 && turnedAway.age <= seconds ? turnedAway : null;
     // Not since this start: a program that ends over a refused kernel is started again.
-    const { refusedKernels } = report;
+    const { refusedKernels, memory } = report;
+    const refusedMemory = memory?.refused ?? null;
     return {
       kind: 'told',
       own,
@@ -82,6 +83,10 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
       turnedAway: sinceStart,
       refusedKernels:
         refusedKernels !== null && refusedKernels.age <= refusedWithinSeconds ? refusedKernels : null,
+      memory:
+        memory === null || refusedMemory === null || refusedMemory.age <= refusedWithinSeconds
+          ? memory
+          : { ...memory, refused: null },
     };
   } catch (error) {
     return { kind: 'unknown', message: error instanceof Error ? error.message : String(error) };

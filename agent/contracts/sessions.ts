@@ -4,7 +4,14 @@
  * claim of the guest's process. Checked when it is read.
  */
 
-import { type SessionsFailure, type Status, sessionsFailureCodes, statusCodes } from './shim-codes.js';
+import {
+  type MemoryLimit,
+  memoryLimitCodes,
+  type SessionsFailure,
+  type Status,
+  sessionsFailureCodes,
+  statusCodes,
+} from './shim-codes.js';
 
 export interface HostSession {
   readonly session: number;
@@ -47,6 +54,30 @@ export interface RefusedKernels {
   readonly kernel: string;
 }
 
+/** Device memory that this guest asked for and did not get; a session that ended over it is among them. */
+export interface RefusedMemory {
+  readonly count: number;
+  /** Seconds since the last one; all below is of that one. */
+  readonly age: number;
+  /** By its own word. */
+  readonly program: string;
+  /** Asked for. */
+  readonly bytes: number;
+  /** What it may hold, or what the device has; and how much of that was free. */
+  readonly limit: number;
+  readonly free: number;
+  readonly by: MemoryLimit;
+}
+
+export interface MemoryTold {
+  /** Bytes that a new session of this guest may hold at most; 0: only the devices limit it. */
+  readonly limit: number;
+  readonly by: MemoryLimit;
+  /** Of the host's hostd.conf, that allows this guest; 0: it has no such file. */
+  readonly line: number;
+  readonly refused: RefusedMemory | null;
+}
+
 export interface SessionsReport {
   /** `vgpu-hostd 0.1.0 software`. */
   readonly host: string;
@@ -55,6 +86,8 @@ export interface SessionsReport {
   readonly turnedAway: TurnedAway;
   /** Null: none, or the host is too old to tell. */
   readonly refusedKernels: RefusedKernels | null;
+  /** Null: the host is too old to tell. */
+  readonly memory: MemoryTold | null;
 }
 
 export type SessionsDocument =
@@ -90,6 +123,7 @@ export function parseSessions(text: string): SessionsDocument {
     sessions: read.filter((one) => one !== null),
     turnedAway,
     refusedKernels,
+    memory: memoryOf(document['memory']),
   };
   return { kind: 'told', report };
 }
@@ -153,6 +187,34 @@ function refusedKernelsOf(value: unknown): RefusedKernels | null {
   if (!isCount(count) || !isCount(age) || typeof program !== 'string' || typeof kernel !== 'string')
     return null;
   return count === 0 ? null : { count, age, program, kernel };
+}
+
+function memoryOf(value: unknown): MemoryTold | null {
+  const item = record(value);
+  if (item === null) return null;
+  const { limit, line } = item;
+  const by = limitOf(item['by']);
+  if (!isSize(limit) || !isCount(line) || by === null) return null;
+  return { limit, by, line, refused: refusedMemoryOf(item['refused']) };
+}
+
+function refusedMemoryOf(value: unknown): RefusedMemory | null {
+  const item = record(value);
+  if (item === null) return null;
+  const { count, age, program, bytes, limit, free } = item;
+  const by = limitOf(item['by']);
+  if (!isCount(count) || !isCount(age) || typeof program !== 'string' || by === null) return null;
+  if (!isSize(bytes) || !isSize(limit) || !isSize(free)) return null;
+  return count === 0 ? null : { count, age, program, bytes, limit, free, by };
+}
+
+function limitOf(value: unknown): MemoryLimit | null {
+  return memoryLimitCodes.find(({ code }) => code === value)?.code ?? null;
+}
+
+/** Bytes: a program may ask for more than the largest whole number of this language. */
+function isSize(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
 }
 
 function isCount(value: unknown): value is number {

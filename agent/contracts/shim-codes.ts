@@ -28,6 +28,14 @@ export const transportCodes = [
 ] as const;
 export type Transport = (typeof transportCodes)[number]['code'];
 
+export const memoryLimitCodes = [
+  { number: 0, code: 'none', text: 'nothing is known to limit it' },
+  { number: 1, code: 'guest', text: 'this guest may hold no more (hostd.conf: memory=)' },
+  { number: 2, code: 'session', text: 'one session may hold no more (vgpu-hostd --session-memory)' },
+  { number: 3, code: 'device', text: 'the device has no more free' },
+] as const;
+export type MemoryLimit = (typeof memoryLimitCodes)[number]['code'];
+
 export const sessionsFailureCodes = [
   { number: 1, code: 'not-configured', text: 'neither VGPU_HOST nor /etc/vgpu/guest.conf names a host' },
   { number: 2, code: 'bad-address', text: 'the address of the host is none that we know' },

@@ -4,6 +4,7 @@
  */
 import { agentService } from './checks/agent-service.js';
 import { backendLibrary } from './checks/backend-library.js';
+import { deviceMemory } from './checks/device-memory.js';
 import { directLinking } from './checks/direct-linking.js';
 import { discoveryTime } from './checks/discovery-time.js';
 import { driverVersion } from './checks/driver-version.js';
@@ -72,6 +73,7 @@ export const checks: readonly Check[] = [
   directLinking,
   opensByPath,
   loadedLibrary,
+  deviceMemory,
   loadedModels,
   refusedKernels,
   tracedBindings,

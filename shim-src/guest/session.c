@@ -30,10 +30,9 @@ static bool enter_rings(struct vgpu_session *session, int memory) {
 static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
   host->host[sizeof host->host - 1] = '\0';
   vgpu_transport_met(host);
-  vgpu_transport_failed(VGPU_TRANSPORT_VERSION, 0, status,
-                        "it speaks wire version %u.%u, we speak %u.%u: the %s is older, upgrade it",
-                        host->major, host->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
-                        host->major < VGPU_WIRE_MAJOR ? "host" : "guest");
+  char text[128];
+  vgpu_version_text(host, text, sizeof text);
+  vgpu_transport_failed(VGPU_TRANSPORT_VERSION, 0, status, "%s", text);
 }
 
 /* *memory: a descriptor that came along, for the caller to close; offers shared memory if `rings`. */

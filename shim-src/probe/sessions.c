@@ -3,11 +3,14 @@
  *   {"schema":1,"ok":true,"error":null,"host":"vgpu-hostd 0.1.0 software","simulated":true,
  *    "turnedAway":{"count":0,"status":0,"age":seconds},
  *    "refusedKernels":{"count":1,"age":seconds,"program":"llama-server","kernel":"the last one's name"},
+ *    "memory":{"limit":bytes,"by":"guest","line":3,"refused":{"count":1,"age":seconds,"program":"llama-server",
+ *    "bytes":n,"limit":n,"free":n,"by":"guest"}},
  *    "sessions":[{"session":3,"age":milliseconds,"memory":bytes,"launches":9,"calls":99,"refused":1,
  *                 "lastRefusal":801,"claimed":{"library":"libcuda","pid":42,"pidNamespace":4026531836,
  *                 "program":"llama-server"}}]}
  * or, with "ok":false, "error":{"code":"...","status":n,"message":"..."} and no sessions. `claimed` is what
- * the guest's process said of itself; all else the host has counted.
+ * the guest's process said of itself, as is the name of a program; all else the host has counted. "memory" is
+ * null if the host is too old to tell it; "limit":0 is none, and "line" is that of hostd.conf, 0: none.
  */
 #include "probe/sessions.h"
 
@@ -18,6 +21,7 @@
 #include "guest/config.h"
 #include "guest/transport.h"
 #include "wire/clock.h"
+#include "wire/greeting.h"
 #include "wire/sessions.h"
 
 /* All text here is plain ASCII. */
@@ -54,6 +58,30 @@ static void print_session(FILE *out, const struct vgpu_session_facts *facts) {
   fputs("}}", out);
 }
 
+static void print_memory(FILE *out, const struct vgpu_sessions_list *list) {
+  const struct vgpu_memory_told *memory = &list->memory;
+  if (!list->memory_is_told) {
+    fputs("null", out);
+    return;
+  }
+  fprintf(out,
+          "{\"limit\":%llu,\"by\":\"%s\",\"line\":%u,\"refused\":{\"count\":%llu,\"age\":%u,\"program\":",
+          (unsigned long long)memory->limit, vgpu_memory_limit_code((int32_t)memory->limited_by),
+          memory->line, (unsigned long long)memory->refused, memory->refused_age);
+  print_text(out, memory->refused_program);
+  fprintf(out, ",\"bytes\":%llu,\"limit\":%llu,\"free\":%llu,\"by\":\"%s\"}}",
+          (unsigned long long)memory->refused_bytes, (unsigned long long)memory->refused_limit,
+          (unsigned long long)memory->refused_free, vgpu_memory_limit_code((int32_t)memory->refused_by));
+}
+
+/* Why the host refused the question, in words. */
+static const char *refusal(const struct vgpu_sessions_list *list, char *text, size_t size) {
+  const struct vgpu_welcome *host = &list->reply.welcome;
+  if (list->status != VGPU_STATUS_VERSION || host->magic[0] == '\0') return vgpu_status_text(list->status);
+  vgpu_version_text(host, text, size);
+  return text;
+}
+
 bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
   char text[160];
   struct vgpu_address address;
@@ -79,9 +107,10 @@ bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
         list->status == VGPU_STATUS_REFUSED ? VGPU_SESSIONS_FAILURE_TOO_OLD : VGPU_SESSIONS_FAILURE_REFUSED;
   }
   if (!good) {
+    char why[128];
     fail(out, failure, list->status,
          failure == VGPU_SESSIONS_FAILURE_UNREACHABLE ? strerror(error)
-         : failure == VGPU_SESSIONS_FAILURE_REFUSED   ? vgpu_status_text(list->status)
+         : failure == VGPU_SESSIONS_FAILURE_REFUSED   ? refusal(list, why, sizeof why)
                                                       : vgpu_sessions_failure_text((int32_t)failure));
   }
   if (good) {
@@ -97,7 +126,9 @@ bool vgpu_probe_sessions(const char *host, int64_t limit_ms, FILE *out) {
     print_text(out, list->reply.refused_program);
     fputs(",\"kernel\":", out);
     print_text(out, list->reply.refused_kernel);
-    fputs("},\"sessions\":[", out);
+    fputs("},\"memory\":", out);
+    print_memory(out, list);
+    fputs(",\"sessions\":[", out);
     for (uint32_t i = 0; i < list->reply.count; i++) {
       if (i > 0) fputc(',', out);
       print_session(out, &list->sessions[i]);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "wire/clock.h"
+#include "wire/greeting.h"
 #include "wire/stream.h"
 
 #define SHORT_RETRIES 6 /* bind() makes the socket's file a moment before listen() */
@@ -52,7 +53,10 @@ static const char *why(enum vgpu_stream_result result) {
   }
 }
 
-/* Asks for one answer to `opcode` and reads `size` bytes of its body and bulk; the rest is skipped. */
+/*
+ * Asks for one answer to `opcode` and reads `size` bytes of its body and bulk; the rest is skipped. Of an
+ * answer with a status it reads what fits, for a host that refuses a version says its own.
+ */
 static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcode, const void *body,
                                    uint32_t body_size, void *answer, size_t size, int32_t *status,
                                    int64_t deadline) {
@@ -68,13 +72,12 @@ static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcod
   }
   watch->sequence++;
   *status = reply.status;
-  size_t rest = reply.length - sizeof reply;
-  if (reply.status == 0) {
-    if ((size_t)reply.body + reply.bulk < size) return VGPU_STREAM_UNSOUND;
-    result = vgpu_stream_read(watch->descriptor, answer, size, deadline);
-    if (result != VGPU_STREAM_OK) return result;
-    rest -= size;
-  }
+  size_t rest = reply.length - sizeof reply, there = (size_t)reply.body + reply.bulk;
+  if (reply.status == 0 && there < size) return VGPU_STREAM_UNSOUND;
+  if (there > size) there = size;
+  result = vgpu_stream_read(watch->descriptor, answer, there, deadline);
+  if (result != VGPU_STREAM_OK) return result;
+  rest -= there;
   return vgpu_stream_skip(watch->descriptor, rest, deadline);
 }
 
@@ -94,18 +97,24 @@ static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
                              .pid = (uint32_t)getpid(),
                              .program = "vgpu-watch"};
   memcpy(hello.magic, VGPU_WIRE_MAGIC, sizeof hello.magic);
-  struct vgpu_welcome welcome;
+  struct vgpu_welcome welcome = {.major = 0};
   int32_t status = 0;
   watch->sequence = 0;
   enum vgpu_stream_result result =
       ask(watch, VGPU_OP_HELLO, &hello, sizeof hello, &welcome, sizeof welcome, &status, deadline);
+  bool magic = memcmp(welcome.magic, VGPU_WIRE_MAGIC, sizeof welcome.magic) == 0;
+  if (result == VGPU_STREAM_OK && magic && welcome.major != VGPU_WIRE_MAJOR) {
+    char text[128];
+    vgpu_version_text(&welcome, text, sizeof text);
+    tell(watch, false, "%s", text);
+    return false;
+  }
   if (result == VGPU_STREAM_OK && status != 0) {
     tell(watch, false, "it refused the session: %s (status %d)", vgpu_status_text(status), (int)status);
     return false;
   }
-  if (result == VGPU_STREAM_OK && (memcmp(welcome.magic, VGPU_WIRE_MAGIC, sizeof welcome.magic) != 0 ||
-                                   welcome.major != VGPU_WIRE_MAJOR)) {
-    tell(watch, false, "it speaks wire version %u, we speak %u", (unsigned)welcome.major, VGPU_WIRE_MAJOR);
+  if (result == VGPU_STREAM_OK && !magic) {
+    tell(watch, false, "%s", why(VGPU_STREAM_UNSOUND));
     return false;
   }
   if (result == VGPU_STREAM_OK && welcome.device_count == 0) {

@@ -107,11 +107,12 @@ enum vgpu_control_opcode {
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
 #define VGPU_FEATURE_SHARED_REGION 0x2u
-#define VGPU_FEATURE_MAP 0x10u   /* shared regions may be device memory, too: shared_region_map */
-#define VGPU_FEATURE_PRINT 0x20u /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
-#define VGPU_FEATURE_ALIVE 0x40u /* signs of life while the host works on a call */
-#define VGPU_FEATURE_JOIN 0x4u   /* further streams of one session, by session number and secret */
-#define VGPU_FEATURE_RING 0x8u   /* the layout of ring.h; 0x1 was one with two cache lines a ring */
+#define VGPU_FEATURE_MAP 0x10u    /* shared regions may be device memory, too: shared_region_map */
+#define VGPU_FEATURE_PRINT 0x20u  /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
+#define VGPU_FEATURE_ALIVE 0x40u  /* signs of life while the host works on a call */
+#define VGPU_FEATURE_JOIN 0x4u    /* further streams of one session, by session number and secret */
+#define VGPU_FEATURE_MEMORY 0x80u /* in a question for sessions: vgpu_memory_told follows the list */
+#define VGPU_FEATURE_RING 0x8u    /* the layout of ring.h; 0x1 was one with two cache lines a ring */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
@@ -205,7 +206,7 @@ _Static_assert(sizeof(struct vgpu_session_facts) == 128, "session facts");
 
 /* The answer to a greeting with VGPU_LIBRARY_SESSIONS; bulk: vgpu_session_facts[], oldest session first. */
 struct vgpu_sessions_reply {
-  struct vgpu_welcome welcome; /* features, session, secret and ring_size are 0 */
+  struct vgpu_welcome welcome; /* session, secret and ring_size are 0 */
   uint32_t count;              /* elements in the bulk */
   uint32_t element_size;       /* of one, so that later hosts can append fields */
   uint64_t turned_away;        /* connections of this guest that the host refused so far */
@@ -223,6 +224,24 @@ struct vgpu_sessions_reply {
 _Static_assert(offsetof(struct vgpu_sessions_reply, kernels_refused) == VGPU_SESSIONS_REPLY_FIRST,
                "sessions reply");
 _Static_assert(sizeof(struct vgpu_sessions_reply) == 504, "sessions reply");
+
+/*
+ * What the host says of this guest's device memory: behind the sessions in the bulk, if the question's
+ * greeting offered VGPU_FEATURE_MEMORY and the welcome has it. Later hosts append fields.
+ */
+struct vgpu_memory_told {
+  uint64_t limit;      /* bytes that a new session of this guest may hold at most; 0: the devices limit it */
+  uint32_t limited_by; /* enum vgpu_memory_limit; what sets it */
+  uint32_t line;       /* of hostd.conf, that allows this guest; 0: the host has no such file */
+  uint64_t refused;    /* allocations of this guest that were refused; all below is of the last one */
+  uint64_t refused_bytes;   /* asked for */
+  uint64_t refused_limit;   /* bytes that it may hold, or that the device has */
+  uint64_t refused_free;    /* of these, what was not in use */
+  uint32_t refused_by;      /* enum vgpu_memory_limit */
+  uint32_t refused_age;     /* seconds */
+  char refused_program[64]; /* claim: whose it was; zero-padded, printable ASCII */
+};
+_Static_assert(sizeof(struct vgpu_memory_told) == 120, "memory told");
 
 struct vgpu_shared_region_request {
   uint64_t bytes;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +32,12 @@ int32_t vgpu_greeting_status(const struct vgpu_hello *hello) {
   bool known = hello->library == VGPU_LIBRARY_CUDA || hello->library == VGPU_LIBRARY_NVML ||
                hello->library == VGPU_LIBRARY_SESSIONS;
   return hello->join == 0 && known ? VGPU_STATUS_OK : VGPU_STATUS_REFUSED;
+}
+
+void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size) {
+  snprintf(text, size, "it speaks wire version %u.%u, we speak %u.%u: the %s is older, upgrade it",
+           host->major, host->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
+           host->major < VGPU_WIRE_MAJOR ? "host" : "guest");
 }
 
 void vgpu_hello_introduce(struct vgpu_hello *hello) {

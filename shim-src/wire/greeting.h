@@ -20,6 +20,10 @@ enum vgpu_greeting_result vgpu_greeting_read(const void *bytes, size_t filled, s
 /* 0, or the enum vgpu_status that a host of this version refuses the greeting with. */
 int32_t vgpu_greeting_status(const struct vgpu_hello *hello);
 
+/* Both wire versions and which end is older, for people; said by a guest that a host of another version met.
+ */
+void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size);
+
 /* Fills magic, pid, pid namespace and program name of this process. */
 void vgpu_hello_introduce(struct vgpu_hello *hello);
 

@@ -21,6 +21,17 @@ static void make_plain(char *text, size_t size) {
   memset(text + length, 0, size - length);
 }
 
+/* What the answer has behind its sessions. */
+static enum vgpu_stream_result read_memory(int descriptor, struct vgpu_sessions_list *list, uint64_t size,
+                                           int64_t deadline) {
+  struct vgpu_memory_told *memory = &list->memory;
+  enum vgpu_stream_result result = vgpu_stream_read(descriptor, memory, sizeof *memory, deadline);
+  if (result == VGPU_STREAM_OK) result = vgpu_stream_skip(descriptor, size - sizeof *memory, deadline);
+  make_plain(memory->refused_program, sizeof memory->refused_program);
+  list->memory_is_told = result == VGPU_STREAM_OK;
+  return result;
+}
+
 /* Elements of a later host are longer: what we do not know is skipped. */
 static enum vgpu_stream_result read_elements(int descriptor, struct vgpu_sessions_list *list,
                                              int64_t deadline) {
@@ -40,6 +51,7 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
   memset(list, 0, sizeof *list);
   struct vgpu_hello hello = {.major = VGPU_WIRE_MAJOR,
                              .minor = VGPU_WIRE_MINOR,
+                             .features = VGPU_FEATURE_MEMORY,
                              .frame_max = VGPU_FRAME_MAX,
                              .library = VGPU_LIBRARY_SESSIONS};
   vgpu_hello_introduce(&hello);
@@ -52,7 +64,14 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
     return VGPU_SESSIONS_UNSOUND;
   }
   list->status = frame.status;
-  if (frame.status != 0) return VGPU_SESSIONS_REFUSED;
+  if (frame.status != 0) {
+    struct vgpu_welcome *welcome = &list->reply.welcome;
+    bool version = frame.status == VGPU_STATUS_VERSION && frame.body >= sizeof *welcome;
+    if (!version || vgpu_stream_read(descriptor, welcome, sizeof *welcome, deadline) != VGPU_STREAM_OK)
+      memset(welcome, 0, sizeof *welcome);
+    make_plain(welcome->host, sizeof welcome->host);
+    return VGPU_SESSIONS_REFUSED;
+  }
   if (frame.body < VGPU_SESSIONS_REPLY_FIRST) return VGPU_SESSIONS_UNSOUND;
   /* An older host says less, a later one more. */
   uint32_t known = frame.body < sizeof list->reply ? frame.body : (uint32_t)sizeof list->reply;
@@ -60,9 +79,12 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
   if (result == VGPU_STREAM_OK) result = vgpu_stream_skip(descriptor, frame.body - known, deadline);
   if (result != VGPU_STREAM_OK) return failure(result);
   struct vgpu_sessions_reply *reply = &list->reply;
+  uint64_t listed = (uint64_t)reply->count * reply->element_size;
+  bool memory = (reply->welcome.features & VGPU_FEATURE_MEMORY) != 0;
   if (memcmp(reply->welcome.magic, VGPU_WIRE_MAGIC, sizeof reply->welcome.magic) != 0 ||
       reply->count > VGPU_SESSIONS_LISTED_MAX || reply->element_size < sizeof list->sessions[0] ||
-      reply->element_size > VGPU_BULK_MAX || (uint64_t)reply->count * reply->element_size != frame.bulk) {
+      reply->element_size > VGPU_BULK_MAX ||
+      (memory ? frame.bulk < listed + sizeof list->memory : frame.bulk != listed)) {
     return VGPU_SESSIONS_UNSOUND;
   }
   make_plain(reply->welcome.host, sizeof reply->welcome.host);
@@ -70,6 +92,8 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
   make_plain(reply->refused_program, sizeof reply->refused_program);
   make_plain(reply->refused_kernel, sizeof reply->refused_kernel);
   result = read_elements(descriptor, list, deadline);
+  if (result == VGPU_STREAM_OK && memory)
+    result = read_memory(descriptor, list, frame.bulk - listed, deadline);
   return result == VGPU_STREAM_OK ? VGPU_SESSIONS_OK : failure(result);
 }
 

@@ -2,6 +2,8 @@
 #ifndef VGPU_WIRE_SESSIONS_H
 #define VGPU_WIRE_SESSIONS_H
 
+#include <stdbool.h>
+
 #include "wire/address.h"
 #include "wire/frame.h"
 
@@ -17,7 +19,10 @@ enum vgpu_sessions_result {
 
 struct vgpu_sessions_list {
   int32_t status;
-  struct vgpu_sessions_reply reply; /* its `count` is that of `sessions` */
+  struct vgpu_sessions_reply reply; /* its `count` is that of `sessions`; of a host that refused for its
+                                     * version: the welcome alone, if it came */
+  bool memory_is_told;              /* older hosts do not tell it */
+  struct vgpu_memory_told memory;
   struct vgpu_session_facts sessions[VGPU_SESSIONS_LISTED_MAX];
 };
 

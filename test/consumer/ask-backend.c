@@ -33,3 +33,14 @@ int ask_backend(const char *file, struct device *devices, int most, bool print) 
   if (print) fprintf(stderr, "load_backend: loaded CUDA backend from %s\n", file);
   return count;
 }
+
+void hold_memory(const char *file, size_t bytes) {
+  void *library = dlopen(file, RTLD_NOW | RTLD_NOLOAD);
+  backend_hold_fn *hold = library == NULL ? NULL : (backend_hold_fn *)dlsym(library, BACKEND_HOLD);
+  int result = hold == NULL ? 999 : hold(bytes);
+  if (result == 0) return;
+  fprintf(
+      stderr,
+      "ggml_backend_cuda_buffer_type_alloc_buffer: allocating %.2f MiB on device 0: cudaMalloc failed: %s\n",
+      (double)bytes / (1 << 20), result == 2 ? "out of memory" : "unknown error");
+}

@@ -138,6 +138,15 @@ static bool read_device(const struct runtime *runtime, int index, bool deep, str
   return usable; /* the primary context stays, as ggml's does */
 }
 
+__attribute__((visibility("default"))) int standin_backend_hold(size_t bytes) {
+  struct runtime runtime = {.init = NULL};
+  int (*allocate)(unsigned long long *, size_t) = NULL;
+  unsigned long long address = 0;
+  int found = -1, result = open_runtime(&runtime);
+  if (result == 0) result = runtime.get_proc("cuMemAlloc", (void **)&allocate, 3020, 0, &found);
+  return result != 0 ? result : allocate == NULL ? 500 : allocate(&address, bytes);
+}
+
 __attribute__((visibility("default"))) int standin_backend_devices(struct device *devices, int most,
                                                                    bool deep, char *why, size_t size) {
   struct runtime runtime = {.init = NULL};

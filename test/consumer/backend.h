@@ -16,6 +16,14 @@
 typedef int backend_devices_fn(struct device *devices, int most, bool deep, char *why, size_t size);
 #define BACKEND_DEVICES "standin_backend_devices"
 
+/* Asks for device memory in the context that is current and keeps it, as a model's weights. 0, or a CUDA
+ * error. */
+typedef int backend_hold_fn(size_t bytes);
+#define BACKEND_HOLD "standin_backend_hold"
+
+/* The same of the backend in `file`, which is loaded already; says what ggml says when there is no memory. */
+void hold_memory(const char *file, size_t bytes);
+
 /*
  * Loads the backend of a library directory, or the file GGML_BACKEND_PATH names, and asks it.
  * Prints to stderr what ggml prints. Gives the number of devices, -1 when the backend could not be

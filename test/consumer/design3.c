@@ -280,5 +280,6 @@ void keep_runner(const struct device *devices, int count) {
   char *environment[] = {libraries, count > 0 ? backend : NULL, NULL};
   log_line(LEVEL_INFO, "llama_server.go:431", "starting llama-server", "cmd",
            LIBRARY_DIRECTORY "/llama-server --model stand-in-without-a-model", NULL);
-  start_child(arguments, environment, !log_wants(LEVEL_TRACE));
+  bool loads = *setting("STANDIN_MODEL_BYTES") != '\0'; /* what a load says is logged at every level */
+  start_child(arguments, environment, !loads && !log_wants(LEVEL_TRACE));
 }

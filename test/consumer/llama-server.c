@@ -1,5 +1,6 @@
 /* The llama-server of the stand-in: lists devices, says its system_info, serves nothing. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,10 +21,11 @@ static void print_system_info(bool cuda) {
 int main(int argc, char **argv) {
   struct device devices[MAX_DEVICES];
   const char *backend = setting("GGML_BACKEND_PATH");
-  bool list = false;
+  bool list = false, model = false;
   int count = -1;
   for (int index = 1; index < argc; index++) {
     if (strcmp(argv[index], "--list-devices") == 0) list = true;
+    if (strcmp(argv[index], "--model") == 0) model = true;
     if (strcmp(argv[index], "--version") == 0) {
       printf("version: 0 (vgpu-agent's stand-in for Ollama's llama-server; runs no model)\n");
       return 0;
@@ -41,5 +43,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   print_system_info(count >= 0);
+  size_t bytes = strtoull(setting("STANDIN_MODEL_BYTES"), NULL, 10);
+  if (model && count > 0 && bytes > 0) hold_memory(backend, bytes);
   for (;;) pause(); /* a server that nobody asks; whoever started it ends it */
 }

@@ -66,9 +66,37 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
 }
 
+/* What limits the device memory of this peer, and what it did not get of it. */
+static struct vgpu_memory_told memory_of(const struct vgpu_supervisor *supervisor,
+                                         const struct vgpu_greeting *greeting,
+                                         const struct vgpu_peer_record *record) {
+  uint64_t session = supervisor->limits.session_memory, guest = greeting->limits.memory;
+  bool by_guest = guest != 0 && (session == 0 || guest <= session);
+  struct vgpu_memory_told told = {.limit = by_guest ? guest : session,
+                                  .limited_by = by_guest       ? VGPU_MEMORY_LIMIT_GUEST
+                                                : session != 0 ? VGPU_MEMORY_LIMIT_SESSION
+                                                               : VGPU_MEMORY_LIMIT_NONE,
+                                  .line = greeting->limits.line};
+  struct vgpu_refused_to_peer refused =
+      vgpu_sessions_refused_memory(&supervisor->sessions, supervisor->accounts, record);
+  told.refused = refused.last.count;
+  if (told.refused == 0) return told;
+  told.refused_bytes = refused.last.bytes;
+  told.refused_limit = refused.last.limit;
+  told.refused_free = refused.last.free;
+  told.refused_by = refused.last.by;
+  told.refused_age = (uint32_t)((vgpu_now_ms() - refused.last.at) / 1000);
+  memcpy(told.refused_program, refused.program, sizeof told.refused_program);
+  return told;
+}
+
 /* Answers with the sessions of this peer, and hangs up. */
 static void tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
-  static struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
+  static struct {
+    struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
+    struct vgpu_memory_told room; /* for what comes behind the last session */
+  } bulk;
+  struct vgpu_session_facts *facts = bulk.facts;
   const struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &greeting->peer);
   struct vgpu_sessions_reply answer = {
       .count = vgpu_sessions_list(&supervisor->sessions, supervisor->accounts, &greeting->peer, facts),
@@ -85,10 +113,16 @@ static void tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_
   memcpy(answer.refused_kernel, refused.kernel, sizeof answer.refused_kernel);
   vgpu_welcome_fill(&answer.welcome, supervisor->backend, supervisor->inventory);
   answer.welcome.device_count = greeting->limits.devices.count;
+  uint32_t bytes = answer.count * (uint32_t)sizeof *facts;
+  answer.welcome.features = greeting->hello.features & VGPU_FEATURE_MEMORY;
+  if (answer.welcome.features != 0) {
+    struct vgpu_memory_told told = memory_of(supervisor, greeting, record);
+    memcpy((unsigned char *)&bulk + bytes, &told, sizeof told);
+    bytes += (uint32_t)sizeof told;
+  }
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
   /* 32 KiB at most: what a new connection has no room for is lost, and the peer sees a cut answer. */
-  vgpu_stream_write_frame(greeting->descriptor, &reply, &answer, sizeof answer, facts,
-                          answer.count * (uint32_t)sizeof *facts, vgpu_now_ms());
+  vgpu_stream_write_frame(greeting->descriptor, &reply, &answer, sizeof answer, &bulk, bytes, vgpu_now_ms());
   vgpu_let_leave(&supervisor->admission, greeting->descriptor);
 }
 

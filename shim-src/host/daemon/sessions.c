@@ -86,6 +86,38 @@ void vgpu_sessions_add_refused(const struct vgpu_session_entry *entry, const str
   copy_plain(refused->kernel, account->refused_kernel, sizeof refused->kernel);
 }
 
+void vgpu_sessions_add_refused_memory(const struct vgpu_session_entry *entry,
+                                      const struct vgpu_account *account,
+                                      struct vgpu_refused_to_peer *refused) {
+  const struct vgpu_refused_memory *told = &account->memory_refused;
+  uint64_t count = __atomic_load_n(&told->count, __ATOMIC_ACQUIRE);
+  if (count == 0) return;
+  uint64_t all = refused->last.count + count;
+  int64_t at = __atomic_load_n(&told->at, __ATOMIC_RELAXED), now = vgpu_now_ms();
+  if (at > now) at = now;
+  if (at >= refused->last.at) {
+    refused->last = (struct vgpu_refused_memory){.at = at,
+                                                 .bytes = load(&told->bytes),
+                                                 .limit = load(&told->limit),
+                                                 .free = load(&told->free),
+                                                 .by = __atomic_load_n(&told->by, __ATOMIC_RELAXED)};
+    copy_plain(refused->program, entry->hello.program, sizeof refused->program);
+  }
+  refused->last.count = all;
+}
+
+struct vgpu_refused_to_peer vgpu_sessions_refused_memory(const struct vgpu_sessions *sessions,
+                                                         const struct vgpu_accounts *accounts,
+                                                         const struct vgpu_peer_record *record) {
+  struct vgpu_refused_to_peer refused = record->memory;
+  for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
+    const struct vgpu_session_entry *entry = &sessions->entries[i];
+    if (entry->pid == 0 || !vgpu_peer_same(&entry->peer, &record->peer)) continue;
+    vgpu_sessions_add_refused_memory(entry, &accounts->slots[i], &refused);
+  }
+  return refused;
+}
+
 struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
                                                   const struct vgpu_accounts *accounts,
                                                   const struct vgpu_peer_record *record) {

@@ -43,9 +43,16 @@ uint32_t vgpu_sessions_list(const struct vgpu_sessions *sessions, const struct v
 void vgpu_sessions_add_refused(const struct vgpu_session_entry *entry, const struct vgpu_account *account,
                                struct vgpu_refused_kernels *refused);
 
+void vgpu_sessions_add_refused_memory(const struct vgpu_session_entry *entry,
+                                      const struct vgpu_account *account,
+                                      struct vgpu_refused_to_peer *refused);
+
 /* Those of a peer's sessions that are there, added to those of its sessions before. */
 struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
                                                   const struct vgpu_accounts *accounts,
                                                   const struct vgpu_peer_record *record);
+struct vgpu_refused_to_peer vgpu_sessions_refused_memory(const struct vgpu_sessions *sessions,
+                                                         const struct vgpu_accounts *accounts,
+                                                         const struct vgpu_peer_record *record);
 
 #endif

@@ -19,6 +19,10 @@ static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
       struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &entry->peer);
       vgpu_sessions_add_refused(entry, account, &record->refused);
     }
+    if (account->memory_refused.count != 0) {
+      struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &entry->peer);
+      vgpu_sessions_add_refused_memory(entry, account, &record->memory);
+    }
     entry->pid = 0;
     supervisor->sessions.ended++;
     vgpu_accounts_end(supervisor->accounts, i);

@@ -13,3 +13,8 @@ struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct 
   *oldest = (struct vgpu_peer_record){.peer = *peer, .seen = vgpu_now_ns()};
   return oldest;
 }
+
+void vgpu_peers_forget_memory(struct vgpu_peers *peers) {
+  for (uint32_t i = 0; i < VGPU_PEERS_MAX; i++)
+    peers->records[i].memory = (struct vgpu_refused_to_peer){.last = {.count = 0}};
+}

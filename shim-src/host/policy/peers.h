@@ -20,6 +20,12 @@ struct vgpu_refused_kernels {
   char kernel[VGPU_KERNEL_NAME_BYTES];
 };
 
+/* Device memory that a peer asked for and did not get. */
+struct vgpu_refused_to_peer {
+  struct vgpu_refused_memory last;
+  char program[64];
+};
+
 struct vgpu_peer_record {
   struct vgpu_peer peer;
   uint64_t seen; /* nanoseconds; 0: the place is free */
@@ -28,6 +34,7 @@ struct vgpu_peer_record {
   int32_t last_turned_away;            /* enum vgpu_status */
   int64_t turned_away_at;              /* milliseconds, as vgpu_now_ms */
   struct vgpu_refused_kernels refused; /* of sessions that are over */
+  struct vgpu_refused_to_peer memory;  /* likewise */
 };
 
 struct vgpu_peers {
@@ -40,5 +47,8 @@ static inline bool vgpu_peer_same(const struct vgpu_peer *one, const struct vgpu
 
 /* Never NULL. */
 struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct vgpu_peer *peer);
+
+/* The limits are others now: what was refused under the former ones says nothing. */
+void vgpu_peers_forget_memory(struct vgpu_peers *peers);
 
 #endif

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "wire/clock.h"
 #include "wire/shared.h"
 
 static void *map(size_t size, int protection, int flags, void *at, int descriptor, size_t offset) {
@@ -75,7 +76,7 @@ void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
                          const struct vgpu_account_owner *owner) {
   struct vgpu_account *account = &accounts->slots[slot];
   /* All of it: the next session is another guest's. */
-  memset(account, 0, offsetof(struct vgpu_account, refused_kernel) + sizeof account->refused_kernel);
+  memset(account, 0, offsetof(struct vgpu_account, memory_refused) + sizeof account->memory_refused);
   account->denied = -1;
   accounts->owners[slot] = *owner;
   struct vgpu_chosen_devices *devices = &accounts->owners[slot].devices;
@@ -145,21 +146,47 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
   return room;
 }
 
+void vgpu_accounts_refused(struct vgpu_accounts *accounts, uint32_t slot,
+                           const struct vgpu_refused_memory *refused) {
+  struct vgpu_refused_memory *memory = &accounts->slots[slot].memory_refused;
+  memory->bytes = refused->bytes;
+  memory->limit = refused->limit;
+  memory->free = refused->free;
+  memory->by = refused->by;
+  __atomic_store_n(&memory->at, vgpu_now_ms(), __ATOMIC_RELAXED);
+  __atomic_store_n(&memory->count, memory->count + 1, __ATOMIC_RELEASE);
+}
+
+/* 0, or what keeps the slot from so many bytes more; then `refused` says how much it has. */
+static uint32_t keeps_from(uint64_t bytes, uint64_t limit, uint64_t used, uint32_t by,
+                           struct vgpu_refused_memory *refused) {
+  uint64_t left = used < limit ? limit - used : 0;
+  if (bytes <= left) return VGPU_MEMORY_LIMIT_NONE;
+  *refused = (struct vgpu_refused_memory){.bytes = bytes, .limit = limit, .free = left, .by = by};
+  return by;
+}
+
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit) {
   if (!vgpu_shared_lock_take(&accounts->commons.lock, slot)) return false;
   device = vgpu_accounts_device(accounts, slot, device);
   const struct vgpu_account_owner *owner = &accounts->owners[slot];
   struct vgpu_account *account = &accounts->slots[slot];
-  uint64_t session = session_used(accounts, slot);
-  bool room = bytes <= accounts->total[device] - vgpu_accounts_used(accounts, device);
-  if (session_limit != 0 && (session > session_limit || bytes > session_limit - session)) room = false;
-  if (room && owner->peer_memory != 0) {
-    uint64_t used = peer_used(accounts, &owner->peer);
-    room = used <= owner->peer_memory && bytes <= owner->peer_memory - used;
-  }
+  struct vgpu_refused_memory refused;
+  /* A limit that somebody set comes before a full device: it can be changed. */
+  uint32_t by = VGPU_MEMORY_LIMIT_NONE;
+  if (owner->peer_memory != 0)
+    by = keeps_from(bytes, owner->peer_memory, peer_used(accounts, &owner->peer), VGPU_MEMORY_LIMIT_GUEST,
+                    &refused);
+  if (by == VGPU_MEMORY_LIMIT_NONE && session_limit != 0)
+    by = keeps_from(bytes, session_limit, session_used(accounts, slot), VGPU_MEMORY_LIMIT_SESSION, &refused);
+  if (by == VGPU_MEMORY_LIMIT_NONE)
+    by = keeps_from(bytes, accounts->total[device], vgpu_accounts_used(accounts, device),
+                    VGPU_MEMORY_LIMIT_DEVICE, &refused);
+  bool room = by == VGPU_MEMORY_LIMIT_NONE;
   if (room) __atomic_store_n(&account->used[device], load(&account->used[device]) + bytes, __ATOMIC_RELAXED);
   vgpu_shared_lock_give(&accounts->commons.lock);
+  if (!room) vgpu_accounts_refused(accounts, slot, &refused);
   return room;
 }
 

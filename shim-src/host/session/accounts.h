@@ -44,6 +44,14 @@ struct vgpu_account_owner {
 
 #define VGPU_ACCOUNTS_PAGE 65536u /* a page on every machine */
 
+/* The last allocation of a session, or of a peer, that was refused. */
+struct vgpu_refused_memory {
+  uint64_t count;
+  int64_t at; /* milliseconds, as vgpu_now_ms */
+  uint64_t bytes, limit, free;
+  uint32_t by; /* enum vgpu_memory_limit */
+};
+
 /* What a session's worker says of itself: it alone can write there. The daemon believes none of it where it
  * acts. */
 struct vgpu_account {
@@ -59,6 +67,7 @@ struct vgpu_account {
       uint64_t kernels_refused;  /* launches of kernels that this host cannot run */
       int64_t kernel_refused_at; /* of the last one, vgpu_now_ms */
       char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel */
+      struct vgpu_refused_memory memory_refused;
     };
     unsigned char page[VGPU_ACCOUNTS_PAGE];
   };
@@ -127,11 +136,15 @@ struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32
                                     uint64_t session_limit);
 
 /* Takes bytes of a device for a slot; false when the device, the session's limit (0: none) or its
- * peer's has no room. */
+ * peer's has no room, which is remembered for the guest that asks why. */
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit);
 /* One context more (1) or less (-1). */
 void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more);
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
+
+/* By the slot's worker: remembers an allocation that was refused; `refused` without count and time. */
+void vgpu_accounts_refused(struct vgpu_accounts *accounts, uint32_t slot,
+                           const struct vgpu_refused_memory *refused);
 
 #endif

@@ -482,7 +482,7 @@ test('a model that is on its way to its first allocation is waited for', async (
   const sessions = (memory: number): Stage['sessions'] => ({
     kind: 'told',
     report: {
-      ...{ host: 'h', simulated: false, refusedKernels: null },
+      ...{ host: 'h', simulated: false, refusedKernels: null, memory: null },
       turnedAway: { count: 0, status: null, age: 0 },
       sessions: [told(memory)],
     },

@@ -42,7 +42,7 @@ function tell(stage: Stage, sessions: readonly HostSession[]): void {
   const turnedAway = { count: 0, status: null, age: 0 };
   stage.sessions = {
     kind: 'told',
-    report: { host: 'h', simulated: false, sessions, turnedAway, refusedKernels: null },
+    report: { host: 'h', simulated: false, sessions, turnedAway, refusedKernels: null, memory: null },
     seconds: 5,
   };
 }

@@ -6,7 +6,7 @@ import type { LoadedModel } from '../../../agent/confirm/loaded-models.js';
 import { loadedModels } from '../../../agent/confirm/loaded-models.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import { inWords, type PresentSeen, presentOf } from '../../../agent/confirm/present.js';
-import type { HostSession, TurnedAway } from '../../../agent/contracts/sessions.js';
+import type { HostSession, RefusedMemory, TurnedAway } from '../../../agent/contracts/sessions.js';
 import {
   answered,
   findingsOf,
@@ -57,7 +57,7 @@ function present(
     sessions:
       own === null
         ? { kind: 'unknown', message: 'x' }
-        : { kind: 'told', own, processes, others: 0, turnedAway, refusedKernels: null },
+        : { kind: 'told', own, processes, others: 0, turnedAway, refusedKernels: null, memory: null },
   };
 }
 
@@ -137,6 +137,41 @@ test('a model whose process has crashed is listed for some time, and is on no de
   assert.deepEqual(judged(present(two, [session()], null, 3)), ['degraded', 'model-on-cpu']);
   assert.deepEqual(judged(present([model('a', 4_000)], [], null, 1)), ['gpu', null], 'the start counts');
   assert.equal(kindOf(present([model('a', 0)], [], null, 1)), 'nothing');
+});
+
+test('a limit of the host that is below what is loaded is named', () => {
+  const seen = present([model('a', 3_000)], [session()]);
+  assert.ok(seen.sessions.kind === 'told');
+  const told = (
+    limit: number,
+    by: 'guest' | 'session',
+    refused: RefusedMemory | null = null,
+  ): Observation => {
+    const sessions = { ...seen.sessions, memory: { limit, by, line: 3, refused } };
+    return observation({ log: gpuLog, present: { ...seen, sessions } });
+  };
+  const summary = (...limit: Parameters<typeof told>): string => combine(told(...limit)).summary;
+  assert.match(
+    summary(3_999, 'guest'),
+    /a: 2\.9 KiB of 3\.9 KiB on the GPU; all sessions of this guest may hold 3\.9 KiB of device memory together \(memory= in line 3 of hostd\.conf on the host\), and what is loaded needs 3\.9 KiB/,
+  );
+  assert.match(summary(3_999, 'session'), /a session of this guest may hold 3\.9 KiB/);
+  for (const limit of [0, 4_000]) assert.doesNotMatch(summary(limit, 'guest'), /may hold/);
+  const refused = {
+    count: 1,
+    age: 3,
+    program: 'p',
+    bytes: 2_048,
+    limit: 4_096,
+    free: 1_024,
+    by: 'guest',
+  } as const;
+  const said = (one: Observation): readonly string[] =>
+    combine(one).evidence.flatMap(({ text }) => (text.startsWith('the host refused') ? [text] : []));
+  assert.deepEqual(said(told(4_096, 'guest')), []);
+  assert.deepEqual(said(told(4_096, 'guest', refused)), [
+    'the host refused p 2.0 KiB of device memory 3 s ago: all sessions of this guest may hold 4.0 KiB of device memory together (memory= in line 3 of hostd.conf on the host), and 1.0 KiB were free',
+  ]);
 });
 
 test('a session that was refused is the reason', () => {

@@ -33,6 +33,7 @@ function reported(sessions: readonly HostSession[], turnedAway?: TurnedAway): Se
     sessions,
     turnedAway: turnedAway ?? { count: 0, status: null, age: 0 },
     refusedKernels: null,
+    memory: null,
   };
 }
 
@@ -134,6 +135,23 @@ test('what was turned away before this start does not count', async () => {
   };
   assert.equal(await away(60), 3);
   assert.equal(await away(61), undefined);
+});
+
+test('refused memory is told for an hour, and its limit for ever', async () => {
+  const refused = { count: 1, program: 'p', bytes: 9, limit: 8, free: 7, by: 'guest' } as const;
+  const seen = async (age: number): Promise<unknown> => {
+    const memory = { limit: 8, by: 'guest', line: 3, refused: { ...refused, age } } as const;
+    const answer = { kind: 'told', report: { ...reported([]), memory }, seconds: 60 } as const;
+    const { sessions } = await lookAtPresent(question, effects({ sessions: answer }), never);
+    return sessions.kind === 'told' ? sessions.memory : sessions;
+  };
+  assert.deepEqual(await seen(3_600), {
+    limit: 8,
+    by: 'guest',
+    line: 3,
+    refused: { ...refused, age: 3_600 },
+  });
+  assert.deepEqual(await seen(3_601), { limit: 8, by: 'guest', line: 3, refused: null });
 });
 
 test('a question that fails is not known, never none', async () => {

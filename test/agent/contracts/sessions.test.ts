@@ -42,6 +42,22 @@ test('a kernel that the host could not run is read; an older host tells of none'
     assert.equal(of(none), null);
 });
 
+test('the limit of device memory, and what was refused of it, is read; an older host tells of none', () => {
+  const refused = { count: 2, age: 7, program: 'llama-server', bytes: 9, limit: 8, free: 7, by: 'guest' };
+  const memory = { limit: 8, by: 'guest', line: 3, refused };
+  const of = (value: unknown): unknown => {
+    const document = read({ memory: value });
+    return document.kind === 'told' ? document.report.memory : document;
+  };
+  assert.deepEqual(of(memory), memory);
+  const huge = { ...refused, bytes: 2 ** 63 };
+  assert.deepEqual(of({ ...memory, refused: huge }), { ...memory, refused: huge });
+  for (const none of [undefined, null, 7, { ...memory, by: 'new' }, { ...memory, limit: -1 }, { limit: 8 }])
+    assert.equal(of(none), null, JSON.stringify(none));
+  for (const other of [null, { ...refused, count: 0 }, { ...refused, by: '?' }, { ...refused, free: '7' }])
+    assert.deepEqual(of({ ...memory, refused: other }), { ...memory, refused: null }, JSON.stringify(other));
+});
+
 test('what the host told is read', () => {
   assert.deepEqual(read({}), {
     kind: 'told',
@@ -51,6 +67,7 @@ test('what the host told is read', () => {
       sessions: [session],
       turnedAway: { count: 0, status: null, age: 0 },
       refusedKernels: null,
+      memory: null,
     },
   });
 });

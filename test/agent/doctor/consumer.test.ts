@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MachineFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
-import type { RefusedKernels } from '../../../agent/contracts/sessions.js';
+import type { MemoryTold, RefusedKernels, RefusedMemory } from '../../../agent/contracts/sessions.js';
 import type { Reason } from '../../../agent/contracts/verdict.js';
 import { agentService } from '../../../agent/doctor/checks/agent-service.js';
 import { backendLibrary } from '../../../agent/doctor/checks/backend-library.js';
+import { deviceMemory } from '../../../agent/doctor/checks/device-memory.js';
 import { directLinking } from '../../../agent/doctor/checks/direct-linking.js';
 import { discoveryTime } from '../../../agent/doctor/checks/discovery-time.js';
 import { driverVersion } from '../../../agent/doctor/checks/driver-version.js';
@@ -226,6 +227,7 @@ const kernels = (refused: RefusedKernels | null) =>
           others: 0,
           turnedAway: null,
           refusedKernels: refused,
+          memory: null,
         },
       },
     },
@@ -236,6 +238,59 @@ says(file, refusedKernels, {
   'none was refused': kernels(null),
   'one was refused': kernels({ count: 1, age: 3, program: 'llama-server', kernel: gemv }),
   'more were refused': kernels({ count: 3, age: 60, program: 'llama-server', kernel: gemv }),
+});
+
+const small: MemoryTold = { limit: 64 << 20, by: 'guest', line: 3, refused: null };
+const refusedMemory: RefusedMemory = {
+  ...{ count: 1, age: 3, program: 'llama-server', by: 'guest' },
+  ...{ bytes: 128 << 20, limit: 64 << 20, free: 62 << 20 },
+};
+const memory = (told: MemoryTold | null, bytes = 0, gpuBytes = bytes) =>
+  doctorFacts({
+    observation: {
+      log: findingsOf('0.32.9_gpu-mode_debug0'),
+      present: {
+        loaded:
+          bytes === 0
+            ? { kind: 'unasked' }
+            : { kind: 'told', url: 'u', models: [{ name: 'a', bytes, gpuBytes }] },
+        sessions: {
+          ...{ kind: 'told', own: [], processes: 9, others: 0, turnedAway: null, refusedKernels: null },
+          memory: told,
+        },
+      },
+    },
+  });
+says(file, deviceMemory, {
+  'it does not tell': doctorFacts(),
+  'it is too old to tell': memory(null),
+  'nothing was refused': memory(small),
+  'nothing limits it': memory({ limit: 0, by: 'none', line: 0, refused: null }, 2 ** 40),
+  'what is loaded fits': memory(small, 1 << 20),
+  'the limit of the guest refused it': memory({ ...small, refused: refusedMemory }),
+  'more than once, by a line that is gone': memory({
+    ...small,
+    line: 0,
+    refused: { ...refusedMemory, count: 4 },
+  }),
+  'the limit of a session refused it': memory({
+    ...{ limit: 64 << 20, by: 'session', line: 0 },
+    refused: { ...refusedMemory, by: 'session' },
+  }),
+  'the device is full': memory({
+    ...small,
+    refused: { ...refusedMemory, by: 'device', limit: 2 ** 36, free: 9 },
+  }),
+  'nothing was refused, and what is loaded is larger and partly on the CPU': memory(
+    small,
+    128 << 20,
+    60 << 20,
+  ),
+  'it was refused, and what is loaded is on the CPU': memory(
+    { ...small, refused: refusedMemory },
+    128 << 20,
+    0,
+  ),
 });
 
 const mute = (error: string | null) => ({ probe: answered({ nvml: { ok: false, driver: null, error } }) });

@@ -19,7 +19,15 @@ function present(gpuBytes: number, turnedAway: TurnedAway | null = null): Partia
       sessions:
         turnedAway === null
           ? { kind: 'unasked' }
-          : { kind: 'told', own: [], processes: 9, others: 0, turnedAway, refusedKernels: null },
+          : {
+              kind: 'told',
+              own: [],
+              processes: 9,
+              others: 0,
+              turnedAway,
+              refusedKernels: null,
+              memory: null,
+            },
     },
   };
 }

@@ -7,6 +7,7 @@ import { whyNoStandIn } from '../support/consumer.js';
 import { type Breakage, breakages } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';
 import { assertAnswers } from '../support/installed.js';
+import { until } from '../support/process.js';
 import { repository } from '../support/repository.js';
 import { restartConsumer, settings } from '../support/scenario.js';
 
@@ -101,6 +102,29 @@ const table: readonly Breakage[] = [
     cause: /^The shim of this guest is older than the host/,
     evidence: [/it speaks wire version 2\.\d+, we speak 1\.\d+: the guest is older/],
     command: /^sudo vgpu-agent install --profile ollama$/,
+    fix: false,
+  },
+  {
+    name: 'a limit of device memory that is smaller than the model',
+    break: async (guest) => {
+      await guest.write('/root/hostd.conf', '# this guest\nlimits connects=none\nallow any memory=64M\n');
+      await guest.hosts.start({ args: ['--config', await guest.path('/root/hostd.conf')] });
+      await again(guest, 'Environment=STANDIN_MODEL_BYTES=134217728');
+      await until('the model to be refused', 10_000, async () => {
+        const said = await guest.must('journalctl', '--no-pager', '-u', 'ollama', '-o', 'cat');
+        return (
+          said.includes('allocating 128.00 MiB on device 0: cudaMalloc failed: out of memory') || undefined
+        );
+      });
+    },
+    undo: allBack,
+    check: 'device-memory',
+    kind: 'warning',
+    cause: /^The host refused \S+ device memory\..*"out of memory"/,
+    evidence: [
+      /refused \S+ 128\.0 MiB of device memory \d+ s ago(?:, \d+ times so far)?: all sessions of this guest may hold 64\.0 MiB of device memory together \(memory= in line 3 of hostd\.conf on the host\), and 6\d\.\d MiB were free/,
+    ],
+    command: /^sudoedit \/etc\/vgpu\/hostd\.conf && sudo systemctl reload vgpu-hostd$/,
     fix: false,
   },
   {

@@ -59,18 +59,21 @@ enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vg
   return VGPU_STREAM_OK;
 }
 
+static void is_plain(const char *text, size_t size) {
+  if (memchr(text, '\0', size) == NULL) abort();
+  for (; *text != '\0'; text++) {
+    if (*text < ' ' || *text > '~') abort();
+  }
+}
+
 static void ask(void) {
   struct vgpu_sessions_list *list = malloc(sizeof *list);
   if (list == NULL) exit(2);
   if (vgpu_sessions_ask_on(-1, list, 0) == VGPU_SESSIONS_OK) {
     if (list->reply.count > VGPU_SESSIONS_LISTED_MAX) abort();
-    for (uint32_t i = 0; i < list->reply.count; i++) {
-      const char *program = list->sessions[i].program;
-      if (memchr(program, '\0', sizeof list->sessions[i].program) == NULL) abort();
-      for (; *program != '\0'; program++) {
-        if (*program < ' ' || *program > '~') abort();
-      }
-    }
+    for (uint32_t i = 0; i < list->reply.count; i++)
+      is_plain(list->sessions[i].program, sizeof list->sessions[i].program);
+    if (list->memory_is_told) is_plain(list->memory.refused_program, sizeof list->memory.refused_program);
   }
   free(list);
 }

@@ -35,6 +35,20 @@ interface Told {
     readonly program: string;
     readonly kernel: string;
   };
+  readonly memory?: {
+    readonly limit: number;
+    readonly by: string;
+    readonly line: number;
+    readonly refused: {
+      readonly count: number;
+      readonly age: number;
+      readonly program: string;
+      readonly bytes: number;
+      readonly limit: number;
+      readonly free: number;
+      readonly by: string;
+    };
+  } | null;
   readonly error: { readonly code: string; readonly status: number; readonly message: string } | null;
   readonly sessions: readonly {
     readonly session: number;
@@ -183,6 +197,77 @@ describe('what a host tells of sessions', () => {
     await host.stop();
   });
 
+  it('remembers the last memory that it refused, with the limit, until the limits are read again', async () => {
+    const conf = `${scratch.path}/hostd.conf`;
+    writeFileSync(conf, '# one guest\nlimits connects=none\nallow unix memory=64M\nallow any\n');
+    const listen = `tcp:127.0.0.1:${PORT}`;
+    const host = await start(['--config', conf, '--listen', listen, '--session-memory', `${256 * MIB}`]);
+    const nothing = { count: 0, age: 0, program: '', bytes: 0, limit: 0, free: 0, by: 'none' };
+    assert.deepEqual((await ask()).memory, { limit: 64 * MIB, by: 'guest', line: 3, refused: nothing });
+    const shell = open();
+    await askAll(shell, ['init', 'ctx 0', `alloc ${16 * MIB}`]);
+    assert.equal((await shell.ask(`alloc ${60 * MIB}`)).result, 2);
+    const told = (await ask()).memory?.refused;
+    assert.deepEqual(
+      [told?.count, told?.program, told?.bytes, told?.limit, told?.by],
+      [1, 'driver_shell', 60 * MIB, 64 * MIB, 'guest'],
+    );
+    assert.ok((told?.free ?? 0) <= 48 * MIB && (told?.free ?? 0) > 40 * MIB, `${told?.free}`);
+    assert.ok((told?.age ?? 60) < 60);
+    // It outlives its session, and counts on.
+    assert.equal((await shell.ask(`alloc ${61 * MIB}`)).result, 2);
+    shell.kill();
+    await askUntil((now) => now.sessions.length === 0);
+    const after = (await ask()).memory?.refused;
+    assert.deepEqual([after?.count, after?.bytes], [2, 61 * MIB]);
+    // Another peer has other limits, and hears nothing of this one.
+    assert.deepEqual((await ask(listen)).memory, {
+      limit: 256 * MIB,
+      by: 'session',
+      line: 4,
+      refused: nothing,
+    });
+    const other = open({ VGPU_HOST: listen });
+    await askAll(other, ['init', 'ctx 0']);
+    assert.equal((await other.ask(`alloc ${257 * MIB}`)).result, 2);
+    const session = (await ask(listen)).memory?.refused;
+    assert.deepEqual([session?.bytes, session?.limit, session?.by], [257 * MIB, 256 * MIB, 'session']);
+    // The slot's next session begins with none.
+    await askAll(open(), ['init', 'ctx 0']);
+    assert.equal((await ask()).memory?.refused.count, 2);
+    writeFileSync(conf, 'limits connects=none\nallow any\n');
+    host.signal('SIGHUP');
+    await host.logged(/the rules are read again/);
+    const { memory } = await ask();
+    assert.deepEqual(memory, { limit: 256 * MIB, by: 'session', line: 2, refused: nothing });
+  });
+
+  it('tells that the device is full', async () => {
+    await start();
+    const shell = open();
+    await askAll(shell, ['init', 'ctx 0']);
+    assert.equal((await shell.ask(`alloc ${2 ** 37}`)).result, 2);
+    const { memory } = await ask();
+    assert.deepEqual([memory?.limit, memory?.by, memory?.line], [0, 'none', 0]);
+    assert.deepEqual([memory?.refused.bytes, memory?.refused.by], [2 ** 37, 'device']);
+    assert.ok((memory?.refused.limit ?? 0) >= (memory?.refused.free ?? 0));
+  });
+
+  it('is asked by older guests, which hear what they know', async () => {
+    await start();
+    for (const [features, bytes] of [
+      [0, 0],
+      [0x80, 120],
+    ] as const) {
+      const client = await WireClient.open(socket, 'socket');
+      clients.push(client);
+      client.send(hello(SESSIONS, { features }));
+      const reply = await client.receive();
+      assert.deepEqual([reply?.body.length, reply?.bulk.length], [504, bytes]);
+      assert.equal(reply?.body.readUInt32LE(12), features, 'the welcome says which');
+    }
+  });
+
   it('reads the shorter answer of an older host', async () => {
     const server = createServer((connection) => {
       connection.on('error', () => undefined);
@@ -197,6 +282,7 @@ describe('what a host tells of sessions', () => {
     const told = await ask();
     assert.equal(told.ok, true, JSON.stringify(told));
     assert.deepEqual(told.refusedKernels, { count: 0, age: 0, program: '', kernel: '' });
+    assert.equal(told.memory, null);
     await new Promise((resolve) => server.close(resolve));
   });
 

@@ -1,8 +1,10 @@
 /** A host of an older and of a newer wire than the guest, each a real build: both ends say both numbers and who is older. */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
 import { describe, it } from 'node:test';
 import { olderSide } from '../../../agent/contracts/host-word.js';
 import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
@@ -50,6 +52,13 @@ for (const [number, older, newer] of [
       const asked = await runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', listen]);
       assert.equal(asked.code, 1);
       assert.match(asked.stdout, /"code":"refused","status":1\b/, 'VGPU_STATUS_VERSION');
+      const both = `it speaks wire version ${number}.0, we speak ${ours}.0: the ${older} is older, upgrade it`;
+      assert.equal(JSON.parse(asked.stdout).error.message, both);
+      // What the service of the guest goes by.
+      const watch = spawn(builtFile('vgpu-watch'), { stdio: ['pipe', 'pipe', 'inherit'] });
+      watch.stdin.end(`host ${listen}\n`);
+      const [line] = await once(createInterface({ input: watch.stdout }), 'line');
+      assert.equal(line, `host down ${both}`);
       // What the verdict and the doctor go by.
       const probed = await runProgram(builtFile('vgpu-probe'), ['--library', builtFile('libcuda.so.1')], {
         env: { VGPU_HOST: listen },
@@ -62,7 +71,7 @@ for (const [number, older, newer] of [
       const status = spawnSync(builtFile('vgpu-hostd'), ['status', '--control', `${scratch.path}/control`]);
       assert.match(
         status.stdout.toString(),
-        new RegExp(`, wire version ${number}\\.0, .*\\n.*\\n.*[34] turned away`),
+        new RegExp(`, wire version ${number}\\.0, .*\\n.*\\n.*[45] turned away`),
       );
       assert.equal(host.running(), true);
     });

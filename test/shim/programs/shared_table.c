@@ -137,7 +137,10 @@ static int scribbled(struct vgpu_accounts *accounts) {
   printf("%u\n", vgpu_sessions_list(&sessions, accounts, NULL, facts));
   vgpu_accounts_begin(accounts, 0, &(struct vgpu_account_owner){.pid = 1});
   const struct vgpu_account *next = &accounts->slots[0];
-  return next->calls == 0 && next->kernels_refused == 0 && next->refused_kernel[0] == '\0' ? 0 : 1;
+  return next->calls == 0 && next->kernels_refused == 0 && next->refused_kernel[0] == '\0' &&
+                 next->memory_refused.count == 0
+             ? 0
+             : 1;
 }
 
 int main(int count, char **words) {

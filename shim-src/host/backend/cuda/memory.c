@@ -23,8 +23,12 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
     VGPU_DRIVER(&cuda->api, cuMemFree_v2, range.address);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (result == CUDA_SUCCESS) reply->address = range.address;
-  else vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+  if (result == CUDA_SUCCESS) {
+    reply->address = range.address;
+  } else {
+    vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+    vgpu_cuda_refused(worker, range.device, send->bytes, result);
+  }
   return result;
 }
 

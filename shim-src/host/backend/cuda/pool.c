@@ -100,8 +100,12 @@ int32_t vgpu_cuda_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
     VGPU_DRIVER(&cuda->api, cuMemFreeAsync, range.address, stream);
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (result == CUDA_SUCCESS) reply->address = range.address;
-  else vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+  if (result == CUDA_SUCCESS) {
+    reply->address = range.address;
+  } else {
+    vgpu_accounts_give(worker->accounts, worker->slot, range.device, range.counted);
+    vgpu_cuda_refused(worker, range.device, send->bytes, result);
+  }
   return result;
 }
 

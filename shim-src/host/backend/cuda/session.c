@@ -67,6 +67,17 @@ int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
   return CUDA_SUCCESS;
 }
 
+void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t bytes, int32_t result) {
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return;
+  size_t unused = 0, total = 0;
+  if (VGPU_DRIVER(&worker->cuda->api, cuMemGetInfo_v2, &unused, &total) != CUDA_SUCCESS) unused = 0;
+  struct vgpu_refused_memory refused = {.bytes = bytes,
+                                        .limit = worker->accounts->total[device],
+                                        .free = unused,
+                                        .by = VGPU_MEMORY_LIMIT_DEVICE};
+  vgpu_accounts_refused(worker->accounts, worker->slot, &refused);
+}
+
 int32_t vgpu_cuda_enter(struct vgpu_worker *worker, uint64_t context, struct vgpu_cuda **cuda) {
   int32_t result = vgpu_cuda_open(worker, cuda);
   if (result != CUDA_SUCCESS) return result;

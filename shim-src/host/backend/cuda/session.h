@@ -61,6 +61,10 @@ int32_t vgpu_cuda_wait(int (*query)(const struct vgpu_cuda *cuda, void *what), c
                        void *what);
 int vgpu_cuda_query_stream(const struct vgpu_cuda *cuda, void *stream);
 
+/* Remembers, for the guest that asks why, that the driver itself had no memory left. Other results: nothing.
+ */
+void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t bytes, int32_t result);
+
 /* Everything that belongs to a context, before the driver ends it. */
 void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context);
 

@@ -113,6 +113,7 @@ int32_t vgpu_cuda_cuMemCreate(struct vgpu_worker *worker, const struct vgpu_send
   result = VGPU_DRIVER(&cuda->api, cuMemCreate, &handle, send->size, properties, 0);
   if (result != CUDA_SUCCESS) {
     vgpu_accounts_give(worker->accounts, worker->slot, send->device, send->size);
+    vgpu_cuda_refused(worker, send->device, send->size, result);
     free(made);
     return result;
   }

@@ -15,6 +15,7 @@ bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned l
     vgpu_host_log("error", 0, "not reloaded, the former rules hold: %s; see vgpu-hostd.conf(5)", why);
     return false;
   }
+  vgpu_peers_forget_memory(&supervisor->admission.peers);
   vgpu_host_log("reloaded", 0, "the rules are read again; sessions go on as they began");
   return true;
 }

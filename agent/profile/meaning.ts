@@ -15,11 +15,16 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
   const say = (pointer: string, message: string): void => {
     problems.push({ pointer, message });
   };
-  const pattern = (pointer: string, source: string, groups: readonly string[] = []): readonly string[] => {
+  /** The groups of the expression; null: it is bad, which was said. */
+  const pattern = (
+    pointer: string,
+    source: string,
+    groups: readonly string[] = [],
+  ): readonly string[] | null => {
     const result = compilePattern(source);
     if (result.kind === 'bad') {
       say(pointer, `${JSON.stringify(source)}: ${result.message}`);
-      return [];
+      return null;
     }
     for (const group of groups) {
       if (!result.groups.includes(group)) {
@@ -125,7 +130,8 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
       );
     }
     if (log.format === 'text') {
-      checkGroups(rule, pattern(`${pointer}/message`, rule.message), pointer, say);
+      const groups = pattern(`${pointer}/message`, rule.message);
+      if (groups !== null) checkGroups(rule, groups, pointer, say);
     }
   });
   return problems;
@@ -138,7 +144,6 @@ function checkGroups(
   pointer: string,
   say: (pointer: string, message: string) => void,
 ): void {
-  if (groups.length === 0 && compilePattern(rule.message).kind === 'bad') return;
   for (const [field, names] of Object.entries(rule.fields)) {
     names.forEach((name, at) => {
       if (!groups.includes(name)) {

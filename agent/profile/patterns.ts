@@ -32,72 +32,49 @@ export function compilePattern(source: string): PatternResult {
   }
   const danger = findDanger(source);
   if (danger !== null) return { kind: 'bad', message: danger };
-  const groups = [...source.matchAll(/\(\?<([A-Za-z_]\w*)>/g)].map((match) => match[1] ?? '');
+  // With an empty alternative it matches the empty text, and has all its groups.
+  const groups = Object.keys(new RegExp(`${source}|`, 'u').exec('')?.groups ?? {});
   return { kind: 'ok', pattern, groups };
 }
 
-interface Level {
-  /** Holds something repeated, or a choice: repeating it as a whole may backtrack without end. */
-  risky: boolean;
-}
+/** An escape, a class, the beginning of a group, a quantifier, or one character. */
+const token =
+  /\\(?:u\{[^}]*\}|.)|\[(?:\\.|[^\]\\])*\]|\((?:\?(?:<?[=!]|:|<[^>]*>))?|(?:[*+?]|\{\d+(?:,\d*)?\})\??|./gsu;
 
 /** Why an expression (already known to compile) could be slow, or null. */
 function findDanger(source: string): string | null {
-  const open: Level[] = [{ risky: false }];
+  /** Of each open group, the innermost last: does it hold a repetition or a choice? Then repeating it can be slow. */
+  const risky = [false];
   let unbounded = 0;
-  /** What a quantifier at this place would repeat. */
-  let previous: Level | null = null;
-  for (let at = 0; at < source.length; ) {
-    const rest = source.slice(at);
-    const top = open[open.length - 1];
-    if (top === undefined) return null;
-    const quantifier = /^(?:[*+?]|\{\d+(?:,\d*)?\})\??/.exec(rest)?.[0];
-    if (rest.startsWith('\\')) {
-      if (/^\\(?:[1-9]|k<)/.test(rest)) return 'back references are not allowed';
-      at +=
-        /^\\(?:[pP]\{[^}]*\}|u\{[^}]*\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|c[A-Za-z]|.)/s.exec(rest)?.[0]
-          .length ?? 2;
-      previous = { risky: false };
-    } else if (rest.startsWith('[')) {
-      at += /^\[(?:\\.|[^\]\\])*\]/s.exec(rest)?.[0].length ?? 1;
-      previous = { risky: false };
-    } else if (rest.startsWith('(')) {
-      if (/^\(\?(?:[=!]|<[=!])/.test(rest)) return 'looking ahead or behind is not allowed';
-      open.push({ risky: false });
-      at += /^\((?:\?:|\?<[^>]*>)?/.exec(rest)?.[0].length ?? 1;
-      previous = null;
-    } else if (rest.startsWith(')')) {
-      previous = open.pop() ?? null;
-      const outer = open[open.length - 1];
-      if (outer !== undefined && previous?.risky === true) outer.risky = true;
-      at += 1;
-    } else if (rest.startsWith('|')) {
-      top.risky = true;
-      previous = null;
-      at += 1;
-    } else if (quantifier !== undefined) {
-      if (isUnbounded(quantifier)) {
-        unbounded += 1;
-        if (previous?.risky === true) {
-          return 'a repeated group that itself holds a repetition or a choice can take for ever; write it flat';
-        }
-        if (unbounded > maxUnbounded) return `more than ${maxUnbounded} unbounded repetitions`;
-        top.risky = true;
+  /** A quantifier at this place repeats such a group. */
+  let repeatsRisky = false;
+  for (const [part] of source.matchAll(token)) {
+    const inRisky = repeatsRisky;
+    repeatsRisky = false;
+    if (/^\\[1-9k]/.test(part)) return 'back references are not allowed';
+    if (/^\(\?<?[=!]/.test(part)) return 'looking ahead or behind is not allowed';
+    if (part.startsWith('(')) risky.push(false);
+    else if (part === ')') {
+      repeatsRisky = risky.pop() === true;
+      if (repeatsRisky) risky[risky.length - 1] = true;
+    } else if (part === '|') risky[risky.length - 1] = true;
+    else if (isUnbounded(part)) {
+      if (inRisky) {
+        return 'a repeated group that itself holds a repetition or a choice can take for ever; write it flat';
       }
-      at += quantifier.length;
-      previous = null;
-    } else {
-      previous = { risky: false };
-      at += 1;
+      unbounded += 1;
+      if (unbounded > maxUnbounded) return `more than ${maxUnbounded} unbounded repetitions`;
+      risky[risky.length - 1] = true;
     }
   }
   return null;
 }
 
-function isUnbounded(quantifier: string): boolean {
-  if (quantifier.startsWith('?')) return false;
-  const limits = /^\{(\d+)(,(\d*))?\}/.exec(quantifier);
-  if (limits === null) return true;
-  const upper = limits[2] === undefined ? limits[1] : limits[3];
-  return upper === undefined || upper === '' || Number(upper) > smallRepeat;
+function isUnbounded(part: string): boolean {
+  if (/^[*+]/.test(part)) return true;
+  const limits = /^\{(\d+)(,?)(\d*)\}/.exec(part);
+  if (limits === null) return false;
+  const [, least = '', comma, most = ''] = limits;
+  const upper = comma === '' ? least : most;
+  return upper === '' || Number(upper) > smallRepeat;
 }

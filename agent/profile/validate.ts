@@ -73,12 +73,6 @@ function didYouMean(given: unknown, words: readonly string[]): string {
   return word === null ? '' : `; did you mean ${JSON.stringify(word)}?`;
 }
 
-function keysAllowedBy(schema: unknown): readonly string[] {
-  if (typeof schema !== 'object' || schema === null || !('properties' in schema)) return [];
-  const { properties } = schema;
-  return typeof properties === 'object' && properties !== null ? Object.keys(properties) : [];
-}
-
 /** ajv's error in words: what was given, what is allowed. */
 function problemOf(error: DefinedError): readonly Problem[] {
   const pointer = error.instancePath;
@@ -90,7 +84,7 @@ function problemOf(error: DefinedError): readonly Problem[] {
       return [];
     case 'additionalProperties': {
       const key = error.params.additionalProperty;
-      const allowed = keysAllowedBy(error.parentSchema);
+      const allowed = Object.keys(error.parentSchema?.['properties'] ?? {});
       const hint = didYouMean(key, allowed);
       const message = `unknown key${hint === '' ? '.' : hint} Allowed here: ${allowed.join(', ')}`;
       return [{ pointer: `${pointer}/${pointerPart(key)}`, message }];

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { packageRoot } from '../../../agent/paths.js';
-import { parseJson } from '../../../agent/profile/json.js';
+import { parseJson, pointerPart } from '../../../agent/profile/json.js';
 
 test('what JSON.parse accepts is read the same', () => {
   const texts = [
@@ -14,6 +14,10 @@ test('what JSON.parse accepts is read the same', () => {
     '[]',
     '{}',
     '{"a":[1,{"b":null}],"":false}',
+    '[12.25, 1e10, 2E-12, 1.5e300, 0, -7]',
+    '"\\b\\f\\n\\r\\t\\\\ \\"\\u0041\\uD83D\\uDE00"',
+    '[true\n,\tfalse\r,null]',
+    '{"u0041":"xu0041"}',
     readFileSync(path.join(packageRoot(), 'package.json'), 'utf8'),
     readFileSync(path.join(packageRoot(), 'profiles/ollama.json'), 'utf8'),
   ];
@@ -94,7 +98,39 @@ test('a key named __proto__ stays a key', () => {
   if (result.kind === 'ok') assert.equal(JSON.stringify(result.value), '{"__proto__":{"x":1}}');
 });
 
-test('a nest too deep is refused instead of overflowing the stack', () => {
-  const result = parseJson('['.repeat(100_000));
-  assert.equal(result.kind, 'bad');
+test('64 levels are read, one more is refused instead of overflowing the stack', () => {
+  const nested = (levels: number, open: string, close: string) =>
+    parseJson(`${open.repeat(levels)}1${close.repeat(levels)}`);
+  assert.equal(nested(64, '[', ']').kind, 'ok');
+  assert.equal(nested(64, '{"a":', '}').kind, 'ok');
+  for (const result of [nested(65, '[', ']'), nested(65, '{"a":', '}'), parseJson('['.repeat(100_000))]) {
+    assert.equal(result.kind === 'bad' && result.message, 'more than 64 levels');
+  }
+});
+
+test('a mark of the byte order at the beginning is passed over, elsewhere it is a mistake', () => {
+  assert.deepEqual(parseJson('\uFEFF{"a":1}'), parseJson('{"a":1}'));
+  assert.equal(parseJson('1\uFEFF').kind, 'bad');
+});
+
+for (const [text, message, column] of [
+  ['1 2', 'the end of the file was expected, but there is "2"', 3],
+  ['{1', 'a key in double quotes was expected, but there is "1"', 2],
+  ['{"a":1]', '"," or "}" was expected, but there is "]"', 7],
+  ['[1}', '"," or "]" was expected, but there is "}"', 3],
+  ['"ab', 'the end of the string (a double quote) was expected, but the file ends', 4],
+  ['"a\tb"', 'a control character stands in a string: "\\t"', 3],
+  ['"a\\x"', '"\\\\x" is no escape of JSON', 3],
+  ['"a\\xu0041"', '"\\\\x" is no escape of JSON', 3],
+  ['x true', 'a value was expected, but there is "x"', 1],
+  ['x 1', 'a value was expected, but there is "x"', 1],
+] as const) {
+  test(`the mistake is told: ${JSON.stringify(text)}`, () => {
+    assert.deepEqual(parseJson(text), { kind: 'bad', message, place: { line: 1, column } });
+  });
+}
+
+test('a part of a pointer is escaped as RFC 6901 says', () => {
+  assert.equal(pointerPart('a/b~c'), 'a~1b~0c');
+  assert.equal(pointerPart(3), '3');
 });

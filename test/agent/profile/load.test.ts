@@ -1,6 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: profiles have variables of that form.
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -13,6 +13,8 @@ import {
   listProfiles,
   loadProfile,
   type ProfilePlaces,
+  readableProfiles,
+  validatorOf,
 } from '../../../agent/profile/load.js';
 
 const shipped = path.join(packageRoot(), 'profiles');
@@ -244,6 +246,142 @@ test('a text grammar must name groups that its expression has', () => {
   );
   const error = problemWith(text, 'llama-server');
   assert.match(error.message, /log\.devices\[0\]\.fields\.name\[0\]: "nmae" is no group/);
+});
+
+/** Profiles of these names in a directory of the test's own, and nowhere else. */
+function placesWith(files: Readonly<Record<string, string>>): ProfilePlaces {
+  const own = mkdtempSync(path.join(directory, 'places-'));
+  for (const [name, text] of Object.entries(files)) writeFileSync(path.join(own, name), text);
+  return { ...places, directories: [own] };
+}
+
+function errorOf(run: () => unknown): VgpuError {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof VgpuError) return error;
+    throw error;
+  }
+  throw new assert.AssertionError({ message: 'it was accepted' });
+}
+
+test('profiles are listed by name, in order; what is no name of a profile is not listed', () => {
+  const none = '{}';
+  const files = {
+    'b.json': none,
+    'a.json': none,
+    '-x.json': none,
+    'X.json': none,
+    'c.txt': none,
+    '.json': none,
+  };
+  const long = `${'n'.repeat(63)}.json`;
+  const listed = listProfiles(placesWith({ ...files, [long]: none, [`n${long}`]: none, 'a_b!.json': none }));
+  assert.deepEqual(
+    listed.map(({ name }) => name),
+    ['a', 'b', 'n'.repeat(63)],
+  );
+});
+
+test('a directory that is not there, or is none, has no profiles; one that cannot be read is an error', () => {
+  const file = path.join(directory, 'file');
+  writeFileSync(file, '');
+  const loop = path.join(directory, 'loop');
+  symlinkSync(loop, loop);
+  assert.deepEqual(listProfiles({ ...places, directories: [path.join(directory, 'no'), file] }), []);
+  const error = errorOf(() => listProfiles({ ...places, directories: [loop] }));
+  assert.match(error.message, /^cannot list the profiles in .*loop: .*ELOOP/);
+  assert.deepEqual([error.kind, error.operation, error.path], ['failed', 'list profiles', loop]);
+});
+
+test('where there is no profile at all, that is told, and where to put one', () => {
+  const empty = placesWith({});
+  const error = errorOf(() => loadProfile('ollama', empty));
+  assert.equal(error.message, 'no profile is named "ollama". There are none.');
+  const [own] = empty.directories;
+  assert.deepEqual(
+    [error.operation, error.path, error.remedy],
+    ['read profile', own, `name one of these, or put a profile of your own into ${own}`],
+  );
+});
+
+test('of several profiles those that can be read are read, and the others are told', () => {
+  const other = good.replace('"name": "ollama"', '"name": "other"');
+  const { profiles, problems } = readableProfiles(placesWith({ 'bad.json': '{', 'other.json': other }));
+  assert.deepEqual(
+    profiles.map(({ name }) => name),
+    ['other'],
+  );
+  assert.deepEqual(
+    problems.map(({ message }) => path.basename(message.split(':')[0] ?? '')),
+    ['bad.json'],
+  );
+});
+
+test('a bad schema is not the fault of a profile: it ends the listing', () => {
+  const broken = { ...placesWith({ 'ollama.json': good }), schema: path.join(directory, 'no.schema.json') };
+  assert.equal(errorOf(() => readableProfiles(broken)).kind, 'internal');
+});
+
+test('one problem stands in the line of the file, several stand below it; how to go on is said', () => {
+  const one = problemWith(changed('"schema": 1', '"schema": 2'));
+  assert.match(one.message, /^\S+ollama\.json: line 3, schema: 2 was given, allowed: 1$/);
+  const two = problemWith(changed('"schema": 1', '"schema": 2').replace('"probe": true', '"probe": 1'));
+  assert.match(two.message, /^\S+ollama\.json:\n {2}line 3, schema: .*\n {2}line \d+, evidence\.probe: /);
+  assert.deepEqual(
+    [one.operation, one.remedy],
+    ['read profile', 'repair the file; docs/profiles.md explains every field'],
+  );
+});
+
+test('the name of the file is told at its field', () => {
+  assert.match(problemWith(good, 'mine').message, /mine\.json: name: "ollama" was given/);
+});
+
+test('what cannot be read as a file is told with the reason', () => {
+  const own = placesWith({});
+  const [at = ''] = own.directories;
+  mkdirSync(path.join(at, 'dir.json'));
+  symlinkSync('loop.json', path.join(at, 'loop.json'));
+  symlinkSync('/nowhere', path.join(at, 'gone.json'));
+  for (const [name, why] of [
+    ['dir', /^cannot read \S+dir\.json: it is a directory$/],
+    ['loop', /^cannot read \S+loop\.json: its links lead in a circle$/],
+    ['gone', /^cannot read \S+gone\.json: ENOENT/],
+  ] as const) {
+    const error = errorOf(() => loadProfile(name, own));
+    assert.match(error.message, why);
+    assert.equal(error.kind, 'profile');
+    assert.equal(error.remedy, 'make it a file that you may read, or move it away');
+  }
+});
+
+test('a profile of exactly a megabyte is read', () => {
+  const text = good.trimEnd();
+  writeFileSync(path.join(directory, 'own', 'ollama.json'), text.padEnd(1024 * 1024));
+  assert.equal(loadProfile('ollama', places).name, 'ollama');
+  rmSync(path.join(directory, 'own', 'ollama.json'));
+  assert.match(
+    problemWith(text.padEnd(1024 * 1024 + 1)).message,
+    /: the file: 1048577 bytes; allowed: 1048576/,
+  );
+});
+
+test('a schema that is missing, no JSON or no object is a fault of the installation', () => {
+  for (const [text, why] of [
+    ['{', /cannot use the schema of profiles \S+bad\.schema\.json: SyntaxError/],
+    ['7', /no object/],
+    ['null', /no object/],
+  ] as const) {
+    const file = path.join(directory, 'bad.schema.json');
+    writeFileSync(file, text);
+    const error = errorOf(() => validatorOf(file));
+    assert.match(error.message, why);
+    assert.deepEqual(
+      [error.kind, error.operation, error.path, error.remedy],
+      ['internal', 'read schema', file, 'install vgpu-agent again; files of it are missing or damaged'],
+    );
+  }
 });
 
 test('the schema is a JSON Schema 2020-12', () => {

@@ -1,0 +1,102 @@
+/** The schema's complaints, in words. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { schemaCheck } from '../../../agent/contracts/schema.js';
+import { loadProfile } from '../../../agent/profile/load.js';
+import { createProfileValidator, problemsOf, readablePointer } from '../../../agent/profile/validate.js';
+
+/** What is wrong with `value`, by a schema of the test's own. */
+function told(schema: object, value: unknown): readonly string[] {
+  const checked = schemaCheck(schema)(value);
+  return checked.kind === 'fits'
+    ? []
+    : problemsOf(checked.errors).map(({ pointer, message }) => `${pointer}: ${message}`);
+}
+
+for (const [pointer, readable] of [
+  ['', 'the profile'],
+  ['/log/devices/0', 'log.devices[0]'],
+  ['/12', '[12]'],
+  ['/a1/1a', 'a1["1a"]'],
+  ['/a-b/$c_1', 'a-b.$c_1'],
+  ['/a.b/-c/d e', '["a.b"]["-c"]["d e"]'],
+  ['/a~1b~0c', '["a/b~c"]'],
+  ['/fields/', 'fields[""]'],
+] as const) {
+  test(`${JSON.stringify(pointer)} is read as ${readable}`, () => {
+    assert.equal(readablePointer(pointer), readable);
+  });
+}
+
+test('an unknown key is told with those that are allowed, and the nearest', () => {
+  const schema = { type: 'object', properties: { name: {}, unit: {} }, additionalProperties: false };
+  assert.deepEqual(told(schema, { nmae: 1 }), [
+    '/nmae: unknown key; did you mean "name"? Allowed here: name, unit',
+  ]);
+  assert.deepEqual(told(schema, { 'a/b': 1 }), ['/a~1b: unknown key. Allowed here: name, unit']);
+  assert.deepEqual(told({ type: 'object', additionalProperties: false }, { a: 1 }), [
+    '/a: unknown key. Allowed here: ',
+  ]);
+});
+
+test('a name that is not allowed for a key is told, and why', () => {
+  const schema = { type: 'object', propertyNames: { pattern: '^[a-z]+$' } };
+  assert.deepEqual(told(schema, { A: 1 }), [
+    ': "A" was given, allowed: what matches ^[a-z]+$',
+    ': the key "A" is not allowed here',
+  ]);
+});
+
+test('of a list of values all are told, and the nearest of the words', () => {
+  assert.deepEqual(told({ enum: ['http', 'none', 3, null] }, 'htpp'), [
+    ': "htpp" was given, allowed: "http", "none", 3, null; did you mean "http"?',
+  ]);
+  assert.deepEqual(told({ enum: ['http', 3] }, 4), [': 4 was given, allowed: "http", 3']);
+});
+
+test('types, a constant, a pattern and what ajv says itself', () => {
+  assert.deepEqual(told({ type: ['string', 'null'] }, 7), [': 7 was given, allowed: string or null']);
+  assert.deepEqual(told({ const: 1 }, 2), [': 2 was given, allowed: 1']);
+  assert.deepEqual(told({ type: 'string', pattern: '^a' }, 'b'), [
+    ': "b" was given, allowed: what matches ^a',
+  ]);
+  assert.deepEqual(told({ type: 'number', minimum: 3 }, 2), [': 2 was given, but it must be >= 3']);
+});
+
+test('of alternatives and conditions only what failed in them is told, each thing once', () => {
+  const anyOf = [{ type: 'string' }, { type: 'null' }];
+  assert.deepEqual(told({ anyOf }, 7), [': 7 was given, allowed: string', ': 7 was given, allowed: null']);
+  assert.deepEqual(told({ anyOf: [{ type: 'string' }, { type: 'string', minLength: 1 }] }, 7), [
+    ': 7 was given, allowed: string',
+  ]);
+  const both = { a: {}, b: {} };
+  const conditional = {
+    properties: both,
+    if: { properties: both, required: ['a'] },
+    // biome-ignore lint/suspicious/noThenProperty: JSON Schema calls it so
+    then: { properties: both, required: ['b'] },
+  };
+  assert.deepEqual(told(conditional, { a: 1 }), [': the key "b" is missing']);
+});
+
+test('what was given is quoted up to 80 characters', () => {
+  const quoted = (length: number) => told({ const: 1 }, 'x'.repeat(length))[0]?.split(' ')[1] ?? '';
+  assert.equal(quoted(78), `"${'x'.repeat(78)}"`);
+  assert.equal(quoted(79), `"${'x'.repeat(79)}...`);
+});
+
+test('a profile that does not fit the schema is not looked at any further; one that fits must mean something', () => {
+  const validate = createProfileValidator({
+    type: 'object',
+    properties: { consumerLibraries: {} },
+    required: ['consumerLibraries'],
+  });
+  assert.deepEqual(validate({}), {
+    kind: 'bad',
+    problems: [{ pointer: '', message: 'the key "consumerLibraries" is missing' }],
+  });
+  const ollama = JSON.parse(JSON.stringify(loadProfile('ollama')));
+  assert.deepEqual(validate(ollama), { kind: 'ok', profile: ollama });
+  const meant = validate({ ...ollama, consumerLibraries: ['$' + '{x}'] });
+  assert.equal(meant.kind === 'bad' && meant.problems[0]?.pointer, '/consumerLibraries/0');
+});

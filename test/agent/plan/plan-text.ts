@@ -47,6 +47,8 @@ function partsOf(change: Change): readonly string[] {
         ...content.split('\n').map((line) => `| ${line}`),
       ];
     }
+    case 'copy-file':
+      return [`from ${change.source}, ${change.sha256.slice(0, 8)}, before ${stateOf(change.before)}`];
     case 'write-link':
       return [
         `-> ${change.target}, before ${stateOf(change.before)}${change.ownerPackage === null ? '' : ` of ${change.ownerPackage}`}`,

@@ -3,7 +3,7 @@
  * have effects (MUTATE_EFFECTS), in one process. A process for each test file, as Node's
  * own runner needs, is some hundred milliseconds a mutant; here it is a few.
  */
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { register } from 'node:module';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -47,6 +47,9 @@ function stray(): { readonly failed: Promise<never>; readonly stop: () => void }
 const said = (error: unknown): string =>
   error instanceof Error ? `${error.name}: ${error.message}` : String(error);
 
+/** In Stryker's copy of the tree. */
+const timesFile = 'test-times.json';
+
 class RoomRunner {
   readonly #room: string;
   readonly #effects: readonly string[];
@@ -54,6 +57,8 @@ class RoomRunner {
   #loads = 0;
   #files: readonly string[] = [];
   readonly #tests: Test[] = [];
+  /** What each test file takes, in milliseconds: the quick ones are asked first. */
+  #times: Readonly<Record<string, number>> = {};
 
   /** @param effects beginnings of the names of files, whose tests are not of the pure part */
   constructor(room: string, effects: readonly string[], instrumented: Instrumented) {
@@ -75,11 +80,19 @@ class RoomRunner {
       .filter((name) => name.endsWith('.test.js') && !hasEffects(name))
       .map((name) => path.join('test/agent', this.#room, name.replace(/\.js$/, '.ts')))
       .toSorted();
+    // Of the first run, which was in another process when this one takes over after some hundred mutants.
+    if (existsSync(timesFile)) this.#order(JSON.parse(readFileSync(timesFile, 'utf8')));
+  }
+
+  #order(times: Readonly<Record<string, number>>): void {
+    this.#times = times;
+    this.#files = this.#files.toSorted((a, b) => (times[a] ?? 0) - (times[b] ?? 0));
   }
 
   async dryRun(): Promise<object> {
     this.#instrumented.mutantCoverage = undefined;
     const tests: object[] = [];
+    const times: Record<string, number> = {};
     for await (const test of this.#fresh()) {
       this.#tests.push(test);
     }
@@ -88,12 +101,16 @@ class RoomRunner {
       const started = performance.now();
       const failure = await this.#failureOf(test);
       const timeSpentMs = performance.now() - started;
+      times[test.fileName] = (times[test.fileName] ?? 0) + timeSpentMs;
       const parts = { id: test.id, name: test.name, fileName: test.fileName, timeSpentMs };
       tests.push(
         failure === null ? { ...parts, status: 0 } : { ...parts, status: 1, failureMessage: failure },
       );
     }
     this.#instrumented.currentTestId = undefined;
+    writeFileSync(timesFile, JSON.stringify(times));
+    this.#order(times);
+    this.#sort();
     return { status: 'complete', tests, mutantCoverage: this.#instrumented.mutantCoverage };
   }
 
@@ -122,7 +139,12 @@ class RoomRunner {
 
   /** What noticed the last mutant is the likeliest to notice the next one, which is near to it. */
   #first(fileName: string): void {
+    this.#order(this.#times);
     this.#files = [fileName, ...this.#files.filter((one) => one !== fileName)];
+    this.#sort();
+  }
+
+  #sort(): void {
     this.#tests.sort((a, b) => this.#files.indexOf(a.fileName) - this.#files.indexOf(b.fileName));
   }
 

@@ -55,6 +55,9 @@ static bool read_policy_again(struct vgpu_supervisor *supervisor, char *why, uns
   const struct vgpu_policy *used;
   if (read_policy(supervisor->inventory->options, supervisor->inventory, other, &used, why, why_size) != 0)
     return false;
+  const struct vgpu_policy *former = supervisor->admission.policy;
+  if (strcmp(former == NULL ? "" : former->user, used == NULL ? "" : used->user) != 0)
+    vgpu_host_log("user", 0, "workers run as the user of the start: a change of that takes a restart");
   supervisor->admission.policy = used;
   return true;
 }
@@ -85,7 +88,14 @@ static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supe
   snprintf(setup->nvml_library, sizeof setup->nvml_library, "%s", options->nvml_library);
   setup->json = options->json;
   setup->filter = !options->no_seccomp;
-  if (!vgpu_user_choose(options->user, supervisor->backend, &setup->user, error, sizeof error)) {
+  const struct vgpu_policy *policy = supervisor->admission.policy;
+  const char *user = options->user;
+  char where[256] = "--user ";
+  if (user == NULL && policy != NULL && policy->user[0] != '\0') {
+    user = policy->user;
+    snprintf(where, sizeof where, "%s: user=", supervisor->admission.policy_name);
+  }
+  if (!vgpu_user_choose(user, where, supervisor->backend, &setup->user, error, sizeof error)) {
     vgpu_host_log("error", 0, "%s", error);
     free(setup);
     return false;
@@ -185,8 +195,9 @@ static int serve(const struct vgpu_options *options, const struct vgpu_backend *
   return status;
 }
 
-static int self_check(const struct vgpu_options *options, const struct vgpu_backend *backend) {
-  if (backend->self_check != NULL) return backend->self_check(options);
+static int self_check(const struct vgpu_options *options, const struct vgpu_backend *backend,
+                      const struct vgpu_inventory *inventory) {
+  if (backend->self_check != NULL) return backend->self_check(options, inventory);
   printf("--device %s: it asks nothing of this machine\n", backend->name);
   return 0;
 }
@@ -218,7 +229,7 @@ int main(int count, char **words) {
   if (inventory == NULL) return 1;
   inventory->options = &options;
   status = backend->take_inventory(&options, inventory);
-  if (status == 0 && options.self_check) status = self_check(&options, backend);
+  if (status == 0 && options.self_check) status = self_check(&options, backend, inventory);
   else if (status == 0 && options.check_config) status = check_config(&options, inventory);
   else if (status == 0) status = read_policy_first(&options, inventory, &used);
   if (status == 0 && !options.self_check && !options.check_config)

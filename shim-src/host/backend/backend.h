@@ -37,10 +37,13 @@ struct vgpu_backend {
 
   /* After it: whether a confined process can use the device, told on stdout; NULL: nothing could be in its
    * way. */
-  int (*self_check)(const struct vgpu_options *options);
+  int (*self_check)(const struct vgpu_options *options, const struct vgpu_inventory *inventory);
 
   /* Groups that may open the device's files, at most so many; NULL: it has none. */
   uint32_t (*device_groups)(uint32_t *groups, uint32_t most);
+
+  /* In a worker: which files of devices it can open, for good. False with errno; NULL: it opens none. */
+  bool (*limit_files)(const struct vgpu_inventory *inventory);
 
   /* What a worker may still ask of the kernel: a libseccomp filter, NULL when there is no memory. */
   void *(*make_filter)(void);

@@ -15,13 +15,14 @@
 #define FIRST 61184u
 #define LAST 65519u
 
-static bool find(const char *wanted, struct vgpu_worker_user *user, char *error, size_t error_size) {
+static bool find(const char *wanted, const char *where, struct vgpu_worker_user *user, char *error,
+                 size_t error_size) {
   char *end;
   unsigned long number = strtoul(wanted, &end, 10);
   bool numeric = wanted[0] >= '0' && wanted[0] <= '9' && *end == '\0' && number < UINT32_MAX;
   const struct passwd *found = numeric ? getpwuid((uid_t)number) : getpwnam(wanted);
   if (found == NULL && !numeric) {
-    snprintf(error, error_size, "--user \"%s\": there is no such user", wanted);
+    snprintf(error, error_size, "%s\"%s\": there is no such user", where, wanted);
     return false;
   }
   user->uid = found != NULL ? found->pw_uid : (uint32_t)number;
@@ -49,15 +50,15 @@ static int try(const struct vgpu_worker_user *user) {
   return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : EAGAIN;
 }
 
-bool vgpu_user_choose(const char *wanted, const struct vgpu_backend *backend, struct vgpu_worker_user *user,
-                      char *error, size_t error_size) {
+bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_backend *backend,
+                      struct vgpu_worker_user *user, char *error, size_t error_size) {
   *user = (struct vgpu_worker_user){.changes = false};
   if (geteuid() != 0) {
     if (wanted == NULL) return true;
-    snprintf(error, error_size, "--user \"%s\": only root can start workers as another user", wanted);
+    snprintf(error, error_size, "%s\"%s\": only root can start workers as another user", where, wanted);
     return false;
   }
-  if (wanted != NULL && !find(wanted, user, error, error_size)) return false;
+  if (wanted != NULL && !find(wanted, where, user, error, error_size)) return false;
   if (wanted == NULL && !find_nobodys(user)) {
     snprintf(error, error_size, "no number from %u to %u is nobody's; name a user with --user", FIRST, LAST);
     return false;

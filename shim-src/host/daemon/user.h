@@ -6,10 +6,11 @@
 #include "host/session/setup.h"
 
 /*
- * `wanted`: a name or number of --user; NULL: a number that is nobody's. They get the groups that the
- * backend's device nodes want, and no others. False with the reason in `error`.
+ * `wanted`: a name or number, from --user or hostd.conf, as `where` says in messages; NULL: a number that is
+ * nobody's. They get the groups that the backend's device nodes want, and no others. False with the reason in
+ * `error`.
  */
-bool vgpu_user_choose(const char *wanted, const struct vgpu_backend *backend, struct vgpu_worker_user *user,
-                      char *error, size_t error_size);
+bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_backend *backend,
+                      struct vgpu_worker_user *user, char *error, size_t error_size);
 
 #endif

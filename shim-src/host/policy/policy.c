@@ -275,6 +275,18 @@ static bool rule_of(struct reader *reader, char **words, size_t count, bool allo
   return true;
 }
 
+/* workers user=NAME: whether there is such a user is found out when workers are prepared. */
+static bool workers(struct reader *reader, char **words, size_t count) {
+  struct vgpu_policy *policy = reader->policy;
+  const char *value = count == 2 && strncmp(words[1], "user=", 5) == 0 ? words[1] + 5 : NULL;
+  if (value == NULL) return wrong(reader, "\"workers\" wants user=NAME and nothing else");
+  if (policy->user[0] != '\0') return wrong(reader, "\"workers\" stands there twice");
+  if (*value == '\0' || strlen(value) >= sizeof policy->user)
+    return wrong(reader, "user=\"%.80s\" is not the name of a user, nor a number", value);
+  strcpy(policy->user, value);
+  return true;
+}
+
 static bool parse_line(struct reader *reader, char *line) {
   char *words[WORDS_MAX];
   size_t count = 0;
@@ -288,8 +300,9 @@ static bool parse_line(struct reader *reader, char *line) {
   if (count == 0) return true;
   if (strcmp(words[0], "allow") == 0) return rule_of(reader, words, count, true);
   if (strcmp(words[0], "deny") == 0) return rule_of(reader, words, count, false);
+  if (strcmp(words[0], "workers") == 0) return workers(reader, words, count);
   if (strcmp(words[0], "limits") != 0)
-    return wrong(reader, "\"%s\" is none of allow, deny and limits", words[0]);
+    return wrong(reader, "\"%s\" is none of allow, deny, limits and workers", words[0]);
   if (count == 1) return wrong(reader, "\"limits\" without any");
   for (size_t i = 1; i < count; i++) {
     if (!setting(reader, words[i], NULL, &reader->usual)) return false;
@@ -302,6 +315,7 @@ bool vgpu_policy_parse(struct vgpu_policy *policy, const char *name, const char 
   struct reader reader = {
       .policy = policy, .name = name, .usual = VGPU_USUAL_LIMITS, .error = error, .error_size = error_size};
   policy->count = policy->choice_count = 0;
+  policy->user[0] = '\0';
   if (size > VGPU_POLICY_BYTES_MAX) return wrong(&reader, "longer than %u bytes", VGPU_POLICY_BYTES_MAX);
   char *copy = malloc(size + 1);
   if (copy == NULL) return wrong(&reader, "no memory");

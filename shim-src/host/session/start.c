@@ -97,6 +97,10 @@ int vgpu_worker_main(void) {
   /* Not before: another user's process forgets it. */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != session->daemon) return 1; /* it died before the line above */
+  if (worker.backend->limit_files != NULL && !worker.backend->limit_files(&host->inventory)) {
+    vgpu_host_log("error", worker.session, "cannot limit the devices of the worker: %s", strerror(errno));
+    return 1;
+  }
   int32_t *denied = &worker.accounts->slots[worker.slot].denied;
   if (!vgpu_confine(host->filter ? &host->program : NULL, worker.backend->reads_itself, denied)) {
     vgpu_host_log("error", worker.session, "cannot confine the worker: %s", strerror(errno));

@@ -1,9 +1,8 @@
 /** Which of the host's devices a guest sees: devices= of hostd.conf, for both kinds of device. */
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
+import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { ROOT, runProgram } from '../cuda/private_programs.js';
+import { runProgram } from '../cuda/private_programs.js';
 import { fetched } from '../nvml/hostd.js';
 import {
   askAll,
@@ -19,6 +18,7 @@ import {
 } from '../shim_host.js';
 import { hello, op, WireClient, words } from '../wire/wire_client.js';
 import { standInNvml, startStandIn } from './stand_in.js';
+import { profile, twoDevices } from './two_devices.js';
 
 const MIB = 1 << 20;
 const H200 = 'NVIDIA H200 (simulated)';
@@ -29,11 +29,6 @@ const INVALID_DEVICE = 101;
 const PORT = 56_000 + (process.pid % 2_000);
 const smi = await fetched('driver-550', 'usr/lib/nvidia/current/nvidia-smi');
 
-interface Profile {
-  readonly devices: readonly { readonly name: string; readonly uuid: string; readonly pci: object }[];
-}
-const profile = (name: string): Profile =>
-  JSON.parse(readFileSync(path.join(ROOT, `profiles/devices/${name}.json`), 'utf8')) as Profile;
 const uuidOf = (name: string): string => profile(name).devices[0]?.uuid ?? '';
 
 /** What a guest at this address sees: names and UUIDs in order, by libcuda and by libnvidia-ml. */
@@ -248,16 +243,6 @@ describe('the devices of a driver with several', {
   let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host | undefined;
   let address = '';
-  const two = (): string => {
-    const [first, second] = [profile('a100-40gb'), profile('h200')];
-    const file = `${scratch.path}/two.json`;
-    const devices = [...first.devices, ...second.devices].map((device, i) => ({
-      ...device,
-      pci: { ...device.pci, address: `0000:0${i + 1}:00.0` },
-    }));
-    writeFileSync(file, JSON.stringify({ ...first, devices }));
-    return file;
-  };
   const start = async (
     stand: string,
     text: string,
@@ -266,7 +251,7 @@ describe('the devices of a driver with several', {
     writeFileSync(`${scratch.path}/c`, text);
     host = await startStandIn(stand, {
       listen: address,
-      profile: two(),
+      profile: twoDevices(`${scratch.path}/two.json`),
       args: ['--nvml-library', await standInNvml(), '--config', `${scratch.path}/c`],
       env,
     });

@@ -81,7 +81,7 @@ describe('the grammar of hostd.conf', () => {
   });
 
   for (const [line, complaint] of [
-    ['permit unix', '"permit" is none of allow, deny and limits'],
+    ['permit unix', '"permit" is none of allow, deny, limits and workers'],
     ['allow', '"allow" whom? unix, vsock, tcp or any'],
     ['allow udp', '"udp" is none of unix, vsock, tcp and any'],
     ['allow unix uid', '"uid" is not KEY=VALUE'],
@@ -107,6 +107,9 @@ describe('the grammar of hostd.conf', () => {
       'limits cid=3',
       '"cid" is not known here: limits are sessions, connects, memory, outstanding, calls, weight',
     ],
+    ['workers', '"workers" wants user=NAME and nothing else'],
+    ['workers user=a gid=5', '"workers" wants user=NAME and nothing else'],
+    ['workers user=', 'user="" is not the name of a user, nor a number'],
     ['limits sessions=0', 'sessions="0" is not a number from 1 to 256, nor none'],
     ['limits sessions=257', 'sessions="257" is not a number from 1 to 256'],
     ['limits sessions=1K', 'sessions="1K" is not a number'],
@@ -151,7 +154,7 @@ test('vgpu-hostd.conf(5) explains every word of the grammar, and mandoc has no c
   const keys = [...source.matchAll(/\{"(\w+)", /g)].map(([, key]) => key);
   assert.equal(keys.length, 10);
   for (const key of keys) assert.match(text, new RegExp(`^\\.It (Cm|Li) ${key}=`, 'm'), key);
-  for (const word of ['allow', 'deny', 'limits', 'unix', 'vsock', 'tcp', 'any'])
+  for (const word of ['allow', 'deny', 'limits', 'workers', 'unix', 'vsock', 'tcp', 'any'])
     assert.match(text, new RegExp(`^\\.(It|Cm|Li|Op) .*\\b${word}\\b`, 'm'), word);
   // The example is one that the program takes.
   const example = /\.Bd -literal[^\n]*\n([\s\S]*?)\.Ed/.exec(text)?.[1] ?? '';
@@ -240,6 +243,33 @@ describe('vgpu-hostd --config', () => {
       assert.equal(ended.code, 0);
       assert.match(ended.stdout, said);
     }
+  });
+
+  it('runs workers as the user that it names; --user comes first, a change takes a restart', {
+    skip: uid !== 0 && 'only root can choose',
+  }, async () => {
+    const idOf = (name: string): string =>
+      new RegExp(`^${name}:[^:]*:(\\d+):`, 'm').exec(readFileSync('/etc/passwd', 'utf8'))?.[1] ?? 'none';
+    for (const [args, name] of [
+      [[], 'nobody'],
+      [['--user', 'daemon'], 'daemon'],
+    ] as const) {
+      const host = await start('workers user=nobody\nallow unix\n', args);
+      await greeted();
+      const [, pid = ''] = await host.logged(/worker (\d+)$/m);
+      await host.logged(/libcuda .* begins/);
+      assert.match(readFileSync(`/proc/${pid}/status`, 'utf8'), new RegExp(`^Uid:\\s+${idOf(name)}\\s`, 'm'));
+      if (name === 'nobody') {
+        writeFileSync(`${scratch.path}/c`, 'workers user=daemon\nallow unix\n');
+        host.signal('SIGHUP');
+        await host.logged(/workers run as the user of the start: a change of that takes a restart/);
+      }
+      await host.stop();
+    }
+    await assert.rejects(
+      start('workers user=noone\nallow unix\n'),
+      /\/c: user="noone": there is no such user/,
+    );
   });
 
   it('serves the user, group and process it allows', async () => {

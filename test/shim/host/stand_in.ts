@@ -35,12 +35,14 @@ export async function startStandIn(
     readonly args?: readonly string[];
     readonly env?: Readonly<Record<string, string>>;
     readonly profile?: string;
+    readonly program?: string;
   },
 ): Promise<Host> {
   const { args, env } = await standIn(words, options.profile);
   return startHost({
     listen: options.listen,
     device: 'cuda',
+    ...(options.program === undefined ? {} : { program: options.program }),
     args: [...args, ...(options.args ?? [])],
     env: { ...env, ...options.env },
   });

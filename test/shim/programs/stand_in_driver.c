@@ -12,6 +12,7 @@
  * - blind: CUDA_VISIBLE_DEVICES means nothing to it
  * - mig: each device is an instance of a GPU: named MIG-UUID in CUDA_VISIBLE_DEVICES, and a process sees one
  *   and no other
+ * - nodes: cuInit says on stderr which files of /dev it can open
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
  * STAND_IN_BEHIND is the path of the library behind it.
@@ -104,6 +105,25 @@ EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes);
 
 static bool broken;
 
+/* Each by two names, for reading and to write as well. */
+static void tells_nodes(void) {
+  static const char *const nodes[] = {
+      "nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm", "sda", "null", "nvidia-caps/nvidia-cap1"};
+  for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+    bool opened = false;
+    for (int way = 0; way < 4; way++) {
+      char path[64];
+      snprintf(path, sizeof path, "%s/dev/%s", way < 2 ? "" : "/proc/self/root", nodes[i]);
+      int descriptor = open(path, (way % 2 == 0 ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+      opened = opened || descriptor >= 0;
+      if (descriptor >= 0) close(descriptor);
+    }
+    fprintf(stderr, "stand-in: %s %s\n", nodes[i], opened ? "opened" : "closed");
+  }
+  int descriptor = open("/tmp", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  fprintf(stderr, "stand-in: /tmp %s\n", descriptor >= 0 ? "opened" : "closed");
+}
+
 /* What the library behind, which knows no instances, is to show. */
 static void choose_instance(void) {
   const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -121,6 +141,7 @@ int cuInit(unsigned flags) {
   if (!begun) {
     if (word("blind") != NULL) unsetenv("CUDA_VISIBLE_DEVICES");
     if (word("mig") != NULL) choose_instance();
+    if (word("nodes") != NULL) tells_nodes();
     if (word("greedy") != NULL) {
       (void)syscall(SYS_bpf, -1, NULL, 0);
       (void)accept4(-1, NULL, NULL, 0);

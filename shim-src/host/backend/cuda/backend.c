@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/backend/cuda/device_files.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
 #include "host/backend/cuda/nvml.h"
@@ -195,6 +196,8 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
   if (child > 0) status = await(child, answer);
   else snprintf(answer->error, sizeof answer->error, "fork failed");
   if (status == 0) *inventory = answer->inventory;
+  if (status == 0 && !vgpu_cuda_can_limit_files())
+    vgpu_host_log("user", 0, "workers can open the files of all GPUs: this kernel has no Landlock");
   else vgpu_host_log("error", 0, "%s", answer->error);
   munmap(answer, sizeof *answer);
   return status;
@@ -238,6 +241,7 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .take_inventory = take_inventory,
                                                .self_check = vgpu_cuda_self_check,
                                                .device_groups = vgpu_cuda_device_groups,
+                                               .limit_files = vgpu_cuda_limit_files,
                                                .make_filter = vgpu_cuda_filter,
                                                .begin = begin,
                                                .run = run,

@@ -17,6 +17,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "host/backend/cuda/device_files.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
 #include "host/session/confine.h"
@@ -93,9 +94,10 @@ static void try_driver(const char *library) {
   snprintf(findings->why, sizeof findings->why, "the kernel wrote %u instead of %u", word, EXPECTED);
 }
 
-_Noreturn static void be_confined(const char *library, const struct vgpu_filter_program *program) {
+_Noreturn static void be_confined(const struct vgpu_inventory *inventory, const char *library,
+                                  const struct vgpu_filter_program *program) {
   struct sigaction action = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO | SA_NODEFER};
-  if (!vgpu_confine(program, true, NULL)) {
+  if (!vgpu_cuda_limit_files(inventory) || !vgpu_confine(program, true, NULL)) {
     snprintf(findings->why, sizeof findings->why, "a process cannot be confined: %s", strerror(errno));
     _exit(1);
   }
@@ -136,7 +138,7 @@ static void tell_devices(void) {
   }
 }
 
-int vgpu_cuda_self_check(const struct vgpu_options *options) {
+int vgpu_cuda_self_check(const struct vgpu_options *options, const struct vgpu_inventory *inventory) {
   static struct vgpu_filter_program program;
   char error[256];
   findings = mmap(NULL, sizeof *findings, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -148,7 +150,7 @@ int vgpu_cuda_self_check(const struct vgpu_options *options) {
   }
   fflush(stdout);
   pid_t child = fork();
-  if (child == 0) be_confined(options->cuda_library, options->no_seccomp ? NULL : &program);
+  if (child == 0) be_confined(inventory, options->cuda_library, options->no_seccomp ? NULL : &program);
   int status = 0;
   bool ended = child > 0 && await(child, &status);
   tell_denied();

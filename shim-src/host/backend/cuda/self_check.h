@@ -2,9 +2,9 @@
 #ifndef VGPU_HOST_CUDA_SELF_CHECK_H
 #define VGPU_HOST_CUDA_SELF_CHECK_H
 
-#include "host/options.h"
+#include "host/backend/backend.h"
 
 /* Tells on stdout, a line for each step. 0, or 1 when a worker could not. */
-int vgpu_cuda_self_check(const struct vgpu_options *options);
+int vgpu_cuda_self_check(const struct vgpu_options *options, const struct vgpu_inventory *inventory);
 
 #endif

@@ -7,11 +7,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { assertDocument } from '../agent/commands/json-schemas.js';
+import { ollamaServer, whyNoOllama } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
 import { at, differences, documentOf, freshCache, uninstall } from './support/installed.js';
 import { until } from './support/process.js';
-import { makeModel, ollamaServer, whyNoOllama } from './support/real-ollama.js';
+import { makeModel } from './support/real-ollama.js';
 import { testRoot, whyNoRoot } from './support/roots.js';
 import { assertVerdict, evidence, installedGpu, tell } from './support/scenario.js';
 import { generous, said } from './support/service.js';
@@ -67,9 +68,7 @@ describe('containers', { skip }, () => {
     const readOnlyBinds = [
       `${testRoot('bookworm')}:/run/image`,
       `${directory}:/opt/models`,
-      ...(server === undefined
-        ? []
-        : [`${server}:/run/vgpu-test-ollama`, `${realpathSync(sqlite)}:/run/libsqlite3.so.0`]),
+      ...(server === undefined ? [] : [`${realpathSync(sqlite)}:/run/libsqlite3.so.0`]),
     ];
     const guest = await Guest.start({ root: testRoot('podman-trixie'), readOnlyBinds, size: '3g' }, t);
     await guest.hosts.start();

@@ -4,12 +4,11 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { whyNoConsumer } from './support/consumer.js';
+import { whyNoConsumer, whyNoOllama } from './support/consumer.js';
 import { whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
 import { run } from './support/process.js';
 import { whyNoLlama } from './support/real-llama.js';
-import { whyNoOllama } from './support/real-ollama.js';
 import { repository } from './support/repository.js';
 
 const GUEST = join(repository, 'scripts/guest');

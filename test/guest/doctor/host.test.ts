@@ -3,7 +3,6 @@
 
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { whyNoStandIn } from '../support/consumer.js';
 import { type Breakage, breakages } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';
 import { assertAnswers } from '../support/installed.js';
@@ -43,6 +42,7 @@ const putBack = (guest: Guest): Promise<string> =>
 const table: readonly Breakage[] = [
   {
     name: 'a host that is not there',
+    real: true,
     break: (guest) => guest.hosts.stop(),
     undo: hostBack,
     check: 'host',
@@ -169,6 +169,7 @@ const table: readonly Breakage[] = [
   },
   {
     name: 'a service that was started before the host',
+    real: true,
     break: async (guest) => {
       await guest.hosts.stop();
       await again(guest);
@@ -182,7 +183,7 @@ const table: readonly Breakage[] = [
   },
   {
     name: 'a discovery that ran out of time',
-    skip: whyNoStandIn(),
+    standIn: true,
     break: async (guest) => {
       await guest.hosts.startFaulty({ mode: 'slow', seconds: 2 });
       await again(guest, 'Environment=STANDIN_DISCOVERY_TIMEOUT=1');
@@ -196,6 +197,7 @@ const table: readonly Breakage[] = [
   },
   {
     name: 'a driver that is too old for the service',
+    real: true,
     break: async (guest) => {
       await guest.hosts.start({ profile: await oldDriver(guest) });
       await again(guest, 'Environment=OLLAMA_LLM_LIBRARY=cuda_v12');

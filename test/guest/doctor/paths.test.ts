@@ -2,7 +2,6 @@
 // One guest, broken in turn.
 
 import { join } from 'node:path';
-import { whyNoStandIn } from '../support/consumer.js';
 import { breakages } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';
 import { until } from '../support/process.js';
@@ -43,7 +42,7 @@ breakages(
   [
     {
       name: 'another driver in the service’s own directory, which it opens before the shim',
-      skip: whyNoStandIn(),
+      standIn: true,
       break: (guest) => driverAt(guest, own),
       undo: (guest) => gone(guest, own),
       check: 'opens-by-path',
@@ -59,7 +58,7 @@ breakages(
     },
     {
       name: 'a CUDA toolkit’s driver, opened first once the unit loses LD_LIBRARY_PATH',
-      skip: whyNoStandIn(),
+      standIn: true,
       break: (guest) => driverAt(guest, toolkit, 'UnsetEnvironment=LD_LIBRARY_PATH'),
       undo: (guest) => gone(guest, toolkit),
       check: 'opens-by-path',
@@ -74,7 +73,7 @@ breakages(
     },
     {
       name: 'nothing to open: no public links, and no LD_LIBRARY_PATH',
-      skip: whyNoStandIn(),
+      standIn: true,
       break: async (guest) => {
         await guest.must('sh', '-c', `mkdir /root/links; mv ${links}/libcuda.so* /root/links/`);
         await again(guest, 'UnsetEnvironment=LD_LIBRARY_PATH');

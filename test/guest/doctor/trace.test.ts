@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { DoctorDocument } from '../../../agent/commands/doctor.js';
 import type { Finding } from '../../../agent/doctor/types.js';
-import { whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
+import { whyNoConsumer, whyNoOllama, whyNoStandIn } from '../support/consumer.js';
 import { assertHealthy, doctor } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';
 import { whyNoGuest } from '../support/guest.js';
@@ -18,12 +18,9 @@ import { installedGpu, ready, restartConsumer, settings } from '../support/scena
 import { said } from '../support/service.js';
 import { Terminal, whyNoTerminal } from '../support/terminal.js';
 
-const skip =
-  whyNoGuest() ||
-  whyNoHostd() ||
-  whyNoConsumer() ||
-  whyNoStandIn() ||
-  (process.arch === 'x64' ? false : 'the tracer is made for x86-64');
+const skipBoth =
+  whyNoGuest() || whyNoHostd() || (process.arch === 'x64' ? false : 'the tracer is made for x86-64');
+const skip = skipBoth || whyNoConsumer() || whyNoStandIn();
 const noTerminal = await whyNoTerminal();
 const fake = join(repository, 'build/consumer/fake/libcuda-fake.so');
 const trace = ['--trace', '--yes'] as const;
@@ -271,5 +268,55 @@ describe('doctor --trace', { skip }, () => {
     );
     await assertNothingLeft(guest);
     assert.match(await said(guest), /a doctor --trace of ollama\.service was cut short/);
+  });
+});
+
+describe('doctor --trace of a real Ollama', { skip: skipBoth || whyNoOllama() }, () => {
+  let guest: Guest;
+  before(async () => {
+    guest = await ready(undefined, { design: 'real' });
+    await installedGpu(guest);
+  });
+  after(() => guest?.stop());
+
+  test('all is well: what each process took is ours, and nothing of the trace stays', async () => {
+    const before = await guest.listing();
+    const document = await doctor(guest, ...trace);
+    assertHealthy(document);
+    assert.equal(document.verdict.mode, 'gpu');
+    assert.match(
+      evidenceOf(document),
+      /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> our libcuda\.so\.1/m,
+    );
+    assert.match(
+      evidenceOf(document),
+      /^ollama \(.*\): \d+ symbols that ollama looked up -> our libnvidia-ml\.so\.1/m,
+    );
+    assert.equal(document.trace?.strange, 0);
+    const servers =
+      document.trace?.processes.filter(({ program }) => program?.endsWith('/llama-server')) ?? [];
+    assert.ok(servers.length >= 2, JSON.stringify(servers));
+    for (const { bindings, program } of servers) {
+      const ways = new Set(bindings.map(({ way, vendor }) => `${way} ${vendor}`));
+      assert.deepEqual([...ways].sort(), ['dlsym vgpu', 'driver vgpu', 'linked vgpu'], program ?? '');
+    }
+    assert.equal(document.trace?.processes.find(({ asked }) => !asked)?.program, '/usr/local/bin/ollama');
+    await assertNothingLeft(guest);
+    await assertAnswers(guest);
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+  });
+
+  test('another libcuda that the unit puts before ours is named, with what is taken from it', async () => {
+    await settings(guest, `Environment=LD_PRELOAD=${fake}`);
+    try {
+      const finding = findingOf(await doctor(guest, ...trace));
+      assert.ok(finding.kind === 'broken', JSON.stringify(finding));
+      assert.match(finding.cause, /calls \S+libcuda-fake\.so, neither ours nor NVIDIA's/);
+      const line =
+        /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, neither ours/m;
+      assert.match(finding.evidence.join('\n'), line);
+    } finally {
+      await settings(guest);
+    }
   });
 });

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { killedAt } from '../support/checkpoints.js';
-import { whyNoStandIn } from '../support/consumer.js';
 import { breakages } from '../support/doctor.js';
 import type { Guest } from '../support/guest.js';
 import { until } from '../support/process.js';
@@ -60,6 +59,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a drop-in that was removed, and the service started without it',
+    real: true,
     break: (guest) => sh(guest, `mv ${dropIn} /root/; systemctl daemon-reload; ${start}`),
     // Only the file comes back: the next two go on from there.
     undo: (guest) => guest.must('mv', '/root/50-vgpu.conf', dropIn),
@@ -71,6 +71,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a drop-in that systemd has not read',
+    real: true,
     break: async () => {},
     undo: (guest) => guest.must('systemctl', 'daemon-reload'),
     check: 'drop-in',
@@ -81,6 +82,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a service that was not started again since',
+    real: true,
     break: async () => {},
     undo: restart,
     check: 'restarted',
@@ -116,7 +118,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a program with file capabilities, whose preload is ignored',
-    skip: whyNoStandIn(),
+    standIn: true,
     kind: 'warning',
     break: async (guest) => {
       await guest.must('setcap', 'cap_net_bind_service=ep', '/usr/local/bin/ollama');
@@ -137,7 +139,7 @@ breakages('the doctor on the service', [
   {
     // The fake driver answers: had RTLD_DEEPBIND led there, the verdict would not be GPU and this would be red.
     name: 'a library that asks with RTLD_DEEPBIND beside another driver, and the preload that still answers',
-    skip: whyNoStandIn(),
+    standIn: true,
     kind: 'warning',
     break: async (guest) => {
       await sh(guest, deepBinding);
@@ -161,7 +163,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'an upgrade that lost libggml-cuda',
-    skip: whyNoStandIn(),
+    standIn: true,
     break: (guest) => sh(guest, `mkdir /root/lost; mv /usr/local/lib/ollama/cuda_v1* /root/lost/; ${start}`),
     undo: (guest) => sh(guest, `mv /root/lost/* /usr/local/lib/ollama/; rmdir /root/lost; ${start}`),
     check: 'backend-library',
@@ -171,7 +173,7 @@ breakages('the doctor on the service', [
   },
   {
     name: 'libraries of the service that name a driver by its path',
-    skip: whyNoStandIn(),
+    standIn: true,
     break: (guest) =>
       sh(
         guest,

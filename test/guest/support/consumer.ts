@@ -1,5 +1,6 @@
-// The consumer in guest tests: the Ollama stand-in (test/consumer), or a real one if
-// VGPU_TEST_OLLAMA names its binary.
+// The consumer in guest tests: the Ollama stand-in (test/consumer), or a real Ollama. VGPU_TEST_OLLAMA names the binary of
+// one that all tests use instead of the stand-in. Without it, one that scripts/test put together in .cache is used by
+// tests of its own and beside the stand-in. Nothing of it is in this repository.
 
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -8,6 +9,8 @@ import { repository } from './repository.js';
 
 /** How it looks for GPUs: 1 up to 0.12.3, 2 up to 0.24, 3 from 0.30. */
 export type ConsumerDesign = 1 | 2 | 3;
+/** The stand-in of a design, or the real Ollama. */
+export type Consumer = ConsumerDesign | 'real';
 
 export interface ConsumerOptions {
   /** Starts the service; true unless given. */
@@ -16,16 +19,39 @@ export interface ConsumerOptions {
   readonly env?: Readonly<Record<string, string>>;
 }
 
+const assembled = join(repository, '.cache/ollama-0.32.9');
+/** Whether tests that take minutes are wanted. */
+export const long = process.env['VGPU_TEST_LONG'] === '1';
+
+/** For the title of tests: which consumer they run with. */
+export function named(consumer: Consumer): string {
+  return consumer === 'real' ? 'with a real Ollama' : 'with the stand-in';
+}
+
 /** The real Ollama's binary that the tests are told to use, if any. */
 export function realOllama(): string | undefined {
   const path = process.env['VGPU_TEST_OLLAMA'];
   return path === undefined || path === '' ? undefined : path;
 }
 
-/** The directory with its bin/ and lib/ollama/. */
-export function realOllamaPrefix(): string | undefined {
+/** The directory with a real Ollama's bin/ and lib/ollama/; undefined: there is none. */
+export function ollamaServer(): string | undefined {
   const path = realOllama();
-  return path === undefined ? undefined : dirname(dirname(path));
+  if (path !== undefined) return dirname(dirname(path));
+  return existsSync(join(assembled, '.complete')) ? assembled : undefined;
+}
+
+/** Why no real Ollama can be run here, or false; for the `skip` option of a test. */
+export function whyNoOllama(): string | false {
+  return ollamaServer() === undefined
+    ? 'there is no real Ollama here: set VGPU_TEST_OLLAMA=/path/to/ollama'
+    : false;
+}
+
+/** What tests run with that fit any consumer: the stand-in, with --long a real Ollama too; VGPU_TEST_OLLAMA: only that one. */
+export function consumers(): readonly Consumer[] {
+  if (realOllama() !== undefined) return ['real'];
+  return long && ollamaServer() !== undefined ? [3, 'real'] : [3];
 }
 
 /** The designs to test: all three of the stand-in, or the one that the real Ollama has. */
@@ -55,8 +81,8 @@ export function whyNoStandIn(): string | false {
 }
 
 /** Arguments of scripts/lib/install-consumer. */
-export function consumerArguments(design: ConsumerDesign, options: ConsumerOptions): string[] {
-  const args = [realOllama() === undefined ? String(design) : 'real'];
+export function consumerArguments(consumer: Consumer, options: ConsumerOptions): string[] {
+  const args = [realOllama() === undefined ? String(consumer) : 'real'];
   if (options.start === false) args.push('--no-start');
   for (const [key, value] of Object.entries(options.env ?? {})) args.push('--env', `${key}=${value}`);
   return args;

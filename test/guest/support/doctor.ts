@@ -3,7 +3,14 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { DoctorDocument } from '../../../agent/commands/doctor.js';
-import { type ConsumerDesign, whyNoConsumer } from './consumer.js';
+import {
+  type Consumer,
+  type ConsumerDesign,
+  long,
+  realOllama,
+  whyNoConsumer,
+  whyNoOllama,
+} from './consumer.js';
 import { Guest, whyNoGuest } from './guest.js';
 import { whyNoHostd } from './hosts.js';
 import { freshCache } from './installed.js';
@@ -24,6 +31,10 @@ export interface Breakage {
   /** Completes "it finds ...": `a public link that dangles`. */
   readonly name: string;
   readonly skip?: string | false;
+  /** Needs the stand-in's knobs, or writes into its directories: a real Ollama's are not for that. */
+  readonly standIn?: true;
+  /** Is found with a real Ollama too wherever there is one; the others only with --long or VGPU_TEST_OLLAMA. */
+  readonly real?: true;
   readonly break: (guest: Guest) => Promise<unknown>;
   readonly undo: (guest: Guest) => Promise<unknown>;
   /** Id of the check that must be the first red one (`kind: 'warning'`: the check that must warn). */
@@ -77,17 +88,25 @@ export interface TableOptions {
 
 /**
  * One guest for all: it is healthy before, each breakage is found as the first red line and undone, and it is healthy
- * after. A breakage whose undo leaves something behind fails the next test with the finding that tells what.
+ * after. A breakage whose undo leaves something behind fails the next test with the finding that tells what. Then the same
+ * with a real Ollama, where there is one.
  */
 export function breakages(title: string, table: readonly Breakage[], options: TableOptions = {}): void {
-  const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
+  if (realOllama() === undefined) found(title, table, options.design ?? 3, options);
+  const all = long || realOllama() !== undefined;
+  const real = table.filter((one) => one.standIn === undefined && (all || one.real === true));
+  if (real.length > 0) found(`${title}, with a real Ollama`, real, 'real', options);
+}
+
+function found(title: string, table: readonly Breakage[], consumer: Consumer, options: TableOptions): void {
+  const skip = whyNoGuest() || whyNoHostd() || (consumer === 'real' ? whyNoOllama() : whyNoConsumer());
   describe(title, { skip }, () => {
     let guest: Guest;
     before(async () => {
       guest = await Guest.start();
       await guest.hosts.start();
       const env = options.env ?? { STANDIN_KEEP_RUNNER: '1' };
-      await guest.installConsumer(options.design ?? 3, { env });
+      await guest.installConsumer(consumer, { env });
       await freshCache(guest);
       await installedGpu(guest);
     });

@@ -5,12 +5,7 @@ import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import {
-  type ConsumerDesign,
-  type ConsumerOptions,
-  consumerArguments,
-  realOllamaPrefix,
-} from './consumer.js';
+import { type Consumer, type ConsumerOptions, consumerArguments, ollamaServer } from './consumer.js';
 import { Hosts } from './hosts.js';
 import { type JournalEntry, parseJournal } from './journal.js';
 import { type Layers, Listing } from './listing.js';
@@ -92,7 +87,7 @@ export class Guest {
     if (options.prep !== undefined) args.push('--prep', options.prep);
     for (const bind of options.binds ?? []) args.push('--bind', bind);
     for (const bind of options.readOnlyBinds ?? []) args.push('--bind-ro', bind);
-    const ollama = realOllamaPrefix();
+    const ollama = ollamaServer();
     if (ollama !== undefined) args.push('--bind-ro', `${ollama}:/run/vgpu-test-ollama`);
     const supervisor = spawn(SCRIPT, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     const guest = new Guest(name, supervisor, options.root ?? '/');
@@ -198,8 +193,8 @@ export class Guest {
     return Listing.take(await this.layers(), paths);
   }
 
-  /** Installs the consumer (the Ollama stand-in, or the Ollama of VGPU_TEST_OLLAMA) and starts it unless told not to. */
-  async installConsumer(design: ConsumerDesign, options: ConsumerOptions = {}): Promise<void> {
+  /** Installs the consumer (with VGPU_TEST_OLLAMA always that one) and starts it unless told not to. */
+  async installConsumer(design: Consumer, options: ConsumerOptions = {}): Promise<void> {
     await this.must(
       'bash',
       join(repository, 'scripts/lib/install-consumer'),

@@ -1,7 +1,7 @@
 // What tests of install and uninstall ask a guest.
 
 import assert from 'node:assert/strict';
-import type { ConsumerDesign } from './consumer.js';
+import type { Consumer } from './consumer.js';
 import type { Guest } from './guest.js';
 import type { Listing } from './listing.js';
 import type { Ran } from './process.js';
@@ -57,7 +57,7 @@ export async function differences(before: Listing, after: Listing): Promise<read
 /** Installs and starts the consumer. */
 export async function prepareConsumer(
   guest: Guest,
-  design: ConsumerDesign,
+  design: Consumer,
   env: Readonly<Record<string, string>> = {},
 ): Promise<void> {
   await guest.installConsumer(design, { env });

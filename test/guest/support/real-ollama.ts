@@ -1,32 +1,14 @@
-// A real, unmodified Ollama, where there is one: VGPU_TEST_OLLAMA names its binary, or scripts/test put one together
-// in .cache. Nothing of it is in this repository.
+// A real, unmodified Ollama in a guest: its models, what is asked of it, and its verdict beside /api/ps.
 
 import assert from 'node:assert/strict';
-import { existsSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import type { WeightType } from '../../shim/support/gguf_blocks.js';
 import { makeGguf } from '../../shim/support/make-gguf.js';
-import { realOllama, realOllamaPrefix } from './consumer.js';
 import { type Afterwards, Guest } from './guest.js';
 import { at } from './installed.js';
-import { repository } from './repository.js';
 import { assertVerdict, type Expected, tell } from './scenario.js';
-
-const assembled = join(repository, '.cache/ollama-0.32.9');
-
-/** The directory with its bin/ and lib/ollama/; undefined: there is none. */
-export function ollamaServer(): string | undefined {
-  if (realOllama() !== undefined) return realOllamaPrefix();
-  return existsSync(join(assembled, '.complete')) ? assembled : undefined;
-}
-
-/** Why no real Ollama can be run here, or false; for the `skip` option of a test. */
-export function whyNoOllama(): string | false {
-  return ollamaServer() === undefined
-    ? 'there is no real Ollama here: set VGPU_TEST_OLLAMA=/path/to/ollama'
-    : false;
-}
 
 /** A toy model for the guest's /opt/models. One with words has learnt them by heart; the others go on with what they read. */
 export interface ToyModel {
@@ -38,13 +20,9 @@ export interface ToyModel {
 
 /** A guest with the real server installed and started. Its models are made by `directory`'s files. */
 export async function ollamaGuest(t: Afterwards, models: string): Promise<Guest> {
-  const prefix = ollamaServer();
-  if (prefix === undefined) throw new Error('there is no real Ollama here');
-  const own = realOllama() === undefined ? [`${prefix}:/run/vgpu-test-ollama`] : [];
-  const guest = await Guest.start({ readOnlyBinds: [...own, `${models}:/opt/models`] }, t);
+  const guest = await Guest.start({ readOnlyBinds: [`${models}:/opt/models`] }, t);
   await guest.hosts.start();
-  await guest.must(join(repository, 'scripts/lib/install-consumer'), 'real');
-  await answering(guest);
+  await guest.installConsumer('real');
   return guest;
 }
 

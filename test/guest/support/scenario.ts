@@ -10,7 +10,7 @@ import type { UninstallDocument } from '../../../agent/commands/uninstall.js';
 import type { VerifyDocument } from '../../../agent/commands/verify.js';
 import type { Mode, Reason, Verdict } from '../../../agent/contracts/verdict.js';
 import { assertDocument } from '../../agent/commands/json-schemas.js';
-import { type ConsumerDesign, consumerDesigns } from './consumer.js';
+import { type Consumer, consumerDesigns } from './consumer.js';
 import { type Afterwards, Guest } from './guest.js';
 import type { Ran } from './process.js';
 
@@ -63,7 +63,7 @@ export function errorOf(ran: Ran): ErrorDocument {
 }
 
 export interface ReadyOptions {
-  readonly design?: ConsumerDesign;
+  readonly design?: Consumer;
   /** Environment of the consumer's unit. */
   readonly env?: Readonly<Record<string, string>>;
   /** Starts the consumer; true unless given. */

@@ -1,6 +1,7 @@
 // The service in guest tests: installed, asked over the bus, and what it said.
 
 import assert from 'node:assert/strict';
+import type { Consumer } from './consumer.js';
 import type { Guest } from './guest.js';
 import { at, documentOf, prepareConsumer } from './installed.js';
 import { until } from './process.js';
@@ -20,8 +21,9 @@ export async function installService(
   guest: Guest,
   config: object = generous,
   env: Readonly<Record<string, string>> = {},
+  consumer: Consumer = 3,
 ): Promise<void> {
-  await prepareConsumer(guest, 3, env);
+  await prepareConsumer(guest, consumer, env);
   await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(config));
   documentOf(await guest.agent('install', '--service', '--yes', '--json'));
   await settledOnGpu(guest);

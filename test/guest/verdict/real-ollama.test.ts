@@ -8,9 +8,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import { long, whyNoOllama } from '../support/consumer.js';
 import { whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
-import { documentOf, uninstall } from '../support/installed.js';
+import { differences, documentOf, uninstall } from '../support/installed.js';
 import {
   answering,
   chat,
@@ -22,13 +23,11 @@ import {
   type ToyModel,
   unload,
   verdictNow,
-  whyNoOllama,
 } from '../support/real-ollama.js';
 import { evidence, installedGpu, tell } from '../support/scenario.js';
 import { generous, settledOnGpu } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoOllama();
-const long = process.env['VGPU_TEST_LONG'] === '1';
 const models: readonly ToyModel[] = [
   { name: 'one', words: ['one', 'two', 'three', 'four', 'five'] },
   { name: 'two', words: ['two', 'one', 'four', 'three', 'six'] },
@@ -78,6 +77,8 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
   const vectors = (): Promise<readonly (readonly number[] | null)[]> =>
     Promise.all(texts.map((text) => embedding(guest, 'embeds', text)));
 
+  await guest.must('ldconfig', '-X');
+  const before = await guest.listing();
   const onCpu = await answers();
   const half = await generate(guest, 'halves', medium);
   const vectorsOnCpu = await vectors();
@@ -248,9 +249,11 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
     },
   );
 
-  await t.test('uninstall leaves it answering on the CPU', async () => {
+  await t.test('uninstall leaves it answering on the CPU, and nothing of ours', async () => {
     await uninstall(guest);
+    await guest.must('rm', '-rf', '/etc/vgpu-agent');
     await answering(guest);
     await same();
+    assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 });

@@ -43,6 +43,7 @@ describe('a sandbox that does not keep the shim from its work', { skip, concurre
         'PrivateUsers=yes',
         'ProtectProc=invisible',
         'ProcSubset=pid',
+        'ReadWritePaths=/usr/share/ollama', // a real Ollama writes its key there
       ],
     ],
   ]) {

@@ -11,6 +11,7 @@
 #include "guest/log.h"
 #include "guest/session_internal.h"
 #include "guest/transport.h"
+#include "guest/vm_memory.h"
 #include "wire/clock.h"
 #include "wire/greeting.h"
 #include "wire/shared.h"
@@ -21,9 +22,21 @@ static bool enter_rings(struct vgpu_session *session, int memory) {
   uint32_t size = session->welcome.ring_size;
   bool sound = memory >= 0 && vgpu_ring_size_sound(size) &&
                vgpu_shared_sound(memory, vgpu_rings_bytes(size)) &&
-               vgpu_rings_map(&session->rings, memory, size);
+               vgpu_rings_map(&session->rings, memory, 0, size);
   if (memory >= 0) close(memory);
   return sound;
+}
+
+/* Takes the rings that lie in this VM's memory. */
+static bool enter_vm_rings(struct vgpu_session *session, const struct vgpu_vm_rings *rings) {
+  uint32_t size = session->welcome.ring_size;
+  if (!vgpu_ring_size_sound(size) || rings->offset % VGPU_RING_CONTROL != 0) return false;
+  session->vm_memory = vgpu_vm_memory_find(rings, vgpu_rings_bytes(size), &session->vm_bytes);
+  if (session->vm_memory < 0) return false;
+  if (vgpu_rings_map(&session->rings, session->vm_memory, rings->offset, size)) return true;
+  close(session->vm_memory);
+  session->vm_memory = -1;
+  return false;
 }
 
 /* Both numbers, and which end is older. */
@@ -35,14 +48,57 @@ static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
   vgpu_transport_failed(VGPU_TRANSPORT_VERSION, 0, status, "%s", text);
 }
 
-/* *memory: a descriptor that came along, for the caller to close; offers shared memory if `rings`. */
-static bool shake_hands(struct vgpu_session *session, enum vgpu_library library, bool rings, int *memory,
-                        int64_t deadline) {
+/* What a guest can offer to share with its host. */
+enum sharing {
+  SHARE_NOTHING,
+  SHARE_SOCKET, /* memory that is passed over the unix socket */
+  SHARE_VM,     /* memory that this VM has from its host */
+};
+
+static uint32_t features_of(enum sharing sharing) {
+  switch (sharing) {
+    case SHARE_SOCKET:
+      return VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION | VGPU_FEATURE_MAP;
+    case SHARE_VM:
+      return VGPU_FEATURE_VM_MEMORY | VGPU_FEATURE_MAP;
+    default:
+      return 0;
+  }
+}
+
+/* What comes with a greeting's answer. */
+struct brought {
+  int memory; /* a descriptor, for the caller to close; -1: none */
+  struct vgpu_vm_rings vm_rings;
+};
+
+/* With VGPU_FEATURE_VM_MEMORY a host answers with what that brings along. */
+static uint32_t features_allowed(uint32_t offered, uint32_t answered) {
+  bool vm = (offered & answered & VGPU_FEATURE_VM_MEMORY) != 0;
+  return offered | (vm ? VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION : 0);
+}
+
+/* Reads what follows the WELCOME's header; a later host may say more than we know. */
+static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const struct vgpu_frame *reply,
+                                            struct vgpu_vm_rings *vm_rings, int64_t deadline) {
+  const int descriptor = session->descriptor;
+  size_t rest = reply->length - sizeof *reply - sizeof session->welcome;
+  enum vgpu_stream_result result =
+      vgpu_stream_read(descriptor, &session->welcome, sizeof session->welcome, deadline);
+  if (result == VGPU_STREAM_OK && (session->welcome.features & VGPU_FEATURE_VM_MEMORY) != 0) {
+    if (reply->body < sizeof session->welcome + sizeof *vm_rings) return VGPU_STREAM_UNSOUND;
+    result = vgpu_stream_read(descriptor, vm_rings, sizeof *vm_rings, deadline);
+    rest -= sizeof *vm_rings;
+  }
+  return result == VGPU_STREAM_OK ? vgpu_stream_skip(descriptor, rest, deadline) : result;
+}
+
+static bool shake_hands(struct vgpu_session *session, enum vgpu_library library, enum sharing sharing,
+                        struct brought *brought, int64_t deadline) {
   struct vgpu_hello hello = {
       .major = VGPU_WIRE_MAJOR,
       .minor = VGPU_WIRE_MINOR,
-      .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE |
-                  (rings ? VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION | VGPU_FEATURE_MAP : 0),
+      .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | features_of(sharing),
       .frame_max = VGPU_FRAME_MAX,
       .library = (uint32_t)library,
   };
@@ -53,8 +109,8 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
    */
   (void)vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline);
   struct vgpu_frame reply;
-  enum vgpu_stream_result result =
-      vgpu_stream_read_passed(session->descriptor, &reply, sizeof reply, rings ? memory : NULL, deadline);
+  enum vgpu_stream_result result = vgpu_stream_read_passed(
+      session->descriptor, &reply, sizeof reply, sharing == SHARE_SOCKET ? &brought->memory : NULL, deadline);
   if (result == VGPU_STREAM_OK && !vgpu_frame_sound(&reply)) result = VGPU_STREAM_UNSOUND;
   if (result == VGPU_STREAM_OK && reply.status == VGPU_STATUS_VERSION &&
       reply.body >= sizeof session->welcome &&
@@ -72,14 +128,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   }
   bool expected = result == VGPU_STREAM_OK && reply.opcode == VGPU_OP_HELLO && reply.sequence == 0 &&
                   reply.flags == VGPU_FLAG_REPLY && reply.body >= sizeof session->welcome;
-  if (expected) {
-    /* A later host may say more than we know. */
-    result = vgpu_stream_read(session->descriptor, &session->welcome, sizeof session->welcome, deadline);
-    if (result == VGPU_STREAM_OK) {
-      size_t rest = reply.length - sizeof reply - sizeof session->welcome;
-      result = vgpu_stream_skip(session->descriptor, rest, deadline);
-    }
-  }
+  if (expected) result = read_welcome(session, &reply, &brought->vm_rings, deadline);
   if (!expected || result != VGPU_STREAM_OK) {
     enum vgpu_transport code = result == VGPU_STREAM_TIMEOUT  ? VGPU_TRANSPORT_TIMEOUT
                                : result == VGPU_STREAM_CLOSED ? VGPU_TRANSPORT_CLOSED
@@ -95,7 +144,8 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
     fail_for_version(welcome, 0);
     return false;
   }
-  if (!ours || welcome->device_count > VGPU_DEVICES_MAX || (welcome->features & ~hello.features) != 0) {
+  if (!ours || welcome->device_count > VGPU_DEVICES_MAX ||
+      (welcome->features & ~features_allowed(hello.features, welcome->features)) != 0) {
     vgpu_transport_failed(VGPU_TRANSPORT_FOREIGN, 0, 0, "%s", vgpu_transport_text(VGPU_TRANSPORT_FOREIGN));
     return false;
   }
@@ -107,7 +157,7 @@ enum greeting { GREETED, NOBODY, NO_RINGS };
 
 /* Connects and greets. NO_RINGS: the host gave some that cannot be used here, and wants to be asked again. */
 static enum greeting greet(struct vgpu_session *session, const struct vgpu_address *address, const char *text,
-                           enum vgpu_library library, bool rings, int64_t deadline) {
+                           enum vgpu_library library, enum sharing sharing, int64_t deadline) {
   session->descriptor = vgpu_stream_connect(address, deadline);
   if (session->descriptor < 0) {
     int error = errno;
@@ -115,14 +165,24 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
                           strerror(error));
     return NOBODY;
   }
-  int memory = -1;
-  bool greeted = shake_hands(session, library, rings, &memory, deadline);
+  struct brought brought = {.memory = -1};
+  bool greeted = shake_hands(session, library, sharing, &brought, deadline);
   bool taken = greeted && (session->welcome.features & VGPU_FEATURE_RING) != 0;
-  if (taken && enter_rings(session, memory)) return GREETED;
-  if (memory >= 0 && !taken) close(memory);
+  bool in_vm = taken && (session->welcome.features & VGPU_FEATURE_VM_MEMORY) != 0;
+  if (in_vm && enter_vm_rings(session, &brought.vm_rings)) return GREETED;
+  if (taken && !in_vm && enter_rings(session, brought.memory)) return GREETED;
+  if (brought.memory >= 0 && !taken) close(brought.memory);
   if (greeted && !taken) return GREETED;
   close(session->descriptor);
   return taken ? NO_RINGS : NOBODY;
+}
+
+/* Few and short calls are not worth the memory: libnvidia-ml keeps to the socket. */
+static enum sharing what_to_share(const struct vgpu_address *address, enum vgpu_library library) {
+  if (library != VGPU_LIBRARY_CUDA || !vgpu_config_ring()) return SHARE_NOTHING;
+  bool named = secure_getenv("VGPU_VM_MEMORY") != NULL;
+  if ((address->kind != VGPU_ADDRESS_UNIX || named) && vgpu_vm_memory_there()) return SHARE_VM;
+  return address->kind == VGPU_ADDRESS_UNIX ? SHARE_SOCKET : SHARE_NOTHING;
 }
 
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library,
@@ -144,12 +204,12 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                           vgpu_transport_text(VGPU_TRANSPORT_NO_MEMORY));
     return VGPU_NO_HOST;
   }
-  /* Few and short calls are not worth the memory: libnvidia-ml keeps to the socket. */
-  bool rings = address.kind == VGPU_ADDRESS_UNIX && library == VGPU_LIBRARY_CUDA && vgpu_config_ring();
-  enum greeting greeting = greet(session, &address, text, library, rings, deadline);
+  session->vm_memory = -1;
+  enum sharing sharing = what_to_share(&address, library);
+  enum greeting greeting = greet(session, &address, text, library, sharing, deadline);
   if (greeting == NO_RINGS) {
     vgpu_log("the host's shared memory cannot be used: the socket carries the frames");
-    greeting = greet(session, &address, text, library, false, deadline);
+    greeting = greet(session, &address, text, library, SHARE_NOTHING, deadline);
   }
   if (greeting != GREETED) {
     free(session);
@@ -166,7 +226,9 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   session->next_sequence = 1;
   vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
            session->welcome.host, text, session->welcome.device_count,
-           session->rings.base == NULL ? "over the socket" : "through shared memory");
+           session->rings.base == NULL ? "over the socket"
+           : session->vm_memory >= 0   ? "through the VM's shared memory"
+                                       : "through shared memory");
   *out = session;
   return VGPU_ANSWERED;
 }
@@ -177,6 +239,7 @@ void vgpu_session_close(struct vgpu_session *session) {
   vgpu_ahead_destroy(&session->ahead);
   close(session->descriptor);
   vgpu_rings_unmap(&session->rings);
+  if (session->vm_memory >= 0) close(session->vm_memory);
   vgpu_doorbell_destroy(&session->doorbell);
   pthread_mutex_destroy(&session->shared_region);
   pthread_mutex_destroy(&session->pieces);
@@ -188,7 +251,9 @@ void vgpu_session_close(struct vgpu_session *session) {
 void vgpu_session_abandon(struct vgpu_session *session) {
   /* Its locks may be held by threads that this child does not have, so nothing but the descriptor; the
    * rings are not mapped in a child. */
-  if (session != NULL) close(session->descriptor);
+  if (session == NULL) return;
+  close(session->descriptor);
+  if (session->vm_memory >= 0) close(session->vm_memory);
 }
 
 const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session) {

@@ -32,7 +32,9 @@ struct vgpu_pending {
 struct vgpu_session {
   int descriptor;
   struct vgpu_rings
-      rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
+      rings;         /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
+  int vm_memory;     /* of the host, in which rings and shared regions lie; -1: they do not */
+  uint64_t vm_bytes; /* of it */
   struct vgpu_outbox outbox; /* without rings: one-way frames not written yet, under `sending` */
   struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
   struct vgpu_doorbell doorbell;

@@ -39,6 +39,13 @@
  * guest (shared_region_map): mapped pinned memory and managed memory. Only a device whose memory is the
  * host's has it, the software device; kernels then read and write the guest's bytes themselves.
  *
+ * A guest in a virtual machine that has memory of its host (a PCI device, ivshmem) offers
+ * VGPU_FEATURE_VM_MEMORY over vsock or TCP. A host that takes it answers with VGPU_FEATURE_RING and
+ * VGPU_FEATURE_SHARED_REGION, too: the rings and all shared regions then lie in that memory, at offsets that
+ * the host gives out, and no descriptor comes along. Behind the WELCOME stands a struct vgpu_vm_rings, with
+ * a mark by which the guest makes sure that it looks at the right memory, and the reply to a request for a
+ * shared region is a struct vgpu_vm_region_reply.
+ *
  * With VGPU_FEATURE_PRINT what kernels print comes out at the guest's own standard output. A reply with
  * VGPU_FLAG_PRINTED says that there is some, and the call `printed` brings it. Without the feature it is in
  * the host's log.
@@ -107,12 +114,13 @@ enum vgpu_control_opcode {
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
 #define VGPU_FEATURE_SHARED_REGION 0x2u
-#define VGPU_FEATURE_MAP 0x10u    /* shared regions may be device memory, too: shared_region_map */
-#define VGPU_FEATURE_PRINT 0x20u  /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
-#define VGPU_FEATURE_ALIVE 0x40u  /* signs of life while the host works on a call */
-#define VGPU_FEATURE_JOIN 0x4u    /* further streams of one session, by session number and secret */
-#define VGPU_FEATURE_MEMORY 0x80u /* in a question for sessions: vgpu_memory_told follows the list */
-#define VGPU_FEATURE_RING 0x8u    /* the layout of ring.h; 0x1 was one with two cache lines a ring */
+#define VGPU_FEATURE_MAP 0x10u        /* shared regions may be device memory, too: shared_region_map */
+#define VGPU_FEATURE_PRINT 0x20u      /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
+#define VGPU_FEATURE_ALIVE 0x40u      /* signs of life while the host works on a call */
+#define VGPU_FEATURE_JOIN 0x4u        /* further streams of one session, by session number and secret */
+#define VGPU_FEATURE_MEMORY 0x80u     /* in a question for sessions: vgpu_memory_told follows the list */
+#define VGPU_FEATURE_RING 0x8u        /* the layout of ring.h; 0x1 was one with two cache lines a ring */
+#define VGPU_FEATURE_VM_MEMORY 0x100u /* rings and shared regions in memory that a VM has from its host */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
@@ -183,6 +191,16 @@ struct vgpu_welcome {
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
+#define VGPU_VM_MARK_BYTES 16u
+#define VGPU_VM_MARK_OFFSET 4096u /* of the mark in the memory of the rings: behind both controls */
+
+/* Behind the WELCOME, with VGPU_FEATURE_VM_MEMORY. */
+struct vgpu_vm_rings {
+  uint64_t offset; /* of the rings' memory in the VM's */
+  uint8_t mark[VGPU_VM_MARK_BYTES];
+};
+_Static_assert(sizeof(struct vgpu_vm_rings) == 24, "rings in a VM's memory");
+
 /*
  * One session of the asking guest (same vsock CID, or same user of a unix socket). The last four are what the
  * guest's process said in its greeting: a claim that the host cannot check. All else is the host's own count.
@@ -250,6 +268,15 @@ struct vgpu_shared_region_reply {
   uint32_t shared_region; /* its number, in vgpu_span */
   uint32_t reserved;
 };
+_Static_assert(sizeof(struct vgpu_shared_region_reply) == 8, "shared region");
+/* With VGPU_FEATURE_VM_MEMORY. */
+struct vgpu_vm_region_reply {
+  uint32_t shared_region; /* its number, in vgpu_span */
+  uint32_t reserved;
+  uint64_t offset; /* in the VM's memory */
+};
+_Static_assert(offsetof(struct vgpu_vm_region_reply, offset) == sizeof(struct vgpu_shared_region_reply),
+               "a region in a VM's memory");
 struct vgpu_shared_region_drop {
   uint32_t shared_region;
   uint32_t reserved;

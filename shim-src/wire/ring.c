@@ -8,17 +8,15 @@ static bool map_at(unsigned char *address, size_t size, int descriptor, uint64_t
          MAP_FAILED;
 }
 
-bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint32_t size) {
+bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size) {
   size_t mapped = VGPU_RING_CONTROL + 4ull * size;
   unsigned char *base = mmap(NULL, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return false;
   unsigned char *requests = base + VGPU_RING_CONTROL, *replies = requests + 2ull * size;
-  if (!map_at(base, VGPU_RING_CONTROL, descriptor, 0) ||
-      !map_at(requests, size, descriptor, VGPU_RING_CONTROL) ||
-      !map_at(requests + size, size, descriptor, VGPU_RING_CONTROL) ||
-      !map_at(replies, size, descriptor, VGPU_RING_CONTROL + (uint64_t)size) ||
-      !map_at(replies + size, size, descriptor, VGPU_RING_CONTROL + (uint64_t)size) ||
-      madvise(base, mapped, MADV_DONTFORK) != 0) {
+  uint64_t first = offset + VGPU_RING_CONTROL, second = first + size;
+  if (!map_at(base, VGPU_RING_CONTROL, descriptor, offset) || !map_at(requests, size, descriptor, first) ||
+      !map_at(requests + size, size, descriptor, first) || !map_at(replies, size, descriptor, second) ||
+      !map_at(replies + size, size, descriptor, second) || madvise(base, mapped, MADV_DONTFORK) != 0) {
     munmap(base, mapped);
     return false;
   }

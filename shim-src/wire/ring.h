@@ -79,8 +79,11 @@ static inline bool vgpu_ring_size_sound(uint32_t size) {
   return size > VGPU_FRAME_MAX && size <= VGPU_RING_MOST && (size & (size - 1)) == 0;
 }
 
-/* Maps the rings; a fork()ed child will not have them. False: no room. The descriptor can be closed. */
-bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint32_t size);
+/*
+ * Maps the rings, which begin at `offset` of what the descriptor stands for; a fork()ed child will not have
+ * them. False: no room. The descriptor can be closed.
+ */
+bool vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
 void vgpu_rings_unmap(struct vgpu_rings *rings);
 
 enum vgpu_ring_state { VGPU_RING_READY = 0, VGPU_RING_NOT_YET = 1, VGPU_RING_BROKEN = 2 };

@@ -17,6 +17,7 @@ import {
   until,
   VARIANT,
 } from './shim_host.js';
+import { makeVmMemory, type VmMemory } from './support/vm_memory.js';
 
 /** Programs and their cases, each a process of its own; to each its sentence. */
 export type CasePrograms = Readonly<Record<string, Readonly<Record<string, string>>>>;
@@ -66,26 +67,35 @@ function describeInside(what: string, programs: CasePrograms): void {
   });
 }
 
-/** Describes all of them four times and once without a host; `port` is for TCP and the file's own. */
-export function describeCases(what: string, programs: CasePrograms, port: number): void {
+/**
+ * Describes all of them four times and once without a host; `port` is for TCP and the file's own. `vmMemory`: once
+ * more with rings and shared regions in a file, as a VM has them in the memory of a PCI device.
+ */
+export function describeCases(what: string, programs: CasePrograms, port: number, vmMemory = false): void {
   describeInside(what, programs);
-  for (const transport of ['unix', 'unix without a ring', 'tcp', 'chain'] as const) {
+  const over = ['unix', 'unix without a ring', 'tcp', 'chain'] as const;
+  for (const transport of [...over, ...(vmMemory ? (["a VM's memory"] as const) : [])]) {
     describe(
       transport === 'chain' ? `${what} with --device cuda over our own library` : `${what} over ${transport}`,
       () => {
         const scratch = scratchDirectory();
         let host: Host;
+        let memory: VmMemory | undefined;
 
         before(async () => {
-          host =
-            transport === 'chain'
-              ? await startChain(scratch.path)
-              : await startHost({
-                  listen: transport === 'tcp' ? `tcp:127.0.0.1:${port}` : `unix:${scratch.path}/s`,
-                });
+          if (transport === 'chain') {
+            host = await startChain(scratch.path);
+            return;
+          }
+          if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
+          host = await startHost({
+            listen: transport === 'tcp' ? `tcp:127.0.0.1:${port}` : `unix:${scratch.path}/s`,
+            args: memory?.args ?? [],
+          });
         });
         after(async () => {
           await host.stop();
+          memory?.remove();
           scratch.remove();
         });
 
@@ -93,7 +103,7 @@ export function describeCases(what: string, programs: CasePrograms, port: number
           for (const [name, sentence] of Object.entries(cases)) {
             it(sentence, async () => {
               const more: Record<string, string> =
-                transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : {};
+                transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : (memory?.env ?? {});
               const before = sessionsBegun(host);
               assert.deepEqual(await run(program, name, { VGPU_HOST: host.address, ...more }), {
                 code: 0,
@@ -107,6 +117,7 @@ export function describeCases(what: string, programs: CasePrograms, port: number
                 20_000,
               );
               assert.doesNotMatch(host.log(), /Sanitizer|violation/);
+              if (memory !== undefined) assert.match(host.log(), /begins, in its VM's shared memory/);
             });
           }
         }

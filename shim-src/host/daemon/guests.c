@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/daemon/vm_memory_file.h"
 #include "host/log.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
@@ -20,6 +21,20 @@ static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct 
   if (peer->calls != 0) limits.calls = peer->calls;
   limits.peer_memory = peer->memory;
   return limits;
+}
+
+/* For a guest that can use it. */
+static struct vgpu_vm_memory vm_memory_of(const struct vgpu_greeting *greeting) {
+  const struct vgpu_peer_limits *limits = &greeting->limits;
+  bool offered = (greeting->hello.features & VGPU_FEATURE_VM_MEMORY) != 0;
+  char error[160];
+  struct vgpu_vm_memory memory = vgpu_vm_memory_open(offered ? limits->vm_memory : "", error, sizeof error);
+  if (*error != '\0')
+    vgpu_host_log_limited(
+        "vm-memory", greeting->session,
+        "%s gets no shared memory: vm-memory=%s of line %u: %s; the socket carries the frames", greeting->who,
+        limits->vm_memory, limits->line, error);
+  return memory;
 }
 
 /* The greeting becomes a session; the connection is taken over. */
@@ -52,7 +67,10 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
                                      .devices = greeting->limits.devices,
                                      .limits = limits_of(&supervisor->limits, &greeting->limits),
                                      .hello = greeting->hello};
-  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor);
+  struct vgpu_vm_memory memory = vm_memory_of(greeting);
+  setup.vm_memory = memory.bytes;
+  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor, &memory);
+  vgpu_vm_memory_close(&memory);
   if (pid < 0) {
     vgpu_host_log_limited("error", session, "refused %s: no worker: %s", greeting->who, strerror(errno));
     supervisor->sessions.turned_away++;

@@ -60,23 +60,32 @@ _Noreturn static void become_worker(const struct vgpu_spawner *spawner, const in
   _exit(NOT_STARTED);
 }
 
-pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session,
-                 int connection) {
+pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session, int connection,
+                 const struct vgpu_vm_memory *vm_memory) {
   int descriptors[VGPU_WORKER_DESCRIPTORS];
   for (int i = 0; i < VGPU_WORKER_DESCRIPTORS; i++) descriptors[i] = spawner->descriptors[i];
-  pid_t pid = -1;
   int memory = memory_with("vgpu-session", session, sizeof *session);
   if (memory < 0) return -1;
-  descriptors[VGPU_WORKER_CONNECTION] = fcntl(connection, F_DUPFD_CLOEXEC, ABOVE);
-  descriptors[VGPU_WORKER_SESSION] = fcntl(memory, F_DUPFD_CLOEXEC, ABOVE);
-  if (descriptors[VGPU_WORKER_CONNECTION] >= 0 && descriptors[VGPU_WORKER_SESSION] >= 0) {
-    pid = vfork();
-    if (pid == 0) become_worker(spawner, descriptors);
+  const struct {
+    enum vgpu_worker_descriptor number;
+    int descriptor;
+  } own[] = {{VGPU_WORKER_CONNECTION, connection},
+             {VGPU_WORKER_SESSION, memory},
+             {VGPU_WORKER_VM_MEMORY, vm_memory->holder},
+             {VGPU_WORKER_VM_MEMORY_AGAIN, vm_memory->looker}};
+  const size_t count = vm_memory->bytes == 0 ? 2 : sizeof own / sizeof *own;
+  bool all = true;
+  for (size_t i = 0; i < count; i++) {
+    descriptors[own[i].number] = fcntl(own[i].descriptor, F_DUPFD_CLOEXEC, ABOVE);
+    all = all && descriptors[own[i].number] >= 0;
   }
+  pid_t pid = all ? vfork() : -1;
+  if (pid == 0) become_worker(spawner, descriptors);
   int error = errno;
   close(memory);
-  if (descriptors[VGPU_WORKER_CONNECTION] >= 0) close(descriptors[VGPU_WORKER_CONNECTION]);
-  if (descriptors[VGPU_WORKER_SESSION] >= 0) close(descriptors[VGPU_WORKER_SESSION]);
+  for (size_t i = 0; i < count; i++) {
+    if (descriptors[own[i].number] >= 0) close(descriptors[own[i].number]);
+  }
   errno = error;
   return pid;
 }

@@ -228,6 +228,27 @@ static bool devices(struct reader *reader, const char *text, struct vgpu_peer_li
   return true;
 }
 
+/* vm-memory=PATH: memory of one VM, which no other may see. */
+static bool vm_memory(struct reader *reader, const char *path, struct vgpu_rule *rule) {
+  if (rule == NULL || !rule->allow)
+    return wrong(reader, "vm-memory= is of one VM: it belongs into an \"allow\" line");
+  if (*path != '/' || strlen(path) >= sizeof rule->limits.vm_memory)
+    return wrong(reader, "vm-memory=\"%s\" is not an absolute path of less than %zu bytes", path,
+                 sizeof rule->limits.vm_memory);
+  for (uint32_t i = 0; i < reader->policy->count; i++) {
+    const struct vgpu_rule *other = &reader->policy->rules[i];
+    if (strcmp(other->limits.vm_memory, path) == 0)
+      return wrong(reader, "vm-memory=%s is that of line %u: two VMs would see each other's memory", path,
+                   other->line);
+  }
+  snprintf(rule->limits.vm_memory, sizeof rule->limits.vm_memory, "%s", path);
+  return true;
+}
+
+static bool is_one(const struct vgpu_numbers *numbers) {
+  return numbers->count == 1 && numbers->ranges[0].first == numbers->ranges[0].last;
+}
+
 /* One "key=value" of a rule; `rule` is NULL in a `limits` line. */
 static bool setting(struct reader *reader, char *word, struct vgpu_rule *rule,
                     struct vgpu_peer_limits *into) {
@@ -245,6 +266,7 @@ static bool setting(struct reader *reader, char *word, struct vgpu_rule *rule,
       return wrong(reader, "%s= has no meaning for a peer that is denied", word);
     return devices(reader, value, into);
   }
+  if (strcmp(word, "vm-memory") == 0) return vm_memory(reader, value, rule);
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
     return wrong(reader, "\"%s\" is not known here%s", word,
@@ -271,6 +293,9 @@ static bool rule_of(struct reader *reader, char **words, size_t count, bool allo
   for (size_t i = 2; i < count; i++) {
     if (!setting(reader, words[i], rule, &rule->limits)) return false;
   }
+  if (*rule->limits.vm_memory != '\0' && !is_one(&rule->cid) && !is_one(&rule->uid) && !is_one(&rule->pid))
+    return wrong(reader,
+                 "vm-memory= is of one VM: say which, with cid=NUMBER (behind a proxy: uid= or pid=)");
   policy->count++;
   return true;
 }

@@ -18,6 +18,7 @@
 #define VGPU_PEER_GROUPS_MAX 1024u
 #define VGPU_POLICY_CHOICES_MAX 64u
 #define VGPU_DEVICES_TEXT 1536u /* 32 UUIDs, and more */
+#define VGPU_VM_MEMORY_PATH_MAX 160u
 
 /* Who connected, as the kernel says. */
 struct vgpu_identity {
@@ -42,7 +43,8 @@ struct vgpu_peer_limits {
   uint32_t weight;      /* of the peer's share of the software device's processors; never 0 */
   uint32_t choice;      /* of devices: one more than its place in policy->choices; 0: all of them */
   uint32_t line;        /* of the file, that says so; 0: none does */
-  struct vgpu_chosen_devices devices; /* what they are, once the peer is admitted */
+  struct vgpu_chosen_devices devices;      /* what they are, once the peer is admitted */
+  char vm_memory[VGPU_VM_MEMORY_PATH_MAX]; /* the file that is shared with the peer's VM; empty: none */
 };
 
 #define VGPU_USUAL_LIMITS                                                                                    \

@@ -83,16 +83,22 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
 }
 
 static int32_t shared_region_add(struct vgpu_worker *worker, const struct vgpu_shared_region_request *request,
-                                 struct vgpu_shared_region_reply *reply) {
-  if (!worker->shared_regions_agreed) return VGPU_STATUS_REFUSED;
+                                 void *reply, uint32_t *reply_size) {
+  struct vgpu_vm_region_reply made = {0};
   int descriptor = -1;
-  uint32_t shared_region = vgpu_shared_regions_add(&worker->shared_regions, request->bytes,
-                                                   worker->limits->session_shared, &descriptor);
-  if (shared_region == 0) return VGPU_STATUS_REFUSED;
-  /* A guest that cannot be reached is noticed where the answer is sent. */
-  (void)vgpu_link_pass(&worker->link, descriptor);
-  close(descriptor);
-  reply->shared_region = shared_region;
+  /* A guest that gets a descriptor does not know an offset. */
+  *reply_size =
+      worker->shared_regions.vm_memory != NULL ? sizeof made : sizeof(struct vgpu_shared_region_reply);
+  if (worker->shared_regions_agreed)
+    made.shared_region = vgpu_shared_regions_add(&worker->shared_regions, request->bytes,
+                                                 worker->limits->session_shared, &descriptor, &made.offset);
+  memcpy(reply, &made, *reply_size);
+  if (made.shared_region == 0) return VGPU_STATUS_REFUSED;
+  if (descriptor >= 0) {
+    /* A guest that cannot be reached is noticed where the answer is sent. */
+    (void)vgpu_link_pass(&worker->link, descriptor);
+    close(descriptor);
+  }
   return VGPU_STATUS_OK;
 }
 
@@ -102,7 +108,6 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
   struct vgpu_usage_request usage_request;
   struct vgpu_shared_region_request shared_region_request;
   struct vgpu_shared_region_drop shared_region_drop;
-  struct vgpu_shared_region_reply shared_region_reply = {0};
   struct vgpu_facts_reply facts_reply = {0};
   struct vgpu_usage_reply usage_reply = {0};
   int32_t status;
@@ -133,10 +138,7 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
     case VGPU_OP_SHARED_REGION_ADD:
       if (body_size != sizeof shared_region_request) return VGPU_STATUS_INVALID;
       memcpy(&shared_region_request, body, sizeof shared_region_request);
-      status = shared_region_add(worker, &shared_region_request, &shared_region_reply);
-      memcpy(reply, &shared_region_reply, sizeof shared_region_reply);
-      *reply_size = sizeof shared_region_reply;
-      return status;
+      return shared_region_add(worker, &shared_region_request, reply, reply_size);
     case VGPU_OP_SHARED_REGION_DROP:
       if (body_size != sizeof shared_region_drop) return VGPU_STATUS_INVALID;
       memcpy(&shared_region_drop, body, sizeof shared_region_drop);

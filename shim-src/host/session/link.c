@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "wire/clock.h"
@@ -14,12 +15,26 @@
 int vgpu_link_make_rings(struct vgpu_link *link) {
   int memory = vgpu_shared_make("vgpu-ring", vgpu_rings_bytes(VGPU_RING_BYTES));
   if (memory < 0) return -1;
-  if (vgpu_rings_map(&link->rings, memory, VGPU_RING_BYTES)) {
+  if (vgpu_rings_map(&link->rings, memory, 0, VGPU_RING_BYTES)) {
     vgpu_doorbell_init(&link->doorbell, link->descriptor);
     return memory;
   }
   close(memory);
   return -1;
+}
+
+bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *memory,
+                           struct vgpu_vm_rings *where) {
+  const uint64_t bytes = vgpu_rings_bytes(VGPU_RING_BYTES);
+  if (!vgpu_vm_memory_take(memory, bytes, &where->offset)) return false;
+  if (getrandom(where->mark, sizeof where->mark, 0) == (ssize_t)sizeof where->mark &&
+      vgpu_rings_map(&link->rings, memory->holder, where->offset, VGPU_RING_BYTES)) {
+    memcpy((unsigned char *)link->rings.base + VGPU_VM_MARK_OFFSET, where->mark, sizeof where->mark);
+    vgpu_doorbell_init(&link->doorbell, link->descriptor);
+    return true;
+  }
+  vgpu_vm_memory_give(memory, where->offset, bytes);
+  return false;
 }
 
 static const char *wrong_with(const struct vgpu_link *link, const struct vgpu_frame *frame) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "host/backend/dispatch.h"
+#include "host/session/vm_memory.h"
 #include "wire/ahead.h"
 #include "wire/ring.h"
 
@@ -30,6 +31,10 @@ struct vgpu_request {
 
 /* Rings for a guest at the other end of a unix socket: the descriptor to pass to it, -1: no memory. */
 int vgpu_link_make_rings(struct vgpu_link *link);
+
+/* Rings in the memory of a guest's VM; false: it has no room. */
+bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *memory,
+                           struct vgpu_vm_rings *where);
 
 /*
  * Waits for the next frame; `find` gives the row of a frame's opcode. False: the guest is gone or broke the

@@ -21,7 +21,9 @@ enum vgpu_worker_descriptor {
   VGPU_WORKER_ACCOUNTS_READ = 7,
   VGPU_WORKER_IMAGES = 8,     /* with an image cache */
   VGPU_WORKER_LAUNCH_LOG = 9, /* with a launch log */
-  VGPU_WORKER_DESCRIPTORS = 10,
+  VGPU_WORKER_VM_MEMORY = 10, /* with memory of the guest's VM */
+  VGPU_WORKER_VM_MEMORY_AGAIN = 11,
+  VGPU_WORKER_DESCRIPTORS = 12,
 };
 
 #define VGPU_WORKER_GROUPS 8u
@@ -53,6 +55,7 @@ struct vgpu_session_setup {
   struct vgpu_peer peer;
   struct vgpu_chosen_devices devices;
   struct vgpu_limits limits;
+  uint64_t vm_memory; /* bytes; 0: the guest's VM has none */
   struct vgpu_hello hello;
 };
 

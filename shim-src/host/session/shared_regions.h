@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "host/session/vm_memory.h"
 #include "wire/frame.h"
 
 #define VGPU_SHARED_REGIONS_MAX 8192u
@@ -16,16 +17,22 @@ struct vgpu_shared_region {
   unsigned char *memory; /* NULL: the number is free */
   uint64_t bytes;
   bool mapped; /* device memory, too: stays while it is */
+  bool placed; /* in the memory of the guest's VM, at `offset` */
+  uint64_t offset;
 };
 
 struct vgpu_shared_regions {
-  uint64_t bytes; /* of all */
+  const struct vgpu_vm_memory *vm_memory; /* where all of them lie; NULL: each is memory of its own */
+  uint64_t bytes;                         /* of all */
   struct vgpu_shared_region array[VGPU_SHARED_REGIONS_MAX];
 };
 
-/* Makes one, mapped; *descriptor is to be passed on and closed. 0: no room, or over `limit` with the rest. */
+/*
+ * Makes one, mapped. *descriptor is to be passed on and closed; -1: it lies at *offset in the memory of the
+ * guest's VM. 0: no room, or over `limit` with the rest.
+ */
 uint32_t vgpu_shared_regions_add(struct vgpu_shared_regions *shared_regions, uint64_t bytes, uint64_t limit,
-                                 int *descriptor);
+                                 int *descriptor, uint64_t *offset);
 
 /* Marks all of a shared region as device memory; its memory, or NULL if it is none of so many bytes or is so
  * already.

@@ -31,6 +31,33 @@ uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker) {
   return session == 0 || (peer != 0 && peer < session) ? peer : session;
 }
 
+/*
+ * Rings for a guest that offers to use them, and what goes with them: in the memory of its VM, or memory that
+ * is passed over its unix socket (the descriptor, for the caller to close; else -1).
+ */
+static int offer_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
+                       struct vgpu_welcome *welcome, struct vgpu_vm_rings *where) {
+  int rings = -1;
+  bool placed = false;
+  if (worker->limits->session_shared == 0) return -1;
+  if ((hello->features & VGPU_FEATURE_VM_MEMORY) != 0) {
+    placed = vgpu_link_place_rings(&worker->link, &worker->vm_memory, where);
+    if (!placed && worker->vm_memory.bytes > 0)
+      vgpu_host_log("full", worker->session,
+                    "no room in the VM's shared memory of %llu MiB: the socket carries the frames",
+                    (unsigned long long)(worker->vm_memory.bytes >> 20));
+  } else if (worker->peer.kind == VGPU_ADDRESS_UNIX && (hello->features & VGPU_FEATURE_RING) != 0) {
+    rings = vgpu_link_make_rings(&worker->link);
+  }
+  if (rings < 0 && !placed) return -1;
+  welcome->features = placed ? VGPU_FEATURE_VM_MEMORY | VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION
+                             : hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION);
+  if (worker->backend->memory_is_ours) welcome->features |= hello->features & VGPU_FEATURE_MAP;
+  welcome->ring_size = VGPU_RING_BYTES;
+  if (placed) worker->shared_regions.vm_memory = &worker->vm_memory;
+  return rings;
+}
+
 /* Answers the greeting, which the daemon has read and found good. */
 static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
@@ -39,29 +66,27 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   welcome.session = worker->session;
   welcome.memory_limit = vgpu_worker_memory_limit(worker);
   welcome.handle_limit = worker->limits->session_handles;
-  int rings = -1;
-  bool local = worker->peer.kind == VGPU_ADDRESS_UNIX;
-  if (local && worker->limits->session_shared > 0 && (hello->features & VGPU_FEATURE_RING) != 0) {
-    rings = vgpu_link_make_rings(&worker->link);
-  }
-  if (rings >= 0) {
-    welcome.features = hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION);
-    if (worker->backend->memory_is_ours) welcome.features |= hello->features & VGPU_FEATURE_MAP;
-    welcome.ring_size = VGPU_RING_BYTES;
-  }
+  struct {
+    struct vgpu_welcome welcome;
+    struct vgpu_vm_rings vm_rings;
+  } answer = {.vm_rings = {0}};
+  int rings = offer_rings(worker, hello, &welcome, &answer.vm_rings);
   if (hello->library == VGPU_LIBRARY_CUDA) welcome.features |= hello->features & VGPU_FEATURE_PRINT;
   welcome.features |= hello->features & VGPU_FEATURE_ALIVE;
   pthread_mutex_init(&worker->link.writing, NULL);
   worker->link.alive = (welcome.features & VGPU_FEATURE_ALIVE) != 0;
   worker->printed.agreed = (welcome.features & VGPU_FEATURE_PRINT) != 0;
-  enum vgpu_stream_result result =
-      vgpu_stream_pass_frame(worker->link.descriptor, &reply, &welcome, sizeof welcome, rings,
-                             vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
+  bool placed = (welcome.features & VGPU_FEATURE_VM_MEMORY) != 0;
+  answer.welcome = welcome;
+  enum vgpu_stream_result result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer,
+                                                          placed ? sizeof answer : sizeof welcome, rings,
+                                                          vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
   if (rings >= 0) close(rings);
   worker->shared_regions_agreed = (welcome.features & VGPU_FEATURE_SHARED_REGION) != 0;
   worker->library = hello->library;
-  vgpu_host_log("session", worker->session, "%s %s (guest pid %u) begins",
-                hello->library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello->program, hello->pid);
+  vgpu_host_log("session", worker->session, "%s %s (guest pid %u) begins%s",
+                hello->library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello->program, hello->pid,
+                placed ? ", in its VM's shared memory" : "");
   return result == VGPU_STREAM_OK;
 }
 

@@ -29,6 +29,7 @@ struct vgpu_worker {
   struct vgpu_link link;
   struct vgpu_shared_regions shared_regions;
   bool shared_regions_agreed;
+  struct vgpu_vm_memory vm_memory; /* of the guest's VM */
   uint64_t session;
   uint32_t slot; /* in accounts */
   bool watched;  /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */

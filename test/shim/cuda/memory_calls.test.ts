@@ -44,4 +44,4 @@ const PROGRAMS: CasePrograms = {
   },
 };
 
-describeCases('memory and streams', PROGRAMS, 41_000 + (process.pid % 4_000));
+describeCases('memory and streams', PROGRAMS, 41_000 + (process.pid % 4_000), true);

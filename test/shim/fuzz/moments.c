@@ -101,9 +101,9 @@ void *__wrap___asan_memcpy(void *to, const void *from, size_t size) {
 }
 
 /* Nobody is waited for: the other end acts when this one looks, or goes to sleep. */
-bool __wrap_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint32_t size);
-bool __wrap_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint32_t size) {
-  if (!__real_vgpu_rings_map(rings, descriptor, size)) return false;
+bool __wrap_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
+bool __wrap_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size) {
+  if (!__real_vgpu_rings_map(rings, descriptor, offset, size)) return false;
   rings->requests.spin.limit = rings->replies.spin.limit = 0;
   fuzz_moments_watch(rings->base, rings->mapped);
   return true;

@@ -28,7 +28,7 @@ void fuzz_moments_watch(const void *base, size_t bytes);
 void fuzz_moments_pass(int descriptor);
 
 /* The rings as the code under test has mapped them last; those of the other end are mapped with this. */
-bool __real_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint32_t size);
+bool __real_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
 
 /* How far a frame is published that is not all there: so many lines, or to a place where none begins. */
 uint32_t fuzz_part(struct fuzz_source *source);

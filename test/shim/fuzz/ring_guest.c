@@ -165,7 +165,7 @@ enum vgpu_stream_result __wrap_vgpu_stream_read_passed(int descriptor, void *to,
   uint64_t bytes = vgpu_rings_bytes(VGPU_RING_BYTES);
   if ((greeting & 2) != 0) bytes = ((uint64_t)fuzz_byte(&source) << 16) + 4096;
   *passed = (greeting & 4) != 0 ? unsealed(bytes) : vgpu_shared_make("fuzz", bytes);
-  if ((greeting & 14) == 0 && !__real_vgpu_rings_map(&rings, *passed, VGPU_RING_BYTES)) exit(2);
+  if ((greeting & 14) == 0 && !__real_vgpu_rings_map(&rings, *passed, 0, VGPU_RING_BYTES)) exit(2);
   return VGPU_STREAM_OK;
 }
 

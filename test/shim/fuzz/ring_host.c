@@ -129,7 +129,7 @@ enum vgpu_stream_result __wrap_vgpu_stream_pass_frame(int descriptor, struct vgp
   (void)body;
   if (frame->status != 0 || body_size != sizeof(struct vgpu_welcome) || passed < 0) abort();
   if (!vgpu_shared_sound(passed, vgpu_rings_bytes(VGPU_RING_BYTES))) abort();
-  if (!__real_vgpu_rings_map(&rings, passed, VGPU_RING_BYTES)) exit(2);
+  if (!__real_vgpu_rings_map(&rings, passed, 0, VGPU_RING_BYTES)) exit(2);
   return VGPU_STREAM_OK;
 }
 

@@ -122,6 +122,12 @@ describe('the grammar of hostd.conf', () => {
     ['limits memory=1025T', 'memory="1025T" is not a number'],
     ['limits outstanding=', 'outstanding="" is not a number'],
     ['limits calls=1.5', 'calls="1.5" is not a number'],
+    ['limits vm-memory=/dev/shm/a', 'vm-memory= is of one VM: it belongs into an "allow" line'],
+    ['deny vsock cid=3 vm-memory=/dev/shm/a', 'vm-memory= is of one VM: it belongs into an "allow" line'],
+    ['allow vsock cid=3 vm-memory=shm/a', 'vm-memory="shm/a" is not an absolute path of less than 160 bytes'],
+    ['allow vsock cid=3-4 vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
+    ['allow vsock vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
+    ['allow any vm-memory=/dev/shm/a', 'vm-memory= is of one VM: say which, with cid=NUMBER'],
     [`allow unix${' calls=1'.repeat(40)}`, 'more than 32 words'],
   ] as const) {
     it(`does not take "${line.slice(0, 60)}", and quotes what is wrong`, async () => {
@@ -130,6 +136,15 @@ describe('the grammar of hostd.conf', () => {
       assert.ok(told.includes(complaint), told);
     });
   }
+
+  it('does not give the memory of one VM to another', async () => {
+    const text = 'allow vsock cid=3 vm-memory=/dev/shm/a\nallow vsock cid=4 vm-memory=/dev/shm/b\n';
+    assert.match(await decide(text, 'vsock', 4), /^allow 2 /);
+    assert.equal(
+      await decide(`${text}allow vsock cid=5 vm-memory=/dev/shm/a\n`, 'vsock', 4),
+      "FILE: line 3: vm-memory=/dev/shm/a is that of line 1: two VMs would see each other's memory",
+    );
+  });
 
   it('does not take zero bytes, a file that is none, or one without end', async () => {
     assert.equal(await decide('allow any\n\0allow any\n', 'tcp'), 'FILE: line 2: a zero byte');

@@ -93,7 +93,7 @@ static void greeting(void) {
   }
   if (reply.frame.status == 0 && (reply.welcome.features & VGPU_FEATURE_RING) != 0) {
     uint32_t size = reply.welcome.ring_size;
-    if (!vgpu_shared_sound(memory, vgpu_rings_bytes(size)) || !vgpu_rings_map(&rings, memory, size)) {
+    if (!vgpu_shared_sound(memory, vgpu_rings_bytes(size)) || !vgpu_rings_map(&rings, memory, 0, size)) {
       give_up("rings");
     }
     vgpu_doorbell_init(&doorbell, host);

@@ -96,7 +96,7 @@ int main(int count, char **words) {
   check(memory >= 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "memory", 0);
   check(vgpu_shared_sound(memory, vgpu_rings_bytes(VGPU_RING_BYTES)), "seals", 0);
   check(ftruncate(memory, 4096) != 0, "it could be shrunk", 0);
-  check(vgpu_rings_map(&near, memory, VGPU_RING_BYTES) && vgpu_rings_map(&far, memory, VGPU_RING_BYTES),
+  check(vgpu_rings_map(&near, memory, 0, VGPU_RING_BYTES) && vgpu_rings_map(&far, memory, 0, VGPU_RING_BYTES),
         "map", 0);
   vgpu_doorbell_init(&near_doorbell, pair[0]);
   vgpu_doorbell_init(&far_doorbell, pair[1]);

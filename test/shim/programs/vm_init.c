@@ -1,7 +1,7 @@
 /*
  * The first and only program of a virtual machine that tests vsock: loads the kernel modules named in
  * /modules, runs the command lines in /commands one after the other, tells each exit status on the console,
- * powers off.
+ * powers off. A command may begin with settings of its environment (NAME=VALUE).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,8 +50,16 @@ static void run(char *line) {
   if (count == 0) return;
   pid_t child = fork();
   if (child == 0) {
-    execve(words[0], words, environment);
-    printf("vm: %s: %s\n", words[0], strerror(errno));
+    char **command = words, *with[24];
+    int set = 0;
+    while (environment[set] != NULL) {
+      with[set] = environment[set];
+      set++;
+    }
+    while (*command != NULL && **command != '/') with[set++] = *command++;
+    with[set] = NULL;
+    if (*command != NULL) execve(*command, command, with);
+    printf("vm: %s: %s\n", line, strerror(errno));
     _exit(127);
   }
   int status = 0;

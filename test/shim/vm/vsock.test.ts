@@ -4,11 +4,12 @@
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { ROOT } from '../cuda/private_programs.js';
 import { builtFile, type Host, scratchDirectory, startHost, until } from '../shim_host.js';
+import { makeVmMemory, type VmMemory } from '../support/vm_memory.js';
 import { type ImageFile, makeImage, modulesInOrder } from './image.js';
 
 const VM = path.join(ROOT, '.cache/roots/vm');
@@ -17,9 +18,8 @@ const CID = 33;
 const BOOT_LIMIT = 240_000;
 
 const skip =
-  (process.env['VGPU_TEST_LONG'] !== '1' && 'boots a machine without KVM: scripts/test --long') ||
-  ((!existsSync(path.join(VM, '.complete')) || !existsSync(VSOCK)) &&
-    'no virtual machine: scripts/fetch-packages vm vm-vsock');
+  (!existsSync(path.join(VM, '.complete')) || !existsSync(VSOCK)) &&
+  'no virtual machine: scripts/fetch-packages vm vm-vsock';
 
 function filesBelow(directory: string): string[] {
   return readdirSync(directory, { recursive: true, withFileTypes: true })
@@ -35,6 +35,7 @@ function withLibraries(program: string): string[] {
 
 async function makeInitrd(commands: readonly string[]): Promise<Buffer> {
   const init = path.join(ROOT, 'build/test-programs/vm_init');
+  mkdirSync(path.dirname(init), { recursive: true });
   execFileSync('cc', ['-static', '-O2', '-D_GNU_SOURCE', '-o', init, 'test/shim/programs/vm_init.c'], {
     cwd: ROOT,
   });
@@ -78,6 +79,7 @@ describe('a program in a virtual machine', { skip }, () => {
   const started: ChildProcess[] = [];
   let host: Host;
   let proxy: ChildProcess;
+  let memory: VmMemory;
   const libraries = [`${VM}/usr/lib/x86_64-linux-gnu`, `${VM}/lib/x86_64-linux-gnu`].join(':');
 
   const start = (file: string, args: readonly string[], log: string): ChildProcess => {
@@ -99,7 +101,7 @@ describe('a program in a virtual machine', { skip }, () => {
     existsSync(`${scratch.path}/${log}`) ? readFileSync(`${scratch.path}/${log}`, 'utf8') : '';
 
   /** Boots, runs the commands, powers off; what the console showed. */
-  const boot = async (commands: readonly string[]): Promise<string> => {
+  const boot = async (commands: readonly string[], shared = true): Promise<string> => {
     writeFileSync(`${scratch.path}/initrd`, await makeInitrd(commands));
     const kernel = readdirSync(`${VM}/boot`).find((name) => name.startsWith('vmlinuz-'));
     assert.ok(kernel !== undefined, 'a kernel');
@@ -127,6 +129,10 @@ describe('a program in a virtual machine', { skip }, () => {
         ...['-serial', `file:${scratch.path}/console`],
         ...['-chardev', `socket,id=vh,path=${scratch.path}/vhost`],
         ...['-device', 'vhost-user-vsock-pci,chardev=vh'],
+        ...(shared
+          ? ['-object', `memory-backend-file,id=vgpu,mem-path=${memory.path},size=64M,share=on`]
+          : []),
+        ...(shared ? ['-device', 'ivshmem-plain,memdev=vgpu'] : []),
       ],
       'qemu',
     );
@@ -148,7 +154,11 @@ describe('a program in a virtual machine', { skip }, () => {
     );
     await until('its socket', () => existsSync(`${scratch.path}/vhost`) || ended(proxy), 20_000);
     assert.equal(ended(proxy), false, said('vsock'));
-    writeFileSync(`${scratch.path}/conf`, `allow unix pid=${proxy.pid} sessions=8\n`);
+    memory = makeVmMemory(scratch.path, 64);
+    writeFileSync(
+      `${scratch.path}/conf`,
+      `allow unix pid=${proxy.pid} sessions=8 vm-memory=${memory.path}\n`,
+    );
     host = await startHost({
       listen: `unix:${scratch.path}/uds_14833`,
       args: ['--config', `${scratch.path}/conf`],
@@ -157,22 +167,31 @@ describe('a program in a virtual machine', { skip }, () => {
   after(async () => {
     for (const child of started) child.kill('SIGKILL');
     await host.stop();
+    memory.remove();
     scratch.remove();
   });
 
-  it('finds the device and computes on it through vsock:2:14833', async () => {
+  it('finds the device and computes on it through vsock:2:14833, and through memory of its host', async () => {
     const console = await boot([
       '/bin/vgpu-probe --library /lib/vgpu/libcuda.so.1',
       '/bin/ptx_guest /ptx 80',
+      'VGPU_VM_MEMORY=none /bin/ptx_guest /ptx 80',
     ]);
     if (process.env['VGPU_TEST_TRANSCRIPT'] !== undefined)
       process.stderr.write(`${console}\n${host.log()}\n`);
     assert.match(console, /NVIDIA H100 80GB HBM3 \(simulated\)/);
     assert.match(console, /"roundTrip":\{"bytes":1048576,"ok":true/);
+    assert.equal((console.match(/vector_add 0 wrong 0/g) ?? []).length, 2);
+    assert.equal((console.match(/fault 700 again 700/g) ?? []).length, 2);
+    assert.equal((console.match(/vm: exit 0/g) ?? []).length, 3, console);
+    const how = [...console.matchAll(/at vsock:2:14833: 1 device\(s\), (.*)/g)].map(([, way]) => way);
+    assert.deepEqual([how.at(-2), how.at(-1)], ["through the VM's shared memory", 'over the socket']);
+    await host.logged(/libcuda ptx_guest \(guest pid \d+\) begins, in its VM's shared memory/);
+  });
+
+  it('computes through vsock alone where the VM has no such device', async () => {
+    const console = await boot(['/bin/ptx_guest /ptx 80'], false);
     assert.match(console, /vector_add 0 wrong 0/);
-    assert.match(console, /fault 700 again 700/);
-    assert.equal((console.match(/vm: exit 0/g) ?? []).length, 2, console);
-    assert.match(console, /session \d+ with vgpu-hostd .* at vsock:2:14833: 1 device\(s\)/);
-    await host.logged(/libcuda ptx_guest \(guest pid \d+\) begins/);
+    assert.match(console, /at vsock:2:14833: 1 device\(s\), over the socket/);
   });
 });

@@ -62,7 +62,9 @@ static const int refused[] = {CALL(open),  CALL(openat),    CALL(access),   CALL
 /* Calls that are harmless with some arguments only. */
 static int add_conditional(scmp_filter_ctx filter) {
   const uint32_t allow = SCMP_ACT_ALLOW;
-  static const int duties[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS};
+  static const int duties[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS,
+                               /* ranges of a VM's memory */
+                               F_OFD_GETLK, F_OFD_SETLK};
   static const int signals[] = {SIGNAL_OF_CANCEL, SIGNAL_OF_SETXID, SIGABRT};
   int result = 0;
   /* No code but what the daemon was started with. */

@@ -1,0 +1,183 @@
+// Rings and pinned memory in memory that a VM has from its host. Here a file stands for the PCI device; a real VM is
+// in ../vm.
+
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { closeSync, openSync, readFileSync, truncateSync, writeSync } from 'node:fs';
+import { after, afterEach, beforeEach, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  isIdle,
+  SHIM,
+  type Shell,
+  scratchDirectory,
+  startHost,
+  startShell,
+  until,
+} from '../shim_host.js';
+import { makeVmMemory, type VmMemory } from '../support/vm_memory.js';
+
+const MIB = 1 << 20;
+
+describe("a VM's shared memory", () => {
+  const scratch = scratchDirectory();
+  let host: Host;
+  let memory: VmMemory;
+  let shells: Shell[] = [];
+
+  const begin = async (megabytes: number): Promise<void> => {
+    memory = makeVmMemory(scratch.path, megabytes);
+    host = await startHost({ listen: `unix:${scratch.path}/s`, args: memory.args });
+  };
+  const open = (env: Readonly<Record<string, string>> = memory.env): Shell => {
+    const shell = startShell({ VGPU_HOST: host.address, VGPU_LOG: 'stderr', ...env });
+    shells.push(shell);
+    return shell;
+  };
+  const compute = async (shell: Shell): Promise<void> => {
+    await askAll(shell, ['init', 'retain 0', 'use 1']);
+    const address = (await askAll(shell, ['alloc 300000'])).values[0] ?? '';
+    await askAll(shell, [`trip ${address} 300000 7`]);
+  };
+  const environment = (): Record<string, string | undefined> => ({
+    ...process.env,
+    LD_LIBRARY_PATH: SHIM,
+    VGPU_HOST: host.address,
+    ...memory.env,
+  });
+
+  after(() => scratch.remove());
+  beforeEach(() => {
+    shells = [];
+  });
+  afterEach(async () => {
+    for (const shell of shells) shell.kill();
+    await host.stop();
+    memory.remove();
+  });
+
+  it('carries the frames of a guest that can see it', async () => {
+    await begin(64);
+    const shell = open();
+    await compute(shell);
+    assert.match(shell.stderr(), /through the VM's shared memory/);
+    await host.logged(/begins, in its VM's shared memory/);
+  });
+
+  it('that is full leaves a session to the socket, and is free again when a session ends', async () => {
+    await begin(8);
+    const first = open();
+    await compute(first);
+    const second = open();
+    await compute(second);
+    assert.match(second.stderr(), /over the socket/);
+    await host.logged(/no room in the VM's shared memory of 8 MiB: the socket carries the frames/);
+    await compute(first);
+    first.kill();
+    second.kill();
+    await until('both sessions to end', () => isIdle(host), 10_000);
+    const third = open();
+    await compute(third);
+    assert.match(third.stderr(), /through the VM's shared memory/);
+  });
+
+  it('keeps sessions apart: eight at a time compute right', async () => {
+    await begin(64);
+    const eight = Array.from({ length: 8 }, () => open());
+    await Promise.all(eight.map(compute));
+    for (const shell of eight) assert.match(shell.stderr(), /through the VM's shared memory/);
+  });
+
+  it('of another host is noticed, and the socket carries the frames', async () => {
+    await begin(64);
+    const other = makeVmMemory(scratch.path, 64);
+    try {
+      const shell = open(other.env);
+      await compute(shell);
+      assert.match(shell.stderr(), /shared memory cannot be used: the socket carries the frames/);
+      assert.match(shell.stderr(), /over the socket/);
+    } finally {
+      other.remove();
+    }
+  });
+
+  it('has nothing left of a session that was killed when the next one begins', async () => {
+    await begin(16);
+    const holder = spawn(builtFile('programs/vm_memory'), ['holds'], {
+      env: environment(),
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const ended = new Promise((resolve) => holder.once('close', resolve));
+    await new Promise((resolve) => holder.stdout.once('data', resolve));
+    const secret = Buffer.alloc(4096, 0x5a);
+    assert.ok(readFileSync(memory.path).includes(secret), 'the secret lies in the shared memory');
+    holder.kill('SIGKILL');
+    await ended;
+    await until('the session to end', () => isIdle(host), 10_000);
+    await promisify(execFile)(builtFile('programs/vm_memory'), ['finds_nothing'], { env: environment() });
+    assert.ok(!readFileSync(memory.path).includes(secret), 'the secret is gone');
+  });
+
+  it('that is overwritten ends the session and nobody else', async () => {
+    await begin(64);
+    const [victim, other] = [open(), startShell({ VGPU_HOST: host.address })];
+    shells.push(other);
+    await compute(victim);
+    await compute(other);
+    const file = openSync(memory.path, 'r+');
+    writeSync(file, Buffer.alloc(1024, 0xff), 0, 1024, 0);
+    closeSync(file);
+    await assert.rejects(askAll(victim, ['alloc 4096', 'sync', 'sync']));
+    await compute(other);
+    assert.ok(host.running());
+  });
+
+  it('that is cut short ends the session and nobody else', async () => {
+    await begin(64);
+    const [victim, other] = [open(), startShell({ VGPU_HOST: host.address })];
+    shells.push(other);
+    await compute(victim);
+    await compute(other);
+    truncateSync(memory.path, 0);
+    // Its own rings are gone, too: the guest's process is ended by the kernel, or is told that it lost its host.
+    await assert.rejects(askAll(victim, ['alloc 4096', 'sync', 'sync']));
+    await until('the session to end', () => /ended/.test(host.log()), 15_000);
+    await compute(other);
+    assert.ok(host.running());
+  });
+
+  it('that is not there, too small or no file is told in the log, and the socket carries the frames', async () => {
+    await begin(64);
+    for (const [make, why] of [
+      [() => truncateSync(memory.path, 4 * MIB), /it has 4194304 bytes, less than 8 MiB/],
+      [() => memory.remove(), /No such file or directory; the socket carries the frames/],
+    ] as const) {
+      make();
+      const stand = makeVmMemory(scratch.path, 64);
+      try {
+        const shell = open(stand.env);
+        await compute(shell);
+        assert.match(shell.stderr(), /over the socket/);
+      } finally {
+        stand.remove();
+      }
+      await host.logged(why);
+    }
+    assert.match(host.log(), /vm-memory=\S+ of line 1/);
+  });
+
+  it('is not used with VGPU_TRANSPORT=socket or VGPU_VM_MEMORY=none', async () => {
+    await begin(64);
+    for (const [env, how] of [
+      [{ VGPU_TRANSPORT: 'socket' }, /over the socket/],
+      [{ VGPU_VM_MEMORY: 'none' }, /through shared memory/],
+    ] as const) {
+      const shell = open({ ...memory.env, ...env });
+      await compute(shell);
+      assert.match(shell.stderr(), how);
+    }
+  });
+});

@@ -3,6 +3,7 @@
 import { olderSide } from '../contracts/host-word.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
 import { choiceOf, titleOf } from '../profile/instance.js';
+import { editCommand } from '../systemd/container-unit.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
 
@@ -10,6 +11,8 @@ interface Case {
   /** `--profile NAME` or `--unit NAME`. */
   readonly choice: string;
   readonly unit: string;
+  /** What a person changes its settings by. */
+  readonly edit: string;
   readonly user: string;
   readonly endpoint: string;
   readonly invocationId: string | null;
@@ -33,7 +36,7 @@ interface Advice {
 const verify = ({ choice }: Case): string => `sudo vgpu-agent verify ${choice}`;
 const restart = (about: Case): string => `sudo systemctl restart ${about.unit} && ${verify(about)}`;
 const install = ({ choice }: Case): string => `sudo vgpu-agent install ${choice}`;
-const edit = (about: Case): string => `sudo systemctl edit ${about.unit} && ${restart(about)}`;
+const edit = (about: Case): string => `sudo ${about.edit} && ${restart(about)}`;
 /** Where the variable is set, which a drop-in cannot take back. */
 const editVariable = (about: Case): string =>
   about.file === null ? edit(about) : `sudoedit ${about.file} && ${restart(about)}`;
@@ -170,6 +173,7 @@ export function adviceOn(
   const about: Case = {
     choice: choiceOf(profile),
     unit: profile.unit,
+    edit: editCommand(unit),
     user: unit.kind === 'loaded' ? unit.user : '',
     endpoint,
     invocationId,

@@ -4,7 +4,7 @@ import { troubleOf } from '../contracts/host-word.js';
 import type { Evidence } from '../contracts/verdict.js';
 import { hostOfUnit } from '../plan/unit/environment.js';
 import { blockedTransport } from '../plan/unit/sandbox.js';
-import { containerOf } from '../systemd/container-unit.js';
+import { isContainer } from '../systemd/container-unit.js';
 import { environmentMissing, journalBypass, preloadIgnored, probeTrouble, takenAway } from './diagnosis.js';
 import { isPreloaded, libcudaPaths, type Mapped, mappedBy } from './maps.js';
 import type { Observation, SeenProcess } from './observation.js';
@@ -195,8 +195,7 @@ function environmentEvidence(observation: Observation): readonly Evidence[] {
 
 function probeEvidence({ probe, unit }: Observation): readonly Evidence[] {
   if (probe === null) return [];
-  const inContainer = unit.kind === 'loaded' && containerOf(unit) !== null;
-  const where = inContainer ? 'in the container' : "as the service's user in the unit's environment";
+  const where = probePlace(unit) ?? "as the service's user in the unit's environment";
   const item = (text: string, weight: Evidence['weight']): readonly Evidence[] => [
     { kind: 'probe', text, weight, source: `vgpu-probe, ${where}` },
   ];
@@ -216,10 +215,16 @@ function probeEvidence({ probe, unit }: Observation): readonly Evidence[] {
   return item(`${devices} through ${report.library ?? 'libcuda.so.1'}${memory}`, 'for');
 }
 
-function computeEvidence({ probe, computeAsked }: Observation): readonly Evidence[] {
+/** Null: in no container. */
+function probePlace(unit: Observation['unit']): string | null {
+  return isContainer(unit) ? 'in the container' : null;
+}
+
+function computeEvidence({ probe, computeAsked, unit }: Observation): readonly Evidence[] {
   if (computeAsked !== true) return [];
+  const source = `vgpu-probe --compute, ${probePlace(unit) ?? "as the service's user"}`;
   const item = (text: string, weight: Evidence['weight']): readonly Evidence[] => [
-    { kind: 'compute', text, weight, source: "vgpu-probe --compute, as the service's user" },
+    { kind: 'compute', text, weight, source },
   ];
   if (probe?.kind !== 'answered') return item('our kernels were not run', 'neutral');
   const { compute, error } = probe.report;

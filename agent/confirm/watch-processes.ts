@@ -80,6 +80,14 @@ function keep(kept: Map<string, ProcessFacts>, facts: ProcessFacts): void {
   if (!ending) kept.set(key, facts);
 }
 
+/** Of the newest container, where one took the place of another. A process with a namespace of its own in it is not. */
+function firstInContainer(processes: readonly ProcessFacts[]): ProcessFacts | undefined {
+  const inside = new Set(processes.map(({ pid }) => pid));
+  return processes
+    .filter(({ namespacePid, parent }) => namespacePid === 1 && !inside.has(parent))
+    .sort((one, other) => Number(BigInt(other.startTicks) - BigInt(one.startTicks)))[0];
+}
+
 /**
  * Which of the processes is the main one, which are the children that count;
  * others, and those that are older than the main process (of a former start), are left out.
@@ -90,9 +98,8 @@ export function withRoles(
   mainPid: number,
 ): readonly SeenProcess[] {
   const { main, children } = profile.processes;
-  // In a container's unit systemd's main process is the engine's monitor, which is no part of the consumer.
-  const first =
-    processes.find(({ pid }) => pid === mainPid) ?? processes.find(({ namespacePid }) => namespacePid === 1);
+  // In a container's unit systemd's main process is the engine's, which is no part of the consumer.
+  const first = processes.find(({ pid }) => pid === mainPid) ?? firstInContainer(processes);
   const begin = first?.startTicks;
   const current = processes.filter(
     ({ startTicks }) => begin === undefined || BigInt(startTicks) >= BigInt(begin),

@@ -22,6 +22,8 @@ export interface SandboxFacts {
   /** IPAddressDeny= and IPAddressAllow= as `ADDRESS/PREFIX`; the allowed ones win. */
   readonly ipAddressDeny?: readonly string[];
   readonly ipAddressAllow?: readonly string[];
+  /** It is in docker's default seccomp profile, which forbids vsock. */
+  readonly dockerSeccomp?: boolean;
   /** SystemCallFilter= with its groups written out; null = no filter. `deny` when the list is inverted (`~`). */
   readonly systemCallFilter?: { readonly deny: boolean; readonly calls: readonly string[] } | null;
 }

@@ -1,8 +1,10 @@
 /** Findings in few words, and the remedies that many checks share. */
 
 import type { Change } from '../contracts/plan.js';
+import type { UnitFacts } from '../contracts/unit.js';
 import { changeTitle } from '../plan/change-title.js';
 import { choiceOf } from '../profile/instance.js';
+import { editCommand } from '../systemd/container-unit.js';
 import type { DoctorFacts, Finding, Remedy, Trouble } from './types.js';
 
 export function ok(...evidence: readonly string[]): Finding {
@@ -46,16 +48,16 @@ export function onTheHost(text: string, command: string): Remedy {
 }
 
 /** A setting of the unit to be changed in a drop-in of the person's own. */
-export function editUnit({ profile }: DoctorFacts, text: string): Remedy {
+export function editUnit({ profile, machine }: DoctorFacts, text: string): Remedy {
   return byHand(
     `${text}, then start it again`,
-    `sudo systemctl edit ${profile.unit} && sudo systemctl restart ${profile.unit}`,
+    `sudo ${editCommand(machine.unit)} && sudo systemctl restart ${profile.unit}`,
   );
 }
 
 /** Variables out of the place that sets each: its environment file, or the unit and its drop-ins. */
 export function takeOut(
-  unit: string,
+  unit: UnitFacts,
   hits: readonly { readonly variable: string; readonly file: string | null }[],
 ): Remedy {
   const files = [...new Set(hits.map(({ file }) => file))];
@@ -63,10 +65,10 @@ export function takeOut(
     const names = new Set(hits.filter((hit) => hit.file === file).map(({ variable }) => variable));
     return `${[...names].join(' and ')} out${file === null ? '' : ` of ${file}`}`;
   });
-  const edits = files.map((file) => (file === null ? `sudo systemctl edit ${unit}` : `sudoedit ${file}`));
+  const edits = files.map((file) => (file === null ? `sudo ${editCommand(unit)}` : `sudoedit ${file}`));
   return byHand(
     `take ${named.join(' and ')}, then start it again`,
-    [...edits, `sudo systemctl restart ${unit}`].join(' && '),
+    [...edits, `sudo systemctl restart ${unit.name}`].join(' && '),
   );
 }
 

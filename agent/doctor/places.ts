@@ -3,6 +3,7 @@ import path from 'node:path';
 import type { LibraryCandidate } from '../contracts/facts.js';
 import { publicDirectories } from '../machine/libraries/candidates.js';
 import { storeRoot } from '../paths.js';
+import { isContainer } from '../systemd/container-unit.js';
 import { byHand, fixes, plannedChanges } from './finding.js';
 import type { DoctorFacts, Remedy } from './types.js';
 
@@ -22,7 +23,8 @@ export function leadsToStore({ resolution }: LibraryCandidate): boolean {
 
 /** Under a driver's name in the consumer's own directories: its children look there first. */
 export function consumerCandidates({ look, machine }: DoctorFacts): readonly LibraryCandidate[] {
-  const directories = new Set(look.consumer.directories);
+  // Those of a container are in its image, where the shim's own places come before them or are told by its maps.
+  const directories = new Set(isContainer(machine.unit) ? [] : look.consumer.directories);
   return machine.candidates.filter(
     ({ path: file, state }) => directories.has(path.dirname(file)) && state.kind !== 'absent',
   );

@@ -6,6 +6,7 @@ import type { UnitFacts } from '../contracts/unit.js';
 import { defaultSocket, dropInPath, guestConf, loaderConf, traceRecord, transactionFile } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
+import { consumersOwn } from '../systemd/container-unit.js';
 import type { Manager } from '../systemd/types.js';
 import { readContainers } from './containers.js';
 import { readDistribution } from './distribution.js';
@@ -173,7 +174,10 @@ async function inspectConsumer(
     resolveServiceUser(effects.runner, unit),
     unit.mainPid === 0 && unit.activeState === 'inactive'
       ? []
-      : effects.manager.processes(name).then((pids) => readProcesses(pids, contents)),
+      : effects.manager
+          .processes(name)
+          .then((pids) => readProcesses(pids, contents))
+          .then((found) => consumersOwn(unit, found)),
   ]);
   return { unit, serviceUser, processes };
 }

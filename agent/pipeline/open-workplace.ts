@@ -27,6 +27,8 @@ import { inspect } from '../machine/inspect.js';
 import { consumerDirectories } from '../machine/libraries/candidates.js';
 import { OwnerCache } from '../machine/libraries/packages.js';
 import { defaultShimDirectory } from '../machine/shim/shim-build.js';
+import { withContainers } from '../machine/unit/container-processes.js';
+import { dockerPid } from '../machine/unit/docker-socket.js';
 import { outputTarget } from '../machine/unit/output-target.js';
 import { readProcesses } from '../machine/unit/processes.js';
 import { placeOfStart } from '../machine/unit/start-record.js';
@@ -46,7 +48,7 @@ import { loadProfile, readableProfiles } from '../profile/load.js';
 import type { Profile } from '../profile/types.js';
 import { type CommandRunner, spawnRunner } from '../run-command.js';
 import { openManager } from '../systemd/bus.js';
-import { consumersOwn, containerOf } from '../systemd/container-unit.js';
+import { consumersOwn, isContainer } from '../systemd/container-unit.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
 import { runProbe } from '../systemd/probe-runner.js';
@@ -64,6 +66,9 @@ const restartTimeoutMs = 200_000;
 const probeTimeoutMs = 15_000;
 /** With kernels: a real driver compiles them first. */
 const computeTimeoutMs = 60_000;
+/** What an engine takes to make a container of an image that is here. */
+const containerUpMs = 5_000;
+const containerEveryMs = 100;
 const quickQuestionMs = 2_000;
 const hostQuestionMs = 5_000;
 /** Another command is let finish: an install without a question takes seconds. */
@@ -92,7 +97,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const journal = journalReader();
   let opening: Promise<Manager> | null = null;
   const manager = (): Promise<Manager> => {
-    opening ??= connect();
+    opening ??= connect().then((bus) => withContainers(bus, dockerPid));
     return opening;
   };
   const applyEffects = async () =>
@@ -118,6 +123,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         const timeoutMs = compute ? computeTimeoutMs : probeTimeoutMs;
         const programInContainer = `${storeVersions}/${request.facts.shim.id}/vgpu-probe`;
         const limits = { timeoutMs, compute, signal };
+        await containerUp(now, () => bus.processes(unit), signal);
         return runProbe({ unit: now, program, programInContainer, ...limits, runner, manager: bus });
       },
       sessions: async (signal) => {
@@ -127,7 +133,8 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         const program = `${storeCurrent}/vgpu-probe`;
         const endpoint = hostOfUnit(now, request.facts.host.endpoint);
         const pid = await speaker(now, await bus.processes(unit));
-        if (pid === null) return { kind: 'unknown', message: `no process of the container is in ${unit}` };
+        if (pid === null)
+          return { kind: 'unknown', message: `no process of the container of ${unit} is known` };
         return askSessions(runner, { program, pid, host: endpoint, signal });
       },
       host: () =>
@@ -274,13 +281,25 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
 }
 
 /**
- * The process whose user asks the host: of a container's unit the first in the container, for the main one is conmon.
- * Null: the container's processes are elsewhere, and its sessions cannot be told from those of others.
+ * The process whose user asks the host: of a container's unit the first in the container, for the main one is the
+ * engine's. Null: the container's processes are not known, and its sessions cannot be told from those of others.
  */
 async function speaker(unit: LoadedUnit, pids: readonly number[]): Promise<number | null> {
-  if (containerOf(unit) === null) return unit.mainPid;
+  if (!isContainer(unit)) return unit.mainPid;
   const [first] = consumersOwn(unit, await readProcesses(pids, new ContentCache()));
   return first?.pid ?? null;
+}
+
+/** The engine's client runs before its container is there. */
+async function containerUp(
+  unit: LoadedUnit,
+  pids: () => Promise<readonly number[]>,
+  signal: AbortSignal,
+): Promise<void> {
+  if (!isContainer(unit)) return;
+  const end = systemClock.now() + containerUpMs;
+  while ((await speaker(unit, await pids())) === null && systemClock.now() < end && !signal.aborted)
+    await systemClock.sleep(containerEveryMs, signal);
 }
 
 /** A user's profile may have been taken away or spoilt since. */

@@ -4,6 +4,7 @@ import valid from 'semver/functions/valid.js';
 import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
 import type { Change, Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
+import { cdiVariable } from '../paths.js';
 import { type ContainerUnit, containerOf } from '../systemd/container-unit.js';
 import { cdiKind, isOurDevice } from './cdi.js';
 import { readableChange, writeChange } from './our-files.js';
@@ -31,7 +32,28 @@ export type Delivery =
 /** Null: the unit is no container. */
 export function deliveryOf(facts: MachineFacts, unit: LoadedUnit): Delivery | null {
   const container = containerOf(unit);
-  return container === null ? null : delivery(container, facts.containers, unit);
+  if (container === null) return null;
+  // Of a container that was made before, only what it has tells what it was given.
+  const has = facts.processes.some(({ loaderEnvironment }) => loaderEnvironment[cdiVariable] !== undefined);
+  if (container.command !== 'run') return has ? { kind: 'own' } : elsewhere(container, unit);
+  return delivery(container, facts.containers, unit);
+}
+
+/** Where its device is asked for is in no file that the unit names. */
+function elsewhere({ engine, command, name }: ContainerUnit, unit: LoadedUnit): Delivery {
+  const device = `${cdiKind}=all`;
+  const then = 'then: vgpu-agent install again';
+  return command === 'compose'
+    ? {
+        kind: 'by-hand',
+        message: `${unit.name} starts containers of a compose file, and which of them uses the GPU is not known`,
+        remedy: `add devices: [ "${device}" ] to the service in the compose file (vgpu-agent cdi list shows it); whether it uses the GPU cannot be told from the unit`,
+      }
+    : {
+        kind: 'by-hand',
+        message: `${unit.name} starts the container ${name ?? ''} that was made before, and it was not given the GPU`,
+        remedy: `make it again with ${engine} create --device ${device}, ${then}`,
+      };
 }
 
 function delivery(
@@ -90,8 +112,36 @@ export function quadletInForce(unit: LoadedUnit, wanted: Delivery): boolean {
   return wanted.kind !== 'quadlet' || (containerOf(unit)?.devices ?? []).some(isOurDevice);
 }
 
-export function containerWarnings(wanted: Delivery | null): readonly Warning[] {
-  if (wanted?.kind !== 'by-hand') return [];
-  const { message, remedy } = wanted;
-  return [{ code: 'container-without-device', message, remedy }];
+export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): readonly Warning[] {
+  const container = containerOf(unit);
+  if (wanted === null || container === null) return [];
+  return [
+    ...(wanted.kind === 'by-hand'
+      ? [{ code: 'container-without-device', message: wanted.message, remedy: wanted.remedy }]
+      : []),
+    ...unseen(container, unit),
+  ];
+}
+
+/** What keeps the verdict from the container. */
+function unseen({ engine, command, name, detached }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
+  if (command === 'compose') return [];
+  const then = `in ${unit.fragment}, then: systemctl daemon-reload`;
+  if (name === null) {
+    return [
+      {
+        code: 'container-without-name',
+        message: `the container of ${unit.name} has no name to find it by: without it nothing is known of its processes`,
+        remedy: `add --name NAME to ${engine} run ${then}`,
+      },
+    ];
+  }
+  if (engine !== 'docker' || !detached) return [];
+  return [
+    {
+      code: 'container-detached',
+      message: `${unit.name} does not wait for its container: what that says does not reach the journal of the unit`,
+      remedy: `${command === 'run' ? 'take --detach out of docker run' : 'add --attach to docker start'} ${then}`,
+    },
+  ];
 }

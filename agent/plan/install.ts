@@ -78,20 +78,22 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     consumers: withConsumer(facts.manifest, consumer),
     changes: [
       ...changes,
-      ...restartChange(
-        facts,
-        unit,
-        variables,
-        options,
-        changes.filter((change) => !forOthers.includes(change)),
-      ),
+      ...(delivery?.kind === 'by-hand' && unit.activeState === 'active'
+        ? []
+        : restartChange(
+            facts,
+            unit,
+            variables,
+            options,
+            changes.filter((change) => !forOthers.includes(change)),
+          )),
       ...service.run,
     ],
     warnings: [
       ...interruptedWarning(facts),
       ...otherHostWarning(facts, unit, endpoint),
       ...links.warnings,
-      ...containerWarnings(delivery),
+      ...containerWarnings(delivery, unit),
       ...installWarnings(facts, unit, endpoint, variables),
     ],
   };

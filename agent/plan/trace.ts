@@ -3,6 +3,7 @@
 import type { MachineFacts } from '../contracts/facts.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { storeVersions, traceDirectory, traceDropInPath, traceFile, tracerName } from '../paths.js';
+import { containerOf } from '../systemd/container-unit.js';
 import { tracer, tracerVariables } from '../systemd/trace-environment.js';
 import { environmentLine, escapeSpecifiers } from './unit/environment.js';
 
@@ -27,6 +28,8 @@ export function planTrace(facts: MachineFacts): TraceDecision {
   const no = (why: string): TraceDecision => ({ kind: 'not-possible', why });
   if (unit.kind !== 'loaded') return no(`${unit.name} is ${unit.kind}`);
   if (manifest === null) return no('nothing is installed: sudo vgpu-agent install');
+  if (containerOf(unit) !== null)
+    return no(`${unit.name} runs a container, which the variables of the unit do not reach`);
   const { architecture } = facts.distribution;
   if (architecture !== 'x86_64')
     return no(`the tracer is made for x86_64, and this machine is ${architecture}`);

@@ -22,7 +22,10 @@ import {
   storeRoot,
 } from '../paths.js';
 import type { Profile } from '../profile/types.js';
+import { containerOf } from '../systemd/container-unit.js';
+import { isOwnCdi } from './cdi.js';
 import { findConsumer, itemsOnlyFor, withoutConsumer } from './consumers.js';
+import { deliveryOf } from './container.js';
 import { interruptedWarning } from './install.js';
 import { loaderConfText, writeChange } from './our-files.js';
 import { itemsOfVersion } from './owned.js';
@@ -60,6 +63,7 @@ export function planUninstall(
       ...interruptedWarning(facts),
       ...(manifest === null ? traceWarnings(facts) : editWarnings(facts, items)),
       ...notInstalledWarning(facts, unit),
+      ...deviceWarnings(facts, changes),
     ],
   };
 }
@@ -246,10 +250,31 @@ function restartChange(
   const { unit } = facts;
   if (!options.restart || unit.kind !== 'loaded' || unit.name !== name) return [];
   if (unit.activeState === 'inactive' || unit.activeState === 'failed') return [];
+  // It would have the device again, or not start without it.
+  if (asksItself(facts)) return [];
   const reason = changes.some((change) => change.kind === 'daemon-reload')
     ? 'it runs with an environment that it no longer has'
     : leansOnStore(facts);
   return reason === null ? [] : [{ kind: 'restart', unit: name, reason }];
+}
+
+/** The container asks for the device by itself, which an uninstall does not change. */
+function asksItself(facts: MachineFacts): boolean {
+  return facts.unit.kind === 'loaded' && deliveryOf(facts, facts.unit)?.kind === 'own';
+}
+
+function deviceWarnings(facts: MachineFacts, changes: readonly Change[]): readonly Warning[] {
+  const { unit } = facts;
+  if (unit.kind !== 'loaded' || !asksItself(facts)) return [];
+  const where = containerOf(unit)?.quadlet ?? unit.fragment;
+  const then = changes.some(isOwnCdi) ? 'does not start again as long as it does' : 'goes on to get it';
+  return [
+    {
+      code: 'container-asks-for-device',
+      message: `${unit.name} asks for the GPU in ${where}, and ${then}`,
+      remedy: `take the device out of ${where}, then: systemctl daemon-reload and systemctl restart ${unit.name}`,
+    },
+  ];
 }
 
 function editWarnings(facts: MachineFacts, items: readonly OwnedItem[]): readonly Warning[] {

@@ -6,6 +6,7 @@ import type { MachineFacts } from '../contracts/facts.js';
 import type { Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { loaderConf } from '../paths.js';
+import { editCommand, isContainer } from '../systemd/container-unit.js';
 import type { WantedVariable } from './unit/drop-in.js';
 import { environmentFileVariables } from './unit/environment.js';
 import { sandboxObstacles } from './unit/sandbox.js';
@@ -78,7 +79,7 @@ function sandboxWarnings(unit: LoadedUnit, endpoint: string): readonly Warning[]
     message: `${unit.name} has ${setting}: ${
       keepsFrom === 'host' ? 'the shim cannot reach the host from there' : 'the shim is not seen from there'
     }`,
-    remedy: `${remedy}: systemctl edit ${unit.name}, under [Service]`,
+    remedy: isContainer(unit) ? remedy : `${remedy}: systemctl edit ${unit.name}, under [Service]`,
   }));
 }
 
@@ -120,7 +121,7 @@ function environmentWarnings(unit: LoadedUnit): readonly Warning[] {
     warnings.push({
       code: 'devices-hidden-by-environment',
       message: `${unit.name} has CUDA_VISIBLE_DEVICES=${JSON.stringify(visible)}, which may hide the GPU of the host`,
-      remedy: `remove it: systemctl edit ${unit.name}`,
+      remedy: `remove it: ${editCommand(unit)}`,
     });
   }
   const forced = environment.get('OLLAMA_LLM_LIBRARY');
@@ -128,7 +129,7 @@ function environmentWarnings(unit: LoadedUnit): readonly Warning[] {
     warnings.push({
       code: 'library-forced',
       message: `${unit.name} has OLLAMA_LLM_LIBRARY=${JSON.stringify(forced)}, which forces a library other than CUDA`,
-      remedy: `remove it: systemctl edit ${unit.name}`,
+      remedy: `remove it: ${editCommand(unit)}`,
     });
   }
   return warnings;

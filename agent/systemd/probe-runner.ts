@@ -1,7 +1,7 @@
 /** Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either. */
 import type { ProbeRun } from '../contracts/probe.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { containerOf } from './container-unit.js';
+import { type ContainerUnit, containerOf } from './container-unit.js';
 import { runInUnit, type UnitCommand, type UnitCommandEffects } from './run-in-unit.js';
 
 export interface ProbeQuestion {
@@ -21,8 +21,10 @@ const graceMs = 2_000;
 
 /** Never throws: a probe that could not be run is a result too (`not-run`, with the reason). */
 export async function runProbe(question: ProbeQuestion & UnitCommandEffects): Promise<ProbeRun> {
+  const container = containerOf(question.unit);
+  if (container?.name === null) return { kind: 'not-run', message: unnamed(container) };
   const ran = await runInUnit(probeCommand(question), question);
-  return containerOf(question.unit) === null || ran.kind === 'not-run' ? ran : ofContainer(ran);
+  return container === null || ran.kind === 'not-run' ? ran : ofContainer(ran);
 }
 
 export function probeCommand(question: ProbeQuestion): UnitCommand {
@@ -38,7 +40,7 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
   if (container !== null) {
     // The engine itself puts the probe into the container, with the container's own rights: what an image holds is
     // never executed as root of the guest.
-    const inside = ['exec', container.name ?? ''];
+    const inside = [...container.options, 'exec', container.name ?? ''];
     return {
       ...common,
       program: container.program,
@@ -57,15 +59,23 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
   };
 }
 
+function unnamed({ engine, command }: ContainerUnit): string {
+  return command === 'compose'
+    ? 'the unit starts containers of a compose file, and does not say which of them uses the GPU'
+    : `the container has no name to find it by: add --name NAME to ${engine} run`;
+}
+
 /** Where the program ran it printed its document, or a signal ended it (128 and above). */
 function ofContainer(ran: Extract<ProbeRun, { kind: 'ran' }>): ProbeRun {
   const { exitCode, stdout, stderr } = ran;
-  if (stdout !== '' || exitCode === null || exitCode >= 128) return { ...ran, inContainer: true };
+  // podman-exec(1), docker-exec: the engine could not execute it, and says so on either output.
+  const refused = exitCode === 126 || exitCode === 127;
+  if (!refused && (stdout !== '' || exitCode === null || exitCode >= 128))
+    return { ...ran, inContainer: true };
   // The libraries ask for less of the image's C library than the probe does.
   if (/version `GLIBC_[\d.]+' not found/.test(stderr))
     return { kind: 'not-run', message: "vgpu-probe needs a newer C library than the container's image has" };
-  const said = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
-  // podman-exec(1) and docker: the program is not there.
+  const said = `${stdout}\n${stderr}`.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
   const why = exitCode === 127 ? 'it is not there, so the container was not given the device' : said;
   return { kind: 'not-run', message: `vgpu-probe could not be executed in the container: ${why}` };
 }

@@ -1,7 +1,8 @@
 /** From systemd's properties of a unit to UnitFacts. Pure: the property bags and file contents come in. */
 
-import type { DropIn, SandboxFacts, UnitFacts } from '../contracts/unit.js';
+import type { DropIn, LoadedUnit, SandboxFacts, UnitFacts } from '../contracts/unit.js';
 import { traceDropInPath } from '../paths.js';
+import { containerOf } from './container-unit.js';
 import { count, flag, hex, type PropertyBag, structs, text, texts } from './properties.js';
 import { withoutTracer } from './trace-environment.js';
 import { lastAssignment } from './unit-file.js';
@@ -26,7 +27,7 @@ export function unitFacts(sources: UnitSources): UnitFacts {
   const loadState = text(unit, 'LoadState');
   switch (loadState) {
     case 'loaded':
-      return loadedUnit(sources);
+      return asConsumerHasIt(loadedUnit(sources));
     case 'not-found':
       return { kind: 'absent', name };
     case 'masked':
@@ -36,7 +37,20 @@ export function unitFacts(sources: UnitSources): UnitFacts {
   }
 }
 
-function loadedUnit(sources: UnitSources): UnitFacts {
+/**
+ * What a unit sets holds for its own processes. Of a container these are the engine's: the consumer has the variables
+ * that the command names, and what docker's daemon starts is not in the unit's sandbox.
+ */
+function asConsumerHasIt(unit: LoadedUnit): LoadedUnit {
+  const container = containerOf(unit);
+  if (container === null) return unit;
+  const { environment } = container;
+  const own = { ...unit, environment, environmentFiles: [], environmentFileContents: [] };
+  if (container.engine !== 'docker') return own;
+  return { ...own, sandbox: { ...sandbox({}), dockerSeccomp: container.defaultSeccomp } };
+}
+
+function loadedUnit(sources: UnitSources): LoadedUnit {
   const { name, unit, service } = sources;
   const standardOutput = outputTarget(sources, 'StandardOutput');
   const standardError = outputTarget(sources, 'StandardError');

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { versionFits } from '../../confirm/log/grammar.js';
-import { broken, byHand, notApplicable, ok } from '../finding.js';
+import { isContainer } from '../../systemd/container-unit.js';
+import { broken, byHand, editUnit, notApplicable, ok, unknown } from '../finding.js';
 import type { Check, DoctorFacts, Finding } from '../types.js';
 
 /** An upgrade can lose the consumer's own CUDA code, or leave the device out of it; then no driver helps. */
@@ -12,7 +13,8 @@ export const backendLibrary: Check = {
     'the service says of the device in its log',
   explains: ['shim-not-loaded', 'no-discovery-line', 'architecture-not-compiled'],
   examine(facts) {
-    const { profile, verdict, look } = facts;
+    const { profile, verdict, look, machine } = facts;
+    const inContainer = isContainer(machine.unit);
     const left = leftOut(facts);
     if (left !== null) return left;
     const rule = profile.doctor?.backend;
@@ -27,11 +29,14 @@ export const backendLibrary: Check = {
     const whole = named.filter(({ elf }) => elf !== null);
     if (whole.length > 0) return ok(...whole.map((one) => one.path));
     if (verdict.mode === 'gpu') return notApplicable('it keeps its CUDA code elsewhere: it is on the GPU');
+    if (inContainer && machine.processes.length === 0) return unknown('no process of its container is known');
     const spoilt = named.map((one) => `${one.path}: ${one.problem ?? 'cannot be used'}`);
     return broken({
       cause: `${profile.name} has no ${rule.files.join(' or ')}: ${rule.why}. An upgrade that was cut short leaves it so.`,
       evidence: spoilt.length > 0 ? spoilt : [lookedIn(rule.files, directories)],
-      remedy: byHand(`install ${profile.name} again, as it was installed before`, rule.reinstall),
+      remedy: inContainer
+        ? editUnit(facts, `use an image of ${profile.name} that has it`)
+        : byHand(`install ${profile.name} again, as it was installed before`, rule.reinstall),
     });
   },
 };

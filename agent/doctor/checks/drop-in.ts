@@ -1,7 +1,9 @@
 import { kindOf } from '../../contracts/path-state.js';
 import type { Change } from '../../contracts/plan.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
 import { deliveryOf } from '../../plan/container.js';
 import { ourDropIns } from '../../plan/unit/drop-in.js';
+import { editCommand } from '../../systemd/container-unit.js';
 import { broken, byHand, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
 import type { Check, DoctorFacts, Trouble } from '../types.js';
 
@@ -36,17 +38,17 @@ export const dropIn: Check = {
       });
     }
     const delivery = deliveryOf(facts.machine, unit);
-    if (delivery?.kind === 'by-hand') return broken(withoutDevice(delivery, unit.name));
+    if (delivery?.kind === 'by-hand') return broken(withoutDevice(delivery, unit));
     if (delivery?.kind === 'own') return ok(`the command of ${unit.name} asks for the device itself`);
     return ok(`${(quadlet ?? file).path} is in force`);
   },
 };
 
-function withoutDevice({ message, remedy }: { message: string; remedy: string }, unit: string): Trouble {
+function withoutDevice({ message, remedy }: { message: string; remedy: string }, unit: LoadedUnit): Trouble {
   return {
     cause: `The container does not get the GPU: ${message}.`,
     evidence: [message],
-    remedy: byHand(remedy, `sudo systemctl edit --full ${unit}`),
+    remedy: byHand(remedy, `sudo ${editCommand(unit)}`),
   };
 }
 

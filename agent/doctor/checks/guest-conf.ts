@@ -27,7 +27,7 @@ export const guestConf: Check = {
           `host=${host ?? ''} [${file}]`,
           ...(isBad === null ? [] : [isBad]),
         ],
-        remedy: takeOut(profile.unit, [{ variable: 'VGPU_HOST', file: set.file }]),
+        remedy: takeOut(machine.unit, [{ variable: 'VGPU_HOST', file: set.file }]),
       });
     }
     const planned = plannedChanges(facts).filter((change) => 'path' in change && change.path === file);

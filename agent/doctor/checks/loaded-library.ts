@@ -1,6 +1,8 @@
 import { isLibcuda, isOurLibrary, libcudaPaths, mappedBy } from '../../confirm/maps.js';
 import type { SeenProcess } from '../../confirm/observation.js';
-import { broken, fixes, notApplicable, ok, unknown } from '../finding.js';
+import { containerLibraryDirectories } from '../../paths.js';
+import { isContainer } from '../../systemd/container-unit.js';
+import { broken, editUnit, fixes, notApplicable, ok, unknown } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** What the processes did load, whatever they should have. */
@@ -21,7 +23,12 @@ export const loadedLibrary: Check = {
       return broken({
         cause: 'It computes through a driver that does not lead to the host.',
         evidence: other.map(({ one }) => lineOf(one)),
-        remedy: fixes(facts, 'put the shim before it and start the service again'),
+        remedy: isContainer(facts.machine.unit)
+          ? editUnit(
+              facts,
+              `give the container LD_LIBRARY_PATH=${containerLibraryDirectories[0]}, where its device has the shim`,
+            )
+          : fixes(facts, 'put the shim before it and start the service again'),
       });
     }
     if (stale.length > 0) {

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { isContainer } from '../../systemd/container-unit.js';
 import { broken, byHand, fixes, notApplicable, ok, unknown } from '../finding.js';
 import type { LoaderChoice, ProcessChoices } from '../look/loader/look.js';
 import type { Check, DoctorFacts } from '../types.js';
@@ -14,6 +15,7 @@ export const loaderChoice: Check = {
   examine(facts) {
     const { machine, look } = facts;
     if (machine.manifest === null) return notApplicable('nothing is installed');
+    if (isContainer(machine.unit)) return notApplicable('the loader of a container is not ours to run');
     const { processes, problem } = look.loader;
     if (processes.length === 0) {
       return problem === null

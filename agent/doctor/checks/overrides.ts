@@ -1,4 +1,5 @@
 import { effectiveEnvironment } from '../../plan/unit/environment.js';
+import { isContainer } from '../../systemd/container-unit.js';
 import { broken, editUnit, notApplicable, ok, takeOut, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -23,10 +24,11 @@ export const overrides: Check = {
       return broken({
         cause: `${unit.name} is told to leave the GPU alone: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
         evidence: hits.map(
-          ({ rule, found }) => `${rule.variable}=${found.value} [${found.file ?? 'Environment='}]`,
+          ({ rule, found }) =>
+            `${rule.variable}=${found.value} [${found.file ?? (isContainer(unit) ? 'the command of its container' : 'Environment=')}]`,
         ),
         remedy: takeOut(
-          unit.name,
+          unit,
           hits.map(({ rule, found }) => ({ variable: rule.variable, file: found.file })),
         ),
       });

@@ -15,7 +15,7 @@ export const restarted: Check = {
     if (manifest === null) return notApplicable('nothing is installed');
     if (unit.mainPid === 0) return notApplicable(`${unit.name} does not run`);
     const old = outdatedReason(facts.machine, unit, wantedVariables(facts.profile, facts.machine, unit));
-    const main = processes.find(({ pid }) => pid === unit.mainPid);
+    const main = processes.find(({ pid, namespacePid }) => pid === unit.mainPid || namespacePid === 1);
     if (old === null) {
       return main === undefined ? ok() : ok(`process ${main.pid} (${main.name}) was started with it`);
     }

@@ -1,4 +1,5 @@
 import { sandboxObstacles } from '../../plan/unit/sandbox.js';
+import { isContainer } from '../../systemd/container-unit.js';
 import { broken, editUnit, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -23,7 +24,7 @@ export const sandbox: Check = {
       evidence: obstacles.map(({ setting, keepsFrom }) =>
         keepsFrom === 'host' ? `${setting}, and the host is ${endpoint}` : setting,
       ),
-      remedy: editUnit(facts, `${first.remedy}, under [Service]`),
+      remedy: editUnit(facts, isContainer(unit) ? first.remedy : `${first.remedy}, under [Service]`),
     });
   },
 };

@@ -8,6 +8,7 @@ import { Root } from '../../machine/files/root.js';
 import { consumerDirectories, libraryOf } from '../../machine/libraries/candidates.js';
 import { storeRoot } from '../../paths.js';
 import type { Profile } from '../../profile/types.js';
+import { isContainer } from '../../systemd/container-unit.js';
 import { environmentOf } from './environ.js';
 import { type ExecutableFacts, readExecutables } from './executables.js';
 import { describeSocket } from './host-socket.js';
@@ -80,14 +81,15 @@ export async function lookCloser(
 ): Promise<CloserLook> {
   const { contents, runner } = effects;
   const { unit, processes, shim } = facts;
-  const root = new Root(effects.root);
+  const inContainer = isContainer(unit);
+  const root = inContainer ? rootOfContainer(processes) : new Root(effects.root);
   const [consumer, executables, preload, openedByPath, damage, status] = await Promise.all([
     readConsumer(root, contents, profile, facts),
     readExecutables(root, runner, contents, processes),
     readPreload(runner, contents, facts, isOurs),
-    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit)) : [],
+    unit.kind === 'loaded' ? readOpenedByPath(root, contents, profile, searchPathOf(unit, processes)) : [],
     facts.store.versions.some(({ id }) => id === shim.id)
-      ? storeDamage(root, contents, shim).catch((error: unknown) => [String(error)])
+      ? storeDamage(new Root(effects.root), contents, shim).catch((error: unknown) => [String(error)])
       : null,
     effects.serviceState().catch(() => null),
   ]);
@@ -96,7 +98,10 @@ export async function lookCloser(
     return needed.length === 0 ? [] : [{ path: file, needed }];
   });
   const { runInUnit } = effects;
-  const loader = await lookAtLoader({ root, runner, runInUnit, contents, facts, openers: asking });
+  // No program of an image is run outside of its container, its loader neither.
+  const loader = inContainer
+    ? { processes: [], problem: null }
+    : await lookAtLoader({ root, runner, runInUnit, contents, facts, openers: asking });
   const symbols = readSymbolNeeds(root, asking);
   const security = processes.map(({ pid, name, executable }) => ({
     pid,
@@ -113,9 +118,15 @@ export async function lookCloser(
     storeDamage: damage,
     loader,
     symbols,
-    hostSocket: describeSocket(root, facts.host),
+    hostSocket: describeSocket(new Root(effects.root), facts.host),
     service: { status },
   };
+}
+
+/** As the container's first process sees it; where there is none, nothing is seen. */
+function rootOfContainer(processes: MachineFacts['processes']): Root {
+  const first = processes.find(({ namespacePid }) => namespacePid === 1) ?? processes[0];
+  return new Root(`/proc/${first?.pid ?? 0}/root`);
 }
 
 function isOurs(entry: string): boolean {
@@ -161,8 +172,10 @@ async function readLibrary(root: Root, contents: ContentCache, file: string): Pr
 }
 
 /** LD_LIBRARY_PATH as the main process has it, which UnsetEnvironment= may have taken; of one that is not there, as the unit sets it. */
-function searchPathOf(unit: LoadedUnit): string {
+function searchPathOf(unit: LoadedUnit, processes: MachineFacts['processes']): string {
   const variable = 'LD_LIBRARY_PATH';
+  const first = processes.find(({ namespacePid }) => namespacePid === 1);
+  if (first !== undefined) return first.loaderEnvironment[variable] ?? '';
   try {
     return environmentOf(readFileSync(`/proc/${unit.mainPid}/environ`))[variable] ?? '';
   } catch {

@@ -34,7 +34,7 @@ async function readExecutable(
   path: string,
 ): Promise<ExecutableFacts> {
   const [capabilities, elf] = await Promise.all([
-    readCapabilities(runner, path),
+    readCapabilities(runner, root.hostPath(path) ?? path),
     contents.of(root.hostPath(path) ?? path, path).then(
       (content) => (content?.elf.kind === 'elf' ? content.elf.facts : null),
       () => null,

@@ -22,6 +22,7 @@ export function sandboxObstacles(endpoint: string, sandbox: SandboxFacts): reado
   const found = [
     ...familyObstacles(familyOf(kind, address), sandbox),
     ...callObstacles(sandbox),
+    ...dockerObstacles(kind, sandbox),
     ...networkObstacles(kind, address, sandbox),
     ...(path === null ? [] : temporaryObstacles(path, sandbox)),
     ...hidingObstacles(path, sandbox),
@@ -63,6 +64,14 @@ function callObstacles({ systemCallFilter }: SandboxFacts): readonly Obstacle[] 
   return fromHost(
     `SystemCallFilter= without ${call}()`,
     `set SystemCallFilter=${filter.deny ? call : '@system-service'} too`,
+  );
+}
+
+function dockerObstacles(kind: string, { dockerSeccomp = false }: SandboxFacts): readonly Obstacle[] {
+  if (!dockerSeccomp || kind !== 'vsock') return [];
+  return fromHost(
+    "docker's default seccomp profile (without AF_VSOCK)",
+    'add --security-opt seccomp=FILE to docker run with a profile that allows AF_VSOCK, or reach the host by tcp: or unix:',
   );
 }
 

@@ -6,6 +6,7 @@ import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { quadletDropInText } from '../../../agent/plan/container.js';
 import { outdatedReason } from '../../../agent/plan/restart.js';
 import { consumersOwn, containerOf } from '../../../agent/systemd/container-unit.js';
+import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 import { absent, changeAt, changesOf, facts, plan, regular, unit, warningCodes } from './support.js';
 
 const quadlet = '/etc/containers/systemd/ollama.container';
@@ -41,15 +42,33 @@ describe('a unit that runs a container', () => {
       name: 'systemd-ollama',
       quadlet,
       devices: ['vgpu.org/gpu=all'],
+      ...{ command: 'run', options: [], detached: true, defaultSeccomp: true, environment: {} },
     });
-    const docker = unit({ execStart: ['/usr/bin/docker', 'run', '--rm', '--name=web', 'image'] });
+    const words = ['--host', 'unix:///d', 'run', '--rm', '--privileged', '--name=web', '-e', 'A=B', 'image'];
+    const docker = unit({ execStart: ['/usr/bin/docker', ...words] });
     assert.deepEqual(containerOf(docker), {
       engine: 'docker',
       program: '/usr/bin/docker',
       name: 'web',
       quadlet: null,
       devices: [],
+      ...{ command: 'run', options: ['--host', 'unix:///d'], detached: false, defaultSeccomp: false },
+      environment: { A: 'B' },
     });
+  });
+
+  it('is told where it starts one that was made before, or those of a compose file', () => {
+    const started = unit({ execStart: ['/usr/bin/podman', 'container', 'start', '-a', 'web'] });
+    assert.deepEqual(
+      [containerOf(started)?.command, containerOf(started)?.name, containerOf(started)?.detached],
+      ['start', 'web', false],
+    );
+    for (const execStart of [
+      ['/usr/bin/docker', 'compose', 'up'],
+      ['/usr/bin/docker-compose', '-f', 'x.yml', 'up'],
+      ['/usr/bin/podman-compose', 'up'],
+    ])
+      assert.equal(containerOf(unit({ execStart }))?.command, 'compose', execStart.join(' '));
   });
 
   it('is no other unit', () => {
@@ -58,6 +77,8 @@ describe('a unit that runs a container', () => {
       ['/usr/local/bin/ollama', 'serve'],
       ['/usr/bin/podman', 'auto-update'],
       ['/usr/bin/podman', 'system', 'service'],
+      ['/usr/bin/podman', 'pod', 'start', 'p'],
+      ['/usr/bin/docker', 'exec', 'web', 'run'],
     ])
       assert.equal(containerOf(unit({ execStart })), null, execStart.join(' '));
   });
@@ -147,8 +168,40 @@ describe('an install for a container', () => {
     const made = plan({ unit: unit({ execStart }), containers: containers({ dropIn: null, podman: null }) });
     assert.deepEqual(warningCodes(made), ['container-without-device']);
     assert.match(made.warnings[0]?.remedy ?? '', /add --device vgpu\.org\/gpu=all to docker run in \/etc\//);
-    const asks = unit({ execStart: [...execStart.slice(0, 2), '--device', 'vgpu.org/gpu=all', 'image'] });
+    assert.ok(!changesOf(made).some(({ kind }) => kind === 'restart'), 'a start gives it nothing');
+    const asks = unit({ execStart: [...execStart.slice(0, 4), '--device', 'vgpu.org/gpu=all', 'image'] });
     assert.deepEqual(warningCodes(plan({ unit: asks, containers: containers({ dropIn: null }) })), []);
+  });
+
+  it('says what keeps the verdict from a container', () => {
+    const codes = (...words: readonly string[]) =>
+      warningCodes(plan({ unit: unit({ execStart: words }), containers: containers({ dropIn: null }) }));
+    const device = ['--device', 'vgpu.org/gpu=all'];
+    assert.deepEqual(codes('/usr/bin/docker', 'run', ...device, 'image'), ['container-without-name']);
+    const detached = ['/usr/bin/docker', 'run', '-d', '--name', 'o', ...device, 'image'];
+    assert.deepEqual(codes(...detached), ['container-detached']);
+    const podman = ['/usr/bin/podman', ...detached.slice(1)];
+    assert.deepEqual(codes(...podman), [], 'its monitor writes to the journal of the unit');
+    assert.deepEqual(codes('/usr/bin/docker', 'compose', 'up'), ['container-without-device']);
+  });
+
+  it('names the vsock that docker forbids, and only where it does', () => {
+    const codes = (endpoint: string, ...options: readonly string[]) => {
+      const execStart = ['/usr/bin/docker', 'run', '--name', 'o', ...options, 'image'];
+      const given = unitFacts({
+        name: 'ollama.service',
+        unit: { LoadState: 'loaded', Id: 'ollama.service', ActiveState: 'active' },
+        service: { ExecStart: [['/usr/bin/docker', execStart]], PrivateNetwork: true },
+        dropIns: [],
+        fragment: '',
+      });
+      const made = plan({ unit: given, containers: containers({ dropIn: null }) }, { endpoint });
+      return warningCodes(made).filter((code) => code === 'sandbox-blocks-transport');
+    };
+    assert.deepEqual(codes('vsock:2:14833'), ['sandbox-blocks-transport']);
+    assert.deepEqual(codes('vsock:2:14833', '--security-opt', 'seccomp=/etc/own.json'), []);
+    assert.deepEqual(codes('vsock:2:14833', '--privileged'), []);
+    assert.deepEqual(codes('tcp:10.0.0.1:14833'), [], 'the sandbox of the unit is that of the client');
   });
 
   it('starts a container again that was started before it was given the device', () => {

@@ -2,26 +2,21 @@
 // themselves, one of a user who is not root. Images are root filesystems of scripts/test-roots: nothing is pulled.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { assertDocument } from '../agent/commands/json-schemas.js';
-import { ollamaServer, whyNoOllama } from './support/consumer.js';
-import { Guest, whyNoGuest } from './support/guest.js';
-import { whyNoHostd } from './support/hosts.js';
-import { at, differences, documentOf, freshCache, uninstall } from './support/installed.js';
-import { until } from './support/process.js';
-import { makeModel } from './support/real-ollama.js';
-import { testRoot, whyNoRoot } from './support/roots.js';
-import { assertVerdict, evidence, installedGpu, tell } from './support/scenario.js';
-import { generous, said } from './support/service.js';
+import { assertDocument } from '../../agent/commands/json-schemas.js';
+import { ollamaServer, whyNoOllama } from '../support/consumer.js';
+import { type Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { at, differences, documentOf, freshCache, uninstall } from '../support/installed.js';
+import { until } from '../support/process.js';
+import { whyNoRoot } from '../support/roots.js';
+import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
+import { generous, said } from '../support/service.js';
+import { assertAnswersOnGpu, containerGuest, ollamaVolumes } from './ollama.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoRoot('podman-trixie') || whyNoRoot('bookworm');
-const words = ['one', 'two', 'three', 'four', 'five'];
 const spec = '/etc/cdi/vgpu.json';
 const nvidiaSpec = '/etc/cdi/vgpu-nvidia.json';
-const sqlite = '/usr/lib/x86_64-linux-gnu/libsqlite3.so.0';
 
 /** podman as it runs in a guest: no overlay on an overlay, and no pids controller. */
 const prepare = `
@@ -48,9 +43,7 @@ function quadlet(lines: string): string {
   return `[Container]\nRootfs=/run/image:O\n${lines}\n[Service]\nTimeoutStopSec=2\n`;
 }
 
-const ollamaQuadlet = quadlet(`Volume=/run/vgpu-test-ollama:/usr/local:ro
-Volume=/opt/models:/opt/models:ro
-Volume=/run/libsqlite3.so.0:${sqlite}:ro
+const ollamaQuadlet = quadlet(`${ollamaVolumes.map((volume) => `Volume=${volume}`).join('\n')}
 Environment=OLLAMA_HOST=0.0.0.0:11434 HOME=/root
 Exec=/usr/local/bin/ollama serve
 PublishPort=11434:11434`);
@@ -61,17 +54,8 @@ function version(guest: Guest): Promise<string> {
 
 describe('containers', { skip }, () => {
   test('podman: from a quadlet on the CPU to the GPU, kept there, and back', async (t) => {
-    const directory = mkdtempSync(join(tmpdir(), 'vgpu-models-'));
-    t.after(async () => rmSync(directory, { recursive: true, force: true }));
     const server = ollamaServer();
-    if (server !== undefined) makeModel({ name: 'one', words }, directory);
-    const readOnlyBinds = [
-      `${testRoot('bookworm')}:/run/image`,
-      `${directory}:/opt/models`,
-      ...(server === undefined ? [] : [`${realpathSync(sqlite)}:/run/libsqlite3.so.0`]),
-    ];
-    const guest = await Guest.start({ root: testRoot('podman-trixie'), readOnlyBinds, size: '3g' }, t);
-    await guest.hosts.start();
+    const guest = await containerGuest('podman-trixie', t);
     await guest.must('bash', '-c', prepare);
     await guest.write(
       '/etc/containers/systemd/worker.container',
@@ -128,22 +112,7 @@ describe('containers', { skip }, () => {
       { skip: whyNoOllama() },
       async () => {
         await installedGpu(guest, '--profile', 'ollama');
-        const inside = (command: string) =>
-          guest.must('podman', 'exec', 'systemd-ollama', 'sh', '-c', command);
-        await inside(
-          `printf 'FROM /opt/models/one.gguf\\nPARAMETER num_ctx 256\\nPARAMETER num_predict 8\\nPARAMETER temperature 0\\n' >/tmp/m && ollama create one -f /tmp/m`,
-        );
-        assert.equal((await inside("ollama run one 'one two'")).trim(), words.join(' '));
-        const verdict = await assertVerdict(guest, await tell(guest, 'verify', '--profile', 'ollama'), {
-          mode: 'gpu',
-        });
-        assert.match(evidence(verdict, 'loaded').join(), /^one:latest: (\S+ \S+) of \1 on the GPU$/);
-        assert.match(
-          evidence(verdict, 'sessions').join(),
-          /llama-server \(process \d+\) .* [1-9]\d* kernels launched/,
-        );
-        const doctor = await tell(guest, 'doctor', '--profile', 'ollama');
-        assert.equal(doctor.code, 0, doctor.stdout);
+        await assertAnswersOnGpu(guest, 'podman', 'systemd-ollama');
       },
     );
 

@@ -1,0 +1,63 @@
+/** Docker's daemon, asked over its socket. */
+
+import * as http from '../../http.js';
+import { type ContainerUnit, optionOf } from '../../systemd/container-unit.js';
+
+const defaultSocket = '/run/docker.sock';
+const limitMs = 2_000;
+/** What is told of a container with hundreds of mounts is not near it. */
+const maxBytes = 4 * 1024 * 1024;
+
+/** The container's first process; null: it does not run, or nobody can tell. */
+export async function dockerPid(container: ContainerUnit): Promise<number | null> {
+  const { name } = container;
+  const socket = socketOf(container);
+  if (name === null || socket === null) return null;
+  const body = await get(socket, `/containers/${encodeURIComponent(name)}/json`);
+  return body === null ? null : runningPid(body);
+}
+
+/** `docker --host unix:///run/x.sock run`; null: the daemon is on another machine. */
+function socketOf({ options }: ContainerUnit): string | null {
+  const host = optionOf(options, '--host') ?? optionOf(options, '-H');
+  if (host === null) return defaultSocket;
+  return host.startsWith('unix://') ? host.slice('unix://'.length) : null;
+}
+
+/** State.Pid of the answer (Docker Engine API, "Inspect a container"); 0 is one that does not run. */
+function runningPid(text: string): number | null {
+  try {
+    const document: unknown = JSON.parse(text);
+    const pid = member(member(document, 'State'), 'Pid');
+    return typeof pid === 'number' && Number.isSafeInteger(pid) && pid > 0 ? pid : null;
+  } catch {
+    return null;
+  }
+}
+
+function member(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
+}
+
+/** The body of an answer 200; null for everything else. */
+function get(socketPath: string, path: string): Promise<string | null> {
+  return new Promise((resolve) => {
+    const nothing = (): void => resolve(null);
+    const request = http.get({ socketPath, path, agent: false, timeout: limitMs }, (response) => {
+      const parts: Buffer[] = [];
+      let size = 0;
+      response.on('error', nothing);
+      response.on('data', (part: Buffer) => {
+        size += part.length;
+        if (size <= maxBytes) parts.push(part);
+        else request.destroy();
+      });
+      response.on('close', nothing);
+      response.on('end', () =>
+        resolve(response.statusCode === 200 ? Buffer.concat(parts).toString('utf8') : null),
+      );
+    });
+    request.on('timeout', () => request.destroy());
+    request.on('error', nothing);
+  });
+}

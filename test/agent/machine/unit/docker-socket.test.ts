@@ -1,0 +1,62 @@
+/** Docker's word on a container, from a daemon that is a socket in a temporary directory. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { dockerPid } from '../../../../agent/machine/unit/docker-socket.js';
+import { containerOf } from '../../../../agent/systemd/container-unit.js';
+
+const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-docker-'));
+const socket = path.join(directory, 'docker.sock');
+
+/** What docker 26.1 answers, cut down to what is read. */
+const bodies: Readonly<Record<string, string>> = {
+  '/containers/web/json': '{"Id":"fd87","State":{"Status":"running","Pid":4711},"Name":"/web"}',
+  '/containers/ended/json': '{"Id":"fd88","State":{"Status":"exited","Pid":0},"Name":"/ended"}',
+  '/containers/odd/json': '{"State":{"Pid":"4711; rm"}}',
+  '/containers/cut/json': '{"State":{"Pid":47',
+};
+
+function pidOf(name: string | null, host: string | null = `unix://${socket}`): Promise<number | null> {
+  const options = host === null ? [] : ['--host', host];
+  const named = name === null ? [] : ['--name', name];
+  const container = containerOf({ execStart: ['/usr/bin/docker', ...options, 'run', ...named, 'image'] });
+  assert.ok(container !== null);
+  return dockerPid(container);
+}
+
+describe("docker's daemon", () => {
+  let server: Server;
+  before(
+    () =>
+      new Promise<void>((resolve) => {
+        server = createServer(({ url = '' }, response) => {
+          const body = bodies[url];
+          response.writeHead(body === undefined ? 404 : 200).end(body ?? '{"message":"No such container"}');
+        });
+        server.listen(socket, resolve);
+      }),
+  );
+  after(() => {
+    server.close();
+    rmSync(directory, { recursive: true });
+  });
+
+  it('tells the first process of a container that runs', async () => {
+    assert.equal(await pidOf('web'), 4711);
+  });
+
+  it('knows nothing of others', async () => {
+    for (const name of ['ended', 'odd', 'cut', 'absent', '../../info']) {
+      assert.equal(await pidOf(name), null, name);
+    }
+    assert.equal(await pidOf(null), null, 'one without a name');
+  });
+
+  it('is not asked on another machine, and may be gone', async () => {
+    assert.equal(await pidOf('web', 'ssh://person@other'), null);
+    assert.equal(await pidOf('web', 'unix:///nowhere/docker.sock'), null);
+  });
+});

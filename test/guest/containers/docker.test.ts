@@ -1,0 +1,134 @@
+// Containers by Debian's docker in a Debian 13 guest, run by units: the processes are in no cgroup of the unit.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { whyNoOllama } from '../support/consumer.js';
+import type { Guest } from '../support/guest.js';
+import { whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { differences, freshCache } from '../support/installed.js';
+import { until } from '../support/process.js';
+import { whyNoRoot } from '../support/roots.js';
+import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
+import { assertAnswersOnGpu, containerGuest, ollamaVolumes } from './ollama.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoRoot('docker-trixie') || whyNoRoot('bookworm');
+const device = '--device vgpu.org/gpu=all';
+
+/** docker as it runs in a guest: no overlay on an overlay, and no bridge. */
+const prepare = `
+mkdir -p /etc/docker /var/lib/docker
+mount -t tmpfs tmpfs /var/lib/docker
+printf '{"features":{"cdi":true},"storage-driver":"vfs","iptables":false,"ip6tables":false,"bridge":"none"}' \
+  >/etc/docker/daemon.json
+systemctl start docker
+cd /run/image
+tar -c --exclude=usr/share --exclude=var --exclude=usr/sbin --exclude=usr/lib/systemd --exclude=usr/lib/udev \
+  --exclude='usr/lib/x86_64-linux-gnu/perl*' --exclude=usr/lib/x86_64-linux-gnu/gconv . | docker import - image:1
+`;
+
+/** A unit that runs one container. */
+async function unit(guest: Guest, name: string, run: string): Promise<void> {
+  const text = `[Service]
+ExecStartPre=-/usr/bin/docker rm --force ${name}
+ExecStart=/usr/bin/docker run --rm --init --network=host --name ${name} ${run}
+TimeoutStopSec=5
+`;
+  await guest.write(`/etc/systemd/system/${name}.service`, text);
+  await guest.must('systemctl', 'daemon-reload');
+}
+
+function ollama(options: string): string {
+  const volumes = ollamaVolumes.map((volume) => `--volume ${volume}`).join(' ');
+  const env = '--env OLLAMA_HOST=127.0.0.1:11434 --env HOME=/root';
+  return `${options} ${volumes} ${env} image:1 /usr/local/bin/ollama serve`;
+}
+
+describe('containers that docker runs', { skip }, () => {
+  test('from a unit: seen where they are, on the CPU and on the GPU', async (t) => {
+    const guest = await containerGuest('docker-trixie', t);
+    await guest.must('bash', '-c', prepare);
+    await unit(guest, 'worker', 'image:1 sleep infinity');
+    await guest.must('systemctl', 'start', 'worker');
+    await freshCache(guest);
+    const before = await guest.listing(['/etc', '/opt', '/usr']);
+
+    await t.test('one that does not ask for the device is not restarted, and told what to add', async () => {
+      const start = await guest.invocationId('worker');
+      const installed = await tell(guest, 'install', '--yes', '--unit', 'worker', '--timeout', '3');
+      const verdict = await assertVerdict(guest, installed, { mode: 'undetermined', reason: 'no-session' });
+      assert.match(installed.stdout, /add --device vgpu\.org\/gpu=all to docker run in \/etc\/systemd/);
+      assert.match(evidence(verdict, 'maps').join('\n'), /child sleep has no libcuda loaded/);
+      assert.equal(await guest.invocationId('worker'), start);
+    });
+
+    await t.test('one that was given it is started again, and computes there', async () => {
+      await unit(guest, 'worker', `${device} image:1 sleep infinity`);
+      const installed = await tell(guest, 'install', '--yes', '--unit', 'worker', '--timeout', '3');
+      assert.match(installed.stdout, /was started before its container was given the device/);
+      const verified = await tell(guest, 'verify', '--unit', 'worker', '--compute');
+      const verdict = await assertVerdict(guest, verified, { mode: 'undetermined', reason: 'no-session' });
+      assert.match(evidence(verdict, 'compute').join(), /every one as the CPU computes it/);
+      // Neither docker's client nor what it starts our probe by is the consumer.
+      assert.doesNotMatch(
+        evidence(verdict, 'maps').join('\n'),
+        /(?:main process \(|child )(?:docker(?!-init)|runc|vgpu-probe)/,
+      );
+    });
+
+    await t.test('a vsock is named as what docker forbids, where the host is reached by one', async () => {
+      const planned = await guest.agent('plan', '--unit', 'worker', '--host', 'vsock:2:14833');
+      assert.match(planned.stdout + planned.stderr, /docker's default seccomp profile \(without AF_VSOCK\)/);
+      const asked = await guest.run(
+        ...(['docker', 'exec', '--env', 'VGPU_HOST=vsock:2:14833', 'worker', 'sh', '-c'] as const),
+        'exec /opt/vgpu/versions/*/vgpu-probe --json --timeout 3',
+      );
+      assert.match(asked.stdout, /"errno":"EPERM"/, 'and docker does forbid it');
+    });
+
+    await t.test('a real Ollama runs on the GPU, by all that is known', { skip: whyNoOllama() }, async () => {
+      await unit(guest, 'ollama', ollama(device));
+      await guest.must('systemctl', 'start', 'ollama');
+      await installedGpu(guest, '--profile', 'ollama');
+      await assertAnswersOnGpu(guest, 'docker', 'ollama');
+    });
+
+    await t.test('the doctor finds what is wrong in the container', { skip: whyNoOllama() }, async () => {
+      await unit(guest, 'ollama', ollama(`${device} --env CUDA_VISIBLE_DEVICES=-1`));
+      await guest.must('systemctl', 'restart', 'ollama');
+      const hidden = await tell(guest, 'doctor', '--profile', 'ollama');
+      assert.equal(hidden.document.first, 'overrides', hidden.stdout);
+      assert.match(hidden.stdout, /CUDA_VISIBLE_DEVICES=-1 \[the command of its container\]/);
+
+      await unit(guest, 'ollama', ollama(''));
+      await guest.must('systemctl', 'restart', 'ollama');
+      const without = await tell(guest, 'doctor', '--trace', '--yes', '--profile', 'ollama');
+      assert.equal(without.document.first, 'drop-in', without.stdout);
+      assert.match(without.stdout, /not traced: ollama\.service runs a container/);
+    });
+
+    await t.test('the service says the same', { skip: whyNoOllama() }, async () => {
+      await unit(guest, 'ollama', ollama(device));
+      await guest.agent('install', '--service', '--yes', '--profile', 'ollama');
+      await until('the service has its verdict', 60_000, async () => {
+        const { document } = await tell(guest, 'status', '--profile', 'ollama');
+        return document.verdict?.mode === 'gpu' ? true : undefined;
+      });
+    });
+
+    await t.test('uninstall leaves a container running that would not start without the device', async () => {
+      const start = await guest.invocationId('worker');
+      const taken = await guest.agent('uninstall', '--yes', '--all');
+      assert.equal(taken.code, 0, taken.stderr);
+      const said = taken.stderr + taken.stdout;
+      assert.match(said, /worker\.service asks for the GPU in \/etc\/systemd\/system\/worker/);
+      assert.doesNotMatch(said, /^restarting worker\.service/m);
+      assert.equal(await guest.invocationId('worker'), start);
+      const changed = await differences(before, await guest.listing(['/etc', '/opt', '/usr']));
+      assert.deepEqual(
+        changed.filter((line) => !/worker\.service|ollama\.service/.test(line)),
+        [],
+      );
+    });
+  });
+});

@@ -6,13 +6,16 @@
 #ifndef VGPU_HOST_LIFELINE_H
 #define VGPU_HOST_LIFELINE_H
 
-#include "host/session/link.h"
+#include "host/session/worker.h"
 
 /*
+ * It also counts how long a call takes, for the administrator: a driver that does not come back is found by
+ * that.
+ *
  * Starts a thread that ends this process when the guest has hung up and the session has not ended by itself
  * soon after, and tells the guest meanwhile that its call is being worked on. In a worker, once it has
  * greeted. False: no thread could be made.
  */
-bool vgpu_lifeline_start(struct vgpu_link *link);
+bool vgpu_lifeline_start(struct vgpu_worker *worker);
 
 #endif

@@ -70,7 +70,7 @@ bool vgpu_link_receive(struct vgpu_link *link,
                                         : "a frame whose sizes do not agree";
   if (*violation != NULL) return false;
   __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
-  link->next_sequence++;
+  __atomic_store_n(&link->next_sequence, link->next_sequence + 1, __ATOMIC_RELAXED);
   request->row = find(context, frame->opcode);
   request->body = link->in;
   request->bulk = link->in + frame->body;

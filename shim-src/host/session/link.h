@@ -14,7 +14,7 @@ struct vgpu_link {
   struct vgpu_rings rings; /* none: the socket carries the frames */
   struct vgpu_doorbell doorbell;
   struct vgpu_ahead ahead; /* of the socket, where it carries the frames */
-  uint64_t next_sequence;
+  uint64_t next_sequence;  /* read by the thread that gives signs of life, too */
   unsigned char *in;       /* VGPU_FRAME_MAX bytes */
   bool alive;              /* the guest wants signs of life */
   bool working;            /* on a call; read by the thread that gives them */

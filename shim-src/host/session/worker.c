@@ -162,7 +162,7 @@ int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello
   if (worker->link.in == NULL || worker->out == NULL) return 1;
   worker->link.next_sequence = 1;
   vgpu_ahead_init(&worker->link.ahead, worker->link.descriptor);
-  if (worker->watched && !vgpu_lifeline_start(&worker->link)) {
+  if (worker->watched && !vgpu_lifeline_start(worker)) {
     vgpu_host_log("error", worker->session, "no thread to watch the connection");
     return 1;
   }

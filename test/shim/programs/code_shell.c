@@ -65,8 +65,14 @@ static void do_load(char **word, int as_library) {
   const void *code = word[3] != NULL && strcmp(word[3], "wrapper") == 0 ? (const void *)&wrapper : bytes;
   unsigned options = word[3] != NULL && strcmp(word[3], "log") == 0 ? 2 : 0;
   char log[4096] = "";
-  int names[2] = {5, 6}; /* error log buffer and its size */
-  void *values[2] = {log, (void *)(uintptr_t)number(word[4])};
+  int names[16] = {5, 6}; /* error log buffer and its size */
+  void *values[16] = {log, (void *)(uintptr_t)number(word[4])};
+  /* Or any: "options 24=1,29=0". */
+  const char *list = word[3] != NULL && strcmp(word[3], "options") == 0 ? word[4] : NULL;
+  for (char *end; list != NULL && options < 16; list = *end == ',' ? end + 1 : NULL) {
+    names[options] = (int)strtol(list, &end, 10);
+    values[options++] = (void *)(uintptr_t)strtoul(end + 1, &end, 10);
+  }
   int result;
   if (as_library) {
     result = CALL((void **, const void *, int *, void **, unsigned, int *, void **, unsigned),

@@ -12,6 +12,7 @@
  * - blind: CUDA_VISIBLE_DEVICES means nothing to it
  * - mig: each device is an instance of a GPU: named MIG-UUID in CUDA_VISIBLE_DEVICES, and a process sees one
  *   and no other
+ * - options: cuModuleLoadDataEx says on stderr which options it has
  * - nodes: cuInit says on stderr which files of /dev it can open
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
@@ -156,6 +157,8 @@ int cuInit(unsigned flags) {
 
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
   take_time("jit");
+  for (unsigned i = 0; word("options") != NULL && i < count; i++)
+    fprintf(stderr, "stand-in: option %d=%lu\n", options[i], (unsigned long)(uintptr_t)values[i]);
   if (broken || word("broken") != NULL) return 700;
   return NEXT(int (*)(void **, const void *, unsigned, int *, void **),
               "cuModuleLoadDataEx")(module, image, count, options, values);

@@ -13,12 +13,15 @@ enum {
   JIT_ERROR_LOG_SIZE = 6,
 };
 
-/* Those whose value is a number (CUDA 13's public header). */
+/*
+ * Those whose value is a number (CUDA 13's public header), and no count of a table: 19, 26 and 28 say how
+ * long tables of pointers are, which stay in the guest, and a driver would read a count without its table.
+ */
 static bool is_plain(uint32_t option) {
   static const uint64_t plain = 1ull << 0 | 1ull << 1 | 1ull << 7 | 1ull << 8 | 1ull << 9 | 1ull << 10 |
                                 1ull << 11 | 1ull << 12 | 1ull << 13 | 1ull << 14 | 1ull << 20 | 1ull << 21 |
-                                1ull << 22 | 1ull << 23 | 1ull << 28 | 1ull << 30 | 1ull << 31 | 1ull << 32 |
-                                1ull << 33;
+                                1ull << 22 | 1ull << 23 | 1ull << 24 | 1ull << 29 | 1ull << 30 | 1ull << 31 |
+                                1ull << 32 | 1ull << 33 | 1ull << 34 | 1ull << 35;
   return option < 64 && (plain >> option & 1) != 0;
 }
 

@@ -29,6 +29,12 @@ static const struct vgpu_session_entry *entry_of(const struct vgpu_sessions *ses
   return NULL;
 }
 
+/* Seconds that its call has taken, as its worker says. */
+static uint32_t busy_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
+  const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
+  return __atomic_load_n(&account->busy, __ATOMIC_RELAXED);
+}
+
 /* "0,2": which of the host's devices a session sees. */
 static void print_devices(FILE *out, const struct vgpu_supervisor *supervisor,
                           const struct vgpu_session_entry *entry) {
@@ -88,12 +94,13 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
   fprintf(
       out,
       "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
-      "\"launches\":%llu,\"calls\":%llu,\"refused\":%llu,\"lastRefusal\":%d,\"claimed\":{\"library\":\"%s\","
+      "\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"refused\":%llu,\"lastRefusal\":%d,\"claimed\":{"
+      "\"library\":\"%s\","
       "\"pid\":%u,\"pidNamespace\":%u,\"program\":\"",
       (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
       (unsigned long long)facts->age, (unsigned long long)facts->memory, (unsigned long long)facts->launches,
-      (unsigned long long)facts->calls, (unsigned long long)facts->refused, facts->last_refusal,
-      library_name(facts->library), facts->pid, facts->pid_namespace);
+      (unsigned long long)facts->calls, busy_of(supervisor, entry), (unsigned long long)facts->refused,
+      facts->last_refusal, library_name(facts->library), facts->pid, facts->pid_namespace);
   print_text(out, facts->program, sizeof facts->program);
   fputs("\"},\"devices\":[", out);
   print_devices(out, supervisor, entry);

@@ -1,0 +1,126 @@
+/**
+ * A driver that has failed or does not come back: its session ends or waits, and nobody else's. The driver is the
+ * stand-in (programs/stand_in_driver.c).
+ */
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { ROOT, runProgram } from '../cuda/private_programs.js';
+import {
+  askAll,
+  builtFile,
+  type Host,
+  type Shell,
+  scratchDirectory,
+  sessionsNow,
+  startShell,
+  until,
+  VARIANT,
+} from '../shim_host.js';
+import { startStandIn } from './stand_in.js';
+
+const ILLEGAL_ADDRESS = 700;
+const PTX = path.join(ROOT, 'test/fixtures/code/kernels.ptx');
+
+describe('a driver behind a host', {
+  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
+}, () => {
+  let scratch: ReturnType<typeof scratchDirectory>;
+  let host: Host;
+  let shells: Shell[] = [];
+  const start = async (words: string): Promise<void> => {
+    host = await startStandIn(words, {
+      listen: `unix:${scratch.path}/s`,
+      args: ['--control', `${scratch.path}/control`],
+    });
+  };
+  const open = (program?: string): Shell => {
+    const shell = startShell({ VGPU_HOST: host.address }, program);
+    shells.push(shell);
+    return shell;
+  };
+  const tell = (...words: string[]) =>
+    runProgram(builtFile('vgpu-hostd'), [...words, '--control', `${scratch.path}/control`]);
+  const lastWorker = async (): Promise<string> => {
+    await host.logged(/worker \d+$/m);
+    return [...host.log().matchAll(/worker (\d+)$/gm)].at(-1)?.[1] ?? '';
+  };
+
+  beforeEach(() => {
+    scratch = scratchDirectory();
+  });
+  afterEach(async () => {
+    for (const shell of shells) shell.kill();
+    shells = [];
+    await host.stop();
+    scratch.remove();
+  });
+
+  it('that has a sticky error tells it to the calls of that session, and to nobody else', async () => {
+    await start('sticky');
+    const [hurt, honest] = [open(), open()];
+    await askAll(honest, ['init', 'ctx 0']);
+    const memory = (await askAll(hurt, ['init', 'ctx 0', 'alloc 4096'])).values[0] ?? '';
+    await hurt.ask(`free ${memory}`);
+    assert.equal((await hurt.ask('alloc 4096')).result, ILLEGAL_ADDRESS);
+    assert.equal((await hurt.ask('sync')).result, ILLEGAL_ADDRESS);
+    assert.equal((await hurt.ask('alloc 4096')).result, ILLEGAL_ADDRESS, 'for good');
+    const kept = (await askAll(honest, ['alloc 4096'])).values[0] ?? '';
+    await askAll(honest, [`trip ${kept} 4096 7`]);
+    assert.equal(await hurt.end(), 0);
+    await until('its session to end', () => sessionsNow(host) === 1, 20_000);
+    const status = JSON.parse((await tell('status', '--json')).stdout);
+    assert.ok(status.devices[0].used < 3 << 20, 'what it held is free');
+    await askAll(open(), ['init', 'ctx 0', 'alloc 4096']);
+    assert.equal(host.running(), true);
+  });
+
+  it('that is stuck in a call is found by the administrator, who ends that session', async () => {
+    await start('stuck=600000');
+    const [stuck, honest] = [open(), open()];
+    await askAll(stuck, ['init', 'ctx 0', 'alloc 4096']);
+    await askAll(honest, ['init', 'ctx 0', 'alloc 4096']);
+    const waiting = stuck.ask('sync', 60_000);
+    let busy: { readonly session: number; readonly busy: number }[] = [];
+    await until(
+      'the call to be told of',
+      () => {
+        void tell('status', '--json').then(({ stdout }) => {
+          busy = JSON.parse(stdout).sessions.filter((session: { readonly busy: number }) => session.busy > 2);
+        });
+        return busy.length > 0;
+      },
+      30_000,
+    );
+    assert.equal(busy.length, 1, 'the honest one is not');
+    const memory = (await askAll(honest, ['alloc 4096'])).values[0] ?? '';
+    await askAll(honest, [`trip ${memory} 4096 7`]);
+    assert.equal((await tell('end', String(busy[0]?.session))).code, 0);
+    assert.notEqual((await waiting).result, 0, 'the guest is told');
+    await until('the session to end', () => sessionsNow(host) === 1, 20_000);
+    await askAll(honest, ['alloc 4096']);
+  });
+
+  it('that is stuck for a guest that is gone goes with its worker, soon', async () => {
+    await start('stuck=600000');
+    const stuck = open();
+    await askAll(stuck, ['init', 'ctx 0', 'alloc 4096']);
+    const worker = await lastWorker();
+    stuck.ask('sync', 60_000).catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    stuck.kill();
+    await until('the worker to end', () => !existsSync(`/proc/${worker}`), 5000);
+  });
+
+  it('has the JIT options whose values are numbers, and no count without its table', async () => {
+    await start('options');
+    const shell = open('code_shell');
+    await askAll(shell, ['begin', `load 0 ${PTX} options 24=1,29=1,34=2,35=3,19=5,26=5,28=5`]);
+    await host.logged(/option 35=3/);
+    assert.deepEqual(
+      [...host.log().matchAll(/^stand-in: option (\S+)$/gm)].map(([, option]) => option),
+      ['24=1', '29=1', '34=2', '35=3'],
+    );
+  });
+});

@@ -57,7 +57,7 @@ class RoomRunner {
   #loads = 0;
   #files: readonly string[] = [];
   readonly #tests: Test[] = [];
-  /** What each test file takes, in milliseconds: the quick ones are asked first. */
+  /** What each test, and each file, takes, in milliseconds: the quick ones are asked first. */
   #times: Readonly<Record<string, number>> = {};
 
   /** @param effects beginnings of the names of files, whose tests are not of the pure part */
@@ -84,9 +84,13 @@ class RoomRunner {
     if (existsSync(timesFile)) this.#order(JSON.parse(readFileSync(timesFile, 'utf8')));
   }
 
-  #order(times: Readonly<Record<string, number>>): void {
+  /** `first`: what noticed the last mutant is the likeliest to notice the next one, which is near to it. */
+  #order(times: Readonly<Record<string, number>>, first?: Test): void {
     this.#times = times;
-    this.#files = this.#files.toSorted((a, b) => (times[a] ?? 0) - (times[b] ?? 0));
+    const of = (name: string): number =>
+      name === first?.id || name === first?.fileName ? -1 : (times[name] ?? 0);
+    this.#files = this.#files.toSorted((a, b) => of(a) - of(b));
+    this.#tests.sort((a, b) => of(a.id) - of(b.id));
   }
 
   async dryRun(): Promise<object> {
@@ -101,6 +105,7 @@ class RoomRunner {
       const started = performance.now();
       const failure = await this.#failureOf(test);
       const timeSpentMs = performance.now() - started;
+      times[test.id] = timeSpentMs;
       times[test.fileName] = (times[test.fileName] ?? 0) + timeSpentMs;
       const parts = { id: test.id, name: test.name, fileName: test.fileName, timeSpentMs };
       tests.push(
@@ -110,12 +115,14 @@ class RoomRunner {
     this.#instrumented.currentTestId = undefined;
     writeFileSync(timesFile, JSON.stringify(times));
     this.#order(times);
-    this.#sort();
     return { status: 'complete', tests, mutantCoverage: this.#instrumented.mutantCoverage };
   }
 
   async mutantRun(run: MutantRun): Promise<object> {
-    if (this.#tests.length === 0) for await (const test of this.#fresh()) this.#tests.push(test);
+    if (this.#tests.length === 0) {
+      for await (const test of this.#fresh()) this.#tests.push(test);
+      this.#order(this.#times);
+    }
     this.#instrumented.hitCount = run.hitLimit === undefined ? undefined : 0;
     this.#instrumented.hitLimit = run.hitLimit;
     this.#instrumented.activeMutant = run.activeMutant.id;
@@ -126,7 +133,7 @@ class RoomRunner {
         nrOfTests += 1;
         const failureMessage = await this.#failureOf(test);
         if (failureMessage === null) continue;
-        this.#first(test.fileName);
+        this.#order(this.#times, test);
         return { status: 'killed', killedBy: [test.id], failureMessage, nrOfTests };
       }
       return { status: 'survived', nrOfTests };
@@ -135,17 +142,6 @@ class RoomRunner {
     } finally {
       this.#instrumented.activeMutant = undefined;
     }
-  }
-
-  /** What noticed the last mutant is the likeliest to notice the next one, which is near to it. */
-  #first(fileName: string): void {
-    this.#order(this.#times);
-    this.#files = [fileName, ...this.#files.filter((one) => one !== fileName)];
-    this.#sort();
-  }
-
-  #sort(): void {
-    this.#tests.sort((a, b) => this.#files.indexOf(a.fileName) - this.#files.indexOf(b.fileName));
   }
 
   /** The tests, file by file, of modules that are all loaded again. */

@@ -14,7 +14,12 @@ test('a profile fits its very unit and the instances of a template of that name'
   for (const unit of ['ollama.service', 'ollama@1.service', 'ollama@gpu-0.service', 'ollama@.service']) {
     assert.equal(fits(ollama, unit), true, unit);
   }
-  for (const unit of ['llama.service', 'ollama2@1.service', 'ollama-x.service', 'x.service@ollama.service']) {
+  for (const unit of [
+    'llama.service',
+    'ollama2@1.service',
+    'ollama-x.service',
+    'ollama.service.x@1.service',
+  ]) {
     assert.equal(fits(ollama, unit), false, unit);
   }
 });

@@ -283,6 +283,22 @@ test('profiles are listed by name, in order; what is no name of a profile is not
   );
 });
 
+test('profiles of two directories are in one order, whichever comes first', () => {
+  const [first = ''] = placesWith({ 'b.json': '{}', 'd.json': '{}' }).directories;
+  const [second = ''] = placesWith({ 'a.json': '{}', 'b.json': '{}', 'c.json': '{}' }).directories;
+  assert.deepEqual(
+    listProfiles({ ...places, directories: [first, second] }).map((one) =>
+      path.relative(directory, one.path),
+    ),
+    [
+      `${path.basename(second)}/a.json`,
+      `${path.basename(first)}/b.json`,
+      `${path.basename(second)}/c.json`,
+      `${path.basename(first)}/d.json`,
+    ],
+  );
+});
+
 test('a directory that is not there, or is none, has no profiles; one that cannot be read is an error', () => {
   const file = path.join(directory, 'file');
   writeFileSync(file, '');

@@ -12,7 +12,7 @@ const updating = process.env['UPDATE_EXPECTED'] === '1';
 
 /** Of test/fixtures/expected/NAME.txt: a test that this title has the text that `make` gives; and one at last, that it has no other. */
 export interface Expected {
-  text(title: string, make: () => string): void;
+  text(title: string, make: () => string | Promise<string>): void;
   /** After the last title. */
   nothingElse(): void;
 }
@@ -26,8 +26,8 @@ export function expected(name: string): Expected {
     text(title, make) {
       assert.ok(!titles.includes(title), `two cases have the title "${title}"`);
       titles.push(title);
-      test(title, () => {
-        const text = make();
+      test(title, async () => {
+        const text = await make();
         made.set(title, text);
         if (!updating) assert.equal(text, sections.get(title));
       });

@@ -23,11 +23,11 @@ test('a tick after work collects twice, the ticks after that not at all', () => 
   const tidy = memory(one);
   tidy.tick();
   assert.equal(one.collections, 2);
-  one.bytes += 500_000;
+  one.bytes += 512 * 1024 - 1;
   tidy.tick();
   tidy.tick();
-  assert.equal(one.collections, 2, 'half a megabyte is left alone');
-  one.bytes += 100_000;
+  assert.equal(one.collections, 2, 'less than half a megabyte is left alone');
+  one.bytes += 1;
   tidy.tick();
   assert.equal(one.collections, 4);
 });

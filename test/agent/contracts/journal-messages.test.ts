@@ -1,0 +1,12 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { packageRoot } from '../../../agent/paths.js';
+
+test('the catalog explains every entry that is written, once', () => {
+  const catalog = readFileSync(path.join(packageRoot(), 'units/vgpu-agent.catalog'), 'utf8');
+  const ids = [...catalog.matchAll(/^-- ([0-9a-f]{32})$/gm)].map((one) => one[1]);
+  assert.deepEqual(ids.toSorted(), Object.values(messageIds).toSorted());
+});

@@ -10,6 +10,7 @@
 #include "wire/frame.h"
 
 struct vgpu_device_profiles;
+struct vgpu_shared_region;
 
 /* All that a host says about its devices; made once, before the first session. */
 struct vgpu_inventory {
@@ -24,6 +25,18 @@ struct vgpu_inventory {
   int32_t minor[VGPU_DEVICES_MAX]; /* of /dev/nvidiaN; -1: not known */
   bool chosen;                     /* in a worker: not all of the host's devices, or in another order */
   const struct vgpu_options *options;
+};
+
+/*
+ * Executable graphs of the device's own. What is carried out on the stream VGPU_RECORDING_STREAM between
+ * begin() and end() makes one: nothing of it happens then, and NULL is one that cannot be had.
+ */
+#define VGPU_RECORDING_STREAM UINT64_MAX
+struct vgpu_backend_graphs {
+  bool (*begin)(struct vgpu_worker *worker, uint64_t context);
+  void *(*end)(struct vgpu_worker *worker, bool keep);
+  int32_t (*launch)(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t stream);
+  void (*destroy)(struct vgpu_worker *worker, void *graph);
 };
 
 struct vgpu_backend {
@@ -57,6 +70,12 @@ struct vgpu_backend {
   int32_t (*run)(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                  void *reply, struct vgpu_bulk *bulk);
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
+
+  /* Memory that the guest shares is about to go, and the device must not read it any more; NULL: it does not.
+   */
+  void (*forget_shared)(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
+
+  const struct vgpu_backend_graphs *graphs; /* NULL: it has none, so their work is carried out each time */
 };
 
 extern const struct vgpu_backend vgpu_software_backend;

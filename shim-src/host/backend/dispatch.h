@@ -15,6 +15,7 @@ enum vgpu_backend_number { VGPU_BACKEND_SOFTWARE = 0, VGPU_BACKEND_CUDA = 1, VGP
 struct vgpu_bulk {
   const unsigned char *in;
   uint32_t in_size;
+  uint32_t shared_region; /* where `in` lies; 0: in none */
   unsigned char *out;
   uint32_t out_capacity;
   uint32_t out_size;

@@ -40,6 +40,7 @@ static bool enter_shared_region(const struct vgpu_worker *worker, const struct v
   if (memory == NULL || (!in && !out)) return false;
   if (in) {
     bulk->in = memory;
+    bulk->shared_region = span->shared_region;
     bulk->in_size = (uint32_t)span->length;
   } else {
     bulk->in_size = 0;

@@ -102,6 +102,13 @@ static int32_t shared_region_add(struct vgpu_worker *worker, const struct vgpu_s
   return VGPU_STATUS_OK;
 }
 
+static int32_t drop_shared_region(struct vgpu_worker *worker, uint32_t number) {
+  struct vgpu_shared_region *region = vgpu_shared_regions_find(&worker->shared_regions, number);
+  if (region != NULL && !region->mapped && worker->backend->forget_shared != NULL)
+    worker->backend->forget_shared(worker, region);
+  return vgpu_shared_regions_drop(&worker->shared_regions, number);
+}
+
 int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
                      void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk) {
   struct vgpu_facts_request facts_request;
@@ -142,7 +149,7 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
     case VGPU_OP_SHARED_REGION_DROP:
       if (body_size != sizeof shared_region_drop) return VGPU_STATUS_INVALID;
       memcpy(&shared_region_drop, body, sizeof shared_region_drop);
-      return vgpu_shared_regions_drop(&worker->shared_regions, shared_region_drop.shared_region);
+      return drop_shared_region(worker, shared_region_drop.shared_region);
     default:
       return VGPU_STATUS_UNKNOWN;
   }

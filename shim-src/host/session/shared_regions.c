@@ -43,6 +43,7 @@ uint32_t vgpu_shared_regions_add(struct vgpu_shared_regions *shared_regions, uin
   *offset = made.offset;
   shared_regions->array[shared_region] = made;
   shared_regions->bytes += bytes;
+  if (shared_region >= shared_regions->begun) shared_regions->begun = shared_region + 1;
   return shared_region + 1;
 }
 
@@ -52,6 +53,11 @@ static const struct vgpu_shared_region *find(const struct vgpu_shared_regions *s
       shared_regions->array[shared_region - 1].memory == NULL)
     return NULL;
   return &shared_regions->array[shared_region - 1];
+}
+
+struct vgpu_shared_region *vgpu_shared_regions_find(struct vgpu_shared_regions *shared_regions,
+                                                    uint32_t shared_region) {
+  return find(shared_regions, shared_region) == NULL ? NULL : &shared_regions->array[shared_region - 1];
 }
 
 unsigned char *vgpu_shared_regions_map(struct vgpu_shared_regions *shared_regions, uint32_t shared_region,

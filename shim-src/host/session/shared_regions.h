@@ -16,14 +16,17 @@
 struct vgpu_shared_region {
   unsigned char *memory; /* NULL: the number is free */
   uint64_t bytes;
-  bool mapped; /* device memory, too: stays while it is */
-  bool placed; /* in the memory of the guest's VM, at `offset` */
+  bool mapped;     /* device memory, too: stays while it is */
+  bool unpinnable; /* --device cuda: the driver did not take it */
+  uint64_t pinned; /* --device cuda: the context in which the driver has it registered; 0: none */
+  bool placed;     /* in the memory of the guest's VM, at `offset` */
   uint64_t offset;
 };
 
 struct vgpu_shared_regions {
   const struct vgpu_vm_memory *vm_memory; /* where all of them lie; NULL: each is memory of its own */
   uint64_t bytes;                         /* of all */
+  uint32_t begun;                         /* the places from here on were never used */
   struct vgpu_shared_region array[VGPU_SHARED_REGIONS_MAX];
 };
 
@@ -44,6 +47,10 @@ void vgpu_shared_regions_unmap(struct vgpu_shared_regions *shared_regions, const
 
 /* An enum vgpu_status; one that is device memory is not dropped. */
 int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uint32_t shared_region);
+
+/* The place of a number; NULL: there is none. */
+struct vgpu_shared_region *vgpu_shared_regions_find(struct vgpu_shared_regions *shared_regions,
+                                                    uint32_t shared_region);
 
 /* The memory that a span names; NULL when it is not all in one shared region, or too much for one call. */
 unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_regions,

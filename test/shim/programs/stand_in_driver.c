@@ -13,6 +13,8 @@
  * - mig: each device is an instance of a GPU: named MIG-UUID in CUDA_VISIBLE_DEVICES, and a process sees one
  *   and no other
  * - options: cuModuleLoadDataEx says on stderr which options it has
+ * - calls: cuMemHostRegister_v2, cuMemHostUnregister, cuGraphLaunch, cuGraphExecDestroy and cuLaunchKernelEx
+ * say on stderr that they were called
  * - nodes: cuInit says on stderr which files of /dev it can open
  * - greedy: cuInit asks for bpf(2) and accept4(2), and does without
  *
@@ -103,6 +105,11 @@ EXPORT int cuMemFree_v2(uint64_t address);
 EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
 EXPORT int cuCtxSynchronize(void);
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes);
+EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags);
+EXPORT int cuMemHostUnregister(void *memory);
+EXPORT int cuGraphLaunch(void *graph, void *stream);
+EXPORT int cuGraphExecDestroy(void *graph);
+EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
 
 static bool broken;
 
@@ -186,4 +193,34 @@ int cuCtxSynchronize(void) {
   take_time("stuck");
   if (broken) return 700;
   return NEXT(int (*)(void), "cuCtxSynchronize")();
+}
+
+static void say(const char *call) {
+  if (word("calls") != NULL) fprintf(stderr, "stand-in: %s\n", call);
+}
+
+int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
+  say("pinned");
+  return NEXT(int (*)(void *, size_t, unsigned), "cuMemHostRegister_v2")(memory, bytes, flags);
+}
+
+int cuMemHostUnregister(void *memory) {
+  say("unpinned");
+  return NEXT(int (*)(void *), "cuMemHostUnregister")(memory);
+}
+
+int cuGraphLaunch(void *graph, void *stream) {
+  say("graph launched");
+  return NEXT(int (*)(void *, void *), "cuGraphLaunch")(graph, stream);
+}
+
+int cuGraphExecDestroy(void *graph) {
+  say("graph destroyed");
+  return NEXT(int (*)(void *), "cuGraphExecDestroy")(graph);
+}
+
+int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra) {
+  say("kernel launched");
+  return NEXT(int (*)(const void *, void *, void **, void **), "cuLaunchKernelEx")(config, function,
+                                                                                   parameters, extra);
 }

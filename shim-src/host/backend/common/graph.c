@@ -25,6 +25,9 @@ struct vgpu_exec_object {
   bool ready;
   struct graph_frame *frames;
   uint32_t count;
+  uint32_t launches; /* since it was last changed */
+  void *graph;       /* the device's own; NULL: the frames are carried out */
+  uint64_t kernels;  /* that a launch of it runs */
 };
 
 /* One entry: opcode, sizes, bytes. Only calls that leave work on a stream, and no launch of a graph. */
@@ -65,9 +68,17 @@ static struct vgpu_exec_object *find(struct vgpu_worker *worker, uint64_t number
   return handle == NULL ? NULL : handle->object;
 }
 
+/* What it was recorded from has changed, or goes. */
+static void forget_graph(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
+  if (exec->graph != NULL) worker->backend->graphs->destroy(worker, exec->graph);
+  exec->graph = NULL;
+  exec->launches = 0;
+}
+
 static void end_exec(struct vgpu_worker *worker, struct vgpu_exec_object **link) {
   struct vgpu_exec_object *exec = *link;
   *link = exec->next;
+  forget_graph(worker, exec);
   for (uint32_t i = 0; i < exec->count; i++) free_frame(worker, &exec->frames[i]);
   vgpu_handles_remove(&worker->handles, exec->number, VGPU_HANDLE_EXEC);
   free(exec->frames);
@@ -137,6 +148,7 @@ int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu
   uint32_t at = 0;
   int32_t result = bulk->in_size == 0 ? CUDA_SUCCESS : read_entry(worker, bulk, &at, &frame);
   if (result != CUDA_SUCCESS) return result;
+  forget_graph(worker, exec);
   free_frame(worker, &exec->frames[send->index]);
   exec->frames[send->index] = frame;
   return CUDA_SUCCESS;
@@ -162,20 +174,69 @@ int32_t vgpu_common_cuGraphExecDestroy(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
+/*
+ * Work that is the same each time it is done, and none of which is of the host: what records an event, brings
+ * bytes along or gives memory back is done by its own call.
+ */
+static bool is_recordable(const struct graph_frame *frame) {
+  if (frame->row == NULL) return true;
+  switch (frame->row->opcode) {
+    case VGPU_OP_cuLaunchKernelEx:
+    case VGPU_OP_cuMemsetD8Async:
+    case VGPU_OP_cuMemsetD16Async:
+    case VGPU_OP_cuMemsetD32Async:
+    case VGPU_OP_cuMemsetD2D8Async:
+    case VGPU_OP_cuMemcpyDtoDAsync_v2:
+    case VGPU_OP_copy_box:
+      return true;
+    default:
+      return false;
+  }
+}
+
 /* All frames in order; the first failure is told, the rest is done all the same, as with calls. */
-int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
-  const struct vgpu_exec_object *exec = find(worker, send->exec);
-  if (exec == NULL || !exec->ready || exec->context != send->context) return CUDA_ERROR_INVALID_HANDLE;
+static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
   int32_t result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {
     const struct graph_frame *frame = &exec->frames[i];
     if (frame->row == NULL) continue;
     _Alignas(8) unsigned char body[VGPU_BODY_MAX];
     memcpy(body, frame->bytes, frame->row->send_size);
-    memcpy(body + frame->row->stream, &send->stream, sizeof send->stream);
+    memcpy(body + frame->row->stream, &stream, sizeof stream);
     struct vgpu_bulk bulk = {.in = frame->bytes + frame->row->send_size, .in_size = frame->bulk_size};
     int32_t status = worker->backend->run(worker, frame->row, body, NULL, &bulk);
     if (result == CUDA_SUCCESS) result = status;
   }
   return result;
+}
+
+/* Kernels that were recorded have not run: the count of launches stays. */
+static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
+  const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
+  for (uint32_t i = 0; i < exec->count; i++) {
+    if (!is_recordable(&exec->frames[i])) return;
+  }
+  uint64_t *launches = &worker->accounts->slots[worker->slot].launches, before = *launches;
+  if (!graphs->begin(worker, exec->context)) return;
+  int32_t result = carry_out(worker, exec, VGPU_RECORDING_STREAM);
+  exec->kernels = *launches - before;
+  __atomic_store_n(launches, before, __ATOMIC_RELAXED);
+  exec->graph = graphs->end(worker, result == CUDA_SUCCESS);
+}
+
+/* One that is launched once and changed again is not worth a graph of the device. */
+#define WORTH_RECORDING 1u
+
+int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
+  struct vgpu_exec_object *exec = find(worker, send->exec);
+  if (exec == NULL || !exec->ready || exec->context != send->context) return CUDA_ERROR_INVALID_HANDLE;
+  if (exec->launches <= WORTH_RECORDING && exec->launches++ == WORTH_RECORDING &&
+      worker->backend->graphs != NULL)
+    record(worker, exec);
+  if (exec->graph == NULL) return carry_out(worker, exec, send->stream);
+  int32_t result = worker->backend->graphs->launch(worker, exec->graph, send->context, send->stream);
+  if (result != CUDA_SUCCESS) return result;
+  uint64_t *launches = &worker->accounts->slots[worker->slot].launches;
+  __atomic_store_n(launches, *launches + exec->kernels, __ATOMIC_RELAXED);
+  return CUDA_SUCCESS;
 }

@@ -16,6 +16,7 @@
 #include "host/backend/cuda/device_files.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/filter.h"
+#include "host/backend/cuda/graph.h"
 #include "host/backend/cuda/nvml.h"
 #include "host/backend/cuda/self_check.h"
 #include "host/backend/cuda/session.h"
@@ -236,6 +237,11 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *r
   return result;
 }
 
+static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
+                                                  .end = vgpu_cuda_graph_end,
+                                                  .launch = vgpu_cuda_graph_launch,
+                                                  .destroy = vgpu_cuda_graph_destroy};
+
 const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .reads_itself = true,
                                                .take_inventory = take_inventory,
@@ -245,4 +251,6 @@ const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .make_filter = vgpu_cuda_filter,
                                                .begin = begin,
                                                .run = run,
-                                               .usage = usage};
+                                               .usage = usage,
+                                               .forget_shared = vgpu_cuda_unpin,
+                                               .graphs = &graphs};

@@ -71,7 +71,9 @@ static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64
   int32_t result = vgpu_cuda_enter_stream(worker, context, number, &cuda, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (!vgpu_ranges_hold(&cuda->ranges, destination, bulk->in_size)) return CUDA_ERROR_INVALID_VALUE;
-  /* The frame is pageable memory, which the driver has read when it returns, asynchronous or not. */
+  /* A frame is pageable memory, which the driver has read when it returns, asynchronous or not. What the
+   * guest calls pinned is its own until its stream has come past this copy. */
+  if (async && bulk->shared_region != 0) vgpu_cuda_pin(worker, context, bulk->shared_region);
   if (async)
     return VGPU_DRIVER(&cuda->api, cuMemcpyHtoDAsync_v2, destination, bulk->in, bulk->in_size, stream);
   return VGPU_DRIVER(&cuda->api, cuMemcpyHtoD_v2, destination, bulk->in, bulk->in_size);

@@ -108,6 +108,10 @@ int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uin
                                struct vgpu_cuda **cuda, struct vgpu_stream **stream) {
   int32_t result = vgpu_cuda_enter(worker, context, cuda);
   if (result != CUDA_SUCCESS) return result;
+  if (number == VGPU_RECORDING_STREAM && (*cuda)->recording != NULL) {
+    *stream = (*cuda)->recording;
+    return CUDA_SUCCESS;
+  }
   if (number < SPECIAL_STREAMS) {
     *stream = (struct vgpu_stream *)(uintptr_t)number;
     return CUDA_SUCCESS;
@@ -135,6 +139,10 @@ int vgpu_cuda_query_stream(const struct vgpu_cuda *cuda, void *stream) {
 
 void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context) {
   vgpu_cuda_drop_reads(worker, context);
+  for (uint32_t i = 0; i < worker->shared_regions.begun; i++) {
+    if (worker->shared_regions.array[i].pinned == context)
+      vgpu_cuda_unpin(worker, &worker->shared_regions.array[i]);
+  }
   struct vgpu_range removed;
   while (vgpu_ranges_remove_of(&worker->cuda->ranges, context, &removed)) {
     vgpu_accounts_give(worker->accounts, worker->slot, removed.device, removed.counted);

@@ -25,7 +25,16 @@ struct vgpu_cuda {
   struct vgpu_ranges ranges;
   struct vgpu_cuda_reads reads;
   struct vgpu_cuda_virtual virtual;
+  struct vgpu_stream *recording; /* captures the work of a graph; NULL: none does */
 };
+
+/*
+ * Registers memory that the guest shares with the driver, so that copies from it are done by the device while
+ * this process goes on. Where the driver does not, it copies all the same, and waits.
+ */
+void vgpu_cuda_pin(struct vgpu_worker *worker, uint64_t context, uint32_t shared_region);
+/* The same undone, once the device has read what it was to read. */
+void vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 
 /* After a call that waits: what kernels printed, from this process's standard output to worker->printed. */
 void vgpu_cuda_collect_prints(struct vgpu_worker *worker);

@@ -11,6 +11,7 @@ import {
   askAll,
   builtFile,
   type Host,
+  SHIM,
   type Shell,
   scratchDirectory,
   sessionsNow,
@@ -122,5 +123,31 @@ describe('a driver behind a host', {
       [...host.log().matchAll(/^stand-in: option (\S+)$/gm)].map(([, option]) => option),
       ['24=1', '29=1', '34=2', '35=3'],
     );
+  });
+
+  const run = async (program: string, argument: string): Promise<string> => {
+    const ended = await runProgram(builtFile(`programs/${program}`), [argument], {
+      env: { VGPU_HOST: host.address, LD_LIBRARY_PATH: SHIM },
+      limit: 120_000,
+    });
+    assert.equal(ended.code, 0, ended.stdout + ended.stderr);
+    await until('the session to end', () => sessionsNow(host) === 0, 20_000);
+    return ended.stdout;
+  };
+  const said = (call: string): number => host.log().split(`stand-in: ${call}\n`).length - 1;
+
+  it('has pinned memory registered, once and until it is given back, and copies from it are right', async () => {
+    await start('calls');
+    for (const name of ['lengths', 'in_order', 'behind_a_wait', 'many']) await run('pinned_calls', name);
+    const pinned = said('pinned');
+    assert.ok(pinned > 0, 'registered');
+    assert.equal(said('unpinned'), pinned);
+  });
+
+  it('launches a graph that is launched again as one of its own', async () => {
+    await start('calls');
+    assert.match(await run('graph_calls', PTX), /^failures 0$/m);
+    assert.ok(said('graph launched') > 0);
+    assert.ok(said('graph destroyed') > 0, 'one that changes is made anew');
   });
 });

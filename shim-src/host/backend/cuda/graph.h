@@ -1,0 +1,15 @@
+/* Executable graphs of the driver; what each does is said at struct vgpu_backend_graphs. */
+#ifndef VGPU_HOST_CUDA_GRAPH_H
+#define VGPU_HOST_CUDA_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vgpu_worker;
+
+bool vgpu_cuda_graph_begin(struct vgpu_worker *worker, uint64_t context);
+void *vgpu_cuda_graph_end(struct vgpu_worker *worker, bool keep);
+int32_t vgpu_cuda_graph_launch(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t number);
+void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, void *graph);
+
+#endif

@@ -6,6 +6,7 @@
 import { constants, openSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import path from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import type { LibraryVendor, ProcessFacts } from '../../contracts/facts.js';
 import { errnoOf } from '../../errors.js';
 import { cdiVariable } from '../../paths.js';
@@ -20,8 +21,15 @@ const maxProcBytes = 16 * 1024 * 1024;
 /** What leads a process to the shim: the loader's variables, and the device of a container. */
 const loaderVariables = ['LD_PRELOAD', 'LD_LIBRARY_PATH', cdiVariable];
 const deletedMark = ' (deleted)';
+/** What PID 1 starts a service with: itself, or since systemd 254 a helper; the service's program replaces it. */
+const systemdsOwn = /\/systemd\/systemd(?:-executor)?$/;
+const lookAgainMs = 10;
+const looks = 4;
 
-/** Facts of those processes that still live when they are read; `proc` is where procfs is mounted. */
+/**
+ * Facts of those processes that still live when they are read, and run a program of their own: what PID 1 has forked
+ * for a service has PID 1's environment until it executes the service's program. `proc` is where procfs is mounted.
+ */
 export async function readProcesses(
   pids: readonly number[],
   contents: ContentCache,
@@ -36,13 +44,11 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
   const before = await readStat(directory);
   if (before === null) return null;
   const unreadable: ('maps' | 'environ' | 'exe')[] = [];
-  const [maps, environ] = await Promise.all([
-    readProcFile(path.join(directory, 'maps')),
-    readProcFile(path.join(directory, 'environ')),
-  ]);
+  const image = await readImage(directory);
+  if (image === null) return null;
+  const { maps, environ, executable } = image;
   if (maps === 'denied') unreadable.push('maps');
   if (environ === 'denied') unreadable.push('environ');
-  const executable = readLink(path.join(directory, 'exe'));
   if (executable === 'denied') unreadable.push('exe');
   const namespacePid = innermostPid(await readProcFile(path.join(directory, 'status')));
   const pidNamespace = namespaceOf(readLink(path.join(directory, 'ns/pid')));
@@ -50,6 +56,7 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
   // The number may have gone to another process meanwhile.
   const after = await readStat(directory);
   if (after === null || after.startTicks !== before.startTicks) return null;
+  if (after.parent === 1 && systemdsOwn.test(withoutDeleted(executable ?? ''))) return null;
   return {
     pid,
     ...(namespacePid === null || namespacePid === pid ? {} : { namespacePid }),
@@ -62,6 +69,30 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
     loaderEnvironment: Buffer.isBuffer(environ) ? withoutTracer(loaderEnvironment(environ)) : {},
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
+}
+
+type ProcFile = Buffer | 'denied' | null;
+
+/** What /proc says of one program: not of two, where it executes another one meanwhile. Null: it went on doing so. */
+async function readImage(directory: string): Promise<{
+  readonly maps: ProcFile;
+  readonly environ: ProcFile;
+  readonly executable: string | null;
+} | null> {
+  const link = path.join(directory, 'exe');
+  for (let look = 1; ; look += 1) {
+    const executable = readLink(link);
+    const [maps, environ] = await Promise.all([
+      readProcFile(path.join(directory, 'maps')),
+      readProcFile(path.join(directory, 'environ')),
+    ]);
+    const same = readLink(link) === executable;
+    // The kernel shows an empty one in the middle of an exec.
+    const empty = executable !== null && Buffer.isBuffer(environ) && environ.length === 0;
+    if (same && (!empty || look === looks)) return { maps, environ, executable };
+    if (look === looks) return null;
+    await setTimeout(lookAgainMs);
+  }
 }
 
 /**
@@ -222,7 +253,7 @@ function loaderEnvironment(environ: Buffer): Readonly<Record<string, string>> {
 }
 
 /** Null when the process is gone; a zombie's files read empty. */
-async function readProcFile(file: string): Promise<Buffer | 'denied' | null> {
+async function readProcFile(file: string): Promise<ProcFile> {
   try {
     const handle = await open(file);
     try {

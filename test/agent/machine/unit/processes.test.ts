@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { readFileSync, rmSync } from 'node:fs';
+import { readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { ContentCache } from '../../../../agent/machine/files/content.js';
@@ -85,6 +85,57 @@ describe('processes', () => {
     // Only with CAP_SYS_ADMIN can a deleted file still be read; without it nothing is guessed.
     assert.ok(seen.vendor === 'vgpu' || seen.vendor === null);
     assert.equal((await mappedUnder(directory)).size, 0);
+  });
+
+  const stat = (parent: number): string => `7 (ollama) S ${parent} ${'0 '.repeat(17)}99 0\n`;
+  const proc = (context: TestContext, executable: string, environ: string, parent: number): string => {
+    const directory = tree(context, { '7/stat': stat(parent), '7/maps': '', '7/environ': environ });
+    symlinkSync(executable, path.join(directory, '7/exe'));
+    return directory;
+  };
+
+  it('a service that PID 1 has forked, and that has not executed its program, is not there yet', async (context) => {
+    const read = async (executable: string, parent = 1): Promise<readonly (string | null)[]> => {
+      const found = await readProcesses([7], new ContentCache(), proc(context, executable, 'A=b\0', parent));
+      return found.map((one) => one.executable);
+    };
+    for (const own of [
+      '/usr/lib/systemd/systemd',
+      '/lib/systemd/systemd-executor',
+      '/usr/lib/systemd/systemd (deleted)',
+    ])
+      assert.deepEqual(await read(own), [], own);
+    assert.deepEqual(await read('/usr/local/bin/ollama'), ['/usr/local/bin/ollama']);
+    assert.deepEqual(await read('/usr/lib/systemd/systemd-journald'), ['/usr/lib/systemd/systemd-journald']);
+    // The init of a container is none of PID 1's children.
+    assert.deepEqual(await read('/usr/lib/systemd/systemd', 70), ['/usr/lib/systemd/systemd']);
+  });
+
+  it('a program that is executed meanwhile is read again: its environment, not that of the one before', async (context) => {
+    const directory = proc(context, '/usr/lib/systemd/systemd', 'LD_LIBRARY_PATH=/before\0', 1);
+    const here = path.join(directory, '7');
+    rmSync(path.join(here, 'maps'));
+    // Opening the FIFO waits for the reader, who has read the old environment by then.
+    const exec =
+      'mkfifo maps; echo ready; exec 3>maps; sleep 0.2; rm maps; : >maps; ln -sfn /usr/bin/ollama exe; ' +
+      "printf 'LD_LIBRARY_PATH=/after\\0' >new; mv new environ";
+    const child = spawn('/bin/sh', ['-c', exec], { cwd: here, stdio: ['ignore', 'pipe', 'inherit'] });
+    context.after(() => child.kill('SIGKILL'));
+    await new Promise((resolve) => child.stdout.once('data', resolve));
+    const [facts] = await readProcesses([7], new ContentCache(), directory);
+    assert.equal(facts?.executable, '/usr/bin/ollama');
+    assert.deepEqual(facts.loaderEnvironment, { LD_LIBRARY_PATH: '/after' });
+  });
+
+  it('an environment that is empty for a moment is one that is being made', async (context) => {
+    const directory = proc(context, '/usr/bin/ollama', '', 1);
+    const read = readProcesses([7], new ContentCache(), directory);
+    setTimeout(() => writeFileSync(path.join(directory, '7/environ'), 'LD_PRELOAD=/x\0'), 20);
+    assert.deepEqual((await read)[0]?.loaderEnvironment, { LD_PRELOAD: '/x' });
+    // One that stays empty is empty (env -i).
+    writeFileSync(path.join(directory, '7/environ'), '');
+    const [bare] = await readProcesses([7], new ContentCache(), directory);
+    assert.deepEqual([bare?.loaderEnvironment, bare?.unreadable], [{}, undefined]);
   });
 
   it('passes over processes that are gone, and over nonsense', async (context) => {

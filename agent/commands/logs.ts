@@ -18,22 +18,27 @@ interface LogsOptions {
 }
 
 export function logsCommand(run: Run): Command {
-  return new Command('logs')
-    .description('show the journal of the agent and of the services that it looks after, together')
-    .option('-p, --profile <name>', profileHelp)
-    .option('-u, --unit <service>', unitHelp, unitName)
-    .option('-f, --follow', 'go on showing what comes')
-    .option('-n, --lines <number>', 'the last so many entries, or all', lines, '100')
-    .option('--since <time>', 'entries since then, as journalctl(1) takes it')
-    .option('-x, --explain', 'with the explanations of the catalog')
-    .addHelpText(
-      'after',
-      `\nWith --json each entry is a line, as journalctl --output=json prints it.\n${examples(
-        ['vgpu-agent logs --follow', 'what happens now'],
-        ['vgpu-agent logs --since today --explain', 'what happened, and what it means'],
-      )}`,
-    )
-    .action((options: LogsOptions) => run((context) => logs(options, context)));
+  return (
+    new Command('logs')
+      .description('show the journal of the agent and of the services that it looks after, together')
+      .option('-p, --profile <name>', profileHelp)
+      .option('-u, --unit <service>', unitHelp, unitName)
+      .option('-f, --follow', 'go on showing what comes')
+      .option('-n, --lines <number>', 'the last so many entries, or all', lines, '100')
+      .option('--since <time>', 'entries since then, as journalctl(1) takes it')
+      .option('-x, --explain', 'with the explanations of the catalog')
+      .addHelpText(
+        'after',
+        `\nWith --json each entry is a line, as journalctl --output=json prints it.\n${examples(
+          ['vgpu-agent logs --follow', 'what happens now'],
+          ['vgpu-agent logs --since today --explain', 'what happened, and what it means'],
+        )}`,
+      )
+      // A journalctl that follows has to go with its command, whoever ends that.
+      .action((options: LogsOptions) =>
+        run((context) => logs(options, context), { stoppable: options.follow === true }),
+      )
+  );
 }
 
 function lines(value: string): string {
@@ -63,9 +68,13 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
       env: toolEnvironment(process.env),
       stdio: ['ignore', 'inherit', 'inherit'],
     });
+    const stop = (): boolean => child.kill('SIGTERM');
+    if (context.signal.aborted) stop();
+    context.signal.addEventListener('abort', stop, { once: true });
     child.on('error', (cause) => reject(cannotRun(cause)));
     child.on('close', (status) => resolve(status ?? 0));
   });
+  if (context.signal.aborted) return { exitCode: ExitCode.done, document: null, text: () => '' };
   if (code !== 0 && !context.isRoot) throw notAllowed();
   if (code !== 0) throw cannotRun(new Error(`journalctl ended with ${code}`));
   return { exitCode: ExitCode.done, document: null, text: () => '' };

@@ -3,6 +3,7 @@ import { schemaCheck } from '../contracts/schema.js';
 import { ExitCode, VgpuError } from '../errors.js';
 import type { StatusView } from '../output/status-text.js';
 import { modeText } from '../output/verdict-text.js';
+import { agentUnit } from '../paths.js';
 import type { Choice } from '../pipeline/choose.js';
 import { type AgentClient, findAgent } from '../systemd/agent-client.js';
 import { text as textOf } from '../systemd/properties.js';
@@ -60,7 +61,22 @@ function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDo
   return { ...document, installed, consumers, unit: first.unit, drift, verdict };
 }
 
-/** Prints a line now and at every signal, until the service goes or a person stops it. */
+/** Of what is not there no signal will ever come. */
+function notInstalled({ profile, unit }: Choice): VgpuError {
+  const [asked, again] =
+    unit === undefined ? [`profile ${profile}`, `--profile ${profile}`] : [unit, `--unit ${unit}`];
+  return new VgpuError(`nothing is installed for ${asked}, so there is nothing to follow`, {
+    kind: 'failed',
+    operation: 'follow the service',
+    path: unit ?? profile ?? agentUnit,
+    remedy: `vgpu-agent status shows what is installed; sudo vgpu-agent install ${again} installs it`,
+  });
+}
+
+/**
+ * Prints a line now and at every signal, until the service goes, a person stops it, or what was asked for is not
+ * installed (any more).
+ */
 export async function watchStatus(context: CommandContext, choice: Choice): Promise<Outcome> {
   const agent = await findAgent();
   if (agent === null) {
@@ -72,8 +88,12 @@ export async function watchStatus(context: CommandContext, choice: Choice): Prom
     });
   }
   const show = async (event: string): Promise<void> => {
-    const document = await documentOf(agent, choice);
-    if (document !== null) context.stream({ event, ...document }, lineOf(event, document));
+    const whole = await documentOf(agent, {});
+    // Before its first look the service has nothing to say; its first signal comes with it.
+    if (whole === null) return;
+    const document = chosenOf(whole, choice);
+    if (document === null) throw notInstalled(choice);
+    context.stream({ event, ...document }, lineOf(event, document));
   };
   try {
     await new Promise<void>((resolve, reject) => {

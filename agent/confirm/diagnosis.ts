@@ -241,7 +241,8 @@ export function preloadIgnored({ processes, probe }: Observation): string | null
     return `${what}; vgpu-probe beside it could not be run either, so see whether ${storeCurrent} is there and readable`;
   return (
     `${what}; ` +
-    `the loader ignores LD_PRELOAD for a program with file capabilities (getcap) or a set-user-ID bit`
+    `the loader ignores LD_PRELOAD for a program that gains rights when it is started: ` +
+    `\`getcap ${main.executable ?? `/proc/${main.pid}/exe`}\` shows its file capabilities, \`ls -l\` a set-user-ID bit`
   );
 }
 

@@ -165,6 +165,18 @@ describe('one guest with the service', { skip }, () => {
     for (const line of text.trim().split('\n')) JSON.parse(line);
   });
 
+  test('status --watch of what is not installed says so and ends', async () => {
+    for (const [choice, asked] of [
+      [['--profile', 'llama-server'], 'profile llama-server'],
+      [['--unit', 'nothing.service'], 'nothing.service'],
+    ] as const) {
+      const ran = await guest.runWith({ timeoutMs: 30_000 }, 'vgpu-agent', 'status', '--watch', ...choice);
+      assert.equal(ran.code, 1, ran.stderr);
+      assert.ok(ran.stderr.includes(`nothing is installed for ${asked}, so there is nothing to follow`));
+      assert.ok(ran.stderr.includes(`sudo vgpu-agent install ${choice.join(' ')}`), ran.stderr);
+    }
+  });
+
   test('logs shows the service and the consumer together, and -x explains', async () => {
     const text = await guest.must('vgpu-agent', 'logs', '--lines', 'all', '--explain');
     assert.match(text, /inference compute/);

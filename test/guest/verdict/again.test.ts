@@ -266,6 +266,24 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     });
   }
 
+  test('no follower of the journal is left: install, verify and logs, by SIGINT and SIGTERM', async (t) => {
+    const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '4000' } });
+    const followers = async (): Promise<number> => (await guest.run('pgrep', '-c', '-x', 'journalctl')).code;
+    const commands = [['install', '--yes'], ['verify'], ['logs', '--follow']] as const;
+    for (const [command, ...words] of commands) {
+      for (const signal of ['INT', 'TERM'] as const) {
+        if (command !== 'logs') await guest.must('systemctl', 'restart', 'ollama');
+        const agent = launch(guest, command, ...words);
+        await until(`${command} to follow the journal`, 20_000, async () =>
+          (await followers()) === 0 ? true : undefined,
+        );
+        await signalAgent(guest, signal);
+        await agent.end;
+        assert.equal(await followers(), 1, `${command}, SIG${signal}: pgrep finds a journalctl`);
+      }
+    }
+  });
+
   test('SIGINT while files are changed: the step is finished, everything is taken back, exit 130', async (t) => {
     const guest = await settled(t, { design: quickest });
     const before = await guest.listing();

@@ -249,7 +249,7 @@ describe('a program that the loader trusts with nothing', { skip: skip || whyNoS
     const verdict = await installedGpu(guest);
     assert.match(
       evidence(verdict, 'environment').join('\n'),
-      /has it in LD_PRELOAD, but not loaded; .*file capabilities \(getcap\)/,
+      /has it in LD_PRELOAD, but not loaded; .*`getcap \/usr\/local\/bin\/ollama` shows its file capabilities/,
     );
   });
 

@@ -71,10 +71,11 @@ void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t byt
   if (result != CUDA_ERROR_OUT_OF_MEMORY) return;
   size_t unused = 0, total = 0;
   if (VGPU_DRIVER(&worker->cuda->api, cuMemGetInfo_v2, &unused, &total) != CUDA_SUCCESS) unused = 0;
-  struct vgpu_refused_memory refused = {.bytes = bytes,
-                                        .limit = worker->accounts->total[vgpu_accounts_device(worker->accounts, worker->slot, device)],
-                                        .free = unused,
-                                        .by = VGPU_MEMORY_LIMIT_DEVICE};
+  struct vgpu_refused_memory refused = {
+      .bytes = bytes,
+      .limit = worker->accounts->total[vgpu_accounts_device(worker->accounts, worker->slot, device)],
+      .free = unused,
+      .by = VGPU_MEMORY_LIMIT_DEVICE};
   vgpu_accounts_refused(worker->accounts, worker->slot, &refused);
 }
 

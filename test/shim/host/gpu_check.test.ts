@@ -40,7 +40,10 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
   let behind: Host;
   let refusing: Host;
   before(async () => {
-    behind = await startHost({ listen: `unix:${scratch.path}/b` });
+    behind = await startHost({
+      listen: `unix:${scratch.path}/b`,
+      args: ['--profile', 'h100-80gb', '--profile', 'h200'],
+    });
     refusing = await startHost({ listen: `unix:${scratch.path}/r`, args: ['--software-kernels', 'refuse'] });
   });
   after(async () => {
@@ -82,6 +85,7 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
     for (const name of [
       'devices',
       'verify --compute',
+      'each device alone',
       'memory of an earlier session',
       'cases of graph_nodes',
     ]) {

@@ -2,11 +2,13 @@
 
 #include <string.h>
 
+#include "cuda_results.h"
+
 /* Result of a call that we cannot carry out at all, in the language of its range. */
 static int32_t refusal(uint32_t opcode, bool known) {
   switch (opcode & VGPU_OP_RANGE_MASK) {
     case VGPU_OP_CUDA:
-      return known ? 1 : 801; /* CUDA_ERROR_INVALID_VALUE, NOT_SUPPORTED */
+      return known ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
     case VGPU_OP_NVML:
       return known ? 2 : 3; /* NVML_ERROR_INVALID_ARGUMENT, NOT_SUPPORTED */
     default:

@@ -6,12 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cuda_results.h"
 #include "host/log.h"
 #include "host/session/lifeline.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
-
-#define NOT_READY 600 /* CUDA_ERROR_NOT_READY */
 
 void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
                        const struct vgpu_inventory *inventory) {
@@ -98,7 +97,8 @@ void vgpu_worker_launched(struct vgpu_worker *worker) {
 
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status) {
   struct vgpu_account *account = &worker->accounts->slots[worker->slot];
-  if (worker->library == VGPU_LIBRARY_CUDA && status == NOT_READY) return; /* an answer, not a refusal */
+  if (worker->library == VGPU_LIBRARY_CUDA && status == CUDA_ERROR_NOT_READY)
+    return; /* an answer, not a refusal */
   __atomic_store_n(&account->refused, account->refused + 1, __ATOMIC_RELAXED);
   __atomic_store_n(&account->last_refusal, status, __ATOMIC_RELAXED);
 }

@@ -80,6 +80,7 @@ function imageSeeds(): Buffer[] {
 const CONF = [
   '# all\nlimits sessions=3 memory=8G connects=50 calls=1000 outstanding=64M\nallow any\n',
   'deny vsock cid=7\nallow vsock cid=3-9,12 memory=none\nallow unix uid=0,2000-2999 gid=root pid=7\ndeny tcp\n',
+  'workers user=nobody\nlimits devices=1,GPU-5a0d1c6e weight=7\nallow vsock cid=3 devices=all\nallow any devices=MIG-12\n',
 ];
 
 function below(directory: string, extension: string): Buffer[] {

@@ -90,7 +90,7 @@ int cuCtxGetLimit(size_t *pvalue, int32_t limit) {
         0; /* no context of ours is shared with a graphics queue; cuBLAS 13.1 does nothing unless told */
     return VGPU_CUDA_SUCCESS;
   }
-  if (limit >= VGPU_LIMITS) return 215; /* CUDA_ERROR_UNSUPPORTED_LIMIT */
+  if (limit >= VGPU_LIMITS) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   *pvalue = context->limits[limit];
   return VGPU_CUDA_SUCCESS;
 }
@@ -101,7 +101,7 @@ int cuCtxSetLimit(int32_t limit, size_t value) {
   int result = choose(NULL, &driver, &context);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (limit < 0) return VGPU_CUDA_INVALID_VALUE;
-  if (limit >= VGPU_LIMITS) return 215;
+  if (limit >= VGPU_LIMITS) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   struct vgpu_send_cuCtxSetLimit send = {.value = value, .limit = (uint32_t)limit};
   result = vgpu_cuda_context_number(&send.context);
   if (result != VGPU_CUDA_SUCCESS) return result;
@@ -215,10 +215,10 @@ static int peer_of(struct vgpu_context *peer) {
 int cuCtxEnablePeerAccess(struct vgpu_context *peerContext, uint32_t Flags) {
   int result = peer_of(peerContext);
   if (result != VGPU_CUDA_SUCCESS) return result;
-  return Flags != 0 ? VGPU_CUDA_INVALID_VALUE : 217; /* CUDA_ERROR_PEER_ACCESS_UNSUPPORTED */
+  return Flags != 0 ? VGPU_CUDA_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
 
 int cuCtxDisablePeerAccess(struct vgpu_context *peerContext) {
   int result = peer_of(peerContext);
-  return result != VGPU_CUDA_SUCCESS ? result : 705; /* CUDA_ERROR_PEER_ACCESS_NOT_ENABLED */
+  return result != VGPU_CUDA_SUCCESS ? result : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }

@@ -36,7 +36,7 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
   if (result != VGPU_CUDA_SUCCESS) return result;
   /* A launch that is captured would be a child; that is not carried. */
-  if (vgpu_capture_status(driver, hStream) != 0) return 900; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+  if (vgpu_capture_status(driver, hStream) != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraph);
   result = exec == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;

@@ -142,7 +142,7 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
     case VGPU_REGIONS_OVERLAP:
       break;
   }
-  return 712; /* CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED */
+  return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
 int cuMemHostRegister(void *p, size_t bytesize, uint32_t Flags) {
@@ -155,7 +155,7 @@ int cuMemHostUnregister(void *p) {
   if (driver == NULL) return result;
   struct vgpu_region region;
   if (!vgpu_regions_remove(&driver->regions, (uint64_t)(uintptr_t)p, VGPU_REGION_REGISTERED, &region)) {
-    return 713; /* CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED */
+    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   vgpu_readback_flush(driver, p, region.size);
   return VGPU_CUDA_SUCCESS;

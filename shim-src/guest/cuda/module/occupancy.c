@@ -211,7 +211,7 @@ int cuOccupancyMaxActiveClusters(int32_t *numClusters, void *func, const void *c
   if (numClusters == NULL || !config_sound(config)) return VGPU_CUDA_INVALID_VALUE;
   if (!has_clusters(&subject)) return VGPU_CUDA_NOT_SUPPORTED;
   int64_t cluster = cluster_of(&subject, config);
-  if (cluster <= 0 || cluster > LARGEST_CLUSTER) return 912; /* CUDA_ERROR_INVALID_CLUSTER_SIZE */
+  if (cluster <= 0 || cluster > LARGEST_CLUSTER) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   int64_t groups = subject.device[MULTIPROCESSORS] / MULTIPROCESSORS_PER_CLUSTER;
   int64_t blocks = blocks_of_config(&subject, config);
   *numClusters = (int32_t)(groups * (MULTIPROCESSORS_PER_CLUSTER * blocks / cluster));

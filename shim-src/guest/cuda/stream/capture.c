@@ -79,7 +79,7 @@ static enum vgpu_node_kind kind_of(uint32_t opcode) {
 
 static int capture_frame(struct vgpu_driver *driver, struct vgpu_captured_stream *stream, uint32_t opcode,
                          const void *body, uint32_t body_size, const void *bulk, uint32_t bulk_size) {
-  if (stream->capture->invalid) return VGPU_CAPTURE_INVALIDATED;
+  if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   struct vgpu_work work = {.kind = kind_of(opcode)};
   if (opcode == VGPU_OP_cuMemcpyHtoDAsync_v2) {
     /* What lies there when the graph is launched is what is to be copied. */
@@ -93,7 +93,7 @@ static int capture_frame(struct vgpu_driver *driver, struct vgpu_captured_stream
   }
   if (bulk_size > 0 && opcode != VGPU_OP_cuLaunchKernelEx) {
     stream->capture->invalid = true; /* bytes that are packed for this one time */
-    return VGPU_CAPTURE_UNSUPPORTED;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   if (!vgpu_work_frame(&work, opcode, body, body_size, bulk, bulk_size)) return VGPU_CUDA_OUT_OF_MEMORY;
   return append(driver, stream, &work);
@@ -142,7 +142,7 @@ static int wait_event(struct vgpu_driver *driver, uint64_t number, const struct 
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
   if (stream != NULL && stream->capture != event->capture) {
     stream->capture->invalid = true;
-    return VGPU_CAPTURE_MERGE;
+    return CUDA_ERROR_STREAM_CAPTURE_MERGE;
   }
   if (stream == NULL) stream = vgpu_capture_join(driver, number, event->capture);
   return stream != NULL && vgpu_links_join(&stream->tips, &event->tips) ? VGPU_CUDA_SUCCESS
@@ -163,7 +163,7 @@ static bool capture_locked(struct vgpu_driver *driver, uint32_t opcode, uint64_t
     }
     if (stream == NULL) return false;
     stream->capture->invalid = true; /* it would wait for what is outside of the graph */
-    *result = VGPU_CAPTURE_ISOLATION;
+    *result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     return true;
   }
   if (opcode == VGPU_OP_cuEventRecordWithFlags) {
@@ -207,7 +207,8 @@ bool vgpu_capture_ask(struct vgpu_driver *driver, uint32_t opcode, const void *b
                              .size = into_size};
     *result = append(driver, stream, &work);
   } else if (stream != NULL) {
-    *result = stream->capture->invalid ? VGPU_CAPTURE_INVALIDATED : VGPU_CAPTURE_UNSUPPORTED;
+    *result = stream->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                       : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     stream->capture->invalid = true;
   }
   pthread_mutex_unlock(&driver->graph_lock);
@@ -222,7 +223,8 @@ bool vgpu_capture_function(struct vgpu_driver *driver, struct vgpu_stream *handl
   if (stream != NULL) {
     struct vgpu_work work = {
         .kind = VGPU_NODE_HOST, .step = VGPU_STEP_FUNCTION, .function = function, .data = data};
-    *result = stream->capture->invalid ? VGPU_CAPTURE_INVALIDATED : append(driver, stream, &work);
+    *result =
+        stream->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : append(driver, stream, &work);
   }
   pthread_mutex_unlock(&driver->graph_lock);
   return stream != NULL;
@@ -234,7 +236,7 @@ bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *han
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(driver, handle));
   if (stream != NULL && stream->capture->invalid) {
-    *result = VGPU_CAPTURE_INVALIDATED;
+    *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   } else if (stream != NULL) {
     struct vgpu_node *node = NULL;
     *result = vgpu_node_add(driver, stream->capture->graph, &stream->tips, params, &node);
@@ -261,7 +263,8 @@ bool vgpu_capture_forbids(struct vgpu_driver *driver, const struct vgpu_stream *
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number_of(driver, handle));
   if (stream != NULL) {
-    *result = stream->capture->invalid ? VGPU_CAPTURE_INVALIDATED : VGPU_CAPTURE_UNSUPPORTED;
+    *result = stream->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                       : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     stream->capture->invalid = true;
   }
   pthread_mutex_unlock(&driver->graph_lock);

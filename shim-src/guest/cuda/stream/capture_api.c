@@ -16,7 +16,7 @@ static int enter(struct vgpu_stream *handle, struct vgpu_driver **driver, uint64
 static int begin(struct vgpu_driver *driver, uint64_t number, int32_t mode, struct vgpu_graph *given,
                  const struct vgpu_links *tips) {
   /* The legacy default stream waits for all others and cannot be captured. */
-  if (number < VGPU_PER_THREAD) return VGPU_CAPTURE_UNSUPPORTED;
+  if (number < VGPU_PER_THREAD) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (vgpu_capture_find(driver, number) != NULL) return VGPU_CUDA_INVALID_VALUE;
   struct vgpu_capture *capture = calloc(1, sizeof *capture);
   struct vgpu_graph *graph = given != NULL ? given : vgpu_graph_make(driver);
@@ -111,12 +111,12 @@ int cuStreamEndCapture(struct vgpu_stream *hStream, void **phGraph) {
   *phGraph = NULL;
   if (stream == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
   struct vgpu_capture *capture = stream->capture;
-  if (capture->origin != number) return vgpu_graph_leave(driver, VGPU_CAPTURE_UNMATCHED);
+  if (capture->origin != number) return vgpu_graph_leave(driver, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   if (capture->mode != VGPU_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self())) {
-    return vgpu_graph_leave(driver, VGPU_CAPTURE_WRONG_THREAD);
+    return vgpu_graph_leave(driver, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   }
-  if (capture->invalid) result = VGPU_CAPTURE_INVALIDATED;
-  else if (!is_joined(driver, capture, &stream->tips)) result = VGPU_CAPTURE_UNJOINED;
+  if (capture->invalid) result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  else if (!is_joined(driver, capture, &stream->tips)) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   if (result == VGPU_CUDA_SUCCESS) *phGraph = capture->graph;
   else if (!capture->into_given) vgpu_graph_free(driver, capture->graph);
   vgpu_capture_end(driver, capture);

@@ -80,10 +80,11 @@ static int fail(struct answer *answer, int status, const char *library, const ch
   if (api->cuGetErrorName == NULL || api->cuGetErrorName(code, &name) != 0) name = NULL;
   snprintf(answer->error, sizeof answer->error, "%s: %s failed with %d (%s)%s", library, step, code,
            name == NULL ? "unknown" : name,
-           code == 100   ? "; the driver is there, but it sees no GPU on this machine"
-           : code == 803 ? "; libcuda and the kernel's driver are of different versions: reboot"
-           : code == 999 ? "; see the kernel's log for nvidia"
-                         : "");
+           code == CUDA_ERROR_NO_DEVICE ? "; the driver is there, but it sees no GPU on this machine"
+           : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+               ? "; libcuda and the kernel's driver are of different versions: reboot"
+           : code == CUDA_ERROR_UNKNOWN ? "; see the kernel's log for nvidia"
+                                        : "");
   return status;
 }
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "cuda_api.h"
+#include "cuda_results.h"
 
 #define VGPU_CUDA_LIBRARY "libcuda.so.1"
 #define VGPU_NVML_LIBRARY "libnvidia-ml.so.1"
@@ -21,7 +22,8 @@ struct vgpu_driver_api {
 
 /* Calls an entry point of the real driver; CUDA_ERROR_NOT_SUPPORTED where the driver has none of that name.
  */
-#define VGPU_DRIVER(api, symbol, ...) ((api)->symbol == NULL ? 801 : (api)->symbol(__VA_ARGS__))
+#define VGPU_DRIVER(api, symbol, ...)                                                                        \
+  ((api)->symbol == NULL ? (int)CUDA_ERROR_NOT_SUPPORTED : (api)->symbol(__VA_ARGS__))
 
 /* False with the loader's words in `error`. The library stays open. */
 bool vgpu_driver_load(const char *library, struct vgpu_driver_api *api, char *error, size_t error_size);

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { ContainerFacts, OwnedFileFacts } from '../../../agent/contracts/facts.js';
+import type { Manifest, OwnedItem } from '../../../agent/contracts/manifest.js';
 import { cdiSpec, cdiText } from '../../../agent/plan/cdi.js';
 import { planUninstall } from '../../../agent/plan/uninstall.js';
 import { profile } from '../apply/world.js';
@@ -41,6 +42,21 @@ function written(made: ReturnType<typeof plan>, path: string): unknown {
   const change = changeAt(made, path);
   assert.ok(change?.kind === 'write-file', path);
   return JSON.parse(change.content);
+}
+
+/** An installation that made `path`, and what else is given. */
+function noted(path: string, others: readonly OwnedItem[] = []): Manifest {
+  const made = { sha256: 'ab'.repeat(32), mode: 0o644, before: absent, backup: null, ownerPackage: null };
+  const { storeId, endpoint } = question;
+  const consumers = [{ profile: 'ollama', unit: 'ollama.service', links: [] }];
+  return {
+    schema: 2,
+    agent: '0.1.0',
+    consumers,
+    storeId,
+    endpoint,
+    items: [{ kind: 'file', path, ...made }, ...others],
+  };
 }
 
 describe('a CDI file', () => {
@@ -97,23 +113,7 @@ describe('an install', () => {
   it('leaves nvidia.com/gpu to the file that offers it, and withdraws its own', () => {
     const ours = present(nvidiaFile, cdiText({ ...question, kind: 'nvidia.com/gpu', devices: 1 }));
     const foreign = containers({ nvidia: ours, nvidiaFrom: '/run/cdi/nvidia.yaml' });
-    const item = {
-      kind: 'file',
-      path: nvidiaFile,
-      sha256: 'ab'.repeat(32),
-      mode: 0o644,
-      before: absent,
-      backup: null,
-      ownerPackage: null,
-    } as const;
-    const manifest = {
-      schema: 2,
-      agent: '0.1.0',
-      consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
-      storeId: question.storeId,
-      endpoint: question.endpoint,
-      items: [item],
-    } as const;
+    const manifest = noted(nvidiaFile);
     const change = changeAt(plan({ containers: foreign, manifest }), nvidiaFile);
     assert.ok(change?.kind === 'remove-owned');
     assert.match(change.reason, /\/run\/cdi\/nvidia\.yaml offers nvidia\.com\/gpu now/);
@@ -147,23 +147,7 @@ describe('an install', () => {
 });
 
 it('an uninstall takes the files away with the rest', () => {
-  const item = {
-    kind: 'file',
-    path: file,
-    sha256: 'ab'.repeat(32),
-    mode: 0o644,
-    before: absent,
-    backup: null,
-    ownerPackage: null,
-  } as const;
-  const manifest = {
-    schema: 2,
-    agent: '0.1.0',
-    consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
-    storeId: question.storeId,
-    endpoint: question.endpoint,
-    items: [item, { kind: 'directory', path: '/etc/cdi', mode: 0o755 }],
-  } as const;
+  const manifest = noted(file, [{ kind: 'directory', path: '/etc/cdi', mode: 0o755 }]);
   const made = planUninstall(profile, facts({ manifest }), options);
   assert.equal(changeAt(made, file)?.kind, 'remove-owned');
   assert.equal(changeAt(made, '/etc/cdi')?.kind, 'remove-directory');

@@ -3,37 +3,9 @@ import { cp, mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/pr
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import type { ProbeReport } from '../../../agent/contracts/probe.js';
+import { parseProbeReport } from '../../../agent/contracts/probe-report.js';
 import { buildProgram, type Ended, runProgram } from '../cuda/private_programs.js';
-
-interface Answer {
-  readonly schema: number;
-  readonly ok: boolean;
-  readonly simulated: boolean;
-  readonly library: string | null;
-  readonly driver: string | null;
-  readonly devices: readonly {
-    readonly index: number;
-    readonly name: string;
-    readonly compute: string;
-    readonly memory: number;
-    readonly pci: string;
-    readonly uuid: string;
-  }[];
-  readonly roundTrip: { readonly bytes: number; readonly ok: boolean; readonly microseconds: number } | null;
-  readonly compute: {
-    readonly ok: boolean;
-    readonly values: number;
-    readonly wrong: number;
-    readonly microseconds: number;
-  } | null;
-  readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
-  readonly error: {
-    readonly step: string;
-    readonly code: number | null;
-    readonly name: string | null;
-    readonly message: string;
-  } | null;
-}
 
 const SOURCES = [
   ...['main', 'report', 'cuda', 'nvml', 'compute', 'sessions'].map((name) => `shim-src/probe/${name}.c`),
@@ -77,15 +49,15 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
     fault: string,
     args: readonly string[] = [],
     env: Readonly<Record<string, string>> = {},
-  ): Promise<Ended & { readonly answer: Answer }> {
+  ): Promise<Ended & { readonly answer: ProbeReport }> {
     const ended = await runProgram(program, args, {
       env: { LD_LIBRARY_PATH: path.join(scratch, 'both'), PROBE_FAULT: fault, ...env },
       limit: 20_000,
     });
     assert.equal(ended.stderr, '');
     assert.match(ended.stdout, /^\{.*\}\n$/, 'one document on one line');
-    const answer: Answer = JSON.parse(ended.stdout);
-    assert.equal(answer.schema, 1);
+    const answer = parseProbeReport(ended.stdout);
+    if ('problem' in answer) throw new Error(answer.problem);
     assert.equal(ended.code, answer.ok ? 0 : 1);
     assert.equal(answer.ok, answer.error === null);
     return { ...ended, answer };

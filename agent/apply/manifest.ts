@@ -111,7 +111,7 @@ function beforeOf(
 
 function keepsEarlier(earlier: OwnedItem, item: OwnedItem, found: PathState): boolean {
   if (found.kind === 'absent' || isOurs(earlier, found)) return true;
-  // Small files of ours that were edited are kept aside (aside.ts); what was there before us is the earlier one.
+  // Small files that were edited after the install are kept aside (aside.ts); `before` is what was there before the install.
   if (item.kind !== 'link') return true;
   return found.kind === 'link' && pointsIntoStore(found.target);
 }

@@ -1,4 +1,4 @@
-/** Brings one path from whatever it is to what it shall be, without a moment in which a reader sees half. */
+/** Replaces what is at one path. A reader sees the former state or the new one, never half of it. */
 import path from 'node:path';
 import type { PathState } from '../contracts/path-state.js';
 import { syncParent } from './disk.js';
@@ -82,7 +82,7 @@ export function isAlready(present: PathState, target: Target): boolean {
   }
 }
 
-/** Equal in kind, content, mode and owner. Times do not tell a stranger's work from ours. */
+/** Equal in kind, content, mode and owner. Times do not tell who has changed it. */
 export function sameState(a: PathState, b: PathState): boolean {
   if (a.kind === 'absent' || b.kind === 'absent') return a.kind === b.kind;
   if (a.uid !== b.uid || a.gid !== b.gid) return false;

@@ -151,7 +151,7 @@ function unitState({ unit, restarts }: Observation): string {
 
 const degraded = (diagnosis: Diagnosis): Conclusion => ({ mode: 'degraded', ...diagnosis });
 
-/** The log says GPU. Is it ours, and does it stand? */
+/** The log says GPU. Does it come through the shim, and does nothing contradict it? */
 function concludeGpu(observation: Observation, now: Present): Conclusion {
   const { profile, probe, readiness } = observation;
   const counted = processesThatCount(observation)

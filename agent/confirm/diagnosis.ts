@@ -79,7 +79,7 @@ const hostLost = 'CUDA_ERROR_SYSTEM_NOT_READY';
 function mayLackHost({ host, error, devices }: ProbeReport): boolean {
   if (error?.kind === 'timeout') return true;
   if (host !== null) return troubleOf(host) !== null;
-  // An older shim, or none of ours, does not tell.
+  // An older shim, or another library, does not tell.
   if (error === null) return devices.length === 0;
   return error.name === 'CUDA_ERROR_NO_DEVICE' || error.name === hostLost;
 }
@@ -180,7 +180,7 @@ export function overrideTrouble({
   return null;
 }
 
-/** A foreign library, an old one of ours, or none of ours in the processes that count. */
+/** In the processes that count: a foreign library, an old shim, or no shim. */
 export function mapsTrouble(observation: Observation): Diagnosis | null {
   const counted = processesThatCount(observation).map(({ facts }) => ({ facts, mapped: mappedBy(facts) }));
   const foreign = counted.find(({ mapped }) => mapped === 'foreign' || mapped === 'mixed');

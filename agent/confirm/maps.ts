@@ -6,8 +6,8 @@ import type { Observation, SeenProcess } from './observation.js';
 
 /**
  * - `shim`: our libcuda, the file that is there now
- * - `stale`: ours, but its file is gone (an older version, still mapped)
- * - `foreign`: somebody else's; `mixed`: somebody else's beside ours
+ * - `stale`: the shim, but its file is gone (an older version, still mapped)
+ * - `foreign`: another library; `mixed`: another library beside the shim
  * - `none`: no libcuda; `unknown`: the maps could not be read or the file not be examined
  */
 export type Mapped = 'shim' | 'stale' | 'foreign' | 'mixed' | 'none' | 'unknown';

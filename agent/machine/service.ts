@@ -1,4 +1,4 @@
-/** The service of ours on this machine: its files as they are and as the package has them. */
+/** vgpu-agent's service on this machine: its files as they are and as the package has them. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { readBuildInfo } from '../build-info.js';

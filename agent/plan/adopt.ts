@@ -1,4 +1,4 @@
-/** What is noted down as installed by us where the manifest was lost. Pure. */
+/** What is noted down as installed where the manifest was lost. Pure. */
 import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
 import type { Change } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
@@ -17,8 +17,8 @@ interface WantedFile {
 }
 
 /**
- * Where a manifest was lost (there is a store in use, and none): what is exactly as we make it is ours. Without a
- * store nobody installed, and a file that happens to be the same is somebody's own.
+ * Where the manifest was lost (a store is in use, and there is no manifest), files that are exactly as install makes them
+ * are noted down. Without a store nothing was installed, and such a file belongs to a person.
  */
 export function adoptChanges(
   facts: MachineFacts,
@@ -41,7 +41,7 @@ export function adoptChanges(
   }));
 }
 
-/** Our small files as they should be, to tell what is ours where the manifest was lost. */
+/** The small files of vgpu-agent as install makes them. */
 export function wantedFiles(
   profile: Profile,
   facts: MachineFacts,

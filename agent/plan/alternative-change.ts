@@ -34,7 +34,7 @@ interface PublicName {
   readonly target: string;
 }
 
-/** Names of the group, slaves and master, that are public links of ours. */
+/** Names of the group, slaves and master, that are public links of the profile. */
 function publicNames(
   group: AlternativeGroup,
   facts: MachineFacts,
@@ -54,7 +54,7 @@ function changeOf(
   facts: MachineFacts,
   names: ReadonlyMap<string, PublicName>,
 ): Change | null {
-  // A path of the group is what tells its choices apart; the store stands for all of ours.
+  // A path of the group is what tells its choices apart; the store stands for all of vgpu-agent's.
   const ours = names.get(group.name)?.target ?? storeCurrent;
   const model = modelFor(group, facts, ours);
   const slaves = group.slaves.flatMap(({ name, link }) => {
@@ -81,7 +81,7 @@ function changeOf(
   };
 }
 
-/** Whose links we take over for what is not ours: the choice that was, or would be, in use without us. */
+/** The choice whose other links are copied: the one that was, or would be, in use without vgpu-agent. */
 function modelFor(
   group: AlternativeGroup,
   { manifest }: MachineFacts,
@@ -98,7 +98,7 @@ function modelFor(
   );
 }
 
-/** Every slave link of ours leads through /etc/alternatives into the store. */
+/** Does every slave link of the profile lead through /etc/alternatives into the store? */
 function linksStand(facts: MachineFacts, names: ReadonlyMap<string, PublicName>): boolean {
   return [...names].every(([name, { path, target }]) => {
     const candidate = facts.candidates.find((other) => other.path === path);

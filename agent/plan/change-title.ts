@@ -1,4 +1,4 @@
-/** A change in a few words, for whoever tells of it. */
+/** A change in a few words. */
 import type { PathState } from '../contracts/path-state.js';
 import type { Change } from '../contracts/plan.js';
 import { bytes, oneLine, plural } from '../text.js';

@@ -1,4 +1,4 @@
-/** Who has the GPU, as the manifest says it, and what of ours is whose. Pure. */
+/** The consumers in the manifest, and which installed files belong to which of them. Pure. */
 import type { Consumer, Manifest, OwnedItem } from '../contracts/manifest.js';
 import { dropInPath } from '../paths.js';
 

@@ -39,7 +39,7 @@ function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolea
       // Only its mode is set right: what the running one has read was the same.
       return change.content !== change.previousContent;
     case 'write-link':
-      // A name for linkers where there was none: a running program found the library by its other name, or in vain.
+      // A name for linkers where there was none: a running program found the library by its other name, or did not find it.
       return !(change.before.kind === 'absent' && change.path.endsWith('.so'));
     case 'alternative':
     case 'remove-owned':

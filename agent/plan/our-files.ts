@@ -1,4 +1,4 @@
-/** The small files of ours besides the drop-in: their text, and the changes that make them so. Pure. */
+/** The small files of vgpu-agent besides the drop-in: their text, and the changes that write it. Pure. */
 
 import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
 import type { Change, Preflight } from '../contracts/plan.js';
@@ -54,7 +54,7 @@ export function readableChange(present: OwnedFileFacts, why: string): readonly C
   return [writeChange(present, content, `its mode is ${mode}; ${why}`)];
 }
 
-/** A write of a text file of ours, mode 0644. */
+/** Writes one of vgpu-agent's text files, mode 0644. */
 export function writeChange(
   present: OwnedFileFacts,
   content: string,

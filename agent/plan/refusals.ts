@@ -39,7 +39,7 @@ function architectureRefusals({ distribution }: MachineFacts): readonly Refusal[
   ];
 }
 
-/** Whoever can change what root's service executes is root. One that is there already is only looked after. */
+/** A user who can change what root's service executes can become root. An installed service is only kept up to date. */
 function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptions): readonly Refusal[] {
   if (service === undefined || service.changeable === null) return [];
   const unit = service.files.find((file) => file.present.path === agentUnitFile);

@@ -26,7 +26,7 @@ export interface ServiceChoice {
   readonly endpoint?: string | null;
 }
 
-/** What the service keeps true where nobody has said otherwise: all that `install` was told. */
+/** What the service keeps true by default: all that `install` was told. */
 function configText(endpoint: string | null): string {
   return `${JSON.stringify({ schema: 1, consumers: 'installed', host: endpoint }, null, 2)}\n`;
 }

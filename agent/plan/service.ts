@@ -95,7 +95,7 @@ function withHost(text: string | null, endpoint: string): string | null {
     if (typeof value !== 'object' || value === null || Reflect.get(value, 'host') === endpoint) return null;
     return `${JSON.stringify({ ...value, host: endpoint }, null, 2)}\n`;
   } catch {
-    // The service has refused it already and says so; whoever edits it is not to lose his text.
+    // The service has refused it already and says so; the text that a person has written must not be lost.
     return null;
   }
 }
@@ -116,7 +116,7 @@ function removal(facts: MachineFacts): ServicePlan {
   };
 }
 
-/** Directories of ours in which only these paths are ours. */
+/** Directories that install made and in which it made only these paths. */
 function emptied({ manifest }: MachineFacts, gone: readonly string[]): readonly Change[] {
   const items = manifest?.items ?? [];
   return items.flatMap((item): readonly Change[] => {

@@ -39,7 +39,7 @@ export function planTrace(facts: MachineFacts): TraceDecision {
   }
   if (unit.activeState === 'inactive')
     return no(`${unit.name} does not run: sudo systemctl start ${unit.name}`);
-  // Another reload than the trace's own has to bring in what nobody has tried yet.
+  // A reload that is not the trace's own must not bring in changes that were never tried.
   if (unit.needDaemonReload)
     return no(`systemd has not read the files of ${unit.name}: sudo systemctl daemon-reload`);
   const { rootDirectory } = unit.sandbox;

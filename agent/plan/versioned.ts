@@ -3,12 +3,12 @@ import path from 'node:path';
 import type { LibraryCandidate, MachineFacts } from '../contracts/facts.js';
 
 /**
- * ldconfig sets `libcuda.so.1` to the highest version in the directory at every run, so ours has to be the highest: no
- * driver will ever be this one.
+ * ldconfig sets `libcuda.so.1` to the highest version in the directory at every run. The shim's has to be the highest: no
+ * driver will ever have this version.
  */
 const highest = '99999.0';
 
-/** The name under which ldconfig takes ours for the highest version: `libcuda.so.99999.0` for `libcuda.so.1`. */
+/** The name by which ldconfig takes the shim for the highest version: `libcuda.so.99999.0` for `libcuda.so.1`. */
 export function highestName(file: string): string {
   return file.replace(/\d+$/, highest);
 }
@@ -26,7 +26,7 @@ export function isVersionOf(file: string, other: string): boolean {
   return base.startsWith(stem) && /^\d+\.[\d.]+$/.test(base.slice(stem.length));
 }
 
-/** The versions beside `file` that are there now, ours not counted. */
+/** The versions beside `file` that are there now, without the shim's. */
 export function versionsBeside(file: string, facts: MachineFacts): readonly LibraryCandidate[] {
   return facts.candidates.filter(
     ({ path: other, state }) =>

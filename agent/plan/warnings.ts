@@ -1,4 +1,4 @@
-/** What a person should know that no change of ours repairs. Pure. */
+/** What a person should know and the plan cannot repair. Pure. */
 import path from 'node:path';
 import lt from 'semver/functions/lt.js';
 import valid from 'semver/functions/valid.js';
@@ -135,7 +135,7 @@ function environmentWarnings(unit: LoadedUnit): readonly Warning[] {
   return warnings;
 }
 
-/** A file that sorts before ours names a directory with a driver's library: the loader prefers that one. */
+/** A file that sorts before vgpu-agent's names a directory with a driver's library: the loader prefers that one. */
 function loaderWarnings(facts: MachineFacts): readonly Warning[] {
   const ours = path.basename(loaderConf);
   const earlier = facts.loader.directories.filter(

@@ -33,7 +33,7 @@ export function readablePointer(pointer: string): string {
 }
 
 /**
- * Compiles the schema once. It must be a JSON Schema 2020-12 object (a test holds ours to that); not every
+ * Compiles the schema once. It must be a JSON Schema 2020-12 object (a test checks the shipped one); not every
  * mistake in it is noticed here.
  */
 export function createProfileValidator(schema: object): ProfileValidator {

@@ -12,7 +12,7 @@ export type JudgeState = 'undecided' | 'announced' | 'decided';
 
 export interface LogFindings extends LogVerdict {
   readonly state: JudgeState;
-  /** The likeliest reason by lines that only hint at one; for whoever can look at the machine. */
+  /** The likeliest reason by lines that only hint at one; facts about the machine have to bear it out. */
   readonly hint: Reason | null;
   readonly version: string | null;
   readonly address: string | null;

@@ -21,9 +21,9 @@ export interface WantedVariable {
   readonly name: string;
   readonly separator: string;
   readonly why: string;
-  /** Ours, in order. */
+  /** vgpu-agent's entries, in order. */
   readonly entries: readonly string[];
-  /** What the unit has without us, as unit file text; kept behind ours. */
+  /** What the unit has without vgpu-agent, as unit file text; kept behind `entries`. */
   readonly inherited: readonly string[];
   readonly preflight: 'library' | 'directory' | 'none';
   /** What keeps our value from taking effect although the drop-in has it; null when nothing does. */
@@ -66,7 +66,7 @@ export function wantedVariables(
 
 /**
  * The unit's own entries. Read from its files where they are known; for a fragment that nobody read, what systemd has
- * in force is taken, less what is ours.
+ * in force is taken, less vgpu-agent's own entries.
  */
 function inheritedEntries(unit: LoadedUnit, name: string, separator: string): readonly string[] {
   const assigned = assignedVariables(filesWithout(unit, ourDropIns(unit.name))).get(name);
@@ -93,7 +93,7 @@ function overriddenBy(unit: LoadedUnit, name: string): string | null {
   return later?.path ?? null;
 }
 
-/** The drop-ins to have: ours, and a last one when another that sorts after ours sets or clears the same variable. */
+/** The drop-ins to have: the usual one, and a last one when another that sorts after it sets or clears the same variable. */
 export function wantedDropIns(
   profile: Profile,
   unit: LoadedUnit,

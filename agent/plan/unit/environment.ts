@@ -71,7 +71,7 @@ export function hostOfUnit(
 
 /** One `Environment="NAME=VALUE"` line. `value` is unit file text: specifiers are doubled already if meant literally. */
 export function environmentLine(name: string, value: string): string {
-  // A newline would begin a line of its own, which nobody has asked for.
+  // A newline would begin another line of the unit file.
   const escaped = `${name}=${value}`.replaceAll(/["\\]/g, '\\$&').replaceAll(/\p{Cc}/gu, hexEscape);
   return `Environment="${escaped}"`;
 }
@@ -85,7 +85,7 @@ export function escapeSpecifiers(value: string): string {
   return value.replaceAll('%', '%%');
 }
 
-/** Texts of the unit's files without those at `ours`, in systemd's order. */
+/** Texts of the unit's files without vgpu-agent's drop-ins (`ours`), in systemd's order. */
 export function filesWithout(unit: LoadedUnit, ours: ReadonlySet<string>): readonly string[] {
   const dropIns = unit.dropIns.filter((dropIn: DropIn) => !ours.has(dropIn.path));
   return [unit.fragmentContent ?? '', ...dropIns.map((dropIn) => dropIn.content)];

@@ -126,8 +126,8 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'probe-disagrees': { why: 'and our own probe do not find the same', next: restart },
   'not-cuda': { why: 'uses a GPU by another way than CUDA, not through us', next: probe },
   'layers-not-offloaded': {
-    why: 'found the GPU, but left the model on the CPU',
-    repair: 'see --gpu-layers',
+    why: 'found the GPU, but not all layers of the model are on it',
+    repair: 'what is not there fits with more device memory, a smaller model, or more --gpu-layers (num_gpu)',
     next: edit,
   },
   'model-on-cpu': {

@@ -158,7 +158,7 @@ export function refusedKernelsText({ count, age, program, kernel }: RefusedKerne
 }
 
 /** `it may hold 1.0 GiB (memory= in line 3 of hostd.conf on the host)`; only of limits that somebody set. */
-function memoryLimitText({ limit, by, line }: Pick<MemoryTold, 'limit' | 'by' | 'line'>): string {
+export function memoryLimitText({ limit, by, line }: Pick<MemoryTold, 'limit' | 'by' | 'line'>): string {
   const where = line === 0 ? 'hostd.conf' : `line ${line} of hostd.conf`;
   return by === 'session'
     ? `a session of this guest may hold ${inWords(limit)} of device memory (--session-memory of vgpu-hostd)`

@@ -138,8 +138,9 @@ export interface LoadRule {
    * - `gpu`: a part of it, or all, lies on a CUDA device; `cpu`: a part lies in main memory
    * - `layers`: how many of all its layers are on a GPU
    * - `failed`: CUDA could not be started for it
+   * - `short`: not all of it fits into the free device memory
    */
-  readonly says: 'begin' | 'gpu' | 'cpu' | 'layers' | 'failed';
+  readonly says: 'begin' | 'gpu' | 'cpu' | 'layers' | 'failed' | 'short';
 }
 
 export interface DeviceRule {

@@ -12,6 +12,7 @@ interface Load {
   readonly gpu: boolean;
   readonly cpu: boolean;
   readonly failed: boolean;
+  readonly short: Quote | null;
   readonly quotes: readonly Quote[];
 }
 
@@ -20,6 +21,8 @@ export interface LoadFindings {
   readonly layers: { readonly gpu: number; readonly all: number } | null;
   /** CUDA could not be started for it. */
   readonly failed: boolean;
+  /** The line that says that not all of it fits into the free device memory; null: none. */
+  readonly short: Quote | null;
   /** The lines that say so. */
   readonly quotes: readonly Quote[];
 }
@@ -32,7 +35,14 @@ export interface Loads {
 
 export const noLoads: Loads = { present: null, former: null };
 
-const nothingSaid: Load = { layers: null, gpu: false, cpu: false, failed: false, quotes: [] };
+const nothingSaid: Load = {
+  layers: null,
+  gpu: false,
+  cpu: false,
+  failed: false,
+  short: null,
+  quotes: [],
+};
 const maxQuotes = 4;
 
 /** What is known after one more line. `groups` are those of the rule's expression. */
@@ -46,8 +56,9 @@ export function afterLine(
   if (says === 'layers' && layers === null) return loads;
   const load = begins(loads.present, says) ? nothingSaid : (loads.present ?? nothingSaid);
   const former = load === loads.present ? loads.former : (findingsOfLoad(loads.present) ?? loads.former);
-  // The begin of a load says nothing of where it goes.
-  const quotes = says === 'begin' ? load.quotes : [...load.quotes, quote].slice(-maxQuotes);
+  // These two say nothing of where it goes.
+  const quotes =
+    says === 'begin' || says === 'short' ? load.quotes : [...load.quotes, quote].slice(-maxQuotes);
   return {
     former,
     present: {
@@ -55,6 +66,7 @@ export function afterLine(
       gpu: load.gpu || says === 'gpu',
       cpu: load.cpu || says === 'cpu',
       failed: load.failed || says === 'failed',
+      short: says === 'short' ? quote : load.short,
       quotes,
     },
   };
@@ -65,12 +77,12 @@ export function newestLoad({ present, former }: Loads): LoadFindings | null {
   return findingsOfLoad(present) ?? former;
 }
 
-/** Is this line the first of another load? CUDA is started before the model's parts are named. */
+/** Is this line the first of another load? CUDA is started, and memory counted, before the model's parts are named. */
 function begins(load: Load | null, says: LoadRule['says']): boolean {
   if (load === null) return true;
   const placed = load.gpu || load.cpu || load.layers !== null;
-  if (says === 'begin') return placed || !load.failed;
-  if (says === 'failed') return placed;
+  if (says === 'begin') return placed || !(load.failed || load.short !== null);
+  if (says === 'failed' || says === 'short') return placed;
   return says === 'layers' && load.layers !== null;
 }
 
@@ -83,8 +95,8 @@ function layersOf(groups: Readonly<Record<string, string | undefined>>): Load['l
 function findingsOfLoad(load: Load | null): LoadFindings | null {
   const outcome = load === null ? null : outcomeOf(load);
   if (load === null || outcome === null) return null;
-  const { layers, failed, quotes } = load;
-  return { outcome, layers, failed, quotes };
+  const { layers, failed, short, quotes } = load;
+  return { outcome, layers, failed, short, quotes };
 }
 
 function outcomeOf({ layers, gpu, cpu, failed }: Load): LoadOutcome | null {

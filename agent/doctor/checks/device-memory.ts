@@ -1,4 +1,4 @@
-import { refusedMemoryText, tooLarge } from '../../confirm/present.js';
+import { memoryLimitText, refusedMemoryText, tooLarge } from '../../confirm/present.js';
 import type { MemoryTold } from '../../contracts/sessions.js';
 import { broken, notApplicable, ok, onTheHost, warning } from '../finding.js';
 import type { Check, Remedy, Trouble } from '../types.js';
@@ -8,7 +8,7 @@ export const deviceMemory: Check = {
   id: 'device-memory',
   title: 'the host has the memory that this guest asks for',
   looksAt:
-    "the host's word on this guest: the last allocation of device memory that it refused, and the limit that it keeps",
+    "the host's word on this guest: the last allocation of device memory that it refused, and the limit that it keeps; and what the service said of free memory when it loaded",
   explains: ['model-on-cpu', 'layers-not-offloaded'],
   examine({ observation, verdict }) {
     const { sessions } = observation.present;
@@ -16,16 +16,22 @@ export const deviceMemory: Check = {
     const { memory } = sessions;
     if (memory === null) return notApplicable('the host is too old to tell');
     const large = tooLarge(observation);
-    if (memory.refused === null && large === null) return ok();
+    const { load } = observation.log;
+    const short = load !== null && load.outcome !== 'gpu' ? load.short : null;
+    if (memory.refused === null && large === null && short === null) return ok();
     const who = memory.refused?.program ?? verdict.unit;
     const trouble: Trouble = {
       cause:
-        memory.refused === null
-          ? 'What the service has loaded is larger than the device memory that the host lets this guest have, so a part of it is on the CPU.'
-          : `The host refused ${who} device memory. A program that cannot do without it fails with "out of memory", or goes on on the CPU.`,
+        memory.refused !== null
+          ? `The host refused ${who} device memory. A program that cannot do without it fails with "out of memory", or goes on on the CPU.`
+          : large !== null
+            ? 'What the service has loaded is larger than the device memory that the host lets this guest have, so a part of it is on the CPU.'
+            : 'The service counted the free device memory before it loaded its model, and put on the CPU what did not fit. llama.cpp leaves 1 GiB free.',
       evidence: [
         ...(memory.refused === null ? [] : [refusedMemoryText(memory)]),
         ...(large === null ? [] : [large]),
+        ...(short === null ? [] : [short.text]),
+        ...(short === null || large !== null || memory.limit === 0 ? [] : [memoryLimitText(memory)]),
       ],
       remedy: remedyOf(memory),
     };

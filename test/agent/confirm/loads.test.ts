@@ -19,6 +19,8 @@ const mapped = 'load_tensors:   CPU_Mapped model buffer size =     0.60 MiB';
 const amx = 'load_tensors:          AMX model buffer size =     0.67 MiB';
 const cuda = 'load_tensors:        CUDA0 model buffer size =     0.68 MiB';
 const failed = '0.00.158.482 E ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected';
+const short =
+  'common_params_fit_impl: cannot meet free memory target of 1024 MiB, need to reduce device memory by 963 MiB';
 const onGpu = [begin, all, mapped, cuda];
 const onCpu = [failed, begin, amx, mapped];
 
@@ -57,6 +59,19 @@ test('a still later model on the GPU is the newest', () => {
 test('a load that has only begun says nothing yet: the one before it counts', () => {
   assert.deepEqual(judged(...onCpu, begin), ['degraded', 'model-on-cpu']);
   assert.deepEqual(judged(...onGpu, begin), ['gpu', null]);
+});
+
+test('that device memory is short is of the load that follows, in whatever order that begins', () => {
+  const shortOf = (...lines: readonly string[]): string | null | undefined => {
+    const { load } = judgeLog(ollama, [device, ...lines]);
+    return load?.short === null ? null : load?.short.text;
+  };
+  assert.equal(shortOf(short, begin, some), short);
+  assert.equal(shortOf(...onGpu, short, begin, some), short);
+  assert.equal(shortOf(short, some, mapped), short);
+  assert.equal(shortOf(short, begin, some, ...onGpu), null, 'the newest load was not short of it');
+  assert.equal(shortOf(...onGpu, short), null, 'what is loading now lies nowhere yet');
+  assert.deepEqual(judged(short), ['gpu', null], 'it may fit all the same, with a smaller context');
 });
 
 test('layers on the CPU degrade, some of them as all', () => {

@@ -245,10 +245,10 @@ const refusedMemory: RefusedMemory = {
   ...{ count: 1, age: 3, program: 'llama-server', by: 'guest' },
   ...{ bytes: 128 << 20, limit: 64 << 20, free: 62 << 20 },
 };
-const memory = (told: MemoryTold | null, bytes = 0, gpuBytes = bytes) =>
+const memory = (told: MemoryTold | null, bytes = 0, gpuBytes = bytes, log = gpuLog) =>
   doctorFacts({
     observation: {
-      log: findingsOf('0.32.9_gpu-mode_debug0'),
+      log,
       present: {
         loaded:
           bytes === 0
@@ -261,6 +261,12 @@ const memory = (told: MemoryTold | null, bytes = 0, gpuBytes = bytes) =>
       },
     },
   });
+const shortLog = (layers: number) =>
+  judgeLog(ollama, [
+    'time=2026-11-22T12:46:34.573Z level=INFO source=types.go:32 msg="inference compute" id=0 filter_id=0 library=CUDA compute=9.0 name=CUDA0 description="NVIDIA H100 80GB HBM3" libdirs=ollama,cuda_v12 driver=13.0 pci_id=0000:01:00.0 type=discrete total="79.2 GiB" available="79.2 GiB"',
+    'common_params_fit_impl: cannot meet free memory target of 1024 MiB, need to reduce device memory by 963 MiB',
+    `load_tensors: offloaded ${layers}/3 layers to GPU`,
+  ]);
 says(file, deviceMemory, {
   'it does not tell': doctorFacts(),
   'it is too old to tell': memory(null),
@@ -286,6 +292,14 @@ says(file, deviceMemory, {
     128 << 20,
     60 << 20,
   ),
+  'what is loaded did not fit beside what it leaves free': memory(small, 8 << 20, 6 << 20, shortLog(2)),
+  'the same, and nothing but the device limits it': memory(
+    { limit: 0, by: 'none', line: 0, refused: null },
+    8 << 20,
+    6 << 20,
+    shortLog(2),
+  ),
+  'it fits after all, with a smaller context': memory(small, 8 << 20, 8 << 20, shortLog(3)),
   'it was refused, and what is loaded is on the CPU': memory(
     { ...small, refused: refusedMemory },
     128 << 20,

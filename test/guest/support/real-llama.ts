@@ -11,15 +11,16 @@ import { testRoot, whyNoRoot } from './roots.js';
 const name = 'llama-sid';
 export const unit = 'llama-server.service';
 /** Debian's has a port of its own; it says which. */
-const address = `$(journalctl -q -o cat -u ${unit} | grep -o 'http://127[^ ]*' | tail -n 1)`;
+const address = (of: string): string =>
+  `$(journalctl -q -o cat -u ${of} | grep -o 'http://127[^ ]*' | tail -n 1)`;
 
 /** Why there is no llama-server to test with, or false; for the `skip` option of a test. */
 export function whyNoLlama(): string | false {
   return whyNoRoot(name);
 }
 
-/** A guest with a host beside it and llama-server, started, on the CPU. `models` is its /opt/models. */
-export async function llamaGuest(t: Afterwards, models: string, model: string): Promise<Guest> {
+/** A guest with a host beside it and llama-server, started, on the CPU. `models` is its /opt/models, `of` the unit's name. */
+export async function llamaGuest(t: Afterwards, models: string, model: string, of = unit): Promise<Guest> {
   const guest = await Guest.start({ root: testRoot(name), readOnlyBinds: [`${models}:/opt/models`] }, t);
   await guest.hosts.start();
   await guest.must(
@@ -27,18 +28,27 @@ export async function llamaGuest(t: Afterwards, models: string, model: string): 
     'llama-server',
     `/opt/models/${model}.gguf`,
   );
-  await answering(guest);
+  if (of !== unit) {
+    const units = '/etc/systemd/system';
+    await guest.must(
+      'sh',
+      '-c',
+      `systemctl disable --now --quiet ${unit} && mv ${units}/${unit} ${units}/${of} &&
+       systemctl daemon-reload && systemctl enable --now --quiet ${of}`,
+    );
+  }
+  await answering(guest, of);
   return guest;
 }
 
 /** Waits until it has loaded its model and answers. */
-export async function answering(guest: Guest): Promise<void> {
+export async function answering(guest: Guest, of = unit): Promise<void> {
   try {
     await until('llama-server answers', 30_000, async () =>
-      (await guest.run('bash', '-c', `curl -fsS -m 5 "${address}/health"`)).code === 0 ? true : undefined,
+      (await guest.run('bash', '-c', `curl -fsS -m 5 "${address(of)}/health"`)).code === 0 ? true : undefined,
     );
   } catch (error) {
-    throw new Error(`${String(error)}\n${await guest.must('journalctl', '-q', '-n', '30', '-u', unit)}`);
+    throw new Error(`${String(error)}\n${await guest.must('journalctl', '-q', '-n', '30', '-u', of)}`);
   }
 }
 
@@ -58,12 +68,13 @@ export interface Completed {
 export async function complete(
   guest: Guest,
   prompt: string | readonly number[],
+  of = unit,
   seconds = 60,
 ): Promise<Completed> {
   const order = { prompt, n_predict: 8, temperature: 0, return_tokens: true, cache_prompt: false };
   const ran = await guest.runWith(
     { stdin: JSON.stringify(order), timeoutMs: (seconds + 10) * 1000 },
-    ...(['bash', '-c', `curl -sS -m ${seconds} -d @- "${address}/completion"`] as const),
+    ...(['bash', '-c', `curl -sS -m ${seconds} -d @- "${address(of)}/completion"`] as const),
   );
   if (ran.code !== 0) return { curl: ran.code, tokens: [] };
   const answer: unknown = JSON.parse(ran.stdout);

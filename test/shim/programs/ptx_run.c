@@ -11,6 +11,11 @@
  * the kernel says launch KERNEL GX GY GZ BX BY BZ SHARED [REPEAT] : ARGUMENT... ARGUMENT: bN+OFFSET (address
  * of buffer N), u32:V u64:V f32:V f64:V u16:V u8:V, x:HEX (bytes), g:NAME write N FILE                the
  * buffer's bytes to a file global NAME FILE            a variable's bytes to a file
+ *   texture BUFFER WIDTH HEIGHT DEPTH TEXEL CHANNELS [WORD...]   an image in a buffer, rows and levels
+ * packed; the first is tN with N = 1. TEXEL: u8 ... f32. WORD: levels=N surface linear layered cube
+ * normalized (reads) coords (normalized) srgb seamless linear-filter linear-mip modes=XYZ (wrap 0, clamp 1,
+ * mirror 2, border 3) bias=F min=F max=F border=F. As ARGUMENT, tN is its object, and so is what `bind NAME
+ * tN` writes to a reference
  *
  * One line of output for each, "ok ..." or "error ...". Exit status 0 whatever launches say; 2: a line that
  * is not understood.
@@ -22,6 +27,7 @@
 #include <time.h>
 
 #include "host/backend/software/ptx/ptx.h"
+#include "host/backend/software/ptx/texture.h"
 
 #define BASE 0x200000000000ull
 #define STEP 0x100000000ull
@@ -52,6 +58,77 @@ static bool find(void *user, uint64_t address, struct ptx_region *region) {
   *region = (struct ptx_region){BASE + number * STEP, buffers[number].size, buffers[number].bytes,
                                 buffers[number].written};
   return true;
+}
+
+#define OBJECTS 0x70000u /* the object of the first texture, less 1 */
+#define MAX_TEXTURES 16
+
+static struct ptx_texture textures[MAX_TEXTURES];
+static struct ptx_level levels[MAX_TEXTURES][PTX_LEVELS_MOST];
+static unsigned texture_count;
+
+static bool find_texture(void *user, uint64_t object, struct ptx_texture *texture) {
+  (void)user;
+  uint64_t number = object - OBJECTS - 1;
+  if (number >= texture_count) return false;
+  *texture = textures[number];
+  return true;
+}
+
+static void texture_word(struct ptx_texture *t, const char *word) {
+  const char *equals = strchr(word, '=');
+  float value = equals == NULL ? 0 : strtof(equals + 1, NULL);
+  if (strcmp(word, "surface") == 0) t->surface = true;
+  else if (strcmp(word, "linear") == 0) t->linear = true;
+  else if (strcmp(word, "layered") == 0) t->layered = true;
+  else if (strcmp(word, "cube") == 0) t->cube = true;
+  else if (strcmp(word, "normalized") == 0) t->normalized_reads = true;
+  else if (strcmp(word, "coords") == 0) t->normalized_coordinates = true;
+  else if (strcmp(word, "srgb") == 0) t->srgb = true;
+  else if (strcmp(word, "seamless") == 0) t->seamless = true;
+  else if (strcmp(word, "linear-filter") == 0) t->filter = FILTER_LINEAR;
+  else if (strcmp(word, "linear-mip") == 0) t->mip_filter = FILTER_LINEAR;
+  else if (equals == NULL) exit(2);
+  else if (strncmp(word, "levels=", 7) == 0) t->level_count = (uint32_t)value;
+  else if (strncmp(word, "bias=", 5) == 0) t->bias = value;
+  else if (strncmp(word, "min=", 4) == 0) t->min_level = value;
+  else if (strncmp(word, "max=", 4) == 0) t->max_level = value;
+  else if (strncmp(word, "border=", 7) == 0)
+    t->border[0] = t->border[1] = t->border[2] = t->border[3] = value;
+  else if (strncmp(word, "modes=", 6) == 0 && strlen(word) == 9)
+    for (int i = 0; i < 3; i++) t->address[i] = (uint8_t)(word[6 + i] - '0');
+  else exit(2);
+}
+
+static void texture(char *rest) {
+  static const char *const texels[] = {"u8", "u16", "u32", "s8", "s16", "s32", "f16", "f32"};
+  unsigned buffer, width, height, depth, channels;
+  char texel[8];
+  int used = 0;
+  if (sscanf(rest, "%u %u %u %u %7s %u%n", &buffer, &width, &height, &depth, texel, &channels, &used) != 6 ||
+      buffer >= buffer_count || texture_count == MAX_TEXTURES) {
+    exit(2);
+  }
+  struct ptx_texture *t = &textures[texture_count];
+  *t = (struct ptx_texture){.level_count = 1, .channels = (uint8_t)channels, .max_level = 100};
+  while (t->texel < 8 && strcmp(texels[t->texel], texel) != 0) t->texel++;
+  if (t->texel == 8) exit(2);
+  t->bytes = (uint8_t)(channels * ptx_texel_bytes((enum ptx_texel)t->texel));
+  for (char *word = strtok(rest + used, " "); word != NULL; word = strtok(NULL, " ")) texture_word(t, word);
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < t->level_count && i < PTX_LEVELS_MOST; i++) {
+    struct ptx_level *level = &levels[texture_count][i];
+    level->width = width >> i == 0 ? 1 : width >> i;
+    level->height = height >> i == 0 ? 1 : height >> i;
+    level->depth = t->layered || t->cube ? depth : depth >> i == 0 ? 1 : depth >> i;
+    level->row = (uint64_t)level->width * t->bytes;
+    level->slice = level->row * level->height;
+    level->bytes = buffers[buffer].bytes + at;
+    at += level->slice * level->depth;
+  }
+  if (at > buffers[buffer].size) exit(2);
+  t->levels = levels[texture_count++];
+  printf("ok t%u\n", texture_count);
 }
 
 static void print(void *user, const char *text, size_t length) {
@@ -189,6 +266,8 @@ static size_t argument(char *word, unsigned char *to) {
     char *plus;
     unsigned long number = strtoul(word + 1, &plus, 10);
     value = BASE + number * STEP + (*plus == '+' ? strtoull(plus + 1, NULL, 0) : 0);
+  } else if (word[0] == 't') {
+    value = OBJECTS + strtoull(word + 1, NULL, 10);
   } else if (word[0] == 'g') {
     value = BASE + global(word + 2)->offset;
   } else if (word[0] == 'x') {
@@ -219,6 +298,7 @@ static size_t argument(char *word, unsigned char *to) {
 static void launch(char *rest) {
   char name[1024];
   struct ptx_launch l = {.find = find,
+                         .find_texture = find_texture,
                          .print = print,
                          .heap = heap,
                          .timeout = limit_ms * 1000000ull,
@@ -325,6 +405,15 @@ int main(void) {
       puts("ok");
     } else if (strcmp(word, "cluster") == 0) {
       if (sscanf(rest, "%u %u %u", &cluster[0], &cluster[1], &cluster[2]) != 3) return 2;
+      puts("ok");
+    } else if (strcmp(word, "texture") == 0) {
+      texture(rest);
+    } else if (strcmp(word, "bind") == 0) {
+      char name[1024];
+      unsigned number;
+      if (sscanf(rest, "%1023s t%u", name, &number) != 2) return 2;
+      uint64_t object = OBJECTS + number;
+      memcpy(buffers[0].bytes + global(name)->offset, &object, sizeof object);
       puts("ok");
     } else if (strcmp(word, "launch") == 0) {
       launch(rest);

@@ -30,8 +30,8 @@ describe('modules that are wrong', () => {
       /^line 9: frobnicate\.u32 is not supported, so the kernel k cannot run$/,
     );
     assert.match(
-      refusal('tex.2d.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2}];'),
-      /^line 7: tex\.2d\S* is not supported, so the kernel k cannot run$/,
+      refusal('tex.2dms.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2,%r3,%r3}];'),
+      /^line 7: tex\.2dms\S* is not supported, so the kernel k cannot run$/,
     );
     assert.match(refusal('bra nowhere;'), /line 7: no label 'nowhere'/);
     assert.match(refusal('mov.u32 %r1, 99999999999999999999999;'), /line 7: the number .* is too large/);

@@ -28,15 +28,14 @@ ${instruction};
   return said.join('\n');
 }
 
-const DECODERS = path.join(ROOT, 'shim-src/host/backend/software/ptx/decode');
+const PTX = path.join(ROOT, 'shim-src/host/backend/software/ptx');
 
 /** Every mnemonic of the decoders' tables. */
 const decoded = new Set(
-  readdirSync(DECODERS)
-    .filter((name) => /^decode.*\.c$/.test(name))
-    .flatMap((name) => [
-      ...readFileSync(path.join(DECODERS, name), 'utf8').matchAll(/\{"([a-z0-9]+)", \w*decode_\w+\}/g),
-    ])
+  ['decode', 'texture']
+    .flatMap((room) => readdirSync(path.join(PTX, room)).map((name) => path.join(PTX, room, name)))
+    .filter((file) => /decode[^/]*\.c$/.test(file))
+    .flatMap((file) => [...readFileSync(file, 'utf8').matchAll(/\{"([a-z0-9]+)", \w*decode_\w+\}/g)])
     .map(([, mnemonic]) => mnemonic),
 );
 
@@ -65,7 +64,7 @@ describe('docs/software-gpu.md', () => {
   });
 
   it('names every family of instructions that warps and blocks need and the decoder has', () => {
-    const control = readFileSync(path.join(DECODERS, 'decode_matrix.c'), 'utf8');
+    const control = readFileSync(path.join(PTX, 'decode/decode_matrix.c'), 'utf8');
     const matrix = [...control.matchAll(/\{"([a-z0-9]+)", decode_\w+\}/g)].map(([, name = '']) => name);
     assert.ok(matrix.length > 3, matrix.join());
     for (const name of [...matrix, 'mbarrier', 'shfl', 'vote', 'match', 'redux', 'elect', 'atom', 'red'])

@@ -111,6 +111,7 @@ enum ptx_kind {
   K_CLUSTER_ARRIVE,
   K_CLUSTER_WAIT,
   K_BULK,
+  K_TEXTURE,
   K_WGMMA,
   K_WGMMA_WAIT,
   K_ASYNC_READ, /* of no instruction: what a bulk copy reads and writes, for checks */

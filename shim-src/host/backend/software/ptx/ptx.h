@@ -29,6 +29,13 @@ struct ptx_region {
  * what it finds must stay as it is until the launch is over. */
 typedef bool ptx_find_region(void *user, uint64_t address, struct ptx_region *region);
 
+/*
+ * Finds what a kernel's 64-bit object names; false: no texture, or no surface. Called and true for as long as
+ * ptx_find_region.
+ */
+struct ptx_texture;
+typedef bool ptx_find_texture(void *user, uint64_t object, struct ptx_texture *texture);
+
 /* What a kernel printed, in pieces of a line or more. Called under a lock. */
 typedef void ptx_print(void *user, const char *text, size_t length);
 
@@ -71,10 +78,13 @@ struct ptx_kernel_info {
   uint32_t target;              /* 61 for sm_61 */
 };
 
+enum ptx_reference { PTX_NO_REFERENCE, PTX_TEXTURE_REFERENCE, PTX_SURFACE_REFERENCE };
+
 struct ptx_global_info {
   const char *name;
   uint64_t offset; /* within the memory given to ptx_module_place */
   uint64_t size;
+  uint8_t reference; /* enum ptx_reference: then it holds the object that is bound to it, 0 for none */
 };
 
 /*
@@ -167,7 +177,8 @@ struct ptx_launch {
   uint32_t stack_limit;     /* bytes a thread may use when calls cannot be counted; 0: 1024 */
   uint64_t timeout;         /* nanoseconds; 0: none */
   ptx_find_region *find;
-  ptx_print *print; /* NULL: what kernels print is dropped */
+  ptx_find_texture *find_texture; /* NULL: there are none */
+  ptx_print *print;               /* NULL: what kernels print is dropped */
   void *user;
   /* Where kernels' malloc takes from; 0 bytes: it gives NULL. Belongs to the context, see ptx_heap. */
   struct ptx_heap *heap;

@@ -160,6 +160,9 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
     case SYM_PARAM:
       if (s->constant == 0 || bytes != 8) ptx_refuse(p, "the address of a parameter of a call");
       return ptx_parameter_address(p, s, addend);
+    case SYM_OPAQUE:
+      if (bytes != 8) ptx_refuse(p, "an object has 64 bits");
+      return ptx_texture_reference(p, s);
     case SYM_KERNEL_PARAM:
       return ptx_constant(p, bytes, s->offset + addend);
     default:
@@ -345,7 +348,7 @@ static const struct ptx_mnemonic *look_up(struct word word) {
   static const struct ptx_mnemonic *const lists[] = {
       ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics,  ptx_compare_mnemonics,
       ptx_memory_mnemonics,  ptx_control_mnemonics,    ptx_matrix_mnemonics, ptx_bulk_mnemonics,
-      ptx_wgmma_mnemonics,   ptx_video_mnemonics};
+      ptx_wgmma_mnemonics,   ptx_video_mnemonics,      ptx_texture_mnemonics};
   const struct ptx_mnemonic *known = NULL;
   for (size_t i = 0; known == NULL && i < sizeof lists / sizeof *lists; i++) known = find(lists[i], word);
   return known;

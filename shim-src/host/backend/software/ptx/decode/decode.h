@@ -66,6 +66,9 @@ void ptx_decode_async(struct parser *p, bool reduce); /* st.async, red.async */
 void ptx_decode_bulk(struct parser *p);               /* cp.async.bulk and cp.reduce.async.bulk */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared);
 
+/* texture/decode_texture.c: the object that is bound to a .texref or .surfref, 64 bits */
+uint32_t ptx_texture_reference(struct parser *p, const struct symbol *s);
+
 void ptx_mbarrier_arrive(struct parser *p); /* [address] */
 
 typedef void ptx_decoder(struct parser *p);
@@ -76,6 +79,6 @@ struct ptx_mnemonic {
 /* Each ends with a NULL name. */
 extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],
     ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[],
-    ptx_bulk_mnemonics[], ptx_wgmma_mnemonics[], ptx_video_mnemonics[];
+    ptx_bulk_mnemonics[], ptx_wgmma_mnemonics[], ptx_video_mnemonics[], ptx_texture_mnemonics[];
 
 #endif

@@ -194,14 +194,21 @@ static void listed(struct parser *p) {
              p->mnemonic);
 }
 
-/* [tensor, {coordinates}] and the like: who knows them looks at `count`. */
+/*
+ * [tensor, {coordinates}], [texture, sampler, {coordinates}] and the like: who knows them looks at `count`.
+ * One coordinate needs no braces, so only what follows tells a sampler from it.
+ */
 static void coordinates(struct parser *p, struct operand *to) {
-  if (to->count > 0 || !ptx_accept(p, '{'))
-    ptx_fail(p, PTX_UNSUPPORTED, "%.*s: textures and surfaces", (int)p->mnemonic_length, p->mnemonic);
+  if (to->count > 1 || to->sampled) ptx_fail(p, PTX_INVALID, "an address with too many parts");
+  to->sampled = to->count == 1;
   to->first = p->element_count;
-  do listed(p);
-  while (ptx_accept(p, ','));
-  ptx_expect(p, '}');
+  if (ptx_accept(p, '{')) {
+    do listed(p);
+    while (ptx_accept(p, ','));
+    ptx_expect(p, '}');
+  } else {
+    listed(p);
+  }
   to->count = p->element_count - to->first;
 }
 

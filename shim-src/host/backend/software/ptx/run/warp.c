@@ -362,6 +362,10 @@ again:
         if (!ptx_bulk(&at, mask)) return RUN_FAULT;
         pc++;
         continue;
+      case K_TEXTURE:
+        if (!ptx_texture(&at, mask)) return RUN_FAULT;
+        pc++;
+        continue;
       case K_NANOSLEEP:
         split->pc = pc + 1;
         seen = SPIN_SLEEP;

@@ -8,6 +8,7 @@
 #include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/program.h"
+#include "host/backend/software/ptx/texture.h"
 
 #define FULL 0xffffffffu
 #define PTX_CLUSTER_MOST 16u
@@ -117,14 +118,19 @@ struct launch_state {
 };
 
 #define REGION_CACHE 64u
+#define TEXTURE_CACHE 8u
 
 /* A thread that runs blocks. */
 struct worker {
   struct launch_state *launch;
   const struct ptx_alu *alu;
   struct ptx_region regions[REGION_CACHE]; /* by pc */
-  struct frame **free_frames;              /* by function */
-  struct frame *made;                      /* all there are, in use or free */
+  struct {
+    uint64_t object; /* 0: none */
+    struct ptx_texture texture;
+  } textures[TEXTURE_CACHE];  /* by object */
+  struct frame **free_frames; /* by function */
+  struct frame *made;         /* all there are, in use or free */
   uint64_t frame_bytes;
   struct block *spare;
   uint64_t turn;    /* when its turn began, if it has turns */
@@ -228,6 +234,9 @@ uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint6
 
 /* bulk.c */
 bool ptx_bulk(const struct place *at, uint32_t mask);
+
+/* texture/texture.c */
+bool ptx_texture(const struct place *at, uint32_t mask);
 
 /* wgmma.c */
 bool ptx_wgmma(const struct place *at, uint32_t mask);

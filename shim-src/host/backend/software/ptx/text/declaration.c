@@ -58,6 +58,7 @@ void ptx_read_attributes(struct parser *p, struct ptx_declaration *d) {
     else if (ptx_word_is(word, ".texref") || ptx_word_is(word, ".surfref") ||
              ptx_word_is(word, ".samplerref")) {
       d->opaque = true;
+      d->surface = ptx_word_is(word, ".surfref");
       d->type = T_B64;
     } else if (d->unknown.length == 0) d->unknown = word;
   }

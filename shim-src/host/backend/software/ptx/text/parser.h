@@ -31,7 +31,7 @@ enum symbol_kind {
   SYM_LABEL,
   SYM_PROTOTYPE,
   SYM_TARGETS,
-  SYM_OPAQUE, /* textures and their like: refused where used */
+  SYM_OPAQUE, /* .texref and .surfref: 8 bytes of data hold the object that is bound */
   SYM_VECTOR, /* .reg .v2 or .v4, or .b128 as two halves: registers that follow each other */
 };
 
@@ -64,6 +64,7 @@ struct operand {
   int64_t value;         /* or the bits of a float */
   struct symbol *symbol; /* also base of an address; NULL: `number` is a register if has_base */
   bool has_base;
+  bool sampled; /* of an address with coordinates: a sampler stands in the element before them */
 };
 
 struct word {

@@ -60,6 +60,23 @@ static void put_address(struct parser *p, void *user, uint64_t at, const struct 
   }
 }
 
+/* Of a texture or surface: what is bound to it, as the object's 8 bytes. */
+static void reference(struct parser *p, const struct ptx_declaration *d) {
+  struct ptx_module *m = p->module;
+  const struct symbol *known = ptx_find(p, d->name);
+  if (known != NULL && known->kind == SYM_OPAQUE && known->scope == p->scope) return;
+  struct symbol *s = ptx_define(p, d->name, SYM_OPAQUE);
+  s->offset = (m->data_bytes + 7) / 8 * 8;
+  s->size = 8;
+  grow_data(p, s->offset + 8);
+  m->globals = ptx_module_room(p, m->globals, m->global_count, &m->global_room, sizeof *m->globals);
+  m->globals[m->global_count++] =
+      (struct ptx_global_info){.name = ptx_intern(p, d->name),
+                               .offset = s->offset,
+                               .size = 8,
+                               .reference = d->surface ? PTX_SURFACE_REFERENCE : PTX_TEXTURE_REFERENCE};
+}
+
 void ptx_global_variable(struct parser *p, bool constant) {
   struct ptx_declaration d;
   read_memory(p, &d);
@@ -68,7 +85,7 @@ void ptx_global_variable(struct parser *p, bool constant) {
     read_name(p, &d);
     bool initialised = ptx_accept(p, '=');
     if (d.opaque) {
-      ptx_define(p, d.name, SYM_OPAQUE);
+      reference(p, &d);
       while (p->at < p->end && *p->at != ';') p->at++;
       break;
     }

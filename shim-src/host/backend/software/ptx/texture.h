@@ -1,0 +1,52 @@
+/*
+ * What textures and surfaces are to the machine: images, and how they are read. Who launches describes them
+ * by the 64-bit objects that kernels hold.
+ */
+#ifndef VGPU_PTX_TEXTURE_H
+#define VGPU_PTX_TEXTURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ptx_texel { TEXEL_U8, TEXEL_U16, TEXEL_U32, TEXEL_S8, TEXEL_S16, TEXEL_S32, TEXEL_F16, TEXEL_F32 };
+
+/* As CUaddress_mode and CUfilter_mode number them. */
+enum ptx_address_mode { ADDRESS_WRAP, ADDRESS_CLAMP, ADDRESS_MIRROR, ADDRESS_BORDER };
+enum ptx_filter_mode { FILTER_POINT, FILTER_LINEAR };
+
+/* One level of an image. `depth` counts slices, layers, or faces of cubes. */
+struct ptx_level {
+  unsigned char *bytes;
+  uint32_t width, height, depth;
+  uint64_t row, slice; /* bytes from one to the next */
+};
+
+#define PTX_LEVELS_MOST 18u /* 1 << 17 texels and less */
+
+struct ptx_texture {
+  const struct ptx_level *levels; /* stays as it is until the launch is over; NULL: `plain` is the only one */
+  struct ptx_level plain;
+  uint32_t level_count;
+  uint8_t texel, channels, bytes; /* enum ptx_texel; bytes of all channels */
+  bool surface;                   /* for suld and its kin, and for nothing else */
+  bool linear;                    /* plain memory without rows: what lies outside reads as zero */
+  bool layered, cube;
+  /* the sampler */
+  bool normalized_reads; /* integers come as floats from 0 or -1 to 1 */
+  bool normalized_coordinates, srgb, seamless;
+  uint8_t address[3], filter, mip_filter;
+  float bias, min_level, max_level, border[4];
+};
+
+static inline const struct ptx_level *ptx_level_of(const struct ptx_texture *texture, uint32_t level) {
+  return texture->levels == NULL ? &texture->plain : &texture->levels[level];
+}
+
+static inline uint32_t ptx_texel_bytes(enum ptx_texel texel) {
+  return texel == TEXEL_U8 || texel == TEXEL_S8                           ? 1
+         : texel == TEXEL_U16 || texel == TEXEL_S16 || texel == TEXEL_F16 ? 2
+                                                                          : 4;
+}
+
+#endif

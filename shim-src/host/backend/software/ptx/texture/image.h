@@ -1,0 +1,17 @@
+/* A lane's side of textures and surfaces. */
+#ifndef VGPU_PTX_IMAGE_H
+#define VGPU_PTX_IMAGE_H
+
+#include "host/backend/software/ptx/run/warp.h"
+#include "host/backend/software/ptx/texture/operands.h"
+#include "host/backend/software/ptx/texture/sample.h"
+
+/* A lane's operand of `bytes`; 0 when the instruction has none. */
+uint64_t ptx_image_operand(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
+/* The lane's result or value number `index`. */
+unsigned char *ptx_image_result(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
+
+/* surface.c: false: a fault was raised. */
+bool ptx_surface(const struct place *at, uint32_t lane, const struct ptx_texture *surface);
+
+#endif

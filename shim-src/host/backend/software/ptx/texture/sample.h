@@ -1,0 +1,48 @@
+/* Samples of images: addressing, filtering, levels. Arithmetic only; nothing here knows of lanes. */
+#ifndef VGPU_PTX_SAMPLE_H
+#define VGPU_PTX_SAMPLE_H
+
+#include "host/backend/software/ptx/texture.h"
+
+/* Four channels: floats, or integers as they are. Those that a format has not are 0, 0 and 1. */
+union ptx_channels {
+  float f[4];
+  uint32_t u[4];
+};
+
+/* What all samples of an instruction have in common. */
+struct ptx_reading {
+  /* `image` says what is read, `sampler` how; they are the same unless an instruction names both. */
+  const struct ptx_texture *image, *sampler;
+  uint32_t axes; /* 1 to 3; a cube has 2 within its face */
+  bool integers; /* coordinates count texels: no filter, no normalization */
+  bool gather;   /* the four texels around, channel `component` of each */
+  uint32_t component;
+  /* filled by ptx_begin_reading */
+  bool floats, filtered;
+  uint8_t mode[3];
+  const struct ptx_level *level;
+  uint32_t size[3];
+};
+
+struct ptx_sample {
+  uint32_t layer; /* of the image: a cube's is layer * 6 + face */
+  union {
+    float f;
+    int32_t i;
+  } at[3];
+  int32_t offset[3]; /* texels */
+  float level;
+};
+
+/* Whether reads give floats. */
+bool ptx_reads_floats(const struct ptx_texture *texture);
+/* One texel; the caller has checked that it is there. */
+void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level, uint32_t x, uint32_t y,
+               uint32_t z, union ptx_channels *to);
+void ptx_begin_reading(struct ptx_reading *reading);
+void ptx_sample(struct ptx_reading *reading, const struct ptx_sample *sample, union ptx_channels *to);
+/* Which face of a cube a direction meets, and where: 0 to 1 within it. */
+uint32_t ptx_cube_face(const float direction[3], float within[2]);
+
+#endif

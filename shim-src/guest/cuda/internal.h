@@ -90,7 +90,8 @@ struct vgpu_driver {
   struct vgpu_graph_memories graph_memory;          /* under graph_lock */
   struct vgpu_captured_stream *captured_streams;
   struct vgpu_captured_event *captured_events;
-  pthread_mutex_t printing; /* one thread at a time, so that what one kernel printed stays together */
+  pthread_mutex_t printing;      /* one thread at a time, so that what one kernel printed stays together */
+  struct vgpu_texture *textures; /* under `lock` */
 };
 
 /* The driver after cuInit; NULL with *result set (NOT_INITIALIZED) before it. */

@@ -22,6 +22,9 @@ enum vgpu_object_kind {
   VGPU_OBJECT_EXEC = 23,
   VGPU_OBJECT_POOL = 24,
   VGPU_OBJECT_USER = 25,
+  VGPU_OBJECT_ARRAY = 26,
+  VGPU_OBJECT_MIPMAP = 27,
+  VGPU_OBJECT_REFERENCE = 28, /* of a texture or surface */
 };
 
 struct vgpu_object {

@@ -6,6 +6,7 @@
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
+#include "guest/cuda/texture/array.h"
 #include "guest/cuda/module/code.h"
 
 #define STACK_DEPTH 64
@@ -194,6 +195,8 @@ static void end_context(struct vgpu_driver *driver, struct vgpu_context *context
   vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_STREAM, made_in, context);
   vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_EVENT, made_in, context);
   vgpu_code_context_ended(driver, context);
+  vgpu_texture_objects_context_ended(driver, context);
+  vgpu_arrays_context_ended(driver, context);
   if (context->number != 0) {
     vgpu_regions_drop_context(&driver->regions, context->number);
     vgpu_readback_drop(driver, context->number);

@@ -79,7 +79,7 @@ static int memset_work(struct vgpu_driver *driver, const struct vgpu_memset_para
   return made ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
 }
 
-/* Where a side begins, if it is memory; arrays are not carried. */
+/* Where a side begins; false: it is an array, or nothing. */
 static bool side_start(struct vgpu_driver *driver, const struct vgpu_copy_side *side, bool *device,
                        uint64_t *start) {
   struct vgpu_region region;
@@ -112,9 +112,11 @@ static int copy_work(struct vgpu_driver *driver, const struct vgpu_copy_node_par
   if (params->width == 0 || params->height == 0 || params->depth == 0) return VGPU_CUDA_INVALID_VALUE;
   *work = (struct vgpu_work){.kind = VGPU_NODE_MEMCPY, .step = VGPU_STEP_BOX, .size = params->width};
   work->given.copy = *params;
+  const uint32_t array = 3;
   if (!side_start(driver, &params->source, &from_device, &from) ||
       !side_start(driver, &params->destination, &to_device, &to)) {
-    return VGPU_CUDA_NOT_SUPPORTED; /* an array */
+    bool known = params->source.type == array || params->destination.type == array;
+    return known ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
   }
   if (params->height != 1 || params->depth != 1 || params->source.y != 0 || params->source.z != 0 ||
       params->destination.y != 0 || params->destination.z != 0) {

@@ -1,19 +1,19 @@
 /*
  * Copies in two and three dimensions. Rows that lie apart are packed for the way and unpacked at the other
- * end; between device memories nothing travels. Arrays are not carried.
+ * end; between device memories nothing travels.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_api.h"
 #include "cuda_calls.h"
-#include "guest/cuda/pause.h"
+#include "guest/cuda/memory/box.h"
 #include "guest/cuda/memory/transfer.h"
+#include "guest/cuda/pause.h"
+#include "guest/cuda/stream/capture.h"
+#include "guest/cuda/texture/array.h"
 
-/* CUmemorytype */
-enum { HOST = 1, DEVICE = 2, ARRAY = 3, UNIFIED = 4 };
-
-/* CUDA_MEMCPY2D and CUDA_MEMCPY3D as the public API lays them out; 3D_PEER has contexts as `owner`. */
+/* CUDA_MEMCPY2D as the public API lays it out. */
 struct side2 {
   size_t x, y;
   uint32_t type;
@@ -26,27 +26,7 @@ struct memcpy2 {
   struct side2 source, destination;
   size_t width, height;
 };
-struct side3 {
-  size_t x, y, z, level;
-  uint32_t type;
-  void *host;
-  uint64_t device;
-  void *array;
-  void *owner;
-  size_t pitch, height;
-};
-struct memcpy3 {
-  struct side3 source, destination;
-  size_t width, height, depth;
-};
-_Static_assert(sizeof(struct memcpy2) == 128 && sizeof(struct memcpy3) == 200, "CUDA_MEMCPY2D, 3D");
-
-/* One side made plain: where its first byte is, and how far rows and slices are apart. */
-struct plain {
-  uint64_t start;
-  size_t row, slice;
-  bool device;
-};
+_Static_assert(sizeof(struct memcpy2) == 128, "CUDA_MEMCPY2D");
 
 static bool multiply(size_t a, size_t b, uint64_t *sum) {
   uint64_t product;
@@ -54,27 +34,27 @@ static bool multiply(size_t a, size_t b, uint64_t *sum) {
          !__builtin_add_overflow(*sum, product, sum);
 }
 
-static int make_plain(const struct vgpu_transfer *transfer, const struct side3 *side,
-                      const struct memcpy3 *copy, struct plain *plain) {
+static int make_plain(const struct vgpu_transfer *transfer, const struct vgpu_box_side *side,
+                      const struct vgpu_box *copy, struct vgpu_box_plain *plain) {
   uint64_t base;
   switch (side->type) {
-    case HOST:
+    case VGPU_MEMORY_HOST:
       base = (uint64_t)(uintptr_t)side->host;
       plain->device = false;
       break;
-    case DEVICE:
+    case VGPU_MEMORY_DEVICE:
       base = side->device;
       plain->device = true;
       break;
-    case UNIFIED: {
+    case VGPU_MEMORY_UNIFIED: {
       struct vgpu_region region;
       base = side->device;
       plain->device =
           vgpu_regions_find(&transfer->driver->regions, base, &region) && vgpu_region_on_device(&region);
       break;
     }
-    case ARRAY:
-      return VGPU_CUDA_NOT_SUPPORTED;
+    case VGPU_MEMORY_ARRAY:
+      return vgpu_array_plain(transfer, side, copy, plain);
     default:
       return VGPU_CUDA_INVALID_VALUE;
   }
@@ -164,8 +144,8 @@ static int carry_long_rows(const struct vgpu_transfer *transfer, uint64_t destin
   return result;
 }
 
-static int carry(const struct vgpu_transfer *transfer, const struct plain *destination,
-                 const struct plain *source, const struct memcpy3 *copy) {
+static int carry(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *destination,
+                 const struct vgpu_box_plain *source, const struct vgpu_box *copy) {
   bool to_device = destination->device;
   unsigned char *packed = NULL;
   if (copy->width <= VGPU_BULK_MAX) {
@@ -187,8 +167,8 @@ static int carry(const struct vgpu_transfer *transfer, const struct plain *desti
   return result;
 }
 
-static int between_hosts(const struct vgpu_transfer *transfer, const struct plain *destination,
-                         const struct plain *source, const struct memcpy3 *copy) {
+static int between_hosts(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *destination,
+                         const struct vgpu_box_plain *source, const struct vgpu_box *copy) {
   int result = vgpu_transfer_catch_up(transfer);
   for (size_t z = 0; result == VGPU_CUDA_SUCCESS && z < copy->depth; z++) {
     for (size_t y = 0; y < copy->height; y++) {
@@ -199,15 +179,22 @@ static int between_hosts(const struct vgpu_transfer *transfer, const struct plai
   return result;
 }
 
-static int copy_box(const struct memcpy3 *copy, struct vgpu_stream *stream, bool async) {
+int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool async) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, stream, async);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (copy->width == 0 || copy->height == 0 || copy->depth == 0) return VGPU_CUDA_SUCCESS;
-  struct plain source, destination;
+  struct vgpu_box_plain source = {0}, destination = {0};
   result = make_plain(&transfer, &copy->source, copy, &source);
   if (result == VGPU_CUDA_SUCCESS) result = make_plain(&transfer, &copy->destination, copy, &destination);
   if (result != VGPU_CUDA_SUCCESS) return result;
+  if (async && !(source.device && destination.device)) {
+    /* Rows of this process are packed when a graph is launched, not now. */
+    struct vgpu_node_params node = {.type = VGPU_NODE_MEMCPY};
+    memcpy(&node.of.copy.copy, copy, sizeof *copy);
+    if (vgpu_capture_node(transfer.driver, stream, &node, &result)) return result;
+  }
+  if (source.array || destination.array) return vgpu_array_box(&transfer, &destination, &source, copy);
   if (source.device && destination.device) {
     struct vgpu_send_copy_box send = {.context = transfer.context,
                                       .stream = transfer.stream,
@@ -226,15 +213,15 @@ static int copy_box(const struct memcpy3 *copy, struct vgpu_stream *stream, bool
   return carry(&transfer, &destination, &source, copy);
 }
 
-static struct side3 deepen(const struct side2 *side, size_t height) {
-  return (struct side3){.x = side->x,
-                        .y = side->y,
-                        .type = side->type,
-                        .host = side->host,
-                        .device = side->device,
-                        .array = side->array,
-                        .pitch = side->pitch,
-                        .height = side->y + height};
+static struct vgpu_box_side deepen(const struct side2 *side, size_t height) {
+  return (struct vgpu_box_side){.x = side->x,
+                                .y = side->y,
+                                .type = side->type,
+                                .host = side->host,
+                                .device = side->device,
+                                .array = side->array,
+                                .pitch = side->pitch,
+                                .height = side->y + height};
 }
 
 static int copy2(const void *pCopy, struct vgpu_stream *stream, bool async) {
@@ -242,24 +229,25 @@ static int copy2(const void *pCopy, struct vgpu_stream *stream, bool async) {
     return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
   struct memcpy2 flat;
   memcpy(&flat, pCopy, sizeof flat);
-  struct memcpy3 copy = {.source = deepen(&flat.source, flat.height),
-                         .destination = deepen(&flat.destination, flat.height),
-                         .width = flat.width,
-                         .height = flat.height,
-                         .depth = 1};
-  return copy_box(&copy, stream, async);
+  struct vgpu_box copy = {.source = deepen(&flat.source, flat.height),
+                          .destination = deepen(&flat.destination, flat.height),
+                          .width = flat.width,
+                          .height = flat.height,
+                          .depth = 1};
+  return vgpu_copy_box(&copy, stream, async);
 }
 
 static int copy3(const void *pCopy, struct vgpu_stream *stream, bool async, bool peer) {
   if (pCopy == NULL)
     return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
-  struct memcpy3 copy;
+  struct vgpu_box copy;
   memcpy(&copy, pCopy, sizeof copy);
-  if (peer && ((copy.source.type == DEVICE && !vgpu_cuda_context_live(copy.source.owner)) ||
-               (copy.destination.type == DEVICE && !vgpu_cuda_context_live(copy.destination.owner)))) {
+  if (peer &&
+      ((copy.source.type == VGPU_MEMORY_DEVICE && !vgpu_cuda_context_live(copy.source.owner)) ||
+       (copy.destination.type == VGPU_MEMORY_DEVICE && !vgpu_cuda_context_live(copy.destination.owner)))) {
     return VGPU_CUDA_INVALID_CONTEXT;
   }
-  return copy_box(&copy, stream, async);
+  return vgpu_copy_box(&copy, stream, async);
 }
 
 int cuMemcpy2D_v2(const void *pCopy) {
@@ -312,12 +300,20 @@ int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t cou
   return result;
 }
 
-/* CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP: memory (1) or an array (2), which is not carried. */
+/* CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP: memory (1) or an array (2), whose place counts elements. */
 struct batch_side {
   int32_t type;
-  uint64_t start;
-  size_t row, height; /* in elements of a byte; 0: as the copy's */
-  int32_t hint[2];
+  union {
+    struct {
+      uint64_t start;
+      size_t row, height; /* in elements; 0: as the copy's */
+      int32_t hint[2];
+    };
+    struct {
+      void *array;
+      size_t place[3];
+    };
+  };
 };
 struct batch_box {
   struct batch_side source, destination;
@@ -327,18 +323,39 @@ struct batch_box {
 };
 _Static_assert(sizeof(struct batch_side) == 40 && sizeof(struct batch_box) == 112, "CUDA_MEMCPY3D_BATCH_OP");
 
+/* Elements are bytes unless an array says otherwise. */
+static size_t element_of(const struct batch_box *box) {
+  const struct batch_side *side = box->source.type == 2 ? &box->source : &box->destination;
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  struct vgpu_array array;
+  if (side->type != 2 || driver == NULL || !vgpu_array_take(driver, side->array, VGPU_OBJECT_ARRAY, &array)) {
+    return 1;
+  }
+  size_t bytes = (size_t)vgpu_format_bytes(array.as.format) * array.as.channels;
+  return bytes == 0 ? 1 : bytes;
+}
+
 static int check_side(const struct batch_side *side, const struct batch_box *box) {
-  if (side->type == 2) return VGPU_CUDA_NOT_SUPPORTED;
+  if (side->type == 2) return VGPU_CUDA_SUCCESS; /* looked at when it is copied */
   bool fits =
       (side->row == 0 || side->row >= box->width) && (side->height == 0 || side->height >= box->height);
   return side->type == 1 && fits ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
 }
 
-static struct side3 plain_side(const struct batch_side *side, const struct batch_box *box) {
-  return (struct side3){.type = UNIFIED,
-                        .device = side->start,
-                        .pitch = side->row == 0 ? box->width : side->row,
-                        .height = side->height == 0 ? box->height : side->height};
+static struct vgpu_box_side plain_side(const struct batch_side *side, const struct batch_box *box,
+                                       size_t element) {
+  if (side->type == 2) {
+    return (struct vgpu_box_side){.type = VGPU_MEMORY_ARRAY,
+                                  .array = side->array,
+                                  .x = side->place[0] * element,
+                                  .y = side->place[1],
+                                  .z = side->place[2]};
+  }
+  return (struct vgpu_box_side){.type = VGPU_MEMORY_UNIFIED,
+                                .device = side->start,
+                                .pitch = (side->row == 0 ? box->width : side->row) * element,
+                                .height = side->height == 0 ? box->height : side->height};
 }
 
 static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *failed, uint64_t flags,
@@ -361,11 +378,12 @@ static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *fail
     return result;
   }
   for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
-    const struct memcpy3 copy = {.source = plain_side(&boxes[i].source, &boxes[i]),
-                                 .destination = plain_side(&boxes[i].destination, &boxes[i]),
-                                 .width = boxes[i].width,
-                                 .height = boxes[i].height,
-                                 .depth = boxes[i].depth};
+    size_t element = element_of(&boxes[i]);
+    const struct vgpu_box copy = {.source = plain_side(&boxes[i].source, &boxes[i], element),
+                                  .destination = plain_side(&boxes[i].destination, &boxes[i], element),
+                                  .width = boxes[i].width * element,
+                                  .height = boxes[i].height,
+                                  .depth = boxes[i].depth};
     result = cuMemcpy3DAsync_v2(&copy, stream);
     if (result != VGPU_CUDA_SUCCESS && failed != NULL) *failed = i;
   }

@@ -5,6 +5,7 @@
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/module/code.h"
+#include "guest/cuda/texture/array.h"
 
 static struct vgpu_module *find(struct vgpu_driver *driver, const void *handle) {
   pthread_mutex_lock(&driver->lock);
@@ -21,6 +22,7 @@ static void free_module(struct vgpu_driver *driver, struct vgpu_module *module) 
     vgpu_objects_remove(&driver->objects, function, VGPU_OBJECT_FUNCTION);
     vgpu_callable_free(function);
   }
+  vgpu_references_module_ended(driver, module->number);
   if (module->number != 0) vgpu_regions_drop_module(&driver->regions, module->number);
   free(module);
 }

@@ -30,9 +30,8 @@ struct memcpy3 {
 };
 _Static_assert(sizeof(struct memcpy2) == 128 && sizeof(struct memcpy3) == 200, "CUDA_MEMCPY2D, 3D");
 
-/* Bytes from the first of a box to its last; rows and slices may not lie on top of each other. */
-static bool span_of(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
-                    uint64_t *span) {
+bool vgpu_cuda_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
+                        uint64_t *span) {
   uint64_t down, deep;
   return width != 0 && rows != 0 && slices != 0 && (rows == 1 || row >= width) &&
          !__builtin_mul_overflow(row, rows - 1, &down) && !__builtin_add_overflow(width, down, span) &&
@@ -43,7 +42,7 @@ static bool span_of(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice,
 static int32_t check_rows(const struct vgpu_cuda *cuda, uint64_t address, uint64_t pitch, uint64_t width,
                           uint64_t rows, uint64_t *bytes) {
   uint64_t span;
-  return span_of(width, pitch, rows, 0, 1, &span) && !__builtin_mul_overflow(width, rows, bytes) &&
+  return vgpu_cuda_box_span(width, pitch, rows, 0, 1, &span) && !__builtin_mul_overflow(width, rows, bytes) &&
                  vgpu_ranges_hold(&cuda->ranges, address, span)
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_VALUE;
@@ -101,8 +100,10 @@ int32_t vgpu_cuda_copy_box(struct vgpu_worker *worker, const struct vgpu_send_co
   int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
   if (result != CUDA_SUCCESS) return result;
   uint64_t to, from;
-  if (!span_of(send->width, send->destination_row, send->height, send->destination_slice, send->depth, &to) ||
-      !span_of(send->width, send->source_row, send->height, send->source_slice, send->depth, &from) ||
+  if (!vgpu_cuda_box_span(send->width, send->destination_row, send->height, send->destination_slice,
+                          send->depth, &to) ||
+      !vgpu_cuda_box_span(send->width, send->source_row, send->height, send->source_slice, send->depth,
+                          &from) ||
       !vgpu_ranges_hold(&cuda->ranges, send->destination, to) ||
       !vgpu_ranges_hold(&cuda->ranges, send->source, from)) {
     return CUDA_ERROR_INVALID_VALUE;

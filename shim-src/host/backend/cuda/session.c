@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "host/backend/cuda/texture/texture.h"
 #include "host/log.h"
 #include "wire/clock.h"
 
@@ -149,6 +150,8 @@ void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context) {
     vgpu_accounts_give(worker->accounts, worker->slot, removed.device, removed.counted);
   }
   vgpu_graph_drop_context(worker, context);
+  vgpu_cuda_textures_drop(worker, context);
+  vgpu_cuda_arrays_drop(worker, context);
   vgpu_handles_remove_context(&worker->handles, context);
   if (current == context) {
     VGPU_DRIVER(&worker->cuda->api, cuCtxSetCurrent, NULL);

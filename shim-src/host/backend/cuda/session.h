@@ -26,6 +26,8 @@ struct vgpu_cuda {
   struct vgpu_cuda_reads reads;
   struct vgpu_cuda_virtual virtual;
   struct vgpu_stream *recording; /* captures the work of a graph; NULL: none does */
+  struct vgpu_cuda_texture *textures;
+  uint32_t texture_count;
 };
 
 /*
@@ -73,6 +75,10 @@ int vgpu_cuda_query_stream(const struct vgpu_cuda *cuda, void *stream);
 /* Remembers, for the guest that asks why, that the driver itself had no memory left. Other results: nothing.
  */
 void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t bytes, int32_t result);
+
+/* Bytes from the first of a box to its last; rows and slices may not lie on top of each other. */
+bool vgpu_cuda_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
+                        uint64_t *span);
 
 /* Everything that belongs to a context, before the driver ends it. */
 void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context);

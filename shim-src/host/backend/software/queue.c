@@ -61,6 +61,9 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
     /* These work on the default stream without naming it. */
     case VGPU_OP_cuCtxRecordEvent:
     case VGPU_OP_cuCtxWaitEvent:
+    case VGPU_OP_cuArrayDestroy:
+    case VGPU_OP_cuTexObjectDestroy:
+    case VGPU_OP_cuSurfObjectDestroy:
     case VGPU_OP_cuMemFree_v2:
     case VGPU_OP_cuMemcpyDtoD_v2:
     case VGPU_OP_cuMemcpyDtoH_v2:

@@ -386,6 +386,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .cooperative = launch->cooperative,
                              .timeout = TIME_LIMIT_S * 1000000000ull,
                              .find = find_region,
+                             .find_texture = vgpu_texture_find,
                              .print = print,
                              .checks = worker->code_options->checks,
                              .report = tell,

@@ -6,6 +6,7 @@
 #include "host/backend/software/memory/memory.h"
 #include "host/backend/software/profile/profile.h"
 #include "host/backend/software/queue.h"
+#include "host/backend/software/texture/texture.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
@@ -22,6 +23,7 @@ struct vgpu_software {
   struct vgpu_queue queue;
   struct vgpu_reads reads;
   struct vgpu_programs programs;
+  struct vgpu_textures textures;
 };
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
@@ -38,6 +40,13 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
   if (find_context(worker, context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   return has_stream(worker, stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
+
+/*
+ * Bytes from the first of a box to its last; false when that is no number, or when rows or slices lie on
+ * top of each other (a small box could then ask for endless work).
+ */
+bool vgpu_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
+                   uint64_t *span);
 
 /* Forgets the reads that were kept for a context's guest; 0: of all. */
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context);

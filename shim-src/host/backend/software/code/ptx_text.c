@@ -249,7 +249,8 @@ static void variables(struct parser *p, struct reader *reader, bool is_external,
     if (initialised && d.open && !d.opaque) ptx_close_dimension(p, &d);
     if (is_constant) reader->constant_bytes = placed(reader->constant_bytes, &d);
     struct vgpu_program_global nobodys = {.size = ptx_declared_bytes(&d)}, *global = &nobodys;
-    if (!is_external) {
+    /* A texture or surface is no variable whose address a program may ask for. */
+    if (!is_external && !d.opaque) {
       global = vgpu_program_add_global(reader->program, d.name.text, d.name.length);
       if (global == NULL) no_memory(p);
       global->size = ptx_declared_bytes(&d);

@@ -104,12 +104,8 @@ FILL_ASYNC(cuMemsetD8Async, 1)
 FILL_ASYNC(cuMemsetD16Async, 2)
 FILL_ASYNC(cuMemsetD32Async, 4)
 
-/*
- * Bytes from the first of a box to its last; false when that is no number, or when rows or slices lie on
- * top of each other (a small box could then ask for endless work).
- */
-static bool span_of(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
-                    uint64_t *span) {
+bool vgpu_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
+                   uint64_t *span) {
   uint64_t down, deep;
   return width != 0 && rows != 0 && slices != 0 && (rows == 1 || row >= width) &&
          !__builtin_mul_overflow(row, rows - 1, &down) && !__builtin_add_overflow(width, down, span) &&
@@ -122,7 +118,7 @@ int32_t vgpu_software_write_rows(struct vgpu_worker *worker, const struct vgpu_s
   int32_t result = check_stream(worker, send->context, send->stream);
   if (result != CUDA_SUCCESS) return result;
   uint64_t span, bytes;
-  if (!span_of(send->width, send->pitch, send->rows, 0, 1, &span) ||
+  if (!vgpu_box_span(send->width, send->pitch, send->rows, 0, 1, &span) ||
       __builtin_mul_overflow(send->width, send->rows, &bytes) || bytes != bulk->in_size) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -139,7 +135,7 @@ int32_t vgpu_software_read_rows(struct vgpu_worker *worker, const struct vgpu_se
   int32_t result = check_stream(worker, send->context, send->stream);
   if (result != CUDA_SUCCESS) return result;
   uint64_t span, bytes;
-  if (!span_of(send->width, send->pitch, send->rows, 0, 1, &span) ||
+  if (!vgpu_box_span(send->width, send->pitch, send->rows, 0, 1, &span) ||
       __builtin_mul_overflow(send->width, send->rows, &bytes) || bytes > bulk->out_capacity) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -156,9 +152,10 @@ int32_t vgpu_software_copy_box(struct vgpu_worker *worker, const struct vgpu_sen
   int32_t result = check_stream(worker, send->context, send->stream);
   if (result != CUDA_SUCCESS) return result;
   uint64_t to_span, from_span;
-  if (!span_of(send->width, send->destination_row, send->height, send->destination_slice, send->depth,
-               &to_span) ||
-      !span_of(send->width, send->source_row, send->height, send->source_slice, send->depth, &from_span)) {
+  if (!vgpu_box_span(send->width, send->destination_row, send->height, send->destination_slice, send->depth,
+                     &to_span) ||
+      !vgpu_box_span(send->width, send->source_row, send->height, send->source_slice, send->depth,
+                     &from_span)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   unsigned char *to = vgpu_memory_to_write(&worker->software->memory, send->destination, to_span);
@@ -180,7 +177,7 @@ int32_t vgpu_software_cuMemsetD2D8Async(struct vgpu_worker *worker,
   uint64_t row, span;
   if ((send->element != 1 && send->element != 2 && send->element != 4) ||
       __builtin_mul_overflow(send->width, (uint64_t)send->element, &row) ||
-      !span_of(row, send->pitch, send->height, 0, 1, &span) ||
+      !vgpu_box_span(row, send->pitch, send->height, 0, 1, &span) ||
       vgpu_memory_at(&worker->software->memory, send->destination, span) == NULL) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -43,7 +43,7 @@ static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64
   }
 }
 
-static unsigned char *get_memory(uint64_t size) {
+unsigned char *vgpu_memory_take(uint64_t size) {
   if (size < MAPPED) return calloc(1, size);
   void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return NULL;
@@ -51,7 +51,7 @@ static unsigned char *get_memory(uint64_t size) {
   return memory;
 }
 
-static void put_memory(unsigned char *memory, uint64_t size) {
+void vgpu_memory_give(unsigned char *memory, uint64_t size) {
   if (size < MAPPED) free(memory);
   else munmap(memory, size);
 }
@@ -65,11 +65,11 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
   uint64_t address = find_gap(memory, *hint, window + WINDOW, size, alignment);
   if (address == 0) address = find_gap(memory, window, window + WINDOW, size, alignment);
   if (address == 0 || !make_room(memory)) return 0;
-  unsigned char *bytes = get_memory(size);
+  unsigned char *bytes = vgpu_memory_take(size);
   if (bytes == NULL) return 0;
-  unsigned char *written = memory->watched ? get_memory(size) : NULL;
+  unsigned char *written = memory->watched ? vgpu_memory_take(size) : NULL;
   if (memory->watched && written == NULL) {
-    put_memory(bytes, size);
+    vgpu_memory_give(bytes, size);
     return 0;
   }
   insert(memory, &(struct vgpu_allocation){.address = address,
@@ -85,8 +85,8 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
 
 static void take_out(struct vgpu_memory *memory, size_t at, struct vgpu_allocation *freed) {
   *freed = memory->array[at];
-  if (!freed->lent) put_memory(freed->memory, freed->size);
-  if (freed->written != NULL) put_memory(freed->written, freed->size);
+  if (!freed->lent) vgpu_memory_give(freed->memory, freed->size);
+  if (freed->written != NULL) vgpu_memory_give(freed->written, freed->size);
   remove_at(memory, at);
 }
 

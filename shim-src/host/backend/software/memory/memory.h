@@ -80,6 +80,10 @@ unsigned char *vgpu_memory_to_write(const struct vgpu_memory *memory, uint64_t a
 /* The allocation that holds this address, or NULL. */
 const struct vgpu_allocation *vgpu_memory_holding(const struct vgpu_memory *memory, uint64_t address);
 
+/* Zeroed memory of this process for what has no address on the device; NULL: there is none. */
+unsigned char *vgpu_memory_take(uint64_t size);
+void vgpu_memory_give(unsigned char *memory, uint64_t size);
+
 /* Writes zeros; whole pages are given back to the kernel instead. From vgpu_memory_at. */
 void vgpu_memory_clear(unsigned char *at, uint64_t bytes);
 

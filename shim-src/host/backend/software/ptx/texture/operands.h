@@ -26,9 +26,10 @@ enum ptx_image_operation {
 #define IMAGE_GRADIENT (1u << 21) /* or follows from derivatives */
 #define IMAGE_COMPONENT(m) ((m) >> 22 & 3u)
 #define IMAGE_COMPONENT_SHIFT 22u
-#define IMAGE_FORMATTED (1u << 24) /* sust.p: values are converted, and x counts elements instead of bytes   \
-                                    */
-#define IMAGE_PACKED (1u << 25)    /* two halves to a register */
+#define IMAGE_FORMATTED                                                                                      \
+  (1u << 24)                    /* sust.p: values are converted, and x counts elements instead of bytes      \
+                                 */
+#define IMAGE_PACKED (1u << 25) /* two halves to a register */
 #define IMAGE_OUTSIDE(m) ((m) >> 26 & 3u)
 #define IMAGE_OUTSIDE_SHIFT 26u
 

@@ -224,6 +224,12 @@ export interface ServiceFacts {
   readonly changeable: string | null;
 }
 
+/** A quadlet without a unit of the system; `user`: the one for whom alone it makes a unit. */
+export interface UnusedQuadlet {
+  readonly file: string;
+  readonly user: string | null;
+}
+
 /** What concerns containers. */
 export interface ContainerFacts {
   /** There is something here that would read CDI files. */
@@ -235,6 +241,8 @@ export interface ContainerFacts {
   readonly nvidiaFrom: string | null;
   /** Our drop-in for the unit's quadlet; null: it is made from none. */
   readonly dropIn: OwnedFileFacts | null;
+  /** Of a unit that is absent: the quadlet that would make it. */
+  readonly unused?: UnusedQuadlet | null;
   /** The version of podman; null: nobody needs it, or it did not say. */
   readonly podman: string | null;
 }

@@ -2,7 +2,7 @@
 import major from 'semver/functions/major.js';
 import valid from 'semver/functions/valid.js';
 import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
-import type { Change, Warning } from '../contracts/plan.js';
+import type { Change, Refusal, Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { cdiVariable } from '../paths.js';
 import { type ContainerUnit, containerOf } from '../systemd/container-unit.js';
@@ -47,7 +47,7 @@ function elsewhere({ engine, command, name }: ContainerUnit, unit: LoadedUnit): 
     ? {
         kind: 'by-hand',
         message: `${unit.name} starts containers of a compose file, and which of them uses the GPU is not known`,
-        remedy: `add devices: [ "${device}" ] to the service in the compose file (vgpu-agent cdi list shows it); whether it uses the GPU cannot be told from the unit`,
+        remedy: `if it is not there yet, add ${device} to the service in the compose file, as vgpu-agent cdi list shows`,
       }
     : {
         kind: 'by-hand',
@@ -144,4 +144,23 @@ function unseen({ engine, command, name, detached }: ContainerUnit, unit: Loaded
       remedy: `${command === 'run' ? 'take --detach out of docker run' : 'add --attach to docker start'} ${then}`,
     },
   ];
+}
+
+/** Why there is no unit, where a quadlet would make it; null: there is none either. */
+export function unusedQuadlet(unit: string, containers: ContainerFacts | undefined): Refusal | null {
+  const unused = containers?.unused ?? null;
+  if (unused === null) return null;
+  const { file, user } = unused;
+  return user === null
+    ? {
+        code: 'quadlet-without-unit',
+        message: `systemd has made no ${unit} of ${file}`,
+        remedy:
+          'run systemctl daemon-reload; podman before 4.4 knows no quadlets: there, write the unit with podman generate systemd',
+      }
+    : {
+        code: 'quadlet-of-user',
+        message: `${file} makes ${unit} for the user ${user} alone, and vgpu-agent looks after services of the system`,
+        remedy: `move it to /etc/containers/systemd, or let the user add ${addDevice} to [Container] in it ("Rootless" in docs/containers.md)`,
+      };
 }

@@ -5,6 +5,7 @@ import { kindOf } from '../contracts/path-state.js';
 import type { PlanOptions, Refusal } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../paths.js';
+import { unusedQuadlet } from './container.js';
 import { serviceText } from './service-text.js';
 
 /** All of them, so that they can be repaired in one go. */
@@ -56,13 +57,13 @@ function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptio
   ];
 }
 
-function unitRefusals({ unit }: MachineFacts): readonly Refusal[] {
+function unitRefusals({ unit, containers }: MachineFacts): readonly Refusal[] {
   switch (unit.kind) {
     case 'loaded':
       return [];
     case 'absent':
       return [
-        {
+        unusedQuadlet(unit.name, containers) ?? {
           code: 'unit-absent',
           message: `there is no ${unit.name} on this machine`,
           remedy: 'install the consumer first, or name another profile: vgpu-agent install --profile NAME',

@@ -128,7 +128,8 @@ function isSet(words: readonly string[], letter: string, long: string): boolean 
  * The engine's own programs (in brackets: systemd, before it has executed one), and the one that we put into the
  * container ourselves, to ask.
  */
-const notConsumers = /^(?:\(?(?:podman|docker|conmon|crun|runc)\)?|runc:\[.*|vgpu-probe)$/;
+const notConsumers =
+  /^(?:\(?(?:podman(?:-compose)?|docker(?:-compose)?|conmon|crun|runc)\)?|runc:\[.*|vgpu-probe)$/;
 
 /** podman's monitor, the parent of the container's first process. */
 export function isMonitor(name: string): boolean {

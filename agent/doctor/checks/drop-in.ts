@@ -3,8 +3,17 @@ import type { Change } from '../../contracts/plan.js';
 import type { LoadedUnit } from '../../contracts/unit.js';
 import { deliveryOf } from '../../plan/container.js';
 import { ourDropIns } from '../../plan/unit/drop-in.js';
-import { editCommand } from '../../systemd/container-unit.js';
-import { broken, byHand, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
+import { containerOf, editCommand } from '../../systemd/container-unit.js';
+import {
+  broken,
+  byHand,
+  changeEvidence,
+  fixes,
+  notApplicable,
+  ok,
+  plannedChanges,
+  unknown,
+} from '../finding.js';
 import type { Check, DoctorFacts, Trouble } from '../types.js';
 
 /** The environment that the service is given: its file, and whether systemd has read it. */
@@ -38,6 +47,8 @@ export const dropIn: Check = {
       });
     }
     const delivery = deliveryOf(facts.machine, unit);
+    if (containerOf(unit)?.command === 'compose')
+      return unknown('the unit starts containers of a compose file: see there whether it asks for the GPU');
     if (delivery?.kind === 'by-hand') return broken(withoutDevice(delivery, unit));
     if (delivery?.kind === 'own') return ok(`the command of ${unit.name} asks for the device itself`);
     return ok(`${(quadlet ?? file).path} is in force`);

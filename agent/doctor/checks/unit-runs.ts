@@ -1,3 +1,4 @@
+import { unusedQuadlet } from '../../plan/container.js';
 import { broken, byHand, ok } from '../finding.js';
 import type { Check, DoctorFacts } from '../types.js';
 
@@ -11,7 +12,15 @@ export const unitRuns: Check = {
     const { unit } = facts.observation;
     const { name } = unit;
     switch (unit.kind) {
-      case 'absent':
+      case 'absent': {
+        const unused = unusedQuadlet(name, facts.machine.containers);
+        if (unused !== null) {
+          return broken({
+            cause: `There is no ${name}, but a quadlet of that name.`,
+            evidence: [unused.message],
+            remedy: byHand(unused.remedy ?? '', 'man podman-systemd.unit'),
+          });
+        }
         return broken({
           cause: `There is no ${name} on this machine, so there is nothing that could use a GPU.`,
           evidence: [`systemd knows no unit ${name}`],
@@ -20,6 +29,7 @@ export const unitRuns: Check = {
             'sudo vgpu-agent doctor --profile NAME',
           ),
         });
+      }
       case 'masked':
         return broken({
           cause: `${name} is masked: somebody does not want it to run.`,

@@ -6,7 +6,7 @@ import { whyNoOllama } from '../support/consumer.js';
 import type { Guest } from '../support/guest.js';
 import { whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
-import { differences, freshCache } from '../support/installed.js';
+import { at, differences, documentOf, freshCache } from '../support/installed.js';
 import { until } from '../support/process.js';
 import { whyNoRoot } from '../support/roots.js';
 import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
@@ -26,6 +26,10 @@ cd /run/image
 tar -c --exclude=usr/share --exclude=var --exclude=usr/sbin --exclude=usr/lib/systemd --exclude=usr/lib/udev \
   --exclude='usr/lib/x86_64-linux-gnu/perl*' --exclude=usr/lib/x86_64-linux-gnu/gconv . | docker import - image:1
 `;
+
+async function probe(guest: Guest): Promise<string> {
+  return `${(await guest.must('readlink', '-f', '/opt/vgpu/current')).trim()}/vgpu-probe --json --compute`;
+}
 
 /** A unit that runs one container. */
 async function unit(guest: Guest, name: string, run: string): Promise<void> {
@@ -74,6 +78,16 @@ describe('containers that docker runs', { skip }, () => {
         evidence(verdict, 'maps').join('\n'),
         /(?:main process \(|child )(?:docker(?!-init)|runc|vgpu-probe)/,
       );
+    });
+
+    await t.test('a compose file with what cdi list prints computes', async () => {
+      const { stdout } = await guest.agent('cdi', 'list');
+      const lines = /compose file of docker, in the service:\n((?: .*\n)+)/.exec(stdout)?.[1] ?? '';
+      const service = `    image: image:1\n    network_mode: host\n    command: ${await probe(guest)}\n`;
+      const text = `services:\n  asks:\n${service}${lines.replaceAll(/^/gm, '  ')}\n`;
+      await guest.write('/srv/compose.yaml', text);
+      const asked = await guest.run('docker', 'compose', '-f', '/srv/compose.yaml', 'run', '--rm', 'asks');
+      assert.equal(at(documentOf(asked), 'compute', 'ok'), true, `${text}${asked.stdout}${asked.stderr}`);
     });
 
     await t.test('a vsock is named as what docker forbids, where the host is reached by one', async () => {

@@ -10,7 +10,7 @@ import { whyNoHostd } from '../support/hosts.js';
 import { at, differences, documentOf, freshCache, uninstall } from '../support/installed.js';
 import { until } from '../support/process.js';
 import { whyNoRoot } from '../support/roots.js';
-import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
+import { assertVerdict, errorOf, evidence, installedGpu, tell } from '../support/scenario.js';
 import { generous, said } from '../support/service.js';
 import { assertAnswersOnGpu, containerGuest, ollamaVolumes } from './ollama.js';
 
@@ -31,12 +31,24 @@ mkdir -p /run/user/1000 /home/person/.config/containers
 printf '[storage]\\ndriver="vfs"\\n' >/home/person/.config/containers/storage.conf
 # All that a program that computes needs: the C library.
 root=/home/person/root/usr/lib/x86_64-linux-gnu
-mkdir -p $root /home/person/root/{dev,etc,proc,sys,tmp,run} /home/person/root/usr/lib64
+mkdir -p $root /home/person/root/{dev,etc,proc,sys,tmp,run} /home/person/root/usr/{bin,lib64}
 cp /run/image/usr/lib/x86_64-linux-gnu/{libc.so.6,libm.so.6,libdl.so.2,libpthread.so.0,librt.so.1,ld-linux-x86-64.so.2} $root/
 ln -s usr/lib /home/person/root/lib
 ln -s usr/lib64 /home/person/root/lib64
 ln -s ../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 /home/person/root/usr/lib64/ld-linux-x86-64.so.2
+cp /run/image/usr/bin/sleep /home/person/root/usr/bin/
 chown -R person: /home/person /run/user/1000
+`;
+
+/** A user's manager without PAM, which the root has not. */
+const userManager = `
+chown -R person: /home/person/.config
+mkdir -p /etc/systemd/system/user@1000.service.d
+printf '[Service]\\nPAMName=\\nEnvironment=XDG_RUNTIME_DIR=/run/user/1000\\n' \
+  >/etc/systemd/system/user@1000.service.d/50-test.conf
+systemctl daemon-reload
+systemctl start user@1000
+rm -r /etc/systemd/system/user@1000.service.d
 `;
 
 function quadlet(lines: string): string {
@@ -105,6 +117,41 @@ describe('containers', { skip }, () => {
         `cd; exec podman ${options.join(' ')} --device vgpu.org/gpu=all --rootfs /home/person/root ${probe.join(' ')}`,
       );
       assert.equal(at(documentOf(rootless), 'compute', 'ok'), true, rootless.stdout);
+    });
+
+    await t.test("a user's quadlet is named, and computes when it asks for the device", async () => {
+      const file = '/home/person/.config/containers/systemd/mine.container';
+      await guest.write(
+        file,
+        `[Container]
+Rootfs=/home/person/root
+Exec=/usr/bin/sleep infinity
+PodmanArgs=--pid=host --network=host --stop-timeout=1
+GlobalArgs=--cgroup-manager=cgroupfs
+AddDevice=vgpu.org/gpu=all
+[Quadlet]
+DefaultDependencies=false
+`,
+      );
+      const refused = errorOf(await guest.agent('install', '--json', '--yes', '--unit', 'mine'));
+      assert.match(refused.message, new RegExp(`^${file} makes mine\\.service for the user person alone`));
+      await guest.write(
+        '/home/person/.config/systemd/user/ask.service',
+        `[Service]
+Type=oneshot
+ExecStart=/usr/bin/podman --cgroup-manager=cgroupfs exec systemd-mine ${await version(guest)}/vgpu-probe --json --compute
+StandardOutput=file:/home/person/answer
+`,
+      );
+      await guest.must('bash', '-c', userManager);
+      const asked = await guest.runWith(
+        { user: 'person', env: { XDG_RUNTIME_DIR: '/run/user/1000', HOME: '/home/person' } },
+        'sh',
+        '-c',
+        'cd; systemctl --user daemon-reload && systemctl --user start mine && systemctl --user start ask; cat answer',
+      );
+      assert.equal(at(documentOf(asked), 'compute', 'ok'), true, asked.stdout + asked.stderr);
+      await guest.must('systemctl', 'stop', 'user@1000');
     });
 
     await t.test(

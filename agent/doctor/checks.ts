@@ -4,6 +4,7 @@
  */
 import { agentService } from './checks/agent-service.js';
 import { backendLibrary } from './checks/backend-library.js';
+import { device } from './checks/device.js';
 import { deviceMemory } from './checks/device-memory.js';
 import { directLinking } from './checks/direct-linking.js';
 import { discoveryTime } from './checks/discovery-time.js';
@@ -25,6 +26,7 @@ import { output } from './checks/output.js';
 import { overrides } from './checks/overrides.js';
 import { preloadReadable } from './checks/preload-readable.js';
 import { publicLinks } from './checks/public-links.js';
+import { readiness } from './checks/readiness.js';
 import { realGpu } from './checks/real-gpu.js';
 import { refused } from './checks/refused.js';
 import { refusedKernels } from './checks/refused-kernels.js';
@@ -73,6 +75,8 @@ export const checks: readonly Check[] = [
   directLinking,
   opensByPath,
   loadedLibrary,
+  device,
+  readiness,
   deviceMemory,
   loadedModels,
   refusedKernels,

@@ -9,7 +9,7 @@ export const deviceMemory: Check = {
   title: 'the host has the memory that this guest asks for',
   looksAt:
     "the host's word on this guest: the last allocation of device memory that it refused, and the limit that it keeps; and what the service said of free memory when it loaded",
-  explains: ['model-on-cpu', 'layers-not-offloaded'],
+  explains: ['model-on-cpu', 'layers-not-offloaded', 'context-create-failed'],
   examine({ observation, verdict }) {
     const { sessions } = observation.present;
     if (sessions.kind !== 'told') return notApplicable('the host does not tell');

@@ -19,6 +19,7 @@ export const store: Check = {
     // A library that is cut short ends every program that the loader gives it to.
     'unit-failed',
     'unit-restarting',
+    'probe-crashed',
   ],
   examine(facts) {
     const { machine, look } = facts;

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
+  chmodSync,
   cpSync,
   existsSync,
   mkdirSync,
@@ -40,7 +41,7 @@ const sources = [
 /** The tree with what was built, somewhere else; git and what was fetched are this tree's. */
 function copyOfTree(name: string): string {
   const copy = path.join(scratch, name);
-  for (const part of [...sources, 'dist', 'build/shim']) {
+  for (const part of [...sources, 'dist', 'build/shim', 'build/generated']) {
     const filter = (from: string): boolean => !/\/(dist\/test|build\/shim\/programs)(\/|$)/.test(from);
     cpSync(path.join(repository, part), path.join(copy, part), { recursive: true, filter });
   }
@@ -63,6 +64,10 @@ function pack(tree: string, setting: { readonly umask: string; readonly zone: st
   });
   assert.equal(ran.status, 0, ran.stdout + ran.stderr);
   return out;
+}
+
+function archives(directory: string): readonly string[] {
+  return readdirSync(directory).filter((name) => name.endsWith('.tar.xz'));
 }
 
 function sumsOf(directory: string): Readonly<Record<string, string>> {
@@ -95,7 +100,7 @@ describe('scripts/package', { skip }, () => {
     });
     assert.equal(checked.status, 0, checked.stdout + checked.stderr);
     const debs = readdirSync(first).filter((name) => name.endsWith('.deb'));
-    for (const name of [...debs, 'NOTICES', 'sbom.cdx.json'])
+    for (const name of [...debs, ...archives(first), 'NOTICES', 'sbom.cdx.json'])
       assert.match(checked.stdout, new RegExp(`^${name}: OK$`, 'm'));
   });
 
@@ -162,6 +167,23 @@ describe('scripts/package', { skip }, () => {
       [...listed].some((purl) => purl.startsWith('pkg:npm/node-linux-')),
       'Node in the SBOM',
     );
+  });
+
+  test('the archive for other systems works where it is unpacked, without a GPU and without root', () => {
+    const [archive = ''] = archives(first);
+    const place = path.join(scratch, 'unpacked');
+    mkdirSync(place);
+    execFileSync('tar', ['-x', '--no-same-owner', '-f', path.join(first, archive), '-C', place]);
+    chmodSync(scratch, 0o755);
+    const root = path.join(place, archive.replace(/\.tar\.xz$/, ''));
+    const options = { encoding: 'utf8', env: { PATH: '/usr/bin:/bin' } } as const;
+    const as = process.getuid?.() === 0 ? { ...options, uid: 65534, gid: 65534 } : options;
+    const ran = spawnSync(path.join(root, 'examples/smoke_test.sh'), { ...as, cwd: '/' });
+    assert.equal(ran.status, 0, ran.stdout + ran.stderr);
+    assert.match(ran.stdout, /every number right\nAll passed\. The GPU was SIMULATED/);
+    // A test that cannot fail shows nothing: without the library it does.
+    rmSync(path.join(root, 'agent/build/shim/libcuda.so.1'));
+    assert.equal(spawnSync(path.join(root, 'examples/smoke_test.sh'), { ...as, cwd: '/' }).status, 1);
   });
 
   test('lintian has nothing to say but what the overrides explain', {

@@ -41,7 +41,7 @@ const sources = [
 /** The tree with what was built, somewhere else; git and what was fetched are this tree's. */
 function copyOfTree(name: string): string {
   const copy = path.join(scratch, name);
-  for (const part of [...sources, 'dist', 'build/shim', 'build/generated']) {
+  for (const part of [...sources, 'dist', 'build/shim', 'build/meson/cuda.map', 'build/meson/nvml.map']) {
     const filter = (from: string): boolean => !/\/(dist\/test|build\/shim\/programs)(\/|$)/.test(from);
     cpSync(path.join(repository, part), path.join(copy, part), { recursive: true, filter });
   }

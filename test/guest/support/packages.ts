@@ -44,7 +44,11 @@ export function whyNoDependencies(release: keyof typeof needed): string | false 
 export async function buildPackages(): Promise<PackageSource> {
   const directory = mkdtempSync(join(tmpdir(), 'vgpu-test-packages-'));
   const options = { timeoutMs: 300_000 };
-  await runOk(join(repository, 'scripts/package'), ['--no-build', '--fast', '--out', directory], options);
+  await runOk(
+    join(repository, 'scripts/package'),
+    ['--no-build', '--debs', '--fast', '--out', directory],
+    options,
+  );
   for (const name of readdirSync(directory).filter((one) => one.endsWith('.deb'))) {
     await anotherVersion(directory, name);
   }

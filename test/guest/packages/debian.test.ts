@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { whyNoConsumer } from './support/consumer.js';
-import { Guest, whyNoGuest } from './support/guest.js';
-import { whyNoHostd } from './support/hosts.js';
+import { whyNoConsumer } from '../support/consumer.js';
+import { Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
 import {
   assertRunsWithoutShim,
   at,
@@ -13,8 +13,8 @@ import {
   documentOf,
   installToGpu,
   prepareConsumer,
-} from './support/installed.js';
-import type { Listing } from './support/listing.js';
+} from '../support/installed.js';
+import type { Listing } from '../support/listing.js';
 import {
   bareOfCheckout,
   buildPackages,
@@ -24,10 +24,10 @@ import {
   stateOf,
   whyNoDependencies,
   whyNoPackages,
-} from './support/packages.js';
-import { type Ran, until } from './support/process.js';
-import { releases, testRoot, whyNoRoot } from './support/roots.js';
-import { generous, settledOnGpu } from './support/service.js';
+} from '../support/packages.js';
+import { type Ran, until } from '../support/process.js';
+import { releases, testRoot, whyNoRoot } from '../support/roots.js';
+import { generous, settledOnGpu } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoPackages();
 const host = 'unix:/run/the-host/hostd.sock';

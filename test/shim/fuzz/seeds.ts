@@ -132,6 +132,7 @@ const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
     ...[...CUT, DECLARED].map((text) => Buffer.from(text)),
     fixture('kernels.ptx'),
     ...below('test/shim/kernels/ptx', '80.ptx'),
+    readFileSync(path.join(ROOT, 'test/shim/kernels/seed_texture.ptx')),
   ],
 };
 
@@ -172,6 +173,9 @@ const WORDS: Readonly<Partial<Record<Fuzzer, readonly string[]>>> = {
     '.symtab',
   ],
   ptx: [
+    'tex.level.a2d.v4.f32.f32',
+    'sust.b.3d.v4.b32.clamp',
+    '.texref',
     '.reg',
     '.param',
     '.u64',

@@ -44,6 +44,11 @@ const SENSE: Readonly<Record<string, number>> = {
   count: 1,
   exec: 12,
   ticket: 13,
+  array: 14,
+  object: ANSWERED,
+  format: 32,
+  channels: 1,
+  depth: 1,
 };
 
 export interface Asked {
@@ -129,12 +134,48 @@ function graphs(): Buffer[] {
   ];
 }
 
+/** An array of 16 by 8 floats, objects of it, and copies from and to it. */
+function textures(): Buffer[] {
+  const request = Buffer.alloc(168);
+  request.writeUInt8(14, 0);
+  request.writeUInt32LE(2, 96); // normalized coordinates
+  const size = { width: 16, height: 8, depth: 0, flags: 2 };
+  const box = { array: 14, x: 4, y: 1, z: 0, width: 32, height: 2, depth: 1 };
+  const inside = (end: string): Record<string, number> => ({
+    [end]: 14,
+    [`${end}_row`]: 64,
+    [`${end}_slice`]: 0,
+    [`${end}_level`]: 0,
+  });
+  const memory = (end: string): Record<string, number> => ({ [`${end}_row`]: 64, [`${end}_slice`]: 0 });
+  const reference = Buffer.concat([request, Buffer.from('table')]);
+  return [0, 4].map((levels) =>
+    Buffer.concat([
+      ...prelude(),
+      call('cuArray3DCreate_v2', { fields: { ...size, levels } }),
+      call('cuTexObjectCreate', { bulk: plainBulk(request) }),
+      call('cuSurfObjectCreate'),
+      call('array_write', { fields: box, bulk: plainBulk(Buffer.alloc(64, 3)) }),
+      call('array_read', { fields: box }),
+      call('array_box', { fields: { ...inside('destination'), ...inside('source'), width: 32, height: 2 } }),
+      call('array_box', { fields: { ...inside('destination'), ...memory('source'), width: 32, height: 2 } }),
+      call('texture_reference', { bulk: plainBulk(reference) }),
+      call('cuArrayDestroy'),
+      call('array_read', { fields: box }),
+      call('cuTexObjectDestroy'),
+      call('cuSurfObjectDestroy'),
+      call('cuCtxDestroy_v2'),
+    ]),
+  );
+}
+
 export function hostSeeds(): Buffer[] {
   const begin = Buffer.from([0]);
   return [
     Buffer.concat([Buffer.from([2]), control(3, [0]), control(4, [0]), control(5, [0])]),
     ...every().map((record) => Buffer.concat([begin, ...prelude(), record])),
     ...graphs().map((records) => Buffer.concat([begin, records])),
+    ...textures().map((records) => Buffer.concat([begin, records])),
   ];
 }
 

@@ -184,7 +184,7 @@ static void two_dimensions(void) {
   bad = (struct copy2){.source_type = 9, .type = DEVICE, .device = to, .width = 1, .height = 1};
   IS(INVALID_VALUE, CALL(cuMemcpy2D_v2, (const void *), &bad));
   bad.source_type = ARRAY;
-  IS(NOT_SUPPORTED, CALL(cuMemcpy2D_v2, (const void *), &bad));
+  IS(INVALID_HANDLE, CALL(cuMemcpy2D_v2, (const void *), &bad));
   bad.source_type = HOST;
   IS(INVALID_VALUE, CALL(cuMemcpy2D_v2, (const void *), &bad));
   IS(INVALID_VALUE, CALL(cuMemcpy2D_v2, (const void *), NULL));
@@ -376,7 +376,7 @@ static void batch_boxes(void) {
   IS(1, failed);
   boxes[1].width = 16;
   boxes[2].destination.type = 2;
-  IS(NOT_SUPPORTED, BOXES(3, boxes, 0, stream));
+  IS(INVALID_HANDLE, BOXES(3, boxes, 0, stream));
   IS(2, failed);
   boxes[2].destination.type = 1;
   boxes[0].order = 0;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "host/backend/software/ptx/ptx.h"
+#include "host/backend/software/ptx/texture.h"
 
 #define BASE 0x200000000000ull
 #define MEMORY 65536u
@@ -25,6 +26,32 @@ static bool find(void *user, uint64_t address, struct ptx_region *region) {
   (void)user;
   if (address < BASE || address - BASE >= MEMORY) return false;
   *region = (struct ptx_region){BASE, MEMORY, memory, written};
+  return true;
+}
+
+/* What parameters hold is an object, too: of a texture, or every other time of a surface. */
+static bool find_texture(void *user, uint64_t object, struct ptx_texture *texture) {
+  (void)user;
+  static unsigned char texels[4096];
+  static const struct ptx_level levels[2] = {{texels, 8, 6, 6, 128, 768}, {texels + 64, 4, 3, 6, 64, 192}};
+  if (object != BASE + 4096) return false;
+  uint8_t texel = (uint8_t)(loaded % 8), bytes = (uint8_t)(4 * ptx_texel_bytes((enum ptx_texel)texel));
+  *texture = (struct ptx_texture){.levels = levels,
+                                  .level_count = 2,
+                                  .texel = texel,
+                                  .channels = 4,
+                                  .bytes = bytes,
+                                  .surface = loaded % 2 == 0,
+                                  .cube = loaded % 3 == 0,
+                                  .seamless = loaded % 3 == 0,
+                                  .layered = loaded % 5 == 0,
+                                  .linear = loaded % 7 == 0,
+                                  .normalized_reads = loaded % 4 == 0,
+                                  .normalized_coordinates = loaded % 11 < 6,
+                                  .address = {(uint8_t)(loaded / 3 % 4), (uint8_t)(loaded / 5 % 4), 1},
+                                  .filter = (uint8_t)(loaded / 2 % 2),
+                                  .mip_filter = 1,
+                                  .max_level = 9};
   return true;
 }
 
@@ -56,6 +83,7 @@ static void try_one(const char *text, size_t size) {
                            .parameter_bytes = info->parameter_bytes,
                            .timeout = 20000000,
                            .find = find,
+                           .find_texture = find_texture,
                            .print = print,
                            .heap = heap,
                            /* every other module under the checks, which keep books of what it does */

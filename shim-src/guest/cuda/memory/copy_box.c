@@ -323,21 +323,23 @@ struct batch_box {
 };
 _Static_assert(sizeof(struct batch_side) == 40 && sizeof(struct batch_box) == 112, "CUDA_MEMCPY3D_BATCH_OP");
 
-/* Elements are bytes unless an array says otherwise. */
-static size_t element_of(const struct batch_box *box) {
-  const struct batch_side *side = box->source.type == 2 ? &box->source : &box->destination;
+static bool take_array(const struct batch_side *side, struct vgpu_array *array) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  return side->type == 2 && driver != NULL && vgpu_array_take(driver, side->array, VGPU_OBJECT_ARRAY, array);
+}
+
+/* Elements are bytes unless an array says otherwise. */
+static size_t element_of(const struct batch_box *box) {
   struct vgpu_array array;
-  if (side->type != 2 || driver == NULL || !vgpu_array_take(driver, side->array, VGPU_OBJECT_ARRAY, &array)) {
-    return 1;
-  }
+  if (!take_array(&box->source, &array) && !take_array(&box->destination, &array)) return 1;
   size_t bytes = (size_t)vgpu_format_bytes(array.as.format) * array.as.channels;
   return bytes == 0 ? 1 : bytes;
 }
 
 static int check_side(const struct batch_side *side, const struct batch_box *box) {
-  if (side->type == 2) return VGPU_CUDA_SUCCESS; /* looked at when it is copied */
+  struct vgpu_array array;
+  if (side->type == 2) return take_array(side, &array) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
   bool fits =
       (side->row == 0 || side->row >= box->width) && (side->height == 0 || side->height >= box->height);
   return side->type == 1 && fits ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;

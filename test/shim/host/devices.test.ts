@@ -27,7 +27,9 @@ const TWO = ['--profile', 'a100-40gb', '--profile', 'h200'];
 const NO_DEVICE = 100;
 const INVALID_DEVICE = 101;
 const PORT = 56_000 + (process.pid % 2_000);
-const smi = await fetched('driver-550', 'usr/lib/nvidia/current/nvidia-smi');
+const fetchedSmi = await fetched('driver-550', 'usr/lib/nvidia/current/nvidia-smi');
+/** It loads the library as it is, which one with a sanitizer does not allow. */
+const smi = VARIANT === 'shim' && fetchedSmi.skip === false ? fetchedSmi.path : undefined;
 
 const uuidOf = (name: string): string => profile(name).devices[0]?.uuid ?? '';
 
@@ -45,8 +47,8 @@ async function seen(address: string): Promise<{ readonly names: string[]; readon
       uuids.push(`GPU-${hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')}`);
     }
     assert.equal((await shell.ask(`ctx ${count}`)).result, INVALID_DEVICE, 'one more than there are');
-    if (smi.skip === false) {
-      const told = await runProgram(smi.path, ['-L'], {
+    if (smi !== undefined) {
+      const told = await runProgram(smi, ['-L'], {
         env: { LD_LIBRARY_PATH: SHIM, VGPU_HOST: address },
         limit: 20_000,
       });
@@ -134,14 +136,12 @@ describe('the devices that a guest sees', () => {
     assert.equal(now.devices[1]?.uuid, uuidOf('h200'));
     assert.deepEqual(now.sessions[0]?.devices, [1]);
     assert.equal((await shell.ask(`alloc ${60 * MIB}`)).result, 2, 'the limit of the peer holds there');
-    const probe = await runProgram(
-      smi.path,
-      ['--query-gpu=memory.used,memory.total', '--format=csv,noheader'],
-      {
+    if (smi !== undefined) {
+      const told = await runProgram(smi, ['--query-gpu=memory.used,memory.total', '--format=csv,noheader'], {
         env: { LD_LIBRARY_PATH: SHIM, VGPU_HOST: address },
-      },
-    );
-    if (smi.skip === false) assert.match(probe.stdout, /^[5-9] MiB, 64 MiB\n$/);
+      });
+      assert.match(told.stdout, /^[5-9] MiB, 64 MiB\n$/);
+    }
   });
 
   it('are all that a guest can ask for, whatever it sends', async () => {

@@ -106,7 +106,7 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   if (report.library !== null && !isOurLibrary(report.library, probe.inContainer === true)) {
     return {
       reason: 'foreign-library-loaded',
-      detail: `the loader finds ${report.library} in the unit's environment`,
+      detail: `the loader finds ${report.library} in ${probe.inContainer === true ? 'the container' : "the unit's environment"}`,
     };
   }
   const { error } = report;

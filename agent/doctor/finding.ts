@@ -2,6 +2,7 @@
 
 import type { Change } from '../contracts/plan.js';
 import type { UnitFacts } from '../contracts/unit.js';
+import { containerLibraryDirectories } from '../paths.js';
 import { changeTitle } from '../plan/change-title.js';
 import { choiceOf } from '../profile/instance.js';
 import { editCommand } from '../systemd/container-unit.js';
@@ -53,6 +54,12 @@ export function editUnit({ profile, machine }: DoctorFacts, text: string): Remed
     `${text}, then start it again`,
     `sudo ${editCommand(machine.unit)} && sudo systemctl restart ${profile.unit}`,
   );
+}
+
+/** A driver of the image's own comes first: the shim's directory in the container has to come before it. */
+export function shimFirst(facts: DoctorFacts): Remedy {
+  const [directory] = containerLibraryDirectories;
+  return editUnit(facts, `give the container LD_LIBRARY_PATH=${directory}, where its device has the shim`);
 }
 
 /** Variables out of the place that sets each: its environment file, or the unit and its drop-ins. */

@@ -1,8 +1,7 @@
 import { isLibcuda, isOurLibrary, libcudaPaths, mappedBy } from '../../confirm/maps.js';
 import type { SeenProcess } from '../../confirm/observation.js';
-import { containerLibraryDirectories } from '../../paths.js';
 import { isContainer } from '../../systemd/container-unit.js';
-import { broken, editUnit, fixes, notApplicable, ok, unknown } from '../finding.js';
+import { broken, fixes, notApplicable, ok, shimFirst, unknown } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** What the processes did load, whatever they should have. */
@@ -24,10 +23,7 @@ export const loadedLibrary: Check = {
         cause: 'It computes through a driver that does not lead to the host.',
         evidence: other.map(({ one }) => lineOf(one)),
         remedy: isContainer(facts.machine.unit)
-          ? editUnit(
-              facts,
-              `give the container LD_LIBRARY_PATH=${containerLibraryDirectories[0]}, where its device has the shim`,
-            )
+          ? shimFirst(facts)
           : fixes(facts, 'put the shim before it and start the service again'),
       });
     }

@@ -1,8 +1,9 @@
 import path from 'node:path';
+import { isOurLibrary } from '../../confirm/maps.js';
 import { isContainer } from '../../systemd/container-unit.js';
-import { broken, byHand, fixes, notApplicable, ok, unknown } from '../finding.js';
+import { broken, byHand, fixes, notApplicable, ok, shimFirst, unknown } from '../finding.js';
 import type { LoaderChoice, ProcessChoices } from '../look/loader/look.js';
-import type { Check, DoctorFacts } from '../types.js';
+import type { Check, DoctorFacts, Finding } from '../types.js';
 
 /** What the loader would take, for every process as it was started and for the next start. */
 export const loaderChoice: Check = {
@@ -15,7 +16,7 @@ export const loaderChoice: Check = {
   examine(facts) {
     const { machine, look } = facts;
     if (machine.manifest === null) return notApplicable('nothing is installed');
-    if (isContainer(machine.unit)) return notApplicable('the loader of a container is not ours to run');
+    if (isContainer(machine.unit)) return inContainer(facts);
     const { processes, problem } = look.loader;
     if (processes.length === 0) {
       return problem === null
@@ -51,6 +52,20 @@ export const loaderChoice: Check = {
     });
   },
 };
+
+/** No loader of an image is run from outside; the engine started our probe in there, which tells what it got. */
+function inContainer(facts: DoctorFacts): Finding {
+  const { probe } = facts.observation;
+  const library = probe?.kind === 'answered' ? probe.report.library : null;
+  if (library === null) return notApplicable('nothing tells what the loader of the container takes');
+  const told = `vgpu-probe, in the container: ${library}`;
+  if (isOurLibrary(library, true)) return ok(told);
+  return broken({
+    cause: 'The loader of the container takes a driver that does not lead to the host.',
+    evidence: [told],
+    remedy: shimFirst(facts),
+  });
+}
 
 /** What the process has mapped under that name, beside what it would get now. */
 function didLoad(

@@ -114,6 +114,14 @@ describe('containers that docker runs', { skip }, () => {
       assert.equal(hidden.document.first, 'overrides', hidden.stdout);
       assert.match(hidden.stdout, /CUDA_VISIBLE_DEVICES=-1 \[the command of its container\]/);
 
+      await guest.must('cp', '-L', '/run/image/usr/lib/x86_64-linux-gnu/libm.so.6', '/srv/libcuda.so.1');
+      await unit(guest, 'ollama', ollama(`${device} --volume /srv:/srv:ro --env LD_LIBRARY_PATH=/srv`));
+      await guest.must('systemctl', 'restart', 'ollama');
+      const foreign = await tell(guest, 'doctor', '--profile', 'ollama');
+      assert.equal(foreign.document.first, 'loader-choice', foreign.stdout);
+      assert.match(foreign.stdout, /in the container: \/srv\/libcuda\.so\.1/);
+      assert.match(foreign.stdout, /give the container LD_LIBRARY_PATH=\/usr\/lib\/x86_64-linux-gnu/);
+
       await unit(guest, 'ollama', ollama(''));
       await guest.must('systemctl', 'restart', 'ollama');
       const without = await tell(guest, 'doctor', '--trace', '--yes', '--profile', 'ollama');

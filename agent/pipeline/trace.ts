@@ -83,7 +83,14 @@ async function notWhileServing(
   const begun = performance.now();
   for (;;) {
     const serves = await work.serving(profile, signal);
-    if (serves === null || signal.aborted) return;
+    if (signal.aborted) {
+      throw new VgpuError(`stopped while waiting until ${profile.unit} serves nobody; nothing was changed`, {
+        kind: 'interrupted',
+        operation: 'trace',
+        path: profile.unit,
+      });
+    }
+    if (serves === null) return;
     const elapsedMs = performance.now() - begun;
     if (elapsedMs >= servingLimitMs) {
       throw new VgpuError(`${profile.unit} serves requests, and a trace restarts it: ${serves}`, {

@@ -25,7 +25,8 @@ const concurrency = 2;
 
 describe('a sandbox that does not keep the shim from its work', { skip, concurrency }, () => {
   for (const lines of [
-    ['DynamicUser=yes'],
+    // A real Ollama ends without HOME, and writes its key there.
+    ['DynamicUser=yes', 'ReadWritePaths=/usr/share/ollama', 'Environment=HOME=/usr/share/ollama'],
     ['PrivateNetwork=yes'], // a unix socket of the file system is not part of a network namespace
     // Each only takes something away: what works behind all of them works behind each.
     [
@@ -43,7 +44,7 @@ describe('a sandbox that does not keep the shim from its work', { skip, concurre
         'PrivateUsers=yes',
         'ProtectProc=invisible',
         'ProcSubset=pid',
-        'ReadWritePaths=/usr/share/ollama', // a real Ollama writes its key there
+        'ReadWritePaths=/usr/share/ollama',
       ],
     ],
   ]) {

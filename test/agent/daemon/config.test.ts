@@ -17,6 +17,32 @@ test('an empty object but for the schema is the defaults', () => {
   assert.deepEqual(read('{"schema":1}', 'agent.json'), defaultConfig);
 });
 
+test('the defaults are these', () => {
+  assert.deepEqual(defaultConfig, {
+    consumers: 'installed',
+    first: null,
+    host: null,
+    repair: { enabled: true, perHour: 30, backoffSeconds: 1 },
+    restart: { enabled: true, whileServing: false, perHour: 6, minimumSeconds: 30 },
+    checkMinutes: 30,
+    waitForHostSeconds: 3,
+    metrics: { textfile: null, listen: null },
+  });
+});
+
+test('a host that is null is none of its own; several problems stand below the name of the file', () => {
+  assert.equal(read('{"schema":1,"host":null}', 'agent.json').host, null);
+  assert.throws(
+    () => read('{"schema":2,\n"checkMinutes":"x"}', 'agent.json'),
+    (error) =>
+      error instanceof VgpuError &&
+      /^agent\.json:\n {2}line 1, schema: .*\n {2}line 2, checkMinutes: /.test(error.message) &&
+      error.operation === 'read the configuration' &&
+      error.remedy === 'correct the file; vgpu-agent.json(5) explains every key',
+  );
+  assert.throws(() => read('7', 'agent.json'), /^VgpuError: agent\.json: line 1, the file: 7 was given/);
+});
+
 test('a group that is given in part keeps the rest of its defaults', () => {
   const { restart } = read('{"schema":1,"restart":{"perHour":2}}', 'agent.json');
   assert.deepEqual(restart, { ...defaultConfig.restart, perHour: 2 });

@@ -52,3 +52,49 @@ test('the same again, and lines that say nothing of it, are none', async () => {
   assert.equal(await doubts('[GIN] 2026/11/22 - 12:46:34 | 200 |', 'x', begin), 0);
   assert.equal(await doubts(begin, onCpu, onCpu, begin, onCpu), 1);
 });
+
+test('what systemd says of the unit, and lines of no start, are not the log of the consumer', async () => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  try {
+    const journal = new FakeJournal();
+    const stop = new AbortController();
+    let count = 0;
+    const watching = watchConsumerLog(ollama, journal, () => (count += 1), stop.signal);
+    await turns();
+    for (const [text, invocation, pid] of [
+      [`${begin}\n${onCpu}`, start, 1],
+      [`${begin}\n${onCpu}`, null, 100],
+    ] as const) {
+      journal.add(text, invocation, pid);
+      await turns();
+      mock.timers.tick(10_000);
+    }
+    assert.equal(count, 0);
+    journal.add(`${begin}\n${onCpu}`, start);
+    await turns();
+    mock.timers.tick(9_999);
+    assert.equal(count, 0, 'a consumer that complains often is judged now and then');
+    mock.timers.tick(1);
+    assert.equal(count, 1);
+    // Another start has said nothing yet: the same words are news again.
+    journal.add(`${begin}\n${onCpu}`, 'b'.repeat(32));
+    await turns();
+    mock.timers.tick(10_000);
+    assert.equal(count, 2);
+    // Told within the pause: one doubt for both.
+    journal.add(`${begin}\n${onGpu}`, 'b'.repeat(32));
+    await turns();
+    journal.add(`${begin}\n${onCpu}`, 'b'.repeat(32));
+    await turns();
+    mock.timers.tick(20_000);
+    assert.equal(count, 3);
+    journal.add(`${begin}\n${onGpu}`, 'b'.repeat(32));
+    await turns();
+    stop.abort();
+    mock.timers.tick(20_000);
+    assert.equal(count, 3, 'nothing is doubted after the end');
+    await watching;
+  } finally {
+    mock.timers.reset();
+  }
+});

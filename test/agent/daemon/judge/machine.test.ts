@@ -348,3 +348,108 @@ test('a restart that is due lapses with the start that it is about', () => {
     [],
   );
 });
+
+for (const reason of [
+  'host-unreachable',
+  'host-slow',
+  'no-work-yet',
+  'host-foreign',
+  'host-version',
+  'no-device',
+  'discovery-timeout',
+  'memory-round-trip-failed',
+] as const) {
+  test(`${reason}: the host may have been the cause, so a start that lost it is restarted when it is back`, () => {
+    const bench = new Bench().settledOn(cpu('a', reason));
+    bench.host('down');
+    bench.host('up');
+    assert.ok(bench.look(active('a')).includes('ask-serving'));
+  });
+}
+
+test('driver-too-old: the host coming back is no reason for a restart', () => {
+  const bench = new Bench().settledOn(cpu('a', 'driver-too-old'));
+  bench.host('down');
+  bench.host('up');
+  assert.ok(!bench.look(active('a')).includes('ask-serving'));
+});
+
+test('a change of the unit, a person who asks, and what makes it ready have the unit looked at soon', () => {
+  for (const kind of ['unit-changed', 'doubt', 'ready', 'retry'] as const) {
+    const bench = new Bench();
+    assert.deepEqual(
+      bench.after(() => bench.tell({ kind })),
+      ['look soon'],
+    );
+  }
+  const bench = new Bench();
+  assert.deepEqual(bench.host('up'), ['look soon'], 'a host that was never lost');
+  assert.deepEqual(
+    bench.after(() => bench.tell({ kind: 'settled', outdated: null, start: null })),
+    ['look soon'],
+  );
+});
+
+const messagesOf = (effects: readonly JudgeEffect[]): readonly unknown[] =>
+  effects.flatMap((effect) => (effect.kind === 'write' ? [effect.message] : []));
+
+test('a restart that waits is written once with its cause; the time that it waits for is no news', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.rules = { ...rules, limits: { perHour: 1, backoffMs: 5_000, minimumMs: 30_000 } };
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  bench.look(active('a'));
+  bench.serving(null);
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  const look = { kind: 'seen', seen: active('a'), rules: bench.rules } as const;
+  const [told] = messagesOf(bench.tell({ ...look, now: bench.now + 1_000 }));
+  const until = new Date(bench.now + 3_600_000).toISOString();
+  assert.deepEqual(told, {
+    kind: 'restartDeferred',
+    profile: 'ollama',
+    unit: 'ollama.service',
+    text: `a restart is due (former library) and waits: 1 restarts within an hour are the limit; not before ${until}`,
+    fields: { CAUSE: 'outdated' },
+  });
+  assert.deepEqual(messagesOf(bench.tell({ ...look, now: bench.now + 2_000 })), []);
+});
+
+test('a restart is written with its result and its cause', () => {
+  const bench = new Bench().settledOn(cpu('a', 'model-on-cpu'));
+  const restarted = {
+    kind: 'restarted',
+    result: 'failed',
+    reason: 'it is on the CPU',
+    cause: 'found',
+  } as const;
+  assert.deepEqual(messagesOf(bench.tell({ ...restarted, start: null })), [
+    {
+      kind: 'consumerRestarted',
+      profile: 'ollama',
+      unit: 'ollama.service',
+      text: 'restarted (failed): it is on the CPU',
+      fields: { CAUSE: 'found' },
+    },
+  ]);
+  assert.equal(bench.state.judged?.invocationId, 'a', 'of a start that is not known the former one is kept');
+});
+
+test('one reason for a restart is enough: another finding does not take its place', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
+  bench.tell({ kind: 'settled', outdated: 'another library', start: active('a') });
+  bench.tell({ kind: 'doubt' });
+  bench.look(active('a'));
+  bench.judged(cpu('a', 'model-on-cpu'));
+  assert.deepEqual([bench.state.pending?.reason, bench.state.triedFor], ['former library', null]);
+  assert.deepEqual(bench.serving(null), ['nothing is due', 'restart for outdated']);
+  assert.deepEqual(bench.serving(null), [], 'an answer that comes late restarts nothing');
+});
+
+test('while the host is away a finding is no reason for a restart, and an answer about serving neither', () => {
+  const bench = new Bench().settledOn(gpu('a'));
+  bench.host('down');
+  bench.look(active('b'));
+  bench.judged(cpu('b', 'model-on-cpu'));
+  assert.equal(bench.state.pending, null);
+  assert.deepEqual(bench.serving(null), []);
+});

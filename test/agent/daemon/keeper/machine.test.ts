@@ -248,3 +248,111 @@ test('a repair that failed counts for the limits, too', () => {
   bench.failed();
   assert.ok(bench.goOn(drift).includes('degraded'));
 });
+
+const two: Drift = {
+  kind: 'drift',
+  causes: ['/lib/a', '/lib/b'],
+  what: ['link /lib/a (it dangles)', 'x (y)'],
+};
+const keeperOf = { profile: 'ollama', unit: 'ollama.service' };
+const effectsOf = (state: KeeperState, event: KeeperEvent): readonly KeeperEffect[] =>
+  keeperNext(state, event).effects;
+const messageIn = (effects: readonly KeeperEffect[]): unknown =>
+  effects.flatMap((effect) => (effect.kind === 'write' ? [effect.message] : []))[0];
+const problemIn = (effects: readonly KeeperEffect[]): unknown =>
+  effects.flatMap((effect) => (effect.kind === 'show' ? [effect.problem] : []))[0];
+
+test('a drift is written with every change and every path', () => {
+  const begun = beginKeeping('ollama', 'ollama.service', quick);
+  const event = { kind: 'package-manager', who: null, found: two, now: 5 } as const;
+  assert.deepEqual(messageIn(effectsOf(begun, event)), {
+    kind: 'drift',
+    ...keeperOf,
+    text: 'drift: link /lib/a (it dangles); x (y)',
+    fields: { CHANGES: 2, PATHS: '/lib/a /lib/b' },
+  });
+});
+
+test('a repair is written with its time, its changes and its paths', () => {
+  const begun = beginKeeping('ollama', 'ollama.service', quick);
+  const did = { titles: ['link /lib/a', 'ldconfig'], causes: ['/lib/a', '/lib/b'] };
+  assert.deepEqual(messageIn(effectsOf(begun, { kind: 'repaired', did, begun: 10, now: 50.4 })), {
+    kind: 'repaired',
+    ...keeperOf,
+    text: 'repaired in 40 ms: link /lib/a, ldconfig',
+    fields: { CHANGES: 2, MILLISECONDS: 40, PATHS: '/lib/a /lib/b' },
+  });
+});
+
+test('a failure is written with what failed and when the next try is; without a path it is the repair', () => {
+  const begun = beginKeeping('ollama', 'ollama.service', quick);
+  const failed = { kind: 'failed', why: 'no space left', now: 5 } as const;
+  const text = '/lib/a, /lib/b could not be repaired: no space left; the next try is in 1 s';
+  const effects = effectsOf(begun, { ...failed, causes: two.causes });
+  assert.deepEqual(messageIn(effects), {
+    kind: 'repairFailed',
+    ...keeperOf,
+    text,
+    fields: { PATHS: '/lib/a, /lib/b', FAILURES: 1 },
+  });
+  assert.equal(problemIn(effects), text);
+  const unknown = keeperNext(begun, { ...failed, causes: [] });
+  assert.match(String(problemIn(unknown.effects)), /^the repair could not be repaired: no space left/);
+  assert.deepEqual(unknown.state.repairs, begun.repairs, 'a repair of nothing counts for no path');
+});
+
+test('what keeps a repair waiting is told with the time of the next one', () => {
+  const bench = new Bench();
+  for (let time = 0; time < 2; time += 1) {
+    bench.goOn(two);
+    bench.tell({ kind: 'repaired', did: { titles: ['x'], causes: two.causes }, begun: 0, now: bench.now });
+  }
+  const event = { kind: 'package-manager', who: null, found: two, now: bench.now } as const;
+  const until = new Date(bench.now + 1_000).toISOString();
+  assert.equal(
+    problemIn(effectsOf(bench.state, event)),
+    `/lib/a, /lib/b changes again and again; the next repair is not before ${until}`,
+  );
+});
+
+test('repairs that are switched off are told with how many changes there are', () => {
+  const off = { ...quick, enabled: false };
+  const begun = beginKeeping('ollama', 'ollama.service', off);
+  const event = { kind: 'found', found: two, wanted: true, busy: null, rules: off, now: 5 } as const;
+  assert.equal(problemIn(effectsOf(begun, event)), 'repairs are switched off; 2 changes would correct it');
+});
+
+test('a person who asks makes all of it new: limits, failures and what was told', () => {
+  const tired: KeeperState = {
+    ...beginKeeping('ollama', 'ollama.service', quick),
+    failures: failuresToDegraded,
+    toldDrift: '/lib/a',
+    toldLimit: true,
+  };
+  const { state, effects } = keeperNext(tired, { kind: 'retry' });
+  assert.deepEqual(
+    [state.failures, state.toldDrift, state.toldLimit, state.first, effects],
+    [0, '', false, true, [{ kind: 'look', when: 'now' }]],
+  );
+});
+
+test('what is right again makes past failures and what was told of them past', () => {
+  const told: KeeperState = {
+    ...beginKeeping('ollama', 'ollama.service', quick),
+    failures: 3,
+    toldDrift: '/lib/a',
+    toldLimit: true,
+    noticedAt: 7,
+  };
+  const event = { kind: 'found', found: right, wanted: true, busy: null, rules: quick, now: 5 } as const;
+  const { failures, toldDrift, toldLimit, noticedAt, first } = keeperNext(told, event).state;
+  assert.deepEqual([failures, toldDrift, toldLimit, noticedAt, first], [0, '', false, null, false]);
+});
+
+test('a look that is not the first keeps what was said of the first', () => {
+  const begun = beginKeeping('ollama', 'ollama.service', quick);
+  const noticed = { kind: 'noticed', soon: false, now: 5 } as const;
+  assert.equal(keeperNext(begun, { ...noticed, first: false }).state.first, false);
+  const first = keeperNext(begun, { ...noticed, first: true }).state;
+  assert.equal(keeperNext(first, { ...noticed, first: false }).state.first, true);
+});

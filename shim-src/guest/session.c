@@ -98,7 +98,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   struct vgpu_hello hello = {
       .major = VGPU_WIRE_MAJOR,
       .minor = VGPU_WIRE_MINOR,
-      .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | features_of(sharing),
+      .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | VGPU_FEATURE_EXCHANGE | features_of(sharing),
       .frame_max = VGPU_FRAME_MAX,
       .library = (uint32_t)library,
   };

@@ -101,6 +101,8 @@ uint32_t vgpu_session_piece(const struct vgpu_session *session);
 
 /* True if shared regions can be device memory, too, at the guest's own address. */
 bool vgpu_session_maps(const struct vgpu_session *session);
+/* Whether other processes of this guest can open what is shared. */
+bool vgpu_session_exchanges(const struct vgpu_session *session);
 
 /*
  * Memory that the host sees too, zeroed, and its number for spans; false: this session cannot have any

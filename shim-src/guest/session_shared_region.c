@@ -19,6 +19,10 @@ bool vgpu_session_maps(const struct vgpu_session *session) {
   return (session->welcome.features & both) == both && session->rings.base != NULL;
 }
 
+bool vgpu_session_exchanges(const struct vgpu_session *session) {
+  return (session->welcome.features & VGPU_FEATURE_EXCHANGE) != 0;
+}
+
 /* Maps what the host has made: memory that comes over the socket, or a range of the VM's. */
 static void *map_region(struct vgpu_session *session, const struct vgpu_vm_region_reply *reply,
                         size_t bytes) {

@@ -50,6 +50,8 @@
  * VGPU_FLAG_PRINTED says that there is some, and the call `printed` brings it. Without the feature it is in
  * the host's log.
  *
+ * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens.
+ *
  * With VGPU_FEATURE_ALIVE a host that works on a call gives a sign of life every VGPU_ALIVE_MS: over a stream
  * a header alone, VGPU_OP_ALIVE as a reply with sequence 0; beside rings a ring of the doorbell. A guest that
  * hears nothing for VGPU_CALL_LIMIT_MS has lost its host; while it hears something it waits, up to
@@ -117,6 +119,7 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_MAP 0x10u        /* shared regions may be device memory, too: shared_region_map */
 #define VGPU_FEATURE_PRINT 0x20u      /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
 #define VGPU_FEATURE_ALIVE 0x40u      /* signs of life while the host works on a call */
+#define VGPU_FEATURE_EXCHANGE 0x200u  /* what other sessions share: share_memory */
 #define VGPU_FEATURE_JOIN 0x4u        /* further streams of one session, by session number and secret */
 #define VGPU_FEATURE_MEMORY 0x80u     /* in a question for sessions: vgpu_memory_told follows the list */
 #define VGPU_FEATURE_RING 0x8u        /* the layout of ring.h; 0x1 was one with two cache lines a ring */

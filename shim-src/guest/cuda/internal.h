@@ -127,6 +127,8 @@ int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
 bool vgpu_lent_possible(void);
 void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is no managed memory */
+/* share.c: whether processes can share anything here. */
+bool vgpu_shares_possible(void);
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region);
 
 /* Waits until the host has taken in all that was posted before. */

@@ -69,7 +69,9 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
                                      .hello = greeting->hello};
   struct vgpu_vm_memory memory = vm_memory_of(greeting);
   setup.vm_memory = memory.bytes;
-  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor, &memory);
+  int exchange = vgpu_exchange_join(&supervisor->exchange, (uint32_t)slot, session, &greeting->peer);
+  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor, &memory, exchange);
+  if (exchange >= 0) close(exchange);
   vgpu_vm_memory_close(&memory);
   if (pid < 0) {
     vgpu_host_log_limited("error", session, "refused %s: no worker: %s", greeting->who, strerror(errno));

@@ -61,7 +61,7 @@ _Noreturn static void become_worker(const struct vgpu_spawner *spawner, const in
 }
 
 pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session, int connection,
-                 const struct vgpu_vm_memory *vm_memory) {
+                 const struct vgpu_vm_memory *vm_memory, int exchange) {
   int descriptors[VGPU_WORKER_DESCRIPTORS];
   for (int i = 0; i < VGPU_WORKER_DESCRIPTORS; i++) descriptors[i] = spawner->descriptors[i];
   int memory = memory_with("vgpu-session", session, sizeof *session);
@@ -74,6 +74,8 @@ pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_s
              {VGPU_WORKER_VM_MEMORY, vm_memory->holder},
              {VGPU_WORKER_VM_MEMORY_AGAIN, vm_memory->looker}};
   const size_t count = vm_memory->bytes == 0 ? 2 : sizeof own / sizeof *own;
+  /* Without it a worker shares nothing with others, and works. */
+  descriptors[VGPU_WORKER_EXCHANGE] = exchange < 0 ? -1 : fcntl(exchange, F_DUPFD_CLOEXEC, ABOVE);
   bool all = true;
   for (size_t i = 0; i < count; i++) {
     descriptors[own[i].number] = fcntl(own[i].descriptor, F_DUPFD_CLOEXEC, ABOVE);
@@ -86,6 +88,7 @@ pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_s
   for (size_t i = 0; i < count; i++) {
     if (descriptors[own[i].number] >= 0) close(descriptors[own[i].number]);
   }
+  if (descriptors[VGPU_WORKER_EXCHANGE] >= 0) close(descriptors[VGPU_WORKER_EXCHANGE]);
   errno = error;
   return pid;
 }

@@ -19,8 +19,9 @@ bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setu
 /* Gives workers a descriptor at this number; takes it over. False with errno. */
 bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor number, int descriptor);
 
-/* The pid of a new worker, or -1 with errno. Connection and memory (of bytes 0: none) stay the caller's. */
+/* The pid of a new worker, or -1 with errno. Connection, memory (of bytes 0: none) and exchange (-1: none)
+ * stay the caller's. */
 pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session, int connection,
-                 const struct vgpu_vm_memory *vm_memory);
+                 const struct vgpu_vm_memory *vm_memory, int exchange);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "host/policy/admission.h"
 #include "host/backend/backend.h"
+#include "host/daemon/exchange.h"
 #include "host/daemon/greetings.h"
 #include "host/daemon/hand_over.h"
 #include "host/daemon/listen.h"
@@ -30,6 +31,7 @@ struct vgpu_supervisor {
   char control_path[128]; /* of its file; "": there is none to remove */
   struct vgpu_metrics metrics;
   struct vgpu_hand_over hand_over;
+  struct vgpu_exchange exchange;
   int signals; /* signalfd */
   uint64_t next_session;
   bool stopping;

@@ -24,6 +24,7 @@ static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
       vgpu_sessions_add_refused_memory(entry, account, &record->memory);
     }
     entry->pid = 0;
+    vgpu_exchange_leave(&supervisor->exchange, i);
     supervisor->sessions.ended++;
     vgpu_accounts_end(supervisor->accounts, i);
     vgpu_images_end(supervisor->code.images, i);

@@ -23,7 +23,8 @@ enum vgpu_worker_descriptor {
   VGPU_WORKER_LAUNCH_LOG = 9, /* with a launch log */
   VGPU_WORKER_VM_MEMORY = 10, /* with memory of the guest's VM */
   VGPU_WORKER_VM_MEMORY_AGAIN = 11,
-  VGPU_WORKER_DESCRIPTORS = 12,
+  VGPU_WORKER_EXCHANGE = 12, /* unless the daemon could make none */
+  VGPU_WORKER_DESCRIPTORS = 13,
 };
 
 #define VGPU_WORKER_GROUPS 8u

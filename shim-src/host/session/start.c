@@ -54,6 +54,7 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
   worker->session = session->session;
   worker->slot = session->slot;
   worker->watched = true;
+  worker->exchanges = fcntl(VGPU_WORKER_EXCHANGE, F_GETFD) >= 0;
   worker->peer = session->peer;
   worker->limits = &session->limits;
   worker->backend = vgpu_backend_named(host->backend);

@@ -72,6 +72,8 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   int rings = offer_rings(worker, hello, &welcome, &answer.vm_rings);
   if (hello->library == VGPU_LIBRARY_CUDA) welcome.features |= hello->features & VGPU_FEATURE_PRINT;
   welcome.features |= hello->features & VGPU_FEATURE_ALIVE;
+  if (worker->exchanges && worker->backend->memory_is_ours)
+    welcome.features |= hello->features & VGPU_FEATURE_EXCHANGE;
   pthread_mutex_init(&worker->link.writing, NULL);
   worker->link.alive = (welcome.features & VGPU_FEATURE_ALIVE) != 0;
   worker->printed.agreed = (welcome.features & VGPU_FEATURE_PRINT) != 0;

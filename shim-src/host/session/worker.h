@@ -34,6 +34,7 @@ struct vgpu_worker {
   uint32_t slot; /* in accounts */
   bool watched;  /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
   struct vgpu_peer peer;
+  bool exchanges; /* shares memory with other sessions (exchange.h) */
   uint32_t library;
   struct vgpu_accounts *accounts;
   const struct vgpu_backend *backend;

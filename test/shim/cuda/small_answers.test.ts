@@ -6,7 +6,7 @@ const PROGRAMS: CasePrograms = {
     older_names: 'a name that got a parameter with CUDA 13 means the current context without it',
     range_in_callback: 'a range is not told in a callback, by which libgomp knows that it is in one',
     old_launches: 'a function keeps block, memory and parameters for launches as CUDA 3 had them',
-    exportable: 'memory of a type that could be exported is memory, and its export is refused',
+    exportable: 'memory of a type that could be exported is memory like any other',
     ended_stream: 'a stream may end while it is captured, and its end is no work',
     later_grid: "a graph's kernel may get its grid after the graph is instantiated",
   },

@@ -207,6 +207,11 @@ bool vgpu_session_maps(const struct vgpu_session *session) {
   return false;
 }
 
+bool vgpu_session_exchanges(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
 bool vgpu_session_shared_region_make(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                      void **memory) {
   (void)session, (void)bytes, (void)shared_region, (void)memory;

@@ -117,9 +117,6 @@ static void exportable(void) {
   OK(CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, 2 << 20, &properties, 0));
   OK(CALL(cuMemGetAllocationPropertiesFromHandle, (void *, uint64_t), &got, handle));
   IS(1, got.handle_types);
-  int descriptor = -1;
-  IS(NOT_SUPPORTED,
-     CALL(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), &descriptor, handle, 1, 0));
   OK(CALL(cuMemRelease, (uint64_t), handle));
   properties.handle_types = 8; /* a fabric: there is none */
   IS(NOT_SUPPORTED,

@@ -194,7 +194,7 @@ static void bad_requests(void) {
      CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, GRAIN, &other, 0));
   IS(INVALID_VALUE, CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, GRAIN, NULL, 0));
   IS(INVALID_VALUE, release(12345));
-  IS(NOT_SUPPORTED,
+  IS(INVALID_VALUE,
      CALL(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), &base, handle, 1, 0));
   /* A hint is followed where there is room. */
   devptr hinted = 0;

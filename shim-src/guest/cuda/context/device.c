@@ -99,7 +99,6 @@ static bool not_carried(int32_t attribute) {
     case 98:  /* CAN_FLUSH_REMOTE_WRITES */
     case 100: /* PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES */
     case 101: /* DIRECT_MANAGED_MEM_ACCESS_FROM_HOST */
-    case 103: /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */
     case 104: /* HANDLE_TYPE_WIN32_HANDLE_SUPPORTED */
     case 105: /* HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED */
     case 107: /* GENERIC_COMPRESSION_SUPPORTED */
@@ -110,10 +109,8 @@ static bool not_carried(int32_t attribute) {
     case 116: /* GPU_DIRECT_RDMA_SUPPORTED */
     case 117: /* GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS */
     case 118: /* GPU_DIRECT_RDMA_WRITES_ORDERING */
-    case 119: /* MEMPOOL_SUPPORTED_HANDLE_TYPES */
     case 121: /* DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED */
     case 124: /* DMA_BUF_SUPPORTED */
-    case 125: /* IPC_EVENT_SUPPORTED */
     case 128: /* HANDLE_TYPE_FABRIC_SUPPORTED */
     case 132: /* MULTICAST_SUPPORTED */
     case 135: /* D3D12_CIG_SUPPORTED */
@@ -133,7 +130,14 @@ static bool not_carried(int32_t attribute) {
   }
 }
 
-enum { CAN_MAP_HOST_MEMORY = 19, MANAGED_MEMORY = 83, CONCURRENT_MANAGED_ACCESS = 89 };
+enum {
+  CAN_MAP_HOST_MEMORY = 19,
+  MANAGED_MEMORY = 83,
+  CONCURRENT_MANAGED_ACCESS = 89,
+  POSIX_FILE_DESCRIPTORS = 103,
+  POOL_HANDLE_TYPES = 119, /* a set, of which file descriptors are the first */
+  IPC_EVENTS = 125,
+};
 
 #define LAST_ATTRIBUTE 147 /* of CUDA 13.0 */
 
@@ -145,6 +149,10 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   /* Where both ends see the same bytes, they do so at any time. */
   if (attrib == CAN_MAP_HOST_MEMORY || attrib == MANAGED_MEMORY || attrib == CONCURRENT_MANAGED_ACCESS) {
     *pi = vgpu_lent_possible();
+    return VGPU_CUDA_SUCCESS;
+  }
+  if (attrib == POSIX_FILE_DESCRIPTORS || attrib == POOL_HANDLE_TYPES || attrib == IPC_EVENTS) {
+    *pi = vgpu_shares_possible();
     return VGPU_CUDA_SUCCESS;
   }
   if (not_carried(attrib)) {

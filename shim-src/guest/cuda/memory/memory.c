@@ -60,6 +60,9 @@ int cuMemFree_v2(uint64_t dptr) {
   /* A module's variable is not the program's to free. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0)
     return VGPU_CUDA_INVALID_VALUE;
+  /* Nor is what is closed, unless it was opened through a pool. */
+  if (vgpu_regions_find(&driver->regions, dptr, &region) && region.opened && region.pool == 0)
+    return VGPU_CUDA_INVALID_VALUE;
   if (vgpu_managed_free(driver, dptr)) return VGPU_CUDA_SUCCESS;
   if (!vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
     return VGPU_CUDA_INVALID_VALUE;

@@ -16,6 +16,7 @@
 #define POOLS_SUPPORTED 115 /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */
 #define PINNED 1            /* CU_MEM_ALLOCATION_TYPE_PINNED */
 #define ON_DEVICE 1         /* CU_MEM_LOCATION_TYPE_DEVICE */
+#define POSIX_FD 1          /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 #define READ_WRITE 3        /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */
 
 enum {
@@ -54,9 +55,8 @@ int vgpu_pool_device(int32_t ordinal) {
   return facts->attributes[POOLS_SUPPORTED] != 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_NOT_SUPPORTED;
 }
 
-/* A new pool, also at the host. Under driver->lock. */
-static int make_pool(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
-                     struct vgpu_pool **made) {
+int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
+                   struct vgpu_pool **made) {
   struct vgpu_pool *pool = malloc(sizeof *pool);
   if (pool == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
   *pool = (struct vgpu_pool){.number = vgpu_cuda_next_number(driver), .ordinal = ordinal};
@@ -80,15 +80,14 @@ static int make_pool(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_s
 static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu_pool **pool) {
   struct vgpu_device_pools *pools = &driver->pools[ordinal];
   if (pools->given == NULL) {
-    int result = make_pool(driver, ordinal, 0, true, &pools->given);
+    int result = vgpu_pool_make(driver, ordinal, 0, true, &pools->given);
     if (result != VGPU_CUDA_SUCCESS) return result;
   }
   *pool = pools->given;
   return VGPU_CUDA_SUCCESS;
 }
 
-/* Copies what a live handle says, so that nothing is read of one that another thread destroys. */
-static int take_pool(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool) {
+int vgpu_pool_take(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool) {
   int result;
   *pool = (struct vgpu_pool){0};
   *driver = vgpu_cuda_driver(&result);
@@ -191,12 +190,15 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   struct properties properties;
   memcpy(&properties, poolProps, sizeof properties);
   if (properties.allocation_type != PINNED) return VGPU_CUDA_INVALID_VALUE;
-  /* Nothing of another process can be shared, as the attributes say; nor is there pooled host memory. */
-  if (properties.handle_types != 0 || properties.location.type != ON_DEVICE) return VGPU_CUDA_NOT_SUPPORTED;
+  /* File descriptors are what processes here can hand on. There is no pooled host memory. */
+  if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
+    return VGPU_CUDA_NOT_SUPPORTED;
+  if (properties.handle_types != 0 && !vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
   result = vgpu_pool_device(properties.location.id);
   if (result != VGPU_CUDA_SUCCESS) return result;
   pthread_mutex_lock(&driver->lock);
-  result = make_pool(driver, properties.location.id, properties.max_size, false, pool);
+  result = vgpu_pool_make(driver, properties.location.id, properties.max_size, false, pool);
+  if (result == VGPU_CUDA_SUCCESS) (*pool)->exportable = properties.handle_types != 0;
   pthread_mutex_unlock(&driver->lock);
   return result;
 }
@@ -228,7 +230,7 @@ static bool is_flag(int32_t attribute) {
 int cuMemPoolGetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
-  int result = take_pool(handle, &driver, &pool);
+  int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (value == NULL || attr < REUSE_FOLLOW_EVENT_DEPENDENCIES || attr > USED_MEM_HIGH) {
     return VGPU_CUDA_INVALID_VALUE;
@@ -245,7 +247,7 @@ int cuMemPoolGetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
 int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
-  int result = take_pool(handle, &driver, &pool);
+  int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (value == NULL) return VGPU_CUDA_INVALID_VALUE;
   struct vgpu_send_cuMemPoolSetAttribute send = {.pool = pool.number, .attribute = (uint32_t)attr};
@@ -260,7 +262,7 @@ int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
 int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
-  int result = take_pool(handle, &driver, &pool);
+  int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != VGPU_CUDA_SUCCESS) return result;
   struct vgpu_send_cuMemPoolTrimTo send = {.pool = pool.number, .keep = minBytesToKeep};
   return vgpu_cuda_call(VGPU_OP_cuMemPoolTrimTo, &send, sizeof send, NULL, 0);
@@ -270,7 +272,7 @@ int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
 int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
-  int result = take_pool(handle, &driver, &pool);
+  int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (map == NULL || count == 0) return VGPU_CUDA_INVALID_VALUE;
   for (size_t i = 0; i < count; i++) {
@@ -288,7 +290,7 @@ int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) 
 int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
-  int result = take_pool(memPool, &driver, &pool);
+  int result = vgpu_pool_take(memPool, &driver, &pool);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (flags == NULL || location == NULL) return VGPU_CUDA_INVALID_VALUE;
   const struct location *where = location;
@@ -307,9 +309,9 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
                             struct vgpu_stream *hStream) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
-  int result = take_pool(handle, &driver, &pool);
+  int result = vgpu_pool_take(handle, &driver, &pool);
   if (result != VGPU_CUDA_SUCCESS) return result;
-  if (dptr == NULL || bytesize == 0) return VGPU_CUDA_INVALID_VALUE;
+  if (dptr == NULL || bytesize == 0 || pool.imported) return VGPU_CUDA_INVALID_VALUE;
   struct vgpu_node_params node = {.type = VGPU_NODE_ALLOCATE,
                                   .of.allocation = {.allocation_type = PINNED,
                                                     .location_type = ON_DEVICE,

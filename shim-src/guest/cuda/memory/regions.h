@@ -33,6 +33,7 @@ struct vgpu_region {
   uint64_t module;   /* number of the module or library whose variable it is; 0: allocated */
   uint64_t pool;     /* number of the pool it was taken from; 0: of none */
   uint64_t id;       /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never given twice */
+  bool opened;       /* another process's, opened by a handle (share.c) */
   bool sync_memops;  /* as the program set it; copies are made in order anyway */
 };
 

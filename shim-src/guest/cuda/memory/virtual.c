@@ -158,8 +158,7 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   if (properties.type != 1 || properties.location_type < 1 || properties.location_type > 4) {
     return VGPU_CUDA_INVALID_VALUE;
   }
-  /* Memory of the host's is not carried; the attributes say so. Memory that could be exported is memory:
-   * PyTorch asks for a file descriptor's type in case it is wanted. That export is what is not supported. */
+  /* Memory of the host's is not carried; the attributes say so. */
   if (properties.location_type != 1 || (properties.handle_types & ~HANDLE_POSIX_FD) != 0) {
     return VGPU_CUDA_NOT_SUPPORTED;
   }
@@ -370,4 +369,28 @@ int cuMemGetAllocationPropertiesFromHandle(void *prop, uint64_t handle) {
   if (physical != NULL) memcpy(prop, &physical->properties, sizeof physical->properties);
   pthread_mutex_unlock(&driver->virtual.lock);
   return physical == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+}
+
+int32_t vgpu_physical_exportable(struct vgpu_driver *driver, uint64_t handle) {
+  pthread_mutex_lock(&driver->virtual.lock);
+  const struct vgpu_physical *physical = find_physical(&driver->virtual, handle);
+  bool can = physical != NULL && (physical->properties.handle_types & HANDLE_POSIX_FD) != 0;
+  int32_t ordinal = can ? physical->properties.location : -1;
+  pthread_mutex_unlock(&driver->virtual.lock);
+  return ordinal;
+}
+
+bool vgpu_physical_adopt(struct vgpu_driver *driver, uint64_t number, uint64_t size, int32_t ordinal) {
+  struct vgpu_physical *physical = malloc(sizeof *physical);
+  if (physical == NULL) return false;
+  pthread_mutex_lock(&driver->virtual.lock);
+  *physical = (struct vgpu_physical){
+      .next = driver->virtual.physicals,
+      .number = number,
+      .size = size,
+      .properties = {.type = 1, .handle_types = HANDLE_POSIX_FD, .location_type = 1, .location = ordinal},
+      .handles = 1};
+  driver->virtual.physicals = physical;
+  pthread_mutex_unlock(&driver->virtual.lock);
+  return true;
 }

@@ -5,6 +5,8 @@
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
 
+#define BETWEEN_PROCESSES 4u /* CU_EVENT_INTERPROCESS */
+
 /* The event's number if it lives. */
 static int number_of(struct vgpu_driver **driver, const struct vgpu_event *event, uint64_t *number) {
   int result;
@@ -23,7 +25,8 @@ int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
   if (driver == NULL) return result;
   /* 1 blocking, 2 no timing, 4 between processes. */
   if (phEvent == NULL || (Flags & ~7u) != 0) return VGPU_CUDA_INVALID_VALUE;
-  if ((Flags & 4u) != 0) return VGPU_CUDA_NOT_SUPPORTED;
+  if ((Flags & BETWEEN_PROCESSES) != 0 && (Flags & 2u) == 0) return VGPU_CUDA_INVALID_VALUE;
+  if ((Flags & BETWEEN_PROCESSES) != 0 && !vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   result = vgpu_cuda_current(driver, &context);
   struct vgpu_send_cuEventCreate send = {.flags = Flags};
@@ -91,6 +94,12 @@ int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStrea
   result = vgpu_cuda_post(VGPU_OP_cuEventRecordWithFlags, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, send.stream, __ATOMIC_RELAXED);
   __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);
+  /* Who is told by this process that it was recorded must find it recorded. */
+  if (result == VGPU_CUDA_SUCCESS && (hEvent->flags & BETWEEN_PROCESSES) != 0) {
+    struct vgpu_send_cuEventQuery query = {.event = send.event};
+    int complete = vgpu_cuda_call(VGPU_OP_cuEventQuery, &query, sizeof query, NULL, 0);
+    if (complete != VGPU_CUDA_NOT_READY) result = complete;
+  }
   return result;
 }
 
@@ -137,6 +146,7 @@ int cuCtxWaitEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
 /* An event that was never recorded, or is known to be complete since it was, needs no question. */
 static bool is_complete(const struct vgpu_event *event, uint32_t *records) {
   *records = __atomic_load_n(&event->records, __ATOMIC_ACQUIRE);
+  if ((event->flags & BETWEEN_PROCESSES) != 0) return false; /* another process may have recorded it */
   return *records == __atomic_load_n(&event->completed, __ATOMIC_ACQUIRE);
 }
 

@@ -40,6 +40,16 @@ struct vgpu_handle {
   uint64_t stream;     /* event: that it was last recorded on, while pending */
 };
 
+/* Of an event that other sessions know, too, `object` is the count that all of them see. */
+static inline uint32_t vgpu_event_pending(const struct vgpu_handle *event) {
+  return event->object == NULL ? event->pending
+                               : __atomic_load_n((uint32_t *)event->object, __ATOMIC_ACQUIRE);
+}
+static inline void vgpu_event_pending_add(struct vgpu_handle *event, int32_t change) {
+  if (event->object == NULL) event->pending += (uint32_t)change;
+  else __atomic_add_fetch((uint32_t *)event->object, (uint32_t)change, __ATOMIC_ACQ_REL);
+}
+
 struct vgpu_handles {
   struct vgpu_handle *places;
   size_t capacity; /* 0 or a power of two */

@@ -33,6 +33,7 @@ int32_t vgpu_software_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
 }
 
 static void give_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed) {
+  vgpu_exchange_withdraw(worker, &freed->token);
   if (freed->pool != 0) vgpu_pool_take_back(worker, freed);
   else vgpu_accounts_give(worker->accounts, worker->slot, freed->device, freed->size);
 }

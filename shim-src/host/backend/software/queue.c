@@ -54,7 +54,7 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   switch (row->opcode) {
     case VGPU_OP_cuEventDestroy_v2: {
       const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, first, VGPU_HANDLE_EVENT);
-      if (event == NULL || event->pending == 0) return false;
+      if (event == NULL || vgpu_event_pending(event) == 0) return false;
       *place = place_of(worker, event->context, event->stream);
       return true;
     }
@@ -112,7 +112,7 @@ static int32_t keep(struct vgpu_worker *worker, const struct vgpu_dispatch_row *
   queue->bytes += bytes;
   struct vgpu_handle *event = recorded_event(worker, row, body);
   if (event != NULL) {
-    event->pending++;
+    vgpu_event_pending_add(event, 1);
     event->stream = place->stream;
   }
   return CUDA_SUCCESS;
@@ -138,7 +138,7 @@ static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued
   struct vgpu_bulk bulk = {.in = (const unsigned char *)queued->data + queued->body_size,
                            .in_size = queued->bulk_size};
   struct vgpu_handle *event = recorded_event(worker, queued->row, queued->data);
-  if (event != NULL && event->pending > 0) event->pending--;
+  if (event != NULL && vgpu_event_pending(event) > 0) vgpu_event_pending_add(event, -1);
   return queued->row->run[VGPU_BACKEND_SOFTWARE](worker, queued->data, NULL, &bulk);
 }
 
@@ -169,6 +169,7 @@ static void pump(struct vgpu_worker *worker) {
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
+  if (queue->outside && queue->first != NULL) pump(worker);
   /* Its frames come here one by one. */
   if (row->opcode == VGPU_OP_cuGraphLaunch) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   struct place place;

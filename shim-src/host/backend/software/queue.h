@@ -6,6 +6,7 @@
 #ifndef VGPU_HOST_SOFTWARE_QUEUE_H
 #define VGPU_HOST_SOFTWARE_QUEUE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "host/backend/dispatch.h"
@@ -19,6 +20,7 @@ struct vgpu_queue {
   struct vgpu_queued *first, *last; /* in the order they came */
   size_t count;
   size_t bytes;
+  bool outside; /* an event of another session may be what a stream waits for */
 };
 
 /* Runs a call, or keeps it for later. One that waits for its answer gets CUDA_ERROR_NOT_READY instead. */

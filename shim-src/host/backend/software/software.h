@@ -48,6 +48,9 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
 bool vgpu_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
                    uint64_t *span);
 
+/* An event ends: what other sessions know of it goes, too. */
+void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);
+
 /* Forgets the reads that were kept for a context's guest; 0: of all. */
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context);
 

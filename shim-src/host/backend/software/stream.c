@@ -53,7 +53,7 @@ int32_t vgpu_software_cuStreamWaitEvent(struct vgpu_worker *worker,
   const struct vgpu_handle *event = find_event(worker, send->event);
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   int32_t result = check_stream(worker, send->context, send->stream);
-  return result == CUDA_SUCCESS && event->pending > 0 ? VGPU_BLOCKED : result;
+  return result == CUDA_SUCCESS && vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : result;
 }
 
 int32_t vgpu_software_cuEventCreate(struct vgpu_worker *worker, const struct vgpu_send_cuEventCreate *send) {
@@ -62,6 +62,8 @@ int32_t vgpu_software_cuEventCreate(struct vgpu_worker *worker, const struct vgp
 
 int32_t vgpu_software_cuEventDestroy_v2(struct vgpu_worker *worker,
                                         const struct vgpu_send_cuEventDestroy_v2 *send) {
+  const struct vgpu_handle *event = find_event(worker, send->event);
+  if (event != NULL) vgpu_event_drop(worker, event);
   return vgpu_handles_remove(&worker->handles, send->event, VGPU_HANDLE_EVENT) ? CUDA_SUCCESS
                                                                                : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -93,13 +95,13 @@ int32_t vgpu_software_cuCtxWaitEvent(struct vgpu_worker *worker,
   const struct vgpu_handle *event = find_event(worker, send->event);
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   if (find_context(worker, send->context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  return event->pending > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
+  return vgpu_event_pending(event) > 0 ? VGPU_BLOCKED : CUDA_SUCCESS;
 }
 
 static int32_t check_event(struct vgpu_worker *worker, uint64_t number) {
   const struct vgpu_handle *event = find_event(worker, number);
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
-  return event->pending > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  return vgpu_event_pending(event) > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 int32_t vgpu_software_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {
@@ -113,7 +115,7 @@ int32_t vgpu_software_cuEventElapsedTime_v2(struct vgpu_worker *worker,
   const struct vgpu_handle *end = find_event(worker, send->end);
   if (start == NULL || end == NULL || ((start->flags | end->flags) & NO_TIMING) != 0)
     return CUDA_ERROR_INVALID_HANDLE;
-  if (start->pending > 0 || end->pending > 0) return CUDA_ERROR_NOT_READY;
+  if (vgpu_event_pending(start) > 0 || vgpu_event_pending(end) > 0) return CUDA_ERROR_NOT_READY;
   if (!start->recorded || !end->recorded) return CUDA_ERROR_INVALID_HANDLE;
   reply->milliseconds = (float)((double)(end->nanoseconds - start->nanoseconds) / 1e6);
   return CUDA_SUCCESS;

@@ -4,6 +4,9 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include "wire/shared.h"
 
 #include "sorted_ranges.h"
 
@@ -83,9 +86,58 @@ uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint6
   return address;
 }
 
+static uint64_t whole_pages(uint64_t size) {
+  return (size + 4095) / 4096 * 4096;
+}
+
+uint64_t vgpu_memory_open(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t size,
+                          int descriptor) {
+  uint64_t window = FIRST_ADDRESS + device * WINDOW;
+  uint64_t address = find_gap(memory, window, window + WINDOW, size, LARGE_ALIGNMENT);
+  unsigned char *bytes =
+      address == 0 || !make_room(memory) ? NULL : vgpu_shared_map(descriptor, whole_pages(size));
+  unsigned char *written = bytes != NULL && memory->watched ? vgpu_memory_take(size) : NULL;
+  if (bytes == NULL || (memory->watched && written == NULL)) {
+    if (bytes != NULL) munmap(bytes, whole_pages(size));
+    return 0;
+  }
+  if (written != NULL) memset(written, 1, size); /* nobody here knows */
+  insert(memory, &(struct vgpu_allocation){.address = address,
+                                           .size = size,
+                                           .memory = bytes,
+                                           .written = written,
+                                           .context = context,
+                                           .device = device,
+                                           .shared = true});
+  return address;
+}
+
+int vgpu_memory_share(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation **allocation,
+                      uint64_t *bytes) {
+  size_t at = upper_bound(memory, address);
+  struct vgpu_allocation *found = at == 0 ? NULL : &memory->array[at - 1];
+  if (found == NULL || address - found->address >= found->size || found->reserved || found->lent ||
+      found->shared)
+    return -1;
+  *bytes = whole_pages(found->size);
+  int descriptor = vgpu_shared_make("vgpu-device-memory", *bytes);
+  unsigned char *now = descriptor < 0 ? NULL : vgpu_shared_map(descriptor, *bytes);
+  if (now == NULL) {
+    if (descriptor >= 0) close(descriptor);
+    return -1;
+  }
+  memcpy(now, found->memory, found->size);
+  vgpu_memory_give(found->memory, found->size);
+  found->memory = now;
+  found->shared = true;
+  *allocation = found;
+  return descriptor;
+}
+
 static void take_out(struct vgpu_memory *memory, size_t at, struct vgpu_allocation *freed) {
   *freed = memory->array[at];
-  if (!freed->lent) vgpu_memory_give(freed->memory, freed->size);
+  if (freed->shared) munmap(freed->memory, whole_pages(freed->size));
+  else if (!freed->lent) vgpu_memory_give(freed->memory, freed->size);
   if (freed->written != NULL) vgpu_memory_give(freed->written, freed->size);
   remove_at(memory, at);
 }

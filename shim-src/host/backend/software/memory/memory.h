@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "host/session/exchange.h"
+
 struct vgpu_allocation {
   uint64_t address;
   uint64_t size; /* as accounted: rounded up */
@@ -18,8 +20,10 @@ struct vgpu_allocation {
   uint64_t context;       /* 0: goes with none */
   uint64_t pool;          /* number of the pool that it counts to; 0: none */
   uint32_t device;
-  bool lent;     /* the guest's memory, that this process sees too; not to be freed here */
-  bool reserved; /* addresses only; what is mapped there is told by virtual.h */
+  bool lent;               /* the guest's memory, that this process sees too; not to be freed here */
+  bool shared;             /* memory with a file behind it, which other sessions may see */
+  struct vgpu_token token; /* that they open it by */
+  bool reserved;           /* addresses only; what is mapped there is told by virtual.h */
 };
 
 struct vgpu_virtual;
@@ -42,6 +46,17 @@ uint64_t vgpu_memory_rounded(uint64_t bytes);
  */
 uint64_t vgpu_memory_allocate(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t pool,
                               uint64_t size);
+
+/* The same for memory of another session: `descriptor` holds all of it, and stays the caller's. */
+uint64_t vgpu_memory_open(struct vgpu_memory *memory, uint32_t device, uint64_t context, uint64_t size,
+                          int descriptor);
+
+/*
+ * A descriptor of the allocation that holds this address, whose memory becomes that of a file of `*bytes`
+ * bytes; from then on both see what the other writes. -1: there is none that can be shared, or no memory.
+ */
+int vgpu_memory_share(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation **allocation,
+                      uint64_t *bytes);
 
 /*
  * Reserves addresses: `size` and `alignment` (0: any) are checked by the caller. At `wanted` if that is free.

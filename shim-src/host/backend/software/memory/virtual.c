@@ -8,6 +8,7 @@
 
 #include "cuda_handlers.h"
 #include "host/backend/software/software.h"
+#include "wire/shared.h"
 
 #define GRANULARITY (2ull << 20)
 #define LARGEST (1ull << 44)
@@ -17,6 +18,8 @@ struct physical {
   uint64_t number; /* of the guest's handle; 0: it has none (any more) */
   uint64_t size;
   uint64_t offset; /* in the file */
+  int file;        /* its own, once it is shared; -1: that of all */
+  struct vgpu_token token;
   uint32_t device;
   uint32_t mappings;
 };
@@ -170,17 +173,23 @@ int32_t vgpu_software_cuMemCreate(struct vgpu_worker *worker, const struct vgpu_
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *physical = (struct physical){
-      .number = send->handle, .size = send->size, .offset = virtual->end, .device = send->device};
+      .number = send->handle, .size = send->size, .offset = virtual->end, .file = -1, .device = send->device};
   virtual->end += send->size;
   virtual->physicals[virtual->physical_count++] = physical;
   return CUDA_SUCCESS;
 }
 
+static void give_back_pages(const struct vgpu_virtual *virtual, const struct physical *physical) {
+  fallocate(virtual->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
+            (off_t)physical->size);
+}
+
 static void drop_if_unused(struct vgpu_worker *worker, struct physical *physical) {
   if (physical->number != 0 || physical->mappings > 0) return;
   struct vgpu_virtual *virtual = worker->software->memory.virtual;
-  fallocate(virtual->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
-            (off_t)physical->size);
+  vgpu_exchange_withdraw(worker, &physical->token);
+  if (physical->file >= 0) close(physical->file);
+  else give_back_pages(virtual, physical);
   vgpu_accounts_give(worker->accounts, worker->slot, physical->device, physical->size);
   size_t at = 0;
   while (virtual->physicals[at] != physical) at++;
@@ -215,8 +224,8 @@ int32_t vgpu_software_cuMemMap(struct vgpu_worker *worker, const struct vgpu_sen
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   unsigned char *where = reservation->memory + (send->address - reservation->address);
-  if (mmap(where, send->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, virtual->file,
-           (off_t)physical->offset) == MAP_FAILED) {
+  if (mmap(where, send->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+           physical->file >= 0 ? physical->file : virtual->file, (off_t)physical->offset) == MAP_FAILED) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   memmove(&virtual->mappings[at + 1], &virtual->mappings[at],
@@ -289,5 +298,76 @@ int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgp
     return CUDA_ERROR_INVALID_VALUE;
   }
   virtual->mappings[at].physical->number = send->handle;
+  return CUDA_SUCCESS;
+}
+
+/* ---- shared with other sessions ------------------------------------------ */
+
+/* Gives it a file of its own, which nobody sees more of. False: no memory. */
+static bool part(struct vgpu_worker *worker, struct physical *physical) {
+  struct vgpu_virtual *virtual = worker->software->memory.virtual;
+  int file = vgpu_shared_make("vgpu-device-memory", physical->size);
+  void *to = file < 0 ? NULL : vgpu_shared_map(file, physical->size);
+  void *from = mmap(NULL, physical->size, PROT_READ, MAP_SHARED, virtual->file, (off_t)physical->offset);
+  bool good = to != NULL && from != MAP_FAILED;
+  if (good) memcpy(to, from, physical->size);
+  for (size_t i = 0; good && i < virtual->count; i++) {
+    const struct mapping *mapping = &virtual->mappings[i];
+    if (mapping->physical != physical) continue;
+    const struct vgpu_allocation *reservation =
+        vgpu_memory_reservation(&worker->software->memory, mapping->start, mapping->size);
+    good = reservation != NULL &&
+           mmap(reservation->memory + (mapping->start - reservation->address), mapping->size,
+                PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) != MAP_FAILED;
+  }
+  if (to != NULL) munmap(to, physical->size);
+  if (from != MAP_FAILED) munmap(from, physical->size);
+  if (!good) {
+    if (file >= 0) close(file);
+    return false;
+  }
+  give_back_pages(virtual, physical);
+  physical->file = file;
+  physical->offset = 0;
+  return true;
+}
+
+int32_t vgpu_virtual_share(struct vgpu_worker *worker, uint64_t handle, struct vgpu_token *token,
+                           uint64_t *bytes) {
+  struct physical *physical = find_physical(worker->software->memory.virtual, handle);
+  if (physical == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *bytes = physical->size;
+  int32_t result = CUDA_SUCCESS;
+  if ((physical->token.words[0] | physical->token.words[1]) == 0) {
+    if (!worker->exchanges || physical->file >= 0) return CUDA_ERROR_NOT_SUPPORTED; /* it was opened here */
+    if (!part(worker, physical)) return CUDA_ERROR_OUT_OF_MEMORY;
+    result = vgpu_exchange_publish(worker, VGPU_EXCHANGE_PHYSICAL, physical->file, physical->size,
+                                   &physical->token);
+  }
+  *token = physical->token;
+  return result;
+}
+
+int32_t vgpu_virtual_open(struct vgpu_worker *worker, uint64_t handle, uint32_t device, int descriptor,
+                          uint64_t bytes) {
+  struct vgpu_virtual *virtual = get_virtual(worker);
+  if (!is_range(0, bytes) || handle == 0 || device >= worker->inventory->count)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (virtual == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (find_physical(virtual, handle) != NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (virtual->physical_count + worker->handles.count >= worker->limits->session_handles ||
+      !make_room((void **)&virtual->physicals, &virtual->physical_capacity, virtual->physical_count,
+                 sizeof *virtual->physicals))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  struct physical *physical = malloc(sizeof *physical);
+  int file = physical == NULL ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (file < 0 ||
+      !vgpu_accounts_take(worker->accounts, worker->slot, device, bytes, worker->limits->session_memory)) {
+    if (file >= 0) close(file);
+    free(physical);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *physical = (struct physical){.number = handle, .size = bytes, .file = file, .device = device};
+  virtual->physicals[virtual->physical_count++] = physical;
   return CUDA_SUCCESS;
 }

@@ -18,4 +18,13 @@ bool vgpu_virtual_accessible(const struct vgpu_virtual *virtual, uint64_t addres
 bool vgpu_virtual_extent(const struct vgpu_virtual *virtual, uint64_t address, uint64_t *start,
                          uint64_t *size);
 
+struct vgpu_worker;
+struct vgpu_token;
+
+/* Physical memory that another session may open, and the opening; CUresults. */
+int32_t vgpu_virtual_share(struct vgpu_worker *worker, uint64_t handle, struct vgpu_token *token,
+                           uint64_t *bytes);
+int32_t vgpu_virtual_open(struct vgpu_worker *worker, uint64_t handle, uint32_t device, int descriptor,
+                          uint64_t bytes);
+
 #endif

@@ -1,0 +1,41 @@
+/* The daemon's side of session/exchange.h: keeps what workers share until they take it back or end. */
+#ifndef VGPU_HOST_DAEMON_EXCHANGE_H
+#define VGPU_HOST_DAEMON_EXCHANGE_H
+
+#include "host/session/accounts.h"
+#include "host/session/exchange.h"
+
+/* Each holds a descriptor of the daemon's, of which a system gives a thousand. */
+#define VGPU_EXCHANGE_MOST 256u
+#define VGPU_EXCHANGE_SESSION 64u
+
+struct vgpu_exchange_entry {
+  int descriptor; /* -1: a free place */
+  uint32_t slot;
+  uint32_t kind;
+  uint64_t session, bytes;
+  struct vgpu_peer peer;
+  struct vgpu_token token;
+};
+
+struct vgpu_exchange {
+  int poll;                       /* epoll of all sockets; -1: there is no sharing */
+  int sockets[VGPU_SESSIONS_MAX]; /* by slot; -1: none */
+  uint64_t sessions[VGPU_SESSIONS_MAX];
+  struct vgpu_peer peers[VGPU_SESSIONS_MAX];
+  struct vgpu_exchange_entry entries[VGPU_EXCHANGE_MOST];
+};
+
+void vgpu_exchange_begin(struct vgpu_exchange *exchange);
+
+/* A session begins: the worker's end of its socket, for the caller to pass on and close; -1: it can share
+ * nothing. */
+int vgpu_exchange_join(struct vgpu_exchange *exchange, uint32_t slot, uint64_t session,
+                       const struct vgpu_peer *peer);
+/* It has ended: what it shared is gone for all who have not opened it. */
+void vgpu_exchange_leave(struct vgpu_exchange *exchange, uint32_t slot);
+
+/* Answers what workers have asked; never waits. */
+void vgpu_exchange_serve(struct vgpu_exchange *exchange);
+
+#endif

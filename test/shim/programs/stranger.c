@@ -162,6 +162,7 @@ static void modules(unsigned count) {
     result = CALL((void **, const void *), cuModuleLoadData, &module, text);
     if (result != 0) break;
   }
+  free(text);
   printf("%u %d\n", loaded, result);
 }
 

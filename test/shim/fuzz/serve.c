@@ -68,6 +68,8 @@ static void clean_up(struct vgpu_worker *worker) {
   if (worker->link.rings.base != NULL) vgpu_doorbell_destroy(&worker->link.doorbell);
   vgpu_rings_unmap(&worker->link.rings);
   free(worker->software->memory.array);
+  for (uint32_t i = 0; i < worker->software->textures.count; i++) free(worker->software->textures.places[i]);
+  free(worker->software->textures.places);
   free(worker->software);
   free(worker->handles.places);
   free(worker->link.in);

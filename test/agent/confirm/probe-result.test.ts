@@ -85,3 +85,27 @@ test('a document that the exit status gives the lie is not believed', () => {
   assert.equal(probeResult(ran({ exitCode: 1 })).kind, 'crashed');
   assert.equal(probeResult(ran({ stdout: JSON.stringify(report({ ok: false })) })).kind, 'crashed');
 });
+
+test('what is wrong is said, with the beginning of what the probe wrote to standard error', () => {
+  const messageOf = (run: ProbeRun): string => {
+    const result = probeResult(run);
+    return 'message' in result ? result.message : result.kind;
+  };
+  const bare = messageOf(ran({ stdout: 'x', stderr: ' \n' }));
+  assert.ok(bare.length > 0 && !bare.includes('it said'));
+  const said = messageOf(ran({ stdout: 'x', stderr: `\n${'e'.repeat(400)}\n` }));
+  assert.equal(said, `${bare}; it said: ${'e'.repeat(300)}`);
+  assert.equal(messageOf(ran({ exitCode: 1 })), 'vgpu-probe says ok=true but exits with 1');
+  assert.match(
+    messageOf(ran({ exitCode: 2 })),
+    /does not know these options; sudo vgpu-agent install brings its own$/,
+  );
+});
+
+test('that it ran in the container is kept, and only then', () => {
+  const of = (run: ProbeRun): unknown => Reflect.get(probeResult(run), 'inContainer');
+  assert.deepEqual(
+    [of(ran({ inContainer: true })), of(ran({ inContainer: false })), of(ran())],
+    [true, undefined, undefined],
+  );
+});

@@ -157,6 +157,11 @@ struct ptx_source {
   uint32_t line;
 };
 
+/* A shared variable outside of functions. */
+struct ptx_shared_use {
+  uint32_t offset, size;
+};
+
 /* What became of a function's body. */
 enum ptx_body { BODY_UNREAD, BODY_DECODED, BODY_REFUSED };
 
@@ -183,9 +188,12 @@ struct ptx_function {
   uint32_t x_count;
   uint32_t frame_bytes;
   uint32_t registers;
-  uint32_t local_bytes;  /* its own depot */
-  uint32_t local_total;  /* with those it calls; 0xffffffff while being computed */
-  uint32_t shared_end;   /* of the static shared memory that it refers to itself */
+  uint32_t local_bytes;               /* its own depot */
+  uint32_t local_total;               /* with those it calls; 0xffffffff while being computed */
+  uint32_t shared_end;                /* of the static shared memory that it refers to itself */
+  uint32_t shared_own;                /* bytes of what it declares itself */
+  struct ptx_shared_use *shared_uses; /* what it names of the module's */
+  uint32_t shared_use_count;
   uint32_t shared_total; /* with those it calls */
   uint32_t *calls;
   uint32_t call_count;

@@ -124,6 +124,18 @@ static uint32_t special(struct parser *p, uint32_t number, uint32_t bytes) {
   return d;
 }
 
+static void use_shared(struct parser *p, const struct symbol *s) {
+  if (s->offset + s->size > p->function->shared_end)
+    p->function->shared_end = (uint32_t)(s->offset + s->size);
+  if (s->offset >= p->module_shared) return; /* the function's own */
+  for (uint32_t i = 0; i < p->shared_use_count; i++) {
+    if (p->shared_uses[i].offset == s->offset) return;
+  }
+  p->shared_uses =
+      ptx_room(p, p->shared_uses, p->shared_use_count, &p->shared_use_room, sizeof *p->shared_uses);
+  p->shared_uses[p->shared_use_count++] = (struct ptx_shared_use){(uint32_t)s->offset, (uint32_t)s->size};
+}
+
 static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t bytes) {
   const struct symbol *s = o->symbol;
   uint64_t addend = (uint64_t)o->value;
@@ -133,8 +145,7 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       return ptx_address_constant(p, s->offset + addend);
     }
     case SYM_SHARED:
-      if (s->offset + s->size > p->function->shared_end)
-        p->function->shared_end = (uint32_t)(s->offset + s->size);
+      use_shared(p, s);
       return ptx_constant(p, bytes, s->offset + addend);
     case SYM_SHARED_EXTERN: {
       uint32_t base = special(p, SR_DYNAMIC_SHARED, bytes);

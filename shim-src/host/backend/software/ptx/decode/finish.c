@@ -17,7 +17,13 @@ void ptx_begin_function(struct parser *p, struct ptx_function *f) {
   p->register_count = p->register_room = 0;
   p->call_count = p->call_room = 0;
   p->frame_params = p->local_bytes = 0;
-  p->shared_bytes = p->module_shared;
+  /* A kernel's own lie behind the module's. Whom it calls has a place that nobody else has: both run at a
+   * time. */
+  p->shared_base = (p->module_shared + 127) / 128 * 128;
+  if (!f->entry) p->shared_base += MAX_SHARED + p->callee_shared;
+  p->shared_bytes = p->shared_base;
+  p->shared_uses = NULL;
+  p->shared_use_count = p->shared_use_room = 0;
   p->carry = PTX_NONE;
   p->returned_count = 0;
   p->fixups = NULL;
@@ -49,7 +55,11 @@ void ptx_finish_function(struct parser *p) {
   f->calls = keep(p, p->calls, p->call_count * sizeof *p->calls);
   f->call_count = p->call_count;
   f->local_bytes = (p->local_bytes + 15) / 16 * 16;
-  if (p->shared_bytes > p->module_shared && p->shared_bytes > f->shared_end) f->shared_end = p->shared_bytes;
+  if (p->shared_bytes > p->shared_base && p->shared_bytes > f->shared_end) f->shared_end = p->shared_bytes;
+  f->shared_own = p->shared_bytes - p->shared_base;
+  if (!f->entry) p->callee_shared += (f->shared_own + 127) / 128 * 128;
+  f->shared_uses = keep(p, p->shared_uses, p->shared_use_count * sizeof *p->shared_uses);
+  f->shared_use_count = p->shared_use_count;
   p->function = NULL;
 }
 

@@ -107,6 +107,37 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
   return true;
 }
 
+/* Bytes of all shared variables that these functions can name, each counted once. */
+static uint32_t shared_bytes(struct parser *p, const struct reach *r) {
+  struct ptx_shared_use *seen = NULL;
+  uint32_t count = 0, room = 0;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < r->count; i++) {
+    const struct ptx_function *f = p->module->functions[r->list[i]];
+    for (uint32_t k = 0; k < f->shared_use_count; k++) {
+      uint32_t at = 0;
+      while (at < count && seen[at].offset != f->shared_uses[k].offset) at++;
+      if (at < count) continue;
+      seen = ptx_room(p, seen, count, &room, sizeof *seen);
+      seen[count++] = f->shared_uses[k];
+      bytes = (bytes + 15) / 16 * 16 + f->shared_uses[k].size;
+    }
+    if (f->shared_own > 0) bytes = (bytes + 15) / 16 * 16 + f->shared_own;
+  }
+  return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+}
+
+/* A matrix descriptor has room for addresses below 256 KiB. */
+static bool descriptors_reach(struct parser *p, const struct reach *r, uint32_t extent) {
+  for (uint32_t i = 0; extent > 256u << 10 && i < r->count; i++) {
+    const struct ptx_function *f = p->module->functions[r->list[i]];
+    for (uint32_t pc = 0; pc < f->code_count; pc++) {
+      if (f->code[pc].kind == K_WGMMA) return false;
+    }
+  }
+  return true;
+}
+
 static void need(struct parser *p, void *number) {
   struct ptx_module *m = p->module;
   uint32_t kernel = *(uint32_t *)number, own = m->kernel_function[kernel];
@@ -125,7 +156,12 @@ static void need(struct parser *p, void *number) {
   }
   /* Who calls through pointers may reach any function's shared variables. */
   if (f->recursive) f->shared_total = any_shared;
-  m->kernels[kernel].static_shared = f->shared_total;
+  if (!descriptors_reach(p, &r, f->shared_total)) {
+    refuse(p, f, f, "wgmma in a module with more than 256 KiB of shared variables", PTX_UNSUPPORTED);
+    return;
+  }
+  m->kernels[kernel].static_shared = shared_bytes(p, &r);
+  m->kernels[kernel].shared_extent = f->shared_total;
   m->kernels[kernel].local_bytes = f->local_total;
   m->kernels[kernel].registers = f->registers;
 }

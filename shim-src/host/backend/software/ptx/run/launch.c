@@ -10,7 +10,10 @@
 
 #define SHARED_LIMIT (227u << 10)
 #define STACK_LIMIT 1024u
+#define FRAME_BYTES (256ull << 20) /* of one thread's blocks, beyond what a cooperative grid holds at once   \
+                                    */
 #define MAX_COOPERATIVE 4096u
+#define MOST_EXTENT (1ull << 30)
 #define SLICE 8u
 #define TURN_NS 2000000u /* a thread's turn, where several launches share the processors */
 #define HELP_NS 300000l  /* a helper that has no turn looks again */
@@ -43,7 +46,7 @@ static void free_block(struct block *block) {
   }
   ptx_check_free(block->check);
   free(block->warps);
-  free(block->shared);
+  free(block->shared_memory);
   free(block->local);
   free(block);
 }
@@ -62,9 +65,11 @@ static struct block *new_block(struct worker *worker) {
   block->warp_count = (block->threads + PTX_LANES - 1) / PTX_LANES;
   block->warps = calloc(block->warp_count, sizeof *block->warps);
   uint64_t local = (uint64_t)l->local_bytes * block->warp_count * PTX_LANES;
-  void *shared = NULL;
-  if (posix_memalign(&shared, 128, l->shared_bytes == 0 ? 128 : l->shared_bytes) != 0) shared = NULL;
-  block->shared = shared;
+  /* What a thread reads before it wrote it is whatever was there: never another session's, so zeros at first.
+   * Pages that nobody touches cost nothing. */
+  block->shared_memory = calloc(1, l->shared_bytes + 128);
+  if (block->shared_memory != NULL)
+    block->shared = (unsigned char *)(((uintptr_t)block->shared_memory + 127) / 128 * 128);
   void *stack = NULL;
   if (local > 0 && posix_memalign(&stack, 64, local) != 0) stack = NULL;
   block->local = stack;
@@ -74,9 +79,6 @@ static struct block *new_block(struct worker *worker) {
     free_block(block);
     return NULL;
   }
-  /* What a thread reads before it wrote it is whatever was there: never another session's, so zeros at first.
-   */
-  memset(block->shared, 0, l->shared_bytes == 0 ? 128 : l->shared_bytes);
   if (local > 0) memset(block->local, 0, local);
   uint32_t place[3] = {0, 0, 0};
   for (uint32_t w = 0; w < block->warp_count; w++) {
@@ -504,6 +506,10 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   uint64_t shared = ((uint64_t)info->static_shared + 15) / 16 * 16 + launch->dynamic_shared;
   if (shared > limit)
     return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
+  /* What other kernels have lies between: it is not touched, but a kernel that wants to can. */
+  if (launch->cooperative && blocks * info->shared_extent > MOST_EXTENT)
+    return refuse(fault, "shared variables that %llu bytes of all blocks lie among, %llu allowed",
+                  blocks * info->shared_extent, MOST_EXTENT);
   return PTX_OK;
 }
 
@@ -531,7 +537,11 @@ uint64_t ptx_launch_local_bytes(const struct ptx_module *module, uint32_t kernel
   /* A thread has all blocks of a cluster. */
   uint64_t at_once = (pool == NULL ? 1 : pool->count + 1u) * ((uint64_t)cluster[0] * cluster[1] * cluster[2]);
   if (launch->cooperative || blocks < at_once) at_once = blocks;
-  return at_once * ((threads + PTX_LANES - 1) / PTX_LANES * PTX_LANES) * local;
+  uint64_t warps = (threads + PTX_LANES - 1) / PTX_LANES;
+  /* All blocks of a cooperative grid hold their registers at once. */
+  const struct ptx_function *f = module->functions[module->kernel_function[kernel]];
+  uint64_t frames = launch->cooperative ? blocks * warps * f->frame_bytes : 0;
+  return at_once * warps * PTX_LANES * local + frames;
 }
 
 enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
@@ -554,9 +564,15 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
   ptx_cluster_of(launch, info, l.cluster);
   l.cluster_blocks = l.cluster[0] * l.cluster[1] * l.cluster[2];
   l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] / l.cluster_blocks;
-  l.dynamic_offset = (info->static_shared + 15) / 16 * 16;
+  l.dynamic_offset = (info->shared_extent + 15) / 16 * 16;
   l.shared_bytes = l.dynamic_offset + launch->dynamic_shared;
   l.local_bytes = local_bytes(f, launch);
+  l.frame_limit = FRAME_BYTES;
+  if (launch->cooperative) {
+    uint64_t warps =
+        ((uint64_t)launch->block[0] * launch->block[1] * launch->block[2] + PTX_LANES - 1) / PTX_LANES;
+    l.frame_limit += l.blocks * l.cluster_blocks * warps * (f->frame_bytes + 256ull);
+  }
   l.begun = ptx_now();
   l.deadline = launch->timeout == 0 ? 0 : l.begun + launch->timeout;
   pthread_mutex_init(&l.lock, NULL);

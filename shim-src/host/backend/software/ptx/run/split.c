@@ -5,8 +5,6 @@
 #include "host/backend/software/ptx/run/check.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-#define MAX_FRAME_BYTES ((uint64_t)256 << 20) /* of one worker */
-
 struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
   const struct ptx_function *function = worker->launch->module->functions[number];
   struct frame *frame = worker->free_frames[number];
@@ -14,7 +12,7 @@ struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
     worker->free_frames[number] = frame->next;
   } else {
     uint64_t bytes = (sizeof *frame + function->frame_bytes + 63) / 64 * 64;
-    if (bytes > MAX_FRAME_BYTES - worker->frame_bytes) return NULL;
+    if (worker->frame_bytes + bytes > worker->launch->frame_limit) return NULL;
     void *memory = NULL;
     if (posix_memalign(&memory, 64, bytes) != 0) return NULL;
     memset(memory, 0, bytes);

@@ -92,7 +92,8 @@ struct block {
   uint32_t id[3];
   struct warp *warps;
   uint32_t warp_count, threads, live;
-  unsigned char *shared;
+  unsigned char *shared; /* in shared_memory, aligned */
+  void *shared_memory;
   unsigned char *local;
   struct barrier barriers[PTX_BARRIERS];
   struct block_check *check; /* NULL: nothing is checked */
@@ -107,6 +108,7 @@ struct launch_state {
   const struct ptx_launch *launch;
   uint32_t shared_bytes, dynamic_offset;
   uint32_t local_bytes; /* a thread */
+  uint64_t frame_limit; /* bytes of frames that one worker may make */
   struct ptx_kernel_findings *findings;
   uint32_t cluster[3], cluster_blocks; /* 1: no clusters */
   uint64_t blocks, next_block;         /* or clusters, which are given out as a whole */

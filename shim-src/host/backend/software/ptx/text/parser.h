@@ -15,7 +15,8 @@ enum {
   MAX_INSTRUCTIONS = 4 << 20,
   MAX_RETURNED = 16, /* results of a function that are registers */
   BUCKETS = 1 << 12,
-  MET = 64, /* mnemonics */
+  MET = 64,               /* mnemonics */
+  MAX_SHARED = 228 << 10, /* bytes of shared variables, of the module or of a function */
 };
 
 enum symbol_kind {
@@ -114,6 +115,10 @@ struct parser {
   uint32_t returned_count;
   uint32_t local_bytes, shared_bytes;
   uint32_t module_shared; /* end of the shared variables outside of functions */
+  uint32_t shared_base;   /* where those of the function at hand begin */
+  uint32_t callee_shared; /* bytes of those of functions that are no kernels: each has a place of its own */
+  struct ptx_shared_use *shared_uses; /* of variables outside of functions */
+  uint32_t shared_use_count, shared_use_room;
   uint32_t *calls;
   uint32_t call_count, call_room;
 

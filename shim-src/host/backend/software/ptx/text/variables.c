@@ -4,8 +4,9 @@
 
 #include "host/backend/software/ptx/text/parse.h"
 
+#define MAX_MODULE_SHARED (12u << 20)
+#define MAX_EXTENT (15u << 20) /* with those of functions; below PTX_RANK_SHIFT */
 #define MAX_DATA ((uint64_t)256 << 20)
-#define MAX_SHARED (228u << 10)
 #define MAX_PARAMETERS 32764u
 
 static void grow_data(struct parser *p, uint64_t end) {
@@ -128,8 +129,9 @@ void ptx_shared_variable(struct parser *p, bool external) {
     uint64_t from = p->function == NULL ? p->module_shared : p->shared_bytes;
     from = (from + alignment - 1) / alignment * alignment;
     if (size > MAX_SHARED ||
-        from + size > (p->function == NULL ? 64u << 20 : MAX_SHARED + p->module_shared)) {
-      ptx_fail(p, PTX_UNSUPPORTED, "shared variables of more than %u bytes", MAX_SHARED);
+        from + size > (p->function == NULL ? MAX_MODULE_SHARED : MAX_SHARED + p->shared_base) ||
+        from + size > MAX_EXTENT) {
+      ptx_fail(p, PTX_UNSUPPORTED, "shared variables of more than %d bytes", MAX_SHARED);
     }
     struct symbol *s = ptx_define(p, d.name, SYM_SHARED);
     s->count = ptx_element_bytes(&d);

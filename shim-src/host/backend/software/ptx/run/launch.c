@@ -10,8 +10,7 @@
 
 #define SHARED_LIMIT (227u << 10)
 #define STACK_LIMIT 1024u
-#define FRAME_BYTES (256ull << 20) /* of one thread's blocks, beyond what a cooperative grid holds at once   \
-                                    */
+#define FRAME_BYTES (256ull << 20) /* of a thread, beyond a cooperative grid's */
 #define MAX_COOPERATIVE 4096u
 #define MOST_EXTENT (1ull << 30)
 #define SLICE 8u

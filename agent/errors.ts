@@ -24,7 +24,7 @@ export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
  * - `failed`: the machine said no (I/O, bus, a tool); nothing half done is left
  * - `rolled-back`: failed, and everything was taken back
  * - `interrupted`: the person said stop
- * - `internal`: a bug of ours
+ * - `internal`: a bug of vgpu-agent
  */
 export type ErrorKind =
   | 'usage'

@@ -4,7 +4,7 @@ import { VgpuError } from './errors.js';
 
 export const storeRoot = '/opt/vgpu';
 export const storeVersions = '/opt/vgpu/versions';
-/** Link to the version in use; everything of ours points through it. */
+/** Link to the version in use; everything installed points through it. */
 export const storeCurrent = '/opt/vgpu/current';
 export const guestConf = '/etc/vgpu/guest.conf';
 /** `000-`: the loader cache prefers the first directory (measured: facts on Linux libraries). */
@@ -62,7 +62,7 @@ export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 export const manDirectory = '/usr/share/man';
 /** Of docs/man, what is about this guest. */
 export const manPages = ['vgpu-agent.8', 'vgpu-agent.json.5', 'vgpu-doctor.7'];
-/** Where each shell looks for completions, and the name of ours in dist/bundle/completions. */
+/** Where each shell looks for completions, and the name of the completion in dist/bundle/completions. */
 export const completions: readonly (readonly [path: string, source: string])[] = [
   ['/usr/share/bash-completion/completions/vgpu-agent', 'vgpu-agent.bash'],
   ['/usr/share/zsh/vendor-completions/_vgpu-agent', 'vgpu-agent.zsh'],

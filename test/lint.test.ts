@@ -55,3 +55,26 @@ test('clang-format would change no C file', { skip: skip || missing('clang-forma
   assert.ok(sources.length > 10, 'finds the sources');
   lint('clang-format', ['--dry-run', '-Werror', '--style=file', ...sources]);
 });
+
+// Words that a newcomer stumbles over, and what to write in their place. The list grows by what a sweep removed.
+const IDIOMS: Readonly<Record<string, string>> = {
+  whoever: 'the process that, a user who, the caller',
+  anew: 'again',
+  'of ours': 'of vgpu-agent, installed, of this library',
+  mended: 'repaired, fixed',
+};
+
+test('no text has an idiom that plain English does without', { skip }, () => {
+  const found: string[] = [];
+  for (const path of files()) {
+    // Logs of other programs, and this list.
+    if (/^test\/fixtures\/|^test\/lint\.test\.ts$|^LICENSE$|package-lock\.json$|\.ptx$/.test(path)) continue;
+    for (const [index, line] of readFileSync(join(repository, path), 'utf8').split('\n').entries()) {
+      for (const [idiom, better] of Object.entries(IDIOMS)) {
+        if (new RegExp(`\\b${idiom}\\b`, 'i').test(line))
+          found.push(`${path}:${index + 1}: "${idiom}" (${better}): ${line.trim().slice(0, 100)}`);
+      }
+    }
+  }
+  assert.deepEqual(found, []);
+});

@@ -183,7 +183,7 @@ function isInStore(file: string): boolean {
   return file.startsWith(`${storeRoot}/`);
 }
 
-/** A small file of ours that somebody edited: his text is not lost when ours is written again. */
+/** A small installed file that somebody edited: that text is not lost when the file is written again. */
 async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: PathState): Promise<void> {
   if (earlier?.kind !== 'file' || isInStore(work.path) || present.kind !== 'file') return;
   if (isOurs(earlier, present) || isAlready(present, work.target)) return;

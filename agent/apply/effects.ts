@@ -53,7 +53,7 @@ export interface ApplyEffects {
 
 export interface ApplyOptions {
   /**
-   * Keep the undo log after the commit, for `rollback` when the confirmation fails. Whoever asks for it calls
+   * Keep the undo log after the commit, for `rollback` when the confirmation fails. A caller that asks for it calls
    * `settle` or `rollback` in the end; if the process dies first, `recover` settles.
    */
   readonly keepUndo: boolean;

@@ -14,7 +14,7 @@ import { toolEnvironment } from '../run-command.js';
 export interface Lock {
   /**
    * Gives the lock up. `remove` also takes away the lock file and its directory (an uninstall leaves nothing);
-   * whoever waits for the removed file notices and makes a new one.
+   * a process that waits for the removed file notices and makes a new one.
    */
   release(options?: { readonly remove?: boolean }): Promise<void>;
 }
@@ -30,7 +30,7 @@ export interface LockOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Whoever may open the file may hold the lock, for reading too: only its owner may. */
+/** A user who may open the file, even for reading, may hold the lock: so only its owner may open it. */
 const lockMode = 0o600;
 const closedToOthers = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 

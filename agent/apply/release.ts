@@ -14,7 +14,7 @@ type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
 /**
  * - Ours, or gone: what was there before returns.
  * - A file that somebody edited since: the edited text is kept beside it (`.vgpu-save`), then as above. A drop-in
- *   or loader configuration of ours must not stay in force after an uninstall, and an edit must not be lost.
+ *   or loader configuration of vgpu-agent must not stay in force after an uninstall, and an edit must not be lost.
  * - A link that somebody pointed elsewhere (a package's upgrade, an administrator): it is his now and stays; what we
  *   keep of the time before is put beside it, so that it is not lost with our state directory.
  */

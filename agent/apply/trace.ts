@@ -1,6 +1,6 @@
 /**
  * Puts the tracer before a service and takes it away again. The caller holds the lock. The record comes first and
- * goes last, so whoever finds one knows that a trace was cut short, and of which unit; everything here can be cut
+ * goes last, so a record that is found means that a trace was cut short, and of which unit; everything here can be cut
  * short and begun again. All of it lies below /run: after a boot nothing is left.
  */
 import path from 'node:path';

@@ -91,7 +91,7 @@ async function lookedAt(host: string | null): Promise<MachineFacts> {
   }
 }
 
-/** Of a file of ours; one that was changed by hand may be anything. */
+/** Of an installed file; one that was changed by hand may be anything. */
 function devicesIn(text: string): readonly string[] {
   try {
     const spec: unknown = JSON.parse(text);

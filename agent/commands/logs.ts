@@ -34,7 +34,7 @@ export function logsCommand(run: Run): Command {
           ['vgpu-agent logs --since today --explain', 'what happened, and what it means'],
         )}`,
       )
-      // A journalctl that follows has to go with its command, whoever ends that.
+      // A journalctl that follows has to end with its command, however that ends.
       .action((options: LogsOptions) =>
         run((context) => logs(options, context), { stoppable: options.follow === true }),
       )

@@ -59,7 +59,7 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
       { profile, facts, mark: null, timeoutMs, compute: options.compute === true, signal: context.signal },
       emit,
     );
-    // Where nothing of ours is, looking for the fault of ours leads nowhere.
+    // Where nothing is installed there is no installed thing to find a fault in.
     const bare = facts.manifest === null && judged.mode !== 'gpu' && facts.unit.kind === 'loaded';
     const verdict = bare ? { ...judged, next: installHint(options) } : judged;
     emit({ kind: 'verdict', verdict });

@@ -59,7 +59,7 @@ export function libcudaPaths(facts: ProcessFacts): string {
 }
 
 /**
- * Is a path, as the probe told it, one of ours? Links are resolved there already. In a container the libraries also
+ * Is a path, as the probe told it, one of the installed libraries? Links are resolved there already. In a container the libraries also
  * stand, by our CDI file, where its loader looks without a cache.
  */
 export function isOurLibrary(file: string, inContainer: boolean): boolean {

@@ -28,7 +28,7 @@ export interface ProcessWatch {
 }
 
 /**
- * Begins to look, until `stop` or `signal`. Whoever restarts the unit begins
+ * Begins to look, until `stop` or `signal`. A caller that restarts the unit begins
  * before that: discovery can be over before the restart's job is reported done.
  */
 export function watchProcesses(

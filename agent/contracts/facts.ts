@@ -186,7 +186,7 @@ export interface HostFacts {
     | { readonly kind: 'unasked' };
 }
 
-/** Present state of the small files of ours (content only when it is a readable regular file). */
+/** Present state of the small installed files (content only when it is a readable regular file). */
 export interface OwnedFileFacts {
   readonly path: string;
   readonly state: PathState;

@@ -1,7 +1,7 @@
 /** What is installed: written by apply/, read by everybody. */
 import type { PathState } from './path-state.js';
 
-/** One thing of ours on this machine, and what stood in its place. */
+/** One installed thing on this machine, and what stood in its place. */
 export type OwnedItem =
   | {
       readonly kind: 'file';

@@ -24,7 +24,7 @@ export type Change =
       readonly reason: string;
     }
   | {
-      /** A small text file of ours. */
+      /** A small text file. */
       readonly kind: 'write-file';
       readonly path: string;
       readonly content: string;
@@ -38,7 +38,7 @@ export type Change =
       readonly reason: string;
     }
   | {
-      /** A file of ours that is copied from the package: programs, and what is too big to be shown. */
+      /** A file that is copied from the package: programs, and what is too big to be shown. */
       readonly kind: 'copy-file';
       readonly path: string;
       readonly source: string;
@@ -96,7 +96,7 @@ export type Change =
   | { readonly kind: 'daemon-reload'; readonly reason: string }
   | { readonly kind: 'restart'; readonly unit: string; readonly reason: string }
   | {
-      /** The service of ours: after everything else, since it works with what the other changes made. */
+      /** vgpu-agent's service: after everything else, since it works with what the other changes made. */
       readonly kind: 'service';
       readonly unit: string;
       /**

@@ -1,4 +1,4 @@
-/** What the service knows now: one immutable snapshot, replaced as a whole, and whoever wants to hear of it. */
+/** What the service knows now: one immutable snapshot, replaced as a whole, and its subscribers. */
 import type { Verdict } from '../contracts/verdict.js';
 import type { StatusView } from '../output/status-text.js';
 

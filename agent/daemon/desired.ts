@@ -31,7 +31,7 @@ const usualProfile = 'ollama';
 
 /**
  * Reads agent.json and the profiles that it, or the manifest, names. A file that does not fit is `refused`
- * with every problem in it; whoever had a former one keeps that in force.
+ * with every problem in it; the former declaration stays in force then.
  */
 export function loadDesired(
   textOf: () => string | null,

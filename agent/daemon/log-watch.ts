@@ -27,7 +27,7 @@ export async function watchConsumerLog(
   for await (const entry of journal.follow({ unit: profile.unit, invocationId: null, cursor, signal })) {
     if (entry.invocationId === null || entry.pid === 1) continue;
     if (entry.invocationId !== invocationId) {
-      // Of a new start systemd tells; its first words are judged by whoever follows that start.
+      // Of a new start systemd tells; its first lines are judged by the code that follows that start.
       invocationId = entry.invocationId;
       judge = createLogJudge(profile);
       last = '';

@@ -1,4 +1,4 @@
-/** All consumers as one, for whoever asks how the service is: the worst of them counts. Pure. */
+/** All consumers as one, for the state of the service: the worst of them counts. Pure. */
 import type { Mode, Verdict } from '../contracts/verdict.js';
 import type { ConsumerView, StatusView } from '../output/status-text.js';
 import { allInOne } from '../pipeline/status-view.js';

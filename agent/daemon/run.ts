@@ -41,7 +41,7 @@ export interface ServiceOptions {
   readonly signal: AbortSignal;
   /** SIGHUP: calls the listener. */
   readonly onReload: (listener: () => void) => void;
-  /** A line for whoever looks at standard error. */
+  /** A line for standard error. */
   readonly line: (text: string) => void;
 }
 

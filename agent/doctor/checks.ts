@@ -1,5 +1,5 @@
 /**
- * All checks, causes before what follows from them: the machine and what of ours stands on it, then what leads the
+ * All checks, causes before what follows from them: the machine and what is installed on it, then what leads the
  * loader there, the unit, the host, and last what the consumer made of it. The first broken one is the reason.
  */
 import { agentService } from './checks/agent-service.js';
@@ -42,7 +42,7 @@ import { versions } from './checks/versions.js';
 import type { Check } from './types.js';
 
 export const checks: readonly Check[] = [
-  // the service, and what of ours is on this machine
+  // the service, and what is installed on this machine
   interrupted,
   installed,
   // before the service: a library that is cut short ends every program that preloads it

@@ -29,7 +29,7 @@ export interface StatusView {
     readonly unit: string;
     readonly storeId: string;
     readonly endpoint: string;
-    /** How many things of ours are on this machine. */
+    /** How many installed things are on this machine. */
     readonly items: number;
   } | null;
   /** An install or uninstall was cut short, and the next one cleans up. */

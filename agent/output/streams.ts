@@ -11,7 +11,7 @@ export interface Sink {
 }
 
 /**
- * A stream as a Sink. A reader that went away (`| head`) is no failure of ours: EPIPE is swallowed, and so
+ * A stream as a Sink. A reader that went away (`| head`) is no failure of the command: EPIPE is swallowed, and so
  * is all that follows. A full disk behind the stream is one, told by `flush`.
  */
 export function streamSink(stream: NodeJS.WriteStream, name: string): Sink {

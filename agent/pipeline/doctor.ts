@@ -64,7 +64,7 @@ export interface FixRequest extends DoctorRequest {
 }
 
 /**
- * Clears up what a former run left, then does what install would. Null: that left nothing of ours here, and
+ * Clears up what a former run left, then does what install would. Null: that left nothing of vgpu-agent here, and
  * whether to install is not the doctor's to decide.
  */
 export async function fix(

@@ -98,7 +98,7 @@ function serviceWanted(request: InstallRequest, plan: ReadyPlan): boolean {
   return request.service === true || started;
 }
 
-/** What is done under the lock. Marks that it makes go to `marks`: whoever called ends them. */
+/** What is done under the lock. Marks that it makes go to `marks`: the caller ends them. */
 async function change(
   work: Workplace,
   request: InstallRequest,
@@ -122,7 +122,7 @@ async function change(
     });
   }
   const state: Changed = { kind: 'changed', facts, plan, applied, mark };
-  // Whoever may still take it back keeps the lock until that is decided.
+  // A caller that may still take it back keeps the lock until that is decided.
   return keepUndo ? concludeOrTakeBack(work, request, state, emit) : state;
 }
 

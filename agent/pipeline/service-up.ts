@@ -1,6 +1,6 @@
 /**
  * Waits until the service, which was just installed or asked for, is up. It settles only when nobody has the lock;
- * whoever may still take the installation back has it, and waits until the service has begun.
+ * the caller that may still take the installation back has it, and waits until the service has begun.
  */
 import type { UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../errors.js';

@@ -71,7 +71,7 @@ export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: 
 }
 
 const servingEveryMs = 1_000;
-/** Longer than a long answer of a model; whoever asked without a question may not be there to see it. */
+/** Longer than a long answer of a model; the user who asked with --yes may not be there to see it. */
 const servingLimitMs = 10 * 60_000;
 
 /** Waits, as the service does, until nobody is served. Throws a VgpuError `refused` when that takes too long. */

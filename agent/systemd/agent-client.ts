@@ -1,4 +1,4 @@
-/** The service of ours, asked over the bus. It may not run: then there is nobody, and that is no failure. */
+/** vgpu-agent.service, asked over the bus. It may not run, which is no failure. */
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
 import { bagOf, type PropertyBag } from './properties.js';
 

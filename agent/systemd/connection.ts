@@ -81,11 +81,11 @@ export interface BusConnection {
   onSignal(listener: (signal: BusSignal) => void): () => void;
   /** Answers method calls to this connection; `handler` gives null for what is not its business. */
   serve(handler: (call: IncomingCall) => Promise<BusAnswer> | null): void;
-  /** Sends a signal to whoever listens; silently nothing when the connection is over. */
+  /** Sends a signal to all listeners; silently nothing when the connection is over. */
   emit(signal: OutgoingSignal): void;
   /** A value as D-Bus's type `v`. */
   variant(signature: string, value: unknown): unknown;
-  /** Resolves when the connection is over, whoever ended it. */
+  /** Resolves when the connection is over, whichever end closed it. */
   readonly closed: Promise<void>;
   close(): void;
 }

@@ -17,7 +17,7 @@ const O_PATH = 0o10000000;
 /** As the kernel (path_resolution(7)). */
 const maxLinks = 40;
 
-/** A directory that stays the same whatever happens to its name. Whoever opened it closes it. */
+/** A directory that stays the same whatever happens to its name. The caller that opened it closes it. */
 class OpenDirectory {
   readonly #descriptor: number;
 
@@ -102,7 +102,7 @@ export function openFile(file: string, may: (stats: fs.BigIntStats) => boolean =
   }
 }
 
-/** As many names of a directory as `limit`, in no order; whoever fills it fills no memory of ours. Throws the system's error. */
+/** As many names of a directory as `limit`, in no order; a user who fills it does not fill this process's memory. Throws the system's error. */
 export function namesUpTo(directory: string, limit: number): string[] {
   const open = fs.opendirSync(directory, { bufferSize: 1024 });
   try {
@@ -116,7 +116,7 @@ export function namesUpTo(directory: string, limit: number): string[] {
   }
 }
 
-/** Could whoever made the links on the way read the file without us? */
+/** Could the user who made the links on the way read the file without root's help? */
 function mayChoose({ strangers, open }: Way, file: fs.BigIntStats): boolean {
   if (strangers.size === 0) return true;
   const everybody = open && (file.mode & 0o004n) !== 0n;

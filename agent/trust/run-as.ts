@@ -1,6 +1,6 @@
 /**
  * Runs a program with the rights of the service's user and nobody else's: no capability, none to be gained, no session
- * of ours. What a file of that user's makes it do, that user could have done without us.
+ * of the caller's. What a file of that user's makes it do, that user could have done without root.
  */
 import type { CommandOptions, CommandResult, CommandRunner } from '../run-command.js';
 
@@ -23,7 +23,7 @@ function asUser({ uid, gid, groups }: RunUser): readonly string[] {
 }
 
 /**
- * As `CommandRunner.run`, as `user`. Of root, or of ourselves, nothing is taken away but the power to gain more: then
+ * As `CommandRunner.run`, as `user`. Where `user` is root or the caller, only the power to gain more is taken away: then
  * the program must be one that root alone could have made (`changeableByOthers`).
  */
 export function runAs(

@@ -193,9 +193,9 @@ static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_
 }
 
 /*
- * Reads one reply, whoever's it is. `state` is held at entry and exit and free in between. A waiter in
- * the list cannot go away meanwhile: it leaves the list only itself, when done, or when lost and nobody
- * reads.
+ * Reads one reply, for whichever thread it is. `state` is held at entry and exit and free in between. A
+ * waiter in the list cannot go away meanwhile: it leaves the list only itself, when done, or when lost and
+ * nobody reads.
  */
 static void read_one(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   session->reading = true;

@@ -17,7 +17,7 @@ __attribute__((format(printf, 4, 5))) void
 vgpu_host_log_members(const char *event, uint64_t session, const char *members, const char *format, ...);
 
 /*
- * For lines that whoever connects can cause at will: only so many a second, and then how many were left out.
+ * For lines that any client can cause at will: only so many a second, and then how many were left out.
  */
 __attribute__((format(printf, 3, 4))) void vgpu_host_log_limited(const char *event, uint64_t session,
                                                                  const char *format, ...);

@@ -202,7 +202,7 @@ static const struct statement *definition(const struct linker *linker, const str
   return weak;
 }
 
-/* What device code finds in every driver, and what libcudadevrt.a brings: whoever loads the text has both or
+/* What device code finds in every driver, and what libcudadevrt.a brings: a text is loaded with both or
  * says so. */
 static bool is_given(struct piece name) {
   static const char runtime[] = "__cudaCDP2";

@@ -22,7 +22,7 @@ static long long now_us(void) {
   return (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* One line to whoever started us; nothing is repeated. Reasons hold no line breaks. */
+/* One line to the program that started this one; nothing is repeated. Reasons hold no line breaks. */
 __attribute__((format(printf, 3, 4))) static void tell(struct vgpu_host_watch *watch, bool up,
                                                        const char *format, ...) {
   if (watch->told && !up && !watch->up) return;

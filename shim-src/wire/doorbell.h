@@ -1,5 +1,5 @@
 /*
- * The socket of a session that has a ring. It carries single bytes without meaning that wake whoever
+ * The socket of a session that has a ring. It carries single bytes without meaning that wake the thread that
  * sleeps at the other end, now and then a descriptor with one, and its end is the end of the peer. Any
  * number of threads of one process may wait on the same doorbell: one of them polls, for all.
  */

@@ -1,9 +1,9 @@
 /*
  * Waiting awake for a moment before going to sleep: a wake-up of another processor costs many times what
  * an answer takes. Each end learns how long is worth it. With one processor it never is, and hardly with
- * too few for all who want to run: whoever waits awake there keeps the very peer from running. It does not
- * help to yield: that gives a turn to everybody who wants one, which may be milliseconds; who sleeps on the
- * socket is woken as soon as there is something to do.
+ * too few for all who want to run: a thread that waits awake there keeps its own peer from running. It does
+ * not help to yield: that gives a turn to everybody who wants one, which may be milliseconds; who sleeps on
+ * the socket is woken as soon as there is something to do.
  */
 #ifndef VGPU_WIRE_SPIN_H
 #define VGPU_WIRE_SPIN_H

@@ -67,7 +67,7 @@ describe('run-command', () => {
     await assert.rejects(runner.run('yes', []), /wrote more than/);
   });
 
-  it('takes no directory of root from the PATH of whoever calls it', () => {
+  it('takes no directory of root from the PATH of its caller', () => {
     assert.deepEqual(toolEnvironment({ PATH: '/home/x/bin:/bin' }, true), {
       PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
       LC_ALL: 'C.UTF-8',

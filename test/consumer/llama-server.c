@@ -45,5 +45,5 @@ int main(int argc, char **argv) {
   print_system_info(count >= 0);
   size_t bytes = strtoull(setting("STANDIN_MODEL_BYTES"), NULL, 10);
   if (model && count > 0 && bytes > 0) hold_memory(backend, bytes);
-  for (;;) pause(); /* a server that nobody asks; whoever started it ends it */
+  for (;;) pause(); /* a server without requests; its parent ends it */
 }

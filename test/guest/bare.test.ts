@@ -31,7 +31,7 @@ async function bareRun(
 
 describe('from a bare root to a verdict', { skip: long || whyNoGuest() }, () => {
   for (const release of releases) {
-    // Without a Node of ours: the release's own, or the one that setup fetches.
+    // Without a Node given to it: the release's own, or the one that setup fetches.
     for (const node of [null, ...nodeVersions]) {
       test(`${release} with ${node === null ? 'what setup finds' : `Node ${node}`}`, {
         skip: whyNoRoot(`bare-${release}`) || (node !== null && whyNoNode(node)),

@@ -61,7 +61,7 @@ describe('a guest', { skip }, () => {
     assert.equal((await guest.must('sh', '-c', 'ls /sys/class/net')).trim(), 'lo');
   });
 
-  test('starts bare: nothing of ours, of NVIDIA and of Ollama but the command', async () => {
+  test('starts bare: nothing of vgpu-agent but the command, nothing of NVIDIA and of Ollama', async () => {
     for (const path of ['/opt/vgpu', '/etc/vgpu', '/var/lib/vgpu-agent', '/usr/local/bin/ollama']) {
       assert.equal(await guest.exists(path), false, path);
     }

@@ -71,7 +71,7 @@ for (const design of consumerDesigns()) {
         const first = cache.split('\n').find((line) => line.trim().startsWith(`${name} (`));
         assert.match(first ?? '', new RegExp(`=> /opt/vgpu/current/${name.replaceAll('.', '\\.')}$`));
       }
-      // A process with no environment of ours gets the shim as well.
+      // A process without the drop-in's environment gets the shim as well.
       const probe = await guest.run('env', '-i', '/opt/vgpu/current/vgpu-probe', '--json');
       assert.equal(at(documentOf(probe), 'simulated'), true);
     });

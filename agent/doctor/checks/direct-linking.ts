@@ -26,7 +26,7 @@ export const directLinking: Check = {
     );
     const wrong = asking.filter(({ right }) => !right);
     const fixed = staticMain(facts);
-    // Whoever is on the GPU through us all the same is well.
+    // A consumer that is on the GPU through the shim all the same is well.
     if ((wrong.length === 0 && fixed === null) || facts.verdict.mode === 'gpu') {
       return ok(...asking.map(({ file, name }) => `${file} needs ${name}`));
     }

@@ -73,7 +73,7 @@ function whatHappened({ machine: { dropIn: file, manifest } }: DoctorFacts): str
     : 'was changed';
 }
 
-/** Lines that are missing from a file of ours, and lines that it has beyond them. */
+/** Lines that are missing from an installed file, and lines that it has beyond them. */
 function differences(change: Change): readonly string[] {
   if (change.kind !== 'write-file') return [changeEvidence(change)];
   const { path, content, previousContent } = change;

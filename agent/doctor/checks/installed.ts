@@ -4,7 +4,7 @@ import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** Is anything of ours here at all, and for this service? */
+/** Is anything installed here at all, and for this service? */
 export const installed: Check = {
   id: 'installed',
   title: 'vgpu-agent is installed for this service',

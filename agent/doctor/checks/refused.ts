@@ -1,7 +1,7 @@
 import { broken, byHand, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** What stands in our way: while it does, nothing of ours can be put right. */
+/** What stands in our way: while it does, nothing can be repaired. */
 export const refused: Check = {
   id: 'refused',
   title: 'nothing is in the way of an install',

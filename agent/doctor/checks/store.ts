@@ -3,7 +3,7 @@ import { storeCurrent, storeVersions } from '../../paths.js';
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** The libraries themselves: every byte as it was installed, and the link that all of ours goes through. */
+/** The libraries themselves: every byte as it was installed, and the link that everything installed goes through. */
 export const store: Check = {
   id: 'store',
   title: "the shim's files are as they were installed",

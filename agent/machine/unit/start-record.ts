@@ -32,7 +32,7 @@ export async function placeOfStart(
   const now = await identity(path);
   if (now === null) return null;
   if (kind === 'truncate') {
-    // Emptied when it was opened: whoever has it open has written all of it.
+    // Emptied when it was opened: the process that has it open has written all of it.
     const opened = await Promise.all(
       [1, 2].map((descriptor) => identity(`${processes}/${unit.mainPid}/fd/${descriptor}`)),
     );

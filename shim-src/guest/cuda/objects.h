@@ -1,5 +1,5 @@
 /*
- * Live handles by address, so that a handle the program made up is told from one of ours without looking
+ * Live handles by address, so that a handle the program made up is told from a real one without looking
  * behind it. Not locked: the driver's lock guards it.
  */
 #ifndef VGPU_GUEST_CUDA_OBJECTS_H

@@ -22,7 +22,7 @@
 /* Where the worker leaves the number of the call that ends it. */
 static int32_t *told;
 
-/* The call has not been made. Whoever got this far with other plans than ours ends here all the same. */
+/* The call has not been made. Code that was led astray ends here, too. */
 static void on_denied(int number, siginfo_t *info, void *context) {
   (void)context;
   /* Not one that somebody sent. */

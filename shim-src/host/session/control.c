@@ -60,7 +60,7 @@ static int32_t device_usage(struct vgpu_worker *worker, uint32_t device, struct 
   if (device >= worker->inventory->count) return VGPU_STATUS_INVALID;
   int32_t status = worker->backend->usage(worker, device, reply);
   if (status != VGPU_STATUS_OK) return status;
-  /* Whoever plans by these numbers plans within the session's limits. */
+  /* A program that plans by these numbers plans within the session's limits. */
   struct vgpu_room room = room_of(worker, device);
   uint64_t unused = reply->total > reply->used ? reply->total - reply->used : 0;
   if (room.total < reply->total) reply->total = room.total;

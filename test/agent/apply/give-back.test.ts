@@ -111,7 +111,7 @@ describe('what somebody changed since the install', () => {
     world.dispose();
   });
 
-  it('keeps directories of ours that hold somebody else’s files', async () => {
+  it('keeps installed directories that hold somebody else’s files', async () => {
     const world = await installed();
     writeFileSync(`${world.root}/etc/vgpu/notes.txt`, 'mine');
     writeFileSync(`${world.root}/opt/vgpu/notes.txt`, 'mine');

@@ -90,7 +90,7 @@ async function killedAt(
     const listing = world.listing();
     assert.deepEqual(withoutTimes(listing), expected.after[next], `${where}, then ${next}`);
     if (recovery.kind !== 'nothing') assert.equal(recovery.intent, command);
-    // Whoever was there before has his bytes, times included.
+    // What was there before has its bytes, times included.
     if (command === 'install' && next === 'uninstall' && state !== upgrade) {
       assert.deepEqual(listing, expected.before, where);
     }

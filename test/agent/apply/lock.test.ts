@@ -90,7 +90,7 @@ describe('acquireLock', () => {
     await (await acquireLock({ command: 'install', waitMs: 0, file })).release();
   });
 
-  it('leaves nothing behind when it is released for good, and whoever waited takes a new one', async (context) => {
+  it('leaves nothing behind when it is released for good, and a process that waited takes a new one', async (context) => {
     const file = lockFile(context);
     const lock = await acquireLock({ command: 'uninstall', waitMs: 0, file });
     const waiting = acquireLock({ command: 'install', waitMs: 5000, file });
@@ -129,7 +129,7 @@ describe('acquireLock', () => {
     mkdirSync(path.dirname(file));
     writeFileSync(file, '');
     chmodSync(file, 0o644);
-    // Whoever has it open now could take it as soon as it is free.
+    // A process that has it open now could take it as soon as it is free.
     const theirs = openSync(file, 'r');
     context.after(() => closeSync(theirs));
     const lock = await acquireLock({ command: 'install', waitMs: 0, file });

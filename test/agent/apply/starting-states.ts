@@ -113,7 +113,7 @@ export const userDropIn = plain('a unit with LD_* and a guest.conf of the userâ€
 
 /** Installed with an older shim; install is then an upgrade. */
 export const upgrade: StartingState = {
-  name: 'an older version of ours',
+  name: 'an older version of the shim',
   make: async (options) => {
     const world = await bare.make(options);
     await world.install();

@@ -45,7 +45,7 @@ describe('vgpu-agent run', () => {
     assert.ok(typeof report === 'object' && report !== null);
     assert.equal(Reflect.get(report, 'ok'), true);
     assert.match(String(Reflect.get(report, 'library')), /libcuda\.so\.1$/);
-    assert.equal(ran.stderr, '', 'nothing of ours between the lines of the command');
+    assert.equal(ran.stderr, '', 'nothing else between the lines of the command');
   });
 
   test('its words, its standard input and its exit status are its own', () => {

@@ -229,7 +229,7 @@ test('an older shim whose file is gone: the consumer was not restarted', () => {
   ]);
 });
 
-test('a process started before the drop-in, with nothing of ours loaded: not restarted', () => {
+test('a process started before the drop-in, without the shim loaded: not restarted', () => {
   const processes = [
     { role: 'main' as const, facts: processFacts({ libraries: [], loaderEnvironment: {} }) },
   ];
@@ -278,7 +278,7 @@ test('a GPU that never answers requests is degraded', () => {
   assert.deepEqual(judged({ readiness: { kind: 'unasked', why: 'x' } }), ['gpu', null]);
 });
 
-test('a simulated GPU is never called a real one, whoever tells', () => {
+test('a simulated GPU is never called a real one, whichever evidence tells', () => {
   const text = fixtureText('0.32.9_gpu-mode_debug0').replaceAll('HBM3', 'HBM3 (simulated)');
   const devices = report().devices.map((device) => ({ ...device, name: `${device.name} (simulated)` }));
   const byLog = combine(

@@ -432,7 +432,7 @@ test('an HTTP error is not readiness', async () => {
   assert.ok(stage.clock.now() >= 40_000);
 });
 
-test('whoever interrupts is obeyed, and everything is closed', async () => {
+test('an interrupt is obeyed, and everything is closed', async () => {
   const stage = createStage();
   const stop = new AbortController();
   stage.clock.at(1_500, () => stop.abort());

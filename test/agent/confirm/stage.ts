@@ -94,7 +94,7 @@ export class FakeJournal {
   readonly entries: JournalEntry[] = [];
   readonly #waiting = new Set<() => void>();
   failure: Error | null = null;
-  /** As journald is at its slowest: whoever follows is not told, whoever begins to read sees everything. */
+  /** As journald is at its slowest: a reader that follows is not told, one that begins to read sees everything. */
   quiet = false;
 
   add(message: string, invocationId: string | null, pid = 100): void {

@@ -66,7 +66,7 @@ describe('host', () => {
     });
   }
 
-  test('whoever has taken its address is looked for where the address is', () => {
+  test('a program that has taken its address is looked for where the address is', () => {
     for (const [endpoint, command] of [
       ['unix:/run/vgpu/hostd.sock', 'ss -xlp | grep /run/vgpu/hostd.sock'],
       ['tcp:127.0.0.1:14833', 'ss -tlnp | grep 14833'],

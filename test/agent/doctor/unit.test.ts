@@ -109,7 +109,7 @@ says(file, dropIn, {
     plan: ready(write('[Service]\n', { path: last })),
   }),
   'no manifest knows it': doctorFacts({ machine: with50(there), plan: ready(write('')) }),
-  'another file of ours has its content': doctorFacts({
+  'another installed file has its content': doctorFacts({
     machine: with50(there, {
       manifest: {
         ...owned('ab'.repeat(32)).manifest,

@@ -29,7 +29,7 @@ test('the JSON tells the same story, with the exit code', () => {
   });
 });
 
-test('a bug is called a fault of ours, and its stack is told only when asked', () => {
+test('a bug is called a fault of vgpu-agent, and its stack is told only when asked', () => {
   const bug = new TypeError('x is undefined');
   assert.match(
     errorText(bug, plain, false),

@@ -165,7 +165,7 @@ const before = { path: '/etc/systemd/system/ollama.service.d/40-first.conf', con
 const latest = { path: '/etc/systemd/system/ollama.service.d/zzzz.conf', content: after.content };
 says('another drop-in comes after ours', own('', { dropIns: [before, after] }));
 says('another drop-in clears all variables', own('', { dropIns: [after, clears] }));
-says('a drop-in comes after the last of ours', own('', { dropIns: [latest] }));
+says('a drop-in comes after the last installed one', own('', { dropIns: [latest] }));
 const last = '/etc/systemd/system/ollama.service.d/zzz-vgpu.conf';
 const lastOwned = {
   ...manifest,
@@ -311,7 +311,7 @@ says('the loader prefers another', loaderWith('/etc/ld.so.conf.d/000-cuda.conf')
 says('the loader comes to another later', loaderWith('/etc/ld.so.conf.d/cuda.conf'));
 says('the loader is told elsewhere', loaderWith('/etc/000.conf'));
 says(
-  'the loader prefers one of ours',
+  'the loader prefers an installed one',
   loaderWith('/etc/ld.so.conf.d/000-cuda.conf', { ...theirs, vendor: 'vgpu' }),
 );
 says(
@@ -362,7 +362,7 @@ says(
   changed({ store: { ...store, current: { kind: 'directory', empty: true, mode: 0o755, ...owner } } }),
 );
 says(
-  'files of ours are in the way',
+  'installed files are in the way',
   changed({
     guestConf: { ...guestConf, state: linkTo('/dev/null'), content: null },
     loaderConf: {
@@ -374,7 +374,7 @@ says(
   }),
 );
 says(
-  'a file of ours is a link to another file',
+  'an installed file is a link to another file',
   changed({ guestConf: { ...guestConf, state: linkTo('/srv/guest.conf') } }),
 );
 

@@ -202,7 +202,7 @@ test('an unknown variable is told with those that are known', () => {
   );
 });
 
-test("nothing of ours may go into the consumer's own directories", () => {
+test("nothing may be installed into the consumer's own directories", () => {
   const error = problemWith(
     changed('"path": "/usr/local/lib", "create": true', '"path": "/usr/local/lib/ollama", "create": true'),
   );

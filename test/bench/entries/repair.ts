@@ -53,7 +53,7 @@ async function bend({ link, target }: { readonly link: string; readonly target: 
   for (;;) {
     if (points(link, target)) return performance.now() - begun;
     if (performance.now() - begun > limitMs) throw new Error(`${link} was not repaired`);
-    // Looking takes microseconds; sleeping in between leaves the processor to whoever repairs.
+    // Looking takes microseconds; sleeping in between leaves the processor to the service that repairs.
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
 }

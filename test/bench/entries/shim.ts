@@ -16,7 +16,7 @@ interface Printed {
 const ask = 'a socketpair, same bytes';
 const inside = 'the simulated GPU in the process';
 
-/** A call of ours beside the same call in the process, and beside a socketpair with as many bytes. */
+/** A call through the shim beside the same call in the process, and beside a socketpair with as many bytes. */
 const besideSocket = (call: string): Printed['series'] => [
   ['shim', call],
   ['process', inside],

@@ -61,7 +61,7 @@ describe(`the service, and ${debian535.name}`, { skip }, () => {
     assert.equal(await found(), right);
     assert.equal((await entries(guest, messageIds.repaired)).length, repaired, await said(guest));
   });
-  test('purged by dpkg: nothing of ours goes with it', async () => {
+  test('purged by dpkg: nothing of vgpu-agent goes with it', async () => {
     await debian535.purge(guest);
     await until('every program finds ours', 60_000, async () => {
       const target = (await guest.run('readlink', '-f', publicLink)).stdout.trim();

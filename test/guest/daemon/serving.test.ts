@@ -134,7 +134,7 @@ describe('a consumer with the service', { skip }, () => {
     assert.equal((await entries(guest, messageIds.consumerRestarted)).length, restarts);
   });
 
-  test('with its log in a file, whoever restarts it: judged by the lines of this start', async () => {
+  test('with its log in a file, whatever restarts it: judged by the lines of this start', async () => {
     await guest.write(
       '/etc/systemd/system/ollama.service.d/90-test.conf',
       '[Service]\nStandardOutput=append:/var/log/consumer.log\nStandardError=append:/var/log/consumer.log\n',

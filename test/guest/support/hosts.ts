@@ -59,7 +59,7 @@ class Served {
       this.log += chunk.toString();
     });
     this.end = ended(this.child);
-    this.end.catch(() => undefined); // told by whoever waits for the socket
+    this.end.catch(() => undefined); // told by the code that waits for the socket
   }
 
   async listening(socket: string): Promise<void> {

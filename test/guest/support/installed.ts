@@ -120,7 +120,7 @@ function splitAt(text: string, separator: string): [string, string] {
   return index < 0 ? [text, ''] : [text.slice(0, index), text.slice(index + separator.length)];
 }
 
-/** The consumer runs, answers, and has nothing of ours in its environment or its memory. */
+/** The consumer runs, answers, and has nothing of vgpu-agent in its environment or its memory. */
 export async function assertRunsWithoutShim(guest: Guest): Promise<void> {
   await assertAnswers(guest);
   const processes = await consumerProcesses(guest);

@@ -83,7 +83,7 @@ test('a real program in a unit that no profile is for', { skip }, async (t) => {
     assert.equal((await verify()).document.verdict?.mode, 'gpu');
   });
 
-  await t.test('uninstall leaves nothing of ours', async () => {
+  await t.test('uninstall leaves nothing of vgpu-agent', async () => {
     await uninstall(guest, '--unit', unit);
     await answering(guest, unit);
     assert.deepEqual(await complete(guest, 'one two', unit), onCpu);

@@ -120,7 +120,7 @@ test("Debian's llama-server: the verdict is what it does, its tokens are the CPU
     },
   );
 
-  await t.test('uninstall leaves it on the CPU, and nothing of ours', async () => {
+  await t.test('uninstall leaves it on the CPU, and nothing of vgpu-agent', async () => {
     await uninstall(guest, ...profile);
     await guest.must('rm', '-rf', '/etc/vgpu-agent');
     await answering(guest);

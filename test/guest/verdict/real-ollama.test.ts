@@ -296,7 +296,7 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
     },
   );
 
-  await t.test('uninstall leaves it answering on the CPU, and nothing of ours', async () => {
+  await t.test('uninstall leaves it answering on the CPU, and nothing of vgpu-agent', async () => {
     await uninstall(guest);
     await guest.must('rm', '-rf', '/etc/vgpu-agent');
     await answering(guest);

@@ -67,7 +67,7 @@ for (const { file, list, description, component, refusal } of LIBRARIES) {
     it('does nothing when it is loaded', {
       skip: VARIANT === 'shim' ? false : 'the sanitizers have constructors',
     }, async () => {
-      // The one entry is the compiler's own (frame_dummy); a constructor of ours would be another.
+      // The one entry is the compiler's own (frame_dummy); a constructor of the shim would be another.
       const dynamic = await tool('readelf', '-dW', builtFile(file));
       assert.match(dynamic, /INIT_ARRAYSZ\)\s+8 \(bytes\)/);
       assert.match(dynamic, /FINI_ARRAYSZ\)\s+8 \(bytes\)/);

@@ -1,4 +1,4 @@
-/* What a guest asks of a host's devices, and what must hold of the answers whoever gives them. */
+/* What a guest asks of a host's devices, and what must hold of the answers of every backend. */
 #ifndef VGPU_FUZZ_FACTS_H
 #define VGPU_FUZZ_FACTS_H
 

@@ -46,7 +46,7 @@ describe('what our libcuda tells of its way to the host', () => {
     scratch.remove();
   });
 
-  /** Something listens and does `answer` to whoever connects. */
+  /** Something listens and does `answer` to each client. */
   const listen = async (answer: (connection: Socket) => void): Promise<void> => {
     server = createServer((connection) => {
       taken.push(connection);

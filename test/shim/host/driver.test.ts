@@ -148,6 +148,6 @@ describe('a driver behind a host', {
     await start('calls');
     assert.match(await run('graph_calls', PTX), /^failures 0$/m);
     assert.ok(said('graph launched') > 0);
-    assert.ok(said('graph destroyed') > 0, 'one that changes is made anew');
+    assert.ok(said('graph destroyed') > 0, 'one that changes is made again');
   });
 });

@@ -289,7 +289,7 @@ describe('what a host tells of sessions', () => {
   it('tells a guest nothing of another one', async () => {
     const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
     await askAll(open(), ['init', 'ctx 0']);
-    // Whoever comes over TCP is another peer than this user.
+    // A client over TCP is another peer than this user.
     assert.deepEqual((await ask(`tcp:127.0.0.1:${PORT}`)).sessions, []);
     await askAll(open({ VGPU_HOST: `tcp:127.0.0.1:${PORT}` }), ['init', 'ctx 0']);
     assert.equal(sessionsNow(host), 2);

@@ -40,7 +40,7 @@ describe('the table that workers share', () => {
     assert.ok((waited ?? 1000) < 500, `${waited} ms`);
   });
 
-  it('lets nobody wait longer than some seconds for a turn, whoever keeps it', async () => {
+  it('lets no session wait longer than some seconds for a turn, whichever session keeps it', async () => {
     const waited = Number(await run('kept'));
     assert.ok(waited >= 4000 && waited < 9000, `${waited} ms`);
   });

@@ -278,7 +278,7 @@ static void parts(void) {
   TRUE(result == 218);
 }
 
-/* Whoever calls what nobody defines is not loaded. */
+/* A text that calls an undefined function is not loaded. */
 static void undefined(void) {
   void *module = NULL;
   IS(218, CALL(cuModuleLoadData, (void **, const void *), &module,

@@ -159,7 +159,7 @@ static void many(void) {
   for (unsigned i = 0; i < 1500; i += 2) unpin(memory[i]);
   for (unsigned i = 0; i < 1500; i += 2) {
     memory[i] = pinned(66000);
-    IS(0, memory[i][65999]); /* empty, whoever had it before */
+    IS(0, memory[i][65999]); /* empty, whichever thread had it before */
     memory[i][65999] = 1;
   }
   for (unsigned i = 0; i < 1500; i++) unpin(memory[1499 - i]);

@@ -1,6 +1,6 @@
 /*
- * A guest's end of a session with rings, moved by whoever writes to its stdin, rightly or wrongly. What
- * comes back, greeting and replies alike, is written to stdout as it came. Ends when the host hangs up.
+ * A guest's end of a session with rings, moved by the program that writes to its stdin, rightly or wrongly.
+ * What comes back, greeting and replies alike, is written to stdout as it came. Ends when the host hangs up.
  *
  *   ring_bridge SOCKET      stdin: { u32 command, u32 length, bytes }*
  */
@@ -68,7 +68,7 @@ static void *replies(void *unused) {
     enum vgpu_stream_result result =
         vgpu_ring_read_header(&rings.replies, &frame, &doorbell, VGPU_NO_DEADLINE);
     if (result != VGPU_STREAM_OK) exit(result == VGPU_STREAM_CLOSED ? 0 : 1);
-    /* Read before it is told: whoever hears of it may go for the indexes. */
+    /* Read before it is told: the reader may change the indexes then. */
     memcpy(copy, vgpu_ring_at(&rings.replies), frame.length);
     if (!head_stays) vgpu_ring_read(&rings.replies, frame.length, &doorbell);
     else rings.replies.position += vgpu_ring_step(frame.length);

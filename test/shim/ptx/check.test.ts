@@ -149,7 +149,7 @@ consume:
   ld.shared.u32 %r5, [%r4];
   st.global.u32 [%rd1], %r5;`);
     clean(pipeline('bar.arrive 1, 128;'));
-    // whoever arrives before it writes has promised nothing
+    // a thread that arrives before it writes has promised nothing
     const early = pipeline('').replace(
       'st.shared.u32 [%r2], %r1;',
       'bar.arrive 1, 128;\n  st.shared.u32 [%r2], %r1;',

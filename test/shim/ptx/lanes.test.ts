@@ -189,7 +189,7 @@ TOGETHER:
 
 describe('the carry', () => {
   const carry = (text: string): number => run(`  mov.u32 %r2, 5; mov.u32 %r3, 3;\n${text}`)[0] ?? -1;
-  it('of a subtraction is NOT borrow, whoever takes it', () => {
+  it('of a subtraction is NOT borrow, whichever instruction takes it', () => {
     assert.equal(carry('sub.cc.u32 %r4, %r3, %r2; addc.u32 %r0, 4103, 0;'), 4103);
     assert.equal(carry('sub.cc.u32 %r4, %r2, %r3; addc.u32 %r0, 4103, 0;'), 4104);
     assert.equal(carry('sub.cc.u32 %r4, %r3, %r2; subc.u32 %r0, 4103, 0;'), 4102);

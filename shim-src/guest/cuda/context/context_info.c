@@ -86,8 +86,7 @@ int cuCtxGetLimit(size_t *pvalue, int32_t limit) {
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (pvalue == NULL || limit < 0) return VGPU_CUDA_INVALID_VALUE;
   if (limit == LIMIT_CIG_ENABLED || limit == LIMIT_CIG_SHARED_FALLBACK) {
-    *pvalue =
-        0; /* no context of ours is shared with a graphics queue; cuBLAS 13.1 does nothing unless told */
+    *pvalue = 0; /* no context here is shared with a graphics queue; cuBLAS 13.1 does nothing unless told */
     return VGPU_CUDA_SUCCESS;
   }
   if (limit >= VGPU_LIMITS) return CUDA_ERROR_UNSUPPORTED_LIMIT;

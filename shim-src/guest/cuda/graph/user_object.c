@@ -30,7 +30,8 @@ static struct user_object *find(struct vgpu_driver *driver, const void *handle) 
   return live ? (struct user_object *)(uintptr_t)handle : NULL;
 }
 
-/* The last reference calls the program, on a thread of ours: it may have locks that the destructor wants. */
+/* The last reference calls the program, on a thread of this library: the program may have locks that the
+ * destructor wants. */
 static void drop(struct vgpu_driver *driver, struct user_object *object, uint64_t count) {
   object->references -= count;
   if (object->references > 0) return;

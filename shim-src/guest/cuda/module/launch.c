@@ -73,7 +73,7 @@ int vgpu_launch_parameters(const struct vgpu_callable *callable, void **paramete
   if (parameters != NULL && extra != NULL) return VGPU_CUDA_INVALID_VALUE;
   if (extra != NULL) return take_extra(callable, extra, to);
   if (parameters == NULL) return callable->parameter_count == 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
-  memset(to, 0, callable->parameter_bytes); /* nothing of ours between parameters */
+  memset(to, 0, callable->parameter_bytes); /* nothing of this library's memory between parameters */
   for (uint32_t i = 0; i < callable->parameter_count; i++) {
     if (parameters[i] == NULL) return VGPU_CUDA_INVALID_VALUE;
     memcpy(to + callable->parameters[i].offset, parameters[i], callable->parameters[i].size);

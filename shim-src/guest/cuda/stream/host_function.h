@@ -1,7 +1,7 @@
 /*
  * Functions of the program that run in a stream's order (cuLaunchHostFunc, cuStreamAddCallback). A thread
- * of ours waits for the stream and calls them; the launching call returns at once. Whatever is called on
- * the stream afterwards waits here, in the guest, until they have run: the host never calls back.
+ * of this library waits for the stream and calls them; the launching call returns at once. Whatever is called
+ * on the stream afterwards waits here, in the guest, until they have run: the host never calls back.
  */
 #ifndef VGPU_GUEST_CUDA_HOST_FUNCTION_H
 #define VGPU_GUEST_CUDA_HOST_FUNCTION_H
@@ -29,8 +29,8 @@ void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream);
 bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream);
 
 /*
- * Calls the function on a thread of ours that nobody waits for, once all that a context (its number; 0: of
- * none) has to do is done. False: there is no memory or no thread for it.
+ * Calls the function on a thread of this library that nobody waits for, once all that a context (its number;
+ * 0: of none) has to do is done. False: there is no memory or no thread for it.
  */
 bool vgpu_host_functions_detached(struct vgpu_driver *driver, uint64_t context, void (*function)(void *data),
                                   void *data);

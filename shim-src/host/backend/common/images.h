@@ -1,8 +1,8 @@
 /*
  * Images that sessions have sent, in memory that the daemon shares with its workers: the next session of the
- * same peer need not send them again. A peer gets none but its own: whoever knows the hash of another one's
- * image does not get the image, nor learns that it is there. Of bounded size; the oldest go first. What is
- * found here is copied out and its hash made again, so that no session can slip another one code: a worker
+ * same peer need not send them again. A peer gets none but its own: a peer that knows the hash of another
+ * one's image does not get the image, nor learns that it is there. Of bounded size; the oldest go first. What
+ * is found here is copied out and its hash made again, so that no session can slip another one code: a worker
  * that was taken over could write anything here.
  */
 #ifndef VGPU_HOST_IMAGES_H

@@ -161,7 +161,7 @@ static int ask(const struct vgpu_options *options, struct answer *answer) {
   return 0;
 }
 
-/* Waits for the child; its status as an exit status of ours. */
+/* Waits for the child; its status as an exit status of this process. */
 static int await(pid_t child, struct answer *answer) {
   int64_t deadline = vgpu_now_ms() + INVENTORY_LIMIT_S * 1000;
   int status;

@@ -6,7 +6,7 @@
 
 void *vgpu_cuda_filter(void);
 
-/* The same, but a denied call raises SIGSYS: whoever handles it knows which one it was. */
+/* The same, but a denied call raises SIGSYS: its handler knows which call it was. */
 void *vgpu_cuda_filter_that_tells(void);
 
 /* Fills at most so many groups that may open the device nodes, where not everybody may; how many. */

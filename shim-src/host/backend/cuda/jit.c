@@ -5,7 +5,8 @@
 
 #define LOG_MAX 65536u
 
-/* CUjit_option. Of those whose value is a buffer or a table, only the logs are carried, into room of ours. */
+/* CUjit_option. Of those whose value is a buffer or a table, only the logs are carried, into buffers of this
+ * process. */
 enum {
   JIT_INFO_LOG = 3,
   JIT_INFO_LOG_SIZE = 4,

@@ -90,7 +90,7 @@ static bool load_all(const struct vgpu_options *options, struct vgpu_device_prof
 static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device_profile *profile,
                        enum vgpu_kernels kernels) {
   memset(facts, 0, sizeof *facts);
-  /* Whoever reads the name looks for its last word: that is the same whatever stands before it. */
+  /* Readers of the name look for its last word, which is always the same. */
   static const char suffix[] = " (simulated)";
   const char *word = vgpu_kernels_word(kernels);
   size_t length = strnlen(profile->name, sizeof profile->name - 1), word_length = strlen(word);

@@ -1,5 +1,5 @@
 /*
- * The metrics socket: whoever connects and asks anything is told the metrics as HTTP, which is what
+ * The metrics socket: a program that connects and asks anything is told the metrics as HTTP, which is what
  * Prometheus and curl speak. Nobody is waited for: one who asks nothing is hung up on.
  */
 #ifndef VGPU_HOST_METRICS_H

@@ -124,7 +124,7 @@ describe('path-state', () => {
     assert.deepEqual(await state('file/below'), { kind: 'absent' });
   });
 
-  it('reads the text of a file of ours, and of nothing else', async (context) => {
+  it('reads the text of an installed file, and of nothing else', async (context) => {
     const root = new Root(tree(context, { conf: 'host=x\n', link: { link: 'conf' } }));
     const contents = new ContentCache();
     assert.equal((await ownedFile(root, '/conf', contents)).content, 'host=x\n');

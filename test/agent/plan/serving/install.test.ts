@@ -27,7 +27,7 @@ test('a host that is as it should be has nothing to do', () => {
   assert.deepEqual(words(planServing(serving(2, [same, text(socket, 'x')]), request)), []);
 });
 
-test('a new program takes over, whoever is served; so does one that was put there and never took over', () => {
+test('a new program takes over, whichever consumer it serves; so does one that was put there and never took over', () => {
   const handOver = 'hand-over vgpu-hostd.service';
   assert.deepEqual(words(planServing(serving(2, [older]), request)), [`copy-file ${hostd}`, handOver]);
   assert.deepEqual(words(planServing({ ...serving(2, [same]), outdated: true }, request)), [handOver]);

@@ -141,7 +141,7 @@ describe('what the loader takes', { skip }, () => {
     assert.deepEqual(rest, []);
   });
 
-  it('is nothing where a file is met that is no library, whoever asks', async (context) => {
+  it('is nothing where a file is met that is no library, whichever user asks', async (context) => {
     const shop = workshop(context);
     const program = shop.program('main');
     const opener = shop.library('lib/plugin.so', { needed: ['libcuda.so.1'] });

@@ -151,7 +151,7 @@ static void races(const struct place *at, uint32_t lane, uint64_t offset, uint32
   for (uint32_t k = 0; k < bytes; k++) {
     struct shadow *shadow = &check->shared[offset + k];
     unsigned char value;
-    /* Two writes of the same value leave the same memory whoever is first. */
+    /* Two writes of the same value leave the same memory in either order. */
     bool same = writes && stored(at, lane, k, &value) && value == memory[k];
     if (!told && !before(check, &shadow->writer, thread) && !same) {
       ptx_check_found(at, writes ? CHECK_WRITE_WRITE : CHECK_READ_WRITE, lane, offset, bytes,

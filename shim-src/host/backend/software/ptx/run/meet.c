@@ -136,7 +136,7 @@ static bool settle_split(struct warp *warp, struct split *split, uint32_t done) 
 /*
  * An operation with member masks. Each lane has its own; those with the same one do it together, when all
  * members that still run are here or wait at the same operation in other splits. Who has to wait stays, who
- * has not goes on. With `force`, whoever is here does it.
+ * has not goes on. With `force`, those that are here do it.
  */
 enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bool force) {
   struct warp *warp = at->warp;

@@ -277,7 +277,7 @@ static uint64_t uniform(const struct place *at, uint32_t number) {
   }
 }
 
-/* All lanes: whoever calls blends. */
+/* All lanes: the caller blends. */
 void ptx_special(const struct place *at) {
   const struct ptx_instruction *in = at->in;
   uint32_t *d = (void *)at->worker->scratch;

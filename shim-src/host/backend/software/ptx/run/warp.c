@@ -215,7 +215,8 @@ again:
         if (split->parent == NULL) ptx_leave(warp, split, mask);
         else {
           struct split *up = split;
-          /* up to whoever waits for the function: parents in the same frame wait for joins that never come */
+          /* up to the split that waits for the function: parents in the same frame wait for joins that never
+           * come */
           while (up->parent != NULL && up->parent->frame == split->frame) up = up->parent;
           if (up->parent == NULL) {
             ptx_leave(warp, split, mask);

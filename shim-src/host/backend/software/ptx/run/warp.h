@@ -26,7 +26,7 @@ struct frame {
   _Alignas(64) unsigned char registers[];
 };
 
-/* SPLIT_EVENT: at an instruction that has to wait; whoever may let it go on makes it look again. */
+/* SPLIT_EVENT: at an instruction that has to wait; what may let it go on makes it look again. */
 enum split_state { SPLIT_READY, SPLIT_BARRIER, SPLIT_WARP, SPLIT_JOIN, SPLIT_EVENT };
 
 /*

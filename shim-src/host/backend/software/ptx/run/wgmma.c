@@ -1,7 +1,7 @@
 /*
  * Matrix products of a warp group. Each of its four warps makes its 16 rows of d when it comes to the
- * instruction; wait_group waits until all four have come as far, so that whoever goes on after it may write
- * again what the others read.
+ * instruction; wait_group waits until all four have come as far, so that the warp that goes on after it may
+ * write again what the others read.
  */
 #include "host/backend/software/ptx/wgmma.h"
 

@@ -148,7 +148,7 @@ StandardOutput=file:/home/person/answer
         { user: 'person', env: { XDG_RUNTIME_DIR: '/run/user/1000', HOME: '/home/person' } },
         'sh',
         '-c',
-        'cd; systemctl --user daemon-reload && systemctl --user start mine && systemctl --user start ask; cat answer',
+        'cd; systemctl --user daemon-reload && systemctl --user start mine && systemctl --user start ask || journalctl --user -n 40 >&2; cat answer',
       );
       assert.equal(at(documentOf(asked), 'compute', 'ok'), true, asked.stdout + asked.stderr);
       await guest.must('systemctl', 'stop', 'user@1000');

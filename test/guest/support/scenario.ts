@@ -155,7 +155,7 @@ function assertSound(verdict: Verdict, shown: string): void {
   assert.ok(speaking.includes('maps') || speaking.includes('probe'), shown);
   const inContainer = verdict.evidence.some(({ source }) => source?.endsWith('in the container') === true);
   const store = inContainer
-    ? /: \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/
+    ? /(?:: |through )\/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1/
     : /\/opt\/vgpu\/versions\/[0-9a-f]{16}\/libcuda\.so\.1/;
   assert.ok(
     verdict.evidence.some(({ weight, text }) => weight === 'for' && store.test(text)),

@@ -43,7 +43,8 @@ describe('from a bare root to a verdict', { skip: long || whyNoGuest() }, () => 
           ...['--shim', shim, testRoot(`bare-${release}`)],
           ...(node === null ? [] : [testNode(node)]),
         );
-        assert.ok(grew < 750, `the root grew by ${grew} MB`);
+        // Sid's compiler is larger.
+        assert.ok(grew < (release === 'sid' ? 800 : 750), `the root grew by ${grew} MB`);
         // Whichever system builds them, an older one runs them.
         for (const [file, floor] of Object.entries(floors))
           assert.deepEqual(aboveFloor(join(shim, file), floor), [], file);

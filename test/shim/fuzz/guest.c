@@ -1,13 +1,17 @@
 /*
  * The guest's end, fuzzed: a session whose host answers what the input says. First byte: bit 0: the answers'
- * headers are the input's, too; else only body, sizes and status are, and the welcome is a good one.
+ * headers are the input's, too; else only body, sizes and status are, and the welcome is a good one. Bit 1:
+ * the guest is in a VM with memory of its host, all zero; the session ends where it has begun.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fuzz/facts.h"
 #include "guest/session.h"
+#include "wire/ahead.h"
 #include "wire/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -33,8 +37,17 @@ static bool bytes(void *to, size_t size) {
 int __wrap_vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t size, int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame,
-                                                       int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_ahead_read(struct vgpu_ahead *ahead, void *to, size_t size,
+                                               int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
+                                                      int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_stream_write(int descriptor, const void *from, size_t size,
+                                                 int64_t deadline);
+enum vgpu_stream_result __wrap_vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
+                                                       struct vgpu_frame *frame, const void *body,
+                                                       uint32_t body_size, const void *bulk,
+                                                       uint32_t bulk_size, int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame,
                                                        const void *body, uint32_t body_size, const void *bulk,
                                                        uint32_t bulk_size, int64_t deadline);
@@ -67,9 +80,21 @@ enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int
   return size > sizeof sink ? VGPU_STREAM_CLOSED : __wrap_vgpu_stream_read(descriptor, sink, size, deadline);
 }
 
-enum vgpu_stream_result __wrap_vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame,
-                                                       int64_t deadline) {
-  (void)descriptor;
+enum vgpu_stream_result __wrap_vgpu_ahead_read(struct vgpu_ahead *ahead, void *to, size_t size,
+                                               int64_t deadline) {
+  (void)ahead;
+  (void)deadline;
+  return bytes(to, size) ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
+}
+
+enum vgpu_stream_result __wrap_vgpu_ahead_skip(struct vgpu_ahead *ahead, size_t size, int64_t deadline) {
+  (void)ahead;
+  return __wrap_vgpu_stream_skip(-1, size, deadline);
+}
+
+enum vgpu_stream_result __wrap_vgpu_ahead_read_header(struct vgpu_ahead *ahead, struct vgpu_frame *frame,
+                                                      int64_t deadline) {
+  (void)ahead;
   (void)deadline;
   if (input.raw) {
     if (!bytes(frame, sizeof *frame)) return VGPU_STREAM_CLOSED;
@@ -85,6 +110,24 @@ enum vgpu_stream_result __wrap_vgpu_stream_read_header(int descriptor, struct vg
     frame->length = vgpu_frame_length(frame->body, frame->bulk);
   }
   return vgpu_frame_sound(frame) ? VGPU_STREAM_OK : VGPU_STREAM_UNSOUND;
+}
+
+enum vgpu_stream_result __wrap_vgpu_stream_write(int descriptor, const void *from, size_t size,
+                                                 int64_t deadline) {
+  (void)descriptor;
+  (void)from;
+  (void)size;
+  (void)deadline;
+  return VGPU_STREAM_OK;
+}
+
+enum vgpu_stream_result __wrap_vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
+                                                       struct vgpu_frame *frame, const void *body,
+                                                       uint32_t body_size, const void *bulk,
+                                                       uint32_t bulk_size, int64_t deadline) {
+  (void)before;
+  (void)before_size;
+  return __wrap_vgpu_stream_write_frame(descriptor, frame, body, body_size, bulk, bulk_size, deadline);
 }
 
 enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame,
@@ -106,13 +149,18 @@ enum vgpu_stream_result __wrap_vgpu_stream_read_passed(int descriptor, void *to,
                                                        int64_t deadline) {
   if (passed != NULL) *passed = -1;
   if (size != sizeof(struct vgpu_frame)) return __wrap_vgpu_stream_read(descriptor, to, size, deadline);
-  enum vgpu_stream_result result = __wrap_vgpu_stream_read_header(descriptor, to, deadline);
+  enum vgpu_stream_result result = __wrap_vgpu_ahead_read_header(NULL, to, deadline);
   return result == VGPU_STREAM_UNSOUND ? VGPU_STREAM_OK : result; /* its caller looks */
 }
+
+static char vm_memory[64];
 
 int LLVMFuzzerInitialize(int *count, char ***words) {
   (void)count;
   (void)words;
+  int memory = memfd_create("vm", 0);
+  if (memory < 0 || ftruncate(memory, 64 << 20) != 0) exit(2);
+  snprintf(vm_memory, sizeof vm_memory, "/proc/self/fd/%d", memory);
   setenv("VGPU_HOST", "tcp:127.0.0.1:9", 1); /* as a stream, without rings */
   unsetenv("VGPU_LOG");
   return 0;
@@ -121,9 +169,11 @@ int LLVMFuzzerInitialize(int *count, char ***words) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0) return 0;
   input = (struct input){.at = data + 1, .left = size - 1, .raw = (data[0] & 1) != 0};
+  bool in_vm = (data[0] & 2) != 0;
+  setenv("VGPU_VM_MEMORY", in_vm ? vm_memory : "none", 1);
   struct vgpu_session *session;
   if (vgpu_session_open(&session, VGPU_LIBRARY_CUDA, NULL) != VGPU_ANSWERED) return 0;
-  for (int round = 0; round < 8 && !vgpu_session_is_lost(session); round++) {
+  for (int round = in_vm ? 8 : 0; round < 8 && !vgpu_session_is_lost(session); round++) {
     int32_t status = 0;
     unsigned char body[64], bulk[4096];
     struct vgpu_receive receive = {

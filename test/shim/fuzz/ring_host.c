@@ -30,7 +30,6 @@ static uint32_t shared_region_count;
 static uint64_t last; /* where the last frame began */
 static bool spoilt;   /* the guest broke the replies' indexes itself, or what lies there */
 static unsigned char frame_bytes[VGPU_FRAME_MAX];
-static size_t frame_size, frame_at;
 
 static void send_record(bool whole) {
   uint32_t length = fuzz_frame(&guest, frame_bytes);
@@ -91,35 +90,10 @@ static bool act(uint8_t what) {
   }
 }
 
-enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t size, int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int64_t deadline);
-enum vgpu_stream_result __wrap_vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame,
-                                                       int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame,
                                                       const void *body, uint32_t body_size, int passed,
                                                       int64_t deadline);
 enum vgpu_stream_result __wrap_vgpu_stream_pass(int descriptor, int passed, int64_t deadline);
-
-/* The greeting comes over the socket, and is a good one. */
-enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t size, int64_t deadline) {
-  (void)descriptor;
-  (void)deadline;
-  if (size > frame_size - frame_at) return VGPU_STREAM_CLOSED;
-  memcpy(to, frame_bytes + frame_at, size);
-  frame_at += size;
-  return VGPU_STREAM_OK;
-}
-
-enum vgpu_stream_result __wrap_vgpu_stream_skip(int descriptor, size_t size, int64_t deadline) {
-  (void)descriptor;
-  (void)deadline;
-  return size == 0 ? VGPU_STREAM_OK : VGPU_STREAM_CLOSED;
-}
-
-enum vgpu_stream_result __wrap_vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame,
-                                                       int64_t deadline) {
-  return __wrap_vgpu_stream_read(descriptor, frame, sizeof *frame, deadline);
-}
 
 enum vgpu_stream_result __wrap_vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame,
                                                       const void *body, uint32_t body_size, int passed,
@@ -169,7 +143,6 @@ bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   fuzz_guest_begin(&guest, (struct fuzz_source){.at = data, .left = size});
   guest.sequence = 1;
-  frame_at = frame_size = 0;
   uint32_t greeting_size = fuzz_greeting(&guest, VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION, frame_bytes);
   spoilt = false;
   last = 0;

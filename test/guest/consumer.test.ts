@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { type ConsumerDesign, whyNoStandIn } from './support/consumer.js';
+import { type ConsumerDesign, long, whyNoStandIn } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { until } from './support/process.js';
 import { repository } from './support/repository.js';
@@ -167,7 +167,8 @@ describe('the stand-in', { skip }, () => {
     return (await guest.journal('ollama', invocation)).map((entry) => entry.message);
   }
 
-  for (const situation of SITUATIONS) {
+  // Its log is the fixture's own: a third of them shows that it goes on doing so.
+  for (const situation of SITUATIONS.filter((_, index) => long || index % 3 === 0)) {
     test(`logs what real Ollama logged: ${situation.log}`, async () => {
       await put(situation);
       await guest.installConsumer(situation.design, { start: false, env: situation.env ?? {} });

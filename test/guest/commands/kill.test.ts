@@ -5,7 +5,7 @@
  *
  * The steps are found at run time: agent/apply marks each with a checkpoint, and the agent kills itself there
  * (support/at-checkpoint.ts). With VGPU_TEST_LONG=1 every step is killed, followed by install and by uninstall. Unless
- * so: every second step that the consumer or the loader can see (which half, the seed says), one in twelve of those that
+ * so: every third step that the consumer or the loader can see (which ones, the seed says), one in sixteen of those that
  * only write our log, backups or state, each followed by one of the two commands. VGPU_TEST_SEED repeats a sample.
  * No step is ever left out in test/agent/apply/ (kill-everywhere.ts, killed.test.ts), which needs no guest.
  */
@@ -65,8 +65,8 @@ interface Strike {
 function strikes(checkpoints: readonly string[]): readonly Strike[] {
   const steps = checkpoints.map((name, index) => ({ n: index + 1, name }));
   if (long) return steps.flatMap((step) => recoveries.map((next) => ({ ...step, next })));
-  const visible = steps.filter(({ name }) => isVisible(name)).filter((_, index) => (index + seed) % 2 === 0);
-  const others = steps.filter(({ name }) => !isVisible(name) && below(12) === 0);
+  const visible = steps.filter(({ name }) => isVisible(name)).filter((_, index) => (index + seed) % 3 === 0);
+  const others = steps.filter(({ name }) => !isVisible(name) && below(16) === 0);
   return [...visible, ...others].map((step) => ({ ...step, next: recoveries[below(2)] ?? 'install' }));
 }
 

@@ -175,7 +175,7 @@ async function memoryOf(guest: Guest): Promise<{ readonly megabytes: number; rea
   };
 }
 
-test(`${long ? '10 000' : '150'} drifts: nothing is missed and nothing grows`, {
+test(`${long ? '10 000' : '90'} drifts: nothing is missed and nothing grows`, {
   skip,
   timeout: 3_600_000,
 }, async (t) => {
@@ -194,7 +194,7 @@ test(`${long ? '10 000' : '150'} drifts: nothing is missed and nothing grows`, {
   await drifts(30);
   await settledOnGpu(guest);
   const before = await memoryOf(guest);
-  await drifts(long ? 10_000 : 90);
+  await drifts(long ? 10_000 : 60);
   await settledOnGpu(guest);
   await new Promise((resolve) => setTimeout(resolve, 2_000));
   const after = await memoryOf(guest);

@@ -59,7 +59,6 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a drop-in that was removed, and the service started without it',
-    real: true,
     break: (guest) => sh(guest, `mv ${dropIn} /root/; systemctl daemon-reload; ${start}`),
     // Only the file comes back: the next two go on from there.
     undo: (guest) => guest.must('mv', '/root/50-vgpu.conf', dropIn),
@@ -71,7 +70,6 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a drop-in that systemd has not read',
-    real: true,
     break: async () => {},
     undo: (guest) => guest.must('systemctl', 'daemon-reload'),
     check: 'drop-in',
@@ -82,7 +80,6 @@ breakages('the doctor on the service', [
   },
   {
     name: 'a service that was not started again since',
-    real: true,
     break: async () => {},
     undo: restart,
     check: 'restarted',

@@ -69,6 +69,11 @@ describe('a host with --device cuda', () => {
     scratch.remove();
   });
 
+  it('begins without a word of an error', () => {
+    assert.doesNotMatch(host.log(), /^vgpu-hostd: *$/m);
+    assert.match(host.log(), /device 0: /);
+  });
+
   it('never loses that the device behind its driver is simulated', async () => {
     await host.logged(/device 0: NVIDIA H100 80GB HBM3 \(simulated\), 81079 MiB/);
     const probe = await runProgram(builtFile('vgpu-probe'), ['--json'], {

@@ -197,10 +197,13 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
   int status = 1;
   if (child > 0) status = await(child, answer);
   else snprintf(answer->error, sizeof answer->error, "fork failed");
-  if (status == 0) *inventory = answer->inventory;
-  if (status == 0 && !vgpu_cuda_can_limit_files())
-    vgpu_host_log("user", 0, "workers can open the files of all GPUs: this kernel has no Landlock");
-  else vgpu_host_log("error", 0, "%s", answer->error);
+  if (status != 0) {
+    vgpu_host_log("error", 0, "%s", answer->error);
+  } else {
+    *inventory = answer->inventory;
+    if (!vgpu_cuda_can_limit_files())
+      vgpu_host_log("user", 0, "workers can open the files of all GPUs: this kernel has no Landlock");
+  }
   munmap(answer, sizeof *answer);
   return status;
 }

@@ -18,9 +18,8 @@
 #include <unistd.h>
 
 #define OPENS ((uint64_t)LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE)
-#define REFER                                                                                                \
-  (1ull << 13) /* LANDLOCK_ACCESS_FS_REFER: links and renames between directories; of version 2              \
-                */
+/* LANDLOCK_ACCESS_FS_REFER, of version 2: links and renames between directories. */
+#define REFER (1ull << 13)
 
 /* What every driver opens, whichever GPU is meant. No CUDA program needs more than the names of the rest. */
 static const char *const common[] = {

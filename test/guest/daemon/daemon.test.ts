@@ -263,7 +263,7 @@ describe('one guest with the service', { skip }, () => {
   });
 
   test('its cost: little more than a bare Node, and asleep but for the watchdog', async (t) => {
-    await new Promise((resolve) => setTimeout(resolve, 8_000));
+    await new Promise((resolve) => setTimeout(resolve, 15_000));
     const main = await guest.property('vgpu-agent', 'MainPID');
     const node = (await guest.must('pgrep', '-P', main)).trim();
     const switches = async (pid: string): Promise<number> => {
@@ -290,7 +290,7 @@ describe('one guest with the service', { skip }, () => {
     const limit = major === 20 ? 60 : bare + 24;
     assert.ok(together < limit, `${together} MB, not under ${limit}`);
     const [before, beforeWatch] = [await switches(node), await switches(main)];
-    const seconds = 10;
+    const seconds = 20;
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
     const [after, afterWatch] = [await switches(node), await switches(main)];
     const ticks = seconds / 5 + 1;

@@ -86,7 +86,9 @@ struct child run_child(char *const argv[], char *const environment[], double dea
         pipes[index].fd = -1; /* poll passes over it */
       }
     }
-    stop = enough != NULL && strstr(child.err, enough) != NULL;
+    /* The whole line: it may come in pieces. */
+    const char *line = enough == NULL ? NULL : strstr(child.err, enough);
+    stop = line != NULL && strchr(line, '\n') != NULL;
   }
   if (pid > 0) {
     if (stop) kill(pid, SIGKILL);

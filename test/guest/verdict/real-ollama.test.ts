@@ -204,6 +204,23 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
     await verdictNow(guest, { mode: 'gpu' });
   });
 
+  await t.test(
+    'the host is killed while it answers: that request fails, the next is on the GPU',
+    async () => {
+      await learnt('one');
+      assert.deepEqual(await generate(guest, 'reads', far), onCpu['reads, a long prompt']);
+      const answer = generate(guest, 'reads', medium, { num_predict: 180 });
+      await setTimeout(700);
+      await guest.hosts.stop('SIGKILL');
+      assert.equal((await answer).status, 500, 'it was under way');
+      await guest.hosts.start();
+      await unload(guest, 'one');
+      assert.deepEqual(await generate(guest, 'reads', far), onCpu['reads, a long prompt']);
+      await verdictNow(guest, { mode: 'gpu' });
+      await unload(guest, 'reads');
+    },
+  );
+
   const hostWith = async (...lines: readonly string[]): Promise<void> => {
     const config = join(directory, 'hostd.conf');
     await writeFile(config, `allow unix uid=0\n${lines.join('\n')}\n`);

@@ -84,7 +84,7 @@ describe('scripts/demo', { skip: whyNoGuest() || whyNoHostd() }, () => {
   const atWork = /\+ sessions {2}llama-server \(process \d+\)[\s\S]*[1-9]\d* kernels launched/;
 
   test('runs a real Ollama where there is one, whatever else there is', { skip: whyNoOllama() }, () =>
-    shows([], /consumer {2}a real Ollama \(\d+\.\d+\.\d+; \//, device, sentences, atWork),
+    shows([], /consumer {2}a real Ollama \(\d+\.\d+\.\d+;\s+\//, device, sentences, atWork),
   );
 
   test('runs Debian’s llama-server', { skip: whyNoLlama() }, () =>

@@ -154,7 +154,7 @@ StandardOutput=file:/home/person/answer
          for i in 1 2 3 4 5; do
            systemctl --user start mine && break
            journalctl --user -u mine -n 5 >&2
-           podman --cgroup-manager=cgroupfs system migrate
+           podman --cgroup-manager=cgroupfs system migrate >&2
          done
          systemctl --user start ask; cat answer`,
       );

@@ -36,7 +36,7 @@ struct vgpu_work {
   struct vgpu_graph_memory *memory; /* of nodes that allocate and free: each work has a reference */
   void *handle;                     /* of a kernel node its function, of an event node its event */
   union {                           /* as the program gave it; all zero when the node was captured */
-    struct vgpu_copy_params copy;
+    struct vgpu_box copy;
     struct vgpu_memset_params memset;
     struct vgpu_memory_ops_params memory_ops;
     struct vgpu_allocation_params allocation;
@@ -126,7 +126,7 @@ bool vgpu_memory_ops_alike(const struct vgpu_work *a, const struct vgpu_work *b)
 
 /* A fill or copy as the API describes it, also when it was captured; false: it cannot be described. */
 bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *params);
-bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_copy_params *params);
+bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_box *params);
 /* The function of a kernel's node; NULL: its module is gone. */
 struct vgpu_callable *vgpu_node_callable(struct vgpu_driver *driver, struct vgpu_node *node);
 

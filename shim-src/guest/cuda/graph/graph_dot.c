@@ -76,7 +76,7 @@ static void print_kernel(FILE *file, struct vgpu_driver *driver, struct vgpu_nod
 
 static void print_copy(FILE *file, const struct vgpu_work *work, uint32_t flags) {
   static const char *const sides[] = {"?", "host", "device", "array", "unified"};
-  struct vgpu_copy_params params;
+  struct vgpu_box params;
   if (!vgpu_work_copied(work, &params)) return;
   uint32_t from = params.source.type, to = params.destination.type;
   fprintf(file, "\\n%s to %s", sides[from < 5 ? from : 0], sides[to < 5 ? to : 0]);

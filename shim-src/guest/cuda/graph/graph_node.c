@@ -104,7 +104,7 @@ int cuGraphAddKernelNode_v2(void **phGraphNode, void *hGraph, const void **depen
 int cuGraphAddMemcpyNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
                          const void *copyParams, struct vgpu_context *ctx) {
   return add_given(phGraphNode, hGraph, dependencies, numDependencies, VGPU_NODE_MEMCPY, copyParams,
-                   sizeof(struct vgpu_copy_params), ctx);
+                   sizeof(struct vgpu_box), ctx);
 }
 
 int cuGraphAddMemsetNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
@@ -238,7 +238,7 @@ int cuGraphKernelNodeSetParams_v2(void *hNode, const void *nodeParams) {
 }
 
 int cuGraphMemcpyNodeSetParams(void *hNode, const void *nodeParams) {
-  return set_node(hNode, VGPU_NODE_MEMCPY, nodeParams, sizeof(struct vgpu_copy_params));
+  return set_node(hNode, VGPU_NODE_MEMCPY, nodeParams, sizeof(struct vgpu_box));
 }
 
 int cuGraphMemsetNodeSetParams(void *hNode, const void *nodeParams) {
@@ -271,7 +271,7 @@ int cuGraphExecKernelNodeSetParams_v2(void *hGraphExec, void *hNode, const void 
 
 int cuGraphExecMemcpyNodeSetParams(void *hGraphExec, void *hNode, const void *copyParams,
                                    struct vgpu_context *ctx) {
-  return set_exec(hGraphExec, hNode, VGPU_NODE_MEMCPY, copyParams, sizeof(struct vgpu_copy_params), ctx);
+  return set_exec(hGraphExec, hNode, VGPU_NODE_MEMCPY, copyParams, sizeof(struct vgpu_box), ctx);
 }
 
 int cuGraphExecMemsetNodeSetParams(void *hGraphExec, void *hNode, const void *memsetParams,

@@ -115,8 +115,8 @@ bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *p
   return true;
 }
 
-static bool copied_by_frame(const struct vgpu_work *work, struct vgpu_copy_params *params) {
-  struct vgpu_copy_side *from = &params->source, *to = &params->destination;
+static bool copied_by_frame(const struct vgpu_work *work, struct vgpu_box *params) {
+  struct vgpu_box_side *from = &params->source, *to = &params->destination;
   if (work->opcode == VGPU_OP_cuMemcpyDtoDAsync_v2) {
     struct vgpu_send_cuMemcpyDtoDAsync_v2 send;
     memcpy(&send, work->bytes, sizeof send);
@@ -140,10 +140,10 @@ static bool copied_by_frame(const struct vgpu_work *work, struct vgpu_copy_param
   return true;
 }
 
-bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_copy_params *params) {
+bool vgpu_work_copied(const struct vgpu_work *work, struct vgpu_box *params) {
   *params = work->given.copy;
   if (params->width != 0) return true;
-  *params = (struct vgpu_copy_params){.width = work->size, .height = 1, .depth = 1};
+  *params = (struct vgpu_box){.width = work->size, .height = 1, .depth = 1};
   params->source.type = work->step == VGPU_STEP_TO_DEVICE ? 1 : 2;
   params->destination.type = work->step == VGPU_STEP_FROM_DEVICE ? 1 : 2;
   params->source.host = params->destination.host = work->host;
@@ -169,7 +169,7 @@ int cuGraphMemcpyNodeGetParams(void *hNode, void *nodeParams) {
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_MEMCPY);
   if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
-  struct vgpu_copy_params params;
+  struct vgpu_box params;
   if (!vgpu_work_copied(&node->work, &params)) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
   memcpy(nodeParams, &params, sizeof params);
   return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);

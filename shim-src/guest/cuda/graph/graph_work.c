@@ -80,7 +80,7 @@ static int memset_work(struct vgpu_driver *driver, const struct vgpu_memset_para
 }
 
 /* Where a side begins; false: it is an array, or nothing. */
-static bool side_start(struct vgpu_driver *driver, const struct vgpu_copy_side *side, bool *device,
+static bool side_start(struct vgpu_driver *driver, const struct vgpu_box_side *side, bool *device,
                        uint64_t *start) {
   struct vgpu_region region;
   switch (side->type) {
@@ -103,7 +103,7 @@ static bool side_start(struct vgpu_driver *driver, const struct vgpu_copy_side *
 
 static int copy_work(struct vgpu_driver *driver, const struct vgpu_copy_node_params *node,
                      struct vgpu_work *work) {
-  const struct vgpu_copy_params *params = &node->copy;
+  const struct vgpu_box *params = &node->copy;
   bool to_device, from_device;
   uint64_t to, from, context = 0;
   if (node->flags != 0 || node->reserved != 0) return VGPU_CUDA_INVALID_VALUE;

@@ -2,6 +2,7 @@
 #ifndef VGPU_GUEST_CUDA_NODE_PARAMS_H
 #define VGPU_GUEST_CUDA_NODE_PARAMS_H
 
+#include "api/structures.h"
 #include "guest/cuda/module/code.h"
 
 /* CUgraphNodeType. */
@@ -50,27 +51,12 @@ struct vgpu_host_params {
   void *data;
 };
 
-/* One side of CUDA_MEMCPY3D, and the whole. */
-struct vgpu_copy_side {
-  size_t x, y, z, level;
-  uint32_t type; /* CUmemorytype */
-  void *host;
-  uint64_t device;
-  void *array;
-  void *reserved;
-  size_t pitch, height;
-};
-struct vgpu_copy_params {
-  struct vgpu_copy_side source, destination;
-  size_t width, height, depth;
-};
-
 /* CUDA_MEMCPY_NODE_PARAMS */
 struct vgpu_copy_node_params {
   int32_t flags;
   int32_t reserved;
   struct vgpu_context *context;
-  struct vgpu_copy_params copy;
+  struct vgpu_box copy;
 };
 
 /* CUDA_CHILD_GRAPH_NODE_PARAMS */
@@ -140,7 +126,6 @@ struct vgpu_node_params {
 
 _Static_assert(sizeof(struct vgpu_kernel_params) == 72, "CUDA_KERNEL_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_memset_params) == 48, "CUDA_MEMSET_NODE_PARAMS");
-_Static_assert(sizeof(struct vgpu_copy_params) == 200, "CUDA_MEMCPY3D");
 _Static_assert(sizeof(struct vgpu_copy_node_params) == 216, "CUDA_MEMCPY_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_allocation_params) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_memory_operation) == 48, "CUstreamBatchMemOpParams");

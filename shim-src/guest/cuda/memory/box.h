@@ -2,31 +2,8 @@
 #ifndef VGPU_GUEST_CUDA_BOX_H
 #define VGPU_GUEST_CUDA_BOX_H
 
+#include "api/structures.h"
 #include "guest/cuda/internal.h"
-
-/* CUmemorytype */
-enum vgpu_memory_type {
-  VGPU_MEMORY_HOST = 1,
-  VGPU_MEMORY_DEVICE = 2,
-  VGPU_MEMORY_ARRAY = 3,
-  VGPU_MEMORY_UNIFIED = 4
-};
-
-/* CUDA_MEMCPY3D as the public API lays it out; 3D_PEER has contexts as `owner`. */
-struct vgpu_box_side {
-  size_t x, y, z, level; /* x counts bytes, of arrays too */
-  uint32_t type;
-  void *host;
-  uint64_t device;
-  void *array;
-  void *owner;
-  size_t pitch, height;
-};
-struct vgpu_box {
-  struct vgpu_box_side source, destination;
-  size_t width, height, depth;
-};
-_Static_assert(sizeof(struct vgpu_box) == 200, "CUDA_MEMCPY3D");
 
 /* One side made plain: where its first byte is, and how far rows and slices are apart. */
 struct vgpu_box_plain {

@@ -13,21 +13,6 @@
 #include "guest/cuda/stream/capture.h"
 #include "guest/cuda/texture/array.h"
 
-/* CUDA_MEMCPY2D as the public API lays it out. */
-struct side2 {
-  size_t x, y;
-  uint32_t type;
-  void *host;
-  uint64_t device;
-  void *array;
-  size_t pitch;
-};
-struct memcpy2 {
-  struct side2 source, destination;
-  size_t width, height;
-};
-_Static_assert(sizeof(struct memcpy2) == 128, "CUDA_MEMCPY2D");
-
 static bool multiply(size_t a, size_t b, uint64_t *sum) {
   uint64_t product;
   return !__builtin_mul_overflow((uint64_t)a, (uint64_t)b, &product) &&
@@ -213,7 +198,7 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
   return carry(&transfer, &destination, &source, copy);
 }
 
-static struct vgpu_box_side deepen(const struct side2 *side, size_t height) {
+static struct vgpu_box_side deepen(const struct vgpu_flat_side *side, size_t height) {
   return (struct vgpu_box_side){.x = side->x,
                                 .y = side->y,
                                 .type = side->type,
@@ -227,7 +212,7 @@ static struct vgpu_box_side deepen(const struct side2 *side, size_t height) {
 static int copy2(const void *pCopy, struct vgpu_stream *stream, bool async) {
   if (pCopy == NULL)
     return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
-  struct memcpy2 flat;
+  struct vgpu_flat_box flat;
   memcpy(&flat, pCopy, sizeof flat);
   struct vgpu_box copy = {.source = deepen(&flat.source, flat.height),
                           .destination = deepen(&flat.destination, flat.height),

@@ -8,12 +8,7 @@
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
 
-/* CUDA_ARRAY_DESCRIPTOR and CUDA_ARRAY_MEMORY_REQUIREMENTS */
-struct flat_descriptor {
-  size_t width, height;
-  int32_t format;
-  uint32_t channels;
-};
+/* CUDA_ARRAY_MEMORY_REQUIREMENTS */
 struct requirements {
   size_t size, alignment;
   uint32_t reserved[4];
@@ -110,7 +105,7 @@ int cuArray3DCreate_v2(void **pHandle, const void *pAllocateArray) {
 }
 
 int cuArrayCreate_v2(void **pHandle, const void *pAllocateArray) {
-  const struct flat_descriptor *flat = pAllocateArray;
+  const struct vgpu_flat_array_descriptor *flat = pAllocateArray;
   if (flat == NULL) return create(pHandle, NULL, 0);
   const struct vgpu_array_descriptor as = {
       .width = flat->width, .height = flat->height, .format = flat->format, .channels = flat->channels};
@@ -218,10 +213,10 @@ int cuArrayGetDescriptor_v2(void *pArrayDescriptor, void *hArray) {
   int result = describe(hArray, VGPU_OBJECT_ARRAY, &array);
   if (result != VGPU_CUDA_SUCCESS) return result;
   if (pArrayDescriptor == NULL) return VGPU_CUDA_INVALID_VALUE;
-  const struct flat_descriptor flat = {.width = array.as.width,
-                                       .height = array.as.height,
-                                       .format = array.as.format,
-                                       .channels = array.as.channels};
+  const struct vgpu_flat_array_descriptor flat = {.width = array.as.width,
+                                                  .height = array.as.height,
+                                                  .format = array.as.format,
+                                                  .channels = array.as.channels};
   memcpy(pArrayDescriptor, &flat, sizeof flat);
   return VGPU_CUDA_SUCCESS;
 }

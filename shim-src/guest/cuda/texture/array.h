@@ -2,16 +2,9 @@
 #ifndef VGPU_GUEST_CUDA_ARRAY_H
 #define VGPU_GUEST_CUDA_ARRAY_H
 
+#include "api/structures.h"
 #include "guest/cuda/internal.h"
 #include "wire/texture.h"
-
-/* CUDA_ARRAY3D_DESCRIPTOR */
-struct vgpu_array_descriptor {
-  size_t width, height, depth;
-  int32_t format;
-  uint32_t channels, flags;
-};
-_Static_assert(sizeof(struct vgpu_array_descriptor) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
 
 /* An array, one level of a mipmapped one, or a mipmapped one itself. */
 struct vgpu_array {
@@ -34,39 +27,7 @@ void *vgpu_array_handle(struct vgpu_driver *driver, uint64_t number, uint32_t le
 /* With driver->lock held. */
 void vgpu_arrays_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* object.c: CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC and CUDA_RESOURCE_VIEW_DESC */
-struct vgpu_resource_descriptor {
-  int32_t type; /* enum vgpu_texture_resource, up to VGPU_TEXTURE_PITCH */
-  union {
-    void *array;
-    struct {
-      uint64_t address;
-      int32_t format;
-      uint32_t channels;
-      size_t width, height, pitch; /* of linear memory the first counts bytes */
-    } memory;
-    int32_t reserved[32];
-  } of;
-  uint32_t flags;
-};
-struct vgpu_texture_descriptor {
-  int32_t address_mode[3], filter;
-  uint32_t flags, anisotropy;
-  int32_t mip_filter;
-  float bias, min_level, max_level, border[4];
-  int32_t reserved[12];
-};
-struct vgpu_view_descriptor {
-  int32_t format;
-  size_t width, height, depth;
-  uint32_t first_level, last_level, first_layer, last_layer, reserved[16];
-};
-_Static_assert(sizeof(struct vgpu_resource_descriptor) == 144 &&
-                   sizeof(struct vgpu_texture_descriptor) == 104 &&
-                   sizeof(struct vgpu_view_descriptor) == 112,
-               "descriptors of textures");
-
-/* A request for the host. `view` may be NULL. */
+/* object.c: a request for the host. `view` may be NULL. */
 int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resource_descriptor *resource,
                             const struct vgpu_texture_descriptor *texture,
                             const struct vgpu_view_descriptor *view, struct vgpu_texture_request *request);

@@ -41,17 +41,19 @@ static int carry_piece(const struct vgpu_transfer *transfer, const struct vgpu_b
                        size_t rows, unsigned char *packed) {
   uint64_t start = memory->start + at[2] * memory->slice + at[1] * memory->row + at[0];
   uint32_t bytes = (uint32_t)(width * rows);
+  struct vgpu_send_array_write send = {.context = transfer->context,
+                                       .stream = transfer->stream,
+                                       .array = array->start,
+                                       .x = array->x + at[0],
+                                       .y = array->y + at[1],
+                                       .z = array->z + at[2],
+                                       .width = width,
+                                       .height = rows,
+                                       .depth = 1,
+                                       .level = array->level};
   if (!to_array) {
-    const struct vgpu_send_array_read send = {.context = transfer->context,
-                                              .stream = transfer->stream,
-                                              .array = array->start,
-                                              .x = array->x + at[0],
-                                              .y = array->y + at[1],
-                                              .z = array->z + at[2],
-                                              .width = width,
-                                              .height = rows,
-                                              .depth = 1,
-                                              .level = array->level};
+    /* Both calls say the same of the array. */
+    _Static_assert(sizeof send == sizeof(struct vgpu_send_array_read), "one request");
     int result = vgpu_cuda_call_bulk(VGPU_OP_array_read, &send, sizeof send, packed, bytes);
     for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < rows; i++)
       memcpy(vgpu_host_pointer(start + i * memory->row), packed + i * width, width);
@@ -59,16 +61,6 @@ static int carry_piece(const struct vgpu_transfer *transfer, const struct vgpu_b
   }
   for (size_t i = 0; i < rows; i++)
     memcpy(packed + i * width, vgpu_host_pointer(start + i * memory->row), width);
-  const struct vgpu_send_array_write send = {.context = transfer->context,
-                                             .stream = transfer->stream,
-                                             .array = array->start,
-                                             .x = array->x + at[0],
-                                             .y = array->y + at[1],
-                                             .z = array->z + at[2],
-                                             .width = width,
-                                             .height = rows,
-                                             .depth = 1,
-                                             .level = array->level};
   return vgpu_cuda_post(VGPU_OP_array_write, &send, sizeof send, packed, bytes);
 }
 

@@ -1,34 +1,6 @@
 /* Copies and fills in two and three dimensions on the host's GPU. */
+#include "api/structures.h"
 #include "host/backend/cuda/session.h"
-
-enum { HOST = 1, DEVICE = 2 }; /* CUmemorytype */
-
-/* CUDA_MEMCPY2D and CUDA_MEMCPY3D as the public API lays them out. */
-struct memcpy2_side {
-  size_t x, y;
-  uint32_t type;
-  const void *host;
-  uint64_t device;
-  void *array;
-  size_t pitch;
-};
-struct memcpy2 {
-  struct memcpy2_side source, destination;
-  size_t width, height;
-};
-struct memcpy3_side {
-  size_t x, y, z, level;
-  uint32_t type;
-  const void *host;
-  uint64_t device;
-  void *array, *reserved;
-  size_t pitch, height;
-};
-struct memcpy3 {
-  struct memcpy3_side source, destination;
-  size_t width, height, depth;
-};
-_Static_assert(sizeof(struct memcpy2) == 128 && sizeof(struct memcpy3) == 200, "CUDA_MEMCPY2D, 3D");
 
 bool vgpu_cuda_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
                         uint64_t *span) {
@@ -60,12 +32,12 @@ int32_t vgpu_cuda_write_rows(struct vgpu_worker *worker, const struct vgpu_send_
   if (result != CUDA_SUCCESS) return result;
   if (bytes != bulk->in_size) return CUDA_ERROR_INVALID_VALUE;
   /* The frame is not pinned, so the driver has taken the bytes when this returns. */
-  struct memcpy2 copy = {.source = {.type = HOST, .host = bulk->in, .pitch = send->width},
-                         .destination = {.type = DEVICE,
-                                         .device = send->destination,
-                                         .pitch = send->rows == 1 ? send->width : send->pitch},
-                         .width = send->width,
-                         .height = send->rows};
+  struct vgpu_flat_box copy = {.source = {.type = VGPU_MEMORY_HOST, .host = bulk->in, .pitch = send->width},
+                               .destination = {.type = VGPU_MEMORY_DEVICE,
+                                               .device = send->destination,
+                                               .pitch = send->rows == 1 ? send->width : send->pitch},
+                               .width = send->width,
+                               .height = send->rows};
   return VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, stream);
 }
 
@@ -82,12 +54,13 @@ int32_t vgpu_cuda_read_rows(struct vgpu_worker *worker, const struct vgpu_send_r
   if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
   result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
   if (result != CUDA_SUCCESS) return result;
-  struct memcpy2 copy = {.source = {.type = DEVICE,
-                                    .device = send->source,
-                                    .pitch = send->rows == 1 ? send->width : send->pitch},
-                         .destination = {.type = HOST, .host = bulk->out, .pitch = send->width},
-                         .width = send->width,
-                         .height = send->rows};
+  struct vgpu_flat_box copy = {
+      .source = {.type = VGPU_MEMORY_DEVICE,
+                 .device = send->source,
+                 .pitch = send->rows == 1 ? send->width : send->pitch},
+      .destination = {.type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = send->width},
+      .width = send->width,
+      .height = send->rows};
   result = VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, stream);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
   bulk->out_size = (uint32_t)bytes;
@@ -109,12 +82,12 @@ int32_t vgpu_cuda_copy_box(struct vgpu_worker *worker, const struct vgpu_send_co
     return CUDA_ERROR_INVALID_VALUE;
   }
   bool flat = send->depth == 1, line = flat && send->height == 1;
-  struct memcpy3 copy = {
-      .source = {.type = DEVICE,
+  struct vgpu_box copy = {
+      .source = {.type = VGPU_MEMORY_DEVICE,
                  .device = send->source,
                  .pitch = line ? send->width : send->source_row,
                  .height = flat ? send->height : send->source_slice / send->source_row},
-      .destination = {.type = DEVICE,
+      .destination = {.type = VGPU_MEMORY_DEVICE,
                       .device = send->destination,
                       .pitch = line ? send->width : send->destination_row,
                       .height = flat ? send->height : send->destination_slice / send->destination_row},

@@ -4,29 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOST = 1, DEVICE = 2, ARRAY = 3 }; /* CUmemorytype */
-
-/* CUDA_ARRAY3D_DESCRIPTOR */
-struct descriptor {
-  size_t width, height, depth;
-  int32_t format;
-  uint32_t channels, flags;
-};
-
-/* CUDA_MEMCPY3D */
-struct side {
-  size_t x, y, z, level;
-  uint32_t type;
-  const void *host;
-  uint64_t device;
-  void *array, *reserved;
-  size_t pitch, height;
-};
-struct memcpy3 {
-  struct side source, destination;
-  size_t width, height, depth;
-};
-_Static_assert(sizeof(struct descriptor) == 40 && sizeof(struct memcpy3) == 200, "CUDA_MEMCPY3D");
+#include "api/structures.h"
 
 /* About what it takes: the driver does not say before it has made it. */
 static bool estimate(const struct vgpu_send_cuArray3DCreate_v2 *send, uint64_t *bytes) {
@@ -43,12 +21,12 @@ static bool estimate(const struct vgpu_send_cuArray3DCreate_v2 *send, uint64_t *
 
 static int32_t create(const struct vgpu_driver_api *api, const struct vgpu_send_cuArray3DCreate_v2 *send,
                       void **array) {
-  const struct descriptor descriptor = {.width = send->width,
-                                        .height = send->height,
-                                        .depth = send->depth,
-                                        .format = send->format,
-                                        .channels = send->channels,
-                                        .flags = send->flags};
+  const struct vgpu_array_descriptor descriptor = {.width = send->width,
+                                                   .height = send->height,
+                                                   .depth = send->depth,
+                                                   .format = send->format,
+                                                   .channels = send->channels,
+                                                   .flags = send->flags};
   return send->levels == 0 ? VGPU_DRIVER(api, cuArray3DCreate_v2, array, &descriptor)
                            : VGPU_DRIVER(api, cuMipmappedArrayCreate, array, &descriptor, send->levels);
 }
@@ -143,10 +121,10 @@ static bool box_bytes(uint64_t width, uint64_t height, uint64_t depth, uint64_t 
 }
 
 static int32_t in_array(struct vgpu_worker *worker, uint64_t number, uint32_t level, uint64_t x, uint64_t y,
-                        uint64_t z, struct side *side) {
+                        uint64_t z, struct vgpu_box_side *side) {
   void *array = vgpu_cuda_array_level(worker, number, level);
   if (array == NULL) return CUDA_ERROR_INVALID_HANDLE;
-  *side = (struct side){.x = x, .y = y, .z = z, .type = ARRAY, .array = array};
+  *side = (struct vgpu_box_side){.x = x, .y = y, .z = z, .type = VGPU_MEMORY_ARRAY, .array = array};
   return CUDA_SUCCESS;
 }
 
@@ -155,7 +133,7 @@ int32_t vgpu_cuda_array_write(struct vgpu_worker *worker, const struct vgpu_send
   struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   uint64_t bytes;
-  struct memcpy3 copy = {.width = send->width, .height = send->height, .depth = send->depth};
+  struct vgpu_box copy = {.width = send->width, .height = send->height, .depth = send->depth};
   int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (!box_bytes(send->width, send->height, send->depth, &bytes) || bytes != bulk->in_size)
@@ -163,7 +141,8 @@ int32_t vgpu_cuda_array_write(struct vgpu_worker *worker, const struct vgpu_send
   result = in_array(worker, send->array, send->level, send->x, send->y, send->z, &copy.destination);
   if (result != CUDA_SUCCESS) return result;
   /* The frame is not pinned, so the driver has taken the bytes when this returns. */
-  copy.source = (struct side){.type = HOST, .host = bulk->in, .pitch = send->width, .height = send->height};
+  copy.source = (struct vgpu_box_side){
+      .type = VGPU_MEMORY_HOST, .host = bulk->in, .pitch = send->width, .height = send->height};
   return VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, stream);
 }
 
@@ -172,7 +151,7 @@ int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_
   struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   uint64_t bytes;
-  struct memcpy3 copy = {.width = send->width, .height = send->height, .depth = send->depth};
+  struct vgpu_box copy = {.width = send->width, .height = send->height, .depth = send->depth};
   int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (!box_bytes(send->width, send->height, send->depth, &bytes) || bytes > bulk->out_capacity)
@@ -180,8 +159,8 @@ int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_
   result = in_array(worker, send->array, send->level, send->x, send->y, send->z, &copy.source);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
   if (result != CUDA_SUCCESS) return result;
-  copy.destination =
-      (struct side){.type = HOST, .host = bulk->out, .pitch = send->width, .height = send->height};
+  copy.destination = (struct vgpu_box_side){
+      .type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = send->width, .height = send->height};
   result = VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, stream);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
   bulk->out_size = (uint32_t)bytes;
@@ -190,24 +169,24 @@ int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_
 
 /* Memory at an address, as a side of a box. */
 static int32_t in_memory(const struct vgpu_cuda *cuda, uint64_t address, uint64_t row, uint64_t slice,
-                         const struct vgpu_send_array_box *send, struct side *side) {
+                         const struct vgpu_send_array_box *send, struct vgpu_box_side *side) {
   uint64_t span;
   if (!vgpu_cuda_box_span(send->width, row, send->height, slice, send->depth, &span) ||
       !vgpu_ranges_hold(&cuda->ranges, address, span)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   bool flat = send->depth == 1, line = flat && send->height == 1;
-  *side = (struct side){.type = DEVICE,
-                        .device = address,
-                        .pitch = line ? send->width : row,
-                        .height = flat ? send->height : slice / row};
+  *side = (struct vgpu_box_side){.type = VGPU_MEMORY_DEVICE,
+                                 .device = address,
+                                 .pitch = line ? send->width : row,
+                                 .height = flat ? send->height : slice / row};
   return CUDA_SUCCESS;
 }
 
 int32_t vgpu_cuda_array_box(struct vgpu_worker *worker, const struct vgpu_send_array_box *send) {
   struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
-  struct memcpy3 copy = {.width = send->width, .height = send->height, .depth = send->depth};
+  struct vgpu_box copy = {.width = send->width, .height = send->height, .depth = send->depth};
   int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
   if (result == CUDA_SUCCESS) {
     result = send->destination_level < 0

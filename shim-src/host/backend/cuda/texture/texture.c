@@ -4,35 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC and CUDA_RESOURCE_VIEW_DESC */
-struct resource {
-  int32_t type;
-  union {
-    void *array;
-    struct {
-      uint64_t address;
-      int32_t format;
-      uint32_t channels;
-      size_t width, height, pitch; /* of linear memory the first counts bytes */
-    } memory;
-    int32_t reserved[32];
-  } of;
-  uint32_t flags;
-};
-struct sampler {
-  int32_t address_mode[3], filter;
-  uint32_t flags, anisotropy;
-  int32_t mip_filter;
-  float bias, min_level, max_level, border[4];
-  int32_t reserved[12];
-};
-struct view {
-  int32_t format;
-  size_t width, height, depth;
-  uint32_t first_level, last_level, first_layer, last_layer, reserved[16];
-};
-_Static_assert(sizeof(struct resource) == 144 && sizeof(struct sampler) == 104 && sizeof(struct view) == 112,
-               "descriptors of textures");
+#include "api/structures.h"
 
 /* An object that this session has made. */
 struct vgpu_cuda_texture {
@@ -81,10 +53,10 @@ static bool has_room(const struct vgpu_worker *worker, const struct vgpu_cuda *c
 }
 
 static int32_t take_resource(struct vgpu_worker *worker, const struct vgpu_texture_request *r,
-                             struct resource *resource) {
+                             struct vgpu_resource_descriptor *resource) {
   struct vgpu_cuda_array *array;
   uint64_t bytes, more;
-  *resource = (struct resource){.type = (int32_t)r->resource};
+  *resource = (struct vgpu_resource_descriptor){.type = (int32_t)r->resource};
   switch (r->resource) {
     case VGPU_TEXTURE_ARRAY:
       resource->of.array = vgpu_cuda_array_level(worker, r->array, r->level);
@@ -117,14 +89,14 @@ static int32_t take_resource(struct vgpu_worker *worker, const struct vgpu_textu
   return vgpu_ranges_hold(&worker->cuda->ranges, r->address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static struct sampler sampler_of(const struct vgpu_texture_request *r) {
-  struct sampler sampler = {.filter = r->filter,
-                            .flags = r->flags,
-                            .anisotropy = r->anisotropy,
-                            .mip_filter = r->mip_filter,
-                            .bias = r->bias,
-                            .min_level = r->min_level,
-                            .max_level = r->max_level};
+static struct vgpu_texture_descriptor sampler_of(const struct vgpu_texture_request *r) {
+  struct vgpu_texture_descriptor sampler = {.filter = r->filter,
+                                            .flags = r->flags,
+                                            .anisotropy = r->anisotropy,
+                                            .mip_filter = r->mip_filter,
+                                            .bias = r->bias,
+                                            .min_level = r->min_level,
+                                            .max_level = r->max_level};
   memcpy(sampler.address_mode, r->address_mode, sizeof sampler.address_mode);
   memcpy(sampler.border, r->border, sizeof sampler.border);
   return sampler;
@@ -139,19 +111,19 @@ int32_t vgpu_cuda_cuTexObjectCreate(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   if (bulk->in_size != sizeof r) return CUDA_ERROR_INVALID_VALUE;
   memcpy(&r, bulk->in, sizeof r);
-  struct resource resource;
+  struct vgpu_resource_descriptor resource;
   result = take_resource(worker, &r, &resource);
   if (result != CUDA_SUCCESS) return result;
   if (!has_room(worker, cuda)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const struct sampler sampler = sampler_of(&r);
-  const struct view view = {.format = r.view_format,
-                            .width = r.view_width,
-                            .height = r.view_height,
-                            .depth = r.view_depth,
-                            .first_level = r.first_level,
-                            .last_level = r.last_level,
-                            .first_layer = r.first_layer,
-                            .last_layer = r.last_layer};
+  const struct vgpu_texture_descriptor sampler = sampler_of(&r);
+  const struct vgpu_view_descriptor view = {.format = r.view_format,
+                                            .width = r.view_width,
+                                            .height = r.view_height,
+                                            .depth = r.view_depth,
+                                            .first_level = r.first_level,
+                                            .last_level = r.last_level,
+                                            .first_layer = r.first_layer,
+                                            .last_layer = r.last_layer};
   uint64_t object = 0;
   result =
       VGPU_DRIVER(&cuda->api, cuTexObjectCreate, &object, &resource, &sampler, r.viewed != 0 ? &view : NULL);
@@ -170,7 +142,7 @@ int32_t vgpu_cuda_cuSurfObjectCreate(struct vgpu_worker *worker,
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_texture_request r = {
       .resource = VGPU_TEXTURE_ARRAY, .array = send->array, .level = send->level};
-  struct resource resource;
+  struct vgpu_resource_descriptor resource;
   result = take_resource(worker, &r, &resource);
   if (result != CUDA_SUCCESS) return result;
   if (!has_room(worker, cuda)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -205,7 +177,8 @@ int32_t vgpu_cuda_cuSurfObjectDestroy(struct vgpu_worker *worker,
 
 /* The array, or the memory, that a reference reads from now on. */
 static int32_t bind_to(const struct vgpu_driver_api *api, void *reference,
-                       const struct vgpu_texture_request *r, const struct resource *resource) {
+                       const struct vgpu_texture_request *r,
+                       const struct vgpu_resource_descriptor *resource) {
   const uint32_t override_format = 1;
   size_t offset = 0;
   struct {
@@ -267,7 +240,7 @@ int32_t vgpu_cuda_texture_reference(struct vgpu_worker *worker,
                    : VGPU_DRIVER(&cuda->api, cuModuleGetTexRef, &reference, module, name);
   if (result != CUDA_SUCCESS || look) return result;
   if (surface) r.resource = VGPU_TEXTURE_ARRAY;
-  struct resource resource;
+  struct vgpu_resource_descriptor resource;
   result = take_resource(worker, &r, &resource);
   if (result != CUDA_SUCCESS) return result;
   if (surface) return VGPU_DRIVER(&cuda->api, cuSurfRefSetArray, reference, resource.of.array, 0);

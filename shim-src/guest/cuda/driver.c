@@ -97,15 +97,16 @@ static struct vgpu_driver *reach_driver(bool initialise) {
 }
 
 int cuInit(uint32_t Flags) {
-  if (Flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_driver *driver = reach_driver(true);
-  return driver == NULL || driver->device_count == 0 ? VGPU_CUDA_NO_DEVICE : VGPU_CUDA_SUCCESS;
+  return driver == NULL || driver->device_count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
 int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size) {
-  if (word == NULL || size < offsetof(struct vgpu_transport_word, guest_wire)) return VGPU_CUDA_INVALID_VALUE;
+  if (word == NULL || size < offsetof(struct vgpu_transport_word, guest_wire))
+    return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_process *process = vgpu_process();
-  if (process == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (process == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&process->lock);
   struct vgpu_transport_word now = *vgpu_transport_last();
   struct vgpu_driver *driver = process->state;
@@ -118,17 +119,17 @@ int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size) {
   }
   now.size = (uint32_t)(size < sizeof now ? size : sizeof now);
   memcpy(word, &now, now.size);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 struct vgpu_driver *vgpu_cuda_driver(int *result) {
   struct vgpu_process *process = vgpu_process();
   struct vgpu_driver *driver = process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
   if (driver == NULL || !__atomic_load_n(&driver->initialised, __ATOMIC_ACQUIRE)) {
-    *result = VGPU_CUDA_NOT_INITIALIZED;
+    *result = CUDA_ERROR_NOT_INITIALIZED;
     return NULL;
   }
-  *result = VGPU_CUDA_SUCCESS;
+  *result = CUDA_SUCCESS;
   return driver;
 }
 
@@ -147,9 +148,9 @@ int vgpu_cuda_driver_version(void) {
 }
 
 int cuDriverGetVersion(int32_t *driverVersion) {
-  if (driverVersion == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (driverVersion == NULL) return CUDA_ERROR_INVALID_VALUE;
   *driverVersion = vgpu_cuda_driver_version();
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int result_of(enum vgpu_outcome outcome, int32_t status) {
@@ -157,19 +158,19 @@ static int result_of(enum vgpu_outcome outcome, int32_t status) {
     case VGPU_ANSWERED:
       return status;
     case VGPU_TOO_LARGE:
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
     case VGPU_NO_HOST:
     case VGPU_LOST:
       break;
   }
-  return VGPU_CUDA_SYSTEM_NOT_READY;
+  return CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
 int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   if (vgpu_capture_ask(driver, opcode, exchange->send, exchange->send_size, exchange->bulk,
                        exchange->bulk_capacity, &result)) {
     exchange->bulk_size = exchange->bulk_capacity; /* comes when the graph is launched */
@@ -202,16 +203,16 @@ int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *
   struct vgpu_cuda_exchange exchange = {
       .send = send, .send_size = send_size, .reply = reply, .reply_size = reply_size};
   int result = vgpu_cuda_exchange(opcode, &exchange);
-  return result == VGPU_CUDA_SUCCESS && reply_size == 0 ? take_deferred() : result;
+  return result == CUDA_SUCCESS && reply_size == 0 ? take_deferred() : result;
 }
 
 /* Until the host no longer says NOT_READY; all of the bulk must have come. */
 static int call_until_ready(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   struct vgpu_pause pause = {0};
   int result;
-  while ((result = vgpu_cuda_exchange(opcode, exchange)) == VGPU_CUDA_NOT_READY) vgpu_pause(&pause);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (exchange->bulk_size != exchange->bulk_capacity) return VGPU_CUDA_UNKNOWN; /* answered with less */
+  while ((result = vgpu_cuda_exchange(opcode, exchange)) == CUDA_ERROR_NOT_READY) vgpu_pause(&pause);
+  if (result != CUDA_SUCCESS) return result;
+  if (exchange->bulk_size != exchange->bulk_capacity) return CUDA_ERROR_UNKNOWN; /* answered with less */
   return take_deferred();
 }
 
@@ -220,7 +221,7 @@ int vgpu_cuda_wait_context(uint64_t context) {
   struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
   struct vgpu_pause pause = {0};
   int result;
-  while ((result = vgpu_cuda_exchange(VGPU_OP_cuCtxSynchronize, &exchange)) == VGPU_CUDA_NOT_READY) {
+  while ((result = vgpu_cuda_exchange(VGPU_OP_cuCtxSynchronize, &exchange)) == CUDA_ERROR_NOT_READY) {
     vgpu_pause(&pause);
   }
   return result;
@@ -247,11 +248,11 @@ int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done) {
   *done = 0;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   int32_t status;
   enum vgpu_outcome outcome = vgpu_session_pieces(driver->session, pieces, done, &status);
   result = result_of(outcome, status);
-  return result == VGPU_CUDA_SUCCESS ? take_deferred() : result;
+  return result == CUDA_SUCCESS ? take_deferred() : result;
 }
 
 int vgpu_cuda_ping(void) {
@@ -274,7 +275,7 @@ int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t sen
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   struct vgpu_send sending = {.body = send, .body_size = send_size, .shared_region = shared_region};
   return post(driver, opcode, &sending);
 }
@@ -284,7 +285,7 @@ int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const 
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   if (vgpu_capture_post(driver, opcode, send, send_size, bulk, bulk_size, &result)) return result;
   struct vgpu_send sending = {.body = send, .body_size = send_size, .bulk = bulk, .bulk_size = bulk_size};
   return post(driver, opcode, &sending);

@@ -16,17 +16,17 @@ static const struct vgpu_error_row *find_error(int value) {
 }
 
 int cuGetErrorName(int32_t error, const char **pStr) {
-  if (pStr == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (pStr == NULL) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_error_row *row = find_error(error);
   *pStr = row == NULL ? NULL : row->name;
-  return row == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  return row == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 int cuGetErrorString(int32_t error, const char **pStr) {
-  if (pStr == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (pStr == NULL) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_error_row *row = find_error(error);
   *pStr = row == NULL ? NULL : row->text;
-  return row == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  return row == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 /* First row of a base name, or the count. */
@@ -61,14 +61,14 @@ static int find_entry(const char *base, int version, bool per_thread, void (**en
 
 int cuGetProcAddress_v2(const char *symbol, void **pfn, int32_t cudaVersion, uint64_t flags,
                         int32_t *symbolStatus) {
-  if (symbol == NULL || pfn == NULL || flags > FLAG_PER_THREAD) return VGPU_CUDA_INVALID_VALUE;
+  if (symbol == NULL || pfn == NULL || flags > FLAG_PER_THREAD) return CUDA_ERROR_INVALID_VALUE;
   void (*entry)(void) = NULL;
   int status = find_entry(symbol, cudaVersion, flags == FLAG_PER_THREAD, &entry);
   memcpy(pfn, &entry, sizeof entry);
   if (status != PROC_FOUND) vgpu_log("cuGetProcAddress: no \"%s\" for version %d", symbol, (int)cudaVersion);
   if (symbolStatus != NULL) *symbolStatus = status;
   /* Who has nowhere to be told the reason is told that it failed. */
-  return status == PROC_FOUND || symbolStatus != NULL ? VGPU_CUDA_SUCCESS : VGPU_CUDA_NOT_FOUND;
+  return status == PROC_FOUND || symbolStatus != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 int cuGetProcAddress(const char *symbol, void **pfn, int32_t cudaVersion, uint64_t flags) {
@@ -76,7 +76,7 @@ int cuGetProcAddress(const char *symbol, void **pfn, int32_t cudaVersion, uint64
 }
 
 int cuGetExportTable(const void **ppExportTable, const void *pExportTableId) {
-  if (ppExportTable == NULL || pExportTableId == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (ppExportTable == NULL || pExportTableId == NULL) return CUDA_ERROR_INVALID_VALUE;
   return vgpu_private_table(ppExportTable, pExportTableId);
 }
 

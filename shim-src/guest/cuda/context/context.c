@@ -77,9 +77,9 @@ int vgpu_cuda_primary_context(int ordinal, struct vgpu_context **context) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (ordinal < 0 || ordinal >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+  if (ordinal < 0 || ordinal >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
   *context = &driver->primary[ordinal];
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static struct stack_entry *top(const struct vgpu_driver *driver) {
@@ -99,31 +99,31 @@ static int check_entry(const struct vgpu_driver *driver, const struct stack_entr
   const struct vgpu_context *context = entry->context;
   /* A primary context keeps its handle when it ends and begins again. */
   if (is_primary(driver, context)) {
-    return context->references > 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_CONTEXT_IS_DESTROYED;
+    return context->references > 0 ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
   }
   if (!vgpu_objects_has(&driver->objects, context, VGPU_OBJECT_CONTEXT) || context->number != entry->number) {
-    return VGPU_CUDA_CONTEXT_IS_DESTROYED;
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context) {
   struct stack_entry *entry = top(driver);
-  if (entry == NULL) return VGPU_CUDA_INVALID_CONTEXT;
+  if (entry == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   pthread_mutex_lock(&driver->lock);
   int result = check_entry(driver, entry);
   pthread_mutex_unlock(&driver->lock);
-  if (result == VGPU_CUDA_SUCCESS) *context = entry->context;
+  if (result == CUDA_SUCCESS) *context = entry->context;
   return result;
 }
 
 int vgpu_cuda_context_at_host(struct vgpu_driver *driver, struct vgpu_context *context) {
-  if (context->at_host) return VGPU_CUDA_SUCCESS;
+  if (context->at_host) return CUDA_SUCCESS;
   if (context->number == 0) context->number = vgpu_cuda_next_number(driver);
   struct vgpu_send_cuDevicePrimaryCtxRetain send = {
       .context = context->number, .device = driver->host_index[context->ordinal], .flags = context->flags};
   int result = vgpu_cuda_call(VGPU_OP_cuDevicePrimaryCtxRetain, &send, sizeof send, NULL, 0);
-  if (result == VGPU_CUDA_SUCCESS) context->at_host = true;
+  if (result == CUDA_SUCCESS) context->at_host = true;
   return result;
 }
 
@@ -131,13 +131,13 @@ int vgpu_cuda_context_number(uint64_t *number) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (vgpu_host_function_runs()) return VGPU_CUDA_NOT_PERMITTED;
+  if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   struct stack_entry *entry = top(driver);
-  if (entry == NULL) return VGPU_CUDA_INVALID_CONTEXT;
+  if (entry == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   pthread_mutex_lock(&driver->lock);
   result = check_entry(driver, entry);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_at_host(driver, entry->context);
-  if (result == VGPU_CUDA_SUCCESS) *number = entry->context->number;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_at_host(driver, entry->context);
+  if (result == CUDA_SUCCESS) *number = entry->context->number;
   pthread_mutex_unlock(&driver->lock);
   return result;
 }
@@ -146,9 +146,9 @@ int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *con
   if (context == NULL) return vgpu_cuda_context_number(number);
   pthread_mutex_lock(&driver->lock);
   int result =
-      !is_live(driver, context) || context->references == 0 ? VGPU_CUDA_INVALID_CONTEXT : VGPU_CUDA_SUCCESS;
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_at_host(driver, context);
-  if (result == VGPU_CUDA_SUCCESS) *number = context->number;
+      !is_live(driver, context) || context->references == 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_at_host(driver, context);
+  if (result == CUDA_SUCCESS) *number = context->number;
   pthread_mutex_unlock(&driver->lock);
   return result;
 }
@@ -172,9 +172,9 @@ static bool entry_for(struct vgpu_driver *driver, struct vgpu_context *context, 
 
 static int push(struct vgpu_driver *driver, const struct stack_entry *entry) {
   refresh_stack(driver);
-  if (stack.depth == STACK_DEPTH) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (stack.depth == STACK_DEPTH) return CUDA_ERROR_OUT_OF_MEMORY;
   stack.entries[stack.depth++] = *entry;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool made_in(void *handle, void *context) {
@@ -223,22 +223,22 @@ static void set_defaults(struct vgpu_context *context) {
 }
 
 int cuDevicePrimaryCtxRetain(struct vgpu_context **pctx, int32_t dev) {
-  if (pctx == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (pctx == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
   int result = vgpu_cuda_primary_context(dev, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
   if (context->references++ == 0) set_defaults(context);
   pthread_mutex_unlock(&driver->lock);
   *pctx = context;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int primary_down(int32_t dev, bool all) {
   struct vgpu_context *context = NULL;
   int result = vgpu_cuda_primary_context(dev, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
   uint32_t references = context->references;
@@ -247,7 +247,7 @@ static int primary_down(int32_t dev, bool all) {
   else if (references > 0) context->references--;
   pthread_mutex_unlock(&driver->lock);
   if (ends) tell_destroyed(driver, context);
-  return references == 0 && !all ? VGPU_CUDA_INVALID_CONTEXT : VGPU_CUDA_SUCCESS;
+  return references == 0 && !all ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
 int cuDevicePrimaryCtxRelease_v2(int32_t dev) {
@@ -271,12 +271,12 @@ int cuDevicePrimaryCtxReset(int32_t dev) {
 static int primary_flags(int32_t dev, uint32_t flags, bool refuse_active) {
   struct vgpu_context *context = NULL;
   int result = vgpu_cuda_primary_context(dev, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if ((flags & ~KNOWN_FLAGS) != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if ((flags & ~KNOWN_FLAGS) != 0) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
   if (refuse_active && context->references > 0 && context->flags != flags) {
-    result = VGPU_CUDA_PRIMARY_CONTEXT_ACTIVE;
+    result = CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
   } else {
     context->flags = flags;
   }
@@ -296,22 +296,22 @@ int cuDevicePrimaryCtxSetFlags_v2(int32_t dev, uint32_t flags) {
 int cuDevicePrimaryCtxGetState(int32_t dev, uint32_t *flags, int32_t *active) {
   struct vgpu_context *context = NULL;
   int result = vgpu_cuda_primary_context(dev, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (flags == NULL || active == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (flags == NULL || active == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   pthread_mutex_lock(&driver->lock);
   *flags = context->flags;
   *active = context->references > 0;
   pthread_mutex_unlock(&driver->lock);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxCreate_v2(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (pctx == NULL || (flags & ~KNOWN_FLAGS) != 0) return VGPU_CUDA_INVALID_VALUE;
-  if (dev < 0 || dev >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+  if (pctx == NULL || (flags & ~KNOWN_FLAGS) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (dev < 0 || dev >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
   pthread_mutex_lock(&driver->lock);
   struct vgpu_context *context = driver->spare;
   if (context != NULL) driver->spare = context->next;
@@ -326,14 +326,14 @@ int cuCtxCreate_v2(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
     if (!added) free(context);
   }
   pthread_mutex_unlock(&driver->lock);
-  if (!added) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (!added) return CUDA_ERROR_OUT_OF_MEMORY;
 
   struct vgpu_send_cuCtxCreate_v2 send = {
       .context = number, .device = driver->host_index[dev], .flags = flags};
   result = vgpu_cuda_call(VGPU_OP_cuCtxCreate_v2, &send, sizeof send, NULL, 0);
-  bool made = result == VGPU_CUDA_SUCCESS;
+  bool made = result == CUDA_SUCCESS;
   if (made) result = push(driver, &(struct stack_entry){.context = context, .number = number});
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     pthread_mutex_lock(&driver->lock);
     context->at_host = made;
     vgpu_objects_remove(&driver->objects, context, VGPU_OBJECT_CONTEXT);
@@ -344,7 +344,7 @@ int cuCtxCreate_v2(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
     return result;
   }
   *pctx = context;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxCreate(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
@@ -354,8 +354,8 @@ int cuCtxCreate(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
 /* Execution affinity splits a device between processes: an MPS feature that is not carried. */
 int cuCtxCreate_v3(struct vgpu_context **pctx, void *paramsArray, int32_t numParams, uint32_t flags,
                    int32_t dev) {
-  if (numParams < 0 || (paramsArray == NULL) != (numParams == 0)) return VGPU_CUDA_INVALID_VALUE;
-  if (numParams > 0) return VGPU_CUDA_NOT_SUPPORTED;
+  if (numParams < 0 || (paramsArray == NULL) != (numParams == 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (numParams > 0) return CUDA_ERROR_NOT_SUPPORTED;
   return cuCtxCreate_v2(pctx, flags, dev);
 }
 
@@ -368,7 +368,7 @@ struct create_params {
 
 int cuCtxCreate_v4(struct vgpu_context **pctx, void *ctxCreateParams, uint32_t flags, int32_t dev) {
   const struct create_params *params = ctxCreateParams;
-  if (params != NULL && params->cig != NULL) return VGPU_CUDA_NOT_SUPPORTED;
+  if (params != NULL && params->cig != NULL) return CUDA_ERROR_NOT_SUPPORTED;
   if (params == NULL) return cuCtxCreate_v2(pctx, flags, dev);
   return cuCtxCreate_v3(pctx, params->affinity, params->count, flags, dev);
 }
@@ -381,7 +381,7 @@ int cuCtxDestroy_v2(struct vgpu_context *ctx) {
   bool live = vgpu_objects_remove(&driver->objects, ctx, VGPU_OBJECT_CONTEXT);
   if (live) end_context(driver, ctx);
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_CONTEXT;
+  if (!live) return CUDA_ERROR_INVALID_CONTEXT;
   struct stack_entry *entry = top(driver);
   if (entry != NULL && entry->context == ctx) stack.depth--;
   tell_destroyed(driver, ctx);
@@ -389,7 +389,7 @@ int cuCtxDestroy_v2(struct vgpu_context *ctx) {
   ctx->next = driver->spare;
   driver->spare = ctx;
   pthread_mutex_unlock(&driver->lock);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxDestroy(struct vgpu_context *ctx) {
@@ -401,7 +401,7 @@ int cuCtxPushCurrent_v2(struct vgpu_context *ctx) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct stack_entry entry;
-  return entry_for(driver, ctx, &entry) ? push(driver, &entry) : VGPU_CUDA_INVALID_CONTEXT;
+  return entry_for(driver, ctx, &entry) ? push(driver, &entry) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 int cuCtxPushCurrent(struct vgpu_context *ctx) {
@@ -413,10 +413,10 @@ int cuCtxPopCurrent_v2(struct vgpu_context **pctx) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct stack_entry *entry = top(driver);
-  if (entry == NULL) return VGPU_CUDA_INVALID_CONTEXT;
+  if (entry == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   if (pctx != NULL) *pctx = entry->context;
   stack.depth--;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxPopCurrent(struct vgpu_context **pctx) {
@@ -428,16 +428,16 @@ int cuCtxSetCurrent(struct vgpu_context *ctx) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct stack_entry entry;
-  if (ctx != NULL && !entry_for(driver, ctx, &entry)) return VGPU_CUDA_INVALID_CONTEXT;
+  if (ctx != NULL && !entry_for(driver, ctx, &entry)) return CUDA_ERROR_INVALID_CONTEXT;
   refresh_stack(driver);
   if (stack.depth > 0) stack.depth--;
-  return ctx == NULL ? VGPU_CUDA_SUCCESS : push(driver, &entry);
+  return ctx == NULL ? CUDA_SUCCESS : push(driver, &entry);
 }
 
 int cuCtxGetCurrent(struct vgpu_context **pctx) {
   int result;
   if (vgpu_cuda_driver(&result) == NULL) return result;
-  if (pctx == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (pctx == NULL) return CUDA_ERROR_INVALID_VALUE;
   *pctx = vgpu_cuda_current_context();
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

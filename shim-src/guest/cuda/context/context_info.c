@@ -13,7 +13,7 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
   if (*driver == NULL) return result;
   if (given == NULL) return vgpu_cuda_current(*driver, context);
   *context = given;
-  return vgpu_cuda_context_live(given) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_CONTEXT;
+  return vgpu_cuda_context_live(given) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /*
@@ -29,10 +29,10 @@ int cuCtxGetDevice_v2(int32_t *device, struct vgpu_context *ctx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(meant(ctx), &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (device == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (device == NULL) return CUDA_ERROR_INVALID_VALUE;
   *device = context->ordinal;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxGetDevice(int32_t *device) {
@@ -43,27 +43,27 @@ int cuCtxGetFlags(uint32_t *flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (flags == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (flags == NULL) return CUDA_ERROR_INVALID_VALUE;
   *flags = context->flags;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxSetFlags(uint32_t flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if ((flags & ~0xffu) != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if ((flags & ~0xffu) != 0) return CUDA_ERROR_INVALID_VALUE;
   context->flags = flags;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxSynchronize_v2(struct vgpu_context *ctx) {
   ctx = meant(ctx);
   if (ctx == NULL) return cuCtxSynchronize();
   int result = cuCtxPushCurrent_v2(ctx);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   result = cuCtxSynchronize();
   cuCtxPopCurrent_v2(NULL);
   return result;
@@ -73,37 +73,37 @@ int cuCtxGetApiVersion(struct vgpu_context *ctx, uint32_t *version) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(ctx, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (version == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (version == NULL) return CUDA_ERROR_INVALID_VALUE;
   *version = 3020; /* the API of 64-bit device pointers, for every context we make */
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxGetLimit(size_t *pvalue, int32_t limit) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pvalue == NULL || limit < 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pvalue == NULL || limit < 0) return CUDA_ERROR_INVALID_VALUE;
   if (limit == LIMIT_CIG_ENABLED || limit == LIMIT_CIG_SHARED_FALLBACK) {
     *pvalue = 0; /* no context here is shared with a graphics queue; cuBLAS 13.1 does nothing unless told */
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   if (limit >= VGPU_LIMITS) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   *pvalue = context->limits[limit];
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxSetLimit(int32_t limit, size_t value) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (limit < 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (limit < 0) return CUDA_ERROR_INVALID_VALUE;
   if (limit >= VGPU_LIMITS) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   struct vgpu_send_cuCtxSetLimit send = {.value = value, .limit = (uint32_t)limit};
   result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   context->limits[limit] = value;
   return vgpu_cuda_post(VGPU_OP_cuCtxSetLimit, &send, sizeof send, NULL, 0);
 }
@@ -111,7 +111,7 @@ int cuCtxSetLimit(int32_t limit, size_t value) {
 int cuCtxResetPersistingL2Cache(void) {
   struct vgpu_send_cuCtxResetPersistingL2Cache send = {0};
   int result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuCtxResetPersistingL2Cache, &send, sizeof send, NULL, 0);
 }
 
@@ -119,30 +119,30 @@ int cuCtxGetCacheConfig(int32_t *pconfig) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pconfig == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pconfig == NULL) return CUDA_ERROR_INVALID_VALUE;
   *pconfig = context->cache_config;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxSetCacheConfig(int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (config < 0 || config > 3) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (config < 0 || config > 3) return CUDA_ERROR_INVALID_VALUE;
   context->cache_config = config;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxGetSharedMemConfig(int32_t *pConfig) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pConfig == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pConfig == NULL) return CUDA_ERROR_INVALID_VALUE;
   *pConfig = context->shared_config;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* A preference that no device since Maxwell follows. */
@@ -150,28 +150,28 @@ int cuCtxSetSharedMemConfig(int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  return config < 0 || config > 2 ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  return config < 0 || config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 int cuCtxGetStreamPriorityRange(int32_t *leastPriority, int32_t *greatestPriority) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (leastPriority != NULL) *leastPriority = 0;
   if (greatestPriority != NULL) *greatestPriority = VGPU_GREATEST_PRIORITY;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxGetId(struct vgpu_context *ctx, uint64_t *ctxId) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(ctx, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (ctxId == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (ctxId == NULL) return CUDA_ERROR_INVALID_VALUE;
   *ctxId = vgpu_cuda_context_own_number(driver, context);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Deprecated usage counts; the real driver, too, only counts the current context. */
@@ -179,26 +179,26 @@ int cuCtxAttach(struct vgpu_context **pctx, uint32_t flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pctx == NULL || flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pctx == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&driver->lock);
   context->references++;
   pthread_mutex_unlock(&driver->lock);
   *pctx = context;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuCtxDetach(struct vgpu_context *ctx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(ctx, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (context->primary) return cuDevicePrimaryCtxRelease_v2(context->ordinal);
   pthread_mutex_lock(&driver->lock);
   bool last = context->references <= 1;
   if (!last) context->references--;
   pthread_mutex_unlock(&driver->lock);
-  return last ? cuCtxDestroy_v2(context) : VGPU_CUDA_SUCCESS;
+  return last ? cuCtxDestroy_v2(context) : CUDA_SUCCESS;
 }
 
 /* As cuDeviceCanAccessPeer says, no device maps another's memory; copies between them are carried. */
@@ -206,18 +206,18 @@ static int peer_of(struct vgpu_context *peer) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = choose(NULL, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  return peer == NULL || peer == context || !vgpu_cuda_context_live(peer) ? VGPU_CUDA_INVALID_CONTEXT
-                                                                          : VGPU_CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  return peer == NULL || peer == context || !vgpu_cuda_context_live(peer) ? CUDA_ERROR_INVALID_CONTEXT
+                                                                          : CUDA_SUCCESS;
 }
 
 int cuCtxEnablePeerAccess(struct vgpu_context *peerContext, uint32_t Flags) {
   int result = peer_of(peerContext);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  return Flags != 0 ? VGPU_CUDA_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (result != CUDA_SUCCESS) return result;
+  return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
 
 int cuCtxDisablePeerAccess(struct vgpu_context *peerContext) {
   int result = peer_of(peerContext);
-  return result != VGPU_CUDA_SUCCESS ? result : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+  return result != CUDA_SUCCESS ? result : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }

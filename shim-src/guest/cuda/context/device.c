@@ -20,45 +20,45 @@ const struct vgpu_device_facts *vgpu_cuda_device_facts(int ordinal) {
 
 static int facts_of(int32_t dev, const struct vgpu_device_facts **facts) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   *facts = vgpu_cuda_device_facts(dev);
-  return *facts == NULL ? VGPU_CUDA_INVALID_DEVICE : VGPU_CUDA_SUCCESS;
+  return *facts == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
 int cuDeviceGetCount(int32_t *count) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (count == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (count == NULL) return CUDA_ERROR_INVALID_VALUE;
   *count = vgpu_cuda_device_count();
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuDeviceGet(int32_t *device, int32_t ordinal) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(ordinal, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (device == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (device == NULL) return CUDA_ERROR_INVALID_VALUE;
   *device = ordinal;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Like the real one: cut to `len` with a terminating zero. */
 int cuDeviceGetName(char *name, int32_t len, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (name == NULL || len <= 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (name == NULL || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   snprintf(name, (size_t)len, "%s", facts->name);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuDeviceGetUuid(void *uuid, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (uuid == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (uuid == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(uuid, facts->uuid, sizeof facts->uuid);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuDeviceGetUuid_v2(void *uuid, int32_t dev) {
@@ -68,20 +68,20 @@ int cuDeviceGetUuid_v2(void *uuid, int32_t dev) {
 int cuDeviceTotalMem_v2(size_t *bytes, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (bytes == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (bytes == NULL) return CUDA_ERROR_INVALID_VALUE;
   *bytes = facts->total_memory;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* From before 64-bit device pointers: tells what fits. */
 int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
   size_t total = 0;
   int result = cuDeviceTotalMem_v2(&total, dev);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (bytes == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (bytes == NULL) return CUDA_ERROR_INVALID_VALUE;
   *bytes = total > UINT32_MAX ? UINT32_MAX : (uint32_t)total;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /*
@@ -144,67 +144,67 @@ enum {
 int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pi == NULL || attrib < 0 || attrib >= (int32_t)VGPU_ATTRIBUTES_MAX) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pi == NULL || attrib < 0 || attrib >= (int32_t)VGPU_ATTRIBUTES_MAX) return CUDA_ERROR_INVALID_VALUE;
   /* Where both ends see the same bytes, they do so at any time. */
   if (attrib == CAN_MAP_HOST_MEMORY || attrib == MANAGED_MEMORY || attrib == CONCURRENT_MANAGED_ACCESS) {
     *pi = vgpu_lent_possible();
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   if (attrib == POSIX_FILE_DESCRIPTORS || attrib == POOL_HANDLE_TYPES || attrib == IPC_EVENTS) {
     *pi = vgpu_shares_possible();
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   if (not_carried(attrib)) {
     *pi = 0;
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   bool known = (facts->attribute_known[attrib / 8] >> (attrib % 8) & 1) != 0;
   /* One that exists but that the host did not tell is a feature the device does not have. */
-  if (!known && (attrib == 0 || attrib > LAST_ATTRIBUTE)) return VGPU_CUDA_INVALID_VALUE;
+  if (!known && (attrib == 0 || attrib > LAST_ATTRIBUTE)) return CUDA_ERROR_INVALID_VALUE;
   *pi = known ? facts->attributes[attrib] : 0;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuDeviceComputeCapability(int32_t *major, int32_t *minor, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (major == NULL || minor == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (major == NULL || minor == NULL) return CUDA_ERROR_INVALID_VALUE;
   *major = (int32_t)facts->compute_major;
   *minor = (int32_t)facts->compute_minor;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuDeviceGetPCIBusId(char *pciBusId, int32_t len, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pciBusId == NULL || len <= 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pciBusId == NULL || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   snprintf(pciBusId, (size_t)len, "%04x:%02x:%02x.0", facts->pci_domain, facts->pci_bus, facts->pci_device);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* "domain:bus:device.function", "domain:bus:device" or "bus:device.function", hexadecimal. */
 int cuDeviceGetByPCIBusId(int32_t *dev, const char *pciBusId) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (dev == NULL || pciBusId == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (dev == NULL || pciBusId == NULL) return CUDA_ERROR_INVALID_VALUE;
   unsigned domain, bus, device, function = 0;
   int fields = sscanf(pciBusId, "%x:%x:%x.%x", &domain, &bus, &device, &function);
   if (fields < 3) {
     domain = 0;
-    if (sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) < 3) return VGPU_CUDA_INVALID_VALUE;
+    if (sscanf(pciBusId, "%x:%x.%x", &bus, &device, &function) < 3) return CUDA_ERROR_INVALID_VALUE;
   }
   for (int32_t i = 0; i < vgpu_cuda_device_count(); i++) {
     const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(i);
     if (facts->pci_domain == domain && facts->pci_bus == bus && facts->pci_device == device &&
         function == 0) {
       *dev = i;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     }
   }
-  return VGPU_CUDA_INVALID_DEVICE;
+  return CUDA_ERROR_INVALID_DEVICE;
 }
 
 int cuDeviceGetProperties(void *prop, int32_t dev) {
@@ -213,49 +213,49 @@ int cuDeviceGetProperties(void *prop, int32_t dev) {
   int32_t values[sizeof order / sizeof *order];
   for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
     int result = cuDeviceGetAttribute(&values[i], order[i], dev);
-    if (result != VGPU_CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
   }
-  if (prop == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (prop == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(prop, values, sizeof values);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Copies between devices go through the guest; mapping one device's memory into another is not carried. */
 int cuDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t dev, int32_t peerDev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result == VGPU_CUDA_SUCCESS) result = facts_of(peerDev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (canAccessPeer == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = facts_of(peerDev, &facts);
+  if (result != CUDA_SUCCESS) return result;
+  if (canAccessPeer == NULL) return CUDA_ERROR_INVALID_VALUE;
   *canAccessPeer = 0;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuDeviceGetP2PAttribute(int32_t *value, int32_t attrib, int32_t srcDevice, int32_t dstDevice) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(srcDevice, &facts);
-  if (result == VGPU_CUDA_SUCCESS) result = facts_of(dstDevice, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (value == NULL || attrib < 1 || attrib > 5) return VGPU_CUDA_INVALID_VALUE;
-  if (srcDevice == dstDevice) return VGPU_CUDA_INVALID_DEVICE;
+  if (result == CUDA_SUCCESS) result = facts_of(dstDevice, &facts);
+  if (result != CUDA_SUCCESS) return result;
+  if (value == NULL || attrib < 1 || attrib > 5) return CUDA_ERROR_INVALID_VALUE;
+  if (srcDevice == dstDevice) return CUDA_ERROR_INVALID_DEVICE;
   *value = 0;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuDeviceGetExecAffinitySupport(int32_t *pi, int32_t type, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pi == NULL || type != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pi == NULL || type != 0) return CUDA_ERROR_INVALID_VALUE;
   *pi = 0;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Modules are loaded by the host when first used. */
 int cuModuleGetLoadingMode(int32_t *mode) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (mode == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (mode == NULL) return CUDA_ERROR_INVALID_VALUE;
   *mode = 2; /* CU_MODULE_LAZY_LOADING */
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

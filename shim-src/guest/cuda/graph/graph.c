@@ -216,11 +216,11 @@ int cuGraphCreate(void **phGraph, uint32_t flags) {
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
-  if (phGraph == NULL || flags != 0) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (phGraph == NULL || flags != 0) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_graph *graph = vgpu_graph_make(driver);
-  if (graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
+  if (graph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_OUT_OF_MEMORY);
   *phGraph = graph;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphDestroy(void *hGraph) {
@@ -228,11 +228,11 @@ int cuGraphDestroy(void *hGraph) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL || graph->owned) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (graph == NULL || graph->owned) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   vgpu_graph_free(driver, graph);
-  vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  vgpu_graph_leave(driver, CUDA_SUCCESS);
   vgpu_graph_memory_sweep(driver);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuGraphClone(void **phGraphClone, void *originalGraph) {
@@ -240,12 +240,12 @@ int cuGraphClone(void **phGraphClone, void *originalGraph) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, originalGraph);
-  if (phGraphClone == NULL || graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
-  if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
+  if (phGraphClone == NULL || graph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
+  if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
   struct vgpu_graph *clone = vgpu_graph_clone(driver, graph);
-  if (clone == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
+  if (clone == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_OUT_OF_MEMORY);
   *phGraphClone = clone;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphNodeFindInClone(void **phNode, void *hOriginalNode, void *hClonedGraph) {
@@ -255,13 +255,13 @@ int cuGraphNodeFindInClone(void **phNode, void *hOriginalNode, void *hClonedGrap
   struct vgpu_graph *graph = vgpu_graph_find(driver, hClonedGraph);
   struct vgpu_node *node = vgpu_node_find(driver, hOriginalNode);
   if (phNode == NULL || graph == NULL || node == NULL)
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   for (size_t i = 0; i < graph->count; i++) {
     if (graph->nodes[i]->origin != node->id) continue;
     *phNode = graph->nodes[i];
-    return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+    return vgpu_graph_leave(driver, CUDA_SUCCESS);
   }
-  return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
 }
 
 int cuGraphDestroyNode(void *hNode) {
@@ -269,14 +269,14 @@ int cuGraphDestroyNode(void *hNode) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  if (node == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_graph *graph = node->graph;
-  if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
+  if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
   for (size_t i = 0; i < graph->count; i++) vgpu_links_remove(&graph->nodes[i]->dependencies, node);
   size_t at = place_of(graph, node);
   graph->count--;
   memmove(&graph->nodes[at], &graph->nodes[at + 1], (graph->count - at) * sizeof(struct vgpu_node *));
   /* Room is counted in powers of two: below one again, the next add asks for it again, which does no harm. */
   free_node(driver, node);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }

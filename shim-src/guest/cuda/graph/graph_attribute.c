@@ -37,7 +37,7 @@ static int rebuild(struct vgpu_work *work, const struct vgpu_launch_attribute *l
   size_t old = send.attributes * sizeof *list, size = count * sizeof *list;
   size_t rest = work->bulk_size - old;
   unsigned char *bytes = malloc(sizeof send + size + rest + 1);
-  if (bytes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (bytes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   send.attributes = count;
   memcpy(bytes, &send, sizeof send);
   if (size > 0) memcpy(bytes + sizeof send, list, size);
@@ -45,14 +45,14 @@ static int rebuild(struct vgpu_work *work, const struct vgpu_launch_attribute *l
   free(work->bytes);
   work->bytes = bytes;
   work->bulk_size = (uint32_t)(size + rest);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_work_keep_attributes(struct vgpu_work *work, const struct vgpu_work *before) {
-  if (work->kind != VGPU_NODE_KERNEL || before->kind != VGPU_NODE_KERNEL) return VGPU_CUDA_SUCCESS;
+  if (work->kind != VGPU_NODE_KERNEL || before->kind != VGPU_NODE_KERNEL) return CUDA_SUCCESS;
   struct vgpu_launch_attribute list[VGPU_LAUNCH_ATTRIBUTES_MAX];
   uint32_t count = attributes_of(before, list);
-  return count == 0 ? VGPU_CUDA_SUCCESS : rebuild(work, list, count);
+  return count == 0 ? CUDA_SUCCESS : rebuild(work, list, count);
 }
 
 bool vgpu_work_same_context(const struct vgpu_work *a, const struct vgpu_work *b) {
@@ -83,11 +83,11 @@ static int check_attribute(int32_t attribute) {
     case SYNC_DOMAIN:
     case PREFERRED_CLUSTER:
     case CARVEOUT:
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case DEVICE_UPDATABLE:
-      return VGPU_CUDA_NOT_SUPPORTED;
+      return CUDA_ERROR_NOT_SUPPORTED;
     default:
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -96,15 +96,15 @@ int cuGraphKernelNodeGetAttribute(void *hNode, int32_t attr, void *value_out) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_KERNEL);
-  result = node == NULL || value_out == NULL ? VGPU_CUDA_INVALID_VALUE : check_attribute(attr);
-  if (result != VGPU_CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
+  result = node == NULL || value_out == NULL ? CUDA_ERROR_INVALID_VALUE : check_attribute(attr);
+  if (result != CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
   struct vgpu_launch_attribute list[VGPU_LAUNCH_ATTRIBUTES_MAX];
   uint32_t count = attributes_of(&node->work, list);
   memset(value_out, 0, VALUE_BYTES);
   for (uint32_t i = 0; i < count; i++) {
     if (list[i].id == (uint32_t)attr) memcpy(value_out, list[i].value, VALUE_BYTES);
   }
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphKernelNodeSetAttribute(void *hNode, int32_t attr, const void *value) {
@@ -112,12 +112,12 @@ int cuGraphKernelNodeSetAttribute(void *hNode, int32_t attr, const void *value) 
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_KERNEL);
-  result = node == NULL || value == NULL ? VGPU_CUDA_INVALID_VALUE : check_attribute(attr);
-  if (result != VGPU_CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
+  result = node == NULL || value == NULL ? CUDA_ERROR_INVALID_VALUE : check_attribute(attr);
+  if (result != CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
   struct vgpu_launch_attribute list[VGPU_LAUNCH_ATTRIBUTES_MAX];
   uint32_t count = attributes_of(&node->work, list), at = 0;
   while (at < count && list[at].id != (uint32_t)attr) at++;
-  if (at == VGPU_LAUNCH_ATTRIBUTES_MAX) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (at == VGPU_LAUNCH_ATTRIBUTES_MAX) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   list[at] = (struct vgpu_launch_attribute){.id = (uint32_t)attr};
   memcpy(list[at].value, value, VALUE_BYTES);
   return vgpu_graph_leave(driver, rebuild(&node->work, list, at == count ? count + 1 : count));
@@ -129,9 +129,9 @@ int cuGraphKernelNodeCopyAttributes(void *dst, void *src) {
   if (driver == NULL) return result;
   struct vgpu_node *to = vgpu_node_of_kind(driver, dst, VGPU_NODE_KERNEL);
   const struct vgpu_node *from = vgpu_node_of_kind(driver, src, VGPU_NODE_KERNEL);
-  if (to == NULL || from == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (to == NULL || from == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   if (!vgpu_work_same_context(&to->work, &from->work))
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_launch_attribute list[VGPU_LAUNCH_ATTRIBUTES_MAX];
   return vgpu_graph_leave(driver, rebuild(&to->work, list, attributes_of(&from->work, list)));
 }

@@ -150,15 +150,15 @@ int cuGraphDebugDotPrint(void *hGraph, const char *path, uint32_t flags) {
   if (driver == NULL) return result;
   const struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   if (graph == NULL || path == NULL || (flags & ~(uint32_t)ALL_FLAGS) != 0) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   FILE *file = fopen(path, "we");
-  if (file == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_OPERATING_SYSTEM);
+  if (file == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_OPERATING_SYSTEM);
   unsigned graphs = 1;
   fputs("digraph dot {\n", file);
   print_graph(file, driver, graph, &graphs, flags);
   fputs("}\n", file);
   bool written = ferror(file) == 0;
   written = fclose(file) == 0 && written;
-  return vgpu_graph_leave(driver, written ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OPERATING_SYSTEM);
+  return vgpu_graph_leave(driver, written ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM);
 }

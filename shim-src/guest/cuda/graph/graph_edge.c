@@ -66,24 +66,24 @@ _Static_assert(sizeof(struct edge_data) == sizeof(uint64_t), "CUgraphEdgeData");
  */
 int vgpu_edge_check(uint64_t data, enum vgpu_node_kind from, enum vgpu_node_kind to) {
   struct edge_data edge;
-  if (data == 0) return VGPU_CUDA_SUCCESS;
+  if (data == 0) return CUDA_SUCCESS;
   memcpy(&edge, &data, sizeof edge);
   bool clean = edge.to_port == 0 && edge.type == 1 && (edge.from_port == 1 || edge.from_port == 2);
   for (size_t i = 0; i < sizeof edge.reserved; i++) clean = clean && edge.reserved[i] == 0;
-  return clean && from == VGPU_NODE_KERNEL && to == VGPU_NODE_KERNEL ? VGPU_CUDA_SUCCESS
-                                                                     : VGPU_CUDA_INVALID_VALUE;
+  return clean && from == VGPU_NODE_KERNEL && to == VGPU_NODE_KERNEL ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_INVALID_VALUE;
 }
 
 int vgpu_links_check(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                      const struct vgpu_links *links) {
-  if (graph == NULL || (links->count > 0 && links->nodes == NULL)) return VGPU_CUDA_INVALID_VALUE;
+  if (graph == NULL || (links->count > 0 && links->nodes == NULL)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < links->count; i++) {
     const struct vgpu_node *node = vgpu_node_find(driver, links->nodes[i]);
     if (node == NULL || node->graph != graph || vgpu_links_place(links, node) != i) {
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
     }
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* ---- the API ------------------------------------------------------------- */
@@ -96,16 +96,16 @@ struct answer {
 };
 
 static int give(const struct vgpu_links *links, const struct answer *to) {
-  if (to->number == NULL || (to->data != NULL && to->nodes == NULL)) return VGPU_CUDA_INVALID_VALUE;
+  if (to->number == NULL || (to->data != NULL && to->nodes == NULL)) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; links->data != NULL && to->nodes != NULL && to->data == NULL && i < links->count; i++) {
-    if (links->data[i] != 0) return VGPU_CUDA_LOSSY_QUERY;
+    if (links->data[i] != 0) return CUDA_ERROR_LOSSY_QUERY;
   }
   for (size_t i = 0; to->nodes != NULL && i < *to->number; i++) {
     to->nodes[i] = i < links->count ? links->nodes[i] : NULL;
     if (to->data != NULL) to->data[i] = i < links->count ? links->data[i] : 0;
   }
   if (to->nodes == NULL || *to->number > links->count) *to->number = links->count;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuGraphGetNodes(void *hGraph, void **nodes, size_t *numNodes) {
@@ -113,7 +113,7 @@ int cuGraphGetNodes(void *hGraph, void **nodes, size_t *numNodes) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (graph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   const struct vgpu_links all = {.nodes = graph->nodes, .count = graph->count};
   return vgpu_graph_leave(driver, give(&all, &(struct answer){.nodes = nodes, .number = numNodes}));
 }
@@ -123,7 +123,7 @@ int cuGraphGetRootNodes(void *hGraph, void **rootNodes, size_t *numRootNodes) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (graph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_links roots = {0};
   bool enough = make_room(&roots, graph->count);
   for (size_t i = 0; enough && i < graph->count; i++) {
@@ -132,7 +132,7 @@ int cuGraphGetRootNodes(void *hGraph, void **rootNodes, size_t *numRootNodes) {
     roots.nodes[roots.count++] = graph->nodes[i];
   }
   const struct answer answer = {.nodes = rootNodes, .number = numRootNodes};
-  result = enough ? give(&roots, &answer) : VGPU_CUDA_OUT_OF_MEMORY;
+  result = enough ? give(&roots, &answer) : CUDA_ERROR_OUT_OF_MEMORY;
   vgpu_links_free(&roots);
   return vgpu_graph_leave(driver, result);
 }
@@ -154,10 +154,10 @@ int cuGraphGetEdges_v2(void *hGraph, void **from, void **to, void *edgeData, siz
   const struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   if (graph == NULL || numEdges == NULL || (from == NULL) != (to == NULL) ||
       (edgeData != NULL && from == NULL)) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   if (from != NULL && edgeData == NULL && !is_plain(graph)) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_LOSSY_QUERY);
+    return vgpu_graph_leave(driver, CUDA_ERROR_LOSSY_QUERY);
   }
   uint64_t *data = edgeData;
   size_t count = 0, room = *numEdges;
@@ -172,7 +172,7 @@ int cuGraphGetEdges_v2(void *hGraph, void **from, void **to, void *edgeData, siz
   }
   for (size_t i = count; from != NULL && i < room; i++) from[i] = to[i] = NULL;
   *numEdges = from != NULL && room < count ? room : count;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphGetEdges(void *hGraph, void **from, void **to, size_t *numEdges) {
@@ -186,7 +186,7 @@ int cuGraphNodeGetDependencies_v2(void *hNode, void **dependencies, void *edgeDa
   const struct vgpu_node *node = vgpu_node_find(driver, hNode);
   const struct answer answer = {.nodes = dependencies, .data = edgeData, .number = numDependencies};
   return vgpu_graph_leave(driver,
-                          node == NULL ? VGPU_CUDA_INVALID_VALUE : give(&node->dependencies, &answer));
+                          node == NULL ? CUDA_ERROR_INVALID_VALUE : give(&node->dependencies, &answer));
 }
 
 int cuGraphNodeGetDependencies(void *hNode, void **dependencies, size_t *numDependencies) {
@@ -199,7 +199,7 @@ int cuGraphNodeGetDependentNodes_v2(void *hNode, void **dependentNodes, void *ed
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  if (node == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   const struct vgpu_graph *graph = node->graph;
   struct vgpu_links found = {0};
   bool enough = make_room(&found, graph->count);
@@ -211,7 +211,7 @@ int cuGraphNodeGetDependentNodes_v2(void *hNode, void **dependentNodes, void *ed
     found.nodes[found.count++] = graph->nodes[i];
   }
   const struct answer answer = {.nodes = dependentNodes, .data = edgeData, .number = numDependentNodes};
-  result = enough ? give(&found, &answer) : VGPU_CUDA_OUT_OF_MEMORY;
+  result = enough ? give(&found, &answer) : CUDA_ERROR_OUT_OF_MEMORY;
   vgpu_links_free(&found);
   return vgpu_graph_leave(driver, result);
 }
@@ -225,27 +225,28 @@ int cuGraphNodeGetType(void *hNode, int32_t *type) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_find(driver, hNode);
-  if (node == NULL || type == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || type == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *type = (int32_t)node->work.kind;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 static int add_edge(struct vgpu_node *from, struct vgpu_node *to, uint64_t data) {
   const struct vgpu_links one = {.nodes = &from, .data = &data, .count = 1};
   int result = vgpu_edge_check(data, from->work.kind, to->work.kind);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (vgpu_links_place(&to->dependencies, from) < to->dependencies.count) {
-    return VGPU_CUDA_INVALID_VALUE; /* it is there already */
+    return CUDA_ERROR_INVALID_VALUE; /* it is there already */
   }
-  return vgpu_links_join(&to->dependencies, &one) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
+  return vgpu_links_join(&to->dependencies, &one) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Only the edge that has these data. */
 static int remove_edge(struct vgpu_node *from, struct vgpu_node *to, uint64_t data) {
   size_t place = vgpu_links_place(&to->dependencies, from);
-  if (place == to->dependencies.count || to->dependencies.data[place] != data) return VGPU_CUDA_INVALID_VALUE;
+  if (place == to->dependencies.count || to->dependencies.data[place] != data)
+    return CUDA_ERROR_INVALID_VALUE;
   vgpu_links_remove(&to->dependencies, from);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int change_edges(void *hGraph, const void **from, const void **to, const uint64_t *data, size_t count,
@@ -254,13 +255,13 @@ static int change_edges(void *hGraph, const void **from, const void **to, const 
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (graph == NULL || (count > 0 && (from == NULL || to == NULL))) result = VGPU_CUDA_INVALID_VALUE;
-  else if (!add && count > 0 && vgpu_graph_has_memory(graph)) result = VGPU_CUDA_NOT_SUPPORTED;
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < count; i++) {
+  if (graph == NULL || (count > 0 && (from == NULL || to == NULL))) result = CUDA_ERROR_INVALID_VALUE;
+  else if (!add && count > 0 && vgpu_graph_has_memory(graph)) result = CUDA_ERROR_NOT_SUPPORTED;
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
     struct vgpu_node *a = vgpu_node_find(driver, from[i]), *b = vgpu_node_find(driver, to[i]);
     uint64_t edge = data == NULL ? 0 : data[i];
     if (a == NULL || b == NULL || a == b || a->graph != graph || b->graph != graph) {
-      result = VGPU_CUDA_INVALID_VALUE;
+      result = CUDA_ERROR_INVALID_VALUE;
     } else {
       result = add ? add_edge(a, b, edge) : remove_edge(a, b, edge);
     }

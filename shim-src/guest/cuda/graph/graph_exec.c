@@ -28,15 +28,15 @@ void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count) {
  */
 static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count) {
   struct vgpu_node **order = vgpu_graph_order(graph);
-  if (order == NULL) return VGPU_CUDA_INVALID_VALUE;
-  int result = VGPU_CUDA_SUCCESS;
+  if (order == NULL) return CUDA_ERROR_INVALID_VALUE;
+  int result = CUDA_SUCCESS;
   size_t *place = calloc(graph->count + 1, sizeof *place);
-  if (place == NULL) result = VGPU_CUDA_OUT_OF_MEMORY;
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < graph->count; i++) {
+  if (place == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
     struct vgpu_node *node = order[i];
     size_t first = *count;
     if (node->child != NULL) result = flatten(node->child, nodes, count);
-    if (result != VGPU_CUDA_SUCCESS) break;
+    if (result != CUDA_SUCCESS) break;
     struct vgpu_exec_node *made = &nodes[*count];
     *made = (struct vgpu_exec_node){
         .origin = node->id, .node = node, .children = *count - first, .enabled = true};
@@ -44,7 +44,7 @@ static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_
     made->before = malloc((links->count + 1) * sizeof *made->before);
     if (made->before == NULL || !vgpu_work_copy(&made->work, &node->work)) {
       free(made->before);
-      result = VGPU_CUDA_OUT_OF_MEMORY;
+      result = CUDA_ERROR_OUT_OF_MEMORY;
       break;
     }
     (*count)++;
@@ -89,12 +89,12 @@ static int send_nodes(const struct vgpu_exec *exec, uint64_t segment, size_t fir
                       unsigned char *bulk) {
   struct vgpu_send_graph_nodes send = {.exec = segment, .context = exec->context};
   uint32_t used = 0;
-  int result = VGPU_CUDA_SUCCESS;
-  for (size_t i = first; result == VGPU_CUDA_SUCCESS && i < end; i++) {
+  int result = CUDA_SUCCESS;
+  for (size_t i = first; result == CUDA_SUCCESS && i < end; i++) {
     const struct vgpu_exec_node *node = &exec->nodes[i];
     if (node->segment != segment) continue;
     size_t size = vgpu_exec_encoded_size(&node->work);
-    if (size > VGPU_BULK_MAX) return VGPU_CUDA_NOT_SUPPORTED;
+    if (size > VGPU_BULK_MAX) return CUDA_ERROR_NOT_SUPPORTED;
     if (used + size > VGPU_BULK_MAX) {
       result = vgpu_cuda_post(VGPU_OP_graph_nodes, &send, sizeof send, bulk, used);
       used = 0;
@@ -102,7 +102,7 @@ static int send_nodes(const struct vgpu_exec *exec, uint64_t segment, size_t fir
     vgpu_exec_encode(&node->work, bulk + used);
     used += (uint32_t)size;
   }
-  if (result == VGPU_CUDA_SUCCESS && used > 0) {
+  if (result == CUDA_SUCCESS && used > 0) {
     result = vgpu_cuda_post(VGPU_OP_graph_nodes, &send, sizeof send, bulk, used);
   }
   return result;
@@ -123,8 +123,8 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     exec->records = exec->records || exec->nodes[i].work.kind == VGPU_NODE_RECORD;
     exec->has_memory = exec->has_memory || exec->nodes[i].work.memory != NULL;
   }
-  int result = bulk == NULL || exec->steps == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < exec->count;) {
+  int result = bulk == NULL || exec->steps == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  for (size_t i = 0; result == CUDA_SUCCESS && i < exec->count;) {
     struct vgpu_exec_node *node = &exec->nodes[i];
     if (node->work.step == VGPU_STEP_NONE) {
       i++;
@@ -148,7 +148,7 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     result = send_nodes(exec, step->segment, i, end, bulk);
     struct vgpu_send_cuGraphInstantiateWithFlags send = {
         .context = exec->context, .exec = step->segment, .flags = exec->flags, .nodes = index};
-    if (result == VGPU_CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
       result = vgpu_cuda_call(VGPU_OP_cuGraphInstantiateWithFlags, &send, sizeof send, NULL, 0);
     }
     i = end;
@@ -159,12 +159,12 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
 
 /* What the graph holds, and that it has an executable. */
 static int belong(struct vgpu_exec *exec, struct vgpu_graph *graph) {
-  if (exec->has_memory && graph->instances > 0) return VGPU_CUDA_NOT_SUPPORTED; /* one at a time */
-  if (!vgpu_holds_take(&exec->holds, graph)) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (exec->has_memory && graph->instances > 0) return CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
+  if (!vgpu_holds_take(&exec->holds, graph)) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->source = graph;
   exec->source_id = graph->id;
   graph->instances++;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
@@ -185,7 +185,7 @@ static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
 int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count) {
   *count = 0;
   *nodes = calloc(flat_count(graph) + 1, sizeof **nodes);
-  return *nodes == NULL ? VGPU_CUDA_OUT_OF_MEMORY : flatten(graph, *nodes, count);
+  return *nodes == NULL ? CUDA_ERROR_OUT_OF_MEMORY : flatten(graph, *nodes, count);
 }
 
 enum { FLAG_DEVICE_LAUNCH = 4, FLAGS_KNOWN = 15 };
@@ -194,24 +194,24 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (phGraphExec == NULL || (flags & ~(uint64_t)FLAGS_KNOWN) != 0) return VGPU_CUDA_INVALID_VALUE;
-  if ((flags & FLAG_DEVICE_LAUNCH) != 0) return VGPU_CUDA_NOT_SUPPORTED;
+  if (phGraphExec == NULL || (flags & ~(uint64_t)FLAGS_KNOWN) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((flags & FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_exec *exec = calloc(1, sizeof *exec);
-  if (exec == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (exec == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   exec->flags = flags;
   result = vgpu_cuda_context_number(&exec->context);
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (result == VGPU_CUDA_SUCCESS && graph == NULL) result = VGPU_CUDA_INVALID_VALUE;
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
-  if (result == VGPU_CUDA_SUCCESS) result = build(driver, exec);
-  if (result == VGPU_CUDA_SUCCESS) result = belong(exec, graph);
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS && graph == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
+  if (result == CUDA_SUCCESS) result = build(driver, exec);
+  if (result == CUDA_SUCCESS) result = belong(exec, graph);
+  if (result == CUDA_SUCCESS) {
     pthread_mutex_lock(&driver->lock);
-    if (!vgpu_objects_add(&driver->objects, exec, VGPU_OBJECT_EXEC)) result = VGPU_CUDA_OUT_OF_MEMORY;
+    if (!vgpu_objects_add(&driver->objects, exec, VGPU_OBJECT_EXEC)) result = CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_unlock(&driver->lock);
   }
-  if (result == VGPU_CUDA_SUCCESS) *phGraphExec = exec;
+  if (result == CUDA_SUCCESS) *phGraphExec = exec;
   else free_exec(driver, exec);
   return vgpu_graph_leave(driver, result);
 }
@@ -238,10 +238,10 @@ struct instantiate_params {
 
 int cuGraphInstantiateWithParams(void **phGraphExec, void *hGraph, void *instantiateParams) {
   struct instantiate_params *params = instantiateParams;
-  if (params == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (params == NULL) return CUDA_ERROR_INVALID_VALUE;
   int result = cuGraphInstantiateWithFlags(phGraphExec, hGraph, params->flags);
   params->error_node = NULL;
-  params->result = result == VGPU_CUDA_SUCCESS ? 0 : 1;
+  params->result = result == CUDA_SUCCESS ? 0 : 1;
   return result;
 }
 
@@ -258,14 +258,14 @@ int cuGraphExecDestroy(void *hGraphExec) {
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
-  if (exec == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (exec == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   pthread_mutex_lock(&driver->lock);
   vgpu_objects_remove(&driver->objects, exec, VGPU_OBJECT_EXEC);
   pthread_mutex_unlock(&driver->lock);
   free_exec(driver, exec);
-  vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  vgpu_graph_leave(driver, CUDA_SUCCESS);
   vgpu_graph_memory_sweep(driver);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuGraphExecGetFlags(void *hGraphExec, uint64_t *flags) {
@@ -274,7 +274,7 @@ int cuGraphExecGetFlags(void *hGraphExec, uint64_t *flags) {
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->graph_lock);
   const struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
-  if (exec == NULL || flags == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (exec == NULL || flags == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *flags = exec->flags;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }

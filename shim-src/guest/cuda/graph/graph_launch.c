@@ -8,7 +8,7 @@
 
 static int do_here(const struct vgpu_exec_node *node, struct vgpu_stream *stream) {
   const struct vgpu_work *work = &node->work;
-  if (!node->enabled) return VGPU_CUDA_SUCCESS;
+  if (!node->enabled) return CUDA_SUCCESS;
   switch (work->step) {
     case VGPU_STEP_TO_DEVICE:
       return cuMemcpyHtoDAsync_v2(work->device, work->host, work->size, stream);
@@ -25,7 +25,7 @@ static int do_here(const struct vgpu_exec_node *node, struct vgpu_stream *stream
     case VGPU_STEP_FRAME:
       break;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
@@ -34,19 +34,19 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   if (driver == NULL) return result;
   struct vgpu_send_cuGraphLaunch send = {0};
   result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   /* A launch that is captured would be a child; that is not carried. */
   if (vgpu_capture_status(driver, hStream) != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraph);
-  result = exec == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  result = exec == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
   if (exec != NULL && exec->has_memory) result = vgpu_graph_memory_launch(driver, exec);
-  if (result == VGPU_CUDA_SUCCESS) exec->launched = true;
+  if (result == CUDA_SUCCESS) exec->launched = true;
   pthread_mutex_unlock(&driver->graph_lock);
   /* Not locked from here: a host function may make graphs. An exec that is launched must not be destroyed. */
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   send.context = exec->context;
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < exec->step_count; i++) {
+  for (size_t i = 0; result == CUDA_SUCCESS && i < exec->step_count; i++) {
     const struct vgpu_exec_step *step = &exec->steps[i];
     if (step->segment == 0) {
       result = do_here(step->node, hStream);
@@ -69,8 +69,8 @@ int cuGraphUpload(void *hGraph, struct vgpu_stream *hStream) {
   if (driver == NULL) return result;
   uint64_t number;
   result = vgpu_cuda_stream_number(driver, hStream, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   pthread_mutex_lock(&driver->graph_lock);
-  return vgpu_graph_leave(driver, vgpu_exec_find(driver, hGraph) == NULL ? VGPU_CUDA_INVALID_VALUE
-                                                                         : VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver,
+                          vgpu_exec_find(driver, hGraph) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
 }

@@ -61,23 +61,23 @@ static struct vgpu_graph_memory *find(struct vgpu_driver *driver, uint64_t addre
 
 static int check_device(int32_t ordinal) {
   int result = vgpu_pool_device(ordinal);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   bool virtual = vgpu_cuda_device_facts(ordinal)->attributes[VIRTUAL_SUPPORTED] != 0;
-  return virtual ? VGPU_CUDA_SUCCESS : VGPU_CUDA_NOT_SUPPORTED;
+  return virtual ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static int check_allocation(const struct vgpu_driver *driver, const struct vgpu_allocation_params *params) {
   if (params->allocation_type != PINNED || params->handle_types != 0 || params->bytes == 0 ||
       params->bytes > LARGEST || params->access_count > ACCESSES_MAX ||
       (params->access_count > 0 && params->accesses == NULL)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  if (params->location_type != ON_DEVICE) return VGPU_CUDA_NOT_SUPPORTED; /* the host's memory */
+  if (params->location_type != ON_DEVICE) return CUDA_ERROR_NOT_SUPPORTED; /* the host's memory */
   int result = check_device(params->location);
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < params->access_count; i++) {
+  for (size_t i = 0; result == CUDA_SUCCESS && i < params->access_count; i++) {
     const struct vgpu_memory_access *access = &params->accesses[i];
-    if (access->location_type != ON_DEVICE || access->flags != READ_WRITE) return VGPU_CUDA_INVALID_VALUE;
-    if (access->location < 0 || access->location >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+    if (access->location_type != ON_DEVICE || access->flags != READ_WRITE) return CUDA_ERROR_INVALID_VALUE;
+    if (access->location < 0 || access->location >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
     if (access->location != params->location) return PEER_ACCESS_UNSUPPORTED;
   }
   return result;
@@ -86,21 +86,21 @@ static int check_allocation(const struct vgpu_driver *driver, const struct vgpu_
 int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocation_params *params,
                          struct vgpu_work *work) {
   int result = check_allocation(driver, params);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   *work = (struct vgpu_work){.kind = VGPU_NODE_ALLOCATE, .given.allocation = *params};
   work->kept_size = (uint32_t)(params->access_count * sizeof *params->accesses);
   struct vgpu_graph_memory *memory = calloc(1, sizeof *memory);
   if (memory != NULL) work->bytes = malloc(work->kept_size + 1);
   if (memory == NULL || work->bytes == NULL) {
     free(memory);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (work->kept_size > 0) memcpy(work->bytes, params->accesses, work->kept_size);
   uint64_t room = (params->bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
   const struct vgpu_send_cuMemAddressReserve send = {.size = room};
   struct vgpu_reply_cuMemAddressReserve reply;
   result = vgpu_cuda_call(VGPU_OP_cuMemAddressReserve, &send, sizeof send, &reply, sizeof reply);
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     free(memory);
     return result;
   }
@@ -115,20 +115,20 @@ int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocatio
     const struct vgpu_send_cuMemAddressFree back = {.address = reply.address, .size = room};
     vgpu_cuda_post(VGPU_OP_cuMemAddressFree, &back, sizeof back, NULL, 0);
     free(memory);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   driver->graph_memory.first = memory;
   work->memory = memory;
   work->device = work->given.allocation.address = reply.address;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_work_release(struct vgpu_driver *driver, uint64_t address, struct vgpu_work *work) {
   struct vgpu_graph_memory *memory = find(driver, address);
-  if (memory == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
   memory->references++;
   *work = (struct vgpu_work){.kind = VGPU_NODE_FREE, .device = address, .memory = memory};
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool frees(const struct vgpu_graph *graph, const struct vgpu_graph_memory *memory) {
@@ -141,12 +141,12 @@ static bool frees(const struct vgpu_graph *graph, const struct vgpu_graph_memory
 
 int vgpu_graph_memory_may(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                           const struct vgpu_node_params *params) {
-  if (params->type != VGPU_NODE_ALLOCATE && params->type != VGPU_NODE_FREE) return VGPU_CUDA_SUCCESS;
-  if (graph->owned) return VGPU_CUDA_NOT_SUPPORTED; /* a child's graph, once it is in its node */
-  if (params->type == VGPU_NODE_ALLOCATE) return VGPU_CUDA_SUCCESS;
+  if (params->type != VGPU_NODE_ALLOCATE && params->type != VGPU_NODE_FREE) return CUDA_SUCCESS;
+  if (graph->owned) return CUDA_ERROR_NOT_SUPPORTED; /* a child's graph, once it is in its node */
+  if (params->type == VGPU_NODE_ALLOCATE) return CUDA_SUCCESS;
   const struct vgpu_graph_memory *memory = find(driver, params->of.freed);
-  if (memory == NULL || frees(graph, memory) || memory->freed_inside) return VGPU_CUDA_INVALID_VALUE;
-  return memory->owner == graph->id && memory->freed_outside ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  if (memory == NULL || frees(graph, memory) || memory->freed_inside) return CUDA_ERROR_INVALID_VALUE;
+  return memory->owner == graph->id && memory->freed_outside ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 void vgpu_graph_memory_added(const struct vgpu_node *node) {
@@ -180,18 +180,17 @@ static int map(struct vgpu_driver *driver, struct vgpu_graph_memory *memory) {
       .address = memory->address, .size = memory->room, .device = device, .flags = READ_WRITE};
   const struct vgpu_send_cuMemRelease release = {.handle = handle}; /* what is mapped lives on */
   int result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &create, sizeof create, NULL, 0);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemMap, &place, sizeof place, NULL, 0);
-  if (result == VGPU_CUDA_SUCCESS)
-    result = vgpu_cuda_post(VGPU_OP_cuMemSetAccess, &allow, sizeof allow, NULL, 0);
-  if (result == VGPU_CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemMap, &place, sizeof place, NULL, 0);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemSetAccess, &allow, sizeof allow, NULL, 0);
+  if (result == CUDA_SUCCESS)
     result = vgpu_cuda_post(VGPU_OP_cuMemRelease, &release, sizeof release, NULL, 0);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   memory->mapped = true;
   uint64_t now = mapped_on(driver, memory->ordinal);
   uint64_t *highs[] = {&driver->graph_memory.used_high[memory->ordinal],
                        &driver->graph_memory.reserved_high[memory->ordinal]};
   for (size_t i = 0; i < 2; i++) *highs[i] = *highs[i] < now ? now : *highs[i];
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static void unmap(const struct vgpu_graph_memory *memory) {
@@ -207,13 +206,13 @@ int vgpu_graph_memory_launch(struct vgpu_driver *driver, const struct vgpu_exec 
     if (memory == NULL) continue;
     bool again = work->kind == VGPU_NODE_ALLOCATE && memory->live && (exec->flags & AUTO_FREE_ON_LAUNCH) == 0;
     bool nothing = work->kind == VGPU_NODE_FREE && !memory->freed_inside && !memory->live;
-    if (again || nothing) return VGPU_CUDA_INVALID_VALUE;
+    if (again || nothing) return CUDA_ERROR_INVALID_VALUE;
   }
   for (size_t i = 0; i < exec->count; i++) {
     struct vgpu_graph_memory *memory = exec->nodes[i].work.memory;
     if (memory == NULL || memory->mapped) continue;
     int result = map(driver, memory);
-    if (result != VGPU_CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
   }
   for (size_t i = 0; i < exec->count; i++) {
     const struct vgpu_work *work = &exec->nodes[i].work;
@@ -221,7 +220,7 @@ int vgpu_graph_memory_launch(struct vgpu_driver *driver, const struct vgpu_exec 
     work->memory->context = exec->context;
     work->memory->live = work->kind == VGPU_NODE_ALLOCATE;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 bool vgpu_graph_memory_free(struct vgpu_driver *driver, uint64_t address, int *result) {
@@ -235,7 +234,7 @@ bool vgpu_graph_memory_free(struct vgpu_driver *driver, uint64_t address, int *r
   if (freed) memory->live = false;
   pthread_mutex_unlock(&driver->graph_lock);
   if (freed) vgpu_graph_memory_sweep(driver);
-  *result = freed ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  *result = freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   return true;
 }
 
@@ -270,40 +269,40 @@ void vgpu_graph_memory_sweep(struct vgpu_driver *driver) {
 /* What is not in use goes; that of executables is there again when they are launched. */
 int cuDeviceGraphMemTrim(int32_t device) {
   int result = check_device(device);
-  struct vgpu_driver *driver = result == VGPU_CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;
+  struct vgpu_driver *driver = result == CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;
   if (driver == NULL) return result;
   for (struct vgpu_graph_memory *memory = driver->graph_memory.first; memory != NULL; memory = memory->next) {
     if (!memory->mapped || memory->live || memory->ordinal != device) continue;
     unmap(memory);
     memory->mapped = false;
   }
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuDeviceGetGraphMemAttribute(int32_t device, int32_t attr, void *value) {
   int result = check_device(device);
-  struct vgpu_driver *driver = result == VGPU_CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;
+  struct vgpu_driver *driver = result == CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;
   if (driver == NULL) return result;
   if (value == NULL || attr < USED_CURRENT || attr > RESERVED_HIGH) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   const uint64_t values[] = {[USED_CURRENT] = mapped_on(driver, device),
                              [USED_HIGH] = driver->graph_memory.used_high[device],
                              [RESERVED_CURRENT] = mapped_on(driver, device),
                              [RESERVED_HIGH] = driver->graph_memory.reserved_high[device]};
   *(uint64_t *)value = values[attr];
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 /* High watermarks are only ever reset: to what is mapped now. */
 int cuDeviceSetGraphMemAttribute(int32_t device, int32_t attr, void *value) {
   int result = check_device(device);
-  struct vgpu_driver *driver = result == VGPU_CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;
+  struct vgpu_driver *driver = result == CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;
   if (driver == NULL) return result;
   if (value == NULL || (attr != USED_HIGH && attr != RESERVED_HIGH) || *(uint64_t *)value != 0) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   uint64_t *high = attr == USED_HIGH ? driver->graph_memory.used_high : driver->graph_memory.reserved_high;
   high[device] = mapped_on(driver, device);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }

@@ -11,14 +11,14 @@ enum { OWNERSHIP_CLONE = 0, OWNERSHIP_MOVE = 1 };
 static int fill(struct vgpu_node_params *params, enum vgpu_node_kind kind, const void *given, size_t size,
                 struct vgpu_context *context) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (given == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (given == NULL) return CUDA_ERROR_INVALID_VALUE;
   *params = (struct vgpu_node_params){.type = kind};
   if (kind == VGPU_NODE_MEMCPY) memcpy(&params->of.copy.copy, given, size);
   else memcpy(params->of.bytes, given, size);
   if (kind == VGPU_NODE_MEMCPY) params->of.copy.context = context;
   if (kind == VGPU_NODE_MEMSET) params->of.memset.context = context;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* ---- adding -------------------------------------------------------------- */
@@ -29,14 +29,14 @@ static int take_child(struct vgpu_driver *driver, const struct vgpu_graph *graph
   struct vgpu_graph *given = vgpu_graph_find(driver, params->graph);
   if (given == NULL || given == graph || given->owned || params->ownership < OWNERSHIP_CLONE ||
       params->ownership > OWNERSHIP_MOVE) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   bool moved = params->ownership == OWNERSHIP_MOVE;
-  if (!moved && vgpu_graph_has_memory(given)) return VGPU_CUDA_NOT_SUPPORTED;
+  if (!moved && vgpu_graph_has_memory(given)) return CUDA_ERROR_NOT_SUPPORTED;
   *child = moved ? given : vgpu_graph_clone(driver, given);
-  if (*child == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (*child == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   (*child)->owned = true;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const struct vgpu_links *links,
@@ -44,24 +44,24 @@ int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const st
   struct vgpu_work work;
   struct vgpu_graph *child = NULL;
   int result = vgpu_links_check(driver, graph, links);
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && links->data != NULL && i < links->count; i++) {
+  for (size_t i = 0; result == CUDA_SUCCESS && links->data != NULL && i < links->count; i++) {
     result = vgpu_edge_check(links->data[i], links->nodes[i]->work.kind, (enum vgpu_node_kind)params->type);
   }
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_graph_memory_may(driver, graph, params);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_work_make(driver, params, &work);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_graph_memory_may(driver, graph, params);
+  if (result == CUDA_SUCCESS) result = vgpu_work_make(driver, params, &work);
+  if (result != CUDA_SUCCESS) return result;
   if (params->type == VGPU_NODE_GRAPH) result = take_child(driver, graph, &params->of.child, &child);
-  if (result != VGPU_CUDA_SUCCESS) return result; /* a child's work has nothing to free */
+  if (result != CUDA_SUCCESS) return result; /* a child's work has nothing to free */
   *made = vgpu_graph_add(driver, graph, links, &work);
   if (*made == NULL) {
     if (child != NULL && params->of.child.ownership == OWNERSHIP_CLONE) vgpu_graph_free(driver, child);
     else if (child != NULL) child->owned = false;
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   (*made)->child = child;
   vgpu_graph_memory_added(*made);
   if (params->type == VGPU_NODE_ALLOCATE) params->of.allocation.address = work.device;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int add_linked(void **made, void *hGraph, const struct vgpu_links *links,
@@ -70,9 +70,9 @@ static int add_linked(void **made, void *hGraph, const struct vgpu_links *links,
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_node *node = NULL;
-  result = made == NULL ? VGPU_CUDA_INVALID_VALUE
+  result = made == NULL ? CUDA_ERROR_INVALID_VALUE
                         : vgpu_node_add(driver, vgpu_graph_find(driver, hGraph), links, params, &node);
-  if (result == VGPU_CUDA_SUCCESS) *made = node;
+  if (result == CUDA_SUCCESS) *made = node;
   return vgpu_graph_leave(driver, result);
 }
 
@@ -86,7 +86,7 @@ static int add_given(void **made, void *hGraph, const void **dependencies, size_
                      enum vgpu_node_kind kind, const void *given, size_t size, struct vgpu_context *context) {
   struct vgpu_node_params params;
   int result = fill(&params, kind, given, size, context);
-  return result == VGPU_CUDA_SUCCESS ? add(made, hGraph, dependencies, count, &params) : result;
+  return result == CUDA_SUCCESS ? add(made, hGraph, dependencies, count, &params) : result;
 }
 
 int cuGraphAddKernelNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
@@ -152,10 +152,10 @@ int cuGraphAddMemAllocNode(void **phGraphNode, void *hGraph, const void **depend
                            size_t numDependencies, void *nodeParams) {
   struct vgpu_node_params params;
   int result = fill(&params, VGPU_NODE_ALLOCATE, nodeParams, sizeof params.of.allocation, NULL);
-  if (result == VGPU_CUDA_SUCCESS) result = add(phGraphNode, hGraph, dependencies, numDependencies, &params);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = add(phGraphNode, hGraph, dependencies, numDependencies, &params);
+  if (result != CUDA_SUCCESS) return result;
   ((struct vgpu_allocation_params *)nodeParams)->address = params.of.allocation.address;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuGraphAddMemFreeNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
@@ -178,27 +178,27 @@ static int set_child(struct vgpu_driver *driver, struct vgpu_node *node,
                      const struct vgpu_child_params *params) {
   struct vgpu_graph *child = NULL;
   int result = take_child(driver, node->graph, params, &child);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   vgpu_graph_free(driver, node->child);
   node->child = child;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int set_locked(struct vgpu_driver *driver, const struct target *target,
                       const struct vgpu_node_params *params) {
   struct vgpu_work work;
   struct vgpu_node *node = vgpu_node_of_kind(driver, target->node, (enum vgpu_node_kind)params->type);
-  if (node == NULL) return VGPU_CUDA_INVALID_VALUE;
-  if (params->type == VGPU_NODE_ALLOCATE || params->type == VGPU_NODE_FREE) return VGPU_CUDA_NOT_SUPPORTED;
+  if (node == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (params->type == VGPU_NODE_ALLOCATE || params->type == VGPU_NODE_FREE) return CUDA_ERROR_NOT_SUPPORTED;
   if (params->type == VGPU_NODE_GRAPH) {
     return target->in_exec ? vgpu_exec_set_child(driver, target->exec, node, params->of.child.graph)
                            : set_child(driver, node, &params->of.child);
   }
   int result = vgpu_work_make(driver, params, &work);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (target->in_exec) return vgpu_exec_set(driver, target->exec, node, &work);
   result = vgpu_work_keep_attributes(&work, &node->work);
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     vgpu_work_free(&node->work);
     node->work = work;
   } else {
@@ -217,7 +217,7 @@ static int set_given(const struct target *target, enum vgpu_node_kind kind, cons
                      struct vgpu_context *context) {
   struct vgpu_node_params params;
   int result = fill(&params, kind, given, size, context);
-  return result == VGPU_CUDA_SUCCESS ? set(target, &params) : result;
+  return result == CUDA_SUCCESS ? set(target, &params) : result;
 }
 
 static int set_node(void *node, enum vgpu_node_kind kind, const void *given, size_t size) {
@@ -333,13 +333,13 @@ static size_t params_size(int32_t type) {
 
 static int check_params(const struct vgpu_node_params *params) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (params == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (params == NULL) return CUDA_ERROR_INVALID_VALUE;
   bool clean = params->reserved_too == 0;
   for (size_t i = 0; i < 3; i++) clean = clean && params->reserved[i] == 0;
   for (size_t i = params_size(params->type); i < sizeof params->of; i++)
     clean = clean && params->of.bytes[i] == 0;
-  return clean ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  return clean ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 int cuGraphAddNode_v2(void **phGraphNode, void *hGraph, const void **dependencies, const void *dependencyData,
@@ -348,7 +348,7 @@ int cuGraphAddNode_v2(void **phGraphNode, void *hGraph, const void **dependencie
   const struct vgpu_links links = {.nodes = (struct vgpu_node **)(uintptr_t)dependencies,
                                    .data = (uint64_t *)(uintptr_t)dependencyData,
                                    .count = numDependencies};
-  return result == VGPU_CUDA_SUCCESS ? add_linked(phGraphNode, hGraph, &links, nodeParams) : result;
+  return result == CUDA_SUCCESS ? add_linked(phGraphNode, hGraph, &links, nodeParams) : result;
 }
 
 int cuGraphAddNode(void **phGraphNode, void *hGraph, const void **dependencies, size_t numDependencies,
@@ -358,11 +358,11 @@ int cuGraphAddNode(void **phGraphNode, void *hGraph, const void **dependencies, 
 
 int cuGraphNodeSetParams(void *hNode, void *nodeParams) {
   int result = check_params(nodeParams);
-  return result == VGPU_CUDA_SUCCESS ? set(&(struct target){.node = hNode}, nodeParams) : result;
+  return result == CUDA_SUCCESS ? set(&(struct target){.node = hNode}, nodeParams) : result;
 }
 
 int cuGraphExecNodeSetParams(void *hGraphExec, void *hNode, void *nodeParams) {
   int result = check_params(nodeParams);
   const struct target target = {.in_exec = true, .exec = hGraphExec, .node = hNode};
-  return result == VGPU_CUDA_SUCCESS ? set(&target, nodeParams) : result;
+  return result == CUDA_SUCCESS ? set(&target, nodeParams) : result;
 }

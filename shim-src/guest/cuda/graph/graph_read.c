@@ -49,20 +49,20 @@ static int kernel_get(void *hNode, void *nodeParams, size_t size) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_KERNEL);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_send_cuLaunchKernelEx send;
   memcpy(&send, node->work.bytes, sizeof send);
   struct vgpu_callable *callable = vgpu_node_callable(driver, node);
-  if (callable == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_HANDLE); /* its module is gone */
+  if (callable == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_HANDLE); /* its module is gone */
   struct vgpu_kernel_params params = {.grid = {send.grid_x, send.grid_y, send.grid_z},
                                       .block = {send.block_x, send.block_y, send.block_z},
                                       .shared = send.shared,
                                       .parameters = parameter_pointers(node, callable, send.attributes)};
-  if (params.parameters == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
+  if (params.parameters == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_OUT_OF_MEMORY);
   if (callable->library != NULL && size > VGPU_KERNEL_PARAMS_V1) params.kernel = callable;
   else params.function = callable;
   memcpy(nodeParams, &params, size);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphKernelNodeGetParams(void *hNode, void *nodeParams) {
@@ -78,10 +78,10 @@ int cuGraphHostNodeGetParams(void *hNode, void *nodeParams) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_HOST);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *(struct vgpu_host_params *)nodeParams =
       (struct vgpu_host_params){.function = node->work.function, .data = node->work.data};
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 /* Of a captured node its description is made from its frame. */
@@ -156,11 +156,11 @@ int cuGraphMemsetNodeGetParams(void *hNode, void *nodeParams) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_MEMSET);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_memset_params params;
-  if (!vgpu_work_filled(&node->work, &params)) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
+  if (!vgpu_work_filled(&node->work, &params)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
   memcpy(nodeParams, &params, VGPU_MEMSET_PARAMS_V1);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphMemcpyNodeGetParams(void *hNode, void *nodeParams) {
@@ -168,11 +168,11 @@ int cuGraphMemcpyNodeGetParams(void *hNode, void *nodeParams) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_MEMCPY);
-  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || nodeParams == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_box params;
-  if (!vgpu_work_copied(&node->work, &params)) return vgpu_graph_leave(driver, VGPU_CUDA_NOT_SUPPORTED);
+  if (!vgpu_work_copied(&node->work, &params)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
   memcpy(nodeParams, &params, sizeof params);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphChildGraphNodeGetGraph(void *hNode, void **phGraph) {
@@ -180,9 +180,9 @@ int cuGraphChildGraphNodeGetGraph(void *hNode, void **phGraph) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_GRAPH);
-  if (node == NULL || phGraph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || phGraph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *phGraph = node->child;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 static int get_event(void *hNode, struct vgpu_event **event, enum vgpu_node_kind kind) {
@@ -190,9 +190,9 @@ static int get_event(void *hNode, struct vgpu_event **event, enum vgpu_node_kind
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, kind);
-  if (node == NULL || event == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || event == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *event = node->work.handle;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphEventRecordNodeGetEvent(void *hNode, struct vgpu_event **event_out) {
@@ -208,13 +208,13 @@ int cuGraphBatchMemOpNodeGetParams(void *hNode, void *nodeParams_out) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_MEMORY_OPS);
-  if (node == NULL || nodeParams_out == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || nodeParams_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   const struct vgpu_work *work = &node->work;
   struct vgpu_memory_ops_params params = work->given.memory_ops;
   /* Good until the node is changed or destroyed. */
   params.operations = (void *)(work->bytes + vgpu_work_bytes(work) - work->kept_size);
   memcpy(nodeParams_out, &params, sizeof params);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphMemAllocNodeGetParams(void *hNode, void *params_out) {
@@ -222,11 +222,11 @@ int cuGraphMemAllocNodeGetParams(void *hNode, void *params_out) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_ALLOCATE);
-  if (node == NULL || params_out == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || params_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_allocation_params params = node->work.given.allocation;
   params.accesses = params.access_count == 0 ? NULL : (const void *)node->work.bytes;
   memcpy(params_out, &params, sizeof params);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphMemFreeNodeGetParams(void *hNode, uint64_t *dptr_out) {
@@ -234,7 +234,7 @@ int cuGraphMemFreeNodeGetParams(void *hNode, uint64_t *dptr_out) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_node *node = vgpu_node_of_kind(driver, hNode, VGPU_NODE_FREE);
-  if (node == NULL || dptr_out == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (node == NULL || dptr_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *dptr_out = node->work.device;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }

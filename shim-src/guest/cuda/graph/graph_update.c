@@ -41,11 +41,11 @@ static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node
   unsigned char *bulk = NULL;
   if (work != NULL) {
     bulk = size > VGPU_BULK_MAX ? NULL : malloc(vgpu_exec_encoded_size(work));
-    if (bulk == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+    if (bulk == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     vgpu_exec_encode(work, bulk);
   }
-  int result = VGPU_CUDA_SUCCESS;
-  for (uint32_t i = 0; result == VGPU_CUDA_SUCCESS && i < node->work.frames; i++) {
+  int result = CUDA_SUCCESS;
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < node->work.frames; i++) {
     send.index = node->index + i;
     result = vgpu_cuda_post(VGPU_OP_graph_node_set, &send, sizeof send, bulk == NULL ? NULL : bulk + i * size,
                             (uint32_t)size);
@@ -56,17 +56,17 @@ static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node
 
 /* Puts `work` in a node's place, at the host too; takes it over. With graph_lock held. */
 static int replace(struct vgpu_exec *exec, struct vgpu_exec_node *node, struct vgpu_work *work) {
-  int result = VGPU_CUDA_SUCCESS;
+  int result = CUDA_SUCCESS;
   if (node->segment != 0 && node->enabled && !same_frames(work, &node->work)) {
     result = send_frames(exec, node, work);
   }
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     vgpu_work_free(work);
     return result;
   }
   vgpu_work_free(&node->work);
   node->work = *work;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Whether a node's work may take another's place: what it is at the host must stay what it was. */
@@ -108,11 +108,11 @@ static int update(struct vgpu_exec *exec, size_t base, size_t span, struct vgpu_
   struct vgpu_exec_node *nodes;
   size_t count;
   int result = vgpu_exec_list(graph, &nodes, &count);
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     info->result = count != span ? UPDATE_TOPOLOGY_CHANGED : compare(exec, base, nodes, count, info);
     if (info->result != UPDATE_SUCCESS) result = GRAPH_EXEC_UPDATE_FAILURE;
   }
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < count; i++) {
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
     struct vgpu_work work = nodes[i].work;
     nodes[i].work = (struct vgpu_work){0};
     result = replace(exec, &exec->nodes[base + i], &work);
@@ -125,16 +125,16 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
-  if (resultInfo == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (resultInfo == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct update_info *info = resultInfo;
   *info = (struct update_info){.result = UPDATE_ERROR};
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (exec == NULL || graph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (exec == NULL || graph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_holds holds = {0}, before = exec->holds;
   result =
-      vgpu_holds_take(&holds, graph) ? update(exec, 0, exec->count, graph, info) : VGPU_CUDA_OUT_OF_MEMORY;
-  if (result == VGPU_CUDA_SUCCESS) {
+      vgpu_holds_take(&holds, graph) ? update(exec, 0, exec->count, graph, info) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
     exec->holds = holds;
     if (exec->launched) vgpu_holds_release_after(driver, &before, exec->context);
     else vgpu_holds_release(driver, &before);
@@ -165,11 +165,11 @@ int vgpu_exec_set(struct vgpu_driver *driver, void *hGraphExec, const struct vgp
                   struct vgpu_work *work) {
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   struct vgpu_exec_node *found = find_node(exec, node);
-  int result = found == NULL ? VGPU_CUDA_INVALID_VALUE : vgpu_work_keep_attributes(work, &found->work);
-  if (result == VGPU_CUDA_SUCCESS && compare_work(&found->work, work) != UPDATE_SUCCESS) {
-    result = VGPU_CUDA_INVALID_VALUE;
+  int result = found == NULL ? CUDA_ERROR_INVALID_VALUE : vgpu_work_keep_attributes(work, &found->work);
+  if (result == CUDA_SUCCESS && compare_work(&found->work, work) != UPDATE_SUCCESS) {
+    result = CUDA_ERROR_INVALID_VALUE;
   }
-  if (result == VGPU_CUDA_SUCCESS) return replace(exec, found, work);
+  if (result == CUDA_SUCCESS) return replace(exec, found, work);
   vgpu_work_free(work);
   return result;
 }
@@ -179,11 +179,11 @@ int vgpu_exec_set_child(struct vgpu_driver *driver, void *hGraphExec, const stru
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   const struct vgpu_exec_node *found = find_node(exec, node);
   struct vgpu_graph *graph = vgpu_graph_find(driver, childGraph);
-  if (found == NULL || graph == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (found == NULL || graph == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct update_info info = {0};
   size_t place = (size_t)(found - exec->nodes);
   int result = update(exec, place - found->children, found->children, graph, &info);
-  return result == GRAPH_EXEC_UPDATE_FAILURE ? VGPU_CUDA_INVALID_VALUE : result;
+  return result == GRAPH_EXEC_UPDATE_FAILURE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 /* Only what works can be disabled: kernels, fills and copies. */
@@ -197,12 +197,12 @@ int cuGraphNodeSetEnabled(void *hGraphExec, void *hNode, uint32_t isEnabled) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct vgpu_exec_node *found = find_switched(driver, hGraphExec, hNode);
-  if (found == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (found == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   bool enabled = isEnabled != 0;
   if (found->segment != 0 && found->enabled != enabled) {
     result = send_frames(hGraphExec, found, enabled ? &found->work : NULL);
   }
-  if (result == VGPU_CUDA_SUCCESS) found->enabled = enabled;
+  if (result == CUDA_SUCCESS) found->enabled = enabled;
   return vgpu_graph_leave(driver, result);
 }
 
@@ -211,7 +211,7 @@ int cuGraphNodeGetEnabled(void *hGraphExec, void *hNode, uint32_t *isEnabled) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   const struct vgpu_exec_node *found = find_switched(driver, hGraphExec, hNode);
-  if (found == NULL || isEnabled == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (found == NULL || isEnabled == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *isEnabled = found->enabled;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }

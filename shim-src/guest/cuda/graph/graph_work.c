@@ -11,7 +11,7 @@ static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_para
                        struct vgpu_work *work) {
   void *handle = params->function != NULL ? params->function : params->kernel;
   struct vgpu_callable *callable = vgpu_callable_find(driver, handle);
-  if (callable == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (callable == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuLaunchKernelEx send = {.function = callable->number,
                                             .grid_x = params->grid[0],
                                             .grid_y = params->grid[1],
@@ -23,20 +23,20 @@ static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_para
                                             .parameters = callable->parameter_bytes};
   for (int i = 0; i < 3; i++) {
     /* A grid of 0 may be set later, before the launch (tinygrad does); the launch does not take it. */
-    if (params->block[i] == 0) return VGPU_CUDA_INVALID_VALUE;
+    if (params->block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
   }
   /* A function runs in its module's context, a kernel in the one that is named. */
   int result = params->context != NULL && callable->module == NULL
                    ? vgpu_cuda_context_given(driver, params->context, &send.context)
                    : vgpu_launch_place(driver, callable, NULL, &send.context, &send.stream);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   unsigned char *block = malloc((size_t)callable->parameter_bytes + 1);
-  if (block == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (block == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   result = vgpu_launch_parameters(callable, params->parameters, params->extra, block);
   *work = (struct vgpu_work){.kind = VGPU_NODE_KERNEL, .handle = callable};
-  if (result == VGPU_CUDA_SUCCESS && !vgpu_work_frame(work, VGPU_OP_cuLaunchKernelEx, &send, sizeof send,
-                                                      block, callable->parameter_bytes)) {
-    result = VGPU_CUDA_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS && !vgpu_work_frame(work, VGPU_OP_cuLaunchKernelEx, &send, sizeof send, block,
+                                                 callable->parameter_bytes)) {
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   free(block);
   return result;
@@ -48,17 +48,17 @@ static int memset_work(struct vgpu_driver *driver, const struct vgpu_memset_para
   if ((params->element != 1 && params->element != 2 && params->element != 4) || params->height == 0 ||
       params->width == 0 || params->destination % params->element != 0 ||
       __builtin_mul_overflow(params->width, (size_t)params->element, &bytes)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   uint64_t context = 0, span = bytes;
   if (params->height > 1 &&
       (params->pitch < bytes || __builtin_mul_overflow(params->pitch, params->height - 1, &span) ||
        __builtin_add_overflow(span, bytes, &span))) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!vgpu_regions_is_device(&driver->regions, params->destination, span)) return VGPU_CUDA_INVALID_VALUE;
+  if (!vgpu_regions_is_device(&driver->regions, params->destination, span)) return CUDA_ERROR_INVALID_VALUE;
   int result = vgpu_cuda_context_given(driver, params->context, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_send_cuMemsetD8Async row = {
       .context = context, .destination = params->destination, .count = params->width, .value = params->value};
   const struct vgpu_send_cuMemsetD2D8Async rows = {.context = context,
@@ -76,7 +76,7 @@ static int memset_work(struct vgpu_driver *driver, const struct vgpu_memset_para
   bool made = params->height == 1
                   ? vgpu_work_frame(work, opcode, &row, sizeof row, NULL, 0)
                   : vgpu_work_frame(work, VGPU_OP_cuMemsetD2D8Async, &rows, sizeof rows, NULL, 0);
-  return made ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
+  return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Where a side begins; false: it is an array, or nothing. */
@@ -106,45 +106,45 @@ static int copy_work(struct vgpu_driver *driver, const struct vgpu_copy_node_par
   const struct vgpu_box *params = &node->copy;
   bool to_device, from_device;
   uint64_t to, from, context = 0;
-  if (node->flags != 0 || node->reserved != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (node->flags != 0 || node->reserved != 0) return CUDA_ERROR_INVALID_VALUE;
   int result = vgpu_cuda_context_given(driver, node->context, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (params->width == 0 || params->height == 0 || params->depth == 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (params->width == 0 || params->height == 0 || params->depth == 0) return CUDA_ERROR_INVALID_VALUE;
   *work = (struct vgpu_work){.kind = VGPU_NODE_MEMCPY, .step = VGPU_STEP_BOX, .size = params->width};
   work->given.copy = *params;
   const uint32_t array = 3;
   if (!side_start(driver, &params->source, &from_device, &from) ||
       !side_start(driver, &params->destination, &to_device, &to)) {
     bool known = params->source.type == array || params->destination.type == array;
-    return known ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
   if (params->height != 1 || params->depth != 1 || params->source.y != 0 || params->source.z != 0 ||
       params->destination.y != 0 || params->destination.z != 0) {
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   if ((to_device && !vgpu_regions_is_device(&driver->regions, to, params->width)) ||
       (from_device && !vgpu_regions_is_device(&driver->regions, from, params->width))) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   if (to_device && from_device) {
     const struct vgpu_send_cuMemcpyDtoDAsync_v2 send = {
         .context = context, .destination = to, .source = from, .bytes = params->width};
     return vgpu_work_frame(work, VGPU_OP_cuMemcpyDtoDAsync_v2, &send, sizeof send, NULL, 0)
-               ? VGPU_CUDA_SUCCESS
-               : VGPU_CUDA_OUT_OF_MEMORY;
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (!to_device && !from_device) return VGPU_CUDA_SUCCESS;
+  if (!to_device && !from_device) return CUDA_SUCCESS;
   work->step = to_device ? VGPU_STEP_TO_DEVICE : VGPU_STEP_FROM_DEVICE;
   work->device = to_device ? to : from;
   work->host = (void *)(uintptr_t)(to_device ? from : to);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int host_work(const struct vgpu_host_params *params, struct vgpu_work *work) {
-  if (params->function == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (params->function == NULL) return CUDA_ERROR_INVALID_VALUE;
   *work = (struct vgpu_work){
       .kind = VGPU_NODE_HOST, .step = VGPU_STEP_FUNCTION, .function = params->function, .data = params->data};
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int event_work(struct vgpu_driver *driver, struct vgpu_event *event, bool record,
@@ -153,22 +153,22 @@ static int event_work(struct vgpu_driver *driver, struct vgpu_event *event, bool
   bool live = vgpu_objects_has(&driver->objects, event, VGPU_OBJECT_EVENT);
   uint64_t number = live ? event->number : 0;
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  if (!live) return CUDA_ERROR_INVALID_HANDLE;
   uint64_t context = 0;
   int result = vgpu_cuda_context_number(&context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuEventRecordWithFlags recorded = {.context = context, .event = number};
   struct vgpu_send_cuStreamWaitEvent waited = {.context = context, .event = number};
   *work = (struct vgpu_work){.kind = record ? VGPU_NODE_RECORD : VGPU_NODE_WAIT, .handle = event};
   bool made = record
                   ? vgpu_work_frame(work, VGPU_OP_cuEventRecordWithFlags, &recorded, sizeof recorded, NULL, 0)
                   : vgpu_work_frame(work, VGPU_OP_cuStreamWaitEvent, &waited, sizeof waited, NULL, 0);
-  return made ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
+  return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *params,
                    struct vgpu_work *work) {
-  int result = VGPU_CUDA_SUCCESS;
+  int result = CUDA_SUCCESS;
   *work = (struct vgpu_work){.kind = (enum vgpu_node_kind)params->type};
   switch (params->type) {
     case VGPU_NODE_KERNEL:
@@ -200,9 +200,9 @@ int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *pa
       result = vgpu_work_memory_ops(driver, &params->of.memory_ops, work);
       break;
     default:
-      result = params->type >= 0 && params->type <= VGPU_NODE_LAST ? VGPU_CUDA_NOT_SUPPORTED
-                                                                   : VGPU_CUDA_INVALID_VALUE;
+      result = params->type >= 0 && params->type <= VGPU_NODE_LAST ? CUDA_ERROR_NOT_SUPPORTED
+                                                                   : CUDA_ERROR_INVALID_VALUE;
   }
-  if (result != VGPU_CUDA_SUCCESS) vgpu_work_free(work);
+  if (result != CUDA_SUCCESS) vgpu_work_free(work);
   return result;
 }

@@ -125,10 +125,10 @@ int cuUserObjectCreate(void **object_out, void *ptr, void *destroy, uint32_t ini
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   if (object_out == NULL || destroy == NULL || !is_count(initialRefcount) || flags != NO_DESTRUCTOR_SYNC) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct user_object *object = malloc(sizeof *object);
-  if (object == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (object == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *object = (struct user_object){.references = initialRefcount, .data = ptr};
   memcpy(&object->destroy, &destroy, sizeof destroy); /* C has no conversion from a pointer to a function */
   pthread_mutex_lock(&driver->lock);
@@ -136,10 +136,10 @@ int cuUserObjectCreate(void **object_out, void *ptr, void *destroy, uint32_t ini
   pthread_mutex_unlock(&driver->lock);
   if (!added) {
     free(object);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *object_out = object;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuUserObjectRetain(void *handle, uint32_t count) {
@@ -147,9 +147,9 @@ int cuUserObjectRetain(void *handle, uint32_t count) {
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
   if (driver == NULL) return result;
   struct user_object *object = find(driver, handle);
-  if (object == NULL || !is_count(count)) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (object == NULL || !is_count(count)) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   object->references += count;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuUserObjectRelease(void *handle, uint32_t count) {
@@ -158,10 +158,10 @@ int cuUserObjectRelease(void *handle, uint32_t count) {
   if (driver == NULL) return result;
   struct user_object *object = find(driver, handle);
   if (object == NULL || !is_count(count) || count > object->references) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   drop(driver, object, count);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphRetainUserObject(void *hGraph, void *handle, uint32_t count, uint32_t flags) {
@@ -172,11 +172,11 @@ int cuGraphRetainUserObject(void *hGraph, void *handle, uint32_t count, uint32_t
   struct user_object *object = find(driver, handle);
   if (graph == NULL || object == NULL || !is_count(count) || (flags & ~(uint32_t)MOVE) != 0 ||
       (flags == MOVE && count > object->references)) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
-  if (!hold(&graph->holds, object, count)) return vgpu_graph_leave(driver, VGPU_CUDA_OUT_OF_MEMORY);
+  if (!hold(&graph->holds, object, count)) return vgpu_graph_leave(driver, CUDA_ERROR_OUT_OF_MEMORY);
   if (flags != MOVE) object->references += count;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuGraphReleaseUserObject(void *hGraph, void *handle, uint32_t count) {
@@ -187,10 +187,10 @@ int cuGraphReleaseUserObject(void *hGraph, void *handle, uint32_t count) {
   struct user_object *object = find(driver, handle);
   struct vgpu_hold *found = graph == NULL || object == NULL ? NULL : hold_of(&graph->holds, object);
   if (found == NULL || !is_count(count) || count > found->count) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   found->count -= count;
   if (found->count == 0) *found = graph->holds.list[--graph->holds.count];
   drop(driver, object, count);
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }

@@ -41,7 +41,7 @@ static int make_plain(const struct vgpu_transfer *transfer, const struct vgpu_bo
     case VGPU_MEMORY_ARRAY:
       return vgpu_array_plain(transfer, side, copy, plain);
     default:
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
   size_t reach;
   bool rows = copy->height > 1 || copy->depth > 1 || side->y > 0 || side->z > 0;
@@ -49,26 +49,26 @@ static int make_plain(const struct vgpu_transfer *transfer, const struct vgpu_bo
   if (__builtin_add_overflow(side->x, copy->width, &reach) || (rows && side->pitch < reach) ||
       __builtin_add_overflow(side->y, copy->height, &reach) || (slices && side->height < reach) ||
       side->level != 0) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   uint64_t slice = 0;
   plain->row = side->pitch;
   plain->start = base;
   if (!multiply(side->pitch, side->height, &slice) || !multiply((size_t)slice, side->z, &plain->start) ||
       !multiply(side->pitch, side->y, &plain->start) || !multiply(1, side->x, &plain->start)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   plain->slice = (size_t)slice;
   /* From the first byte to the last. */
   uint64_t span = copy->width;
   if (!multiply(plain->slice, copy->depth - 1, &span) || !multiply(plain->row, copy->height - 1, &span) ||
       plain->start + span < plain->start) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   if (plain->device ? !vgpu_regions_is_device(&transfer->driver->regions, plain->start, span) : base == 0) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  return plain->device ? VGPU_CUDA_SUCCESS
+  return plain->device ? CUDA_SUCCESS
                        : vgpu_readback_flush(transfer->driver, vgpu_host_pointer(plain->start), span);
 }
 
@@ -104,23 +104,23 @@ static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination
                                          .width = width,
                                          .rows = rows};
       result = ask_rows(&send, packed, bytes);
-      for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < rows; i++) {
+      for (size_t i = 0; result == CUDA_SUCCESS && i < rows; i++) {
         memcpy(vgpu_host_pointer(destination + i * destination_row), packed + i * width, width);
       }
     }
-    if (result != VGPU_CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
     destination += rows * destination_row;
     source += rows * source_row;
     height -= rows;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Rows longer than a frame, one by one. */
 static int carry_long_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
                            uint64_t source, size_t source_row, bool to_device, size_t width, size_t height) {
-  int result = VGPU_CUDA_SUCCESS;
-  for (size_t i = 0; i < height && result == VGPU_CUDA_SUCCESS; i++) {
+  int result = CUDA_SUCCESS;
+  for (size_t i = 0; i < height && result == CUDA_SUCCESS; i++) {
     result = to_device ? vgpu_transfer_to_device(transfer, destination, vgpu_host_pointer(source), width)
                        : vgpu_transfer_from_device(transfer, vgpu_host_pointer(destination), source, width);
     destination += destination_row;
@@ -137,10 +137,10 @@ static int carry(const struct vgpu_transfer *transfer, const struct vgpu_box_pla
     size_t all = VGPU_BULK_MAX / copy->width * copy->width;
     if (copy->height < VGPU_BULK_MAX / copy->width) all = copy->height * copy->width;
     packed = malloc(all);
-    if (packed == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+    if (packed == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  int result = VGPU_CUDA_SUCCESS;
-  for (size_t z = 0; z < copy->depth && result == VGPU_CUDA_SUCCESS; z++) {
+  int result = CUDA_SUCCESS;
+  for (size_t z = 0; z < copy->depth && result == CUDA_SUCCESS; z++) {
     uint64_t to = destination->start + z * destination->slice;
     uint64_t from = source->start + z * source->slice;
     result = packed == NULL ? carry_long_rows(transfer, to, destination->row, from, source->row, to_device,
@@ -155,7 +155,7 @@ static int carry(const struct vgpu_transfer *transfer, const struct vgpu_box_pla
 static int between_hosts(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *destination,
                          const struct vgpu_box_plain *source, const struct vgpu_box *copy) {
   int result = vgpu_transfer_catch_up(transfer);
-  for (size_t z = 0; result == VGPU_CUDA_SUCCESS && z < copy->depth; z++) {
+  for (size_t z = 0; result == CUDA_SUCCESS && z < copy->depth; z++) {
     for (size_t y = 0; y < copy->height; y++) {
       memmove(vgpu_host_pointer(destination->start + z * destination->slice + y * destination->row),
               vgpu_host_pointer(source->start + z * source->slice + y * source->row), copy->width);
@@ -167,12 +167,12 @@ static int between_hosts(const struct vgpu_transfer *transfer, const struct vgpu
 int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool async) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, stream, async);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (copy->width == 0 || copy->height == 0 || copy->depth == 0) return VGPU_CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  if (copy->width == 0 || copy->height == 0 || copy->depth == 0) return CUDA_SUCCESS;
   struct vgpu_box_plain source = {0}, destination = {0};
   result = make_plain(&transfer, &copy->source, copy, &source);
-  if (result == VGPU_CUDA_SUCCESS) result = make_plain(&transfer, &copy->destination, copy, &destination);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = make_plain(&transfer, &copy->destination, copy, &destination);
+  if (result != CUDA_SUCCESS) return result;
   if (async && !(source.device && destination.device)) {
     /* Rows of this process are packed when a graph is launched, not now. */
     struct vgpu_node_params node = {.type = VGPU_NODE_MEMCPY};
@@ -210,8 +210,7 @@ static struct vgpu_box_side deepen(const struct vgpu_flat_side *side, size_t hei
 }
 
 static int copy2(const void *pCopy, struct vgpu_stream *stream, bool async) {
-  if (pCopy == NULL)
-    return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
+  if (pCopy == NULL) return vgpu_cuda_ready() != CUDA_SUCCESS ? vgpu_cuda_ready() : CUDA_ERROR_INVALID_VALUE;
   struct vgpu_flat_box flat;
   memcpy(&flat, pCopy, sizeof flat);
   struct vgpu_box copy = {.source = deepen(&flat.source, flat.height),
@@ -223,14 +222,13 @@ static int copy2(const void *pCopy, struct vgpu_stream *stream, bool async) {
 }
 
 static int copy3(const void *pCopy, struct vgpu_stream *stream, bool async, bool peer) {
-  if (pCopy == NULL)
-    return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
+  if (pCopy == NULL) return vgpu_cuda_ready() != CUDA_SUCCESS ? vgpu_cuda_ready() : CUDA_ERROR_INVALID_VALUE;
   struct vgpu_box copy;
   memcpy(&copy, pCopy, sizeof copy);
   if (peer &&
       ((copy.source.type == VGPU_MEMORY_DEVICE && !vgpu_cuda_context_live(copy.source.owner)) ||
        (copy.destination.type == VGPU_MEMORY_DEVICE && !vgpu_cuda_context_live(copy.destination.owner)))) {
-    return VGPU_CUDA_INVALID_CONTEXT;
+    return CUDA_ERROR_INVALID_CONTEXT;
   }
   return vgpu_copy_box(&copy, stream, async);
 }
@@ -267,12 +265,12 @@ int cuMemcpy3DPeerAsync(const void *pCopy, struct vgpu_stream *hStream) {
 int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
                           size_t *attrsIdxs, size_t numAttrs, struct vgpu_stream *hStream) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (dsts == NULL || srcs == NULL || sizes == NULL || count == 0 || attrs == NULL || attrsIdxs == NULL ||
       numAttrs == 0 || numAttrs > count || hStream == NULL || hStream == VGPU_STREAM_LEGACY) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     result = cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
   }
   return result;
@@ -281,7 +279,7 @@ int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t 
 int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
                        size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, struct vgpu_stream *hStream) {
   int result = cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
-  if (result != VGPU_CUDA_SUCCESS && failIdx != NULL) *failIdx = SIZE_MAX; /* not one copy's own fault */
+  if (result != CUDA_SUCCESS && failIdx != NULL) *failIdx = SIZE_MAX; /* not one copy's own fault */
   return result;
 }
 
@@ -324,10 +322,10 @@ static size_t element_of(const struct batch_box *box) {
 
 static int check_side(const struct batch_side *side, const struct batch_box *box) {
   struct vgpu_array array;
-  if (side->type == 2) return take_array(side, &array) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
+  if (side->type == 2) return take_array(side, &array) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   bool fits =
       (side->row == 0 || side->row >= box->width) && (side->height == 0 || side->height >= box->height);
-  return side->type == 1 && fits ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  return side->type == 1 && fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static struct vgpu_box_side plain_side(const struct batch_side *side, const struct batch_box *box,
@@ -349,22 +347,22 @@ static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *fail
                        struct vgpu_stream *stream) {
   int result = vgpu_cuda_ready();
   if (failed != NULL) *failed = SIZE_MAX; /* not one copy's own fault */
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (count == 0 || boxes == NULL || flags != 0 || stream == NULL || stream == VGPU_STREAM_LEGACY) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   /* All are looked at before one is made. */
   for (size_t i = 0; i < count; i++) {
     const struct batch_box *box = &boxes[i];
     bool sound = box->width > 0 && box->height > 0 && box->depth > 0 && box->order >= 1 && box->order <= 3 &&
                  box->flags <= 1;
-    result = sound ? check_side(&box->source, box) : VGPU_CUDA_INVALID_VALUE;
-    if (result == VGPU_CUDA_SUCCESS) result = check_side(&box->destination, box);
-    if (result == VGPU_CUDA_SUCCESS) continue;
+    result = sound ? check_side(&box->source, box) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) result = check_side(&box->destination, box);
+    if (result == CUDA_SUCCESS) continue;
     if (failed != NULL) *failed = i;
     return result;
   }
-  for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     size_t element = element_of(&boxes[i]);
     const struct vgpu_box copy = {.source = plain_side(&boxes[i].source, &boxes[i], element),
                                   .destination = plain_side(&boxes[i].destination, &boxes[i], element),
@@ -372,7 +370,7 @@ static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *fail
                                   .height = boxes[i].height,
                                   .depth = boxes[i].depth};
     result = cuMemcpy3DAsync_v2(&copy, stream);
-    if (result != VGPU_CUDA_SUCCESS && failed != NULL) *failed = i;
+    if (result != CUDA_SUCCESS && failed != NULL) *failed = i;
   }
   return result;
 }

@@ -8,10 +8,10 @@ static int fill(uint32_t opcode, uint32_t width, uint64_t destination, uint32_t 
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);
   size_t bytes;
-  if (result != VGPU_CUDA_SUCCESS || count == 0) return result;
+  if (result != CUDA_SUCCESS || count == 0) return result;
   if (destination % width != 0 || __builtin_mul_overflow(count, (size_t)width, &bytes) ||
       !vgpu_regions_is_device(&transfer.driver->regions, destination, bytes)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemsetD8_v2 send = {
       .context = transfer.context, .destination = destination, .count = count, .value = value};
@@ -23,10 +23,10 @@ static int fill_async(uint32_t opcode, uint32_t width, uint64_t destination, uin
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, stream, true);
   size_t bytes;
-  if (result != VGPU_CUDA_SUCCESS || count == 0) return result;
+  if (result != CUDA_SUCCESS || count == 0) return result;
   if (destination % width != 0 || __builtin_mul_overflow(count, (size_t)width, &bytes) ||
       !vgpu_regions_is_device(&transfer.driver->regions, destination, bytes)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemsetD8Async send = {.context = transfer.context,
                                            .stream = transfer.stream,
@@ -41,13 +41,13 @@ static int fill_rows(uint32_t element, uint64_t destination, size_t pitch, uint3
                      size_t height, struct vgpu_stream *stream, bool async) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, stream, async);
-  if (result != VGPU_CUDA_SUCCESS || width == 0 || height == 0) return result;
+  if (result != CUDA_SUCCESS || width == 0 || height == 0) return result;
   size_t row, bytes;
   if (destination % element != 0 || __builtin_mul_overflow(width, (size_t)element, &row) ||
       (height > 1 && (pitch < row || pitch % element != 0)) ||
       __builtin_mul_overflow(height - 1, pitch, &bytes) || __builtin_add_overflow(bytes, row, &bytes) ||
       !vgpu_regions_is_device(&transfer.driver->regions, destination, bytes)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemsetD2D8Async send = {.context = transfer.context,
                                              .stream = transfer.stream,

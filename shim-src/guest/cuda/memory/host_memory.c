@@ -48,15 +48,15 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = current_context(&driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   /* 1 portable, 2 mapped into the device, 4 write-combined. */
   if (pp == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   uint32_t shared_region;
   bool lent;
   void *memory = take_memory(driver, whole_pages(bytesize), &shared_region, &lent);
-  if (memory == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
                                .kind = VGPU_REGION_PINNED,
@@ -67,10 +67,10 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
                                .lent = lent};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
     give_memory(driver, memory, whole_pages(bytesize), shared_region, lent);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *pp = memory;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemAllocHost_v2(void **pp, size_t bytesize) {
@@ -81,15 +81,15 @@ int cuMemFreeHost(void *p) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (p == NULL) return VGPU_CUDA_SUCCESS;
+  if (p == NULL) return CUDA_SUCCESS;
   struct vgpu_region region;
   if (!vgpu_regions_remove(&driver->regions, (uint64_t)(uintptr_t)p, VGPU_REGION_PINNED, &region)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   /* Reads on their way into it must have arrived, or failed, before it is gone. */
   vgpu_readback_flush(driver, p, region.size);
   give_memory(driver, p, whole_pages(region.size), region.shared_region, region.lent);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Registered memory is the program's own and cannot be shared afterwards: it has no address on the device. */
@@ -100,11 +100,11 @@ int cuMemHostGetDevicePointer_v2(uint64_t *pdptr, void *p, uint32_t Flags) {
   struct vgpu_region region;
   if (pdptr == NULL || Flags != 0 || !vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)p, &region) ||
       vgpu_region_on_device(&region)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!region.lent) return VGPU_CUDA_NOT_SUPPORTED;
+  if (!region.lent) return CUDA_ERROR_NOT_SUPPORTED;
   *pdptr = (uint64_t)(uintptr_t)p;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemHostGetFlags(uint32_t *pFlags, void *p) {
@@ -114,20 +114,20 @@ int cuMemHostGetFlags(uint32_t *pFlags, void *p) {
   struct vgpu_region region;
   if (pFlags == NULL || !vgpu_regions_find(&driver->regions, (uint64_t)(uintptr_t)p, &region) ||
       vgpu_region_on_device(&region)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   *pFlags = region.flags;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = current_context(&driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (p == NULL || bytesize == 0 || (Flags & ~15u) != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (p == NULL || bytesize == 0 || (Flags & ~15u) != 0) return CUDA_ERROR_INVALID_VALUE;
   /* 4: memory of another device, 8: read-only: neither can be carried. */
-  if ((Flags & 12u) != 0) return VGPU_CUDA_NOT_SUPPORTED;
+  if ((Flags & 12u) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)p,
                                .size = bytesize,
                                .kind = VGPU_REGION_REGISTERED,
@@ -136,9 +136,9 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
                                .ordinal = context->ordinal};
   switch (vgpu_regions_add(&driver->regions, &region)) {
     case VGPU_REGIONS_OK:
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case VGPU_REGIONS_NO_MEMORY:
-      return VGPU_CUDA_OUT_OF_MEMORY;
+      return CUDA_ERROR_OUT_OF_MEMORY;
     case VGPU_REGIONS_OVERLAP:
       break;
   }
@@ -158,5 +158,5 @@ int cuMemHostUnregister(void *p) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   vgpu_readback_flush(driver, p, region.size);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -25,14 +25,13 @@ bool vgpu_lent_possible(void) {
 void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region) {
   void *memory;
   struct vgpu_send_shared_region_map send = {.bytes = bytes};
-  if (!vgpu_session_maps(driver->session) || vgpu_cuda_context_number(&send.context) != VGPU_CUDA_SUCCESS ||
+  if (!vgpu_session_maps(driver->session) || vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS ||
       !vgpu_session_shared_region_make(driver->session, bytes, shared_region, &memory)) {
     return NULL;
   }
   send.address = (uint64_t)(uintptr_t)memory;
   send.shared_region = *shared_region;
-  if (vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0) == VGPU_CUDA_SUCCESS)
-    return memory;
+  if (vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0) == CUDA_SUCCESS) return memory;
   vgpu_session_shared_region_drop(driver->session, *shared_region, memory, bytes);
   return NULL;
 }
@@ -55,15 +54,15 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   result = vgpu_cuda_current(driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   /* 1: used on any stream, 2: by the host only, until cuStreamAttachMemAsync says more. */
   if (dptr == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (flags != 1 && flags != 2)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!vgpu_session_maps(driver->session)) return VGPU_CUDA_NOT_SUPPORTED;
+  if (!vgpu_session_maps(driver->session)) return CUDA_ERROR_NOT_SUPPORTED;
   uint32_t shared_region;
   void *memory = vgpu_lent_take(driver, whole_pages(bytesize), &shared_region);
-  if (memory == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,
                                .kind = VGPU_REGION_MANAGED,
@@ -75,10 +74,10 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
                                .advice = {0, NOWHERE, NOWHERE}};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
     vgpu_lent_give(driver, memory, whole_pages(bytesize), shared_region);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *dptr = region.start;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
@@ -96,8 +95,8 @@ static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value)
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  return vgpu_regions_advise(&driver->regions, address, bytes, which, value) ? VGPU_CUDA_SUCCESS
-                                                                             : VGPU_CUDA_INVALID_VALUE;
+  return vgpu_regions_advise(&driver->regions, address, bytes, which, value) ? CUDA_SUCCESS
+                                                                             : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* A device's ordinal, or -1 for the processor. */
@@ -106,28 +105,28 @@ static bool is_place(int32_t place) {
 }
 
 int cuMemAdvise(uint64_t devPtr, size_t count, int32_t advice, int32_t device) {
-  if (count == 0) return VGPU_CUDA_INVALID_VALUE;
+  if (count == 0) return CUDA_ERROR_INVALID_VALUE;
   switch (advice) {
     case 1: /* READ_MOSTLY, and that it is not */
     case 2:
       return advise(devPtr, count, READ_MOSTLY, advice == 1);
     case 3: /* PREFERRED_LOCATION */
-      return is_place(device) ? advise(devPtr, count, PREFERRED, device) : VGPU_CUDA_INVALID_DEVICE;
+      return is_place(device) ? advise(devPtr, count, PREFERRED, device) : CUDA_ERROR_INVALID_DEVICE;
     case 4:
       return advise(devPtr, count, PREFERRED, NOWHERE);
     case 5: /* ACCESSED_BY: all can, always */
     case 6: {
-      if (!is_place(device)) return VGPU_CUDA_INVALID_DEVICE;
+      if (!is_place(device)) return CUDA_ERROR_INVALID_DEVICE;
       struct vgpu_region region;
       int result;
       struct vgpu_driver *driver = vgpu_cuda_driver(&result);
       if (driver == NULL) return result;
       bool managed =
           vgpu_regions_find(&driver->regions, devPtr, &region) && region.kind == VGPU_REGION_MANAGED;
-      return managed ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+      return managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     default:
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -141,7 +140,7 @@ static bool place_of(struct vgpu_value8 location, int32_t *place) {
 
 int cuMemAdvise_v2(uint64_t devPtr, size_t count, int32_t advice, struct vgpu_value8 location) {
   int32_t place;
-  if (!place_of(location, &place)) return VGPU_CUDA_INVALID_VALUE;
+  if (!place_of(location, &place)) return CUDA_ERROR_INVALID_VALUE;
   return cuMemAdvise(devPtr, count, advice, place);
 }
 
@@ -150,19 +149,19 @@ static int prefetch(uint64_t address, size_t count, int32_t place, struct vgpu_s
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (count == 0) return VGPU_CUDA_INVALID_VALUE;
+  if (count == 0) return CUDA_ERROR_INVALID_VALUE;
   result = vgpu_cuda_stream_identity(driver, stream, &number, &context);
-  return result == VGPU_CUDA_SUCCESS ? advise(address, count, PREFETCHED, place) : result;
+  return result == CUDA_SUCCESS ? advise(address, count, PREFETCHED, place) : result;
 }
 
 int cuMemPrefetchAsync(uint64_t devPtr, size_t count, int32_t dstDevice, struct vgpu_stream *hStream) {
-  return is_place(dstDevice) ? prefetch(devPtr, count, dstDevice, hStream) : VGPU_CUDA_INVALID_DEVICE;
+  return is_place(dstDevice) ? prefetch(devPtr, count, dstDevice, hStream) : CUDA_ERROR_INVALID_DEVICE;
 }
 
 int cuMemPrefetchAsync_v2(uint64_t devPtr, size_t count, struct vgpu_value8 location, uint32_t flags,
                           struct vgpu_stream *hStream) {
   int32_t place;
-  if (flags != 0 || !place_of(location, &place)) return VGPU_CUDA_INVALID_VALUE;
+  if (flags != 0 || !place_of(location, &place)) return CUDA_ERROR_INVALID_VALUE;
   return prefetch(devPtr, count, place, hStream);
 }
 
@@ -173,39 +172,39 @@ int cuMemRangeGetAttribute(void *data, size_t dataSize, int32_t attribute, uint6
   if (driver == NULL) return result;
   if (data == NULL || count == 0 || dataSize < sizeof(int32_t) || dataSize % sizeof(int32_t) != 0 ||
       !vgpu_regions_find(&driver->regions, devPtr, &region) || region.kind != VGPU_REGION_MANAGED) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   int32_t *values = data, place = region.advice[attribute == 2 || attribute >= 5 ? PREFERRED : PREFETCHED];
   if (attribute >= 7) place = region.advice[PREFETCHED];
   switch (attribute) {
     case 1: /* READ_MOSTLY */
       values[0] = region.advice[READ_MOSTLY];
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 2: /* PREFERRED_LOCATION */
     case 4: /* LAST_PREFETCH_LOCATION */
     case 6: /* their numbers, and their kinds: CUmemLocationType */
     case 8:
       values[0] = place;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 5:
     case 7:
       values[0] = place == NOWHERE ? 0 : place == -1 ? 2 : 1;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 3: /* ACCESSED_BY: devices, then NOWHERE */
       for (size_t i = 0; i < dataSize / sizeof *values; i++) values[i] = i == 0 ? region.ordinal : NOWHERE;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     default:
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 int cuMemRangeGetAttributes(void **data, size_t *dataSizes, int32_t *attributes, size_t numAttributes,
                             uint64_t devPtr, size_t count) {
   if (data == NULL || dataSizes == NULL || attributes == NULL || numAttributes == 0) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  int result = VGPU_CUDA_SUCCESS;
-  for (size_t i = 0; i < numAttributes && result == VGPU_CUDA_SUCCESS; i++)
+  int result = CUDA_SUCCESS;
+  for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++)
     result = cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
   return result;
 }
@@ -218,8 +217,8 @@ int cuStreamAttachMemAsync(struct vgpu_stream *hStream, uint64_t dptr, size_t le
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   result = vgpu_cuda_stream_identity(driver, hStream, &number, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   bool managed = vgpu_regions_find(&driver->regions, dptr, &region) && region.kind == VGPU_REGION_MANAGED &&
                  (length == 0 || length == region.size);
-  return managed && (flags == 1 || flags == 2 || flags == 4) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  return managed && (flags == 1 || flags == 2 || flags == 4) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

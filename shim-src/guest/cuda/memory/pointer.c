@@ -35,60 +35,60 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
     case 1: { /* CONTEXT */
       struct vgpu_context *context = context_of(driver, region);
       memcpy(data, &context, sizeof context);
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     }
     case 2: /* MEMORY_TYPE: 1 host, 2 device */
       *(uint32_t *)data = device ? 2 : 1;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 3: /* DEVICE_POINTER */
     case 4: /* HOST_POINTER */
       /* Other memory is not mapped at the other side. */
-      if (!region->lent && (attribute == 3) != device) return VGPU_CUDA_INVALID_VALUE;
+      if (!region->lent && (attribute == 3) != device) return CUDA_ERROR_INVALID_VALUE;
       *(uint64_t *)data = pointer;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 6: /* SYNC_MEMOPS */
       *(int32_t *)data = region->sync_memops;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 8: /* IS_MANAGED */
       *(int32_t *)data = region->kind == VGPU_REGION_MANAGED;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 10: /* IS_LEGACY_CUDA_IPC_CAPABLE */
     case 15: /* IS_GPU_DIRECT_RDMA_CAPABLE */
     case 21: /* IS_HW_DECOMPRESS_CAPABLE */
       /* A boolean is an int here: the runtime reads four bytes that it has not cleared. */
       *(int32_t *)data = 0;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 7:  /* BUFFER_ID */
     case 20: /* MEMORY_BLOCK_ID */
       *(uint64_t *)data = region->id;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 9: /* DEVICE_ORDINAL */
       *(int32_t *)data = region->ordinal;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 11: /* RANGE_START_ADDR */
     case 19: /* MAPPING_BASE_ADDR */
       *(uint64_t *)data = region->start;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 12: /* RANGE_SIZE */
     case 18: /* MAPPING_SIZE */
       *(uint64_t *)data = region->size;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 13: /* MAPPED */
       *(int32_t *)data = 1;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 14: /* ALLOWED_HANDLE_TYPES */
       *(uint64_t *)data = 0;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 16: /* ACCESS_FLAGS: read and write */
       *(uint32_t *)data = 3;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     case 17: { /* MEMPOOL_HANDLE: NULL if it is of none */
       struct vgpu_pool *pool = vgpu_pool_numbered(driver, region->pool);
       memcpy(data, &pool, sizeof pool);
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     }
     default:
-      return VGPU_CUDA_NOT_SUPPORTED;
+      return CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 
@@ -97,7 +97,7 @@ int cuPointerGetAttribute(void *data, int32_t attribute, uint64_t ptr) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct vgpu_region region;
-  if (data == NULL || !vgpu_regions_find(&driver->regions, ptr, &region)) return VGPU_CUDA_INVALID_VALUE;
+  if (data == NULL || !vgpu_regions_find(&driver->regions, ptr, &region)) return CUDA_ERROR_INVALID_VALUE;
   return attribute_of(driver, &region, ptr, attribute, data);
 }
 
@@ -124,17 +124,17 @@ int cuPointerGetAttributes(uint32_t numAttributes, int32_t *attributes, void **d
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (attributes == NULL || data == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (attributes == NULL || data == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_region region;
   bool known = vgpu_regions_find(&driver->regions, ptr, &region);
   for (uint32_t i = 0; i < numAttributes; i++) {
-    if (data[i] == NULL) return VGPU_CUDA_INVALID_VALUE;
-    if (!known || attribute_of(driver, &region, ptr, attributes[i], data[i]) != VGPU_CUDA_SUCCESS) {
+    if (data[i] == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (!known || attribute_of(driver, &region, ptr, attributes[i], data[i]) != CUDA_SUCCESS) {
       memset(data[i], 0, attribute_size(attributes[i]));
       if (attributes[i] == 9) *(int32_t *)data[i] = -2; /* no device */
     }
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Only SYNC_MEMOPS can be set. */
@@ -142,9 +142,8 @@ int cuPointerSetAttribute(const void *value, int32_t attribute, uint64_t ptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (value == NULL || attribute != 6) return VGPU_CUDA_INVALID_VALUE;
+  if (value == NULL || attribute != 6) return CUDA_ERROR_INVALID_VALUE;
   int32_t sync;
   memcpy(&sync, value, sizeof sync);
-  return vgpu_regions_set_sync(&driver->regions, ptr, sync != 0) ? VGPU_CUDA_SUCCESS
-                                                                 : VGPU_CUDA_INVALID_VALUE;
+  return vgpu_regions_set_sync(&driver->regions, ptr, sync != 0) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -49,31 +49,31 @@ struct access {
 
 int vgpu_pool_device(int32_t ordinal) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(ordinal);
-  if (facts == NULL) return VGPU_CUDA_INVALID_DEVICE;
-  return facts->attributes[POOLS_SUPPORTED] != 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_NOT_SUPPORTED;
+  if (facts == NULL) return CUDA_ERROR_INVALID_DEVICE;
+  return facts->attributes[POOLS_SUPPORTED] != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
                    struct vgpu_pool **made) {
   struct vgpu_pool *pool = malloc(sizeof *pool);
-  if (pool == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (pool == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *pool = (struct vgpu_pool){.number = vgpu_cuda_next_number(driver), .ordinal = ordinal};
   if (!vgpu_objects_add(&driver->objects, pool, VGPU_OBJECT_POOL)) {
     free(pool);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   struct vgpu_send_cuMemPoolCreate send = {
       .pool = pool->number, .max_size = max_size, .device = driver->host_index[ordinal], .given = given};
   int result = vgpu_cuda_call(VGPU_OP_cuMemPoolCreate, &send, sizeof send, NULL, 0);
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     vgpu_objects_remove(&driver->objects, pool, VGPU_OBJECT_POOL);
     free(pool);
     return result;
   }
   *made = pool;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Under driver->lock. */
@@ -81,10 +81,10 @@ static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu
   struct vgpu_device_pools *pools = &driver->pools[ordinal];
   if (pools->given == NULL) {
     int result = vgpu_pool_make(driver, ordinal, 0, true, &pools->given);
-    if (result != VGPU_CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
   }
   *pool = pools->given;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_pool_take(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool) {
@@ -96,7 +96,7 @@ int vgpu_pool_take(const struct vgpu_pool *handle, struct vgpu_driver **driver, 
   bool live = vgpu_objects_has(&(*driver)->objects, handle, VGPU_OBJECT_POOL);
   if (live) *pool = *handle;
   pthread_mutex_unlock(&(*driver)->lock);
-  return live ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 struct number_search {
@@ -122,8 +122,8 @@ struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number
 
 int cuDeviceGetDefaultMemPool(struct vgpu_pool **pool_out, int32_t dev) {
   int result = vgpu_pool_device(dev);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pool_out == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pool_out == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
@@ -134,8 +134,8 @@ int cuDeviceGetDefaultMemPool(struct vgpu_pool **pool_out, int32_t dev) {
 
 int cuDeviceGetMemPool(struct vgpu_pool **pool, int32_t dev) {
   int result = vgpu_pool_device(dev);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pool == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
@@ -147,58 +147,56 @@ int cuDeviceGetMemPool(struct vgpu_pool **pool, int32_t dev) {
 
 int cuDeviceSetMemPool(int32_t dev, struct vgpu_pool *pool) {
   int result = vgpu_pool_device(dev);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
   bool fits = vgpu_objects_has(&driver->objects, pool, VGPU_OBJECT_POOL) && pool->ordinal == dev;
   if (fits) driver->pools[dev].current = pool;
   pthread_mutex_unlock(&driver->lock);
-  return fits ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* CUDA 13 names a place and a kind of memory instead of a device; only a device's own memory is pooled. */
 static int check_place(const void *location, int32_t type) {
-  if (location == NULL) return VGPU_CUDA_INVALID_VALUE;
-  return ((const struct location *)location)->type == ON_DEVICE && type == PINNED ? VGPU_CUDA_SUCCESS
-                                                                                  : VGPU_CUDA_NOT_SUPPORTED;
+  if (location == NULL) return CUDA_ERROR_INVALID_VALUE;
+  return ((const struct location *)location)->type == ON_DEVICE && type == PINNED ? CUDA_SUCCESS
+                                                                                  : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 int cuMemGetDefaultMemPool(struct vgpu_pool **pool_out, void *location, int32_t type) {
   int result = check_place(location, type);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return cuDeviceGetDefaultMemPool(pool_out, ((const struct location *)location)->id);
 }
 
 int cuMemGetMemPool(struct vgpu_pool **pool, void *location, int32_t type) {
   int result = check_place(location, type);
-  return result == VGPU_CUDA_SUCCESS ? cuDeviceGetMemPool(pool, ((const struct location *)location)->id)
-                                     : result;
+  return result == CUDA_SUCCESS ? cuDeviceGetMemPool(pool, ((const struct location *)location)->id) : result;
 }
 
 int cuMemSetMemPool(void *location, int32_t type, struct vgpu_pool *pool) {
   int result = check_place(location, type);
-  return result == VGPU_CUDA_SUCCESS ? cuDeviceSetMemPool(((const struct location *)location)->id, pool)
-                                     : result;
+  return result == CUDA_SUCCESS ? cuDeviceSetMemPool(((const struct location *)location)->id, pool) : result;
 }
 
 int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (pool == NULL || poolProps == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (pool == NULL || poolProps == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct properties properties;
   memcpy(&properties, poolProps, sizeof properties);
-  if (properties.allocation_type != PINNED) return VGPU_CUDA_INVALID_VALUE;
+  if (properties.allocation_type != PINNED) return CUDA_ERROR_INVALID_VALUE;
   /* File descriptors are what processes here can hand on. There is no pooled host memory. */
   if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
-    return VGPU_CUDA_NOT_SUPPORTED;
-  if (properties.handle_types != 0 && !vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (properties.handle_types != 0 && !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   result = vgpu_pool_device(properties.location.id);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   pthread_mutex_lock(&driver->lock);
   result = vgpu_pool_make(driver, properties.location.id, properties.max_size, false, pool);
-  if (result == VGPU_CUDA_SUCCESS) (*pool)->exportable = properties.handle_types != 0;
+  if (result == CUDA_SUCCESS) (*pool)->exportable = properties.handle_types != 0;
   pthread_mutex_unlock(&driver->lock);
   return result;
 }
@@ -219,7 +217,7 @@ int cuMemPoolDestroy(struct vgpu_pool *pool) {
     free(pool);
   }
   pthread_mutex_unlock(&driver->lock);
-  if (!ours) return VGPU_CUDA_INVALID_VALUE;
+  if (!ours) return CUDA_ERROR_INVALID_VALUE;
   return vgpu_cuda_post(VGPU_OP_cuMemPoolDestroy, &send, sizeof send, NULL, 0);
 }
 
@@ -231,31 +229,31 @@ int cuMemPoolGetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (value == NULL || attr < REUSE_FOLLOW_EVENT_DEPENDENCIES || attr > USED_MEM_HIGH) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemPoolGetAttribute send = {.pool = pool.number, .attribute = (uint32_t)attr};
   struct vgpu_reply_cuMemPoolGetAttribute reply;
   result = vgpu_cuda_call(VGPU_OP_cuMemPoolGetAttribute, &send, sizeof send, &reply, sizeof reply);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (is_flag(attr)) *(int32_t *)value = reply.value != 0;
   else *(uint64_t *)value = reply.value;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (value == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (value == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_send_cuMemPoolSetAttribute send = {.pool = pool.number, .attribute = (uint32_t)attr};
   if (is_flag(attr)) send.value = *(int32_t *)value != 0;
   else if (attr == RELEASE_THRESHOLD || attr == RESERVED_MEM_HIGH || attr == USED_MEM_HIGH) {
     send.value = *(uint64_t *)value;
-  } else return VGPU_CUDA_INVALID_VALUE;
-  if (attr > RELEASE_THRESHOLD && send.value != 0) return VGPU_CUDA_INVALID_VALUE; /* only ever reset */
+  } else return CUDA_ERROR_INVALID_VALUE;
+  if (attr > RELEASE_THRESHOLD && send.value != 0) return CUDA_ERROR_INVALID_VALUE; /* only ever reset */
   return vgpu_cuda_call(VGPU_OP_cuMemPoolSetAttribute, &send, sizeof send, NULL, 0);
 }
 
@@ -263,7 +261,7 @@ int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuMemPoolTrimTo send = {.pool = pool.number, .keep = minBytesToKeep};
   return vgpu_cuda_call(VGPU_OP_cuMemPoolTrimTo, &send, sizeof send, NULL, 0);
 }
@@ -273,31 +271,32 @@ int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) 
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (map == NULL || count == 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (map == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; i++) {
     struct access access;
     memcpy(&access, (const struct access *)map + i, sizeof access);
-    if (access.location.type != ON_DEVICE) return VGPU_CUDA_INVALID_VALUE;
-    if (access.location.id < 0 || access.location.id >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+    if (access.location.type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    if (access.location.id < 0 || access.location.id >= driver->device_count)
+      return CUDA_ERROR_INVALID_DEVICE;
     bool own = access.location.id == pool.ordinal;
-    if (own && access.flags != READ_WRITE) return VGPU_CUDA_INVALID_VALUE;
+    if (own && access.flags != READ_WRITE) return CUDA_ERROR_INVALID_VALUE;
     if (!own && access.flags != 0) return PEER_ACCESS_UNSUPPORTED;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(memPool, &driver, &pool);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (flags == NULL || location == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (flags == NULL || location == NULL) return CUDA_ERROR_INVALID_VALUE;
   const struct location *where = location;
-  if (where->type != ON_DEVICE) return VGPU_CUDA_INVALID_VALUE;
-  if (where->id < 0 || where->id >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+  if (where->type != ON_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+  if (where->id < 0 || where->id >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
   *flags = where->id == pool.ordinal ? READ_WRITE : 0;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /*
@@ -310,23 +309,23 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
   int result = vgpu_pool_take(handle, &driver, &pool);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (dptr == NULL || bytesize == 0 || pool.imported) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (dptr == NULL || bytesize == 0 || pool.imported) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_node_params node = {.type = VGPU_NODE_ALLOCATE,
                                   .of.allocation = {.allocation_type = PINNED,
                                                     .location_type = ON_DEVICE,
                                                     .location = pool.ordinal,
                                                     .bytes = bytesize}};
   if (vgpu_capture_node(driver, hStream, &node, &result)) {
-    if (result == VGPU_CUDA_SUCCESS) *dptr = node.of.allocation.address;
+    if (result == CUDA_SUCCESS) *dptr = node.of.allocation.address;
     return result;
   }
   struct vgpu_send_cuMemAllocFromPoolAsync send = {.pool = pool.number, .bytes = bytesize};
   result = vgpu_cuda_stream_identity(driver, hStream, &send.queue, &send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_reply_cuMemAllocFromPoolAsync reply;
   result = vgpu_cuda_call(VGPU_OP_cuMemAllocFromPoolAsync, &send, sizeof send, &reply, sizeof reply);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_region region = {.start = reply.address,
                                .size = bytesize,
                                .kind = VGPU_REGION_DEVICE,
@@ -336,10 +335,10 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
     struct vgpu_send_cuMemFreeAsync back = {
         .context = send.context, .stream = send.queue, .address = reply.address};
     vgpu_cuda_post(VGPU_OP_cuMemFreeAsync, &back, sizeof back, NULL, 0);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *dptr = reply.address;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* From the current pool of the stream's device. */
@@ -347,8 +346,8 @@ int cuMemAllocAsync(uint64_t *dptr, size_t bytesize, struct vgpu_stream *hStream
   int32_t device;
   int result = cuStreamGetDevice(hStream, &device);
   struct vgpu_pool *pool = NULL;
-  if (result == VGPU_CUDA_SUCCESS) result = cuDeviceGetMemPool(&pool, device);
-  return result == VGPU_CUDA_SUCCESS ? cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) : result;
+  if (result == CUDA_SUCCESS) result = cuDeviceGetMemPool(&pool, device);
+  return result == CUDA_SUCCESS ? cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) : result;
 }
 
 /* Also for memory of cuMemAlloc, as the API allows. */
@@ -360,13 +359,13 @@ int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
   if (vgpu_capture_node(driver, hStream, &node, &result)) return result;
   struct vgpu_send_cuMemFreeAsync send = {.address = dptr};
   result = vgpu_cuda_stream_identity(driver, hStream, &send.stream, &send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   vgpu_host_functions_wait(driver, send.stream);
   struct vgpu_region region;
   if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
   if (dptr == 0 || (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0) ||
       !vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   return vgpu_cuda_post(VGPU_OP_cuMemFreeAsync, &send, sizeof send, NULL, 0);
 }

@@ -170,7 +170,7 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
   unsigned char *answer = batch->room == 0 ? NULL : malloc(batch->room);
   if (batch->room != 0 && answer == NULL) {
     release(&driver->readbacks, batch, NULL, 0, false);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   struct vgpu_cuda_exchange exchange = {.send = send,
                                         .send_size = send_size,
@@ -179,11 +179,11 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
                                         .bulk = answer,
                                         .bulk_capacity = batch->room};
   int result = vgpu_cuda_exchange(opcode, &exchange);
-  bool came = result == VGPU_CUDA_SUCCESS;
+  bool came = result == CUDA_SUCCESS;
   bool sound = release(&driver->readbacks, batch, came ? answer : NULL, came ? exchange.bulk_size : 0,
-                       !came && result != VGPU_CUDA_NOT_READY);
+                       !came && result != CUDA_ERROR_NOT_READY);
   free(answer);
-  return came && !sound ? VGPU_CUDA_UNKNOWN : result;
+  return came && !sound ? CUDA_ERROR_UNKNOWN : result;
 }
 
 /* Until no thread holds a claim on the stream's entries up to a ticket: that thread delivers them. */
@@ -233,11 +233,11 @@ static int settle(struct vgpu_driver *driver, uint64_t context, uint64_t stream,
     if (batch.count == 0) break;
     struct vgpu_send_read_fetch send = {.context = context};
     int result = ask(driver, VGPU_OP_read_fetch, &send, sizeof send, &batch);
-    if (result != VGPU_CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
     after = batch.last;
   }
   await_others(readbacks, stream, upto);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_readback_settle(struct vgpu_driver *driver, uint64_t context) {
@@ -254,20 +254,20 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   for (;;) {
     if (scope != VGPU_WAIT_CONTEXT) claim(readbacks, &batch, stream, 0);
     result = ask(driver, opcode, send, send_size, &batch);
-    if (result != VGPU_CUDA_NOT_READY) break;
+    if (result != CUDA_ERROR_NOT_READY) break;
     vgpu_pause(&pause);
   }
-  if (result == VGPU_CUDA_SUCCESS && upto != 0) {
+  if (result == CUDA_SUCCESS && upto != 0) {
     if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
     result = settle(driver, context, stream, upto);
-    if (result == VGPU_CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
+    if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
       /* All of it is done, so what has not come failed at the host; that error is told like any other. */
       pthread_mutex_lock(&readbacks->lock);
       forget(readbacks, context, stream, upto);
       pthread_mutex_unlock(&readbacks->lock);
     }
   }
-  return result != VGPU_CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
+  return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
 
 /* The stream of an entry that goes to these bytes; false: none does. */
@@ -296,9 +296,9 @@ int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t b
       result = vgpu_readback_wait(driver, VGPU_OP_cuStreamSynchronize, &send, sizeof send, send.context,
                                   send.stream, VGPU_WAIT_STREAM);
     }
-    if (result != VGPU_CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) return result;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 void vgpu_readback_drop(struct vgpu_driver *driver, uint64_t context) {

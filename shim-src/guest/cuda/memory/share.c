@@ -62,7 +62,7 @@ static int32_t ordinal_of(const struct vgpu_driver *driver, const struct ticket 
 static int ask_to_share(uint64_t context, uint64_t address, uint64_t handle, struct ticket *ticket) {
   struct vgpu_send_share_memory send = {.context = context, .address = address, .handle = handle};
   struct vgpu_reply_share_memory reply = {0};
-  if (!vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
+  if (!vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   int result = vgpu_cuda_call(VGPU_OP_share_memory, &send, sizeof send, &reply, sizeof reply);
   ticket->token[0] = reply.token_0;
   ticket->token[1] = reply.token_1;
@@ -79,13 +79,13 @@ static int share_address(uint64_t address, enum ticket_kind kind, void *to) {
   if (to == NULL || !vgpu_regions_find(&driver->regions, address, &region) ||
       region.kind != VGPU_REGION_DEVICE || region.module != 0 || region.opened ||
       (region.pool != 0) != pooled) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   const struct vgpu_pool *pool = pooled ? vgpu_pool_numbered(driver, region.pool) : NULL;
-  if (pooled && (pool == NULL || !pool->exportable)) return VGPU_CUDA_INVALID_VALUE;
+  if (pooled && (pool == NULL || !pool->exportable)) return CUDA_ERROR_INVALID_VALUE;
   struct ticket ticket = ticket_of(kind, driver->host_index[region.ordinal]);
   result = ask_to_share(region.context, region.start, 0, &ticket);
-  if (result == VGPU_CUDA_SUCCESS) memcpy(to, &ticket, sizeof ticket);
+  if (result == CUDA_SUCCESS) memcpy(to, &ticket, sizeof ticket);
   return result;
 }
 
@@ -94,16 +94,16 @@ static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (!vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
+  if (!vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   struct vgpu_send_open_memory send = {
       .token_0 = ticket->token[0], .token_1 = ticket->token[1], .bytes = ticket->bytes};
   result = vgpu_cuda_current(driver, &context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_reply_open_memory reply;
   result = vgpu_cuda_call(VGPU_OP_open_memory, &send, sizeof send, &reply, sizeof reply);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_region region = {.start = reply.address,
                                .size = reply.bytes,
                                .kind = VGPU_REGION_DEVICE,
@@ -114,10 +114,10 @@ static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
     struct vgpu_send_cuMemFree_v2 back = {.context = send.context, .address = reply.address};
     vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &back, sizeof back, NULL, 0);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *address = reply.address;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuIpcGetMemHandle(void *pHandle, uint64_t dptr) {
@@ -128,9 +128,9 @@ int cuIpcOpenMemHandle_v2(uint64_t *pdptr, struct vgpu_value64 handle, uint32_t 
   struct ticket ticket;
   memcpy(&ticket, &handle, sizeof ticket);
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (pdptr == NULL || Flags != LAZY_PEER_ACCESS || !is_ticket(&ticket, TICKET_MEMORY))
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   return open_ticket(&ticket, NULL, pdptr);
 }
 
@@ -145,7 +145,7 @@ int cuIpcCloseMemHandle(uint64_t dptr) {
   struct vgpu_region region;
   if (!vgpu_regions_find(&driver->regions, dptr, &region) || !region.opened || region.pool != 0 ||
       !vgpu_regions_remove(&driver->regions, dptr, VGPU_REGION_DEVICE, &region)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
   return vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &send, sizeof send, NULL, 0);
@@ -163,16 +163,16 @@ int cuIpcGetEventHandle(void *pHandle, struct vgpu_event *event) {
   bool shared = live && (event->flags & BETWEEN_PROCESSES) != 0;
   if (live) send.event = event->number;
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_HANDLE;
-  if (pHandle == NULL || !shared) return VGPU_CUDA_INVALID_VALUE;
+  if (!live) return CUDA_ERROR_INVALID_HANDLE;
+  if (pHandle == NULL || !shared) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_reply_share_event reply;
   result = vgpu_cuda_call(VGPU_OP_share_event, &send, sizeof send, &reply, sizeof reply);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct ticket ticket = ticket_of(TICKET_EVENT, 0);
   ticket.token[0] = reply.token_0;
   ticket.token[1] = reply.token_1;
   memcpy(pHandle, &ticket, sizeof ticket);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuIpcOpenEventHandle(struct vgpu_event **phEvent, struct vgpu_value64 handle) {
@@ -181,18 +181,18 @@ int cuIpcOpenEventHandle(struct vgpu_event **phEvent, struct vgpu_value64 handle
   if (driver == NULL) return result;
   struct ticket ticket;
   memcpy(&ticket, &handle, sizeof ticket);
-  if (phEvent == NULL || !is_ticket(&ticket, TICKET_EVENT)) return VGPU_CUDA_INVALID_VALUE;
-  if (!vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
+  if (phEvent == NULL || !is_ticket(&ticket, TICKET_EVENT)) return CUDA_ERROR_INVALID_VALUE;
+  if (!vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   struct vgpu_send_open_event send = {.token_0 = ticket.token[0], .token_1 = ticket.token[1]};
   result = vgpu_cuda_current(driver, &context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != CUDA_SUCCESS) return result;
   pthread_mutex_lock(&driver->lock);
   send.event = vgpu_cuda_next_number(driver);
   pthread_mutex_unlock(&driver->lock);
   result = vgpu_cuda_call(VGPU_OP_open_event, &send, sizeof send, NULL, 0);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_event *event = malloc(sizeof *event);
   bool added = false;
   pthread_mutex_lock(&driver->lock);
@@ -203,12 +203,12 @@ int cuIpcOpenEventHandle(struct vgpu_event **phEvent, struct vgpu_value64 handle
   pthread_mutex_unlock(&driver->lock);
   if (added) {
     *phEvent = event;
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   free(event);
   struct vgpu_send_cuEventDestroy_v2 back = {.event = send.event};
   vgpu_cuda_post(VGPU_OP_cuEventDestroy_v2, &back, sizeof back, NULL, 0);
-  return VGPU_CUDA_OUT_OF_MEMORY;
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* ---- by file descriptor ---------------------------------------------------- */
@@ -232,22 +232,22 @@ static bool read_ticket(void *handle, enum ticket_kind kind, struct ticket *tick
 
 static int hand_out(const struct ticket *ticket, void *to) {
   int descriptor = file_with(ticket);
-  if (descriptor < 0) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (descriptor < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   memcpy(to, &descriptor, sizeof descriptor);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemExportToShareableHandle(void *shareableHandle, uint64_t handle, int32_t handleType, uint64_t flags) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (shareableHandle == NULL || flags != 0) return VGPU_CUDA_INVALID_VALUE;
-  if (handleType != POSIX_FD) return VGPU_CUDA_NOT_SUPPORTED;
+  if (shareableHandle == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handleType != POSIX_FD) return CUDA_ERROR_NOT_SUPPORTED;
   int32_t ordinal = vgpu_physical_exportable(driver, handle);
-  if (ordinal < 0) return VGPU_CUDA_INVALID_VALUE;
+  if (ordinal < 0) return CUDA_ERROR_INVALID_VALUE;
   struct ticket ticket = ticket_of(TICKET_PHYSICAL, driver->host_index[ordinal]);
   result = ask_to_share(0, 0, handle, &ticket);
-  return result == VGPU_CUDA_SUCCESS ? hand_out(&ticket, shareableHandle) : result;
+  return result == CUDA_SUCCESS ? hand_out(&ticket, shareableHandle) : result;
 }
 
 int cuMemImportFromShareableHandle(uint64_t *handle, void *osHandle, int32_t shHandleType) {
@@ -255,10 +255,10 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *osHandle, int32_t shH
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct ticket ticket;
-  if (shHandleType != POSIX_FD || !vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
-  if (handle == NULL || !read_ticket(osHandle, TICKET_PHYSICAL, &ticket)) return VGPU_CUDA_INVALID_VALUE;
+  if (shHandleType != POSIX_FD || !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  if (handle == NULL || !read_ticket(osHandle, TICKET_PHYSICAL, &ticket)) return CUDA_ERROR_INVALID_VALUE;
   int32_t ordinal = ordinal_of(driver, &ticket);
-  if (ordinal < 0) return VGPU_CUDA_INVALID_DEVICE;
+  if (ordinal < 0) return CUDA_ERROR_INVALID_DEVICE;
   pthread_mutex_lock(&driver->lock);
   struct vgpu_send_open_memory send = {.token_0 = ticket.token[0],
                                        .token_1 = ticket.token[1],
@@ -268,14 +268,14 @@ int cuMemImportFromShareableHandle(uint64_t *handle, void *osHandle, int32_t shH
   pthread_mutex_unlock(&driver->lock);
   struct vgpu_reply_open_memory reply;
   result = vgpu_cuda_call(VGPU_OP_open_memory, &send, sizeof send, &reply, sizeof reply);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (vgpu_physical_adopt(driver, send.handle, reply.bytes, ordinal)) {
     *handle = send.handle;
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   struct vgpu_send_cuMemRelease back = {.handle = send.handle};
   vgpu_cuda_post(VGPU_OP_cuMemRelease, &back, sizeof back, NULL, 0);
-  return VGPU_CUDA_OUT_OF_MEMORY;
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* ---- pools: a pool is handed on once, then its allocations one by one ------- */
@@ -285,9 +285,9 @@ int cuMemPoolExportToShareableHandle(void *handle_out, struct vgpu_pool *pool, i
   struct vgpu_driver *driver;
   struct vgpu_pool taken;
   int result = vgpu_pool_take(pool, &driver, &taken);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (handle_out == NULL || flags != 0 || !taken.exportable) return VGPU_CUDA_INVALID_VALUE;
-  if (handleType != POSIX_FD) return VGPU_CUDA_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) return result;
+  if (handle_out == NULL || flags != 0 || !taken.exportable) return CUDA_ERROR_INVALID_VALUE;
+  if (handleType != POSIX_FD) return CUDA_ERROR_NOT_SUPPORTED;
   struct ticket ticket = ticket_of(TICKET_POOL, driver->host_index[taken.ordinal]);
   return hand_out(&ticket, handle_out);
 }
@@ -298,14 +298,14 @@ int cuMemPoolImportFromShareableHandle(struct vgpu_pool **pool_out, void *handle
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct ticket ticket;
-  if (handleType != POSIX_FD) return VGPU_CUDA_NOT_SUPPORTED;
+  if (handleType != POSIX_FD) return CUDA_ERROR_NOT_SUPPORTED;
   if (pool_out == NULL || flags != 0 || !read_ticket(handle, TICKET_POOL, &ticket))
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   int32_t ordinal = ordinal_of(driver, &ticket);
-  if (ordinal < 0) return VGPU_CUDA_INVALID_DEVICE;
+  if (ordinal < 0) return CUDA_ERROR_INVALID_DEVICE;
   pthread_mutex_lock(&driver->lock);
   result = vgpu_pool_make(driver, ordinal, 0, false, pool_out);
-  if (result == VGPU_CUDA_SUCCESS) (*pool_out)->imported = true;
+  if (result == CUDA_SUCCESS) (*pool_out)->imported = true;
   pthread_mutex_unlock(&driver->lock);
   return result;
 }
@@ -319,9 +319,9 @@ int cuMemPoolImportPointer(uint64_t *ptr_out, struct vgpu_pool *pool, void *shar
   struct vgpu_pool taken;
   struct ticket ticket;
   int result = vgpu_pool_take(pool, &driver, &taken);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (ptr_out == NULL || shareData == NULL || !taken.imported) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (ptr_out == NULL || shareData == NULL || !taken.imported) return CUDA_ERROR_INVALID_VALUE;
   memcpy(&ticket, shareData, sizeof ticket);
-  if (!is_ticket(&ticket, TICKET_POOL_MEMORY)) return VGPU_CUDA_INVALID_VALUE;
+  if (!is_ticket(&ticket, TICKET_POOL_MEMORY)) return CUDA_ERROR_INVALID_VALUE;
   return open_ticket(&ticket, &taken, ptr_out);
 }

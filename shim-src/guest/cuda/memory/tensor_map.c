@@ -22,10 +22,10 @@ static int ask(void *map, const void *address, uint32_t form, const void *reques
                                         .bulk = made,
                                         .bulk_capacity = sizeof made};
   int result = vgpu_cuda_exchange(VGPU_OP_tensor_map, &exchange);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (exchange.bulk_size != sizeof made) return VGPU_CUDA_UNKNOWN;
+  if (result != CUDA_SUCCESS) return result;
+  if (exchange.bulk_size != sizeof made) return CUDA_ERROR_UNKNOWN;
   memcpy(map, made, sizeof made);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool is_place(const void *map) {
@@ -37,10 +37,10 @@ static int begin(struct vgpu_tensor_request *request, const void *map, uint32_t 
                  uint32_t rank, const uint64_t *dim, const uint64_t *strides, const uint32_t *element_strides,
                  int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (!is_place(map) || rank < least_rank || rank > VGPU_TENSOR_RANK_MAX || dim == NULL ||
       (strides == NULL && rank > 1) || element_strides == NULL) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   *request = (struct vgpu_tensor_request){.data_type = type,
                                           .rank = rank,
@@ -51,7 +51,7 @@ static int begin(struct vgpu_tensor_request *request, const void *map, uint32_t 
   memcpy(request->dim, dim, rank * sizeof *dim);
   if (rank > 1) memcpy(request->strides, strides, (rank - 1) * sizeof *strides);
   memcpy(request->element_strides, element_strides, rank * sizeof *element_strides);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuTensorMapEncodeTiled(void *tensorMap, int32_t tensorDataType, uint32_t tensorRank, void *globalAddress,
@@ -61,8 +61,8 @@ int cuTensorMapEncodeTiled(void *tensorMap, int32_t tensorDataType, uint32_t ten
   struct vgpu_tensor_request request;
   int result = begin(&request, tensorMap, 1, tensorDataType, tensorRank, globalDim, globalStrides,
                      elementStrides, interleave, swizzle, l2Promotion, oobFill);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (boxDim == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (boxDim == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(request.box, boxDim, tensorRank * sizeof *boxDim);
   return ask(tensorMap, globalAddress, VGPU_TENSOR_TILED, &request, sizeof request);
 }
@@ -76,8 +76,8 @@ int cuTensorMapEncodeIm2col(void *tensorMap, int32_t tensorDataType, uint32_t te
   struct vgpu_tensor_request request;
   int result = begin(&request, tensorMap, 3, tensorDataType, tensorRank, globalDim, globalStrides,
                      elementStrides, interleave, swizzle, l2Promotion, oobFill);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pixelBoxLowerCorner == NULL || pixelBoxUpperCorner == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pixelBoxLowerCorner == NULL || pixelBoxUpperCorner == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(request.lower, pixelBoxLowerCorner, (tensorRank - 2) * sizeof *pixelBoxLowerCorner);
   memcpy(request.upper, pixelBoxUpperCorner, (tensorRank - 2) * sizeof *pixelBoxUpperCorner);
   request.channels_per_pixel = channelsPerPixel;
@@ -94,7 +94,7 @@ int cuTensorMapEncodeIm2colWide(void *tensorMap, int32_t tensorDataType, uint32_
   struct vgpu_tensor_request request;
   int result = begin(&request, tensorMap, 3, tensorDataType, tensorRank, globalDim, globalStrides,
                      elementStrides, interleave, swizzle, l2Promotion, oobFill);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   request.lower[0] = pixelBoxLowerCornerWidth;
   request.upper[0] = pixelBoxUpperCornerWidth;
   request.channels_per_pixel = channelsPerPixel;
@@ -105,7 +105,7 @@ int cuTensorMapEncodeIm2colWide(void *tensorMap, int32_t tensorDataType, uint32_
 
 int cuTensorMapReplaceAddress(void *tensorMap, void *globalAddress) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (!is_place(tensorMap)) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (!is_place(tensorMap)) return CUDA_ERROR_INVALID_VALUE;
   return ask(tensorMap, globalAddress, VGPU_TENSOR_MOVED, tensorMap, VGPU_TENSOR_MAP_BYTES);
 }

@@ -17,10 +17,10 @@ int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stre
   *transfer = (struct vgpu_transfer){.driver = vgpu_cuda_driver(&result), .async = async};
   if (transfer->driver == NULL) return result;
   result = vgpu_cuda_context_number(&transfer->context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (async) return vgpu_cuda_stream_number(transfer->driver, stream, &transfer->stream);
   vgpu_host_functions_wait(transfer->driver, 0);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool is_device(const struct vgpu_transfer *transfer, uint64_t address, size_t bytes) {
@@ -83,8 +83,8 @@ static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory,
 
 int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                             size_t bytes) {
-  if (bytes == 0) return VGPU_CUDA_SUCCESS;
-  if (source == NULL || !is_device(transfer, destination, bytes)) return VGPU_CUDA_INVALID_VALUE;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (source == NULL || !is_device(transfer, destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (is_of_both(transfer, source, bytes))
     return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
   /* What a read before this one brings there is what must go. */
@@ -92,7 +92,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
-  for (const unsigned char *at = source; result == VGPU_CUDA_SUCCESS && bytes > 0;) {
+  for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
     span.length = step;
     result = send_piece(transfer, destination, at, step, shared ? &span : NULL);
@@ -102,7 +102,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     bytes -= step;
   }
   /* The program may change the bytes when this returns: the host must have taken them. */
-  if (result == VGPU_CUDA_SUCCESS && shared && !transfer->async) result = vgpu_cuda_ping();
+  if (result == CUDA_SUCCESS && shared && !transfer->async) result = vgpu_cuda_ping();
   return result;
 }
 
@@ -169,15 +169,15 @@ static int read_on(const struct vgpu_transfer *transfer, void *destination, uint
 
 int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
                               size_t bytes) {
-  if (bytes == 0) return VGPU_CUDA_SUCCESS;
-  if (destination == NULL || !is_device(transfer, source, bytes)) return VGPU_CUDA_INVALID_VALUE;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (destination == NULL || !is_device(transfer, source, bytes)) return CUDA_ERROR_INVALID_VALUE;
   /* One that came before must not arrive later. */
   int result = vgpu_readback_flush(transfer->driver, destination, bytes);
-  if (result == VGPU_CUDA_SUCCESS && is_of_both(transfer, destination, bytes))
+  if (result == CUDA_SUCCESS && is_of_both(transfer, destination, bytes))
     return vgpu_transfer_on_device(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
   struct vgpu_region region;
   bool captures = transfer->async && vgpu_capture_on(transfer->driver, transfer->stream);
-  if (result == VGPU_CUDA_SUCCESS && transfer->async && !captures &&
+  if (result == CUDA_SUCCESS && transfer->async && !captures &&
       find_host(transfer, destination, bytes, &region) &&
       vgpu_readback_post(transfer->driver, destination, transfer->context, transfer->stream, source, bytes,
                          &result)) {
@@ -187,16 +187,16 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   bool shared = find_shared_region(transfer, destination, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
   unsigned char *at = destination;
-  while (result == VGPU_CUDA_SUCCESS && bytes > 0) {
+  while (result == CUDA_SUCCESS && bytes > 0) {
     /* The first piece waits until the stream has come so far; the others find it there. */
     size_t step = least(bytes, most);
     span.length = step;
     result = shared ? read_shared_region(transfer, source, &span)
                     : read_piece(transfer, at, source, (uint32_t)step);
-    if (result == VGPU_CUDA_SUCCESS && !shared && !captures && bytes > step) {
+    if (result == CUDA_SUCCESS && !shared && !captures && bytes > step) {
       size_t more = 0;
       result = read_on(transfer, at + step, source + step, bytes - step, &more);
-      if (result == VGPU_CUDA_NOT_READY) result = VGPU_CUDA_SUCCESS; /* work came in between: once more */
+      if (result == CUDA_ERROR_NOT_READY) result = CUDA_SUCCESS; /* work came in between: once more */
       step += more;
     }
     span.offset += step;
@@ -209,9 +209,9 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
 
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                             size_t bytes) {
-  if (bytes == 0) return VGPU_CUDA_SUCCESS;
+  if (bytes == 0) return CUDA_SUCCESS;
   if (!is_device(transfer, destination, bytes) || !is_device(transfer, source, bytes)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   if (transfer->async) {
     struct vgpu_send_cuMemcpyDtoDAsync_v2 send = {.context = transfer->context,
@@ -241,17 +241,17 @@ static int anywhere(const struct vgpu_transfer *transfer, uint64_t destination, 
   if (to && from) return vgpu_transfer_on_device(transfer, destination, source, bytes);
   if (to) return vgpu_transfer_to_device(transfer, destination, vgpu_host_pointer(source), bytes);
   if (from) return vgpu_transfer_from_device(transfer, vgpu_host_pointer(destination), source, bytes);
-  if (bytes == 0) return VGPU_CUDA_SUCCESS;
-  if (destination == 0 || source == 0) return VGPU_CUDA_INVALID_VALUE;
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (destination == 0 || source == 0) return CUDA_ERROR_INVALID_VALUE;
   int result = vgpu_transfer_catch_up(transfer);
-  if (result == VGPU_CUDA_SUCCESS) memmove(vgpu_host_pointer(destination), vgpu_host_pointer(source), bytes);
+  if (result == CUDA_SUCCESS) memmove(vgpu_host_pointer(destination), vgpu_host_pointer(source), bytes);
   return result;
 }
 
 int cuMemcpyHtoD_v2(uint64_t dstDevice, const void *srcHost, size_t ByteCount) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_transfer_to_device(&transfer, dstDevice, srcHost, ByteCount);
 }
 
@@ -259,28 +259,28 @@ int cuMemcpyHtoDAsync_v2(uint64_t dstDevice, const void *srcHost, size_t ByteCou
                          struct vgpu_stream *hStream) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, hStream, true);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_transfer_to_device(&transfer, dstDevice, srcHost, ByteCount);
 }
 
 int cuMemcpyDtoH_v2(void *dstHost, uint64_t srcDevice, size_t ByteCount) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_transfer_from_device(&transfer, dstHost, srcDevice, ByteCount);
 }
 
 int cuMemcpyDtoHAsync_v2(void *dstHost, uint64_t srcDevice, size_t ByteCount, struct vgpu_stream *hStream) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, hStream, true);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_transfer_from_device(&transfer, dstHost, srcDevice, ByteCount);
 }
 
 int cuMemcpyDtoD_v2(uint64_t dstDevice, uint64_t srcDevice, size_t ByteCount) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_transfer_on_device(&transfer, dstDevice, srcDevice, ByteCount);
 }
 
@@ -288,26 +288,26 @@ int cuMemcpyDtoDAsync_v2(uint64_t dstDevice, uint64_t srcDevice, size_t ByteCoun
                          struct vgpu_stream *hStream) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, hStream, true);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_transfer_on_device(&transfer, dstDevice, srcDevice, ByteCount);
 }
 
 int cuMemcpy(uint64_t dst, uint64_t src, size_t ByteCount) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);
-  return result == VGPU_CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
+  return result == CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
 }
 
 int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t ByteCount, struct vgpu_stream *hStream) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, hStream, true);
-  return result == VGPU_CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
+  return result == CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
 }
 
 /* Between devices: an address tells its device, so the contexts only have to be right. */
 static int peer(const struct vgpu_transfer *transfer, uint64_t destination, struct vgpu_context *to,
                 uint64_t source, struct vgpu_context *from, size_t bytes) {
-  if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return VGPU_CUDA_INVALID_CONTEXT;
+  if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return CUDA_ERROR_INVALID_CONTEXT;
   return vgpu_transfer_on_device(transfer, destination, source, bytes);
 }
 
@@ -315,7 +315,7 @@ int cuMemcpyPeer(uint64_t dstDevice, struct vgpu_context *dstContext, uint64_t s
                  struct vgpu_context *srcContext, size_t ByteCount) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, NULL, false);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return peer(&transfer, dstDevice, dstContext, srcDevice, srcContext, ByteCount);
 }
 
@@ -323,6 +323,6 @@ int cuMemcpyPeerAsync(uint64_t dstDevice, struct vgpu_context *dstContext, uint6
                       struct vgpu_context *srcContext, size_t ByteCount, struct vgpu_stream *hStream) {
   struct vgpu_transfer transfer;
   int result = vgpu_transfer_begin(&transfer, hStream, true);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return peer(&transfer, dstDevice, dstContext, srcDevice, srcContext, ByteCount);
 }

@@ -87,15 +87,15 @@ int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t alignment, uint64_t a
   if (driver == NULL) return result;
   if (ptr == NULL || flags != 0 || !is_range(0, size) || (alignment & (alignment - 1)) != 0 ||
       alignment > LARGEST) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_reservation *reservation = malloc(sizeof *reservation);
-  if (reservation == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (reservation == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_send_cuMemAddressReserve send = {.size = size, .alignment = alignment, .address = addr};
   struct vgpu_reply_cuMemAddressReserve reply;
   result = vgpu_cuda_call(VGPU_OP_cuMemAddressReserve, &send, sizeof send, &reply, sizeof reply);
-  if (result == VGPU_CUDA_SUCCESS && !is_range(reply.address, size)) result = VGPU_CUDA_UNKNOWN;
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS && !is_range(reply.address, size)) result = CUDA_ERROR_UNKNOWN;
+  if (result != CUDA_SUCCESS) {
     free(reservation);
     return result;
   }
@@ -105,7 +105,7 @@ int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t alignment, uint64_t a
   driver->virtual.reservations = reservation;
   pthread_mutex_unlock(&driver->virtual.lock);
   *ptr = reply.address;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* The first mapping at or behind `start`, by the link to it. */
@@ -137,13 +137,13 @@ int cuMemAddressFree(uint64_t ptr, size_t size) {
   struct vgpu_reservation *found = *link;
   const struct vgpu_mapping *inside = found == NULL ? NULL : *first_mapping(virtual, ptr);
   if (found == NULL || (inside != NULL && inside->start < ptr + size)) {
-    result = VGPU_CUDA_INVALID_VALUE;
+    result = CUDA_ERROR_INVALID_VALUE;
   } else {
     *link = found->next;
     free(found);
   }
   pthread_mutex_unlock(&virtual->lock);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuMemAddressFree send = {.address = ptr, .size = size};
   return vgpu_cuda_post(VGPU_OP_cuMemAddressFree, &send, sizeof send, NULL, 0);
 }
@@ -152,21 +152,22 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (handle == NULL || prop == NULL || flags != 0 || !is_range(0, size)) return VGPU_CUDA_INVALID_VALUE;
+  if (handle == NULL || prop == NULL || flags != 0 || !is_range(0, size)) return CUDA_ERROR_INVALID_VALUE;
   struct properties properties;
   memcpy(&properties, prop, sizeof properties);
   if (properties.type != 1 || properties.location_type < 1 || properties.location_type > 4) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   /* Memory of the host's is not carried; the attributes say so. */
   if (properties.location_type != 1 || (properties.handle_types & ~HANDLE_POSIX_FD) != 0) {
-    return VGPU_CUDA_NOT_SUPPORTED;
+    return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (properties.location < 0 || properties.location >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+  if (properties.location < 0 || properties.location >= driver->device_count)
+    return CUDA_ERROR_INVALID_DEVICE;
   properties.compression = 0;
   properties.rdma = 0;
   struct vgpu_physical *physical = malloc(sizeof *physical);
-  if (physical == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (physical == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&driver->lock);
   uint64_t number = vgpu_cuda_next_number(driver);
   pthread_mutex_unlock(&driver->lock);
@@ -174,7 +175,7 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   struct vgpu_send_cuMemCreate send = {
       .handle = number, .size = size, .device = driver->host_index[properties.location]};
   result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &send, sizeof send, NULL, 0);
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     free(physical);
     return result;
   }
@@ -187,7 +188,7 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   driver->virtual.physicals = physical;
   pthread_mutex_unlock(&driver->virtual.lock);
   *handle = number;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemRelease(uint64_t handle) {
@@ -199,8 +200,8 @@ int cuMemRelease(uint64_t handle) {
   bool last = physical != NULL && --physical->handles == 0;
   if (last) drop_if_unused(&driver->virtual, physical);
   pthread_mutex_unlock(&driver->virtual.lock);
-  if (physical == NULL) return VGPU_CUDA_INVALID_VALUE;
-  if (!last) return VGPU_CUDA_SUCCESS;
+  if (physical == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (!last) return CUDA_SUCCESS;
   struct vgpu_send_cuMemRelease send = {.handle = handle};
   return vgpu_cuda_post(VGPU_OP_cuMemRelease, &send, sizeof send, NULL, 0);
 }
@@ -216,32 +217,32 @@ static int add_mapping(struct vgpu_driver *driver, struct vgpu_physical *physica
   }
   struct vgpu_mapping **link = first_mapping(virtual, start);
   if (reservation == NULL || size > physical->size || (*link != NULL && (*link)->start < start + size)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_mapping *mapping = malloc(sizeof *mapping);
-  if (mapping == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (mapping == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_region region = {
       .start = start, .size = size, .kind = VGPU_REGION_MAPPED, .ordinal = physical->properties.location};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
     free(mapping);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *mapping = (struct vgpu_mapping){.next = *link, .start = start, .size = size, .physical = physical};
   *link = mapping;
   physical->mappings++;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMemMap(uint64_t ptr, size_t size, size_t offset, uint64_t handle, uint64_t flags) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (offset != 0 || flags != 0 || !is_range(ptr, size)) return VGPU_CUDA_INVALID_VALUE;
+  if (offset != 0 || flags != 0 || !is_range(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&driver->virtual.lock);
   struct vgpu_physical *physical = find_physical(&driver->virtual, handle);
-  result = physical == NULL ? VGPU_CUDA_INVALID_VALUE : add_mapping(driver, physical, ptr, size);
+  result = physical == NULL ? CUDA_ERROR_INVALID_VALUE : add_mapping(driver, physical, ptr, size);
   pthread_mutex_unlock(&driver->virtual.lock);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuMemMap send = {.address = ptr, .size = size, .handle = handle};
   return vgpu_cuda_post(VGPU_OP_cuMemMap, &send, sizeof send, NULL, 0);
 }
@@ -250,11 +251,11 @@ int cuMemUnmap(uint64_t ptr, size_t size) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (!is_range(ptr, size)) return VGPU_CUDA_INVALID_VALUE;
+  if (!is_range(ptr, size)) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_virtual *virtual = &driver->virtual;
   pthread_mutex_lock(&virtual->lock);
   if (!covers(virtual, ptr, size)) {
-    result = VGPU_CUDA_INVALID_VALUE;
+    result = CUDA_ERROR_INVALID_VALUE;
   } else {
     struct vgpu_mapping **link = first_mapping(virtual, ptr);
     while (*link != NULL && (*link)->start < ptr + size) {
@@ -268,7 +269,7 @@ int cuMemUnmap(uint64_t ptr, size_t size) {
     }
   }
   pthread_mutex_unlock(&virtual->lock);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuMemUnmap send = {.address = ptr, .size = size};
   return vgpu_cuda_post(VGPU_OP_cuMemUnmap, &send, sizeof send, NULL, 0);
 }
@@ -276,11 +277,11 @@ int cuMemUnmap(uint64_t ptr, size_t size) {
 /* A device that may be given access: the one whose memory it is, for peers have none. */
 static int check_access(const struct vgpu_driver *driver, const struct access *access,
                         const struct vgpu_mapping *mapping) {
-  if (access->flags != 0 && access->flags != 1 && access->flags != 3) return VGPU_CUDA_INVALID_VALUE;
-  if (access->location_type != 1) return VGPU_CUDA_INVALID_VALUE;
-  if (access->location < 0 || access->location >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
-  return access->location == mapping->physical->properties.location ? VGPU_CUDA_SUCCESS
-                                                                    : VGPU_CUDA_INVALID_DEVICE;
+  if (access->flags != 0 && access->flags != 1 && access->flags != 3) return CUDA_ERROR_INVALID_VALUE;
+  if (access->location_type != 1) return CUDA_ERROR_INVALID_VALUE;
+  if (access->location < 0 || access->location >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  return access->location == mapping->physical->properties.location ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_INVALID_DEVICE;
 }
 
 int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
@@ -288,26 +289,26 @@ int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   if (desc == NULL || count == 0 || count > VGPU_DEVICES_MAX || !is_range(ptr, size)) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct access accesses[VGPU_DEVICES_MAX];
   memcpy(accesses, desc, count * sizeof *accesses);
   struct vgpu_virtual *virtual = &driver->virtual;
   pthread_mutex_lock(&virtual->lock);
-  if (!covers(virtual, ptr, size)) result = VGPU_CUDA_INVALID_VALUE;
-  for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+  if (!covers(virtual, ptr, size)) result = CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     struct vgpu_mapping *mapping = *first_mapping(virtual, ptr);
-    for (; mapping != NULL && mapping->start < ptr + size && result == VGPU_CUDA_SUCCESS;
+    for (; mapping != NULL && mapping->start < ptr + size && result == CUDA_SUCCESS;
          mapping = mapping->next) {
       result = check_access(driver, &accesses[i], mapping);
-      if (result == VGPU_CUDA_SUCCESS) mapping->access = accesses[i].flags;
+      if (result == CUDA_SUCCESS) mapping->access = accesses[i].flags;
     }
   }
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     vgpu_regions_set_access(&driver->regions, ptr, size, accesses[count - 1].flags);
   }
   pthread_mutex_unlock(&virtual->lock);
-  for (size_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     struct vgpu_send_cuMemSetAccess send = {.address = ptr,
                                             .size = size,
                                             .device = driver->host_index[accesses[i].location],
@@ -327,23 +328,23 @@ int cuMemGetAccess(uint64_t *flags, const void *location, uint64_t ptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (flags == NULL || location == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (flags == NULL || location == NULL) return CUDA_ERROR_INVALID_VALUE;
   int32_t place[2]; /* type, id */
   memcpy(place, location, sizeof place);
-  if (place[0] != 1) return VGPU_CUDA_INVALID_VALUE;
-  if (place[1] < 0 || place[1] >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
+  if (place[0] != 1) return CUDA_ERROR_INVALID_VALUE;
+  if (place[1] < 0 || place[1] >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
   pthread_mutex_lock(&driver->virtual.lock);
   const struct vgpu_mapping *mapping = find_mapping(&driver->virtual, ptr);
   if (mapping != NULL) *flags = mapping->physical->properties.location == place[1] ? mapping->access : 0;
   pthread_mutex_unlock(&driver->virtual.lock);
-  return mapping == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  return mapping == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 int cuMemRetainAllocationHandle(uint64_t *handle, void *addr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (handle == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (handle == NULL) return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&driver->virtual.lock);
   struct vgpu_mapping *mapping = find_mapping(&driver->virtual, (uint64_t)(uintptr_t)addr);
   bool again = mapping != NULL && mapping->physical->handles == 0;
@@ -352,8 +353,8 @@ int cuMemRetainAllocationHandle(uint64_t *handle, void *addr) {
     *handle = mapping->physical->number;
   }
   pthread_mutex_unlock(&driver->virtual.lock);
-  if (mapping == NULL) return VGPU_CUDA_INVALID_VALUE;
-  if (!again) return VGPU_CUDA_SUCCESS;
+  if (mapping == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (!again) return CUDA_SUCCESS;
   /* The host has forgotten the handle and only knows the mapping. */
   struct vgpu_send_retain_handle send = {.address = (uint64_t)(uintptr_t)addr, .handle = *handle};
   return vgpu_cuda_post(VGPU_OP_retain_handle, &send, sizeof send, NULL, 0);
@@ -363,12 +364,12 @@ int cuMemGetAllocationPropertiesFromHandle(void *prop, uint64_t handle) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (prop == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (prop == NULL) return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&driver->virtual.lock);
   const struct vgpu_physical *physical = find_physical(&driver->virtual, handle);
   if (physical != NULL) memcpy(prop, &physical->properties, sizeof physical->properties);
   pthread_mutex_unlock(&driver->virtual.lock);
-  return physical == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  return physical == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 int32_t vgpu_physical_exportable(struct vgpu_driver *driver, uint64_t handle) {

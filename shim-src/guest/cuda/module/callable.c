@@ -17,7 +17,7 @@ struct vgpu_callable *vgpu_callable_find(struct vgpu_driver *driver, const void 
 int32_t vgpu_callable_device(struct vgpu_driver *driver, const struct vgpu_callable *callable) {
   if (callable->module != NULL) return callable->module->context->ordinal;
   struct vgpu_context *context = NULL;
-  return vgpu_cuda_current(driver, &context) == VGPU_CUDA_SUCCESS ? context->ordinal : 0;
+  return vgpu_cuda_current(driver, &context) == CUDA_SUCCESS ? context->ordinal : 0;
 }
 
 void vgpu_callable_free(struct vgpu_callable *callable) {
@@ -64,7 +64,7 @@ static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const un
 static int ask(uint32_t opcode, const void *send, uint32_t send_size, const char *name, int32_t ordinal,
                struct vgpu_callable *callable) {
   unsigned char *bulk = malloc(FACTS_MAX);
-  if (bulk == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (bulk == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_exchange exchange = {.send = send,
                                         .send_size = send_size,
                                         .send_bulk = name,
@@ -72,8 +72,8 @@ static int ask(uint32_t opcode, const void *send, uint32_t send_size, const char
                                         .bulk = bulk,
                                         .bulk_capacity = FACTS_MAX};
   int result = vgpu_cuda_exchange(opcode, &exchange);
-  if (result == VGPU_CUDA_SUCCESS && !take_facts(callable, ordinal, bulk, exchange.bulk_size)) {
-    result = VGPU_CUDA_UNKNOWN;
+  if (result == CUDA_SUCCESS && !take_facts(callable, ordinal, bulk, exchange.bulk_size)) {
+    result = CUDA_ERROR_UNKNOWN;
   }
   free(bulk);
   return result;
@@ -81,17 +81,17 @@ static int ask(uint32_t opcode, const void *send, uint32_t send_size, const char
 
 int vgpu_callable_get(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                       const char *name, int32_t ordinal, struct vgpu_callable *made) {
-  if (name == NULL || strlen(name) > VGPU_BULK_MAX) return VGPU_CUDA_INVALID_VALUE;
+  if (name == NULL || strlen(name) > VGPU_BULK_MAX) return CUDA_ERROR_INVALID_VALUE;
   made->name = strdup(name);
   made->attributes = calloc((size_t)driver->device_count, sizeof *made->attributes);
-  if (made->name == NULL || made->attributes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (made->name == NULL || made->attributes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   return ask(opcode, send, send_size, name, ordinal, made);
 }
 
 int vgpu_callable_attributes(struct vgpu_driver *driver, struct vgpu_callable *callable, int32_t ordinal,
                              const int32_t **attributes) {
-  if (ordinal < 0 || ordinal >= driver->device_count) return VGPU_CUDA_INVALID_DEVICE;
-  int result = VGPU_CUDA_SUCCESS;
+  if (ordinal < 0 || ordinal >= driver->device_count) return CUDA_ERROR_INVALID_DEVICE;
+  int result = CUDA_SUCCESS;
   if ((__atomic_load_n(&callable->known, __ATOMIC_ACQUIRE) >> ordinal & 1) == 0) {
     struct vgpu_send_cuKernelGetAttribute send = {.kernel = callable->number,
                                                   .device = driver->host_index[ordinal]};
@@ -108,23 +108,23 @@ static int find(const void *handle, struct vgpu_driver **driver, struct vgpu_cal
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
   *callable = vgpu_callable_find(*driver, handle);
-  return *callable == NULL ? VGPU_CUDA_INVALID_HANDLE : VGPU_CUDA_SUCCESS;
+  return *callable == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
 static int get_attribute(int32_t *value, int32_t attribute, const void *handle, const int32_t *device) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(handle, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (value == NULL || attribute < 0 || attribute >= (int32_t)VGPU_FUNCTION_ATTRIBUTES) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   const int32_t *attributes;
   int32_t ordinal = device == NULL ? vgpu_callable_device(driver, callable) : *device;
   if (callable->module != NULL && ordinal != callable->module->context->ordinal)
-    return VGPU_CUDA_INVALID_DEVICE;
+    return CUDA_ERROR_INVALID_DEVICE;
   result = vgpu_callable_attributes(driver, callable, ordinal, &attributes);
-  if (result == VGPU_CUDA_SUCCESS) *value = __atomic_load_n(&attributes[attribute], __ATOMIC_RELAXED);
+  if (result == CUDA_SUCCESS) *value = __atomic_load_n(&attributes[attribute], __ATOMIC_RELAXED);
   return result;
 }
 
@@ -140,16 +140,16 @@ static int set_attribute(const void *handle, int32_t attribute, int32_t value, c
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(handle, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const int32_t *attributes;
   int32_t ordinal = device == NULL ? vgpu_callable_device(driver, callable) : *device;
   result = vgpu_callable_attributes(driver, callable, ordinal, &attributes);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (attribute < 0 || attribute >= (int32_t)VGPU_FUNCTION_ATTRIBUTES) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (attribute < 0 || attribute >= (int32_t)VGPU_FUNCTION_ATTRIBUTES) return CUDA_ERROR_INVALID_VALUE;
   /* Programs set the same again and again, before every launch: no need to tell the host. */
   if (__atomic_load_n(&attributes[attribute], __ATOMIC_RELAXED) == value &&
       attribute == VGPU_FUNCTION_MAX_DYNAMIC) {
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   if (callable->module != NULL) {
     struct vgpu_send_cuFuncSetAttribute send = {.context = callable->module->context_number,
@@ -164,7 +164,7 @@ static int set_attribute(const void *handle, int32_t attribute, int32_t value, c
                                                   .value = value};
     result = vgpu_cuda_call(VGPU_OP_cuKernelSetAttribute, &send, sizeof send, NULL, 0);
   }
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     __atomic_store_n(&callable->attributes[ordinal][attribute], value, __ATOMIC_RELAXED);
   }
   return result;
@@ -183,13 +183,13 @@ int cuFuncSetCacheConfig(void *hfunc, int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(hfunc, &driver, &callable);
-  if (result == VGPU_CUDA_SUCCESS && (config < 0 || config > 3)) result = VGPU_CUDA_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (config < 0 || config > 3)) result = CUDA_ERROR_INVALID_VALUE;
   return result;
 }
 
 int cuKernelSetCacheConfig(void *kernel, int32_t config, int32_t dev) {
   int result = cuFuncSetCacheConfig(kernel, config);
-  if (result == VGPU_CUDA_SUCCESS && vgpu_cuda_device_facts(dev) == NULL) result = VGPU_CUDA_INVALID_DEVICE;
+  if (result == CUDA_SUCCESS && vgpu_cuda_device_facts(dev) == NULL) result = CUDA_ERROR_INVALID_DEVICE;
   return result;
 }
 
@@ -198,7 +198,7 @@ int cuFuncSetSharedMemConfig(void *hfunc, int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(hfunc, &driver, &callable);
-  if (result == VGPU_CUDA_SUCCESS && (config < 0 || config > 2)) result = VGPU_CUDA_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (config < 0 || config > 2)) result = CUDA_ERROR_INVALID_VALUE;
   return result;
 }
 
@@ -206,11 +206,11 @@ int cuFuncGetParamInfo(void *func, size_t paramIndex, size_t *paramOffset, size_
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(func, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (paramOffset == NULL || paramIndex >= callable->parameter_count) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (paramOffset == NULL || paramIndex >= callable->parameter_count) return CUDA_ERROR_INVALID_VALUE;
   *paramOffset = callable->parameters[paramIndex].offset;
   if (paramSize != NULL) *paramSize = callable->parameters[paramIndex].size;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuKernelGetParamInfo(void *kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize) {
@@ -221,10 +221,10 @@ int cuFuncGetName(const char **name, void *hfunc) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(hfunc, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (name == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (name == NULL) return CUDA_ERROR_INVALID_VALUE;
   *name = callable->name;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuKernelGetName(const char **name, void *hfunc) {
@@ -235,11 +235,11 @@ int cuFuncGetModule(void **hmod, void *hfunc) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(hfunc, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (hmod == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (hmod == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (callable->module == NULL) return cuLibraryGetModule(hmod, callable->library);
   *hmod = callable->module;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* What has a handle has been loaded. */
@@ -247,10 +247,10 @@ int cuFuncIsLoaded(int32_t *state, void *function) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(function, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (state == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (state == NULL) return CUDA_ERROR_INVALID_VALUE;
   *state = 1; /* CU_FUNCTION_LOADING_STATE_LOADED */
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuFuncLoad(void *function) {
@@ -264,11 +264,11 @@ int cuKernelGetFunction(void **pFunc, void *kernel) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(kernel, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pFunc == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pFunc == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
   result = vgpu_cuda_current(driver, &context);
-  if (result == VGPU_CUDA_SUCCESS) *pFunc = callable;
+  if (result == CUDA_SUCCESS) *pFunc = callable;
   return result;
 }
 
@@ -276,9 +276,9 @@ int cuKernelGetLibrary(void **pLib, void *kernel) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
   int result = find(kernel, &driver, &callable);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pLib == NULL) return VGPU_CUDA_INVALID_VALUE;
-  if (callable->library == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pLib == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (callable->library == NULL) return CUDA_ERROR_INVALID_HANDLE;
   *pLib = callable->library;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

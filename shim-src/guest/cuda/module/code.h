@@ -10,12 +10,6 @@
 #include "image/sha256.h"
 #include "wire/module.h"
 
-enum {
-  VGPU_CUDA_INVALID_IMAGE = 200,
-  VGPU_CUDA_NO_BINARY_FOR_GPU = 209,
-  VGPU_CUDA_FILE_NOT_FOUND = 301,
-};
-
 /* An image as it travels: what does not fit any visible device is left out. */
 struct vgpu_image {
   unsigned char *bytes; /* for free() */

@@ -91,7 +91,7 @@ static uint64_t gather(const struct vgpu_driver *driver, const struct containers
 
 static int finish(struct vgpu_image *image) {
   vgpu_sha256(image->bytes, image->size, &image->hash);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int filter(const struct vgpu_driver *driver, const struct containers *containers,
@@ -99,11 +99,11 @@ static int filter(const struct vgpu_driver *driver, const struct containers *con
   struct wanted wanted[VGPU_DEVICES_MAX];
   for (int32_t i = 0; i < driver->device_count; i++) want(containers, architecture_of(driver, i), &wanted[i]);
   uint64_t content = gather(driver, containers, wanted, NULL);
-  if (content == 0) return VGPU_CUDA_NO_BINARY_FOR_GPU;
-  if (content > VGPU_IMAGE_MAX) return VGPU_CUDA_INVALID_IMAGE;
+  if (content == 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  if (content > VGPU_IMAGE_MAX) return CUDA_ERROR_INVALID_IMAGE;
   image->size = VGPU_FATBIN_HEADER + content;
   image->bytes = malloc(image->size);
-  if (image->bytes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (image->bytes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint32_t magic = VGPU_FATBIN_MAGIC;
   const uint16_t version_and_header[2] = {1, VGPU_FATBIN_HEADER};
   memcpy(image->bytes, &magic, sizeof magic);
@@ -140,10 +140,10 @@ static bool add_container(struct containers *containers, const void *bytes, uint
 }
 
 static int copy(const void *bytes, uint64_t size, struct vgpu_image *image) {
-  if (size == 0 || size > VGPU_IMAGE_MAX) return VGPU_CUDA_INVALID_IMAGE;
+  if (size == 0 || size > VGPU_IMAGE_MAX) return CUDA_ERROR_INVALID_IMAGE;
   image->size = size;
   image->bytes = malloc(size);
-  if (image->bytes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (image->bytes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   memcpy(image->bytes, bytes, size);
   return finish(image);
 }
@@ -153,7 +153,7 @@ static int take(const struct vgpu_driver *driver, const void *code, uint64_t lim
   struct containers containers = {0};
   switch (vgpu_image_kind(code, limit)) {
     case VGPU_IMAGE_FATBIN:
-      if (!add_container(&containers, code, limit)) return VGPU_CUDA_INVALID_IMAGE;
+      if (!add_container(&containers, code, limit)) return CUDA_ERROR_INVALID_IMAGE;
       return filter(driver, &containers, image);
     case VGPU_IMAGE_ELF:
       return copy(code, vgpu_elf_length(code, limit), image);
@@ -162,22 +162,22 @@ static int take(const struct vgpu_driver *driver, const void *code, uint64_t lim
     case VGPU_IMAGE_NONE:
       break;
   }
-  return VGPU_CUDA_INVALID_IMAGE;
+  return CUDA_ERROR_INVALID_IMAGE;
 }
 
 static int take_wrapper(const struct vgpu_driver *driver, const struct wrapper *wrapper,
                         struct vgpu_image *image) {
-  if (wrapper->version != 1 && wrapper->version != 2) return VGPU_CUDA_INVALID_IMAGE;
+  if (wrapper->version != 1 && wrapper->version != 2) return CUDA_ERROR_INVALID_IMAGE;
   if (wrapper->version == 1 || wrapper->more == NULL) {
-    return wrapper->data == NULL ? VGPU_CUDA_INVALID_IMAGE
+    return wrapper->data == NULL ? CUDA_ERROR_INVALID_IMAGE
                                  : take(driver, wrapper->data, VGPU_IMAGE_MAX, image);
   }
   struct containers containers = {.parts = true};
   if (wrapper->data != NULL && !add_container(&containers, wrapper->data, VGPU_IMAGE_MAX)) {
-    return VGPU_CUDA_INVALID_IMAGE;
+    return CUDA_ERROR_INVALID_IMAGE;
   }
   for (unsigned i = 0; wrapper->more[i] != NULL; i++) {
-    if (!add_container(&containers, wrapper->more[i], VGPU_IMAGE_MAX)) return VGPU_CUDA_INVALID_IMAGE;
+    if (!add_container(&containers, wrapper->more[i], VGPU_IMAGE_MAX)) return CUDA_ERROR_INVALID_IMAGE;
   }
   return filter(driver, &containers, image);
 }
@@ -206,29 +206,29 @@ void vgpu_image_free(struct vgpu_image *image) {
 int vgpu_image_read_file(const char *path, unsigned char **bytes, uint64_t *size) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC);
   struct statx about;
-  if (descriptor < 0) return VGPU_CUDA_FILE_NOT_FOUND;
-  int result = VGPU_CUDA_INVALID_IMAGE;
+  if (descriptor < 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  int result = CUDA_ERROR_INVALID_IMAGE;
   unsigned char *read_bytes = NULL;
   if (statx(descriptor, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &about) == 0 && S_ISREG(about.stx_mode) &&
       about.stx_size > 0 && about.stx_size <= VGPU_IMAGE_MAX) {
     read_bytes = malloc((size_t)about.stx_size + 1);
-    result = read_bytes == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
+    result = read_bytes == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   }
   size_t have = 0;
-  while (result == VGPU_CUDA_SUCCESS && have < (size_t)about.stx_size) {
+  while (result == CUDA_SUCCESS && have < (size_t)about.stx_size) {
     ssize_t got = read(descriptor, read_bytes + have, (size_t)about.stx_size - have);
-    if (got <= 0) result = VGPU_CUDA_INVALID_IMAGE;
+    if (got <= 0) result = CUDA_ERROR_INVALID_IMAGE;
     else have += (size_t)got;
   }
   close(descriptor);
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     free(read_bytes);
     return result;
   }
   read_bytes[have] = '\0'; /* PTX text ends with one */
   *bytes = read_bytes;
   *size = have;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* ---- loading ------------------------------------------------------------- */
@@ -247,8 +247,8 @@ static int send_image(const struct vgpu_image *image) {
                                        .hash_2 = image->hash.words[2],
                                        .hash_3 = image->hash.words[3],
                                        .bytes = image->size};
-  int result = VGPU_CUDA_SUCCESS;
-  while (result == VGPU_CUDA_SUCCESS && send.offset < image->size) {
+  int result = CUDA_SUCCESS;
+  while (result == CUDA_SUCCESS && send.offset < image->size) {
     uint64_t left = image->size - send.offset;
     uint32_t step = left < VGPU_BULK_MAX ? (uint32_t)left : VGPU_BULK_MAX;
     result = vgpu_cuda_post(VGPU_OP_image_piece, &send, sizeof send, image->bytes + send.offset, step);
@@ -290,7 +290,7 @@ static int load_once(uint32_t opcode, const void *send, uint32_t send_size, cons
                      const struct vgpu_jit_option *options, bool *missing) {
   struct vgpu_reply_cuModuleLoadDataEx reply = {0};
   char *logs = malloc(LOGS_MAX);
-  if (logs == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (logs == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_exchange exchange = {.send = send,
                                         .send_size = send_size,
                                         .reply = &reply,
@@ -300,8 +300,8 @@ static int load_once(uint32_t opcode, const void *send, uint32_t send_size, cons
                                         .bulk = logs,
                                         .bulk_capacity = LOGS_MAX};
   int result = vgpu_cuda_exchange(opcode, &exchange);
-  *missing = result == VGPU_CUDA_SUCCESS && reply.missing != 0;
-  if (result == VGPU_CUDA_SUCCESS && !*missing) {
+  *missing = result == CUDA_SUCCESS && reply.missing != 0;
+  if (result == CUDA_SUCCESS && !*missing) {
     bool sound = (uint64_t)reply.info_bytes + reply.error_bytes == exchange.bulk_size;
     deliver_log(jit, JIT_INFO_LOG, JIT_INFO_LOG_SIZE, logs, sound ? reply.info_bytes : 0);
     deliver_log(jit, JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE, sound ? logs + reply.info_bytes : logs,
@@ -319,7 +319,7 @@ int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const
   struct vgpu_jit_option options[VGPU_JIT_OPTIONS_MAX];
   if (jit->count > VGPU_JIT_OPTIONS_MAX ||
       (jit->count > 0 && (jit->options == NULL || jit->values == NULL))) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   for (uint32_t i = 0; i < jit->count; i++) {
     bool buffer = jit->options[i] == JIT_INFO_LOG || jit->options[i] == JIT_ERROR_LOG;
@@ -328,9 +328,9 @@ int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const
   }
   bool missing;
   int result = load_once(opcode, send, send_size, jit, options, &missing);
-  if (result != VGPU_CUDA_SUCCESS || !missing) return result;
+  if (result != CUDA_SUCCESS || !missing) return result;
   result = send_image(image);
-  if (result == VGPU_CUDA_SUCCESS) result = load_once(opcode, send, send_size, jit, options, &missing);
+  if (result == CUDA_SUCCESS) result = load_once(opcode, send, send_size, jit, options, &missing);
   /* Still not there: the host had no room for it. */
-  return result == VGPU_CUDA_SUCCESS && missing ? VGPU_CUDA_OUT_OF_MEMORY : result;
+  return result == CUDA_SUCCESS && missing ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }

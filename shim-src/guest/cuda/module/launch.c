@@ -27,22 +27,22 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   int32_t ordinal = vgpu_callable_device(driver, callable);
   const int32_t *attributes, *device = driver->facts[ordinal].attributes;
   int result = vgpu_callable_attributes(driver, callable, ordinal, &attributes);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint64_t threads = 1;
   for (int i = 0; i < 3; i++) {
     if (launch->grid[i] == 0 || launch->grid[i] > (uint32_t)device[MAX_GRID_DIM_X + i] ||
         launch->block[i] == 0 || launch->block[i] > (uint32_t)device[MAX_BLOCK_DIM_X + i]) {
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
     }
     threads *= launch->block[i];
   }
-  if (threads > (uint64_t)device[MAX_THREADS_PER_BLOCK]) return VGPU_CUDA_INVALID_VALUE;
-  if (launch->shared > (uint32_t)attributes[VGPU_FUNCTION_MAX_DYNAMIC]) return VGPU_CUDA_INVALID_VALUE;
+  if (threads > (uint64_t)device[MAX_THREADS_PER_BLOCK]) return CUDA_ERROR_INVALID_VALUE;
+  if (launch->shared > (uint32_t)attributes[VGPU_FUNCTION_MAX_DYNAMIC]) return CUDA_ERROR_INVALID_VALUE;
   if (threads > (uint64_t)attributes[VGPU_FUNCTION_MAX_THREADS] ||
       threads * (uint64_t)attributes[VGPU_FUNCTION_REGISTERS] > (uint64_t)device[REGISTERS_PER_BLOCK]) {
     return LAUNCH_OUT_OF_RESOURCES;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* The `extra` form: pairs of a word and a value, ended by a 0. */
@@ -58,27 +58,27 @@ static int take_extra(const struct vgpu_callable *callable, void **extra, unsign
         size = extra[i + 1];
         break;
       default:
-        return VGPU_CUDA_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_VALUE;
     }
   }
-  if (callable->parameter_bytes == 0) return VGPU_CUDA_SUCCESS;
-  if (buffer == NULL || size == NULL || *size < callable->parameter_bytes) return VGPU_CUDA_INVALID_VALUE;
+  if (callable->parameter_bytes == 0) return CUDA_SUCCESS;
+  if (buffer == NULL || size == NULL || *size < callable->parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
   memcpy(to, buffer, callable->parameter_bytes);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
                            unsigned char *to) {
-  if (callable->refused != VGPU_CUDA_SUCCESS) return callable->refused;
-  if (parameters != NULL && extra != NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (callable->refused != CUDA_SUCCESS) return callable->refused;
+  if (parameters != NULL && extra != NULL) return CUDA_ERROR_INVALID_VALUE;
   if (extra != NULL) return take_extra(callable, extra, to);
-  if (parameters == NULL) return callable->parameter_count == 0 ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_VALUE;
+  if (parameters == NULL) return callable->parameter_count == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   memset(to, 0, callable->parameter_bytes); /* nothing of this library's memory between parameters */
   for (uint32_t i = 0; i < callable->parameter_count; i++) {
-    if (parameters[i] == NULL) return VGPU_CUDA_INVALID_VALUE;
+    if (parameters[i] == NULL) return CUDA_ERROR_INVALID_VALUE;
     memcpy(to + callable->parameters[i].offset, parameters[i], callable->parameters[i].size);
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int event_number(struct vgpu_driver *driver, uint64_t handle, uint64_t *number) {
@@ -87,25 +87,26 @@ static int event_number(struct vgpu_driver *driver, uint64_t handle, uint64_t *n
   bool live = vgpu_objects_has(&driver->objects, event, VGPU_OBJECT_EVENT);
   if (live) *number = event->number;
   pthread_mutex_unlock(&driver->lock);
-  return live ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
+  return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_attribute *attributes,
                            uint32_t count, struct vgpu_launch_attribute *to, uint32_t *kept) {
   *kept = 0;
-  if (count > VGPU_LAUNCH_ATTRIBUTES_MAX || (count > 0 && attributes == NULL)) return VGPU_CUDA_INVALID_VALUE;
+  if (count > VGPU_LAUNCH_ATTRIBUTES_MAX || (count > 0 && attributes == NULL))
+    return CUDA_ERROR_INVALID_VALUE;
   for (uint32_t i = 0; i < count; i++) {
     if (attributes[i].id == LAUNCH_IGNORE) continue;
-    if (attributes[i].id == LAUNCH_UPDATABLE_NODE) return VGPU_CUDA_NOT_SUPPORTED;
+    if (attributes[i].id == LAUNCH_UPDATABLE_NODE) return CUDA_ERROR_NOT_SUPPORTED;
     struct vgpu_launch_attribute *attribute = &to[(*kept)++];
     *attribute = attributes[i];
     attribute->reserved = 0;
     if (attribute->id == LAUNCH_PROGRAMMATIC_EVENT || attribute->id == LAUNCH_COMPLETION_EVENT) {
       int result = event_number(driver, attribute->value[0], &attribute->value[0]);
-      if (result != VGPU_CUDA_SUCCESS) return result;
+      if (result != CUDA_SUCCESS) return result;
     }
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Most launches need less; the others get memory of their own. */
@@ -126,14 +127,14 @@ static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, cons
   int result = vgpu_launch_attributes(driver, launch->attributes, launch->attribute_count, attributes,
                                       &send.attributes);
   size_t attribute_bytes = send.attributes * sizeof *attributes;
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     memcpy(bulk, attributes, attribute_bytes);
     result = vgpu_launch_parameters(callable, parameters, extra, bulk + attribute_bytes);
   }
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     result = vgpu_launch_place(driver, callable, launch->stream, &send.context, &send.stream);
   }
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuLaunchKernelEx, &send, sizeof send, bulk,
                         (uint32_t)attribute_bytes + callable->parameter_bytes);
 }
@@ -141,10 +142,10 @@ static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, cons
 int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
                       struct vgpu_stream *stream, uint64_t *context, uint64_t *number) {
   int result = vgpu_cuda_stream_number(driver, stream, number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (callable->module != NULL) {
     *context = callable->module->context_number;
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   /* A kernel runs in the context of its stream. */
   if (*number < VGPU_FIRST_NUMBER) return vgpu_cuda_context_number(context);
@@ -160,17 +161,17 @@ static int run(void *handle, const struct vgpu_launch *launch, void **parameters
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   struct vgpu_callable *callable = vgpu_callable_find(driver, handle);
-  if (callable == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (callable == NULL) return CUDA_ERROR_INVALID_HANDLE;
   result = check(driver, callable, launch);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (launch->attribute_count > VGPU_LAUNCH_ATTRIBUTES_MAX) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (launch->attribute_count > VGPU_LAUNCH_ATTRIBUTES_MAX) return CUDA_ERROR_INVALID_VALUE;
   size_t bytes = launch->attribute_count * sizeof *launch->attributes + callable->parameter_bytes;
   if (bytes <= USUAL_BYTES) {
     unsigned char bulk[USUAL_BYTES];
     return post(driver, callable, launch, parameters, extra, bulk);
   }
   unsigned char *bulk = malloc(bytes);
-  if (bulk == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (bulk == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   result = post(driver, callable, launch, parameters, extra, bulk);
   free(bulk);
   return result;
@@ -211,13 +212,13 @@ static int launch_config(const struct vgpu_launch_config *config, struct vgpu_st
 }
 
 int cuLaunchKernelEx(const void *config, void *f, void **kernelParams, void **extra) {
-  if (config == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (config == NULL) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_launch_config *fields = config;
   return launch_config(fields, fields->stream, f, kernelParams, extra);
 }
 
 int cuLaunchKernelEx_ptsz(const void *config, void *f, void **kernelParams, void **extra) {
-  if (config == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (config == NULL) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_launch_config *fields = config;
   return launch_config(fields, fields->stream == NULL ? VGPU_STREAM_PER_THREAD : fields->stream, f,
                        kernelParams, extra);

@@ -19,14 +19,14 @@ static struct vgpu_code_library *find(struct vgpu_driver *driver, const void *ha
 /* A library needs no context; its facts are asked for on the current device, or the first. */
 static int32_t ordinal_now(struct vgpu_driver *driver) {
   struct vgpu_context *context = NULL;
-  return vgpu_cuda_current(driver, &context) == VGPU_CUDA_SUCCESS ? context->ordinal : 0;
+  return vgpu_cuda_current(driver, &context) == CUDA_SUCCESS ? context->ordinal : 0;
 }
 
 static int load_at_host(struct vgpu_driver *driver, struct vgpu_code_library *library,
                         const struct vgpu_jit *jit) {
-  if (__atomic_load_n(&library->at_host, __ATOMIC_ACQUIRE)) return VGPU_CUDA_SUCCESS;
+  if (__atomic_load_n(&library->at_host, __ATOMIC_ACQUIRE)) return CUDA_SUCCESS;
   pthread_mutex_lock(&library->loading);
-  int result = VGPU_CUDA_SUCCESS;
+  int result = CUDA_SUCCESS;
   if (!library->at_host) {
     struct vgpu_send_cuLibraryLoadData send = {.library = library->number,
                                                .hash_0 = library->image.hash.words[0],
@@ -36,7 +36,7 @@ static int load_at_host(struct vgpu_driver *driver, struct vgpu_code_library *li
                                                .bytes = library->image.size,
                                                .device = driver->host_index[ordinal_now(driver)]};
     result = vgpu_image_load(VGPU_OP_cuLibraryLoadData, &send, sizeof send, &library->image, jit);
-    if (result == VGPU_CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
       __atomic_store_n(&library->at_host, true, __ATOMIC_RELEASE);
       vgpu_image_free(&library->image); /* the host keeps what it needs */
     }
@@ -52,7 +52,7 @@ static int find_loaded(const void *handle, struct vgpu_driver **driver, struct v
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
   *library = find(*driver, handle);
-  if (*library == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (*library == NULL) return CUDA_ERROR_INVALID_HANDLE;
   return load_at_host(*driver, *library, &no_options);
 }
 
@@ -62,7 +62,7 @@ static int make(struct vgpu_driver *driver, struct vgpu_image *image, const stru
   struct vgpu_code_library *library = calloc(1, sizeof *library);
   if (library == NULL) {
     vgpu_image_free(image);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   library->image = *image;
   pthread_mutex_init(&library->loading, NULL);
@@ -70,9 +70,9 @@ static int make(struct vgpu_driver *driver, struct vgpu_image *image, const stru
   library->number = vgpu_cuda_next_number(driver);
   bool added = vgpu_objects_add(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   pthread_mutex_unlock(&driver->lock);
-  int status = added ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
+  int status = added ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   if (added && (!image->container || jit->count > 0)) status = load_at_host(driver, library, jit);
-  if (status == VGPU_CUDA_SUCCESS) {
+  if (status == CUDA_SUCCESS) {
     *result = library;
     return status;
   }
@@ -88,11 +88,11 @@ static int make(struct vgpu_driver *driver, struct vgpu_image *image, const stru
 #define LIBRARY_OPTIONS 2
 
 static int check_options(const int32_t *options, uint32_t count) {
-  if (count > 0 && options == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (count > 0 && options == NULL) return CUDA_ERROR_INVALID_VALUE;
   for (uint32_t i = 0; i < count; i++) {
-    if (options[i] < 0 || options[i] >= LIBRARY_OPTIONS) return VGPU_CUDA_INVALID_VALUE;
+    if (options[i] < 0 || options[i] >= LIBRARY_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
   }
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* The driver, when library, code and options are there and sound; else *result says what is wrong. */
@@ -100,8 +100,8 @@ static struct vgpu_driver *begin_load(void *const *library, const void *code, co
                                       uint32_t count, int *result) {
   struct vgpu_driver *driver = vgpu_cuda_driver(result);
   if (driver == NULL) return NULL;
-  *result = library == NULL || code == NULL ? VGPU_CUDA_INVALID_VALUE : check_options(options, count);
-  return *result == VGPU_CUDA_SUCCESS ? driver : NULL;
+  *result = library == NULL || code == NULL ? CUDA_ERROR_INVALID_VALUE : check_options(options, count);
+  return *result == CUDA_SUCCESS ? driver : NULL;
 }
 
 int cuLibraryLoadData(void **library, const void *code, int32_t *jitOptions, void **jitOptionsValues,
@@ -114,7 +114,7 @@ int cuLibraryLoadData(void **library, const void *code, int32_t *jitOptions, voi
   struct vgpu_jit jit = {.count = numJitOptions, .options = jitOptions, .values = jitOptionsValues};
   struct vgpu_image image;
   result = vgpu_image_take(driver, code, &image);
-  return result == VGPU_CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
+  return result == CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
 }
 
 int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOptions, void **jitOptionsValues,
@@ -127,12 +127,12 @@ int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOpti
   unsigned char *bytes;
   uint64_t size;
   result = vgpu_image_read_file(fileName, &bytes, &size);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_jit jit = {.count = numJitOptions, .options = jitOptions, .values = jitOptionsValues};
   struct vgpu_image image;
   result = vgpu_image_take_bytes(driver, bytes, size, &image);
   free(bytes);
-  return result == VGPU_CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
+  return result == CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
 }
 
 /* With driver->lock held: what the library had is out of sight. */
@@ -168,7 +168,7 @@ int cuLibraryUnload(void *handle) {
   bool live = vgpu_objects_has(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   if (live) forget(driver, library);
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuLibraryUnload send = {.library = library->number};
   if (library->at_host) result = vgpu_cuda_post(VGPU_OP_cuLibraryUnload, &send, sizeof send, NULL, 0);
   vgpu_image_free(&library->image);
@@ -190,15 +190,15 @@ int cuLibraryGetKernel(void **pKernel, void *handle, const char *name) {
   struct vgpu_driver *driver;
   struct vgpu_code_library *library = NULL;
   int result = find_loaded(handle, &driver, &library);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pKernel == NULL || name == NULL || name[0] == '\0') return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pKernel == NULL || name == NULL || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_callable *kernel = known_kernel(driver, library, name);
   if (kernel != NULL) {
     *pKernel = kernel;
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   kernel = calloc(1, sizeof *kernel);
-  if (kernel == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (kernel == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&driver->lock);
   kernel->number = vgpu_cuda_next_number(driver);
   pthread_mutex_unlock(&driver->lock);
@@ -207,16 +207,16 @@ int cuLibraryGetKernel(void **pKernel, void *handle, const char *name) {
   struct vgpu_send_cuLibraryGetKernel send = {
       .library = library->number, .kernel = kernel->number, .device = driver->host_index[ordinal]};
   result = vgpu_callable_get(driver, VGPU_OP_cuLibraryGetKernel, &send, sizeof send, name, ordinal, kernel);
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     pthread_mutex_lock(&driver->lock);
-    if (!vgpu_objects_add(&driver->objects, kernel, VGPU_OBJECT_KERNEL)) result = VGPU_CUDA_OUT_OF_MEMORY;
-    if (result == VGPU_CUDA_SUCCESS) {
+    if (!vgpu_objects_add(&driver->objects, kernel, VGPU_OBJECT_KERNEL)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
       kernel->next = library->kernels;
       library->kernels = kernel;
     }
     pthread_mutex_unlock(&driver->lock);
   }
-  if (result == VGPU_CUDA_SUCCESS) *pKernel = kernel;
+  if (result == CUDA_SUCCESS) *pKernel = kernel;
   else vgpu_callable_free(kernel);
   return result;
 }
@@ -231,13 +231,13 @@ int cuLibraryGetModule(void **pMod, void *handle) {
   struct vgpu_driver *driver;
   struct vgpu_code_library *library = NULL;
   int result = find_loaded(handle, &driver, &library);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pMod == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pMod == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
   result = vgpu_cuda_current(driver, &context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
+  if (result != CUDA_SUCCESS) return result;
   pthread_mutex_lock(&library->loading); /* two threads must not name it both */
   pthread_mutex_lock(&driver->lock);
   struct vgpu_module *module = known_module(library, number);
@@ -247,11 +247,11 @@ int cuLibraryGetModule(void **pMod, void *handle) {
     struct vgpu_send_cuLibraryGetModule send = {
         .context = number, .library = library->number, .module = next};
     result = vgpu_cuda_call(VGPU_OP_cuLibraryGetModule, &send, sizeof send, NULL, 0);
-    if (result == VGPU_CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
       module = malloc(sizeof *module);
-      if (module == NULL) result = VGPU_CUDA_OUT_OF_MEMORY;
+      if (module == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (result == VGPU_CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS) {
       *module = (struct vgpu_module){
           .number = next, .context = context, .context_number = number, .library = library};
       pthread_mutex_lock(&driver->lock);
@@ -259,13 +259,13 @@ int cuLibraryGetModule(void **pMod, void *handle) {
         module->next = library->modules;
         library->modules = module;
       } else {
-        result = VGPU_CUDA_OUT_OF_MEMORY;
+        result = CUDA_ERROR_OUT_OF_MEMORY;
       }
       pthread_mutex_unlock(&driver->lock);
     }
   }
   pthread_mutex_unlock(&library->loading);
-  if (result == VGPU_CUDA_SUCCESS) *pMod = module;
+  if (result == CUDA_SUCCESS) *pMod = module;
   return result;
 }
 
@@ -273,13 +273,13 @@ int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *
   struct vgpu_driver *driver;
   struct vgpu_code_library *library = NULL;
   int result = find_loaded(handle, &driver, &library);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (name == NULL || name[0] == '\0') return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (name == NULL || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
   struct vgpu_send_cuLibraryGetGlobal send = {.library = library->number};
   result = vgpu_cuda_current(driver, &context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_region like = {.context = send.context, .ordinal = context->ordinal, .module = library->number};
   return vgpu_code_variable(driver, VGPU_OP_cuLibraryGetGlobal, &send, sizeof send, name, &like, dptr, bytes);
 }
@@ -288,7 +288,7 @@ static int names_of(void *handle, char **names, uint32_t *count) {
   struct vgpu_driver *driver;
   struct vgpu_code_library *library = NULL;
   int result = find_loaded(handle, &driver, &library);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_send_cuLibraryEnumerateKernels send = {.library = library->number,
                                                      .device = driver->host_index[ordinal_now(driver)]};
   return vgpu_code_names(VGPU_OP_cuLibraryEnumerateKernels, &send, sizeof send, &send.first, names, count);
@@ -299,19 +299,19 @@ int cuLibraryGetKernelCount(uint32_t *count, void *lib) {
   uint32_t found = 0;
   int result = names_of(lib, &names, &found);
   free(names);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (count == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (count == NULL) return CUDA_ERROR_INVALID_VALUE;
   *count = found;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuLibraryEnumerateKernels(void **kernels, uint32_t numKernels, void *lib) {
   char *names = NULL;
   uint32_t found = 0;
   int result = names_of(lib, &names, &found);
-  if (result == VGPU_CUDA_SUCCESS && (kernels == NULL || numKernels == 0)) result = VGPU_CUDA_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (kernels == NULL || numKernels == 0)) result = CUDA_ERROR_INVALID_VALUE;
   const char *name = names;
-  for (uint32_t i = 0; result == VGPU_CUDA_SUCCESS && i < numKernels && i < found; i++) {
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < numKernels && i < found; i++) {
     result = cuLibraryGetKernel(&kernels[i], lib, name);
     name += strlen(name) + 1;
   }

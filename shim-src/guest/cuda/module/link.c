@@ -39,7 +39,7 @@ static struct vgpu_link *find(struct vgpu_driver **driver, void *handle, int *re
   pthread_mutex_lock(&(*driver)->lock);
   bool live = vgpu_objects_has(&(*driver)->objects, handle, VGPU_OBJECT_LINK);
   pthread_mutex_unlock(&(*driver)->lock);
-  *result = live ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
+  *result = live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   return live ? handle : NULL;
 }
 
@@ -59,10 +59,10 @@ int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, 
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   if (stateOut == NULL || (numOptions > 0 && (options == NULL || optionValues == NULL))) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_link *link = calloc(1, sizeof *link);
-  if (link == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (link == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   /* Both live as long as the link, as the API says. */
   for (uint32_t i = 0; i < numOptions; i++) {
     if (options[i] == ERROR_LOG) link->log = optionValues[i];
@@ -75,10 +75,10 @@ int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, 
   pthread_mutex_unlock(&driver->lock);
   if (!added) {
     free(link);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *stateOut = link;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuLinkCreate(uint32_t numOptions, int32_t *options, void **optionValues, void **stateOut) {
@@ -89,33 +89,33 @@ int cuLinkCreate(uint32_t numOptions, int32_t *options, void **optionValues, voi
 enum { INPUT_CUBIN = 0, INPUT_PTX = 1, INPUT_FATBIN = 2, INPUT_LIBRARY = 4, INPUT_TYPES = 6 };
 
 static int add(struct vgpu_link *link, int32_t type, const void *data, size_t size, const char *name) {
-  if (type < 0 || type >= INPUT_TYPES || data == NULL || size == 0) return VGPU_CUDA_INVALID_VALUE;
-  if (link->joined != NULL || link->count == INPUTS_MAX) return VGPU_CUDA_INVALID_VALUE;
+  if (type < 0 || type >= INPUT_TYPES || data == NULL || size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (link->joined != NULL || link->count == INPUTS_MAX) return CUDA_ERROR_INVALID_VALUE;
   if (type == INPUT_LIBRARY && vgpu_is_device_runtime(data, size)) {
     link->device_runtime = true;
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   if (type > INPUT_FATBIN) {
-    return fail(link, VGPU_CUDA_NOT_SUPPORTED, "objects, libraries and NVVM code need NVIDIA's linker");
+    return fail(link, CUDA_ERROR_NOT_SUPPORTED, "objects, libraries and NVVM code need NVIDIA's linker");
   }
   if (link->count > 0 && (type != INPUT_PTX || link->inputs[0].type != INPUT_PTX)) {
-    return fail(link, VGPU_CUDA_NOT_SUPPORTED,
+    return fail(link, CUDA_ERROR_NOT_SUPPORTED,
                 "several inputs are linked when all are PTX texts: machine code needs NVIDIA's linker");
   }
   struct input *grown = realloc(link->inputs, (link->count + 1) * sizeof *grown);
-  if (grown == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (grown == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   link->inputs = grown;
   struct input input = {
       .type = type, .bytes = malloc(size + 1), .size = size, .name = strdup(name == NULL ? "input" : name)};
   if (input.bytes == NULL || input.name == NULL) {
     free(input.bytes);
     free(input.name);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   memcpy(input.bytes, data, size);
   input.bytes[size] = '\0';
   link->inputs[link->count++] = input;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuLinkAddData_v2(void *state, int32_t type, void *data, size_t size, const char *name,
@@ -143,11 +143,11 @@ int cuLinkAddFile_v2(void *state, int32_t type, const char *path, uint32_t numOp
   struct vgpu_driver *driver;
   struct vgpu_link *link = find(&driver, state, &result);
   if (link == NULL) return result;
-  if (path == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (path == NULL) return CUDA_ERROR_INVALID_VALUE;
   unsigned char *bytes;
   uint64_t size;
   result = vgpu_image_read_file(path, &bytes, &size);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   result = add(link, type, bytes, size, path);
   free(bytes);
   return result;
@@ -168,7 +168,7 @@ static bool needs_runtime(const struct vgpu_link *link) {
 static int join(struct vgpu_link *link) {
   char why[512];
   struct vgpu_ptx_text *texts = malloc((link->count + 1) * sizeof *texts);
-  if (texts == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (texts == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   for (size_t i = 0; i < link->count; i++) {
     const struct input *input = &link->inputs[i];
     texts[i] = (struct vgpu_ptx_text){.text = input->bytes, .size = input->size, .name = input->name};
@@ -180,7 +180,7 @@ static int join(struct vgpu_link *link) {
   }
   link->joined = vgpu_ptx_link(texts, count, &link->joined_size, why, sizeof why);
   free(texts);
-  return link->joined == NULL ? fail(link, VGPU_CUDA_UNKNOWN, why) : VGPU_CUDA_SUCCESS;
+  return link->joined == NULL ? fail(link, CUDA_ERROR_UNKNOWN, why) : CUDA_SUCCESS;
 }
 
 /* The image belongs to the link and lives as long as it. */
@@ -189,13 +189,13 @@ int cuLinkComplete(void *state, void **cubinOut, size_t *sizeOut) {
   struct vgpu_driver *driver;
   struct vgpu_link *link = find(&driver, state, &result);
   if (link == NULL) return result;
-  if (cubinOut == NULL || link->count == 0) return VGPU_CUDA_INVALID_VALUE;
+  if (cubinOut == NULL || link->count == 0) return CUDA_ERROR_INVALID_VALUE;
   if ((link->count > 1 || needs_runtime(link)) && link->joined == NULL) result = join(link);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   bool several = link->joined != NULL;
   *cubinOut = several ? link->joined : link->inputs[0].bytes;
   if (sizeOut != NULL) *sizeOut = several ? link->joined_size : link->inputs[0].size;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuLinkDestroy(void *state) {
@@ -213,5 +213,5 @@ int cuLinkDestroy(void *state) {
   free(link->inputs);
   free(link->joined);
   free(link);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -62,30 +62,30 @@ static int begin(struct vgpu_driver *driver, struct vgpu_module **made) {
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
   int result = vgpu_cuda_current(driver, &context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_module *module = malloc(sizeof *module);
-  if (module == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (module == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&driver->lock);
   *module = (struct vgpu_module){
       .number = vgpu_cuda_next_number(driver), .context = context, .context_number = number};
   pthread_mutex_unlock(&driver->lock);
   *made = module;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int publish(struct vgpu_driver *driver, struct vgpu_module *module) {
   pthread_mutex_lock(&driver->lock);
   bool added = vgpu_objects_add(&driver->objects, module, VGPU_OBJECT_MODULE);
   pthread_mutex_unlock(&driver->lock);
-  return added ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
+  return added ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static int load(struct vgpu_driver *driver, struct vgpu_image *image, const struct vgpu_jit *jit,
                 void **result) {
   struct vgpu_module *module = NULL;
   int status = begin(driver, &module);
-  if (status != VGPU_CUDA_SUCCESS) return status;
+  if (status != CUDA_SUCCESS) return status;
   struct vgpu_send_cuModuleLoadDataEx send = {.context = module->context_number,
                                               .module = module->number,
                                               .hash_0 = image->hash.words[0],
@@ -94,8 +94,8 @@ static int load(struct vgpu_driver *driver, struct vgpu_image *image, const stru
                                               .hash_3 = image->hash.words[3],
                                               .bytes = image->size};
   status = vgpu_image_load(VGPU_OP_cuModuleLoadDataEx, &send, sizeof send, image, jit);
-  if (status == VGPU_CUDA_SUCCESS) status = publish(driver, module);
-  if (status == VGPU_CUDA_SUCCESS) *result = module;
+  if (status == CUDA_SUCCESS) status = publish(driver, module);
+  if (status == CUDA_SUCCESS) *result = module;
   else free(module);
   return status;
 }
@@ -105,11 +105,11 @@ int cuModuleLoadDataEx(void **module, const void *image, uint32_t numOptions, in
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (module == NULL || image == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (module == NULL || image == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_jit jit = {.count = numOptions, .options = options, .values = optionValues};
   struct vgpu_image taken;
   result = vgpu_image_take(driver, image, &taken);
-  if (result == VGPU_CUDA_SUCCESS) result = load(driver, &taken, &jit, module);
+  if (result == CUDA_SUCCESS) result = load(driver, &taken, &jit, module);
   vgpu_image_free(&taken);
   return result;
 }
@@ -126,15 +126,15 @@ int cuModuleLoad(void **module, const char *fname) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (module == NULL || fname == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (module == NULL || fname == NULL) return CUDA_ERROR_INVALID_VALUE;
   unsigned char *bytes;
   uint64_t size;
   result = vgpu_image_read_file(fname, &bytes, &size);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_jit none = {0};
   struct vgpu_image image;
   result = vgpu_image_take_bytes(driver, bytes, size, &image);
-  if (result == VGPU_CUDA_SUCCESS) result = load(driver, &image, &none, module);
+  if (result == CUDA_SUCCESS) result = load(driver, &image, &none, module);
   vgpu_image_free(&image);
   free(bytes);
   return result;
@@ -154,7 +154,7 @@ int cuModuleUnload(void *hmod) {
     free_module(driver, module);
   }
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  if (!live) return CUDA_ERROR_INVALID_HANDLE;
   return vgpu_cuda_post(VGPU_OP_cuModuleUnload, &send, sizeof send, NULL, 0);
 }
 
@@ -171,16 +171,16 @@ int cuModuleGetFunction(void **hfunc, void *hmod, const char *name) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (hfunc == NULL || name == NULL || name[0] == '\0') return VGPU_CUDA_INVALID_VALUE;
+  if (hfunc == NULL || name == NULL || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_module *module = find(driver, hmod);
-  if (module == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_callable *function = known_function(driver, module, name);
   if (function != NULL) {
     *hfunc = function;
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   function = calloc(1, sizeof *function);
-  if (function == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (function == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&driver->lock);
   function->number = vgpu_cuda_next_number(driver);
   pthread_mutex_unlock(&driver->lock);
@@ -188,16 +188,17 @@ int cuModuleGetFunction(void **hfunc, void *hmod, const char *name) {
   struct vgpu_send_cuModuleGetFunction send = {.module = module->number, .function = function->number};
   result = vgpu_callable_get(driver, VGPU_OP_cuModuleGetFunction, &send, sizeof send, name,
                              module->context->ordinal, function);
-  if (result == VGPU_CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS) {
     pthread_mutex_lock(&driver->lock);
-    if (!vgpu_objects_add(&driver->objects, function, VGPU_OBJECT_FUNCTION)) result = VGPU_CUDA_OUT_OF_MEMORY;
-    if (result == VGPU_CUDA_SUCCESS) {
+    if (!vgpu_objects_add(&driver->objects, function, VGPU_OBJECT_FUNCTION))
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) {
       function->next = module->functions;
       module->functions = function;
     }
     pthread_mutex_unlock(&driver->lock);
   }
-  if (result == VGPU_CUDA_SUCCESS) *hfunc = function;
+  if (result == CUDA_SUCCESS) *hfunc = function;
   else vgpu_callable_free(function);
   return result;
 }
@@ -212,25 +213,25 @@ int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *
                                         .reply = &reply,
                                         .reply_size = sizeof reply};
   int result = vgpu_cuda_exchange(opcode, &exchange);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   /* Copies look here for what is device memory; a variable asked for twice is there already. */
   struct vgpu_region region = *like;
   region.start = reply.address;
   region.size = reply.bytes;
   region.kind = VGPU_REGION_DEVICE;
-  if (vgpu_regions_add(&driver->regions, &region) == VGPU_REGIONS_NO_MEMORY) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (vgpu_regions_add(&driver->regions, &region) == VGPU_REGIONS_NO_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
   if (address != NULL) *address = reply.address;
   if (bytes != NULL) *bytes = reply.bytes;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuModuleGetGlobal_v2(uint64_t *dptr, size_t *bytes, void *hmod, const char *name) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (name == NULL || name[0] == '\0') return VGPU_CUDA_INVALID_VALUE;
+  if (name == NULL || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_module *module = find(driver, hmod);
-  if (module == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuModuleGetGlobal_v2 send = {.module = module->number};
   struct vgpu_region like = {
       .context = module->context_number, .ordinal = module->context->ordinal, .module = module->number};
@@ -245,9 +246,9 @@ int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *f
   struct vgpu_reply_cuModuleEnumerateFunctions reply = {.total = 1};
   char *all = NULL, *piece = malloc(VGPU_BULK_MAX);
   size_t used = 0;
-  int result = piece == NULL ? VGPU_CUDA_OUT_OF_MEMORY : VGPU_CUDA_SUCCESS;
+  int result = piece == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
   *count = 0;
-  while (result == VGPU_CUDA_SUCCESS && *count < reply.total) {
+  while (result == CUDA_SUCCESS && *count < reply.total) {
     *first = *count;
     struct vgpu_cuda_exchange exchange = {.send = body,
                                           .send_size = body_size,
@@ -256,16 +257,16 @@ int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *f
                                           .bulk = piece,
                                           .bulk_capacity = VGPU_BULK_MAX};
     result = vgpu_cuda_exchange(opcode, &exchange);
-    if (result != VGPU_CUDA_SUCCESS || reply.total == 0) break;
+    if (result != CUDA_SUCCESS || reply.total == 0) break;
     uint32_t ends = 0;
     for (uint32_t i = 0; i < exchange.bulk_size; i++) ends += piece[i] == '\0';
     if (reply.count == 0 || ends != reply.count || piece[exchange.bulk_size - 1] != '\0') {
-      result = VGPU_CUDA_UNKNOWN;
+      result = CUDA_ERROR_UNKNOWN;
       break;
     }
     char *grown = realloc(all, used + exchange.bulk_size);
     if (grown == NULL) {
-      result = VGPU_CUDA_OUT_OF_MEMORY;
+      result = CUDA_ERROR_OUT_OF_MEMORY;
       break;
     }
     all = grown;
@@ -274,7 +275,7 @@ int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *f
     *count += reply.count;
   }
   free(piece);
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     free(all);
     all = NULL;
     *count = 0;
@@ -288,7 +289,7 @@ static int names_of(void *hmod, struct vgpu_module **module, char **names, uint3
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   *module = find(driver, hmod);
-  if (*module == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (*module == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuModuleEnumerateFunctions send = {.module = (*module)->number};
   return vgpu_code_names(VGPU_OP_cuModuleEnumerateFunctions, &send, sizeof send, &send.first, names, count);
 }
@@ -299,10 +300,10 @@ int cuModuleGetFunctionCount(uint32_t *count, void *mod) {
   uint32_t found = 0;
   int result = names_of(mod, &module, &names, &found);
   free(names);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (count == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (count == NULL) return CUDA_ERROR_INVALID_VALUE;
   *count = found;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuModuleEnumerateFunctions(void **functions, uint32_t numFunctions, void *mod) {
@@ -310,10 +311,9 @@ int cuModuleEnumerateFunctions(void **functions, uint32_t numFunctions, void *mo
   char *names = NULL;
   uint32_t found = 0;
   int result = names_of(mod, &module, &names, &found);
-  if (result == VGPU_CUDA_SUCCESS && (functions == NULL || numFunctions == 0))
-    result = VGPU_CUDA_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (functions == NULL || numFunctions == 0)) result = CUDA_ERROR_INVALID_VALUE;
   const char *name = names;
-  for (uint32_t i = 0; result == VGPU_CUDA_SUCCESS && i < numFunctions && i < found; i++) {
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < numFunctions && i < found; i++) {
     result = cuModuleGetFunction(&functions[i], module, name);
     name += strlen(name) + 1;
   }

@@ -35,7 +35,7 @@ static int find(void *handle, struct subject *subject) {
   subject->driver = vgpu_cuda_driver(&result);
   if (subject->driver == NULL) return result;
   subject->callable = vgpu_callable_find(subject->driver, handle);
-  if (subject->callable == NULL) return VGPU_CUDA_INVALID_HANDLE;
+  if (subject->callable == NULL) return CUDA_ERROR_INVALID_HANDLE;
   int32_t ordinal = vgpu_callable_device(subject->driver, subject->callable);
   subject->device = subject->driver->facts[ordinal].attributes;
   return vgpu_callable_attributes(subject->driver, subject->callable, ordinal, &subject->function);
@@ -90,12 +90,12 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int32_t *numBlocks, voi
                                                          size_t dynamicSMemSize, uint32_t flags) {
   struct subject subject;
   int result = find(func, &subject);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (numBlocks == NULL || blockSize <= 0 || flags > 1 || dynamicSMemSize > INT32_MAX) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   *numBlocks = (int32_t)blocks_of(&subject, blockSize, (int64_t)dynamicSMemSize);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int32_t *numBlocks, void *func, int32_t blockSize,
@@ -108,10 +108,10 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
                                               int32_t blockSizeLimit, uint32_t flags) {
   struct subject subject;
   int result = find(func, &subject);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (minGridSize == NULL || blockSize == NULL || blockSizeLimit < 0 || flags > 1 ||
       dynamicSMemSize > INT32_MAX) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   size_t (*shared_of)(int) = NULL;
   *(void **)&shared_of = blockSizeToDynamicSMemSize;
@@ -133,7 +133,7 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
   }
   *minGridSize = (int32_t)(best_blocks * subject.device[MULTIPROCESSORS]);
   *blockSize = (int32_t)best_block;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuOccupancyMaxPotentialBlockSize(int32_t *minGridSize, int32_t *blockSize, void *func,
@@ -147,18 +147,18 @@ int cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, void *func,
                                             int32_t blockSize) {
   struct subject subject;
   int result = find(func, &subject);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (dynamicSmemSize == NULL || numBlocks <= 0 || blockSize <= 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (dynamicSmemSize == NULL || numBlocks <= 0 || blockSize <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (blockSize > subject.function[VGPU_FUNCTION_MAX_THREADS] ||
       blocks_without_shared(&subject, blockSize) < numBlocks) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   int64_t room = subject.device[SHARED_PER_MULTIPROCESSOR] / numBlocks / SHARED_UNIT * SHARED_UNIT;
   room -= subject.device[RESERVED_SHARED_PER_BLOCK];
   if (subject.device[SHARED_OPT_IN] > 0) room = lesser(room, subject.device[SHARED_OPT_IN]);
   room -= subject.function[VGPU_FUNCTION_SHARED];
   *dynamicSmemSize = room > 0 ? (size_t)room : 0;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* ---- clusters ------------------------------------------------------------ */
@@ -207,24 +207,24 @@ static bool config_sound(const struct vgpu_launch_config *config) {
 int cuOccupancyMaxActiveClusters(int32_t *numClusters, void *func, const void *config) {
   struct subject subject;
   int result = find(func, &subject);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (numClusters == NULL || !config_sound(config)) return VGPU_CUDA_INVALID_VALUE;
-  if (!has_clusters(&subject)) return VGPU_CUDA_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) return result;
+  if (numClusters == NULL || !config_sound(config)) return CUDA_ERROR_INVALID_VALUE;
+  if (!has_clusters(&subject)) return CUDA_ERROR_NOT_SUPPORTED;
   int64_t cluster = cluster_of(&subject, config);
   if (cluster <= 0 || cluster > LARGEST_CLUSTER) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   int64_t groups = subject.device[MULTIPROCESSORS] / MULTIPROCESSORS_PER_CLUSTER;
   int64_t blocks = blocks_of_config(&subject, config);
   *numClusters = (int32_t)(groups * (MULTIPROCESSORS_PER_CLUSTER * blocks / cluster));
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuOccupancyMaxPotentialClusterSize(int32_t *clusterSize, void *func, const void *config) {
   struct subject subject;
   int result = find(func, &subject);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (clusterSize == NULL || !config_sound(config)) return VGPU_CUDA_INVALID_VALUE;
-  if (!has_clusters(&subject)) return VGPU_CUDA_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) return result;
+  if (clusterSize == NULL || !config_sound(config)) return CUDA_ERROR_INVALID_VALUE;
+  if (!has_clusters(&subject)) return CUDA_ERROR_NOT_SUPPORTED;
   bool large = subject.function[VGPU_FUNCTION_NON_PORTABLE] != 0;
   *clusterSize = blocks_of_config(&subject, config) <= 0 ? 0 : large ? LARGEST_CLUSTER : PORTABLE_CLUSTER;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -52,15 +52,15 @@ static bool stream_of_frame(uint32_t opcode, const void *body, uint32_t body_siz
 static int append(struct vgpu_driver *driver, struct vgpu_captured_stream *stream, struct vgpu_work *work) {
   for (size_t i = 0; i < stream->tips.count; i++) {
     int result = vgpu_edge_check(stream->tips.data[i], stream->tips.nodes[i]->work.kind, work->kind);
-    if (result == VGPU_CUDA_SUCCESS) continue;
+    if (result == CUDA_SUCCESS) continue;
     vgpu_work_free(work);
     return result;
   }
   struct vgpu_node *node = vgpu_graph_add(driver, stream->capture->graph, &stream->tips, work);
   const struct vgpu_links one = {.nodes = &node, .count = 1};
-  if (node != NULL && vgpu_links_copy(&stream->tips, &one)) return VGPU_CUDA_SUCCESS;
+  if (node != NULL && vgpu_links_copy(&stream->tips, &one)) return CUDA_SUCCESS;
   stream->capture->invalid = true;
-  return VGPU_CUDA_OUT_OF_MEMORY;
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static enum vgpu_node_kind kind_of(uint32_t opcode) {
@@ -95,7 +95,7 @@ static int capture_frame(struct vgpu_driver *driver, struct vgpu_captured_stream
     stream->capture->invalid = true; /* bytes that are packed for this one time */
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
-  if (!vgpu_work_frame(&work, opcode, body, body_size, bulk, bulk_size)) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (!vgpu_work_frame(&work, opcode, body, body_size, bulk, bulk_size)) return CUDA_ERROR_OUT_OF_MEMORY;
   return append(driver, stream, &work);
 }
 
@@ -116,13 +116,13 @@ static int record_event(struct vgpu_driver *driver, const struct vgpu_captured_s
   struct vgpu_captured_event *made = calloc(1, sizeof *made);
   if (made == NULL || !vgpu_links_copy(&made->tips, &stream->tips)) {
     free(made);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   made->event = event;
   made->capture = stream->capture;
   made->next = driver->captured_events;
   driver->captured_events = made;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 struct vgpu_captured_stream *vgpu_capture_join(struct vgpu_driver *driver, uint64_t number,
@@ -145,8 +145,8 @@ static int wait_event(struct vgpu_driver *driver, uint64_t number, const struct 
     return CUDA_ERROR_STREAM_CAPTURE_MERGE;
   }
   if (stream == NULL) stream = vgpu_capture_join(driver, number, event->capture);
-  return stream != NULL && vgpu_links_join(&stream->tips, &event->tips) ? VGPU_CUDA_SUCCESS
-                                                                        : VGPU_CUDA_OUT_OF_MEMORY;
+  return stream != NULL && vgpu_links_join(&stream->tips, &event->tips) ? CUDA_SUCCESS
+                                                                        : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* With graph_lock held. False: not captured, to be sent. */
@@ -241,9 +241,9 @@ bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *han
     struct vgpu_node *node = NULL;
     *result = vgpu_node_add(driver, stream->capture->graph, &stream->tips, params, &node);
     const struct vgpu_links one = {.nodes = &node, .count = 1};
-    if (*result == VGPU_CUDA_SUCCESS && !vgpu_links_copy(&stream->tips, &one)) {
+    if (*result == CUDA_SUCCESS && !vgpu_links_copy(&stream->tips, &one)) {
       stream->capture->invalid = true;
-      *result = VGPU_CUDA_OUT_OF_MEMORY;
+      *result = CUDA_ERROR_OUT_OF_MEMORY;
     }
   }
   pthread_mutex_unlock(&driver->graph_lock);

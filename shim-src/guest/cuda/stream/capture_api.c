@@ -9,7 +9,7 @@ static int enter(struct vgpu_stream *handle, struct vgpu_driver **driver, uint64
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
   result = vgpu_cuda_stream_number(*driver, handle, number);
-  if (result == VGPU_CUDA_SUCCESS) pthread_mutex_lock(&(*driver)->graph_lock);
+  if (result == CUDA_SUCCESS) pthread_mutex_lock(&(*driver)->graph_lock);
   return result;
 }
 
@@ -17,7 +17,7 @@ static int begin(struct vgpu_driver *driver, uint64_t number, int32_t mode, stru
                  const struct vgpu_links *tips) {
   /* The legacy default stream waits for all others and cannot be captured. */
   if (number < VGPU_PER_THREAD) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (vgpu_capture_find(driver, number) != NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (vgpu_capture_find(driver, number) != NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_capture *capture = calloc(1, sizeof *capture);
   struct vgpu_graph *graph = given != NULL ? given : vgpu_graph_make(driver);
   struct vgpu_captured_stream *stream =
@@ -25,7 +25,7 @@ static int begin(struct vgpu_driver *driver, uint64_t number, int32_t mode, stru
   if (stream == NULL) {
     if (given == NULL && graph != NULL) vgpu_graph_free(driver, graph);
     free(capture);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *capture = (struct vgpu_capture){.id = ++driver->captures,
                                    .graph = graph,
@@ -35,16 +35,16 @@ static int begin(struct vgpu_driver *driver, uint64_t number, int32_t mode, stru
                                    .thread = pthread_self()};
   if (tips != NULL && !vgpu_links_copy(&stream->tips, tips)) capture->invalid = true;
   __atomic_add_fetch(&driver->capturing, 1, __ATOMIC_ACQ_REL);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamBeginCapture_v2(struct vgpu_stream *hStream, int32_t mode) {
   struct vgpu_driver *driver;
   uint64_t number;
   int result = enter(hStream, &driver, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (mode < VGPU_MODE_GLOBAL || mode > VGPU_MODE_RELAXED)
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   return vgpu_graph_leave(driver, begin(driver, number, mode, NULL, NULL));
 }
 
@@ -56,7 +56,7 @@ int cuStreamBeginCapture(struct vgpu_stream *hStream) {
 static int check_tips(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                       const struct vgpu_links *links) {
   int result = vgpu_links_check(driver, graph, links);
-  for (size_t i = 0; result == VGPU_CUDA_SUCCESS && links->data != NULL && i < links->count; i++) {
+  for (size_t i = 0; result == CUDA_SUCCESS && links->data != NULL && i < links->count; i++) {
     result = vgpu_edge_check(links->data[i], links->nodes[i]->work.kind, VGPU_NODE_KERNEL);
   }
   return result;
@@ -67,17 +67,17 @@ int cuStreamBeginCaptureToGraph(struct vgpu_stream *hStream, void *hGraph, const
   struct vgpu_driver *driver;
   uint64_t number;
   int result = enter(hStream, &driver, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   const struct vgpu_links tips = {.nodes = (struct vgpu_node **)(uintptr_t)dependencies,
                                   .data = (uint64_t *)(uintptr_t)dependencyData,
                                   .count = numDependencies};
   if (graph == NULL || mode < VGPU_MODE_GLOBAL || mode > VGPU_MODE_RELAXED) {
-    return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   result = check_tips(driver, graph, &tips);
   return vgpu_graph_leave(driver,
-                          result == VGPU_CUDA_SUCCESS ? begin(driver, number, mode, graph, &tips) : result);
+                          result == CUDA_SUCCESS ? begin(driver, number, mode, graph, &tips) : result);
 }
 
 /* Whether everything of the capture leads to where its first stream ends. */
@@ -105,11 +105,11 @@ int cuStreamEndCapture(struct vgpu_stream *hStream, void **phGraph) {
   struct vgpu_driver *driver;
   uint64_t number;
   int result = enter(hStream, &driver, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
-  if (phGraph == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (phGraph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   *phGraph = NULL;
-  if (stream == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (stream == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_capture *capture = stream->capture;
   if (capture->origin != number) return vgpu_graph_leave(driver, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   if (capture->mode != VGPU_MODE_RELAXED && !pthread_equal(capture->thread, pthread_self())) {
@@ -117,7 +117,7 @@ int cuStreamEndCapture(struct vgpu_stream *hStream, void **phGraph) {
   }
   if (capture->invalid) result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   else if (!is_joined(driver, capture, &stream->tips)) result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-  if (result == VGPU_CUDA_SUCCESS) *phGraph = capture->graph;
+  if (result == CUDA_SUCCESS) *phGraph = capture->graph;
   else if (!capture->into_given) vgpu_graph_free(driver, capture->graph);
   vgpu_capture_end(driver, capture);
   return vgpu_graph_leave(driver, result);
@@ -129,20 +129,20 @@ int cuStreamGetCaptureInfo_v3(struct vgpu_stream *hStream, int32_t *captureStatu
   struct vgpu_driver *driver;
   uint64_t number;
   int result = enter(hStream, &driver, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (captureStatus_out == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (result != CUDA_SUCCESS) return result;
+  if (captureStatus_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
   *captureStatus_out = vgpu_capture_status_of(stream);
-  if (stream == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  if (stream == NULL) return vgpu_graph_leave(driver, CUDA_SUCCESS);
   for (size_t i = 0; dependencies_out != NULL && edgeData_out == NULL && i < stream->tips.count; i++) {
-    if (stream->tips.data[i] != 0) return vgpu_graph_leave(driver, VGPU_CUDA_LOSSY_QUERY);
+    if (stream->tips.data[i] != 0) return vgpu_graph_leave(driver, CUDA_ERROR_LOSSY_QUERY);
   }
   if (id_out != NULL) *id_out = stream->capture->id;
   if (graph_out != NULL) *graph_out = stream->capture->graph;
   if (dependencies_out != NULL) *dependencies_out = (const void **)(uintptr_t)stream->tips.nodes;
   if (edgeData_out != NULL) *edgeData_out = stream->tips.data;
   if (numDependencies_out != NULL) *numDependencies_out = stream->tips.count;
-  return vgpu_graph_leave(driver, VGPU_CUDA_SUCCESS);
+  return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
 int cuStreamGetCaptureInfo_v2(struct vgpu_stream *hStream, int32_t *captureStatus_out, uint64_t *id_out,
@@ -161,17 +161,17 @@ int cuStreamUpdateCaptureDependencies_v2(struct vgpu_stream *hStream, void **dep
   struct vgpu_driver *driver;
   uint64_t number;
   int result = enter(hStream, &driver, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
   const struct vgpu_links tips = {.nodes = (struct vgpu_node **)dependencies,
                                   .data = (uint64_t *)(uintptr_t)dependencyData,
                                   .count = numDependencies};
-  if (stream == NULL) return vgpu_graph_leave(driver, VGPU_CUDA_ILLEGAL_STATE);
-  if (flags > 1) return vgpu_graph_leave(driver, VGPU_CUDA_INVALID_VALUE);
+  if (stream == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_ILLEGAL_STATE);
+  if (flags > 1) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   result = check_tips(driver, stream->capture->graph, &tips);
-  if (result != VGPU_CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
+  if (result != CUDA_SUCCESS) return vgpu_graph_leave(driver, result);
   bool done = flags == 1 ? vgpu_links_copy(&stream->tips, &tips) : vgpu_links_join(&stream->tips, &tips);
-  return vgpu_graph_leave(driver, done ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY);
+  return vgpu_graph_leave(driver, done ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 int cuStreamUpdateCaptureDependencies(struct vgpu_stream *hStream, void **dependencies,
@@ -183,10 +183,10 @@ int cuStreamUpdateCaptureDependencies(struct vgpu_stream *hStream, void **depend
 int cuThreadExchangeStreamCaptureMode(int32_t *mode) {
   static __thread int32_t own = VGPU_MODE_GLOBAL;
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (mode == NULL || *mode < VGPU_MODE_GLOBAL || *mode > VGPU_MODE_RELAXED) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (mode == NULL || *mode < VGPU_MODE_GLOBAL || *mode > VGPU_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
   int32_t before = own;
   own = *mode;
   *mode = before;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -16,7 +16,7 @@ static int number_of(struct vgpu_driver **driver, const struct vgpu_event *event
   bool live = vgpu_objects_has(&(*driver)->objects, event, VGPU_OBJECT_EVENT);
   if (live) *number = event->number;
   pthread_mutex_unlock(&(*driver)->lock);
-  return live ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
+  return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
@@ -24,16 +24,16 @@ int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   /* 1 blocking, 2 no timing, 4 between processes. */
-  if (phEvent == NULL || (Flags & ~7u) != 0) return VGPU_CUDA_INVALID_VALUE;
-  if ((Flags & BETWEEN_PROCESSES) != 0 && (Flags & 2u) == 0) return VGPU_CUDA_INVALID_VALUE;
-  if ((Flags & BETWEEN_PROCESSES) != 0 && !vgpu_shares_possible()) return VGPU_CUDA_NOT_SUPPORTED;
+  if (phEvent == NULL || (Flags & ~7u) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((Flags & BETWEEN_PROCESSES) != 0 && (Flags & 2u) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if ((Flags & BETWEEN_PROCESSES) != 0 && !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_context *context = NULL;
   result = vgpu_cuda_current(driver, &context);
   struct vgpu_send_cuEventCreate send = {.flags = Flags};
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_event *event = malloc(sizeof *event);
-  if (event == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (event == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&driver->lock);
   send.event = vgpu_cuda_next_number(driver);
   *event = (struct vgpu_event){.number = send.event, .context = context, .flags = Flags};
@@ -41,7 +41,7 @@ int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
   pthread_mutex_unlock(&driver->lock);
   if (!added) {
     free(event);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *phEvent = event;
   return vgpu_cuda_post(VGPU_OP_cuEventCreate, &send, sizeof send, NULL, 0);
@@ -54,7 +54,7 @@ int cuEventDestroy_v2(struct vgpu_event *hEvent) {
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_remove(&driver->objects, hEvent, VGPU_OBJECT_EVENT);
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuEventDestroy_v2 send = {.event = hEvent->number};
   free(hEvent);
   return vgpu_cuda_post(VGPU_OP_cuEventDestroy_v2, &send, sizeof send, NULL, 0);
@@ -70,7 +70,7 @@ static int external(struct vgpu_driver *driver, const struct vgpu_stream *stream
                     enum vgpu_node_kind kind) {
   int result;
   struct vgpu_node_params params = {.type = (int32_t)kind, .of.event = event};
-  return vgpu_capture_node(driver, stream, &params, &result) ? result : VGPU_CUDA_INVALID_VALUE;
+  return vgpu_capture_node(driver, stream, &params, &result) ? result : CUDA_ERROR_INVALID_VALUE;
 }
 
 void vgpu_event_recorded(struct vgpu_driver *driver, struct vgpu_event *event, uint64_t stream) {
@@ -86,19 +86,19 @@ int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStrea
   struct vgpu_driver *driver;
   struct vgpu_send_cuEventRecordWithFlags send = {.flags = flags};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != CUDA_SUCCESS) return result;
   if (flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_RECORD);
-  if (flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   result = vgpu_cuda_post(VGPU_OP_cuEventRecordWithFlags, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, send.stream, __ATOMIC_RELAXED);
   __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);
   /* Who is told by this process that it was recorded must find it recorded. */
-  if (result == VGPU_CUDA_SUCCESS && (hEvent->flags & BETWEEN_PROCESSES) != 0) {
+  if (result == CUDA_SUCCESS && (hEvent->flags & BETWEEN_PROCESSES) != 0) {
     struct vgpu_send_cuEventQuery query = {.event = send.event};
     int complete = vgpu_cuda_call(VGPU_OP_cuEventQuery, &query, sizeof query, NULL, 0);
-    if (complete != VGPU_CUDA_NOT_READY) result = complete;
+    if (complete != CUDA_ERROR_NOT_READY) result = complete;
   }
   return result;
 }
@@ -111,11 +111,11 @@ int cuStreamWaitEvent(struct vgpu_stream *hStream, struct vgpu_event *hEvent, ui
   struct vgpu_driver *driver;
   struct vgpu_send_cuStreamWaitEvent send = {.flags = Flags};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != CUDA_SUCCESS) return result;
   if (Flags == EXTERNAL) return external(driver, hStream, hEvent, VGPU_NODE_WAIT);
-  if (Flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
   return vgpu_cuda_post(VGPU_OP_cuStreamWaitEvent, &send, sizeof send, NULL, 0);
 }
 
@@ -124,9 +124,9 @@ int cuCtxRecordEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuCtxRecordEvent send = {0};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (hCtx != NULL && hEvent->context != hCtx) return VGPU_CUDA_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
+  if (result != CUDA_SUCCESS) return result;
+  if (hCtx != NULL && hEvent->context != hCtx) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_host_functions_wait(driver, 0);
   result = vgpu_cuda_post(VGPU_OP_cuCtxRecordEvent, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, 0, __ATOMIC_RELAXED);
@@ -138,8 +138,8 @@ int cuCtxWaitEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuCtxWaitEvent send = {0};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_given(driver, hCtx, &send.context);
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuCtxWaitEvent, &send, sizeof send, NULL, 0);
 }
 
@@ -154,12 +154,12 @@ int cuEventQuery(struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuEventQuery send = {0};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint32_t records;
   if (is_complete(hEvent, &records)) return vgpu_session_take_deferred(driver->session);
   result = vgpu_cuda_call(VGPU_OP_cuEventQuery, &send, sizeof send, NULL, 0);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_readback_settle(driver, hEvent->context->number);
-  if (result == VGPU_CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
+  if (result == CUDA_SUCCESS) result = vgpu_readback_settle(driver, hEvent->context->number);
+  if (result == CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
   return result;
 }
 
@@ -167,12 +167,12 @@ int cuEventSynchronize(struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuEventSynchronize send = {0};
   int result = number_of(&driver, hEvent, &send.event);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   uint32_t records;
   if (is_complete(hEvent, &records)) return vgpu_session_take_deferred(driver->session);
   result = vgpu_readback_wait(driver, VGPU_OP_cuEventSynchronize, &send, sizeof send, hEvent->context->number,
                               __atomic_load_n(&hEvent->stream, __ATOMIC_RELAXED), VGPU_WAIT_EVENT);
-  if (result == VGPU_CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
+  if (result == CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
   return result;
 }
 
@@ -180,12 +180,12 @@ int cuEventElapsedTime_v2(float *pMilliseconds, struct vgpu_event *hStart, struc
   struct vgpu_driver *driver;
   struct vgpu_send_cuEventElapsedTime_v2 send = {0};
   int result = number_of(&driver, hStart, &send.start);
-  if (result == VGPU_CUDA_SUCCESS) result = number_of(&driver, hEnd, &send.end);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pMilliseconds == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = number_of(&driver, hEnd, &send.end);
+  if (result != CUDA_SUCCESS) return result;
+  if (pMilliseconds == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_reply_cuEventElapsedTime_v2 reply;
   result = vgpu_cuda_call(VGPU_OP_cuEventElapsedTime_v2, &send, sizeof send, &reply, sizeof reply);
-  if (result == VGPU_CUDA_SUCCESS) *pMilliseconds = reply.milliseconds;
+  if (result == CUDA_SUCCESS) *pMilliseconds = reply.milliseconds;
   return result;
 }
 

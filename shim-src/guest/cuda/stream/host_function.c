@@ -92,13 +92,13 @@ static void run_detached(const struct job *job) {
 
 static void run(struct vgpu_function_queue *queue, const struct job *job, bool wait) {
   struct vgpu_driver *driver = queue->driver;
-  int status = wait ? vgpu_cuda_wait_stream(driver, queue->context, queue->stream) : VGPU_CUDA_SUCCESS;
+  int status = wait ? vgpu_cuda_wait_stream(driver, queue->context, queue->stream) : CUDA_SUCCESS;
   running = true;
   if (job->callback != NULL) job->callback(queue->handle, status, job->data);
-  else if (status == VGPU_CUDA_SUCCESS) job->function(job->data);
+  else if (status == CUDA_SUCCESS) job->function(job->data);
   running = false;
   /* The next thread that waits for the stream must be told, too. */
-  if (status != VGPU_CUDA_SUCCESS) vgpu_session_keep_deferred(driver->session, status);
+  if (status != CUDA_SUCCESS) vgpu_session_keep_deferred(driver->session, status);
 }
 
 static void unlink_queue(struct vgpu_host_functions *functions, struct vgpu_function_queue *queue) {
@@ -149,7 +149,7 @@ static int enqueue(struct vgpu_driver *driver, struct vgpu_stream *handle, uint6
                    const struct job *wanted) {
   struct vgpu_host_functions *functions = &driver->functions;
   struct job *job = malloc(sizeof *job);
-  if (job == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (job == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *job = *wanted;
   pthread_mutex_lock(&functions->lock);
   struct vgpu_function_queue *queue = functions->queues;
@@ -158,7 +158,7 @@ static int enqueue(struct vgpu_driver *driver, struct vgpu_stream *handle, uint6
     queue->last->next = job;
     queue->last = job;
     pthread_mutex_unlock(&functions->lock);
-    return VGPU_CUDA_SUCCESS;
+    return CUDA_SUCCESS;
   }
   queue = malloc(sizeof *queue);
   bool made = queue != NULL;
@@ -181,31 +181,31 @@ static int enqueue(struct vgpu_driver *driver, struct vgpu_stream *handle, uint6
   }
   pthread_mutex_unlock(&functions->lock);
   if (!made) free(job);
-  return made ? VGPU_CUDA_SUCCESS : VGPU_CUDA_OUT_OF_MEMORY;
+  return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static int launch(struct vgpu_stream *handle, const struct job *job) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (running) return VGPU_CUDA_NOT_PERMITTED;
+  if (running) return CUDA_ERROR_NOT_PERMITTED;
   uint64_t stream = 0, context = 0;
   result = vgpu_cuda_stream_identity(driver, handle, &stream, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (stream < LEGACY_STREAMS) stream = 0;
   /* Another thread could not wait for this thread's stream. */
   if (is_per_thread(stream)) result = vgpu_cuda_wait_stream(driver, context, stream);
-  return result == VGPU_CUDA_SUCCESS ? enqueue(driver, handle, stream, context, job) : result;
+  return result == CUDA_SUCCESS ? enqueue(driver, handle, stream, context, job) : result;
 }
 
 bool vgpu_host_functions_detached(struct vgpu_driver *driver, uint64_t context, void (*function)(void *data),
                                   void *data) {
   const struct job job = {.function = function, .data = data, .context = context};
-  return enqueue(driver, NULL, NO_STREAM, 0, &job) == VGPU_CUDA_SUCCESS;
+  return enqueue(driver, NULL, NO_STREAM, 0, &job) == CUDA_SUCCESS;
 }
 
 int cuLaunchHostFunc(struct vgpu_stream *hStream, void *fn, void *userData) {
-  if (fn == NULL) return vgpu_cuda_ready() != VGPU_CUDA_SUCCESS ? vgpu_cuda_ready() : VGPU_CUDA_INVALID_VALUE;
+  if (fn == NULL) return vgpu_cuda_ready() != CUDA_SUCCESS ? vgpu_cuda_ready() : CUDA_ERROR_INVALID_VALUE;
   struct job job = {.data = userData};
   memcpy(&job.function, &fn, sizeof fn); /* C has no conversion from a pointer to a function */
   int result;
@@ -217,8 +217,8 @@ int cuLaunchHostFunc(struct vgpu_stream *hStream, void *fn, void *userData) {
 
 int cuStreamAddCallback(struct vgpu_stream *hStream, void *callback, void *userData, uint32_t flags) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (callback == NULL || flags != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (callback == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   struct job job = {.data = userData};
   memcpy(&job.callback, &callback, sizeof callback);
   if (vgpu_capture_forbids(vgpu_cuda_driver(&result), hStream, &result)) return result;

@@ -15,24 +15,24 @@ static int check(struct vgpu_driver *driver, const struct vgpu_memory_operation 
   switch (operation->type) {
     case WAIT_32:
     case WAIT_64:
-      if ((operation->flags & WAIT_FLUSH) != 0) return VGPU_CUDA_NOT_SUPPORTED; /* as the attribute says */
-      if (operation->flags > 3) return VGPU_CUDA_INVALID_VALUE;
+      if ((operation->flags & WAIT_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED; /* as the attribute says */
+      if (operation->flags > 3) return CUDA_ERROR_INVALID_VALUE;
       break;
     case WRITE_32:
     case WRITE_64:
-      if (operation->flags > 1) return VGPU_CUDA_INVALID_VALUE;
+      if (operation->flags > 1) return CUDA_ERROR_INVALID_VALUE;
       break;
     case FLUSH_REMOTE:
-      return VGPU_CUDA_NOT_SUPPORTED;
+      return CUDA_ERROR_NOT_SUPPORTED;
     case BARRIER:
-      return operation->barrier_flags > 1 ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+      return operation->barrier_flags > 1 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     default:
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
   uint64_t size = operation->type == WAIT_64 || operation->type == WRITE_64 ? 8 : 4;
   return operation->address % size == 0 && vgpu_regions_is_device(&driver->regions, operation->address, size)
-             ? VGPU_CUDA_SUCCESS
-             : VGPU_CUDA_INVALID_VALUE;
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* As it travels. */
@@ -50,13 +50,13 @@ int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_op
   uint64_t context = 0;
   uint32_t count = params->count;
   if (count == 0 || count > MOST_OPERATIONS || params->operations == NULL || params->flags != 0) {
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   int result = vgpu_cuda_context_given(driver, params->context, &context);
-  for (uint32_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     result = check(driver, &params->operations[i]);
   }
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   *work = (struct vgpu_work){.kind = VGPU_NODE_MEMORY_OPS,
                              .step = VGPU_STEP_FRAME,
                              .opcode = VGPU_OP_memory_op,
@@ -65,13 +65,13 @@ int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_op
                              .kept_size = count * (uint32_t)sizeof *params->operations,
                              .given.memory_ops = *params};
   work->bytes = malloc(vgpu_work_bytes(work));
-  if (work->bytes == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (work->bytes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   for (uint32_t i = 0; i < count; i++) {
     const struct vgpu_send_memory_op send = frame_of(&params->operations[i], context);
     memcpy(work->bytes + i * sizeof send, &send, sizeof send);
   }
   memcpy(work->bytes + vgpu_work_bytes(work) - work->kept_size, params->operations, work->kept_size);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 bool vgpu_memory_ops_alike(const struct vgpu_work *a, const struct vgpu_work *b) {
@@ -92,14 +92,14 @@ static int carry_out(struct vgpu_stream *stream, struct vgpu_memory_operation *o
   if (driver == NULL) return result;
   uint64_t context = 0, number = 0;
   result = vgpu_cuda_context_number(&context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, stream, &number);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, stream, &number);
   /* All are looked at before one is sent. */
-  for (uint32_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) result = check(driver, &operations[i]);
-  if (result != VGPU_CUDA_SUCCESS || count == 0) return result;
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) result = check(driver, &operations[i]);
+  if (result != CUDA_SUCCESS || count == 0) return result;
   struct vgpu_node_params node = {.type = VGPU_NODE_MEMORY_OPS,
                                   .of.memory_ops = {.count = count, .operations = operations}};
   if (vgpu_capture_node(driver, stream, &node, &result)) return result;
-  for (uint32_t i = 0; i < count && result == VGPU_CUDA_SUCCESS; i++) {
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
     struct vgpu_send_memory_op send = frame_of(&operations[i], context);
     send.stream = number;
     result = vgpu_cuda_post(VGPU_OP_memory_op, &send, sizeof send, NULL, 0);
@@ -130,9 +130,9 @@ int cuStreamWriteValue64_v2(struct vgpu_stream *stream, uint64_t addr, uint64_t 
 
 int cuStreamBatchMemOp_v2(struct vgpu_stream *stream, uint32_t count, void *paramArray, uint32_t flags) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (count > MOST_OPERATIONS || (count > 0 && paramArray == NULL) || flags != 0)
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_memory_operation operations[MOST_OPERATIONS];
   if (count > 0) memcpy(operations, paramArray, count * sizeof *operations);
   return carry_out(stream, operations, count);

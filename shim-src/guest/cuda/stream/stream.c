@@ -20,11 +20,11 @@ int vgpu_cuda_stream_number(struct vgpu_driver *driver, struct vgpu_stream *stre
   if (is_default(stream)) {
     *number = (uint64_t)(uintptr_t)stream;
   } else {
-    if (!is_live(driver, stream)) return VGPU_CUDA_INVALID_HANDLE;
+    if (!is_live(driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
     *number = stream->number;
   }
   vgpu_host_functions_wait(driver, *number);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t *number,
@@ -33,26 +33,26 @@ int vgpu_cuda_stream_identity(struct vgpu_driver *driver, struct vgpu_stream *st
     *number = (uint64_t)(uintptr_t)stream;
     return vgpu_cuda_context_number(context);
   }
-  if (!is_live(driver, stream)) return VGPU_CUDA_INVALID_HANDLE;
+  if (!is_live(driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
   *number = stream->number;
   *context = stream->context->number;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamCreateWithPriority(struct vgpu_stream **phStream, uint32_t flags, int32_t priority) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (phStream == NULL || (flags & ~1u) != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (phStream == NULL || (flags & ~1u) != 0) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_context *context = NULL;
   result = vgpu_cuda_current(driver, &context);
   struct vgpu_send_cuStreamCreate send = {.flags = flags};
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
+  if (result != CUDA_SUCCESS) return result;
   /* Out of range is brought into range, as the API says. */
   send.priority = priority > 0 ? 0 : priority < VGPU_GREATEST_PRIORITY ? VGPU_GREATEST_PRIORITY : priority;
   struct vgpu_stream *stream = malloc(sizeof *stream);
-  if (stream == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (stream == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   pthread_mutex_lock(&driver->lock);
   send.number = vgpu_cuda_next_number(driver);
   *stream = (struct vgpu_stream){
@@ -61,7 +61,7 @@ int cuStreamCreateWithPriority(struct vgpu_stream **phStream, uint32_t flags, in
   pthread_mutex_unlock(&driver->lock);
   if (!added) {
     free(stream);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *phStream = stream;
   return vgpu_cuda_post(VGPU_OP_cuStreamCreate, &send, sizeof send, NULL, 0);
@@ -78,7 +78,7 @@ int cuStreamDestroy_v2(struct vgpu_stream *hStream) {
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_remove(&driver->objects, hStream, VGPU_OBJECT_STREAM);
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuStreamDestroy_v2 send = {.stream = hStream->number};
   free(hStream);
   return vgpu_cuda_post(VGPU_OP_cuStreamDestroy_v2, &send, sizeof send, NULL, 0);
@@ -129,9 +129,9 @@ static int begin_wait(struct vgpu_stream *stream, struct vgpu_driver **driver, u
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
   result = vgpu_cuda_stream_identity(*driver, stream, number, context_number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   *context = is_default(stream) ? vgpu_cuda_current_context() : stream->context;
-  return *context == NULL ? VGPU_CUDA_INVALID_CONTEXT : VGPU_CUDA_SUCCESS;
+  return *context == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
 int cuStreamSynchronize(struct vgpu_stream *hStream) {
@@ -139,13 +139,13 @@ int cuStreamSynchronize(struct vgpu_stream *hStream) {
   struct vgpu_context *context = NULL;
   uint64_t number = 0, context_number = 0;
   int result = begin_wait(hStream, &driver, &number, &context_number, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (vgpu_capture_forbids(driver, hStream, &result)) return result;
   vgpu_host_functions_wait(driver, number);
   if (is_clean(driver, hStream, number, context)) return vgpu_session_take_deferred(driver->session);
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   result = vgpu_cuda_wait_stream(driver, context_number, number);
-  if (result == VGPU_CUDA_SUCCESS) set_clean(driver, hStream, context, covered);
+  if (result == CUDA_SUCCESS) set_clean(driver, hStream, context, covered);
   return result;
 }
 
@@ -154,14 +154,14 @@ int cuStreamQuery(struct vgpu_stream *hStream) {
   struct vgpu_context *context = NULL;
   struct vgpu_send_cuStreamQuery send = {0};
   int result = begin_wait(hStream, &driver, &send.stream, &send.context, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (vgpu_capture_forbids(driver, hStream, &result)) return result;
-  if (vgpu_host_functions_pending(driver, send.stream)) return VGPU_CUDA_NOT_READY;
+  if (vgpu_host_functions_pending(driver, send.stream)) return CUDA_ERROR_NOT_READY;
   if (is_clean(driver, hStream, send.stream, context)) return vgpu_session_take_deferred(driver->session);
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   result = vgpu_cuda_call(VGPU_OP_cuStreamQuery, &send, sizeof send, NULL, 0);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_readback_settle(driver, send.context);
-  if (result == VGPU_CUDA_SUCCESS) set_clean(driver, hStream, context, covered);
+  if (result == CUDA_SUCCESS) result = vgpu_readback_settle(driver, send.context);
+  if (result == CUDA_SUCCESS) set_clean(driver, hStream, context, covered);
   return result;
 }
 
@@ -171,9 +171,9 @@ int cuCtxSynchronize(void) {
   if (driver == NULL) return result;
   struct vgpu_send_cuCtxSynchronize send = {0};
   result = vgpu_cuda_context_number(&send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_context *context = vgpu_cuda_current_context();
-  if (context == NULL) return VGPU_CUDA_INVALID_CONTEXT;
+  if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   vgpu_host_functions_wait(driver, 0);
   if (vgpu_outstanding_none(&driver->outstanding, __atomic_load_n(&context->covered, __ATOMIC_ACQUIRE))) {
     return vgpu_session_take_deferred(driver->session);
@@ -181,7 +181,7 @@ int cuCtxSynchronize(void) {
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   result = vgpu_readback_wait(driver, VGPU_OP_cuCtxSynchronize, &send, sizeof send, send.context, 0,
                               VGPU_WAIT_CONTEXT);
-  if (result == VGPU_CUDA_SUCCESS) vgpu_outstanding_raise(&context->covered, covered);
+  if (result == CUDA_SUCCESS) vgpu_outstanding_raise(&context->covered, covered);
   return result;
 }
 
@@ -190,39 +190,39 @@ static int describe(struct vgpu_stream *stream, struct vgpu_driver **driver, str
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
   if (is_default(stream)) return vgpu_cuda_current(*driver, context);
-  if (!is_live(*driver, stream)) return VGPU_CUDA_INVALID_HANDLE;
+  if (!is_live(*driver, stream)) return CUDA_ERROR_INVALID_HANDLE;
   *context = stream->context;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamGetFlags(struct vgpu_stream *hStream, uint32_t *flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (flags == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (flags == NULL) return CUDA_ERROR_INVALID_VALUE;
   *flags = is_default(hStream) ? 0 : hStream->flags;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamGetPriority(struct vgpu_stream *hStream, int32_t *priority) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (priority == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (priority == NULL) return CUDA_ERROR_INVALID_VALUE;
   *priority = is_default(hStream) ? 0 : hStream->priority;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamGetCtx(struct vgpu_stream *hStream, struct vgpu_context **pctx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pctx == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pctx == NULL) return CUDA_ERROR_INVALID_VALUE;
   *pctx = context;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Contexts made from part of a device are not carried, so no stream is of one. */
@@ -230,15 +230,15 @@ int cuStreamGetGreenCtx(struct vgpu_stream *hStream, void **phCtx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (phCtx == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (phCtx == NULL) return CUDA_ERROR_INVALID_VALUE;
   *phCtx = NULL;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamGetCtx_v2(struct vgpu_stream *hStream, struct vgpu_context **pCtx, void **pGreenCtx) {
   int result = cuStreamGetCtx(hStream, pCtx);
-  if (result == VGPU_CUDA_SUCCESS && pGreenCtx != NULL) *pGreenCtx = NULL;
+  if (result == CUDA_SUCCESS && pGreenCtx != NULL) *pGreenCtx = NULL;
   return result;
 }
 
@@ -246,28 +246,28 @@ int cuStreamGetDevice(struct vgpu_stream *hStream, int32_t *device) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (device == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (device == NULL) return CUDA_ERROR_INVALID_VALUE;
   *device = context->ordinal;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamGetId(struct vgpu_stream *hStream, uint64_t *streamId) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (streamId == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (streamId == NULL) return CUDA_ERROR_INVALID_VALUE;
   *streamId = is_default(hStream) ? (uint64_t)(uintptr_t)hStream : hStream->number;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamIsCapturing(struct vgpu_stream *hStream, int32_t *captureStatus) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
   int result = describe(hStream, &driver, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (captureStatus == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (captureStatus == NULL) return CUDA_ERROR_INVALID_VALUE;
   *captureStatus = vgpu_capture_status(driver, hStream);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }

@@ -20,11 +20,11 @@ static int find(struct vgpu_stream *stream, struct vgpu_driver **driver, struct 
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
   result = vgpu_cuda_stream_identity(*driver, stream, number, context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   bool own = *number >= VGPU_FIRST_NUMBER;
   if (!own) memset(fallback, 0, sizeof *fallback);
   *found = own ? stream : fallback;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuStreamGetAttribute(struct vgpu_stream *hStream, int32_t attr, void *value) {
@@ -32,8 +32,8 @@ int cuStreamGetAttribute(struct vgpu_stream *hStream, int32_t attr, void *value)
   struct vgpu_stream *stream = NULL, fallback;
   uint64_t number, context;
   int result = find(hStream, &driver, &stream, &fallback, &number, &context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (value == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (value == NULL) return CUDA_ERROR_INVALID_VALUE;
   unsigned char bytes[VALUE_BYTES] = {0};
   pthread_mutex_lock(&driver->lock);
   switch (attr) {
@@ -55,10 +55,10 @@ int cuStreamGetAttribute(struct vgpu_stream *hStream, int32_t attr, void *value)
       memcpy(bytes, &stream->values.sync_domain, sizeof stream->values.sync_domain);
       break;
     default:
-      result = VGPU_CUDA_INVALID_VALUE;
+      result = CUDA_ERROR_INVALID_VALUE;
   }
   pthread_mutex_unlock(&driver->lock);
-  if (result == VGPU_CUDA_SUCCESS) memcpy(value, bytes, sizeof bytes);
+  if (result == CUDA_SUCCESS) memcpy(value, bytes, sizeof bytes);
   return result;
 }
 
@@ -67,8 +67,8 @@ int cuStreamSetAttribute(struct vgpu_stream *hStream, int32_t attr, const void *
   struct vgpu_stream *stream = NULL, fallback;
   struct vgpu_send_cuStreamSetAttribute send = {.attribute = (uint32_t)attr};
   int result = find(hStream, &driver, &stream, &fallback, &send.stream, &send.context);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (param == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (param == NULL) return CUDA_ERROR_INVALID_VALUE;
   unsigned char bytes[VALUE_BYTES];
   memcpy(bytes, param, sizeof bytes);
   int32_t word;
@@ -79,30 +79,30 @@ int cuStreamSetAttribute(struct vgpu_stream *hStream, int32_t attr, const void *
       memcpy(stream->values.access_policy, bytes, sizeof bytes);
       break;
     case SYNCHRONIZATION:
-      if (word < 1 || word > 4) result = VGPU_CUDA_INVALID_VALUE;
+      if (word < 1 || word > 4) result = CUDA_ERROR_INVALID_VALUE;
       else stream->values.synchronization = word;
       break;
     case SYNC_DOMAIN_MAP:
       memcpy(stream->values.sync_domain_map, bytes, 2);
       break;
     case SYNC_DOMAIN:
-      if (word < 0 || word > 1) result = VGPU_CUDA_INVALID_VALUE;
+      if (word < 0 || word > 1) result = CUDA_ERROR_INVALID_VALUE;
       else stream->values.sync_domain = word;
       break;
     default: /* the priority of a stream is given when it is made */
-      result = VGPU_CUDA_INVALID_VALUE;
+      result = CUDA_ERROR_INVALID_VALUE;
   }
   pthread_mutex_unlock(&driver->lock);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuStreamSetAttribute, &send, sizeof send, bytes, sizeof bytes);
 }
 
 int cuStreamCopyAttributes(struct vgpu_stream *dstStream, struct vgpu_stream *srcStream) {
-  int result = VGPU_CUDA_SUCCESS;
-  for (size_t i = 0; i < sizeof settable / sizeof *settable && result == VGPU_CUDA_SUCCESS; i++) {
+  int result = CUDA_SUCCESS;
+  for (size_t i = 0; i < sizeof settable / sizeof *settable && result == CUDA_SUCCESS; i++) {
     unsigned char value[VALUE_BYTES];
     result = cuStreamGetAttribute(srcStream, settable[i], value);
-    if (result == VGPU_CUDA_SUCCESS) result = cuStreamSetAttribute(dstStream, settable[i], value);
+    if (result == CUDA_SUCCESS) result = cuStreamSetAttribute(dstStream, settable[i], value);
   }
   return result;
 }

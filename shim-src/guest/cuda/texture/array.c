@@ -55,16 +55,16 @@ static uint32_t most_levels(const struct vgpu_array_descriptor *as) {
 /* `levels` 0: a plain array. */
 static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_t levels) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (handle == NULL || as == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (handle == NULL || as == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
   if (driver != NULL) result = vgpu_cuda_current(driver, &context);
-  if (result == VGPU_CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_array *array = calloc(1, sizeof *array);
-  if (array == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (array == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   uint32_t most = most_levels(as);
   array->as = *as;
   array->context = context;
@@ -83,7 +83,7 @@ static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_
                                                     .flags = as->flags,
                                                     .levels = array->level_count};
   result = vgpu_cuda_call(VGPU_OP_cuArray3DCreate_v2, &send, sizeof send, NULL, 0);
-  if (result != VGPU_CUDA_SUCCESS) {
+  if (result != CUDA_SUCCESS) {
     free(array);
     return result;
   }
@@ -94,10 +94,10 @@ static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_
     const struct vgpu_send_cuArrayDestroy back = {.context = number, .array = array->number};
     vgpu_cuda_post(VGPU_OP_cuArrayDestroy, &back, sizeof back, NULL, 0);
     free(array);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *handle = array;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuArray3DCreate_v2(void **pHandle, const void *pAllocateArray) {
@@ -114,8 +114,8 @@ int cuArrayCreate_v2(void **pHandle, const void *pAllocateArray) {
 
 int cuMipmappedArrayCreate(void **pHandle, const void *pMipmappedArrayDesc, uint32_t numMipmapLevels) {
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  return numMipmapLevels == 0 ? VGPU_CUDA_INVALID_VALUE
+  if (result != CUDA_SUCCESS) return result;
+  return numMipmapLevels == 0 ? CUDA_ERROR_INVALID_VALUE
                               : create(pHandle, pMipmappedArrayDesc, numMipmapLevels);
 }
 
@@ -134,13 +134,13 @@ static int destroy(void *handle, enum vgpu_object_kind kind) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   struct vgpu_array array = {0};
   if (driver == NULL) return result;
-  if (!vgpu_array_take(driver, handle, kind, &array)) return VGPU_CUDA_INVALID_HANDLE;
-  if (array.mipmap != NULL) return VGPU_CUDA_INVALID_HANDLE; /* it goes with its mipmap */
+  if (!vgpu_array_take(driver, handle, kind, &array)) return CUDA_ERROR_INVALID_HANDLE;
+  if (array.mipmap != NULL) return CUDA_ERROR_INVALID_HANDLE; /* it goes with its mipmap */
   pthread_mutex_lock(&driver->lock);
   bool ours = vgpu_objects_remove(&driver->objects, handle, kind);
   if (ours) forget(driver, handle);
   pthread_mutex_unlock(&driver->lock);
-  if (!ours) return VGPU_CUDA_INVALID_HANDLE;
+  if (!ours) return CUDA_ERROR_INVALID_HANDLE;
   const struct vgpu_send_cuArrayDestroy send = {.context = array.context_number, .array = array.number};
   return vgpu_cuda_post(VGPU_OP_cuArrayDestroy, &send, sizeof send, NULL, 0);
 }
@@ -155,10 +155,10 @@ int cuMipmappedArrayDestroy(void *hMipmappedArray) {
 
 /* With driver->lock held. */
 static int level_of(struct vgpu_driver *driver, struct vgpu_array *mipmap, uint32_t level, void **handle) {
-  if (level >= mipmap->level_count) return VGPU_CUDA_INVALID_VALUE;
+  if (level >= mipmap->level_count) return CUDA_ERROR_INVALID_VALUE;
   if (mipmap->levels[level] == NULL) {
     struct vgpu_array *array = calloc(1, sizeof *array);
-    if (array == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+    if (array == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     bool deep = (mipmap->as.flags & (VGPU_ARRAY_LAYERED | VGPU_ARRAY_CUBEMAP)) == 0;
     array->number = mipmap->number;
     array->level = level;
@@ -171,23 +171,23 @@ static int level_of(struct vgpu_driver *driver, struct vgpu_array *mipmap, uint3
     if (deep) array->as.depth = vgpu_level_size(mipmap->as.depth, level);
     if (!vgpu_objects_add(&driver->objects, array, VGPU_OBJECT_ARRAY)) {
       free(array);
-      return VGPU_CUDA_OUT_OF_MEMORY;
+      return CUDA_ERROR_OUT_OF_MEMORY;
     }
     mipmap->levels[level] = array;
   }
   *handle = mipmap->levels[level];
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuMipmappedArrayGetLevel(void **pLevelArray, void *hMipmappedArray, uint32_t level) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  if (pLevelArray == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (pLevelArray == NULL) return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&driver->lock);
   result = vgpu_objects_has(&driver->objects, hMipmappedArray, VGPU_OBJECT_MIPMAP)
                ? level_of(driver, hMipmappedArray, level, pLevelArray)
-               : VGPU_CUDA_INVALID_HANDLE;
+               : CUDA_ERROR_INVALID_HANDLE;
   pthread_mutex_unlock(&driver->lock);
   return result;
 }
@@ -196,29 +196,29 @@ static int describe(void *handle, enum vgpu_object_kind kind, struct vgpu_array 
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  return vgpu_array_take(driver, handle, kind, array) ? VGPU_CUDA_SUCCESS : VGPU_CUDA_INVALID_HANDLE;
+  return vgpu_array_take(driver, handle, kind, array) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 int cuArray3DGetDescriptor_v2(void *pArrayDescriptor, void *hArray) {
   struct vgpu_array array = {0};
   int result = describe(hArray, VGPU_OBJECT_ARRAY, &array);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pArrayDescriptor == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pArrayDescriptor == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(pArrayDescriptor, &array.as, sizeof array.as);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuArrayGetDescriptor_v2(void *pArrayDescriptor, void *hArray) {
   struct vgpu_array array = {0};
   int result = describe(hArray, VGPU_OBJECT_ARRAY, &array);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pArrayDescriptor == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pArrayDescriptor == NULL) return CUDA_ERROR_INVALID_VALUE;
   const struct vgpu_flat_array_descriptor flat = {.width = array.as.width,
                                                   .height = array.as.height,
                                                   .format = array.as.format,
                                                   .channels = array.as.channels};
   memcpy(pArrayDescriptor, &flat, sizeof flat);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Only arrays that are mapped later have requirements, and those are not carried. */
@@ -226,9 +226,9 @@ static int requirements_of(void *memoryRequirements, void *handle, enum vgpu_obj
                            int32_t device) {
   struct vgpu_array array = {0};
   int result = describe(handle, kind, &array);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (vgpu_cuda_device_facts(device) == NULL) return VGPU_CUDA_INVALID_DEVICE;
-  return memoryRequirements == NULL ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) return result;
+  if (vgpu_cuda_device_facts(device) == NULL) return CUDA_ERROR_INVALID_DEVICE;
+  return memoryRequirements == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 int cuArrayGetMemoryRequirements(void *memoryRequirements, void *array, int32_t device) {
@@ -243,13 +243,13 @@ int cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, int32_t forma
                                        int32_t dev) {
   enum { MAXIMUM_TEXTURE1D_LINEAR_WIDTH = 69 };
   int result = vgpu_cuda_ready();
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(dev);
-  if (facts == NULL) return VGPU_CUDA_INVALID_DEVICE;
+  if (facts == NULL) return CUDA_ERROR_INVALID_DEVICE;
   bool known = vgpu_format_bytes(format) != 0 && (numChannels == 1 || numChannels == 2 || numChannels == 4);
-  if (maxWidthInElements == NULL || !known) return VGPU_CUDA_INVALID_VALUE;
+  if (maxWidthInElements == NULL || !known) return CUDA_ERROR_INVALID_VALUE;
   *maxWidthInElements = (size_t)facts->attributes[MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool of_context(void *handle, void *with) {

@@ -17,14 +17,14 @@ int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box
                      const struct vgpu_box *box, struct vgpu_box_plain *plain) {
   struct vgpu_array array;
   if (!vgpu_array_take(transfer->driver, side->array, VGPU_OBJECT_ARRAY, &array))
-    return VGPU_CUDA_INVALID_HANDLE;
+    return CUDA_ERROR_INVALID_HANDLE;
   const struct vgpu_array_descriptor *as = &array.as;
   uint64_t texel = (uint64_t)vgpu_format_bytes(as->format) * as->channels;
   /* Of a format that only the host knows, it checks the width. */
   bool fits = (texel == 0 || within(side->x, box->width, as->width * texel)) &&
               within(side->y, box->height, as->height == 0 ? 1 : as->height) &&
               within(side->z, box->depth, as->depth == 0 ? 1 : as->depth);
-  if (!fits || side->level != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (!fits || side->level != 0) return CUDA_ERROR_INVALID_VALUE;
   *plain = (struct vgpu_box_plain){.start = array.number,
                                    .device = true,
                                    .array = true,
@@ -32,7 +32,7 @@ int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box
                                    .x = side->x,
                                    .y = side->y,
                                    .z = side->z};
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Some rows of one slice, or a piece of one row; `packed` has room for them. */
@@ -55,7 +55,7 @@ static int carry_piece(const struct vgpu_transfer *transfer, const struct vgpu_b
     /* Both calls say the same of the array. */
     _Static_assert(sizeof send == sizeof(struct vgpu_send_array_read), "one request");
     int result = vgpu_cuda_call_bulk(VGPU_OP_array_read, &send, sizeof send, packed, bytes);
-    for (size_t i = 0; result == VGPU_CUDA_SUCCESS && i < rows; i++)
+    for (size_t i = 0; result == CUDA_SUCCESS && i < rows; i++)
       memcpy(vgpu_host_pointer(start + i * memory->row), packed + i * width, width);
     return result;
   }
@@ -69,12 +69,12 @@ static int carry(const struct vgpu_transfer *transfer, const struct vgpu_box_pla
   size_t width = box->width < VGPU_BULK_MAX ? box->width : VGPU_BULK_MAX;
   size_t most = VGPU_BULK_MAX / width, rows = box->height < most ? box->height : most;
   unsigned char *packed = malloc(width * rows);
-  if (packed == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
-  int result = VGPU_CUDA_SUCCESS;
+  if (packed == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  int result = CUDA_SUCCESS;
   for (uint64_t z = 0; z < box->depth; z++) {
     for (uint64_t y = 0; y < box->height; y += rows) {
       size_t count = box->height - y < rows ? box->height - y : rows;
-      for (uint64_t x = 0; x < box->width && result == VGPU_CUDA_SUCCESS; x += width) {
+      for (uint64_t x = 0; x < box->width && result == CUDA_SUCCESS; x += width) {
         const uint64_t at[3] = {x, y, z};
         size_t step = box->width - x < width ? box->width - x : width;
         result = carry_piece(transfer, array, memory, to_array, at, step, count, packed);

@@ -10,10 +10,10 @@
 static int take_array(struct vgpu_driver *driver, void *handle, enum vgpu_object_kind kind,
                       struct vgpu_texture_request *request) {
   struct vgpu_array array;
-  if (!vgpu_array_take(driver, handle, kind, &array)) return VGPU_CUDA_INVALID_HANDLE;
+  if (!vgpu_array_take(driver, handle, kind, &array)) return CUDA_ERROR_INVALID_HANDLE;
   request->array = array.number;
   request->level = array.level;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resource_descriptor *resource,
@@ -51,25 +51,25 @@ int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resour
       request->format = resource->of.memory.format;
       request->channels = resource->of.memory.channels;
       request->width = resource->of.memory.width;
-      if (resource->type == VGPU_TEXTURE_LINEAR) return VGPU_CUDA_SUCCESS;
+      if (resource->type == VGPU_TEXTURE_LINEAR) return CUDA_SUCCESS;
       request->height = resource->of.memory.height;
       request->pitch = resource->of.memory.pitch;
-      return VGPU_CUDA_SUCCESS;
+      return CUDA_SUCCESS;
     default:
-      return VGPU_CUDA_INVALID_VALUE;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 /* Keeps what an object was made of; `made` is copied. */
 static int keep(struct vgpu_driver *driver, const struct vgpu_texture *made) {
   struct vgpu_texture *texture = malloc(sizeof *texture);
-  if (texture == NULL) return VGPU_CUDA_OUT_OF_MEMORY;
+  if (texture == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *texture = *made;
   pthread_mutex_lock(&driver->lock);
   texture->next = driver->textures;
   driver->textures = texture;
   pthread_mutex_unlock(&driver->lock);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool find(struct vgpu_driver *driver, uint64_t object, bool surface, bool remove,
@@ -96,7 +96,7 @@ static int begin(struct vgpu_driver **driver, struct vgpu_context **context, uin
   *driver = vgpu_cuda_driver(&result);
   if (*driver == NULL) return result;
   result = vgpu_cuda_current(*driver, context);
-  return result == VGPU_CUDA_SUCCESS ? vgpu_cuda_context_number(number) : result;
+  return result == CUDA_SUCCESS ? vgpu_cuda_context_number(number) : result;
 }
 
 static void put_back(uint64_t context, uint64_t object, bool surface) {
@@ -112,15 +112,15 @@ int cuTexObjectCreate(uint64_t *pTexObject, const void *pResDesc, const void *pT
   struct vgpu_texture made = {.viewed = pResViewDesc != NULL};
   uint64_t number;
   int result = begin(&driver, &made.context, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pTexObject == NULL || pResDesc == NULL || pTexDesc == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pTexObject == NULL || pResDesc == NULL || pTexDesc == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(&made.resource, pResDesc, sizeof made.resource);
   memcpy(&made.texture, pTexDesc, sizeof made.texture);
   if (made.viewed) memcpy(&made.view, pResViewDesc, sizeof made.view);
   struct vgpu_texture_request request;
   result = vgpu_texture_request_of(driver, &made.resource, &made.texture, made.viewed ? &made.view : NULL,
                                    &request);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_send_cuTexObjectCreate send = {.context = number};
   struct vgpu_reply_cuTexObjectCreate reply = {0};
   struct vgpu_cuda_exchange exchange = {.send = &send,
@@ -130,10 +130,10 @@ int cuTexObjectCreate(uint64_t *pTexObject, const void *pResDesc, const void *pT
                                         .reply = &reply,
                                         .reply_size = sizeof reply};
   result = vgpu_cuda_exchange(VGPU_OP_cuTexObjectCreate, &exchange);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   made.object = reply.object;
   result = keep(driver, &made);
-  if (result == VGPU_CUDA_SUCCESS) *pTexObject = reply.object;
+  if (result == CUDA_SUCCESS) *pTexObject = reply.object;
   else put_back(number, reply.object, false);
   return result;
 }
@@ -144,20 +144,20 @@ int cuSurfObjectCreate(uint64_t *pSurfObject, const void *pResDesc) {
   struct vgpu_texture_request request = {0};
   uint64_t number;
   int result = begin(&driver, &made.context, &number);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pSurfObject == NULL || pResDesc == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pSurfObject == NULL || pResDesc == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(&made.resource, pResDesc, sizeof made.resource);
-  if (made.resource.type != VGPU_TEXTURE_ARRAY) return VGPU_CUDA_INVALID_VALUE;
+  if (made.resource.type != VGPU_TEXTURE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
   result = take_array(driver, made.resource.of.array, VGPU_OBJECT_ARRAY, &request);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_send_cuSurfObjectCreate send = {
       .context = number, .array = request.array, .level = request.level};
   struct vgpu_reply_cuSurfObjectCreate reply = {0};
   result = vgpu_cuda_call(VGPU_OP_cuSurfObjectCreate, &send, sizeof send, &reply, sizeof reply);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   made.object = reply.object;
   result = keep(driver, &made);
-  if (result == VGPU_CUDA_SUCCESS) *pSurfObject = reply.object;
+  if (result == CUDA_SUCCESS) *pSurfObject = reply.object;
   else put_back(number, reply.object, true);
   return result;
 }
@@ -167,10 +167,10 @@ static int destroy(uint64_t object, bool surface) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   struct vgpu_texture texture;
   if (driver == NULL) return result;
-  if (object == 0) return VGPU_CUDA_SUCCESS;
-  if (!find(driver, object, surface, true, &texture)) return VGPU_CUDA_INVALID_VALUE;
+  if (object == 0) return CUDA_SUCCESS;
+  if (!find(driver, object, surface, true, &texture)) return CUDA_ERROR_INVALID_VALUE;
   put_back(vgpu_cuda_context_own_number(driver, texture.context), object, surface);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuTexObjectDestroy(uint64_t texObject) {
@@ -185,37 +185,37 @@ static int look(uint64_t object, bool surface, const void *to, struct vgpu_textu
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  return to != NULL && find(driver, object, surface, false, texture) ? VGPU_CUDA_SUCCESS
-                                                                     : VGPU_CUDA_INVALID_VALUE;
+  return to != NULL && find(driver, object, surface, false, texture) ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_INVALID_VALUE;
 }
 
 int cuTexObjectGetResourceDesc(void *pResDesc, uint64_t texObject) {
   struct vgpu_texture texture;
   int result = look(texObject, false, pResDesc, &texture);
-  if (result == VGPU_CUDA_SUCCESS) memcpy(pResDesc, &texture.resource, sizeof texture.resource);
+  if (result == CUDA_SUCCESS) memcpy(pResDesc, &texture.resource, sizeof texture.resource);
   return result;
 }
 
 int cuTexObjectGetTextureDesc(void *pTexDesc, uint64_t texObject) {
   struct vgpu_texture texture;
   int result = look(texObject, false, pTexDesc, &texture);
-  if (result == VGPU_CUDA_SUCCESS) memcpy(pTexDesc, &texture.texture, sizeof texture.texture);
+  if (result == CUDA_SUCCESS) memcpy(pTexDesc, &texture.texture, sizeof texture.texture);
   return result;
 }
 
 int cuTexObjectGetResourceViewDesc(void *pResViewDesc, uint64_t texObject) {
   struct vgpu_texture texture;
   int result = look(texObject, false, pResViewDesc, &texture);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (!texture.viewed) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (!texture.viewed) return CUDA_ERROR_INVALID_VALUE;
   memcpy(pResViewDesc, &texture.view, sizeof texture.view);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuSurfObjectGetResourceDesc(void *pResDesc, uint64_t surfObject) {
   struct vgpu_texture surface;
   int result = look(surfObject, true, pResDesc, &surface);
-  if (result == VGPU_CUDA_SUCCESS) memcpy(pResDesc, &surface.resource, sizeof surface.resource);
+  if (result == CUDA_SUCCESS) memcpy(pResDesc, &surface.resource, sizeof surface.resource);
   return result;
 }
 

@@ -71,10 +71,10 @@ static int make(struct vgpu_driver *driver, struct reference *like, const char *
   if (!added) {
     free(reference);
     free(copy);
-    return VGPU_CUDA_OUT_OF_MEMORY;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *made = reference;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int of_module(void **made, void *hmod, const char *name, bool surface) {
@@ -82,7 +82,7 @@ static int of_module(void **made, void *hmod, const char *name, bool surface) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   if (made == NULL || name == NULL || name[0] == '\0' || strlen(name) > VGPU_TEXTURE_NAME_MOST)
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   struct reference like = {.name = (char *)(uintptr_t)name, .surface = surface, .request = unbound()};
   struct search search = {.name = name};
   pthread_mutex_lock(&driver->lock);
@@ -94,15 +94,15 @@ static int of_module(void **made, void *hmod, const char *name, bool surface) {
     vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_REFERENCE, same, &search);
   }
   pthread_mutex_unlock(&driver->lock);
-  if (!live) return VGPU_CUDA_INVALID_HANDLE;
+  if (!live) return CUDA_ERROR_INVALID_HANDLE;
   if (search.found != NULL) {
     *made = search.found;
-    return search.found->surface == surface ? VGPU_CUDA_SUCCESS : VGPU_CUDA_NOT_FOUND;
+    return search.found->surface == surface ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
   }
   struct vgpu_texture_request look = like.request;
   if (surface) look.resource = VGPU_TEXTURE_NO_SURFACE;
   result = tell(&like, &look);
-  return result == VGPU_CUDA_SUCCESS ? make(driver, &like, name, made) : result;
+  return result == CUDA_SUCCESS ? make(driver, &like, name, made) : result;
 }
 
 int cuModuleGetTexRef(void **pTexRef, void *hmod, const char *name) {
@@ -118,7 +118,7 @@ int cuTexRefCreate(void **pTexRef) {
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   struct reference like = {.request = unbound()};
   if (driver == NULL) return result;
-  return pTexRef == NULL ? VGPU_CUDA_INVALID_VALUE : make(driver, &like, "", pTexRef);
+  return pTexRef == NULL ? CUDA_ERROR_INVALID_VALUE : make(driver, &like, "", pTexRef);
 }
 
 /* A live reference and the lock; NULL: there is none, and no lock. */
@@ -130,22 +130,22 @@ static struct reference *enter(void *handle, bool surface, struct vgpu_driver **
   if (vgpu_objects_has(&(*driver)->objects, handle, VGPU_OBJECT_REFERENCE) && reference->surface == surface)
     return reference;
   pthread_mutex_unlock(&(*driver)->lock);
-  *result = VGPU_CUDA_INVALID_HANDLE;
+  *result = CUDA_ERROR_INVALID_HANDLE;
   return NULL;
 }
 
 int cuTexRefDestroy(void *hTexRef) {
   struct vgpu_driver *driver;
-  int result = VGPU_CUDA_SUCCESS;
+  int result = CUDA_SUCCESS;
   struct reference *reference = enter(hTexRef, false, &driver, &result);
   if (reference == NULL) return result;
   bool own = reference->module == 0;
   if (own) vgpu_objects_remove(&driver->objects, reference, VGPU_OBJECT_REFERENCE);
   pthread_mutex_unlock(&driver->lock);
-  if (!own) return VGPU_CUDA_INVALID_HANDLE;
+  if (!own) return CUDA_ERROR_INVALID_HANDLE;
   free(reference->name);
   free(reference);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static bool of_gone(void *handle, void *with) {
@@ -164,22 +164,22 @@ void vgpu_references_module_ended(struct vgpu_driver *driver, uint64_t module) {
 
 static int read_state(void *handle, bool surface, struct reference *copy) {
   struct vgpu_driver *driver;
-  int result = VGPU_CUDA_SUCCESS;
+  int result = CUDA_SUCCESS;
   *copy = (struct reference){0};
   const struct reference *reference = enter(handle, surface, &driver, &result);
   if (reference == NULL) return result;
   *copy = *reference;
   pthread_mutex_unlock(&driver->lock);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 /* Keeps a changed state, and tells the host of it where something is bound. */
 static int change(void *handle, const struct reference *changed) {
   struct vgpu_texture_request request = changed->request;
   if (changed->surface && request.resource == VGPU_TEXTURE_ARRAY) request.resource = VGPU_TEXTURE_SURFACE;
-  int result = VGPU_CUDA_SUCCESS;
+  int result = CUDA_SUCCESS;
   if (changed->module != 0 && request.resource != VGPU_TEXTURE_NONE) result = tell(changed, &request);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   struct vgpu_driver *driver;
   struct reference *reference = enter(handle, changed->surface, &driver, &result);
   if (reference == NULL) return result;
@@ -187,7 +187,7 @@ static int change(void *handle, const struct reference *changed) {
   reference->handle = changed->handle;
   reference->offset = changed->offset;
   pthread_mutex_unlock(&driver->lock);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int set_array(void *handle, bool surface, void *array_handle, bool mipmap) {
@@ -197,9 +197,9 @@ static int set_array(void *handle, bool surface, void *array_handle, bool mipmap
   struct vgpu_array array;
   if (driver == NULL) return result;
   result = read_state(handle, surface, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (!vgpu_array_take(driver, array_handle, mipmap ? VGPU_OBJECT_MIPMAP : VGPU_OBJECT_ARRAY, &array))
-    return VGPU_CUDA_INVALID_HANDLE;
+    return CUDA_ERROR_INVALID_HANDLE;
   state.request.resource = mipmap ? VGPU_TEXTURE_MIPMAPPED : VGPU_TEXTURE_ARRAY;
   state.request.array = array.number;
   state.request.level = array.level;
@@ -210,16 +210,16 @@ static int set_array(void *handle, bool surface, void *array_handle, bool mipmap
 }
 
 int cuTexRefSetArray(void *hTexRef, void *hArray, uint32_t Flags) {
-  return Flags != OVERRIDE_FORMAT ? VGPU_CUDA_INVALID_VALUE : set_array(hTexRef, false, hArray, false);
+  return Flags != OVERRIDE_FORMAT ? CUDA_ERROR_INVALID_VALUE : set_array(hTexRef, false, hArray, false);
 }
 
 int cuTexRefSetMipmappedArray(void *hTexRef, void *hMipmappedArray, uint32_t Flags) {
-  return Flags != OVERRIDE_FORMAT ? VGPU_CUDA_INVALID_VALUE
+  return Flags != OVERRIDE_FORMAT ? CUDA_ERROR_INVALID_VALUE
                                   : set_array(hTexRef, false, hMipmappedArray, true);
 }
 
 int cuSurfRefSetArray(void *hSurfRef, void *hArray, uint32_t Flags) {
-  return Flags != 0 ? VGPU_CUDA_INVALID_VALUE : set_array(hSurfRef, true, hArray, false);
+  return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : set_array(hSurfRef, true, hArray, false);
 }
 
 /* Memory of any address: the part before it up to the alignment is bound, too, and the kernel told to skip
@@ -227,16 +227,16 @@ int cuSurfRefSetArray(void *hSurfRef, void *hArray, uint32_t Flags) {
 int cuTexRefSetAddress_v2(size_t *ByteOffset, void *hTexRef, uint64_t dptr, size_t bytes) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   const struct vgpu_device_facts *facts = vgpu_cuda_device_facts(0);
   uint64_t alignment = facts == NULL ? 0 : (uint64_t)facts->attributes[TEXTURE_ALIGNMENT];
   state.offset = alignment == 0 ? 0 : dptr % alignment;
-  if (ByteOffset == NULL && state.offset != 0) return VGPU_CUDA_INVALID_VALUE;
+  if (ByteOffset == NULL && state.offset != 0) return CUDA_ERROR_INVALID_VALUE;
   state.request.resource = bytes == 0 ? VGPU_TEXTURE_NONE : VGPU_TEXTURE_LINEAR;
   state.request.address = dptr - state.offset;
   state.request.width = bytes + state.offset;
   result = change(hTexRef, &state);
-  if (result == VGPU_CUDA_SUCCESS && ByteOffset != NULL) *ByteOffset = (size_t)state.offset;
+  if (result == CUDA_SUCCESS && ByteOffset != NULL) *ByteOffset = (size_t)state.offset;
   return result;
 }
 
@@ -248,8 +248,8 @@ int cuTexRefSetAddress2D_v3(void *hTexRef, const void *desc, uint64_t dptr, size
   } rows;
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (desc == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (desc == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(&rows, desc, sizeof rows);
   state.request.resource = VGPU_TEXTURE_PITCH;
   state.request.address = dptr;
@@ -271,7 +271,7 @@ int cuTexRefSetAddress2D_v2(void *hTexRef, const void *desc, uint64_t dptr, size
   do {                                                                                                       \
     struct reference state;                                                                                  \
     int result = read_state(hTexRef, false, &state);                                                         \
-    if (result != VGPU_CUDA_SUCCESS) return result;                                                          \
+    if (result != CUDA_SUCCESS) return result;                                                               \
     state.request.field = (value);                                                                           \
     return change(hTexRef, &state);                                                                          \
   } while (0)
@@ -279,21 +279,21 @@ int cuTexRefSetAddress2D_v2(void *hTexRef, const void *desc, uint64_t dptr, size
 int cuTexRefSetFormat(void *hTexRef, int32_t fmt, int32_t NumPackedComponents) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (NumPackedComponents != 1 && NumPackedComponents != 2 && NumPackedComponents != 4)
-    return VGPU_CUDA_INVALID_VALUE;
+    return CUDA_ERROR_INVALID_VALUE;
   state.request.format = fmt;
   state.request.channels = (uint32_t)NumPackedComponents;
   return change(hTexRef, &state);
 }
 
 int cuTexRefSetAddressMode(void *hTexRef, int32_t dim, int32_t am) {
-  if (dim < 0 || dim > 2 || am < 0 || am > 3) return VGPU_CUDA_INVALID_VALUE;
+  if (dim < 0 || dim > 2 || am < 0 || am > 3) return CUDA_ERROR_INVALID_VALUE;
   SET(address_mode[dim], am);
 }
 
 int cuTexRefSetFilterMode(void *hTexRef, int32_t fm) {
-  if (fm != 0 && fm != 1) return VGPU_CUDA_INVALID_VALUE;
+  if (fm != 0 && fm != 1) return CUDA_ERROR_INVALID_VALUE;
   SET(filter, fm);
 }
 
@@ -306,7 +306,7 @@ int cuTexRefSetMaxAnisotropy(void *hTexRef, uint32_t maxAniso) {
 }
 
 int cuTexRefSetMipmapFilterMode(void *hTexRef, int32_t fm) {
-  if (fm != 0 && fm != 1) return VGPU_CUDA_INVALID_VALUE;
+  if (fm != 0 && fm != 1) return CUDA_ERROR_INVALID_VALUE;
   SET(mip_filter, fm);
 }
 
@@ -317,7 +317,7 @@ int cuTexRefSetMipmapLevelBias(void *hTexRef, float bias) {
 int cuTexRefSetMipmapLevelClamp(void *hTexRef, float minMipmapLevelClamp, float maxMipmapLevelClamp) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   state.request.min_level = minMipmapLevelClamp;
   state.request.max_level = maxMipmapLevelClamp;
   return change(hTexRef, &state);
@@ -326,8 +326,8 @@ int cuTexRefSetMipmapLevelClamp(void *hTexRef, float minMipmapLevelClamp, float 
 int cuTexRefSetBorderColor(void *hTexRef, float *pBorderColor) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pBorderColor == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pBorderColor == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(state.request.border, pBorderColor, sizeof state.request.border);
   return change(hTexRef, &state);
 }
@@ -337,8 +337,8 @@ int cuParamSetTexRef(void *hfunc, int32_t texunit, void *hTexRef) {
   enum { TEXUNIT_DEFAULT = -1 };
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  return hfunc == NULL || texunit != TEXUNIT_DEFAULT ? VGPU_CUDA_INVALID_VALUE : VGPU_CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS) return result;
+  return hfunc == NULL || texunit != TEXUNIT_DEFAULT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 /* ---- what is asked ------------------------------------------------------- */
@@ -347,14 +347,14 @@ int cuParamSetTexRef(void *hfunc, int32_t texunit, void *hTexRef) {
   do {                                                                                                       \
     struct reference state;                                                                                  \
     int result = read_state(hTexRef, false, &state);                                                         \
-    if (result != VGPU_CUDA_SUCCESS) return result;                                                          \
-    if ((pointer) == NULL) return VGPU_CUDA_INVALID_VALUE;                                                   \
+    if (result != CUDA_SUCCESS) return result;                                                               \
+    if ((pointer) == NULL) return CUDA_ERROR_INVALID_VALUE;                                                  \
     *(pointer) = (value);                                                                                    \
-    return VGPU_CUDA_SUCCESS;                                                                                \
+    return CUDA_SUCCESS;                                                                                     \
   } while (0)
 
 int cuTexRefGetAddressMode(int32_t *pam, void *hTexRef, int32_t dim) {
-  if (dim < 0 || dim > 2) return VGPU_CUDA_INVALID_VALUE;
+  if (dim < 0 || dim > 2) return CUDA_ERROR_INVALID_VALUE;
   GET(pam, state.request.address_mode[dim]);
 }
 
@@ -381,48 +381,48 @@ int cuTexRefGetMipmapLevelBias(float *pbias, void *hTexRef) {
 int cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, void *hTexRef) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pminMipmapLevelClamp == NULL || pmaxMipmapLevelClamp == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pminMipmapLevelClamp == NULL || pmaxMipmapLevelClamp == NULL) return CUDA_ERROR_INVALID_VALUE;
   *pminMipmapLevelClamp = state.request.min_level;
   *pmaxMipmapLevelClamp = state.request.max_level;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuTexRefGetBorderColor(float *pBorderColor, void *hTexRef) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (pBorderColor == NULL) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (pBorderColor == NULL) return CUDA_ERROR_INVALID_VALUE;
   memcpy(pBorderColor, state.request.border, sizeof state.request.border);
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuTexRefGetFormat(int32_t *pFormat, int32_t *pNumChannels, void *hTexRef) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   if (pFormat != NULL) *pFormat = state.request.format;
   if (pNumChannels != NULL) *pNumChannels = (int32_t)state.request.channels;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuTexRefGetAddress_v2(uint64_t *pdptr, void *hTexRef) {
   struct reference state;
   int result = read_state(hTexRef, false, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS) return result;
   bool memory = state.request.resource == VGPU_TEXTURE_LINEAR || state.request.resource == VGPU_TEXTURE_PITCH;
-  if (pdptr == NULL || !memory) return VGPU_CUDA_INVALID_VALUE;
+  if (pdptr == NULL || !memory) return CUDA_ERROR_INVALID_VALUE;
   *pdptr = state.request.address + state.offset;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 static int get_array(void **to, void *handle, bool surface, uint32_t resource) {
   struct reference state;
   int result = read_state(handle, surface, &state);
-  if (result != VGPU_CUDA_SUCCESS) return result;
-  if (to == NULL || state.request.resource != resource) return VGPU_CUDA_INVALID_VALUE;
+  if (result != CUDA_SUCCESS) return result;
+  if (to == NULL || state.request.resource != resource) return CUDA_ERROR_INVALID_VALUE;
   *to = state.handle;
-  return VGPU_CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 int cuTexRefGetArray(void **phArray, void *hTexRef) {

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -60,6 +60,21 @@ test('every relative link of a document leads to a file, and its fragment to a h
       else if (name !== undefined && file.endsWith('.md') && !fragments(file).has(name)) {
         dead.push(`${document}: ${target}: ${file} has no heading "${name}"`);
       }
+    }
+  }
+  assert.deepEqual(dead, []);
+});
+
+test('every page of docs/ that a program, a message or a comment names is there', { skip }, () => {
+  const dead: string[] = [];
+  for (const path of files('')) {
+    if (/^test\/(fixtures\/ollama|consumer\/)|package-lock\.json$|\.(ptx|gz|tar|zst|bin)$/u.test(path))
+      continue;
+    if (!statSync(join(repository, path)).isFile()) continue;
+    for (const [name] of readFileSync(join(repository, path), 'utf8').matchAll(
+      /(?<![\w/])docs\/[\w/.-]+\.(?:md|[1-8])\b/gu,
+    )) {
+      if (!existsSync(join(repository, name))) dead.push(`${path}: ${name}`);
     }
   }
   assert.deepEqual(dead, []);

@@ -51,7 +51,7 @@ const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
 const askHost = ({ endpoint }: Case): string =>
   `sudo env VGPU_HOST=${endpoint} VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
 
-/** By reason; docs/reasons.md says the same at length. */
+/** By reason; docs/reference/reasons.md says the same at length. */
 const advices: Readonly<Record<Reason, Advice>> = {
   'driver-too-old': {
     why: 'finds the NVIDIA driver too old for it',

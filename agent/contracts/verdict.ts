@@ -3,7 +3,7 @@
 export type Mode = 'gpu' | 'cpu' | 'degraded' | 'undetermined';
 
 /**
- * Why it is not (fully) GPU. A closed list, documented in docs/reasons.md.
+ * Why it is not (fully) GPU. A closed list, documented in docs/reference/reasons.md.
  * The first group can be read off a log; the second needs the machine.
  */
 export const reasons = [

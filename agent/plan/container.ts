@@ -161,6 +161,6 @@ export function unusedQuadlet(unit: string, containers: ContainerFacts | undefin
     : {
         code: 'quadlet-of-user',
         message: `${file} makes ${unit} for the user ${user} alone, and vgpu-agent looks after services of the system`,
-        remedy: `move it to /etc/containers/systemd, or let the user add ${addDevice} to [Container] in it ("Rootless" in docs/containers.md)`,
+        remedy: `move it to /etc/containers/systemd, or let the user add ${addDevice} to [Container] in it ("Rootless" in docs/howto/containers.md)`,
       };
 }

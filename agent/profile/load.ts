@@ -128,7 +128,7 @@ function badProfile(
     kind: 'profile',
     operation,
     path: file,
-    remedy: 'repair the file; docs/profiles.md explains every field',
+    remedy: 'repair the file; docs/reference/profiles.md explains every field',
   });
 }
 

@@ -98,7 +98,7 @@ async function presentProfiles({ profiles, unit, signal }: FindOutEffects): Prom
       operation: 'look for services',
       remedy:
         masked === undefined
-          ? `install one of them first, or describe yours in ${userProfiles} (docs/profiles.md)`
+          ? `install one of them first, or describe yours in ${userProfiles} (docs/reference/profiles.md)`
           : `if it shall run: systemctl unmask ${masked.unit}`,
     },
   );

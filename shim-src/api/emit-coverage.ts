@@ -1,4 +1,4 @@
-/** docs/coverage.md: every export and what becomes of a call to it. */
+/** docs/reference/coverage.md: every export and what becomes of a call to it. */
 import { type EntryPoint, exported, type Library } from './model.js';
 
 function means(entry: EntryPoint): string {

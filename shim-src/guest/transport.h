@@ -1,6 +1,6 @@
 /*
  * How this library last got on with its host, as codes: for vgpu-probe, which asks by a private table of
- * cuGetExportTable (docs/private-tables.md). VGPU_LOG says the same in words.
+ * cuGetExportTable (docs/reference/private-tables.md). VGPU_LOG says the same in words.
  */
 #ifndef VGPU_GUEST_TRANSPORT_H
 #define VGPU_GUEST_TRANSPORT_H

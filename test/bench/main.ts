@@ -1,4 +1,4 @@
-// npm run bench: boots a guest, measures in it, prints. What the numbers mean: docs/benchmarks.md.
+// npm run bench: boots a guest, measures in it, prints. What the numbers mean: docs/reference/benchmarks.md.
 
 import { realOllama, whyNoConsumer } from '../guest/support/consumer.js';
 import { Guest, whyNoGuest } from '../guest/support/guest.js';

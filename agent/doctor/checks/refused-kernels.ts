@@ -20,7 +20,7 @@ export const refusedKernels: Check = {
         'kernels that come as PTX; those of cuBLAS come as code of real GPUs only.',
       evidence: [refusedKernelsText(refused)],
       remedy: onTheHost(
-        'see "A real LLM on it" in docs/software-gpu.md for what needs such kernels and what leads around them ' +
+        'see "A real LLM on it" in docs/reference/software-gpu.md for what needs such kernels and what leads around them ' +
           '(weights that are quantised, batches of 16 tokens); the log of vgpu-hostd says why it refused this one',
         "journalctl -u vgpu-hostd -g 'cannot be run here'",
       ),

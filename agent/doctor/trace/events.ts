@@ -1,4 +1,4 @@
-/** Lines of libvgpu-trace.so (docs/trace.md). Any process of the service may write what it likes there. */
+/** Lines of libvgpu-trace.so (docs/reference/trace.md). Any process of the service may write what it likes there. */
 import { parseLogfmt } from '../../confirm/log/logfmt.js';
 
 export type TraceEvent = { readonly pid: number } & (

@@ -1,7 +1,7 @@
 /*
  * libnvidia-ml.so.1: what is answered by hand. Everything else the real library exports is
  * generated from shim-src/api/nvml.api and returns NVML_ERROR_NOT_SUPPORTED. Names, numbers and
- * structures are facts of NVML's public interface; docs/nvml.md says which entry answers what.
+ * structures are facts of NVML's public interface; docs/reference/nvml.md says which entry answers what.
  *
  * Facts come from the host once, at nvmlInit; memory in use, load and processes are asked for each
  * time.

@@ -1,6 +1,6 @@
 /*
  * The private tables of cuGetExportTable, as far as NVIDIA's CUDA runtimes and
- * libraries ask for them. docs/private-tables.md says what each one is.
+ * libraries ask for them. docs/reference/private-tables.md says what each one is.
  */
 #ifndef VGPU_PRIVATE_H
 #define VGPU_PRIVATE_H

@@ -6,9 +6,9 @@ import { reasons } from '../../../agent/contracts/verdict.js';
 import { checks } from '../../../agent/doctor/checks.js';
 import { packageRoot } from '../../../agent/paths.js';
 
-const text = readFileSync(path.join(packageRoot(), 'docs/reasons.md'), 'utf8');
+const text = readFileSync(path.join(packageRoot(), 'docs/reference/reasons.md'), 'utf8');
 
-test('docs/reasons.md explains exactly the reasons that there are', () => {
+test('docs/reference/reasons.md explains exactly the reasons that there are', () => {
   const documented = [...text.matchAll(/^## (\S+)$/gm)].map((match) => match[1]);
   assert.deepEqual([...documented].sort(), [...reasons].sort());
   assert.equal(new Set(documented).size, documented.length);

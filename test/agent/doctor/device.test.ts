@@ -81,8 +81,8 @@ test('every reason for not being on the GPU is explained by a check, or is liste
     assert.notEqual(explained.has(reason), reason in unexplained, `${reason}: exactly one of both`);
 });
 
-test('docs/reasons.md names for each reason the checks that explain it', () => {
-  const text = readFileSync(path.join(import.meta.dirname, '../../../../docs/reasons.md'), 'utf8');
+test('docs/reference/reasons.md names for each reason the checks that explain it', () => {
+  const text = readFileSync(path.join(import.meta.dirname, '../../../../docs/reference/reasons.md'), 'utf8');
   for (const reason of reasons) {
     const section = text.split('\n## ').find((one) => one.startsWith(`${reason}\n`));
     assert.ok(section !== undefined, reason);

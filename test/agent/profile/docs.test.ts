@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { packageRoot } from '../../../agent/paths.js';
 import { maxMatchLength, maxPatternLength } from '../../../agent/profile/patterns.js';
 
-const text = readFileSync(path.join(packageRoot(), 'docs/profiles.md'), 'utf8');
+const text = readFileSync(path.join(packageRoot(), 'docs/reference/profiles.md'), 'utf8');
 const schema: unknown = JSON.parse(
   readFileSync(path.join(packageRoot(), 'profiles/profile.schema.json'), 'utf8'),
 );
@@ -18,7 +18,7 @@ function keysOf(node: unknown): readonly string[] {
   return [...own, ...Object.values(node).flatMap(keysOf)];
 }
 
-test('docs/profiles.md explains every key of the schema', () => {
+test('docs/reference/profiles.md explains every key of the schema', () => {
   const keys = new Set(keysOf(schema));
   assert.ok(keys.size > 40);
   // The parts of a device's fields, and the schema's own keyword, need no row of their own.

@@ -1,4 +1,4 @@
-/** docs/profiles.md, followed word for word: the profile in it fits, and judges the log in it. */
+/** docs/reference/profiles.md, followed word for word: the profile in it fits, and judges the log in it. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -14,7 +14,7 @@ import {
 import type { Profile } from '../../../agent/profile/types.js';
 import { createProfileValidator } from '../../../agent/profile/validate.js';
 
-const document = readFileSync(path.join(packageRoot(), 'docs/profiles.md'), 'utf8');
+const document = readFileSync(path.join(packageRoot(), 'docs/reference/profiles.md'), 'utf8');
 
 /** The only block of the document in that language after the heading. */
 function block(language: string): string {

@@ -346,7 +346,7 @@ test('one problem stands in the line of the file, several stand below it; how to
   assert.match(two.message, /^\S+ollama\.json:\n {2}line 3, schema: .*\n {2}line \d+, evidence\.probe: /);
   assert.deepEqual(
     [one.operation, one.remedy],
-    ['read profile', 'repair the file; docs/profiles.md explains every field'],
+    ['read profile', 'repair the file; docs/reference/profiles.md explains every field'],
   );
 });
 

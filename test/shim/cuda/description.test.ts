@@ -181,7 +181,7 @@ describe('what is committed', () => {
 
   it('has the coverage table that the description gives', () => {
     assert.equal(
-      readFileSync(path.join(ROOT, 'docs/coverage.md'), 'utf8'),
+      readFileSync(path.join(ROOT, 'docs/reference/coverage.md'), 'utf8'),
       emitCoverage([cuda, nvml]),
       'run scripts/build-shim',
     );

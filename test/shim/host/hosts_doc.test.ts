@@ -1,4 +1,4 @@
-/** What docs/hosts.md tells a person to type is understood: options of the commands, rules of hostd.conf. */
+/** What docs/howto/host.md tells a person to type is understood: options of the commands, rules of hostd.conf. */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -8,9 +8,9 @@ import { hostCommand } from '../../../agent/commands/host.js';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
 import { builtFile, scratchDirectory } from '../shim_host.js';
 
-const text = readFileSync(path.join(ROOT, 'docs/hosts.md'), 'utf8');
+const text = readFileSync(path.join(ROOT, 'docs/howto/host.md'), 'utf8');
 
-describe('docs/hosts.md', () => {
+describe('docs/howto/host.md', () => {
   const scratch = scratchDirectory();
   after(() => scratch.remove());
 

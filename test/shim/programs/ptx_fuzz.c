@@ -5,7 +5,7 @@
  *   ptx_fuzz ROUNDS SEED FILE...      prints how many loaded and ran
  *
  * Built with -DPTX_LIBFUZZER (clang -fsanitize=fuzzer) it is a libFuzzer target instead; see
- * docs/software-gpu.md.
+ * docs/reference/software-gpu.md.
  */
 #include <stdint.h>
 #include <stdio.h>

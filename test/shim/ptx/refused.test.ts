@@ -1,4 +1,4 @@
-/** docs/software-gpu.md says what the machine runs and what it refuses by name: here it is held to it. */
+/** docs/reference/software-gpu.md says what the machine runs and what it refuses by name: here it is held to it. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,8 +7,9 @@ import { ROOT } from '../cuda/private_programs.js';
 import { runPtx } from './machine.js';
 
 const [, section = ''] =
-  /\n## What it runs\n([\s\S]*?)\n## /.exec(readFileSync(path.join(ROOT, 'docs/software-gpu.md'), 'utf8')) ??
-  [];
+  /\n## What it runs\n([\s\S]*?)\n## /.exec(
+    readFileSync(path.join(ROOT, 'docs/reference/software-gpu.md'), 'utf8'),
+  ) ?? [];
 const [runs = '', rest = ''] = section.split('Refused by name');
 const refused = [...rest.matchAll(/^\|[^|]*\| `(.+)` \|$/gm)].map(([, instruction = '']) => instruction);
 
@@ -39,7 +40,7 @@ const decoded = new Set(
     .map(([, mnemonic]) => mnemonic),
 );
 
-describe('docs/software-gpu.md', () => {
+describe('docs/reference/software-gpu.md', () => {
   it('lists refusals that can be tried', () => {
     assert.ok(refused.length > 12, `${refused.length}`);
     assert.ok(decoded.size > 100, `${decoded.size}`);

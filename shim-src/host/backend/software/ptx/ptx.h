@@ -1,7 +1,7 @@
 /*
  * Runs PTX on the processor: the compute half of the software device. A module is parsed and decoded once,
  * a kernel of it is launched any number of times. Nothing here knows of the wire, of sessions or of streams;
- * device memory is asked for through one callback. See docs/software-gpu.md.
+ * device memory is asked for through one callback. See docs/reference/software-gpu.md.
  *
  * A module comes from a guest: whatever its text says, memory stays bounded, no address of the guest is ever
  * used as a pointer, and what cannot be run is refused when it is loaded.

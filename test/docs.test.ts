@@ -6,6 +6,7 @@ import { existsSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { shellBlocks } from './pages.js';
 
 const repository = fileURLToPath(new URL('../..', import.meta.url));
 const skip =
@@ -78,6 +79,32 @@ test('every page of docs/ that a program, a message or a comment names is there'
     }
   }
   assert.deepEqual(dead, []);
+});
+
+test('every block of commands is run by a test, or says why not', { skip }, () => {
+  const wrong: string[] = [];
+  let count = 0;
+  for (const page of files('.md').filter((path) => !path.startsWith('test/'))) {
+    for (const { mark, line } of shellBlocks(page)) {
+      count += 1;
+      const [, test] = /^run: (test\/\S+\.test\.ts)(?:, .+)?$/u.exec(mark) ?? [];
+      const [, reason] = /^not run: (.+)$/u.exec(mark) ?? [];
+      if (test !== undefined) {
+        const file = join(repository, test);
+        if (!existsSync(file)) wrong.push(`${page}:${line}: no such test: ${test}`);
+        else if (!readFileSync(file, 'utf8').includes(`'${page}'`))
+          wrong.push(`${page}:${line}: ${test} does not read this page`);
+      } else if (reason !== undefined) {
+        for (const [named] of reason.matchAll(/(?:test|docs|scripts)\/[\w/.-]+\w/gu))
+          if (!existsSync(join(repository, named))) wrong.push(`${page}:${line}: no such file: ${named}`);
+      } else
+        wrong.push(
+          `${page}:${line}: before the block write <!-- run: test/FILE.test.ts --> or <!-- not run: WHY -->`,
+        );
+    }
+  }
+  assert.deepEqual(wrong, []);
+  assert.ok(count > 30, `finds the blocks: ${count}`);
 });
 
 test('mandoc has nothing to say about any man page', {

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { shellBlocks } from '../pages.js';
 import { whyNoConsumer, whyNoOllama } from './support/consumer.js';
 import { whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
@@ -14,6 +15,17 @@ import { repository } from './support/repository.js';
 const GUEST = join(repository, 'scripts/guest');
 const DEMO = join(repository, 'scripts/demo');
 const name = `scripts-${process.pid}`;
+
+test('the pages say the commands that are run here', () => {
+  const thisFile = 'run: test/guest/scripts.test.ts';
+  const said = ['README.md', 'docs/tutorial.md'].flatMap((page) =>
+    shellBlocks(page).filter(({ mark }) => mark === thisFile),
+  );
+  assert.deepEqual(
+    said.map(({ text }) => text),
+    ['sudo ./scripts/demo\n', 'sudo ./scripts/guest shell\n'],
+  );
+});
 
 describe('scripts/guest', { skip: whyNoGuest() }, () => {
   test('up, run, status, down', async (t) => {

@@ -1,4 +1,4 @@
-/** docs/reference/profiles.md, followed word for word: the profile in it fits, and judges the log in it. */
+/** docs/howto/write-a-profile.md, followed word for word: the profile in it fits, and judges the log in it. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -14,7 +14,8 @@ import {
 import type { Profile } from '../../../agent/profile/types.js';
 import { createProfileValidator } from '../../../agent/profile/validate.js';
 
-const document = readFileSync(path.join(packageRoot(), 'docs/reference/profiles.md'), 'utf8');
+const document = readFileSync(path.join(packageRoot(), 'docs/howto/write-a-profile.md'), 'utf8');
+const reference = readFileSync(path.join(packageRoot(), 'docs/reference/profiles.md'), 'utf8');
 
 /** The only block of the document in that language after the heading. */
 function block(language: string): string {
@@ -58,10 +59,10 @@ test('a service that gives its device a name of its own leaves the name out, as 
   assert.equal(verdict.devices[0]?.name, '');
 });
 
-test('the document names every shipped profile, and those that were never run say so', () => {
+test('the reference names every shipped profile, and those that were never run say so', () => {
   const places = { ...defaultProfilePlaces(), directories: [path.join(packageRoot(), 'profiles')] };
   const names = listProfiles(places).map(({ name }) => name);
-  for (const name of names) assert.ok(document.includes(`\`${name}\``), name);
+  for (const name of names) assert.ok(reference.includes(`\`${name}\``), name);
   const untried = names.filter((name) => loadProfile(name, places).notRun !== undefined);
   assert.deepEqual(untried, ['comfyui', 'jupyter', 'vllm', 'whisper-server']);
 });

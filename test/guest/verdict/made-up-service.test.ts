@@ -1,4 +1,4 @@
-// docs/reference/profiles.md followed word for word: the made-up service of its example, the profile as it stands there.
+// docs/howto/write-a-profile.md followed word for word: the made-up service of its example, the profile as it stands there.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -11,12 +11,12 @@ import { repository } from '../support/repository.js';
 import { evidence, tell } from '../support/scenario.js';
 
 const profile = ['--profile', 'painter'] as const;
-const page = readFileSync(join(repository, 'docs/reference/profiles.md'), 'utf8');
+const page = readFileSync(join(repository, 'docs/howto/write-a-profile.md'), 'utf8');
 
 /** The page's only block of that language. */
 function block(language: string): string {
   const found = new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, 'm').exec(page)?.[1];
-  assert.ok(found !== undefined, `docs/reference/profiles.md has no ${language} block`);
+  assert.ok(found !== undefined, `docs/howto/write-a-profile.md has no ${language} block`);
   return found;
 }
 

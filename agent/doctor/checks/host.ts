@@ -45,15 +45,14 @@ export function wordInUnit({ observation: { probe } }: Pick<DoctorFacts, 'observ
 }
 
 function answersFor(
-  { machine, profile, observation }: DoctorFacts,
+  { machine, profile }: DoctorFacts,
   answer: { readonly device: string; readonly milliseconds: number },
   refused: HostWord | null,
 ): Finding {
   const { endpoint } = machine.host;
   const line = `${endpoint}: ${answer.device}, after ${answer.milliseconds} ms`;
-  const { sessions } = observation.present;
-  const turnedAway = sessions.kind === 'told' ? (sessions.turnedAway?.status ?? null) : null;
-  const status = refused?.status ?? turnedAway;
+  // What the service met itself: that another program was turned away before says nothing of it.
+  const status = refused?.status;
   if (refused !== null && (status === 'busy' || status === 'not-allowed')) {
     return broken({
       cause:

@@ -29,7 +29,8 @@ export const loaderChoice: Check = {
       one.choices.filter(({ library }) => ours.has(library)).map((choice) => ({ one, choice })),
     );
     const wrong = all.filter(({ choice }) => isWrong(choice));
-    if (wrong.length === 0) {
+    const [first] = wrong;
+    if (first === undefined) {
       const lines = all.filter(({ choice }) => choice.library === 'libcuda.so.1');
       return ok(...lines.map(({ one, choice }) => lineOf(one, choice) + didLoad(facts, one, choice)));
     }
@@ -37,8 +38,7 @@ export const loaderChoice: Check = {
       lineOf(one, choice) + didLoad(facts, one, choice),
       ...choice.passedOver,
     ]);
-    const [first] = wrong;
-    const file = first === undefined ? null : culprit(first.choice);
+    const file = culprit(first.choice);
     return broken({
       cause: causeOf(wrong.map(({ choice }) => choice)),
       evidence: [...new Set(evidence)],

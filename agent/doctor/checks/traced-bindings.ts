@@ -36,9 +36,11 @@ export const tracedBindings: Check = {
 
 /** A driver that is not ours was called: that is the reason, whatever else was seen. */
 function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
-  const process = trace.processes.find(({ bindings }) => bindings.some(isForeign));
-  const binding = process?.bindings.find(isForeign);
-  if (process === undefined || binding === undefined) return null;
+  const [first] = trace.processes.flatMap((process) =>
+    process.bindings.filter(isForeign).map((binding) => ({ process, binding })),
+  );
+  if (first === undefined) return null;
+  const { process, binding } = first;
   const { library } = binding;
   return broken({
     cause: `${processNames([process])} calls ${libraryText(binding)}, which does not lead to the host.`,
@@ -59,7 +61,9 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
     return unknown(`the tracer was not heeded: ${deaf.deaf ?? 'nobody knows why'}`, ...asides(trace));
   }
   if (processes.length === 0) return unknown('no process was seen with the tracer', ...asides(trace));
-  if (facts.verdict.mode === 'gpu' || !trace.complete) {
+  // What goes past the tracer may have found a driver.
+  const past = processes.some(({ bypassed }) => bypassed.length > 0);
+  if (facts.verdict.mode === 'gpu' || !trace.complete || past) {
     return unknown('the trace shows no symbol of CUDA or NVML', ...asides(trace));
   }
   return broken({
@@ -107,15 +111,18 @@ function lineOf(binding: Binding): string {
 
 /** What else was seen, and what the trace cannot show. */
 function asides({ processes, live, strange, cut, complete, more }: TracedStart): readonly string[] {
-  const opened = processes.flatMap((one) => one.opened.filter(isForeign).map(({ file }) => file));
+  const opened = new Map(
+    processes.flatMap((one) => one.opened.filter(isForeign)).map(({ file, vendor }) => [file, vendor]),
+  );
   const bypassed = processes.flatMap((one) => one.bypassed);
   return [
     ...limited(
-      [...new Set(opened)].map((file) => {
-        const who = processes.filter((one) => one.opened.some((each) => each.file === file));
-        const vendor = who[0]?.opened.find((each) => each.file === file)?.vendor ?? null;
-        return `${processNames(who)} opened ${libraryText({ library: file, vendor })}`;
-      }),
+      [...opened].flatMap(([file, vendor]) =>
+        together(
+          processes.filter((one) => one.opened.some((each) => each.file === file)),
+          () => file,
+        ).map((group) => `${processNames(group)} opened ${libraryText({ library: file, vendor })}`),
+      ),
     ),
     ...limited(
       [...new Set(bypassed)].map(

@@ -17,13 +17,12 @@ export const versions: Check = {
     const { answer } = machine.host;
     const outside = answer.kind === 'unreachable' ? troubleOf(answer.word) : null;
     const word = [outside, wordInUnit(facts)].find((one) => one?.code === 'version') ?? null;
-    const installed = machine.candidates.find(
-      ({ path, vendor }) => path === `${storeCurrent}/libcuda.so.1` && vendor === 'vgpu',
-    )?.elf?.provenance;
+    const installed =
+      machine.candidates.find(
+        ({ path, vendor }) => path === `${storeCurrent}/libcuda.so.1` && vendor === 'vgpu',
+      )?.elf?.provenance ?? null;
     const shim =
-      installed === null || installed === undefined
-        ? []
-        : [`the shim is ${installed.version}, wire version ${installed.wire}`];
+      installed === null ? [] : [`the shim is ${installed.version}, wire version ${installed.wire}`];
     if (word === null) {
       return answer.kind === 'unreachable' ? notApplicable('the host does not answer') : ok(...shim);
     }

@@ -46,9 +46,7 @@ export function librariesOf(events: readonly TraceEvent[]): ReadonlySet<string> 
   const files = new Set<string>();
   for (const event of events) {
     if (event.kind === 'dlopen' && isDriver(event.file) && path.isAbsolute(event.file)) files.add(event.file);
-    else if ('library' in event && event.kind !== 'bypassed' && event.library !== null) {
-      files.add(event.library);
-    }
+    else if ('library' in event && event.library !== null) files.add(event.library);
   }
   return files;
 }

@@ -4,12 +4,7 @@ import { parseLogfmt } from '../../confirm/log/logfmt.js';
 export type TraceEvent = { readonly pid: number } & (
   | { readonly kind: 'process'; readonly program: string | null }
   | { readonly kind: 'object' }
-  | {
-      readonly kind: 'dlopen';
-      readonly caller: string | null;
-      readonly file: string;
-      readonly deepbind: boolean;
-    }
+  | { readonly kind: 'dlopen'; readonly file: string }
   /** `library`: where it was found; null: nowhere, or not known. */
   | {
       readonly kind: 'dlsym';
@@ -25,7 +20,7 @@ export type TraceEvent = { readonly pid: number } & (
       readonly symbol: string;
       readonly library: string | null;
     }
-  | { readonly kind: 'bypassed'; readonly object: string; readonly library: string | null }
+  | { readonly kind: 'bypassed'; readonly object: string }
 );
 
 export interface ReadTrace {
@@ -68,24 +63,21 @@ function eventOf(line: string): TraceEvent | null {
   const object = word('object');
   const file = word('file');
   const library = word('library');
-  const caller = word('caller');
   switch (word('event')) {
     case 'process':
       return { pid, kind: 'process', program: word('program') };
     case 'object':
       return { pid, kind: 'object' };
     case 'dlopen':
-      return file === null
-        ? null
-        : { pid, kind: 'dlopen', caller, file, deepbind: word('deepbind') === 'yes' };
+      return file === null ? null : { pid, kind: 'dlopen', file };
     case 'dlsym':
-      return symbol === null ? null : { pid, kind: 'dlsym', caller, symbol, library };
+      return symbol === null ? null : { pid, kind: 'dlsym', caller: word('caller'), symbol, library };
     case 'cuGetProcAddress':
       return symbol === null ? null : { pid, kind: 'cuGetProcAddress', symbol, library };
     case 'binds':
       return object === null || symbol === null ? null : { pid, kind: 'binds', object, symbol, library };
     case 'bypassed':
-      return object === null ? null : { pid, kind: 'bypassed', object, library };
+      return object === null ? null : { pid, kind: 'bypassed', object };
     default:
       return null;
   }

@@ -2,12 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { HostFacts, MachineFacts } from '../../../agent/contracts/facts.js';
-import type { HostWord } from '../../../agent/contracts/host-word.js';
 import { agentService } from '../../../agent/doctor/checks/agent-service.js';
 import { discoveryTime } from '../../../agent/doctor/checks/discovery-time.js';
 import { driverVersion } from '../../../agent/doctor/checks/driver-version.js';
-import { host } from '../../../agent/doctor/checks/host.js';
-import { loaderChoice } from '../../../agent/doctor/checks/loader-choice.js';
 import { nvml } from '../../../agent/doctor/checks/nvml.js';
 import { output } from '../../../agent/doctor/checks/output.js';
 import { overrides } from '../../../agent/doctor/checks/overrides.js';
@@ -15,17 +12,7 @@ import { realGpu } from '../../../agent/doctor/checks/real-gpu.js';
 import { sandbox } from '../../../agent/doctor/checks/sandbox.js';
 import { startOrder } from '../../../agent/doctor/checks/start-order.js';
 import { symbols } from '../../../agent/doctor/checks/symbols.js';
-import { versions } from '../../../agent/doctor/checks/versions.js';
-import type { LoaderChoice } from '../../../agent/doctor/look/loader/look.js';
-import {
-  answered,
-  findingsOf,
-  hostWord,
-  noDevice,
-  openSandbox,
-  unit,
-  withoutHost,
-} from '../confirm/support.js';
+import { answered, findingsOf, noDevice, openSandbox, unit } from '../confirm/support.js';
 import { doctorFacts, troubleOf } from './support.js';
 
 const endpoint = 'vsock:2:14833';
@@ -34,87 +21,6 @@ const answers: HostFacts = {
   from: 'guest.conf',
   answer: { kind: 'answers', device: 'NVIDIA H200', simulated: false, milliseconds: 40 },
 };
-const away: HostFacts = {
-  endpoint,
-  from: 'guest.conf',
-  answer: { kind: 'unreachable', message: 'cuInit: no CUDA-capable device is detected', word: null },
-};
-
-function awayWith(word: HostWord): MachineFacts['host'] {
-  return { ...away, answer: { kind: 'unreachable', message: word.message, word } };
-}
-
-describe('host', () => {
-  for (const [word, cause] of [
-    [hostWord('unreachable', { errno: 'ECONNRESET' }), /Nobody answers/],
-    [hostWord('not-configured'), /Nobody answers/],
-    [hostWord('timeout'), /does not answer: the host is frozen/],
-    [hostWord('lost'), /does not answer: the host is frozen/],
-    [hostWord('foreign'), /Something answers .* and it is not vgpu-hostd/],
-    [hostWord('closed'), /closes it without an answer/],
-    [hostWord('refused', { status: 'busy' }), /full/],
-    [hostWord('refused', { status: 'no-device' }), /no GPU to give/],
-    [hostWord('refused', { status: 'not-allowed' }), /hostd\.conf/],
-    [hostWord('refused', { status: 'invalid' }), /refuses this guest/],
-    [hostWord('version', { hostWire: 2 }), /another version of the protocol/],
-  ] as const) {
-    test(`"${word.code}", ${word.status ?? 'no status'}, is told for what it is`, () => {
-      const trouble = troubleOf(host.examine(doctorFacts({ machine: { host: awayWith(word) } })));
-      assert.equal(trouble.kind, 'broken');
-      assert.match(trouble.cause, cause);
-      assert.ok(trouble.evidence.includes(`no host: ${word.message}`));
-    });
-  }
-
-  test('a program that has taken its address is looked for where the address is', () => {
-    for (const [endpoint, command] of [
-      ['unix:/run/vgpu/hostd.sock', 'ss -xlp | grep /run/vgpu/hostd.sock'],
-      ['tcp:127.0.0.1:14833', 'ss -tlnp | grep 14833'],
-      ['vsock:2:14833', 'ss --vsock -lp | grep 14833'],
-    ] as const) {
-      const taken = { ...awayWith(hostWord('foreign')), endpoint };
-      assert.equal(troubleOf(host.examine(doctorFacts({ machine: { host: taken } }))).command, command);
-    }
-  });
-
-  test('it answers root and refuses the user of the unit', () => {
-    const message = 'cannot connect to unix:/run/vgpu/hostd.sock: Permission denied';
-    const word = hostWord('unreachable', { errno: 'EACCES', message });
-    const probe = withoutHost(word);
-    const observation = { probe, host: answers.answer };
-    const trouble = troubleOf(host.examine(doctorFacts({ machine: { host: answers }, observation })));
-    assert.match(trouble.cause, /answers root and refuses the user/);
-    assert.match(trouble.evidence, /Permission denied/);
-  });
-
-  test('one that answers after six seconds is warned of, one that answers at once is not', () => {
-    const answer = { kind: 'answers', device: 'x', simulated: false, milliseconds: 6_000 } as const;
-    const late = troubleOf(host.examine(doctorFacts({ machine: { host: { ...answers, answer } } })));
-    assert.equal(late.kind, 'warning');
-    assert.equal(host.examine(doctorFacts({ machine: { host: answers } })).kind, 'ok');
-  });
-});
-
-test('versions: the older side is named, and what to upgrade there', () => {
-  for (const [hostWire, cause, where] of [
-    [0, /^The host is older/, 'host'],
-    [2, /^The shim of this guest is older/, 'guest'],
-    [null, /do not understand each other/, 'guest'],
-  ] as const) {
-    const word = hostWord('version', { status: 'version', guestWire: 1, hostWire });
-    const outside = versions.examine(doctorFacts({ machine: { host: awayWith(word) } }));
-    assert.match(troubleOf(outside).cause, cause);
-    assert.match(troubleOf(outside).text, /upgrade/);
-    assert.equal(outside.kind === 'broken' ? outside.remedy.where : null, where);
-    const probe = withoutHost(word);
-    const inUnit = doctorFacts({ machine: { host: answers }, observation: { probe } });
-    assert.match(troubleOf(versions.examine(inUnit)).cause, cause);
-  }
-  assert.equal(versions.examine(doctorFacts({ machine: { host: answers } })).kind, 'ok');
-  const silent = doctorFacts({ machine: { host: away } });
-  assert.equal(versions.examine(silent).kind, 'not-applicable', 'who says nothing has no version');
-});
-
 test('real-gpu: one that works is warned of, and how to give it back', () => {
   const found = {
     kind: 'present',
@@ -126,52 +32,6 @@ test('real-gpu: one that works is warned of, and how to give it back', () => {
   assert.match(trouble.evidence, /NVIDIA T4/);
   assert.equal(trouble.command, 'sudo vgpu-agent uninstall --profile ollama');
   assert.equal(realGpu.examine(doctorFacts()).kind, 'ok');
-});
-
-describe('loader-choice', () => {
-  const choice = (outcome: LoaderChoice['outcome'], passedOver: readonly string[] = []) =>
-    doctorFacts({
-      look: {
-        loader: {
-          problem: null,
-          processes: [
-            {
-              pid: 7,
-              name: 'ollama',
-              executable: '/usr/local/bin/ollama',
-              choices: [{ library: 'libcuda.so.1', neededBy: null, outcome, passedOver }],
-            },
-          ],
-        },
-      },
-    });
-
-  test('ours is no alarm, nor is one that could not be read', () => {
-    for (const vendor of ['vgpu', null] as const) {
-      const outcome = { kind: 'found', path: '/a', realPath: '/b', by: 'LD_PRELOAD', vendor } as const;
-      assert.equal(loaderChoice.examine(choice(outcome)).kind, 'ok');
-    }
-  });
-
-  test('none at all names what was tried and passed over', () => {
-    const tried = 'tried /usr/lib/libcuda.so.1 (ld.so.cache): 32-bit i386: not for this process';
-    const trouble = troubleOf(loaderChoice.examine(choice({ kind: 'not-found' }, [tried])));
-    assert.match(trouble.cause, /does not find libcuda\.so\.1/);
-    assert.ok(trouble.evidence.includes(tried));
-    assert.match(trouble.command, /doctor --fix/);
-  });
-
-  test('a file that is no library is told with its path', () => {
-    const outcome = { kind: 'refused', path: '/x/libcuda.so.1', reason: '0 bytes: file too short' } as const;
-    const trouble = troubleOf(loaderChoice.examine(choice(outcome)));
-    assert.match(trouble.cause, /is no library, and gives up there/);
-    assert.match(trouble.command, /^ls -l \/x\/libcuda\.so\.1;/);
-  });
-
-  test('where the loader could not be asked, it is unknown and not ok', () => {
-    const loader = { processes: [], problem: '/usr/bin/x: a loader that says nothing of itself' };
-    assert.equal(loaderChoice.examine(doctorFacts({ look: { loader } })).kind, 'unknown');
-  });
 });
 
 test('symbols: one library of two that lacks functions is a warning, both are broken; long lists are cut', () => {

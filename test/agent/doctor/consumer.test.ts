@@ -1,32 +1,21 @@
 // What the checks of the consumer's own code, of what it made of the GPU, and of our service say.
-import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import type { MachineFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
-import type { MemoryTold, RefusedKernels, RefusedMemory } from '../../../agent/contracts/sessions.js';
 import type { Reason } from '../../../agent/contracts/verdict.js';
 import { agentService } from '../../../agent/doctor/checks/agent-service.js';
 import { backendLibrary } from '../../../agent/doctor/checks/backend-library.js';
-import { deviceMemory } from '../../../agent/doctor/checks/device-memory.js';
 import { directLinking } from '../../../agent/doctor/checks/direct-linking.js';
 import { discoveryTime } from '../../../agent/doctor/checks/discovery-time.js';
 import { driverVersion } from '../../../agent/doctor/checks/driver-version.js';
 import { loadedLibrary } from '../../../agent/doctor/checks/loaded-library.js';
-import { loadedModels } from '../../../agent/doctor/checks/loaded-models.js';
 import { nvml } from '../../../agent/doctor/checks/nvml.js';
 import { opensByPath } from '../../../agent/doctor/checks/opens-by-path.js';
-import { refusedKernels } from '../../../agent/doctor/checks/refused-kernels.js';
 import { startOrder } from '../../../agent/doctor/checks/start-order.js';
 import { symbols } from '../../../agent/doctor/checks/symbols.js';
 import { checks } from '../../../agent/doctor/checks.js';
-import { diagnose, exitCodeOf, isHealthy } from '../../../agent/doctor/diagnose.js';
-import { broken, byHand, ok } from '../../../agent/doctor/finding.js';
-import type { Check } from '../../../agent/doctor/types.js';
-import { ExitCode } from '../../../agent/errors.js';
+import type { DriverLibrary, LoaderChoice } from '../../../agent/doctor/look/loader/look.js';
 import {
   answered,
   findingsOf,
-  fixtureText,
-  judgeLog,
   libraries,
   llamaServer,
   noDevice,
@@ -74,6 +63,35 @@ says(file, backendLibrary, {
     ...backend([directory], [cuda13, true]),
     observation: { log: findingsOf('0.32.9_cc95-not-in-archs_debug1') },
     ...onCpu,
+  }),
+  'it lacks one of two that would do': doctorFacts({
+    ...backend([directory, '/usr/lib/ollama']),
+    ...onCpu,
+    profile: {
+      ...ollama,
+      doctor: {
+        ...ollama.doctor,
+        backend: {
+          versions: '',
+          files: ['a.so', 'b.so'],
+          why: 'it is built without CUDA',
+          reinstall: 'sudo make install',
+        },
+      },
+    },
+  }),
+  'it has none for this device, and no driver answers': doctorFacts({
+    ...backend([directory], [cuda13, true]),
+    observation: { log: findingsOf('0.32.9_cc95-not-in-archs_debug1'), probe: null },
+    ...onCpu,
+  }),
+  'a hint beside a GPU counts for nothing': doctorFacts({
+    ...backend([directory], [cuda13, true]),
+    observation: { log: { ...findingsOf('0.32.9_gpu-mode_debug0'), hint: 'architecture-not-compiled' } },
+  }),
+  'it has none for this device, by a hint': doctorFacts({
+    ...backend([directory], [cuda13, true]),
+    observation: { log: { ...none, reason: null, hint: 'architecture-not-compiled' } },
   }),
   'all that it has are spoilt': doctorFacts({
     ...backend([directory], [cuda13, false], [cuda12, false]),
@@ -190,123 +208,19 @@ says(file, loadedLibrary, {
   'their maps cannot be read': doctorFacts(seen({ libraries: [], unreadable: ['maps'] })),
 });
 
-const model = (gpuBytes: number): Changes => ({
-  observation: {
-    present: {
-      loaded: { kind: 'told', url: 'u', models: [{ name: 'a', bytes: 4_096, gpuBytes }] },
-      sessions: { kind: 'unasked' },
-    },
+const takesNone = (library: DriverLibrary): LoaderChoice => ({
+  ...{ library, neededBy: null, outcome: { kind: 'not-found' }, passedOver: [] },
+});
+const takes = (library: DriverLibrary): LoaderChoice => ({
+  ...takesNone(library),
+  outcome: {
+    kind: 'found',
+    path: `/l/${library}`,
+    realPath: `/real/${library}`,
+    by: 'LD_PRELOAD',
+    vendor: null,
   },
 });
-const cpuLoad = judgeLog(ollama, [
-  ...fixtureText('0.32.9_gpu-mode_debug0').split('\n'),
-  'load_tensors:          CPU model buffer size =     5.28 MiB',
-]);
-says(file, loadedModels, {
-  'nothing is installed': doctorFacts({ ...model(0), ...bare }),
-  'it does not run': doctorFacts({ observation: { ...model(0).observation, unit: unit({ mainPid: 0 }) } }),
-  'there is no unit': doctorFacts({ observation: { unit: { kind: 'absent', name: 'x.service' } } }),
-  'it does not tell': doctorFacts(),
-  'it is': doctorFacts(model(4_096)),
-  'it is not': doctorFacts(model(0)),
-  'the last load was on the GPU': doctorFacts({
-    observation: { log: findingsOf('0.13.5_gpu_model-load_debug0') },
-  }),
-  'the last load was on the CPU': doctorFacts({ observation: { log: cpuLoad } }),
-});
-
-const kernels = (refused: RefusedKernels | null) =>
-  doctorFacts({
-    observation: {
-      present: {
-        loaded: { kind: 'unasked' },
-        sessions: {
-          kind: 'told',
-          own: [],
-          processes: 1,
-          others: 0,
-          turnedAway: null,
-          refusedKernels: refused,
-          memory: null,
-        },
-      },
-    },
-  });
-const gemv = '_ZN8internal5gemvx6kernelIiiffffLb1ELb1ELb1ELb0ELi6ELb0E18cublasGemvParamsExE';
-says(file, refusedKernels, {
-  'it does not tell': doctorFacts(),
-  'none was refused': kernels(null),
-  'one was refused': kernels({ count: 1, age: 3, program: 'llama-server', kernel: gemv }),
-  'more were refused': kernels({ count: 3, age: 60, program: 'llama-server', kernel: gemv }),
-});
-
-const small: MemoryTold = { limit: 64 << 20, by: 'guest', line: 3, refused: null };
-const refusedMemory: RefusedMemory = {
-  ...{ count: 1, age: 3, program: 'llama-server', by: 'guest' },
-  ...{ bytes: 128 << 20, limit: 64 << 20, free: 62 << 20 },
-};
-const memory = (told: MemoryTold | null, bytes = 0, gpuBytes = bytes, log = gpuLog) =>
-  doctorFacts({
-    observation: {
-      log,
-      present: {
-        loaded:
-          bytes === 0
-            ? { kind: 'unasked' }
-            : { kind: 'told', url: 'u', models: [{ name: 'a', bytes, gpuBytes }] },
-        sessions: {
-          ...{ kind: 'told', own: [], processes: 9, others: 0, turnedAway: null, refusedKernels: null },
-          memory: told,
-        },
-      },
-    },
-  });
-const shortLog = (layers: number) =>
-  judgeLog(ollama, [
-    'time=2026-11-22T12:46:34.573Z level=INFO source=types.go:32 msg="inference compute" id=0 filter_id=0 library=CUDA compute=9.0 name=CUDA0 description="NVIDIA H100 80GB HBM3" libdirs=ollama,cuda_v12 driver=13.0 pci_id=0000:01:00.0 type=discrete total="79.2 GiB" available="79.2 GiB"',
-    'common_params_fit_impl: cannot meet free memory target of 1024 MiB, need to reduce device memory by 963 MiB',
-    `load_tensors: offloaded ${layers}/3 layers to GPU`,
-  ]);
-says(file, deviceMemory, {
-  'it does not tell': doctorFacts(),
-  'it is too old to tell': memory(null),
-  'nothing was refused': memory(small),
-  'nothing limits it': memory({ limit: 0, by: 'none', line: 0, refused: null }, 2 ** 40),
-  'what is loaded fits': memory(small, 1 << 20),
-  'the limit of the guest refused it': memory({ ...small, refused: refusedMemory }),
-  'more than once, by a line that is gone': memory({
-    ...small,
-    line: 0,
-    refused: { ...refusedMemory, count: 4 },
-  }),
-  'the limit of a session refused it': memory({
-    ...{ limit: 64 << 20, by: 'session', line: 0 },
-    refused: { ...refusedMemory, by: 'session' },
-  }),
-  'the device is full': memory({
-    ...small,
-    refused: { ...refusedMemory, by: 'device', limit: 2 ** 36, free: 9 },
-  }),
-  'nothing was refused, and what is loaded is larger and partly on the CPU': memory(
-    small,
-    128 << 20,
-    60 << 20,
-  ),
-  'what is loaded did not fit beside what it leaves free': memory(small, 8 << 20, 6 << 20, shortLog(2)),
-  'the same, and nothing but the device limits it': memory(
-    { limit: 0, by: 'none', line: 0, refused: null },
-    8 << 20,
-    6 << 20,
-    shortLog(2),
-  ),
-  'it fits after all, with a smaller context': memory(small, 8 << 20, 8 << 20, shortLog(3)),
-  'it was refused, and what is loaded is on the CPU': memory(
-    { ...small, refused: refusedMemory },
-    128 << 20,
-    0,
-  ),
-});
-
 const mute = (error: string | null) => ({ probe: answered({ nvml: { ok: false, driver: null, error } }) });
 says(file, nvml, {
   'nothing is installed': doctorFacts(bare),
@@ -318,6 +232,20 @@ says(file, nvml, {
   }),
   'it says why not': doctorFacts({ observation: mute('nvmlInit_v2: NVML_ERROR_UNKNOWN') }),
   'it does not say why not': doctorFacts({ observation: mute(null) }),
+  'it does not, and the loader takes another for two processes': doctorFacts({
+    observation: mute(null),
+    look: {
+      loader: {
+        problem: null,
+        processes: [7, 8].map((pid) => ({
+          pid,
+          name: 'ollama',
+          executable: '/usr/local/bin/ollama',
+          choices: [takes('libcuda.so.1'), takes('libnvidia-ml.so.1'), takesNone('libnvidia-ml.so.1')],
+        })),
+      },
+    },
+  }),
 });
 
 const opened = (
@@ -474,110 +402,3 @@ says(file, agentService, {
 
 file.text('all checks, in the order of causes', () => checks.map(({ id }) => id).join('\n'));
 file.nothingElse();
-
-const made = (id: string, explains: readonly Reason[], examine: Check['examine']): Check => ({
-  id,
-  title: id,
-  looksAt: id,
-  explains,
-  examine,
-});
-const wrong = () => broken({ cause: 'c', evidence: [], remedy: byHand('t', 'c') });
-const healthy = made('fine', [], () => ok());
-
-test('what explains the verdict comes first among what is broken, then the order of causes', () => {
-  const facts = doctorFacts({ verdict: { mode: 'cpu', reason: 'no-device' } });
-  const all = [
-    made('a', [], wrong),
-    healthy,
-    made('b', ['no-device'], wrong),
-    made('c', ['host-slow'], wrong),
-  ];
-  const { results, broken: bad } = diagnose(facts, all);
-  assert.deepEqual(
-    results.map(({ check }) => check.id),
-    ['a', 'fine', 'b', 'c'],
-  );
-  assert.deepEqual(
-    bad.map(({ check }) => check.id),
-    ['b', 'a', 'c'],
-  );
-  const unexplained = diagnose(doctorFacts({ verdict: { reason: null } }), all);
-  assert.deepEqual(
-    unexplained.broken.map(({ check }) => check.id),
-    ['a', 'b', 'c'],
-  );
-});
-
-test('a check that throws is unknown, with what it said, and hides no other', () => {
-  const thrown = (what: unknown) =>
-    made('x', [], () => {
-      throw what;
-    });
-  const { results } = diagnose(doctorFacts(), [thrown(new Error('boom')), thrown('bang'), healthy]);
-  assert.deepEqual(
-    results.map(({ finding }) =>
-      finding.kind === 'unknown' ? [finding.why, ...finding.evidence] : finding.kind,
-    ),
-    [
-      ['the check itself failed, a fault of vgpu-agent', 'boom'],
-      ['the check itself failed, a fault of vgpu-agent', 'bang'],
-      'ok',
-    ],
-  );
-});
-
-test('the exit status is the verdict’s; GPU mode beside something broken is degraded', () => {
-  const codes = (['gpu', 'cpu', 'degraded', 'undetermined'] as const).map((mode) =>
-    [healthy, made('x', [], wrong)].map((check) => {
-      const diagnosis = diagnose(doctorFacts({ verdict: { mode } }), [check]);
-      return [isHealthy(diagnosis), exitCodeOf(diagnosis)];
-    }),
-  );
-  const { done, cpu, degraded, undetermined } = ExitCode;
-  assert.deepEqual(codes, [
-    [
-      [true, done],
-      [false, degraded],
-    ],
-    [
-      [false, cpu],
-      [false, cpu],
-    ],
-    [
-      [false, degraded],
-      [false, degraded],
-    ],
-    [
-      [false, undetermined],
-      [false, undetermined],
-    ],
-  ]);
-});
-
-test('a library of the store that is cut short comes before the service that it ends', () => {
-  const id = '0123456789abcdef';
-  const target = `versions/${id}`;
-  const seen = { end: 'unit-restarting', restarts: 3 } as const;
-  for (const reason of ['unit-restarting', 'unit-failed'] as const) {
-    const { store } = doctorFacts().machine;
-    const cutShort = {
-      ...store,
-      current: linkTo(target),
-      versions: [{ id, intact: false }],
-    } as const;
-    const facts = doctorFacts({ observation: seen, verdict: { reason }, machine: { store: cutShort } });
-    const { broken: bad } = diagnose(facts);
-    assert.deepEqual(
-      bad.slice(0, 2).map(({ check }) => check.id),
-      ['store', 'unit-runs'],
-    );
-  }
-});
-
-test('all checks are run', () => {
-  assert.deepEqual(
-    diagnose(doctorFacts()).results.map(({ check }) => check.id),
-    checks.map(({ id }) => id),
-  );
-});

@@ -47,6 +47,26 @@ says(file, device, {
   'its log says that the capability cannot be read': doctorFacts({
     observation: { log: { ...cpu, reason: 'compute-capability-unreadable' } },
   }),
+  'its log names a reason of its own, and it is on the GPU': doctorFacts({
+    observation: { log: { ...findingsOf('0.32.9_gpu-mode_debug0'), reason: 'probe-crashed' } },
+  }),
+  'its log names a reason that other checks tell': doctorFacts({
+    observation: { log: { ...cpu, reason: 'no-device' } },
+  }),
+  'its log says that the driver does not start, and nobody asked now': doctorFacts({
+    observation: { log: { ...cpu, reason: 'driver-init-failed' }, probe: null },
+  }),
+  'its log says that a process crashed, of a start that nobody knows': doctorFacts({
+    observation: {
+      log: {
+        ...cpu,
+        mode: 'degraded',
+        reason: 'probe-crashed',
+        evidence: [...cpu.evidence, { kind: 'probe', weight: 'against', text: 'no line', source: 'x' }],
+      },
+    },
+    verdict: { invocationId: null },
+  }),
   'it names another device than the probe': doctorFacts({
     observation: { probe: answered({ devices: t4 }) },
   }),

@@ -1,30 +1,9 @@
-// From the tracer's lines to the finding: hostile and torn lines, grouping, and what follows from what was seen.
+// From the tracer's lines to what each process bound: hostile and torn lines, and what is counted.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { LibraryVendor } from '../../../../agent/contracts/facts.js';
-import { tracedBindings } from '../../../../agent/doctor/checks/traced-bindings.js';
-import { gatherTrace, librariesOf, type TracedProcess } from '../../../../agent/doctor/trace/bindings.js';
+import { librariesOf, type TracedProcess } from '../../../../agent/doctor/trace/bindings.js';
 import { readTrace } from '../../../../agent/doctor/trace/events.js';
-import type { TracedStart } from '../../../../agent/doctor/trace/types.js';
-import { styleFor } from '../../../../agent/output/style.js';
-import { traceText } from '../../../../agent/output/trace-text.js';
-import { findingsOf } from '../../confirm/support.js';
-import { doctorFacts, troubleOf } from '../support.js';
-
-const ours = '/opt/vgpu/current/libcuda.so.1';
-const theirs = '/usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01';
-const vendors = new Map<string, LibraryVendor>([
-  [ours, 'vgpu'],
-  [theirs, 'nvidia'],
-]);
-
-function line(pid: number, rest: string): string {
-  return `time=12.345678 pid=${pid} ${rest}\n`;
-}
-
-function gathered(text: string, live: Parameters<typeof gatherTrace>[2] = []) {
-  return gatherTrace(readTrace(text).events, vendors, live);
-}
+import { gathered, line, ours, theirs } from './lines.js';
 
 function only(text: string): TracedProcess {
   const { processes } = gathered(text);
@@ -65,7 +44,16 @@ describe('lines of a trace', () => {
     ['an unknown event', line(7, 'event=confess object=/x')],
     ['a pid that is none', line(0, 'event=object object=/x')],
     ['a huge pid', 'time=1.000000 pid=99999999999999999999 event=object object=/x\n'],
+    ['no pid at all', 'time=1.000000 event=object object=/x\n'],
+    ['no time', 'pid=7 event=object object=/x\n'],
+    ['a time with more before it', 'time=x1.000000 pid=7 event=object object=/x\n'],
+    ['a time with more behind it', 'time=1.0000000 pid=7 event=object object=/x\n'],
     ['a lookup without a symbol', line(7, `event=dlsym library=${ours}`)],
+    ['an answer of a driver without a symbol', line(7, `event=cuGetProcAddress library=${ours}`)],
+    ['an opened file without a name', line(7, 'event=dlopen caller=/x')],
+    ['a reference without a symbol', line(7, `event=binds object=/x how=direct library=${ours}`)],
+    ['a reference without an object', line(7, `event=binds symbol=cuInit how=direct library=${ours}`)],
+    ['an object without a name', line(7, 'event=bypassed object=- symbol=dlsym library=/lib/libc.so.6')],
     ['words in a line', line(7, 'event=object object=/x and more')],
     ['an empty line', '\n'],
     ['a line longer than any of the tracer', line(7, `event=object object=/${'x'.repeat(3000)}`)],
@@ -78,6 +66,14 @@ describe('lines of a trace', () => {
       assert.equal(events.length, first === '' ? 0 : 1);
     });
   }
+
+  test('a line as long as the longest of the tracer is read', () => {
+    const rest = 'event=object object=/';
+    const longest = line(7, rest + 'x'.repeat(2048 - line(7, rest).trimEnd().length));
+    assert.equal(longest.length, 2048 + 1);
+    assert.deepEqual(readTrace(longest), { events: [{ pid: 7, kind: 'object' }], strange: 0 });
+    assert.equal(readTrace(longest.replace('\n', 'x\n')).strange, 1);
+  });
 
   test('sixteen megabytes of the worst are read in their time, and not all is kept', () => {
     const many = 'time=1.000000 pid=7 event=object object=/x\n'.repeat(380_000);
@@ -122,6 +118,50 @@ describe('what a process bound', () => {
     assert.equal(asked, false);
   });
 
+  test('what a driver gives by cuGetProcAddress is bound by nobody', () => {
+    const { bindings } = only(
+      line(7, `event=cuGetProcAddress of=${ours} symbol=cuMemAlloc version=12000 library=${ours}`),
+    );
+    assert.deepEqual(bindings, [
+      { way: 'driver', by: null, library: ours, example: 'cuMemAlloc', vendor: 'vgpu', symbols: 1 },
+    ]);
+  });
+
+  test('what it opened is remembered by the names of drivers alone, and with whose they are', () => {
+    const names = [
+      theirs,
+      'libcuda.so',
+      'libcuda.so.1',
+      'libnvidia-ml.so.1',
+      'libcudart.so.12',
+      'notlibcuda.so.1',
+      'libcuda.sofa',
+    ];
+    const { opened, asked, bypassed } = only(
+      names.map((file) => line(7, `event=dlopen caller=/x file=${file} flags=2 deepbind=no`)).join('') +
+        line(7, 'event=object object=/l/deep.so') +
+        line(7, 'event=bypassed object=/l/deep.so symbol=dlsym library=/lib/libc.so.6'),
+    );
+    assert.deepEqual(opened, [
+      { file: theirs, vendor: 'nvidia' },
+      ...['libcuda.so', 'libcuda.so.1', 'libnvidia-ml.so.1'].map((file) => ({ file, vendor: null })),
+    ]);
+    assert.equal(asked, true);
+    assert.deepEqual(bypassed, ['/l/deep.so']);
+  });
+
+  test('a process that makes names up fills no memory: a hundred of each kind are kept', () => {
+    const many = Array.from({ length: 101 }, (_, at) =>
+      [
+        line(7, `event=dlopen caller=/x file=/${at}/libcuda.so.1 flags=2 deepbind=no`),
+        line(7, `event=bypassed object=/${at}.so symbol=dlsym library=/lib/libc.so.6`),
+        line(7, `event=dlsym caller=/${at} of=default symbol=cuInit library=${ours}`),
+      ].join(''),
+    ).join('');
+    const { opened, bypassed, bindings } = only(many);
+    assert.deepEqual([opened.length, bypassed.length, bindings.length], [100, 100, 100]);
+  });
+
   test('a library that nobody can read any more has no owner', () => {
     const [binding] = only(line(7, 'event=dlsym caller=/x of=default symbol=cuInit library=/gone')).bindings;
     assert.equal(binding?.vendor, null);
@@ -132,6 +172,8 @@ describe('what a process bound', () => {
       line(7, `event=dlopen caller=/x file=${theirs} flags=2 deepbind=no`) +
         line(7, 'event=dlopen caller=/x file=libcuda.so.1 flags=2 deepbind=no') +
         line(7, 'event=dlopen caller=/x file=/etc/shadow flags=2 deepbind=no') +
+        line(7, 'event=dlsym caller=/x of=default symbol=cuNone library=-') +
+        line(7, 'event=bypassed object=/l/deep.so symbol=dlsym library=/lib/libc.so.6') +
         line(7, `event=dlsym caller=/x of=default symbol=cuInit library=${ours}`),
     );
     assert.deepEqual([...librariesOf(events)], [theirs, ours]);
@@ -139,132 +181,19 @@ describe('what a process bound', () => {
 
   test('who has the tracer and wrote nothing is told; processes without end are counted', () => {
     const live = { pid: 9, program: '/usr/bin/quiet', traced: true, deaf: null };
-    const { processes } = gathered(line(7, 'event=object object=/x'), [live]);
-    assert.deepEqual(
-      processes.map(({ pid, asked }) => [pid, asked]),
-      [
-        [7, false],
-        [9, false],
-      ],
-    );
+    const { processes } = gathered(line(7, 'event=object object=/x'), [
+      live,
+      { ...live, pid: 7 },
+      { ...live, pid: 8, traced: false },
+      { ...live, pid: 10, traced: null },
+    ]);
+    const silent = { bindings: [], opened: [], bypassed: [], asked: false };
+    assert.deepEqual(processes, [
+      { pid: 7, program: null, ...silent },
+      { pid: 9, program: '/usr/bin/quiet', ...silent },
+    ]);
     const flood = Array.from({ length: 700 }, (_, at) => line(at + 1, 'event=object object=/x')).join('');
     const found = gathered(flood);
     assert.deepEqual([found.processes.length, found.more], [500, 200]);
   });
-});
-
-function traced(text: string, changes: Partial<TracedStart> = {}): TracedStart {
-  const live = changes.live ?? [];
-  return {
-    kind: 'traced',
-    ...gathered(text, live),
-    live,
-    lines: readTrace(text).events.length,
-    strange: 0,
-    cut: false,
-    complete: true,
-    ...changes,
-  };
-}
-
-const cpu = { log: findingsOf('0.32.9_cuda_v13_no-libcuda_debug0') };
-const program = line(7, 'event=process program=/usr/local/lib/ollama/llama-server');
-const toOurs = line(7, `event=binds object=/l/libggml-cuda.so symbol=cuInit how=direct library=${ours}`);
-const toTheirs = line(7, `event=dlsym caller=/l/libcudart.so of=${theirs} symbol=cuInit library=${theirs}`);
-const opensTheirs = line(7, `event=dlopen caller=/l/libcudart.so file=${theirs} flags=2 deepbind=no`);
-const bypass = line(7, 'event=bypassed object=/l/deep.so symbol=dlsym library=/lib/libc.so.6');
-
-describe('traced-bindings', () => {
-  test('was not asked for: it says how, and is no alarm', () => {
-    assert.equal(tracedBindings.examine(doctorFacts()).kind, 'not-applicable');
-    const declined = { kind: 'not-traced', why: 'nothing was restarted', declined: true } as const;
-    assert.equal(tracedBindings.examine(doctorFacts({ trace: declined })).kind, 'not-applicable');
-    const impossible = { kind: 'not-traced', why: 'x', declined: false } as const;
-    assert.equal(tracedBindings.examine(doctorFacts({ trace: impossible })).kind, 'unknown');
-  });
-
-  test('all ours is well, also where one library goes its own way and the service is on the GPU', () => {
-    const finding = tracedBindings.examine(doctorFacts({ trace: traced(program + toOurs + bypass) }));
-    assert.equal(finding.kind, 'ok');
-    assert.deepEqual('evidence' in finding && finding.evidence, [
-      'llama-server (process 7): the symbol cuInit of libggml-cuda.so -> our libcuda.so.1',
-      'what /l/deep.so looks up is not seen: RTLD_DEEPBIND, or it is bound to itself',
-    ]);
-  });
-
-  test('one symbol of somebody else is the reason, and is named with who calls it', () => {
-    const trouble = troubleOf(
-      tracedBindings.examine(doctorFacts({ trace: traced(program + toOurs + opensTheirs + toTheirs) })),
-    );
-    assert.equal(trouble.kind, 'broken');
-    assert.match(trouble.cause, /^llama-server \(process 7\) calls \S+libcuda\.so\.550\.163\.01, NVIDIA's/);
-    assert.match(
-      trouble.evidence,
-      /the symbol cuInit that libcudart\.so looked up -> \S+550\.163\.01, NVIDIA's/,
-    );
-    assert.match(trouble.evidence, /llama-server \(process 7\) opened \S+550\.163\.01, NVIDIA's/);
-    assert.doesNotMatch(trouble.evidence, /our libcuda/);
-  });
-
-  test('off the GPU, what goes past the tracer is told as a warning', () => {
-    const trace = traced(program + toOurs + bypass);
-    const trouble = troubleOf(tracedBindings.examine(doctorFacts({ trace, observation: cpu })));
-    assert.equal(trouble.kind, 'warning');
-    assert.match(trouble.evidence, /deep\.so looks up is not seen/);
-  });
-
-  test('nobody opened libcuda: no driver can help, and each program is named', () => {
-    const trace = traced(program + line(7, 'event=object object=/x'));
-    const trouble = troubleOf(tracedBindings.examine(doctorFacts({ trace, observation: cpu })));
-    assert.match(trouble.cause, /^None of its processes ever opened libcuda/);
-    assert.equal(trouble.evidence, 'llama-server (process 7) never opened libcuda');
-    const opened = traced(program + line(7, 'event=dlopen caller=/x file=libcuda.so.1 flags=2 deepbind=no'));
-    const lacking = troubleOf(tracedBindings.examine(doctorFacts({ trace: opened, observation: cpu })));
-    assert.match(lacking.cause, /asked for a CUDA driver and called nothing of it/);
-  });
-
-  for (const why of ['it gains rights when it is started', 'its program is for i386, 32 bits']) {
-    test(`a tracer that is not heeded is not taken for a service without CUDA: ${why}`, () => {
-      const live = [{ pid: 9, program: '/usr/bin/x', traced: false, deaf: why }];
-      const finding = tracedBindings.examine(doctorFacts({ trace: traced('', { live }), observation: cpu }));
-      assert.ok(finding.kind === 'unknown');
-      assert.ok(finding.why.includes(why));
-    });
-  }
-
-  test('a trace that was cut short or could not be read whole says so', () => {
-    const trace = traced(program + toOurs, { cut: true, strange: 3, complete: false, more: 2 });
-    const finding = tracedBindings.examine(doctorFacts({ trace }));
-    const text = 'evidence' in finding ? finding.evidence.join('\n') : '';
-    for (const told of [
-      /reached its limit/,
-      /3 lines of the trace could not be read/,
-      /had not said/,
-      /only counted/,
-    ]) {
-      assert.match(text, told);
-    }
-  });
-});
-
-test('a person sees programs that did the same together, nothing that a terminal obeys, and no long lines', () => {
-  const plain = styleFor({ isTty: true, columns: 80, wanted: false, env: {} });
-  const same = [7, 8].map((pid) => (program + toOurs).replaceAll('pid=7', `pid=${pid}`)).join('');
-  const trace = traced(`${same}${line(9, 'event=process program=/usr/local/bin/ollama')}`);
-  assert.deepEqual(traceText(trace, plain), [
-    'one traced start (5 lines of the tracer)',
-    '  llama-server (processes 7, 8)',
-    '    the symbol cuInit of libggml-cuda.so -> our libcuda.so.1',
-    '  ollama (process 9) never opened libcuda',
-    '',
-  ]);
-  const evil = traced(
-    line(7, `event=dlsym caller=/x of=default symbol=cu\u009bInit library="/tmp/a b ${'c'.repeat(60)}"`),
-  );
-  const lines = traceText(evil, plain).join('\n').split('\n');
-  assert.ok(
-    lines.every((one) => one.length <= 80 && !one.includes('\u009b')),
-    lines.join('\n'),
-  );
-  assert.deepEqual(traceText(null, plain), []);
 });

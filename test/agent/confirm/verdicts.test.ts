@@ -6,13 +6,11 @@ import type { ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { type Mode, type Reason, reasons, type Verdict } from '../../../agent/contracts/verdict.js';
 import { expected } from '../expected.js';
+import { answers, cpu, main, silent, unreachable } from './evidence.js';
 import {
   answered,
   findingsOf,
   hostWord,
-  judgeLog,
-  libraries,
-  type MappedVendor,
   noDevice,
   observation,
   ollama,
@@ -85,15 +83,6 @@ file.text('advice about what is different', () =>
 );
 
 // verdicts
-function unreachable(word: ReturnType<typeof hostWord> | null): NonNullable<Observation['host']> {
-  return { kind: 'unreachable', message: 'connect ENOENT', word };
-}
-function answers(milliseconds: number): NonNullable<Observation['host']> {
-  return { kind: 'answers', device: device.name, simulated: false, milliseconds };
-}
-function main(...vendors: readonly MappedVendor[]): Observation['processes'] {
-  return [{ role: 'main', facts: processFacts({ libraries: libraries(...vendors) }) }];
-}
 /** Evidence as a line each; `known` lines are left out, so that a case shows what is different. */
 function verdictText(verdict: Verdict, known: readonly string[] = []): string {
   const { mode, reason, summary, next, simulated } = verdict;
@@ -128,8 +117,6 @@ file.text('all is well, loaded by the program itself', () =>
   verdictText(combine(withoutPreload(observation({ processes: main('vgpu') })))),
 );
 
-const cpu = findingsOf('0.32.9_count0_debug0');
-const silent = judgeLog(ollama, []);
 const probes: Readonly<Record<string, ProbeResult | null>> = {
   'was not asked': null,
   'did not run': { kind: 'not-run', message: 'systemd-run is missing' },

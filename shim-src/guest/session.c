@@ -11,7 +11,6 @@
 #include "guest/log.h"
 #include "guest/session_internal.h"
 #include "guest/transport.h"
-#include "guest/vm_memory.h"
 #include "wire/clock.h"
 #include "wire/greeting.h"
 #include "wire/shared.h"
@@ -25,18 +24,6 @@ static bool enter_rings(struct vgpu_session *session, int memory) {
                vgpu_rings_map(&session->rings, memory, 0, size);
   if (memory >= 0) close(memory);
   return sound;
-}
-
-/* Takes the rings that lie in this VM's memory. */
-static bool enter_vm_rings(struct vgpu_session *session, const struct vgpu_vm_rings *rings) {
-  uint32_t size = session->welcome.ring_size;
-  if (!vgpu_ring_size_sound(size) || rings->offset % VGPU_RING_CONTROL != 0) return false;
-  session->vm_memory = vgpu_vm_memory_find(rings, vgpu_rings_bytes(size), &session->vm_bytes);
-  if (session->vm_memory < 0) return false;
-  if (vgpu_rings_map(&session->rings, session->vm_memory, rings->offset, size)) return true;
-  close(session->vm_memory);
-  session->vm_memory = -1;
-  return false;
 }
 
 /* Both numbers, and which end is older. */
@@ -69,26 +56,20 @@ static uint32_t features_of(enum sharing sharing) {
 /* What comes with a greeting's answer. */
 struct brought {
   int memory; /* a descriptor, for the caller to close; -1: none */
-  struct vgpu_vm_rings vm_rings;
+  struct vgpu_vm_mark mark;
 };
-
-/* With VGPU_FEATURE_VM_MEMORY a host answers with what that brings along. */
-static uint32_t features_allowed(uint32_t offered, uint32_t answered) {
-  bool vm = (offered & answered & VGPU_FEATURE_VM_MEMORY) != 0;
-  return offered | (vm ? VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION : 0);
-}
 
 /* Reads what follows the WELCOME's header; a later host may say more than we know. */
 static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const struct vgpu_frame *reply,
-                                            struct vgpu_vm_rings *vm_rings, int64_t deadline) {
+                                            struct vgpu_vm_mark *mark, int64_t deadline) {
   const int descriptor = session->descriptor;
   size_t rest = reply->length - sizeof *reply - sizeof session->welcome;
   enum vgpu_stream_result result =
       vgpu_stream_read(descriptor, &session->welcome, sizeof session->welcome, deadline);
   if (result == VGPU_STREAM_OK && (session->welcome.features & VGPU_FEATURE_VM_MEMORY) != 0) {
-    if (reply->body < sizeof session->welcome + sizeof *vm_rings) return VGPU_STREAM_UNSOUND;
-    result = vgpu_stream_read(descriptor, vm_rings, sizeof *vm_rings, deadline);
-    rest -= sizeof *vm_rings;
+    if (reply->body < sizeof session->welcome + sizeof *mark) return VGPU_STREAM_UNSOUND;
+    result = vgpu_stream_read(descriptor, mark, sizeof *mark, deadline);
+    rest -= sizeof *mark;
   }
   return result == VGPU_STREAM_OK ? vgpu_stream_skip(descriptor, rest, deadline) : result;
 }
@@ -128,7 +109,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   }
   bool expected = result == VGPU_STREAM_OK && reply.opcode == VGPU_OP_HELLO && reply.sequence == 0 &&
                   reply.flags == VGPU_FLAG_REPLY && reply.body >= sizeof session->welcome;
-  if (expected) result = read_welcome(session, &reply, &brought->vm_rings, deadline);
+  if (expected) result = read_welcome(session, &reply, &brought->mark, deadline);
   if (!expected || result != VGPU_STREAM_OK) {
     enum vgpu_transport code = result == VGPU_STREAM_TIMEOUT  ? VGPU_TRANSPORT_TIMEOUT
                                : result == VGPU_STREAM_CLOSED ? VGPU_TRANSPORT_CLOSED
@@ -144,8 +125,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
     fail_for_version(welcome, 0);
     return false;
   }
-  if (!ours || welcome->device_count > VGPU_DEVICES_MAX ||
-      (welcome->features & ~features_allowed(hello.features, welcome->features)) != 0) {
+  if (!ours || welcome->device_count > VGPU_DEVICES_MAX || (welcome->features & ~hello.features) != 0) {
     vgpu_transport_failed(VGPU_TRANSPORT_FOREIGN, 0, 0, "%s", vgpu_transport_text(VGPU_TRANSPORT_FOREIGN));
     return false;
   }
@@ -167,10 +147,14 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
   }
   struct brought brought = {.memory = -1};
   bool greeted = shake_hands(session, library, sharing, &brought, deadline);
+  if (greeted && (session->welcome.features & VGPU_FEATURE_VM_MEMORY) != 0) {
+    if (vgpu_session_enter_vm(session, &brought.mark, deadline)) return GREETED;
+    close(session->descriptor);
+    vgpu_rings_unmap(&session->rings);
+    return NO_RINGS;
+  }
   bool taken = greeted && (session->welcome.features & VGPU_FEATURE_RING) != 0;
-  bool in_vm = taken && (session->welcome.features & VGPU_FEATURE_VM_MEMORY) != 0;
-  if (in_vm && enter_vm_rings(session, &brought.vm_rings)) return GREETED;
-  if (taken && !in_vm && enter_rings(session, brought.memory)) return GREETED;
+  if (taken && enter_rings(session, brought.memory)) return GREETED;
   if (brought.memory >= 0 && !taken) close(brought.memory);
   if (greeted && !taken) return GREETED;
   close(session->descriptor);
@@ -204,7 +188,6 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                           vgpu_transport_text(VGPU_TRANSPORT_NO_MEMORY));
     return VGPU_NO_HOST;
   }
-  session->vm_memory = -1;
   enum sharing sharing = what_to_share(&address, library);
   enum greeting greeting = greet(session, &address, text, library, sharing, deadline);
   if (greeting == NO_RINGS) {
@@ -227,7 +210,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
            session->welcome.host, text, session->welcome.device_count,
            session->rings.base == NULL ? "over the socket"
-           : session->vm_memory >= 0   ? "through the VM's shared memory"
+           : session->vm.bytes > 0     ? "through the VM's shared memory"
                                        : "through shared memory");
   *out = session;
   return VGPU_ANSWERED;
@@ -239,7 +222,6 @@ void vgpu_session_close(struct vgpu_session *session) {
   vgpu_ahead_destroy(&session->ahead);
   close(session->descriptor);
   vgpu_rings_unmap(&session->rings);
-  if (session->vm_memory >= 0) close(session->vm_memory);
   vgpu_doorbell_destroy(&session->doorbell);
   pthread_mutex_destroy(&session->shared_region);
   pthread_mutex_destroy(&session->pieces);
@@ -253,7 +235,6 @@ void vgpu_session_abandon(struct vgpu_session *session) {
    * rings are not mapped in a child. */
   if (session == NULL) return;
   close(session->descriptor);
-  if (session->vm_memory >= 0) close(session->vm_memory);
 }
 
 const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session) {

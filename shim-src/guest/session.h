@@ -41,6 +41,13 @@ const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *sessi
 
 bool vgpu_session_is_lost(struct vgpu_session *session);
 
+/*
+ * Of a lost session that is not closed, because threads may still be in it: gives back the place that its
+ * rings have in this VM's memory, if they lie there. What the program has pinned stays its own until it frees
+ * it.
+ */
+void vgpu_session_leave_vm(struct vgpu_session *session);
+
 /* First failure of a one-way call that nobody has been told yet, and forget it; 0 if none. */
 /* Whether the last answer that said so said that kernels have printed what nobody has fetched. */
 bool vgpu_session_has_printed(struct vgpu_session *session);

@@ -6,6 +6,7 @@
 
 #include "guest/outbox.h"
 #include "guest/session.h"
+#include "guest/vm_memory.h"
 #include "wire/ahead.h"
 #include "wire/ring.h"
 
@@ -32,9 +33,8 @@ struct vgpu_pending {
 struct vgpu_session {
   int descriptor;
   struct vgpu_rings
-      rings;         /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
-  int vm_memory;     /* of the host, in which rings and shared regions lie; -1: they do not */
-  uint64_t vm_bytes; /* of it */
+      rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
+  struct vgpu_vm_memory vm;  /* of the host, in which rings and shared regions lie; of 0 bytes: they do not */
   struct vgpu_outbox outbox; /* without rings: one-way frames not written yet, under `sending` */
   struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
   struct vgpu_doorbell doorbell;
@@ -65,6 +65,17 @@ enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opco
                                      struct vgpu_pending *self);
 enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_pending *self,
                                       int32_t *status);
+
+/*
+ * After a WELCOME with a mark: the rings lie in this VM's memory from here on, or the socket carries the
+ * frames. False: the host is gone, or did not keep to it.
+ */
+bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_mark *mark, int64_t deadline);
+
+/* A shared region in this VM's memory, with `shared_region` held; false: the host has made none. Then *memory
+ * is NULL if it cannot be mapped. */
+bool vgpu_session_place_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
+                               void **memory);
 
 /* Why a session ends; said once to VGPU_LOG. Wakes everybody who waits. */
 void vgpu_session_lose(struct vgpu_session *session, const char *reason);

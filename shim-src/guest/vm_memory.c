@@ -1,6 +1,7 @@
 #include "guest/vm_memory.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,23 +17,14 @@
 #define IVSHMEM_VENDOR 0x1af4u
 #define IVSHMEM_DEVICE 0x1110u
 
-/* The descriptor if it is what is looked for; it is closed otherwise. */
-typedef bool (*wanted)(void *context, int descriptor, uint64_t bytes);
+#define DEVICES_MAX 8u
 
-static bool try_file(const char *path, wanted fits, void *context) {
-  int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (descriptor < 0) {
-    vgpu_log("the VM's shared memory %s cannot be opened: %m", path);
-    return false;
-  }
-  /* Not fstat(): glibc has it as a function since 2.33 only. */
-  struct statx status;
-  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 &&
-      fits(context, descriptor, status.stx_size))
-    return true;
-  close(descriptor);
-  return false;
-}
+/* Devices of this VM: what is looked for once in a process, under its lock. */
+static struct {
+  bool looked;
+  unsigned count;
+  char paths[DEVICES_MAX][VGPU_VM_PATH_MAX];
+} devices;
 
 /* A file of sysfs with one number, such as "0x1af4". */
 static unsigned long number_in(const char *device, const char *name) {
@@ -47,63 +39,114 @@ static unsigned long number_in(const char *device, const char *name) {
   return strtoul(text, NULL, 16);
 }
 
-/* The first that fits. */
-static bool look(wanted fits, void *context) {
-  const char *named = secure_getenv("VGPU_VM_MEMORY");
-  if (named != NULL && *named != '\0') return strcmp(named, "none") != 0 && try_file(named, fits, context);
-  DIR *devices = opendir(PCI_DEVICES);
-  if (devices == NULL) return false;
-  bool found = false;
+/* A VM has some dozens of PCI devices, and reading about each takes longer than the rest of cuInit. */
+static void look_for_devices(void) {
+  if (devices.looked) return;
+  devices.looked = true;
+  DIR *directory = opendir(PCI_DEVICES);
+  if (directory == NULL) return;
   const struct dirent *entry;
-  while (!found && (entry = readdir(devices)) != NULL) {
+  while (devices.count < DEVICES_MAX && (entry = readdir(directory)) != NULL) {
     if (*entry->d_name == '.' || strlen(entry->d_name) > 64 ||
         number_in(entry->d_name, "vendor") != IVSHMEM_VENDOR ||
         number_in(entry->d_name, "device") != IVSHMEM_DEVICE)
       continue;
-    char path[160];
     /* Its third region is the memory. */
-    snprintf(path, sizeof path, PCI_DEVICES "/%.64s/resource2", entry->d_name);
-    found = try_file(path, fits, context);
+    snprintf(devices.paths[devices.count++], VGPU_VM_PATH_MAX, PCI_DEVICES "/%.64s/resource2", entry->d_name);
   }
-  closedir(devices);
-  return found;
+  closedir(directory);
 }
 
-static bool any(void *context, int descriptor, uint64_t bytes) {
-  (void)context;
-  if (bytes > 0) close(descriptor);
-  return bytes > 0;
+static int open_memory(const char *path) {
+  return open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+}
+
+/* Opened, with its size; -1 otherwise. */
+static int open_sized(const char *path, uint64_t *bytes) {
+  int descriptor = open_memory(path);
+  if (descriptor < 0) {
+    vgpu_log("the VM's shared memory %s cannot be opened: %m", path);
+    return -1;
+  }
+  /* Not fstat(): glibc has it as a function since 2.33 only. */
+  struct statx status;
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0 && status.stx_size >= VGPU_VM_STEP) {
+    *bytes = status.stx_size;
+    return descriptor;
+  }
+  close(descriptor);
+  return -1;
+}
+
+static bool has_mark(int descriptor, const struct vgpu_vm_mark *mark) {
+  const unsigned char *memory = mmap(NULL, VGPU_VM_STEP, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) {
+    vgpu_log("the VM's shared memory cannot be mapped: %m");
+    return false;
+  }
+  bool marked = memcmp(memory + mark->offset, mark->mark, sizeof mark->mark) == 0;
+  munmap((void *)memory, VGPU_VM_STEP);
+  return marked;
+}
+
+/* The first that can be opened and, if there is a mark, has it. */
+static bool look(const struct vgpu_vm_mark *mark, struct vgpu_vm_memory *memory) {
+  const char *named = secure_getenv("VGPU_VM_MEMORY");
+  bool by_name = named != NULL && *named != '\0';
+  if (by_name && (strcmp(named, "none") == 0 || strlen(named) >= VGPU_VM_PATH_MAX)) return false;
+  if (!by_name) look_for_devices();
+  for (unsigned i = 0; i < (by_name ? 1 : devices.count); i++) {
+    const char *path = by_name ? named : devices.paths[i];
+    int descriptor = open_sized(path, &memory->bytes);
+    if (descriptor < 0) continue;
+    bool right = mark == NULL || has_mark(descriptor, mark);
+    close(descriptor);
+    if (!right) continue;
+    snprintf(memory->path, sizeof memory->path, "%s", path);
+    memory->start = VGPU_VM_STEP;
+    return true;
+  }
+  return false;
 }
 
 bool vgpu_vm_memory_there(void) {
-  return look(any, NULL);
+  struct vgpu_vm_memory memory;
+  return look(NULL, &memory);
 }
 
-struct search {
-  const struct vgpu_vm_rings *rings;
-  uint64_t rings_bytes;
-  int descriptor;
-  uint64_t bytes;
-};
-
-static bool has_mark(void *context, int descriptor, uint64_t bytes) {
-  struct search *search = context;
-  const struct vgpu_vm_rings *rings = search->rings;
-  if (search->rings_bytes > bytes || rings->offset > bytes - search->rings_bytes) return false;
-  const size_t size = VGPU_VM_MARK_OFFSET + VGPU_VM_MARK_BYTES;
-  unsigned char *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, descriptor, (off_t)rings->offset);
-  if (memory == MAP_FAILED) return false;
-  bool marked = memcmp(memory + VGPU_VM_MARK_OFFSET, rings->mark, VGPU_VM_MARK_BYTES) == 0;
-  munmap(memory, size);
-  if (!marked) return false;
-  search->descriptor = descriptor;
-  search->bytes = bytes;
-  return true;
+bool vgpu_vm_memory_find(const struct vgpu_vm_mark *mark, struct vgpu_vm_memory *memory) {
+  return mark->offset <= VGPU_VM_STEP - sizeof mark->mark && look(mark, memory);
 }
 
-int vgpu_vm_memory_find(const struct vgpu_vm_rings *rings, uint64_t rings_bytes, uint64_t *bytes) {
-  struct search search = {.rings = rings, .rings_bytes = rings_bytes, .descriptor = -1};
-  if (!look(has_mark, &search)) return -1;
-  *bytes = search.bytes;
-  return search.descriptor;
+/* The lock of a place: a range that no byte of the memory has. */
+static struct flock place_lock(uint64_t offset, uint64_t bytes) {
+  return (struct flock){.l_type = F_WRLCK,
+                        .l_whence = SEEK_SET,
+                        .l_start = (off_t)(VGPU_VM_GUEST_LOCKS + offset),
+                        .l_len = (off_t)bytes};
+}
+
+int vgpu_vm_memory_lock(const struct vgpu_vm_memory *memory, uint64_t bytes, uint64_t from, uint64_t to,
+                        uint64_t *offset) {
+  if (bytes == 0 || bytes > memory->bytes) return -1;
+  bytes = vgpu_vm_steps(bytes);
+  int descriptor = open_memory(memory->path);
+  if (descriptor < 0) return -1;
+  *offset = vgpu_vm_steps(from < VGPU_VM_STEP ? VGPU_VM_STEP : from);
+  while (bytes <= memory->bytes && *offset <= memory->bytes - bytes && *offset < to) {
+    struct flock held = place_lock(*offset, bytes);
+    if (fcntl(descriptor, F_OFD_GETLK, &held) != 0) break;
+    if (held.l_type == F_UNLCK) {
+      struct flock mine = place_lock(*offset, bytes);
+      if (fcntl(descriptor, F_OFD_SETLK, &mine) == 0) return descriptor;
+      if (errno != EAGAIN && errno != EACCES) break;
+      continue;
+    }
+    /* No place that begins before the end of that one is free: it would reach into it. */
+    uint64_t end = (uint64_t)held.l_start + (uint64_t)held.l_len - VGPU_VM_GUEST_LOCKS;
+    if (held.l_len <= 0 || end <= *offset) break; /* no lock of this library */
+    *offset = vgpu_vm_steps(end);
+  }
+  close(descriptor);
+  return -1;
 }

@@ -40,11 +40,16 @@
  * host's has it, the software device; kernels then read and write the guest's bytes themselves.
  *
  * A guest in a virtual machine that has memory of its host (a PCI device, ivshmem) offers
- * VGPU_FEATURE_VM_MEMORY over vsock or TCP. A host that takes it answers with VGPU_FEATURE_RING and
- * VGPU_FEATURE_SHARED_REGION, too: the rings and all shared regions then lie in that memory, at offsets that
- * the host gives out, and no descriptor comes along. Behind the WELCOME stands a struct vgpu_vm_rings, with
- * a mark by which the guest makes sure that it looks at the right memory, and the reply to a request for a
- * shared region is a struct vgpu_vm_region_reply.
+ * VGPU_FEATURE_VM_MEMORY over vsock or TCP. A host that takes it puts a struct vgpu_vm_mark behind the
+ * WELCOME: 16 bytes, and where in that memory they are, so that the guest makes sure that it looks at the
+ * right one. Then, still with sequence 0, the guest asks for places for the rings (VGPU_OP_VM_RINGS) until
+ * the host takes one, or says that it gives up. After a place was taken, VGPU_FEATURE_RING and
+ * VGPU_FEATURE_SHARED_REGION hold, and all shared regions lie in that memory, too: a request for one is a
+ * struct vgpu_vm_place, and no descriptor comes along.
+ *
+ * The guest chooses the places because only its kernel knows which of them processes of the VM still map. It
+ * says so by locks of the file that the device's memory is in the guest (VGPU_VM_GUEST_LOCKS), the host's
+ * workers by locks of the file that it is on the host. A place is good if both could be taken.
  *
  * With VGPU_FEATURE_PRINT what kernels print comes out at the guest's own standard output. A reply with
  * VGPU_FLAG_PRINTED says that there is some, and the call `printed` brings it. Without the feature it is in
@@ -105,6 +110,7 @@ enum vgpu_control_opcode {
       6, /* vgpu_shared_region_request -> vgpu_shared_region_reply; its memory comes over the socket */
   VGPU_OP_SHARED_REGION_DROP = 7, /* vgpu_shared_region_drop -> nothing: the host has forgotten it */
   VGPU_OP_ALIVE = 8,              /* by the host: it works */
+  VGPU_OP_VM_RINGS = 9,           /* vgpu_vm_place -> vgpu_vm_place_reply: where the rings are to lie */
 };
 
 /* Frame flags. */
@@ -116,14 +122,15 @@ enum vgpu_control_opcode {
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
 #define VGPU_FEATURE_SHARED_REGION 0x2u
-#define VGPU_FEATURE_MAP 0x10u        /* shared regions may be device memory, too: shared_region_map */
-#define VGPU_FEATURE_PRINT 0x20u      /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
-#define VGPU_FEATURE_ALIVE 0x40u      /* signs of life while the host works on a call */
-#define VGPU_FEATURE_EXCHANGE 0x200u  /* what other sessions share: share_memory */
-#define VGPU_FEATURE_JOIN 0x4u        /* further streams of one session, by session number and secret */
-#define VGPU_FEATURE_MEMORY 0x80u     /* in a question for sessions: vgpu_memory_told follows the list */
-#define VGPU_FEATURE_RING 0x8u        /* the layout of ring.h; 0x1 was one with two cache lines a ring */
-#define VGPU_FEATURE_VM_MEMORY 0x100u /* rings and shared regions in memory that a VM has from its host */
+#define VGPU_FEATURE_MAP 0x10u       /* shared regions may be device memory, too: shared_region_map */
+#define VGPU_FEATURE_PRINT 0x20u     /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
+#define VGPU_FEATURE_ALIVE 0x40u     /* signs of life while the host works on a call */
+#define VGPU_FEATURE_EXCHANGE 0x200u /* what other sessions share: share_memory */
+#define VGPU_FEATURE_JOIN 0x4u       /* further streams of one session, by session number and secret */
+#define VGPU_FEATURE_MEMORY 0x80u    /* in a question for sessions: vgpu_memory_told follows the list */
+#define VGPU_FEATURE_RING 0x8u       /* the layout of ring.h; 0x1 was one with two cache lines a ring */
+/* Rings and shared regions in memory that a VM has from its host; with 0x100 the host alone chose places. */
+#define VGPU_FEATURE_VM_MEMORY 0x400u
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
@@ -195,14 +202,37 @@ struct vgpu_welcome {
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
 #define VGPU_VM_MARK_BYTES 16u
-#define VGPU_VM_MARK_OFFSET 4096u /* of the mark in the memory of the rings: behind both controls */
+/* Places begin and end at multiples: a page on every machine. The first is for marks. */
+#define VGPU_VM_STEP 65536u
+/* The guest's lock for the byte at offset x of the memory is at x + this: far behind the end of any file, so
+ * that both sides' locks can be in one file where guest and host are one machine. */
+#define VGPU_VM_GUEST_LOCKS (1ull << 62)
 
 /* Behind the WELCOME, with VGPU_FEATURE_VM_MEMORY. */
-struct vgpu_vm_rings {
-  uint64_t offset; /* of the rings' memory in the VM's */
+struct vgpu_vm_mark {
+  uint64_t offset; /* in the VM's memory, below VGPU_VM_STEP */
   uint8_t mark[VGPU_VM_MARK_BYTES];
 };
-_Static_assert(sizeof(struct vgpu_vm_rings) == 24, "rings in a VM's memory");
+_Static_assert(sizeof(struct vgpu_vm_mark) == 24, "mark in a VM's memory");
+
+/* Instead of a place for the rings: the socket carries the frames, because ... */
+#define VGPU_VM_NOT_SEEN UINT64_MAX         /* the guest does not see this memory */
+#define VGPU_VM_NO_ROOM (UINT64_MAX - 1ull) /* all of it is in use */
+
+struct vgpu_vm_place {
+  uint64_t bytes; /* of the rings: as many as both have */
+  uint64_t offset;
+};
+struct vgpu_vm_place_reply {
+  uint32_t shared_region; /* its number, in vgpu_span; 0: this place is another session's */
+  uint32_t reserved;
+  uint64_t next; /* 0: the place is taken; else where to look on */
+};
+_Static_assert(sizeof(struct vgpu_vm_place_reply) == 16, "a place in a VM's memory");
+
+static inline uint64_t vgpu_vm_steps(uint64_t bytes) {
+  return (bytes + VGPU_VM_STEP - 1) / VGPU_VM_STEP * VGPU_VM_STEP;
+}
 
 /*
  * One session of the asking guest (same vsock CID, or same user of a unix socket). The last four are what the
@@ -272,14 +302,6 @@ struct vgpu_shared_region_reply {
   uint32_t reserved;
 };
 _Static_assert(sizeof(struct vgpu_shared_region_reply) == 8, "shared region");
-/* With VGPU_FEATURE_VM_MEMORY. */
-struct vgpu_vm_region_reply {
-  uint32_t shared_region; /* its number, in vgpu_span */
-  uint32_t reserved;
-  uint64_t offset; /* in the VM's memory */
-};
-_Static_assert(offsetof(struct vgpu_vm_region_reply, offset) == sizeof(struct vgpu_shared_region_reply),
-               "a region in a VM's memory");
 struct vgpu_shared_region_drop {
   uint32_t shared_region;
   uint32_t reserved;

@@ -82,7 +82,10 @@ static struct vgpu_driver *reach_driver(bool initialise) {
   if (process == NULL) return NULL;
   pthread_mutex_lock(&process->lock);
   struct vgpu_driver *driver = process->state;
-  if (driver != NULL && initialise && vgpu_session_is_lost(driver->session)) driver = NULL;
+  if (driver != NULL && initialise && vgpu_session_is_lost(driver->session)) {
+    vgpu_session_leave_vm(driver->session);
+    driver = NULL;
+  }
   if (driver == NULL && (failed_at == 0 || vgpu_now_ms() - failed_at >= RETRY_MS)) {
     vgpu_process_on_fork(abandon);
     driver = connect_driver();

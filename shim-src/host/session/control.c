@@ -82,24 +82,36 @@ static int32_t device_processes(struct vgpu_worker *worker, uint32_t device, str
   return VGPU_STATUS_OK;
 }
 
-static int32_t shared_region_add(struct vgpu_worker *worker, const struct vgpu_shared_region_request *request,
+static int32_t add_shared_region(struct vgpu_worker *worker, const void *body, uint32_t body_size,
                                  void *reply, uint32_t *reply_size) {
-  struct vgpu_vm_region_reply made = {0};
+  struct vgpu_shared_region_request request;
+  struct vgpu_shared_region_reply made = {0};
   int descriptor = -1;
-  /* A guest that gets a descriptor does not know an offset. */
-  *reply_size =
-      worker->shared_regions.vm_memory != NULL ? sizeof made : sizeof(struct vgpu_shared_region_reply);
+  if (body_size != sizeof request) return VGPU_STATUS_INVALID;
+  memcpy(&request, body, sizeof request);
   if (worker->shared_regions_agreed)
-    made.shared_region = vgpu_shared_regions_add(&worker->shared_regions, request->bytes,
-                                                 worker->limits->session_shared, &descriptor, &made.offset);
-  memcpy(reply, &made, *reply_size);
+    made.shared_region = vgpu_shared_regions_add(&worker->shared_regions, request.bytes,
+                                                 worker->limits->session_shared, &descriptor);
+  memcpy(reply, &made, sizeof made);
+  *reply_size = sizeof made;
   if (made.shared_region == 0) return VGPU_STATUS_REFUSED;
-  if (descriptor >= 0) {
-    /* A guest that cannot be reached is noticed where the answer is sent. */
-    (void)vgpu_link_pass(&worker->link, descriptor);
-    close(descriptor);
-  }
+  /* A guest that cannot be reached is noticed where the answer is sent. */
+  (void)vgpu_link_pass(&worker->link, descriptor);
+  close(descriptor);
   return VGPU_STATUS_OK;
+}
+
+static int32_t place_shared_region(struct vgpu_worker *worker, const void *body, uint32_t body_size,
+                                   void *reply, uint32_t *reply_size) {
+  struct vgpu_vm_place place;
+  struct vgpu_vm_place_reply made = {0};
+  if (body_size != sizeof place) return VGPU_STATUS_INVALID;
+  memcpy(&place, body, sizeof place);
+  made.shared_region =
+      vgpu_shared_regions_place(&worker->shared_regions, &place, worker->limits->session_shared, &made.next);
+  memcpy(reply, &made, sizeof made);
+  *reply_size = sizeof made;
+  return made.shared_region == 0 && made.next == 0 ? VGPU_STATUS_REFUSED : VGPU_STATUS_OK;
 }
 
 static int32_t drop_shared_region(struct vgpu_worker *worker, uint32_t number) {
@@ -113,7 +125,6 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
                      void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk) {
   struct vgpu_facts_request facts_request;
   struct vgpu_usage_request usage_request;
-  struct vgpu_shared_region_request shared_region_request;
   struct vgpu_shared_region_drop shared_region_drop;
   struct vgpu_facts_reply facts_reply = {0};
   struct vgpu_usage_reply usage_reply = {0};
@@ -143,9 +154,9 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
       }
       return status;
     case VGPU_OP_SHARED_REGION_ADD:
-      if (body_size != sizeof shared_region_request) return VGPU_STATUS_INVALID;
-      memcpy(&shared_region_request, body, sizeof shared_region_request);
-      return shared_region_add(worker, &shared_region_request, reply, reply_size);
+      return worker->shared_regions.vm_memory != NULL
+                 ? place_shared_region(worker, body, body_size, reply, reply_size)
+                 : add_shared_region(worker, body, body_size, reply, reply_size);
     case VGPU_OP_SHARED_REGION_DROP:
       if (body_size != sizeof shared_region_drop) return VGPU_STATUS_INVALID;
       memcpy(&shared_region_drop, body, sizeof shared_region_drop);

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "wire/clock.h"
@@ -24,16 +23,15 @@ int vgpu_link_make_rings(struct vgpu_link *link) {
 }
 
 bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *memory,
-                           struct vgpu_vm_rings *where) {
-  const uint64_t bytes = vgpu_rings_bytes(VGPU_RING_BYTES);
-  if (!vgpu_vm_memory_take(memory, bytes, &where->offset)) return false;
-  if (getrandom(where->mark, sizeof where->mark, 0) == (ssize_t)sizeof where->mark &&
-      vgpu_rings_map(&link->rings, memory->holder, where->offset, VGPU_RING_BYTES)) {
-    memcpy((unsigned char *)link->rings.base + VGPU_VM_MARK_OFFSET, where->mark, sizeof where->mark);
+                           const struct vgpu_vm_place *place, uint64_t *next) {
+  *next = 0;
+  if (place->bytes != vgpu_rings_bytes(VGPU_RING_BYTES) || !vgpu_vm_memory_take(memory, place, next))
+    return false;
+  if (vgpu_rings_map(&link->rings, memory->holder, place->offset, VGPU_RING_BYTES)) {
     vgpu_doorbell_init(&link->doorbell, link->descriptor);
     return true;
   }
-  vgpu_vm_memory_give(memory, where->offset, bytes);
+  vgpu_vm_memory_give(memory, place);
   return false;
 }
 

@@ -32,9 +32,12 @@ struct vgpu_request {
 /* Rings for a guest at the other end of a unix socket: the descriptor to pass to it, -1: no memory. */
 int vgpu_link_make_rings(struct vgpu_link *link);
 
-/* Rings in the memory of a guest's VM; false: it has no room. */
+/*
+ * Rings in the memory of a guest's VM, where the guest wants them. False with *next: another session has the
+ * place up to there; with *next 0: they cannot be had.
+ */
 bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *memory,
-                           struct vgpu_vm_rings *where);
+                           const struct vgpu_vm_place *place, uint64_t *next);
 
 /*
  * Waits for the next frame; `find` gives the row of a frame's opcode. False: the guest is gone or broke the

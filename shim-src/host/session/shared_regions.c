@@ -6,45 +6,56 @@
 
 #include "wire/shared.h"
 
-/* Memory of its own; false: no room. */
-static bool make(struct vgpu_shared_region *made, uint64_t bytes, int *descriptor) {
-  *descriptor = vgpu_shared_make("vgpu-shared region", bytes);
-  if (*descriptor < 0) return false;
-  made->memory = vgpu_shared_map(*descriptor, bytes);
-  if (made->memory == NULL) close(*descriptor);
-  return made->memory != NULL;
+static void *map_shared(int descriptor, uint64_t bytes, uint64_t offset) {
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, (off_t)offset);
+  return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* A range of the VM's memory; false: it has no room. */
-static bool place(struct vgpu_shared_region *made, const struct vgpu_vm_memory *memory, uint64_t bytes) {
-  if (!vgpu_vm_memory_take(memory, bytes, &made->offset)) return false;
-  void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->holder, (off_t)made->offset);
-  if (mapped == MAP_FAILED) {
-    vgpu_vm_memory_give(memory, made->offset, bytes);
-    return false;
-  }
-  made->memory = mapped;
-  made->placed = true;
-  return true;
+/* A free number, from 0; VGPU_SHARED_REGIONS_MAX: there is none for so many bytes. */
+static uint32_t free_number(const struct vgpu_shared_regions *shared_regions, uint64_t bytes,
+                            uint64_t limit) {
+  if (bytes == 0 || bytes > limit || shared_regions->bytes > limit - bytes) return VGPU_SHARED_REGIONS_MAX;
+  uint32_t number = 0;
+  while (number < VGPU_SHARED_REGIONS_MAX && shared_regions->array[number].memory != NULL) number++;
+  return number;
+}
+
+static uint32_t keep(struct vgpu_shared_regions *shared_regions, uint32_t number,
+                     const struct vgpu_shared_region *made) {
+  shared_regions->array[number] = *made;
+  shared_regions->bytes += made->bytes;
+  if (number >= shared_regions->begun) shared_regions->begun = number + 1;
+  return number + 1;
 }
 
 uint32_t vgpu_shared_regions_add(struct vgpu_shared_regions *shared_regions, uint64_t bytes, uint64_t limit,
-                                 int *descriptor, uint64_t *offset) {
+                                 int *descriptor) {
   *descriptor = -1;
-  if (bytes == 0 || bytes > limit || shared_regions->bytes > limit - bytes) return 0;
-  uint32_t shared_region = 0;
-  while (shared_region < VGPU_SHARED_REGIONS_MAX && shared_regions->array[shared_region].memory != NULL)
-    shared_region++;
-  if (shared_region == VGPU_SHARED_REGIONS_MAX) return 0;
-  struct vgpu_shared_region made = {.bytes = bytes};
-  if (shared_regions->vm_memory != NULL ? !place(&made, shared_regions->vm_memory, bytes)
-                                        : !make(&made, bytes, descriptor))
+  uint32_t number = free_number(shared_regions, bytes, limit);
+  if (number == VGPU_SHARED_REGIONS_MAX) return 0;
+  int made_of = vgpu_shared_make("vgpu-shared region", bytes);
+  if (made_of < 0) return 0;
+  struct vgpu_shared_region made = {.bytes = bytes, .memory = map_shared(made_of, bytes, 0)};
+  if (made.memory == NULL) {
+    close(made_of);
     return 0;
-  *offset = made.offset;
-  shared_regions->array[shared_region] = made;
-  shared_regions->bytes += bytes;
-  if (shared_region >= shared_regions->begun) shared_regions->begun = shared_region + 1;
-  return shared_region + 1;
+  }
+  *descriptor = made_of;
+  return keep(shared_regions, number, &made);
+}
+
+uint32_t vgpu_shared_regions_place(struct vgpu_shared_regions *shared_regions,
+                                   const struct vgpu_vm_place *place, uint64_t limit, uint64_t *next) {
+  *next = 0;
+  uint32_t number = free_number(shared_regions, place->bytes, limit);
+  const struct vgpu_vm_memory *memory = shared_regions->vm_memory;
+  if (number == VGPU_SHARED_REGIONS_MAX || !vgpu_vm_memory_take(memory, place, next)) return 0;
+  struct vgpu_shared_region made = {.bytes = place->bytes,
+                                    .offset = place->offset,
+                                    .memory = map_shared(memory->holder, place->bytes, place->offset)};
+  if (made.memory != NULL) return keep(shared_regions, number, &made);
+  vgpu_vm_memory_give(memory, place);
+  return 0;
 }
 
 static const struct vgpu_shared_region *find(const struct vgpu_shared_regions *shared_regions,
@@ -79,7 +90,8 @@ int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uin
   const struct vgpu_shared_region *found = find(shared_regions, shared_region);
   if (found == NULL || found->mapped) return VGPU_STATUS_INVALID;
   munmap(found->memory, found->bytes);
-  if (found->placed) vgpu_vm_memory_give(shared_regions->vm_memory, found->offset, found->bytes);
+  const struct vgpu_vm_place place = {.bytes = found->bytes, .offset = found->offset};
+  if (place.offset != 0) vgpu_vm_memory_give(shared_regions->vm_memory, &place);
   shared_regions->bytes -= found->bytes;
   shared_regions->array[shared_region - 1] = (struct vgpu_shared_region){.memory = NULL};
   return VGPU_STATUS_OK;

@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "host/session/vm_memory.h"
-#include "wire/frame.h"
 
 #define VGPU_SHARED_REGIONS_MAX 8192u
 
@@ -19,8 +18,7 @@ struct vgpu_shared_region {
   bool mapped;     /* device memory, too: stays while it is */
   bool unpinnable; /* --device cuda: the driver did not take it */
   uint64_t pinned; /* --device cuda: the context in which the driver has it registered; 0: none */
-  bool placed;     /* in the memory of the guest's VM, at `offset` */
-  uint64_t offset;
+  uint64_t offset; /* in the memory of the guest's VM; 0: it is not in there */
 };
 
 struct vgpu_shared_regions {
@@ -31,11 +29,15 @@ struct vgpu_shared_regions {
 };
 
 /*
- * Makes one, mapped. *descriptor is to be passed on and closed; -1: it lies at *offset in the memory of the
- * guest's VM. 0: no room, or over `limit` with the rest.
+ * Makes one, mapped. Its *descriptor is to be passed on and closed. 0: no room, or over `limit` with the
+ * rest.
  */
 uint32_t vgpu_shared_regions_add(struct vgpu_shared_regions *shared_regions, uint64_t bytes, uint64_t limit,
-                                 int *descriptor, uint64_t *offset);
+                                 int *descriptor);
+
+/* The same in the memory of the guest's VM. 0 with *next: another session has the place up to there. */
+uint32_t vgpu_shared_regions_place(struct vgpu_shared_regions *shared_regions,
+                                   const struct vgpu_vm_place *place, uint64_t limit, uint64_t *next);
 
 /* Marks all of a shared region as device memory; its memory, or NULL if it is none of so many bytes or is so
  * already.

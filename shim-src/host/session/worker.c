@@ -9,6 +9,7 @@
 #include "cuda_results.h"
 #include "host/log.h"
 #include "host/session/lifeline.h"
+#include "host/session/vm_rings.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
 
@@ -31,60 +32,83 @@ uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker) {
 }
 
 /*
- * Rings for a guest that offers to use them, and what goes with them: in the memory of its VM, or memory that
- * is passed over its unix socket (the descriptor, for the caller to close; else -1).
+ * Rings for a guest that offers to use them, and what goes with them: memory that is passed over its unix
+ * socket (the descriptor, for the caller to close; else -1), or a mark in the memory of its VM.
  */
 static int offer_rings(struct vgpu_worker *worker, const struct vgpu_hello *hello,
-                       struct vgpu_welcome *welcome, struct vgpu_vm_rings *where) {
+                       struct vgpu_welcome *welcome, struct vgpu_vm_mark *mark) {
   int rings = -1;
-  bool placed = false;
   if (worker->limits->session_shared == 0) return -1;
   if ((hello->features & VGPU_FEATURE_VM_MEMORY) != 0) {
-    placed = vgpu_link_place_rings(&worker->link, &worker->vm_memory, where);
-    if (!placed && worker->vm_memory.bytes > 0)
-      vgpu_host_log("full", worker->session,
-                    "no room in the VM's shared memory of %llu MiB: the socket carries the frames",
-                    (unsigned long long)(worker->vm_memory.bytes >> 20));
+    if (!vgpu_vm_memory_mark(&worker->vm_memory, worker->slot, mark)) return -1;
+    welcome->features = VGPU_FEATURE_VM_MEMORY;
   } else if (worker->peer.kind == VGPU_ADDRESS_UNIX && (hello->features & VGPU_FEATURE_RING) != 0) {
     rings = vgpu_link_make_rings(&worker->link);
+    if (rings < 0) return -1;
+    welcome->features = hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION);
+  } else {
+    return -1;
   }
-  if (rings < 0 && !placed) return -1;
-  welcome->features = placed ? VGPU_FEATURE_VM_MEMORY | VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION
-                             : hello->features & (VGPU_FEATURE_RING | VGPU_FEATURE_SHARED_REGION);
   if (worker->backend->memory_is_ours) welcome->features |= hello->features & VGPU_FEATURE_MAP;
   welcome->ring_size = VGPU_RING_BYTES;
-  if (placed) worker->shared_regions.vm_memory = &worker->vm_memory;
   return rings;
+}
+
+/* After a WELCOME with a mark; false: the guest is gone. */
+static bool agree_on_rings(struct vgpu_worker *worker, bool *placed) {
+  const char *violation, *why = NULL;
+  const unsigned long long megabytes = worker->vm_memory.bytes >> 20;
+  *placed = false;
+  switch (vgpu_vm_rings_agree(worker, &violation)) {
+    case VGPU_VM_RINGS_TAKEN:
+      *placed = true;
+      worker->shared_regions.vm_memory = &worker->vm_memory;
+      worker->shared_regions_agreed = true;
+      return true;
+    case VGPU_VM_RINGS_NO_ROOM:
+      why = "no room in";
+      break;
+    case VGPU_VM_RINGS_NOT_SEEN:
+      why = "the guest does not see";
+      break;
+    case VGPU_VM_RINGS_GONE:
+      if (violation != NULL)
+        vgpu_host_log("violation", worker->session, "violation: the guest sent %s", violation);
+      return false;
+  }
+  vgpu_host_log("full", worker->session,
+                "%s the VM's shared memory of %llu MiB: the socket carries the frames", why, megabytes);
+  return true;
 }
 
 /* Answers the greeting, which the daemon has read and found good. */
 static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
-  struct vgpu_welcome welcome;
-  vgpu_welcome_fill(&welcome, worker->backend, worker->inventory);
-  welcome.session = worker->session;
-  welcome.memory_limit = vgpu_worker_memory_limit(worker);
-  welcome.handle_limit = worker->limits->session_handles;
   struct {
     struct vgpu_welcome welcome;
-    struct vgpu_vm_rings vm_rings;
-  } answer = {.vm_rings = {0}};
-  int rings = offer_rings(worker, hello, &welcome, &answer.vm_rings);
-  if (hello->library == VGPU_LIBRARY_CUDA) welcome.features |= hello->features & VGPU_FEATURE_PRINT;
-  welcome.features |= hello->features & VGPU_FEATURE_ALIVE;
+    struct vgpu_vm_mark mark;
+  } answer = {.mark = {0}};
+  struct vgpu_welcome *welcome = &answer.welcome;
+  vgpu_welcome_fill(welcome, worker->backend, worker->inventory);
+  welcome->session = worker->session;
+  welcome->memory_limit = vgpu_worker_memory_limit(worker);
+  welcome->handle_limit = worker->limits->session_handles;
+  int rings = offer_rings(worker, hello, welcome, &answer.mark);
+  if (hello->library == VGPU_LIBRARY_CUDA) welcome->features |= hello->features & VGPU_FEATURE_PRINT;
+  welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
   if (worker->exchanges && worker->backend->memory_is_ours)
-    welcome.features |= hello->features & VGPU_FEATURE_EXCHANGE;
+    welcome->features |= hello->features & VGPU_FEATURE_EXCHANGE;
   pthread_mutex_init(&worker->link.writing, NULL);
-  worker->link.alive = (welcome.features & VGPU_FEATURE_ALIVE) != 0;
-  worker->printed.agreed = (welcome.features & VGPU_FEATURE_PRINT) != 0;
-  bool placed = (welcome.features & VGPU_FEATURE_VM_MEMORY) != 0;
-  answer.welcome = welcome;
+  worker->link.alive = (welcome->features & VGPU_FEATURE_ALIVE) != 0;
+  worker->printed.agreed = (welcome->features & VGPU_FEATURE_PRINT) != 0;
+  bool marked = (welcome->features & VGPU_FEATURE_VM_MEMORY) != 0, placed = false;
   enum vgpu_stream_result result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer,
-                                                          placed ? sizeof answer : sizeof welcome, rings,
+                                                          marked ? sizeof answer : sizeof *welcome, rings,
                                                           vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
   if (rings >= 0) close(rings);
-  worker->shared_regions_agreed = (welcome.features & VGPU_FEATURE_SHARED_REGION) != 0;
+  worker->shared_regions_agreed = (welcome->features & VGPU_FEATURE_SHARED_REGION) != 0;
   worker->library = hello->library;
+  if (result == VGPU_STREAM_OK && marked && !agree_on_rings(worker, &placed)) return false;
   vgpu_host_log("session", worker->session, "%s %s (guest pid %u) begins%s",
                 hello->library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello->program, hello->pid,
                 placed ? ", in its VM's shared memory" : "");

@@ -99,6 +99,10 @@ const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *sessi
   return &session->welcome;
 }
 
+void vgpu_session_leave_vm(struct vgpu_session *session) {
+  (void)session; /* it has no rings */
+}
+
 bool vgpu_session_is_lost(struct vgpu_session *session) {
   (void)session;
   return false;

@@ -1,14 +1,14 @@
 /** From a real virtual machine to a host, over vsock and through memory that both see. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { scratchDirectory } from '../shim_host.js';
+import { builtFile, scratchDirectory } from '../shim_host.js';
 import { type Machine, startMachine, whyNoMachine } from './machine.js';
 
 describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
   const scratch = scratchDirectory();
   let machine: Machine;
   before(async () => {
-    machine = await startMachine(scratch.path);
+    machine = await startMachine(scratch.path, { programs: [builtFile('programs/vm_memory')] });
   });
   after(async () => {
     await machine.stop();
@@ -31,6 +31,14 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
     const how = [...console.matchAll(/at vsock:2:14833: 1 device\(s\), (.*)/g)].map(([, way]) => way);
     assert.deepEqual([how.at(-2), how.at(-1)], ["through the VM's shared memory", 'over the socket']);
     await machine.host.logged(/libcuda ptx_guest \(guest pid \d+\) begins, in its VM's shared memory/);
+  });
+
+  // The guest's kernel keeps a lock of a PCI device's memory for as long as it is mapped (vm_memory.h).
+  it('leaves its memory to nobody else while a child of it still maps it', async () => {
+    const console = await machine.boot(['/bin/vm_memory stays_apart']);
+    assert.match(console, /the child's memory was kept/);
+    assert.equal((console.match(/through the VM's shared memory/g) ?? []).length, 2, console);
+    assert.match(console, /vm: exit 0/);
   });
 
   it('computes through vsock alone where the VM has no such device', async () => {

@@ -3,7 +3,16 @@
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { closeSync, openSync, readFileSync, truncateSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  truncateSync,
+  writeSync,
+} from 'node:fs';
 import { after, afterEach, beforeEach, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import {
@@ -21,6 +30,8 @@ import {
 import { makeVmMemory, type VmMemory } from '../support/vm_memory.js';
 
 const MIB = 1 << 20;
+/** Where the first place begins (VGPU_VM_STEP): the rings of the first session. */
+const PLACES = 65536;
 
 describe("a VM's shared memory", () => {
   const scratch = scratchDirectory();
@@ -97,7 +108,10 @@ describe("a VM's shared memory", () => {
     try {
       const shell = open(other.env);
       await compute(shell);
-      assert.match(shell.stderr(), /shared memory cannot be used: the socket carries the frames/);
+      assert.match(
+        shell.stderr(),
+        /shared memory cannot be used: none of this VM's has its mark; the socket carries/,
+      );
       assert.match(shell.stderr(), /over the socket/);
     } finally {
       other.remove();
@@ -121,6 +135,100 @@ describe("a VM's shared memory", () => {
     assert.ok(!readFileSync(memory.path).includes(secret), 'the secret is gone');
   });
 
+  /** A program of programs/vm_memory.c that runs on, without its session: what it says when it is asked to end. */
+  const startWriter = async (how: string): Promise<{ readonly pid: number; end(): Promise<string> }> => {
+    const child = spawn(builtFile('programs/vm_memory'), [how], {
+      env: environment(),
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const closed = new Promise((resolve) => child.stdout.once('close', resolve));
+    let output = '';
+    child.stdout.on('data', (chunk: Buffer) => {
+      output += chunk.toString();
+    });
+    await until('it to write', () => /writes \d+\n/.test(output), 20_000);
+    const pid = Number(/writes (\d+)/.exec(output)?.[1]);
+    return {
+      pid,
+      end: async () => {
+        process.kill(pid);
+        await closed;
+        return output.split('\n')[1] ?? '';
+      },
+    };
+  };
+  const keepsItsOwn = async (): Promise<void> => {
+    await promisify(execFile)(builtFile('programs/vm_memory'), ['keeps_its_own'], { env: environment() });
+  };
+
+  describe('of a program that writes on without its session', () => {
+    const lose: Readonly<Record<string, readonly [string, () => Promise<void>]>> = {
+      'after its worker was killed': [
+        'writes_on',
+        async () => {
+          process.kill(Number((await host.logged(/, worker (\d+)/))[1]), 'SIGKILL');
+          await until('the session to end', () => isIdle(host), 10_000);
+        },
+      ],
+      'after its host was killed and started again': [
+        'writes_on',
+        async () => {
+          const worker = Number((await host.logged(/, worker (\d+)/))[1]);
+          host.signal('SIGKILL');
+          await until('the worker to end', () => !existsSync(`/proc/${worker}`), 10_000);
+          await host.stop();
+          rmSync(`${scratch.path}/s`, { force: true });
+          host = await startHost({ listen: `unix:${scratch.path}/s`, args: memory.args });
+        },
+      ],
+      'as a child whose parent has ended': [
+        'child_writes_on',
+        () => until('the session to end', () => isIdle(host), 10_000),
+      ],
+    };
+    for (const [when, [how, happens]] of Object.entries(lose)) {
+      it(`is nobody else's ${when}, and keeps its content`, async () => {
+        await begin(64);
+        const writer = await startWriter(how);
+        await host.logged(/begins, in its VM's shared memory/);
+        await happens();
+        await keepsItsOwn();
+        await host.logged(/begins, in its VM's shared memory/);
+        assert.equal(await writer.end(), 'kept');
+      });
+    }
+
+    it('is free again when the program has ended, however it did', async () => {
+      await begin(8);
+      const writer = await startWriter('writes_on');
+      process.kill(Number((await host.logged(/, worker (\d+)/))[1]), 'SIGKILL');
+      await until('the session to end', () => isIdle(host), 10_000);
+      const other = open();
+      await compute(other);
+      assert.match(other.stderr(), /over the socket/);
+      process.kill(writer.pid, 'SIGKILL');
+      await until('it to end', () => !existsSync(`/proc/${writer.pid}/maps`), 10_000);
+      const third = open();
+      await compute(third);
+      assert.match(third.stderr(), /through the VM's shared memory/);
+    });
+  });
+
+  it('is used again by a program that lost its host and comes back', async () => {
+    await begin(8);
+    const shell = open();
+    await compute(shell);
+    for (let round = 0; round < 3; round++) {
+      host.signal('SIGKILL');
+      await host.stop();
+      rmSync(`${scratch.path}/s`, { force: true });
+      host = await startHost({ listen: `unix:${scratch.path}/s`, args: memory.args });
+      await shell.ask('sync');
+      await compute(shell);
+      await host.logged(/begins, in its VM's shared memory/);
+    }
+  });
+
   it('that is overwritten ends the session and nobody else', async () => {
     await begin(64);
     const [victim, other] = [open(), startShell({ VGPU_HOST: host.address })];
@@ -128,9 +236,21 @@ describe("a VM's shared memory", () => {
     await compute(victim);
     await compute(other);
     const file = openSync(memory.path, 'r+');
-    writeSync(file, Buffer.alloc(1024, 0xff), 0, 1024, 0);
+    // Each end writes its own index again with its next frame: it is spoiled while the worker has one before it.
+    const worker = Number((await host.logged(/session 1: .*, worker (\d+)/))[1]);
+    const tail = (): bigint => {
+      const index = Buffer.alloc(8);
+      readSync(file, index, 0, 8, PLACES);
+      return index.readBigUInt64LE();
+    };
+    const before = tail();
+    process.kill(worker, 'SIGSTOP');
+    const asked = askAll(victim, ['sync']);
+    await until('the frame to be in the ring', () => tail() !== before, 20_000);
+    writeSync(file, Buffer.alloc(1024, 0xff), 0, 1024, PLACES);
+    process.kill(worker, 'SIGCONT');
+    await assert.rejects(asked);
     closeSync(file);
-    await assert.rejects(askAll(victim, ['alloc 4096', 'sync', 'sync']));
     await compute(other);
     assert.ok(host.running());
   });

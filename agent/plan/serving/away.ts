@@ -10,16 +10,22 @@ import { hostProfile, interrupted, sessionsOf } from './common.js';
 export function planServingAway(facts: ServingFacts, request: Pick<ServingRequest, 'endSessions'>): Plan {
   const items = [...(facts.manifest?.items ?? [])].reverse();
   const busy = sessionsOf(facts);
-  if (items.length > 0 && busy > 0 && !request.endSessions) {
+  if (items.length > 0 && busy !== 0 && !request.endSessions) {
     return {
       kind: 'refused',
       refusals: [
-        {
-          code: 'in-use',
-          message: `${plural(busy, 'session')} of guests ${busy === 1 ? 'is' : 'are'} served, and would end`,
-          remedy:
-            'vgpu-hostd sessions shows them; vgpu-agent host uninstall --end-sessions ends them; or vgpu-agent uninstall in each guest first',
-        },
+        busy === null
+          ? {
+              code: 'in-use',
+              message: `${hostUnit} runs and does not say whether it serves guests, whose sessions would end`,
+              remedy: `systemctl status ${hostUnit} shows how it is; vgpu-agent host uninstall --end-sessions goes on all the same`,
+            }
+          : {
+              code: 'in-use',
+              message: `${plural(busy, 'session')} of guests ${busy === 1 ? 'is' : 'are'} served, and would end`,
+              remedy:
+                'vgpu-hostd sessions shows them; vgpu-agent host uninstall --end-sessions ends them; or vgpu-agent uninstall in each guest first',
+            },
       ],
       warnings: interrupted(facts),
     };

@@ -11,6 +11,8 @@ export function interrupted(facts: ServingFacts): readonly Warning[] {
   return [{ code: 'interrupted-run', message, remedy: null }];
 }
 
-export function sessionsOf({ daemon }: ServingFacts): number {
-  return daemon?.sessions.length ?? 0;
+/** Null: the daemon runs and does not say. Then there may be some, and none of them is ended without being asked to. */
+export function sessionsOf({ daemon, service }: ServingFacts): number | null {
+  if (daemon !== null) return daemon.sessions.length;
+  return service.activeState === 'inactive' || service.activeState === 'failed' ? 0 : null;
 }

@@ -60,7 +60,7 @@ export function runChanges(
       : [
           {
             code: 'restart-due',
-            message: `${why.join(' and ')} changed; that counts from its next start, which would end ${plural(busy, 'session')}`,
+            message: `${why.join(' and ')} changed; that counts from its next start, which would end ${busy === null ? 'the sessions of guests, and the daemon does not say how many there are' : plural(busy, 'session')}`,
             remedy: `when the guests can spare it: ${restart}; or now, with --end-sessions`,
           },
         ];

@@ -86,6 +86,9 @@ says('another unit, one guest is served', host(1, [unitChanged]));
 says('another unit, address and device, two guests are served', host(2, [unitChanged, moved, device]));
 says('the same, and sessions may be ended', host(2, [unitChanged, moved, device]), { endSessions: true });
 says('another device, two guests are served', host(2, [device]));
+const silent = { ...host(0, [unitChanged, device]), daemon: null };
+says('another unit and device, and the daemon does not answer', silent);
+says('the same, and sessions of a silent daemon may be ended', silent, { endSessions: true });
 says('another program and another device, a guest is served', host(1, [program('a'.repeat(64)), device]));
 const ours: OwnedItem = {
   kind: 'file',
@@ -148,6 +151,8 @@ const installed = { ...host(0), manifest: { ...manifest, items } };
 away('uninstall', installed);
 away('uninstall while one guest is served', { ...installed, daemon: host(1).daemon });
 away('uninstall while guests are served', { ...installed, daemon: host(2).daemon });
+away('uninstall while the daemon does not answer', { ...installed, daemon: null });
+away('uninstall while it does not answer, and sessions may be ended', { ...installed, daemon: null }, true);
 away('uninstall that may end sessions', { ...installed, daemon: host(2).daemon }, true);
 away('uninstall where nothing is installed', host(2));
 away('uninstall after a run that was cut short', { ...installed, interrupted: true });

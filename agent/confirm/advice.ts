@@ -6,6 +6,7 @@ import { choiceOf, titleOf } from '../profile/instance.js';
 import { editCommand } from '../systemd/container-unit.js';
 import { overrideTrouble } from './diagnosis.js';
 import type { Observation } from './observation.js';
+import { memoryShort } from './present.js';
 
 interface Case {
   /** `--profile NAME` or `--unit NAME`. */
@@ -19,6 +20,8 @@ interface Case {
   readonly masked: boolean;
   /** The environment file that sets the variable which hides the GPU. */
   readonly file: string | null;
+  /** There was too little device memory: starting it again or another setting of the unit would not help. */
+  readonly memoryShort: boolean;
   /** Which side of the transport has to be upgraded; null: neither, or not known. */
   readonly older: 'guest' | 'host' | null;
 }
@@ -47,6 +50,8 @@ const logs = (about: Case): string =>
   about.invocationId === null
     ? allLogs(about)
     : `sudo journalctl _SYSTEMD_INVOCATION_ID=${about.invocationId}`;
+/** Tells whose limit it is, and what raises it on the host. */
+const doctor = ({ choice }: Case): string => `sudo vgpu-agent doctor ${choice}`;
 const plan = ({ choice }: Case): string => `sudo vgpu-agent plan ${choice}`;
 const askHost = ({ endpoint }: Case): string =>
   `sudo env VGPU_HOST=${endpoint} VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
@@ -128,12 +133,12 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'layers-not-offloaded': {
     why: 'found the GPU, but not all layers of the model are on it',
     repair: 'what is not there fits with more device memory, a smaller model, or more --gpu-layers (num_gpu)',
-    next: edit,
+    next: (about) => (about.memoryShort ? doctor(about) : edit(about)),
   },
   'model-on-cpu': {
     why: 'found the GPU when it started, but has a model on the CPU now',
     repair: 'it stays there until it is unloaded',
-    next: restart,
+    next: (about) => (about.memoryShort ? doctor(about) : restart(about)),
   },
   'no-session': {
     why: 'has no session at the host now',
@@ -164,10 +169,11 @@ const modeWords: Readonly<Record<Mode, string>> = {
 
 /** One sentence and the next command (null when there is nothing to do). */
 export function adviceOn(
-  { profile, unit, endpoint, invocationId, probe, host }: Observation,
+  observation: Observation,
   conclusion: { readonly mode: Mode; readonly reason: Reason | null; readonly detail: string | null },
   devices: readonly Device[],
 ): { readonly summary: string; readonly next: string | null } {
+  const { profile, unit, endpoint, invocationId, probe, host } = observation;
   const { mode, reason, detail } = conclusion;
   const title = titleOf(profile);
   const about: Case = {
@@ -179,6 +185,7 @@ export function adviceOn(
     invocationId,
     masked: unit.kind === 'masked',
     file: overrideTrouble({ profile, unit })?.file ?? null,
+    memoryShort: memoryShort(observation),
     older: olderNow({ probe, host }),
   };
   if (mode === 'gpu') {

@@ -186,6 +186,14 @@ export function tooLarge({ present: { loaded, sessions } }: Pick<Observation, 'p
   return `${memoryLimitText(sessions.memory)}, and what is loaded needs ${inWords(needed)}`;
 }
 
+/** The host refused memory, or has less than is needed, or the consumer counted too little before it loaded. */
+export function memoryShort(observation: Pick<Observation, 'present' | 'log'>): boolean {
+  const { sessions } = observation.present;
+  const refused = sessions.kind === 'told' && sessions.memory !== null && sessions.memory.refused !== null;
+  const { load } = observation.log;
+  return refused || tooLarge(observation) !== null || (load !== null && load.outcome !== 'gpu' && load.short !== null);
+}
+
 const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
 
 /** `3.1 MiB`. */

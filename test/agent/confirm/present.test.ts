@@ -174,6 +174,32 @@ test('a limit of the host that is below what is loaded is named', () => {
   ]);
 });
 
+test('where memory is what lacks, the next command is the doctor, who knows whose limit it is; else a start', () => {
+  const told = (gpuBytes: readonly number[], limit: number, refused: RefusedMemory | null): PresentSeen => {
+    const seen = present(
+      gpuBytes.map((bytes, index) => model(`m${index}`, bytes)),
+      [session(), session()],
+    );
+    assert.ok(seen.sessions.kind === 'told');
+    return { ...seen, sessions: { ...seen.sessions, memory: { limit, by: 'guest', line: 3, refused } } };
+  };
+  const next = (seen: PresentSeen, changes: Partial<Observation> = {}): string | null =>
+    combine(observation({ log: gpuLog, present: seen, ...changes })).next;
+  const doctor = 'sudo vgpu-agent doctor --profile ollama';
+  const refused = { count: 1, age: 3, program: 'p', bytes: 9, limit: 9, free: 1, by: 'guest' } as const;
+  const [partly, wholly] = [[3_000], [4_000, 0]];
+  assert.match(next(told(partly, 0, null)) ?? '', /^sudo systemctl edit ollama\.service && /);
+  assert.match(next(told(wholly, 0, null)) ?? '', /^sudo systemctl restart ollama\.service && /);
+  for (const bytes of [partly, wholly]) {
+    assert.equal(next(told(bytes, 3_999, null)), doctor, 'the limit is below what is loaded');
+    assert.equal(next(told(bytes, 0, refused)), doctor, 'the host refused memory');
+    const short = { kind: 'log-line', text: 'cannot meet free memory target', source: '' } as const;
+    assert.ok(cpuLoad.load !== null);
+    const counted = { ...cpuLoad, load: { ...cpuLoad.load, short } };
+    assert.equal(next(told(bytes, 0, null), { log: counted }), doctor, 'the consumer counted too little');
+  }
+});
+
 test('a session that was refused is the reason', () => {
   const refusals: TurnedAway = { count: 1, status: 'busy', age: 3 };
   const seen = present([model('a', 4_000), model('b', 0)], [session()], refusals);

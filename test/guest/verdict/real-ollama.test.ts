@@ -266,6 +266,7 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
         partly.summary,
         /not all layers of the model are on it \(one:latest: \S+ MiB of \S+ MiB on the GPU\)/,
       );
+      assert.equal(partly.next, 'sudo vgpu-agent doctor --profile ollama');
       assert.match(evidence(partly, 'sessions').join(), /[1-9]\d* kernels launched/);
       assert.match(
         await cause(),

@@ -191,7 +191,11 @@ export function memoryShort(observation: Pick<Observation, 'present' | 'log'>): 
   const { sessions } = observation.present;
   const refused = sessions.kind === 'told' && sessions.memory !== null && sessions.memory.refused !== null;
   const { load } = observation.log;
-  return refused || tooLarge(observation) !== null || (load !== null && load.outcome !== 'gpu' && load.short !== null);
+  return (
+    refused ||
+    tooLarge(observation) !== null ||
+    (load !== null && load.outcome !== 'gpu' && load.short !== null)
+  );
 }
 
 const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];

@@ -48,7 +48,11 @@ export function planUninstall(
   const consumers = withoutConsumer(manifest, unit);
   const last = consumers.length === 0;
   const items = manifest === null ? [] : last ? manifest.items : itemsOnlyFor(manifest, unit);
-  const service = last ? lastService(facts) : serviceWithout(facts, unit);
+  const service = last
+    ? lastService(facts)
+    : findConsumer(manifest, unit) === undefined
+      ? nothing
+      : serviceWithout(facts, unit);
   const changes = manifest === null ? leftoverChanges(facts) : ownedChanges(facts, items, service.files);
   return {
     kind: 'ready',
@@ -81,6 +85,9 @@ function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly
   ];
 }
 
+/** What the service's unit has to say, besides, is the next install's business. */
+const nothing: ServiceChanges = { files: [], run: [] };
+
 interface ServiceChanges {
   /** Files that are written again. */
   readonly files: readonly Change[];
@@ -94,7 +101,7 @@ function lastService(facts: MachineFacts): ServiceChanges {
 /** The service goes on for the others: its unit names whom it starts before. */
 function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
   const { service } = facts;
-  if (service === undefined || !ownsService(facts)) return { files: [], run: [] };
+  if (service === undefined || !ownsService(facts)) return nothing;
   const consumers = service.consumers.filter((one) => one.unit !== unit);
   const files = service.files.flatMap((file) => {
     if (file.present.path !== agentUnitFile) return [];

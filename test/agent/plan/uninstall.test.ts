@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { LibraryCandidate, MachineFacts } from '../../../agent/contracts/facts.js';
+import type { LibraryCandidate, MachineFacts, ServiceFacts } from '../../../agent/contracts/facts.js';
 import type { Manifest, OwnedItem } from '../../../agent/contracts/manifest.js';
 import type { Plan } from '../../../agent/contracts/plan.js';
+import { agentUnit, agentUnitFile, agentUnitLink } from '../../../agent/paths.js';
 import { planUninstall } from '../../../agent/plan/uninstall.js';
 import { profile } from '../apply/world.js';
 import {
@@ -151,6 +152,27 @@ describe('the consumer after an uninstall', () => {
       changesOf(made).map((change) => change.kind),
       ['restart'],
     );
+  });
+
+  it('is left alone when only the unit of our service changes: it was not installed for', () => {
+    const others = ['a.service', 'b.service'].map((unit) => ({ profile: 'generic', unit, links: [] }));
+    const state = regular();
+    const present = { path: agentUnitFile, state, content: 'Before=former.service' };
+    const service: ServiceFacts = {
+      unit: agentUnit,
+      files: [{ present, packaged: 'Before=@CONSUMER@', editable: false }],
+      link: { path: agentUnitLink, target: agentUnitFile, state: absent },
+      activeState: 'active',
+      program: { node: '/usr/bin/node', watch: '/usr/bin/watch', package: '/usr/lib/vgpu-agent' },
+      consumers: others.map(({ unit }) => ({ unit, libraryDirectories: [] })),
+      changeable: null,
+    };
+    const own: OwnedItem = { kind: 'file', path: agentUnitFile, sha256: '', mode: 0o644, ...none };
+    const made = plan({
+      manifest: { ...manifest, consumers: others, items: [...items.slice(0, -2), own] },
+      service,
+    });
+    assert.deepEqual([changesOf(made), warningCodes(made)], [[], ['not-installed']]);
   });
 
   it('is freed of a drop-in that is gone but that systemd still has in force', () => {

@@ -17,6 +17,8 @@ export interface StatePaths {
   readonly directory: string;
   readonly manifest: string;
   readonly transaction: string;
+  /** The undo log of an install that stands and may still be taken back. */
+  readonly trial: string;
   readonly backups: string;
 }
 
@@ -25,6 +27,7 @@ function statePaths(directory: string): StatePaths {
     directory,
     manifest: `${directory}/manifest.json`,
     transaction: `${directory}/transaction.jsonl`,
+    trial: `${directory}/trial.jsonl`,
     backups: `${directory}/backup`,
   };
 }

@@ -95,8 +95,14 @@ export async function rollback(
   await appendRecord(effects.disk, { type: 'rollback' });
   await takeBack(effects, transaction.steps, emit, null);
   if (transaction.steps.some((step) => step.type === 'path' && step.path === agentUnitFile)) {
-    // It was begun with what was taken back; without its files it ends.
-    await effects.manager.stop?.(agentUnit, effects.restartTimeoutMs).catch(() => {});
+    // It was begun with what was taken back: it ends, or begins again with the unit that it had before.
+    const before = (await effects.disk.inspect(agentUnitFile)).kind;
+    const { manager, restartTimeoutMs } = effects;
+    const job =
+      before === 'absent'
+        ? manager.stop?.(agentUnit, restartTimeoutMs)
+        : manager.restart(agentUnit, restartTimeoutMs);
+    await job?.catch(() => {});
   }
   return unit === null ? { kind: 'not-planned' } : restartNow(unit, effects);
 }

@@ -92,8 +92,10 @@ export async function appendRecord(disk: Disk, record: TransactionRecord): Promi
  * The transaction that a former run left, or null. A log without a whole first record began nothing: `torn`.
  * Throws a VgpuError (`failed`) when the log is damaged otherwise: then nobody knows what it held.
  */
-export async function readTransaction(disk: Disk): Promise<Transaction | 'torn' | null> {
-  const log = disk.state.transaction;
+export async function readTransaction(
+  disk: Disk,
+  log: string = disk.state.transaction,
+): Promise<Transaction | 'torn' | null> {
   const content = await disk.read(log);
   if (content === null) return null;
   const lines = content.toString('utf8').split('\n');

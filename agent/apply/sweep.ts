@@ -11,7 +11,7 @@ import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
 import { manifestBytes, neededBackups, readManifest, sha256 } from './manifest.js';
 import { clear, place, temporaryFor } from './place.js';
-import type { Transaction } from './records.js';
+import { readTransaction, type Transaction } from './records.js';
 
 /** Deletes retired versions and, after an uninstall, the store's directories. Keeps a version that is in use. */
 export async function sweepStore(effects: ApplyEffects, transaction: Transaction, emit: Emit): Promise<void> {
@@ -90,8 +90,11 @@ export async function tidyState(disk: Disk): Promise<void> {
   await clear(disk, temporaryFor(state.manifest));
   const manifest = await readManifest(disk);
   const needed = neededBackups(manifest);
+  const trial = await readTransaction(disk, state.trial);
+  const kept = trial === null || trial === 'torn' ? null : `${trial.begin.id}-`;
   for (const name of await disk.list(state.backups)) {
-    if (!needed.has(name)) await clear(disk, path.join(state.backups, name));
+    const ofTrial = kept !== null && name.startsWith(kept);
+    if (!needed.has(name) && !ofTrial) await clear(disk, path.join(state.backups, name));
   }
   if (manifest !== null) return;
   for (const directory of [state.backups, state.directory]) {

@@ -60,7 +60,7 @@ export function installCommand(run: Run): Command {
     .option('-y, --yes', 'do not ask')
     .option(
       '--rollback-on-failure',
-      'take everything back unless the verdict is GPU and the service, if wanted, starts',
+      'take everything back unless the verdict is GPU and the service, if wanted, settles',
     )
     .option('--no-restart', 'do not restart the service (and give no verdict)')
     .option(

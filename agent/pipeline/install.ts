@@ -9,7 +9,11 @@ import type { Profile } from '../profile/types.js';
 import { askThenLock } from './ask-then-lock.js';
 import { recoverFirst } from './recover-first.js';
 import { refusal } from './refusal.js';
+import { takeBack, takenBack, tellTakenBack } from './take-back.js';
 import type { Mark, ReadyPlan, Workplace } from './workplace.js';
+
+/** A repair of the service may have the lock when the trial ends. */
+const trialLockWaitMs = 60_000;
 
 export interface InstallRequest {
   readonly profile: Profile;
@@ -48,7 +52,7 @@ export type InstallResult =
  * Carries out an install. Throws a VgpuError: `refused` when the plan is, `rolled-back` or `interrupted`
  * when applying was not finished (then everything is as before), `interrupted` while confirming (then what
  * was installed stays), `failed` when the service was wanted and does not settle (what was installed stays, but with
- * `rollbackOnFailure` a service that does not even begin is `rolled-back` with everything else).
+ * `rollbackOnFailure` it is `rolled-back` with everything else).
  */
 export async function install(work: Workplace, request: InstallRequest, emit: Emit): Promise<InstallResult> {
   const marks: Mark[] = [];
@@ -69,6 +73,7 @@ export async function install(work: Workplace, request: InstallRequest, emit: Em
     );
     if (asked.kind === 'declined') return { kind: 'declined', plan: asked.planned.plan };
     const changed = asked.result;
+    if (changed.kind === 'on-trial') return await settledOrTakeBack(work, request, changed, emit);
     if (changed.kind !== 'changed') {
       if (changed.kind === 'done') await serviceIfWanted(work, request, changed.plan, emit);
       return changed;
@@ -105,7 +110,7 @@ async function change(
   { facts, plan }: { readonly facts: MachineFacts; readonly plan: ReadyPlan },
   marks: Mark[],
   emit: Emit,
-): Promise<Changed | InstallResult> {
+): Promise<Changed | OnTrial | InstallResult> {
   stopIfAsked(request.signal);
   const restarts = plan.changes.some((one) => one.kind === 'restart');
   const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
@@ -133,6 +138,13 @@ interface Changed {
   readonly applied: Applied;
   /** Null when nothing was restarted: the start that the unit is in is judged. */
   readonly mark: Mark | null;
+}
+
+/** GPU, and the service has begun; it settles only without the lock. */
+interface OnTrial {
+  readonly kind: 'on-trial';
+  readonly state: Changed;
+  readonly verdict: Verdict;
 }
 
 function done(state: Changed): { kind: 'done'; plan: ReadyPlan; applied: Applied } {
@@ -190,53 +202,68 @@ async function concludeOrTakeBack(
   request: InstallRequest,
   state: Changed,
   emit: Emit,
-): Promise<InstallResult> {
+): Promise<InstallResult | OnTrial> {
+  const wanted = serviceWanted(request, state.plan);
   let verdict: Verdict;
   try {
     verdict = await judge(work, request, state, emit);
-    if (verdict.mode === 'gpu' && serviceWanted(request, state.plan)) {
+    if (wanted && verdict.mode === 'gpu') {
       emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has begun` });
       await work.serviceUp(state.plan.unit, 'begun', request.signal);
     }
   } catch (error) {
     // Stopped by a person: the state stays. Anything else went wrong with what we installed: it goes.
     if (request.signal.aborted) await work.settle(emit);
-    else await takeBack(work, state, emit);
+    else await takeBack(work, state.plan, emit);
     if (request.signal.aborted || !(error instanceof VgpuError)) throw error;
-    throw new VgpuError(`${error.message}. Everything was taken back`, {
-      kind: 'rolled-back',
-      operation: error.operation,
-      ...(error.path === undefined ? {} : { path: error.path }),
-      ...(error.remedy === undefined ? {} : { remedy: error.remedy }),
-      cause: error,
-    });
+    throw takenBack(error, error.remedy);
+  }
+  if (verdict.mode === 'gpu' && wanted) {
+    await work.beginTrial();
+    return { kind: 'on-trial', state, verdict };
   }
   if (verdict.mode === 'gpu') {
     await work.settle(emit);
     return { ...done(state), verdict };
   }
-  await takeBack(work, state, emit);
+  await takeBack(work, state.plan, emit);
   return { kind: 'rolled-back', plan: state.plan, verdict };
 }
 
-async function takeBack(work: Workplace, { plan }: Changed, emit: Emit): Promise<void> {
-  const restart = await work.rollback(plan.unit, emit);
-  if (restart.kind === 'failed') {
-    emit({
-      kind: 'note',
-      level: 'warning',
-      code: 'restart-failed',
-      text: restart.message,
-      remedy: `systemctl restart ${plan.unit}`,
+/** Without the lock, which the service needs to settle; it is taken again for what comes of that. */
+async function settledOrTakeBack(
+  work: Workplace,
+  request: InstallRequest,
+  { state, verdict }: OnTrial,
+  emit: Emit,
+): Promise<InstallResult> {
+  const { plan } = state;
+  const again = <T>(task: () => Promise<T>): Promise<T> =>
+    work.locked('install', task, { waitMs: trialLockWaitMs });
+  try {
+    await serviceIfWanted(work, request, plan, emit);
+  } catch (error) {
+    const failed = error instanceof VgpuError && !request.signal.aborted;
+    if (!failed) {
+      await again(() => work.endTrial(emit));
+      throw error;
+    }
+    const restart = await again(async () => {
+      const outcome = await work.takeTrialBack(plan.unit, emit);
+      if (outcome !== null) await tellTakenBack(work, state.plan, outcome, emit);
+      return outcome;
+    });
+    if (restart !== null) throw takenBack(error, `journalctl -u ${agentUnit} -n 20 says why`);
+    throw new VgpuError(`${error.message}. It was not taken back: something else was changed meanwhile`, {
+      kind: 'failed',
+      operation: error.operation,
+      path: agentUnit,
+      remedy: 'vgpu-agent status says how it is',
+      cause: error,
     });
   }
-  await work.journal.write({
-    kind: 'rolledBack',
-    profile: plan.profile,
-    unit: plan.unit,
-    storeId: plan.storeId,
-    changes: plan.changes.length,
-  });
+  await again(() => work.endTrial(emit));
+  return { ...done(state), verdict };
 }
 
 function stopIfAsked(signal: AbortSignal): void {

@@ -7,6 +7,7 @@ import { acquireLock } from '../apply/lock.js';
 import { readManifest } from '../apply/manifest.js';
 import { systemEffects } from '../apply/system-effects.js';
 import { recoverTrace } from '../apply/trace.js';
+import { beginTrial, endTrial, takeTrialBack } from '../apply/trial.js';
 import { combine } from '../confirm/combine.js';
 import { observe } from '../confirm/confirm.js';
 import type { ConfirmEffects, ConfirmOptions } from '../confirm/effects.js';
@@ -215,10 +216,12 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
         await lock.release({ remove: over });
       }
     },
-    recover: async (emit) => {
+    recover: async (emit, { keepTrial = false } = {}) => {
       const effects = await applyEffects();
       await recoverTrace(effects, emit);
-      return recover(effects, emit);
+      const recovery = await recover(effects, emit);
+      if (keepTrial || !(await endTrial(effects, emit)) || recovery.kind !== 'nothing') return recovery;
+      return { kind: 'finished', intent: 'install' };
     },
     traceLeft: async () => (await disk.inspect(traceRecord)).kind === 'file',
     recoverTrace: async (emit) => recoverTrace(await applyEffects(), emit),
@@ -226,6 +229,13 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     apply: async (plan, options, emit) => apply(plan, await applyEffects(), emit, options),
     rollback: async (unit, emit) => rollback(await applyEffects(), emit, unit),
     settle: async (emit) => settle(await applyEffects(), emit),
+    beginTrial: async () => beginTrial(await applyEffects()),
+    endTrial: async (emit) => void (await endTrial(await applyEffects(), emit)),
+    takeTrialBack: async (unit, emit) => {
+      const effects = await applyEffects();
+      await recover(effects, emit);
+      return takeTrialBack(effects, emit, unit);
+    },
     unit: async (name) => (await manager()).unit(name),
     mark: async (unit, signal) => {
       const bus = await manager();

@@ -192,7 +192,8 @@ export function keeper(effects: KeeperEffects): Keeper {
     interrupted: boolean,
     tries: (changes: readonly Change[]) => void,
   ): Promise<Repaired | null> => {
-    const recovery = await work.recover(notes);
+    // An install that may still be taken back waits for us.
+    const recovery = await work.recover(notes, { keepTrial: true });
     if (recovery.kind !== 'nothing') {
       const how = recovery.kind === 'finished' ? 'finished' : 'taken back';
       record.say(`an ${recovery.intent} that was cut short was ${how}`);

@@ -7,6 +7,7 @@ import type { Plan } from '../../../agent/contracts/plan.js';
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { VgpuError } from '../../../agent/errors.js';
 import { type InstallRequest, install } from '../../../agent/pipeline/install.js';
+import type { ServiceGoal } from '../../../agent/pipeline/service-up.js';
 import { uninstall } from '../../../agent/pipeline/uninstall.js';
 import type { ReadyPlan, Workplace } from '../../../agent/pipeline/workplace.js';
 import { loadProfile } from '../../../agent/profile/load.js';
@@ -15,7 +16,9 @@ import { cpuVerdict, emptyPlan, plan, verdict } from '../output/samples.js';
 const profile = loadProfile('ollama');
 
 interface Script {
-  readonly serviceFails?: boolean;
+  readonly serviceFails?: ServiceGoal;
+  readonly whileWaiting?: () => void;
+  readonly changedMeanwhile?: boolean;
   readonly plan?: Plan;
   readonly verdict?: Verdict;
   readonly confirm?: () => Promise<Verdict>;
@@ -75,8 +78,19 @@ function workplace(script: Script = {}) {
     },
     serviceUp: async (_unit, goal) => {
       did.push(`wait for the service: ${goal}`);
-      if (script.serviceFails === true)
+      script.whileWaiting?.();
+      if (script.serviceFails === goal)
         throw new VgpuError('not up', { kind: 'failed', operation: 'wait for the service' });
+    },
+    beginTrial: async () => {
+      did.push('begin the trial');
+    },
+    endTrial: async () => {
+      did.push('end the trial');
+    },
+    takeTrialBack: async (unit) => {
+      did.push(`take the trial back and restart ${unit}`);
+      return script.changedMeanwhile === true ? null : restart;
     },
     unit: async (name) => ({ kind: 'absent', name }),
     mark: async () => {
@@ -230,7 +244,7 @@ test('a confirmation that breaks is taken back too', async () => {
 });
 
 test('with --rollback-on-failure a service that does not begin is taken back with everything else', async () => {
-  const { work, did } = workplace({ serviceFails: true });
+  const { work, did } = workplace({ serviceFails: 'begun' });
   const wanted = request({ rollbackOnFailure: true, service: true });
   await assert.rejects(install(work, wanted, quiet), (error) => {
     assert.ok(error instanceof VgpuError);
@@ -246,15 +260,65 @@ test('with --rollback-on-failure a service that does not begin is taken back wit
   assert.deepEqual(did.slice(did.indexOf(steps[0] ?? '')).slice(0, 4), steps);
 });
 
-test('with --rollback-on-failure a service that begins is waited for after the lock', async () => {
+test('with --rollback-on-failure a service that begins settles without the lock, and only then the undo log goes', async () => {
   const { work, did } = workplace();
-  await install(work, request({ rollbackOnFailure: true, service: true }), quiet);
-  const begun = did.indexOf('wait for the service: begun');
-  assert.deepEqual(did.slice(begun, begun + 4), [
+  const wanted = request({ rollbackOnFailure: true, service: true });
+  const result = await install(work, wanted, quiet);
+  assert.equal(result.kind, 'done');
+  assert.deepEqual(did.slice(did.indexOf('wait for the service: begun')), [
     'wait for the service: begun',
-    'settle',
+    'begin the trial',
     'unlock',
     'wait for the service: settled',
+    'lock install',
+    'end the trial',
+    'unlock',
+    'stop looking',
+  ]);
+});
+
+test('with --rollback-on-failure a service that begins and does not settle is taken back with everything else', async () => {
+  const wanted = request({ rollbackOnFailure: true, service: true });
+  const { work, did } = workplace({ serviceFails: 'settled' });
+  await assert.rejects(install(work, wanted, quiet), (error) => {
+    assert.ok(error instanceof VgpuError);
+    assert.deepEqual([error.kind, error.message], ['rolled-back', 'not up. Everything was taken back']);
+    assert.match(error.remedy ?? '', /^journalctl -u vgpu-agent\.service/);
+    return true;
+  });
+  assert.deepEqual(did.slice(did.indexOf('wait for the service: settled')), [
+    'wait for the service: settled',
+    'lock install',
+    'take the trial back and restart ollama.service',
+    'journal rolledBack',
+    'unlock',
+    'stop looking',
+  ]);
+
+  const other = workplace({ serviceFails: 'settled', changedMeanwhile: true });
+  await assert.rejects(install(other.work, wanted, quiet), {
+    kind: 'failed',
+    message: 'not up. It was not taken back: something else was changed meanwhile',
+  });
+  assert.ok(!other.did.includes('journal rolledBack'));
+});
+
+test('with --rollback-on-failure, stopped while the service settles: what was installed stays', async () => {
+  const stop = new AbortController();
+  const { work, did } = workplace({
+    serviceFails: 'settled',
+    whileWaiting: () => {
+      if (did.includes('unlock')) stop.abort();
+    },
+  });
+  const wanted = request({ rollbackOnFailure: true, service: true, signal: stop.signal });
+  await assert.rejects(install(work, wanted, quiet), { message: 'not up' });
+  assert.deepEqual(did.slice(did.indexOf('wait for the service: settled')), [
+    'wait for the service: settled',
+    'lock install',
+    'end the trial',
+    'unlock',
+    'stop looking',
   ]);
 });
 

@@ -218,6 +218,23 @@ describe('--rollback-on-failure', { skip }, () => {
     assert.deepEqual(await before.diff(await guest.listing()), []);
     assert.equal(await guest.exists('/etc/systemd/system/vgpu-agent.service'), false);
     await assertServes(guest);
+    await guest.must('rm', `${dropIns}/broken.conf`);
+
+    // It begins, sees another file than is there, cannot write it, and gives up after some tries.
+    await guest.write(`${dropIns}/narrow.conf`, '[Service]\nInaccessiblePaths=-/etc/vgpu/guest.conf\n');
+    const unsettled = await guest.agent('install', '--yes', '--service', '--rollback-on-failure');
+    assert.equal(unsettled.code, 7, unsettled.stderr);
+    const why = unsettled.stderr.slice(unsettled.stderr.indexOf('waiting until'));
+    assert.match(why, /installed but not up: .*given up after.*Everything was taken back/s);
+    assert.deepEqual(await before.diff(await guest.listing()), []);
+    assert.notEqual(await guest.property('vgpu-agent', 'ActiveState'), 'active');
+    await assertServes(guest);
+
+    // Where it settles it stays, and no undo log does.
+    await guest.must('rm', `${dropIns}/narrow.conf`);
+    await installedGpu(guest, '--service', '--rollback-on-failure');
+    assert.equal((await tell(guest, 'status')).document.service?.state, 'settled');
+    assert.equal(await guest.must('ls', '/var/lib/vgpu-agent'), 'backup\nmanifest.json\n');
   });
 });
 

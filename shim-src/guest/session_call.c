@@ -315,11 +315,19 @@ static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, 
   return !lost;
 }
 
+/* A number for the calling thread: the host tells by it who asks again. */
+static uint32_t lane(void) {
+  static atomic_uint lanes;
+  static _Thread_local uint32_t own;
+  if (own == 0) own = atomic_fetch_add(&lanes, 1) + 1;
+  return own;
+}
+
 /* Sends one frame; `self` is NULL for one that nobody waits for. */
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {
-  struct vgpu_frame frame = {.opcode = opcode, .flags = flags};
+  struct vgpu_frame frame = {.opcode = opcode, .flags = flags, .lane = self == NULL ? 0 : lane()};
   pthread_mutex_lock(&session->sending);
   frame.sequence = session->next_sequence++;
   if (begins_work(session, opcode)) atomic_store(&session->launched, frame.sequence);

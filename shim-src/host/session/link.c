@@ -69,6 +69,7 @@ bool vgpu_link_receive(struct vgpu_link *link,
   if (*violation != NULL) return false;
   __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
   __atomic_store_n(&link->next_sequence, link->next_sequence + 1, __ATOMIC_RELAXED);
+  link->current = frame->length;
   request->row = find(context, frame->opcode);
   request->body = link->in;
   request->bulk = link->in + frame->body;
@@ -78,6 +79,18 @@ bool vgpu_link_receive(struct vgpu_link *link,
   }
   return vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
                          vgpu_about_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
+}
+
+bool vgpu_link_has_more(const struct vgpu_link *link) {
+  if (link->rings.base != NULL) {
+    /* The frame that is carried out lies in the ring until it is done. What the guest says is only compared.
+     */
+    const struct vgpu_ring *ring = &link->rings.requests;
+    return __atomic_load_n(&ring->control->tail, __ATOMIC_ACQUIRE) !=
+           ring->position + vgpu_ring_step(link->current);
+  }
+  struct pollfd poller = {.fd = link->descriptor, .events = POLLIN};
+  return link->ahead.end > link->ahead.begin || poll(&poller, 1, 0) == 1;
 }
 
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) {

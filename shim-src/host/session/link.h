@@ -14,6 +14,7 @@ struct vgpu_link {
   struct vgpu_rings rings; /* none: the socket carries the frames */
   struct vgpu_doorbell doorbell;
   struct vgpu_ahead ahead; /* of the socket, where it carries the frames */
+  uint32_t current;        /* bytes of the frame that is being carried out */
   uint64_t next_sequence;  /* read by the thread that gives signs of life, too */
   unsigned char *in;       /* VGPU_FRAME_MAX bytes */
   bool alive;              /* the guest wants signs of life */
@@ -46,6 +47,9 @@ bool vgpu_link_place_rings(struct vgpu_link *link, const struct vgpu_vm_memory *
 bool vgpu_link_receive(struct vgpu_link *link,
                        const struct vgpu_dispatch_row *(*find)(const void *context, uint32_t opcode),
                        const void *context, struct vgpu_request *request, const char **violation);
+
+/* While a request is carried out: whether another one has come. */
+bool vgpu_link_has_more(const struct vgpu_link *link);
 
 /* By another thread: tells the guest that its call is being worked on, if one is. */
 void vgpu_link_tell_alive(struct vgpu_link *link);

@@ -158,6 +158,7 @@ static void keep_to_rate(struct vgpu_worker *worker) {
 static bool answer_request(struct vgpu_worker *worker, const struct vgpu_request *request) {
   const struct vgpu_frame *frame = &request->frame;
   struct vgpu_answer answer;
+  worker->request = request;
   vgpu_carry_out(worker, request, worker->out, VGPU_BULK_MAX, &answer);
   uint64_t *calls = &worker->accounts->slots[worker->slot].calls;
   __atomic_store_n(calls, *calls + 1, __ATOMIC_RELAXED);

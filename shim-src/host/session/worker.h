@@ -46,6 +46,7 @@ struct vgpu_worker {
   struct vgpu_cuda *cuda;         /* likewise, once something of this session needed it */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
+  const struct vgpu_request *request; /* that is being carried out */
   struct vgpu_bucket calls;
   bool slowed; /* said in the log that it calls too often */
   int32_t deferred;

@@ -31,14 +31,16 @@ int32_t vgpu_cuda_write_rows(struct vgpu_worker *worker, const struct vgpu_send_
   }
   if (result != CUDA_SUCCESS) return result;
   if (bytes != bulk->in_size) return CUDA_ERROR_INVALID_VALUE;
-  /* The frame is not pinned, so the driver has taken the bytes when this returns. */
-  struct vgpu_flat_box copy = {.source = {.type = VGPU_MEMORY_HOST, .host = bulk->in, .pitch = send->width},
+  /* A frame is not pinned, so the driver has taken the bytes when this returns. */
+  const void *from = vgpu_cuda_stage(worker, send->context, stream, bulk->in, bulk->in_size);
+  struct vgpu_flat_box copy = {.source = {.type = VGPU_MEMORY_HOST, .host = from, .pitch = send->width},
                                .destination = {.type = VGPU_MEMORY_DEVICE,
                                                .device = send->destination,
                                                .pitch = send->rows == 1 ? send->width : send->pitch},
                                .width = send->width,
                                .height = send->rows};
-  return VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, stream);
+  result = VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, stream);
+  return vgpu_cuda_staged(worker, stream, from, result);
 }
 
 int32_t vgpu_cuda_read_rows(struct vgpu_worker *worker, const struct vgpu_send_read_rows *send,
@@ -52,7 +54,7 @@ int32_t vgpu_cuda_read_rows(struct vgpu_worker *worker, const struct vgpu_send_r
   }
   if (result != CUDA_SUCCESS) return result;
   if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
-  result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
+  result = vgpu_cuda_await_stream(worker, send->context, stream);
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_flat_box copy = {
       .source = {.type = VGPU_MEMORY_DEVICE,
@@ -61,8 +63,9 @@ int32_t vgpu_cuda_read_rows(struct vgpu_worker *worker, const struct vgpu_send_r
       .destination = {.type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = send->width},
       .width = send->width,
       .height = send->rows};
-  result = VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, stream);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
+  struct vgpu_stream *reader = vgpu_cuda_reader(worker, send->context, &result);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuMemcpy2DAsync_v2, &copy, reader);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader);
   bulk->out_size = (uint32_t)bytes;
   return result;
 }

@@ -65,24 +65,17 @@ int32_t vgpu_cuda_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_
   return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRelease_v2, device) : result;
 }
 
-/* The driver has no query for a whole context: its streams are asked one after the other. */
-static int query_context(const struct vgpu_cuda *cuda, void *what) {
-  struct vgpu_worker *worker = what;
-  int result = VGPU_DRIVER(&cuda->api, cuStreamQuery, NULL);
-  for (size_t i = 0; result == CUDA_SUCCESS && i < worker->handles.capacity; i++) {
-    const struct vgpu_handle *handle = &worker->handles.places[i];
-    if (handle->number != 0 && handle->type == VGPU_HANDLE_STREAM) {
-      result = VGPU_DRIVER(&cuda->api, cuStreamQuery, handle->driver);
-    }
-  }
-  return result;
+static int query_context(struct vgpu_worker *worker, void *context) {
+  return vgpu_cuda_query_context(worker, *(const uint64_t *)context);
 }
 
 int32_t vgpu_cuda_cuCtxSynchronize(struct vgpu_worker *worker,
                                    const struct vgpu_send_cuCtxSynchronize *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(query_context, cuda, worker);
+  uint64_t context = send->context;
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(worker, query_context, &context);
+  /* Nothing is left to wait for; what kernels printed comes with it. */
   return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuCtxSynchronize, ) : result;
 }
 
@@ -115,7 +108,7 @@ int32_t vgpu_cuda_cuStreamSynchronize(struct vgpu_worker *worker,
   struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_await_stream(worker, send->context, stream);
   return result == CUDA_SUCCESS ? vgpu_cuda_hand_out(worker, bulk) : result;
 }
 
@@ -123,7 +116,7 @@ int32_t vgpu_cuda_cuStreamQuery(struct vgpu_worker *worker, const struct vgpu_se
   struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   int32_t result = vgpu_cuda_enter_stream(worker, send->context, send->stream, &cuda, &stream);
-  return result == CUDA_SUCCESS ? vgpu_cuda_query_stream(cuda, stream) : result;
+  return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuStreamQuery, stream) : result;
 }
 
 static int32_t find_event(struct vgpu_worker *worker, uint64_t number, struct vgpu_cuda **cuda,
@@ -181,15 +174,15 @@ int32_t vgpu_cuda_cuEventRecordWithFlags(struct vgpu_worker *worker,
   return VGPU_DRIVER(&cuda->api, cuEventRecordWithFlags, event, stream, send->flags);
 }
 
-static int query_event(const struct vgpu_cuda *cuda, void *event) {
-  return VGPU_DRIVER(&cuda->api, cuEventQuery, event);
+static int query_event(struct vgpu_worker *worker, void *event) {
+  return VGPU_DRIVER(&worker->cuda->api, cuEventQuery, event);
 }
 
 int32_t vgpu_cuda_cuEventQuery(struct vgpu_worker *worker, const struct vgpu_send_cuEventQuery *send) {
   struct vgpu_cuda *cuda;
   struct vgpu_event *event;
   int32_t result = find_event(worker, send->event, &cuda, &event);
-  return result == CUDA_SUCCESS ? query_event(cuda, event) : result;
+  return result == CUDA_SUCCESS ? query_event(worker, event) : result;
 }
 
 int32_t vgpu_cuda_cuEventSynchronize(struct vgpu_worker *worker,
@@ -198,7 +191,7 @@ int32_t vgpu_cuda_cuEventSynchronize(struct vgpu_worker *worker,
   struct vgpu_cuda *cuda;
   struct vgpu_event *event;
   int32_t result = find_event(worker, send->event, &cuda, &event);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(query_event, cuda, event);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(worker, query_event, event);
   return result == CUDA_SUCCESS ? vgpu_cuda_hand_out(worker, bulk) : result;
 }
 

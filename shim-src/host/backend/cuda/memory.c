@@ -1,6 +1,8 @@
 /* Memory on the host's GPU. Addresses are the driver's own; each is checked to be this session's. */
 #include "host/backend/cuda/session.h"
 
+#define ALWAYS_TAKEN (64u << 10)
+
 int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,
                                 struct vgpu_reply_cuMemAlloc_v2 *reply) {
   struct vgpu_cuda *cuda;
@@ -74,13 +76,19 @@ static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64
   /* A frame is pageable memory, which the driver has read when it returns, asynchronous or not. What the
    * guest calls pinned is its own until its stream has come past this copy. */
   if (async && bulk->shared_region != 0) vgpu_cuda_pin(worker, context, bulk->shared_region);
-  if (async)
-    return VGPU_DRIVER(&cuda->api, cuMemcpyHtoDAsync_v2, destination, bulk->in, bulk->in_size, stream);
-  return VGPU_DRIVER(&cuda->api, cuMemcpyHtoD_v2, destination, bulk->in, bulk->in_size);
+  bool pinned = async && bulk->shared_region != 0;
+  /* The driver takes short asynchronous ones without waiting. */
+  const void *from = pinned || (async && bulk->in_size <= ALWAYS_TAKEN)
+                         ? bulk->in
+                         : vgpu_cuda_stage(worker, context, stream, bulk->in, bulk->in_size);
+  if (!async && from == bulk->in)
+    return VGPU_DRIVER(&cuda->api, cuMemcpyHtoD_v2, destination, bulk->in, bulk->in_size);
+  result = VGPU_DRIVER(&cuda->api, cuMemcpyHtoDAsync_v2, destination, from, bulk->in_size, stream);
+  return from == bulk->in ? result : vgpu_cuda_staged(worker, stream, from, result);
 }
 
-static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_t number, bool async,
-                           uint64_t source, uint64_t bytes, struct vgpu_bulk *bulk) {
+static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint64_t source,
+                           uint64_t bytes, struct vgpu_bulk *bulk) {
   struct vgpu_cuda *cuda;
   struct vgpu_stream *stream;
   int32_t result = vgpu_cuda_enter_stream(worker, context, number, &cuda, &stream);
@@ -88,14 +96,12 @@ static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   if (bytes > bulk->out_capacity || !vgpu_ranges_hold(&cuda->ranges, source, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
+  result = vgpu_cuda_await_stream(worker, context, stream);
   if (result != CUDA_SUCCESS) return result;
-  if (async) {
-    result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, bulk->out, source, bytes, stream);
-    if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
-  } else {
-    result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoH_v2, bulk->out, source, bytes);
-  }
+  struct vgpu_stream *reader = vgpu_cuda_reader(worker, context, &result);
+  if (result == CUDA_SUCCESS)
+    result = VGPU_DRIVER(&cuda->api, cuMemcpyDtoHAsync_v2, bulk->out, source, bytes, reader);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader);
   bulk->out_size = (uint32_t)bytes;
   return result;
 }
@@ -113,13 +119,13 @@ int32_t vgpu_cuda_cuMemcpyHtoDAsync_v2(struct vgpu_worker *worker,
 
 int32_t vgpu_cuda_cuMemcpyDtoH_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemcpyDtoH_v2 *send,
                                   struct vgpu_bulk *bulk) {
-  return read_memory(worker, send->context, 0, false, send->source, send->bytes, bulk);
+  return read_memory(worker, send->context, 0, send->source, send->bytes, bulk);
 }
 
 int32_t vgpu_cuda_cuMemcpyDtoHAsync_v2(struct vgpu_worker *worker,
                                        const struct vgpu_send_cuMemcpyDtoHAsync_v2 *send,
                                        struct vgpu_bulk *bulk) {
-  return read_memory(worker, send->context, send->stream, true, send->source, send->bytes, bulk);
+  return read_memory(worker, send->context, send->stream, send->source, send->bytes, bulk);
 }
 
 /* Enters, and checks both ends of a copy on the device. */

@@ -135,9 +135,50 @@ int32_t vgpu_cuda_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_
   return vgpu_cuda_hand_out(worker, bulk);
 }
 
+/* What the device has taken can be used again. */
+static void collect_writes(struct vgpu_cuda *cuda) {
+  struct vgpu_cuda_reads *reads = &cuda->reads;
+  for (struct vgpu_cuda_read **link = &reads->writes; *link != NULL;) {
+    struct vgpu_cuda_read *write = *link;
+    if (VGPU_DRIVER(&cuda->api, cuEventQuery, write->event) == CUDA_ERROR_NOT_READY) {
+      link = &write->next;
+      continue;
+    }
+    *link = write->next;
+    write->next = reads->spare;
+    reads->spare = write;
+  }
+}
+
+const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream,
+                            const void *bytes, uint64_t size) {
+  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda_reads *reads = &cuda->reads;
+  /* While a graph is recorded nothing may be asked, and nothing is done. */
+  if (cuda->recording != NULL) return bytes;
+  if (vgpu_cuda_query_stream(worker, context, stream) != CUDA_ERROR_NOT_READY) return bytes;
+  collect_writes(cuda);
+  struct vgpu_cuda_read *write = take_spare(reads, context, size);
+  if (write == NULL && make_read(worker, cuda, context, size, &write) != CUDA_SUCCESS) return bytes;
+  memcpy(write->memory, bytes, size);
+  write->next = reads->writes;
+  reads->writes = write;
+  return write->memory;
+}
+
+int32_t vgpu_cuda_staged(struct vgpu_worker *worker, struct vgpu_stream *stream, const void *bytes,
+                         int32_t result) {
+  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda_read *write = cuda->reads.writes;
+  if (write == NULL || write->memory != bytes) return result;
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, write->event, stream);
+  return result;
+}
+
 void vgpu_cuda_drop_reads(struct vgpu_worker *worker, uint64_t context) {
   struct vgpu_cuda *cuda;
   if (vgpu_cuda_enter(worker, context, &cuda) != CUDA_SUCCESS) return;
   drop_list(cuda, &cuda->reads.first, context);
+  drop_list(cuda, &cuda->reads.writes, context);
   drop_list(cuda, &cuda->reads.spare, context);
 }

@@ -1,18 +1,12 @@
 #include "host/backend/cuda/session.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "host/backend/cuda/texture/texture.h"
 #include "host/log.h"
-#include "wire/clock.h"
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
-#define WAIT_MS 1000
-#define SPINS 200 /* most waits of a small kernel end here */
-#define NAP_NS 20000
 
 /* The context of this thread, as the driver has it. */
 static _Thread_local uint64_t current;
@@ -122,25 +116,9 @@ int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uin
   return *stream == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-int32_t vgpu_cuda_wait(int (*query)(const struct vgpu_cuda *cuda, void *what), const struct vgpu_cuda *cuda,
-                       void *what) {
-  int32_t result = query(cuda, what);
-  for (int i = 0; result == CUDA_ERROR_NOT_READY && i < SPINS; i++) result = query(cuda, what);
-  int64_t deadline = vgpu_now_ms() + WAIT_MS;
-  while (result == CUDA_ERROR_NOT_READY && vgpu_now_ms() < deadline) {
-    struct timespec nap = {.tv_nsec = NAP_NS};
-    nanosleep(&nap, NULL);
-    result = query(cuda, what);
-  }
-  return result;
-}
-
-int vgpu_cuda_query_stream(const struct vgpu_cuda *cuda, void *stream) {
-  return VGPU_DRIVER(&cuda->api, cuStreamQuery, stream);
-}
-
 void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context) {
   vgpu_cuda_drop_reads(worker, context);
+  vgpu_cuda_drop_turns(worker, context);
   for (uint32_t i = 0; i < worker->shared_regions.begun; i++) {
     if (worker->shared_regions.array[i].pinned == context)
       vgpu_cuda_unpin(worker, &worker->shared_regions.array[i]);

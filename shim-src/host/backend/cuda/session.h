@@ -9,6 +9,7 @@
 #include "host/backend/cuda/driver.h"
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
+#include "host/backend/cuda/turn.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
@@ -28,6 +29,7 @@ struct vgpu_cuda {
   struct vgpu_stream *recording; /* captures the work of a graph; NULL: none does */
   struct vgpu_cuda_texture *textures;
   uint32_t texture_count;
+  struct vgpu_cuda_turns turns;
 };
 
 /*
@@ -63,14 +65,6 @@ bool vgpu_cuda_remember(struct vgpu_worker *worker, uint64_t number, enum vgpu_h
 
 /* A function, or a kernel that stands for one. */
 void *vgpu_cuda_function(struct vgpu_worker *worker, uint64_t number);
-
-/*
- * Asks until it no longer says NOT_READY, for about a second at most: a guest that still has to wait is
- * told NOT_READY and asks again, so no call is away for long.
- */
-int32_t vgpu_cuda_wait(int (*query)(const struct vgpu_cuda *cuda, void *what), const struct vgpu_cuda *cuda,
-                       void *what);
-int vgpu_cuda_query_stream(const struct vgpu_cuda *cuda, void *stream);
 
 /* Remembers, for the guest that asks why, that the driver itself had no memory left. Other results: nothing.
  */

@@ -140,10 +140,12 @@ int32_t vgpu_cuda_array_write(struct vgpu_worker *worker, const struct vgpu_send
     return CUDA_ERROR_INVALID_VALUE;
   result = in_array(worker, send->array, send->level, send->x, send->y, send->z, &copy.destination);
   if (result != CUDA_SUCCESS) return result;
-  /* The frame is not pinned, so the driver has taken the bytes when this returns. */
+  /* A frame is not pinned, so the driver has taken the bytes when this returns. */
+  const void *from = vgpu_cuda_stage(worker, send->context, stream, bulk->in, bulk->in_size);
   copy.source = (struct vgpu_box_side){
-      .type = VGPU_MEMORY_HOST, .host = bulk->in, .pitch = send->width, .height = send->height};
-  return VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, stream);
+      .type = VGPU_MEMORY_HOST, .host = from, .pitch = send->width, .height = send->height};
+  result = VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, stream);
+  return vgpu_cuda_staged(worker, stream, from, result);
 }
 
 int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_array_read *send,
@@ -157,12 +159,13 @@ int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_
   if (!box_bytes(send->width, send->height, send->depth, &bytes) || bytes > bulk->out_capacity)
     return CUDA_ERROR_INVALID_VALUE;
   result = in_array(worker, send->array, send->level, send->x, send->y, send->z, &copy.source);
-  if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(vgpu_cuda_query_stream, cuda, stream);
+  if (result == CUDA_SUCCESS) result = vgpu_cuda_await_stream(worker, send->context, stream);
   if (result != CUDA_SUCCESS) return result;
   copy.destination = (struct vgpu_box_side){
       .type = VGPU_MEMORY_HOST, .host = bulk->out, .pitch = send->width, .height = send->height};
-  result = VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, stream);
-  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, stream);
+  struct vgpu_stream *reader = vgpu_cuda_reader(worker, send->context, &result);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuMemcpy3DAsync_v2, &copy, reader);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuStreamSynchronize, reader);
   bulk->out_size = (uint32_t)bytes;
   return result;
 }

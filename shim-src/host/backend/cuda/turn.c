@@ -1,0 +1,156 @@
+#include "host/backend/cuda/turn.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "host/backend/cuda/session.h"
+#include "wire/clock.h"
+
+#define WAIT_MS 1000
+#define SPINS 200 /* most waits of a small kernel end here */
+#define NAP_NS 20000
+#define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */
+#define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
+#define LEGACY ((struct vgpu_stream *)1)
+#define PER_THREAD ((struct vgpu_stream *)2)
+
+int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_worker *worker, void *what),
+                       void *what) {
+  int32_t result = query(worker, what);
+  for (int i = 0; result == CUDA_ERROR_NOT_READY && i < SPINS && !vgpu_link_has_more(&worker->link); i++)
+    result = query(worker, what);
+  int64_t deadline = vgpu_now_ms() + WAIT_MS;
+  while (result == CUDA_ERROR_NOT_READY && vgpu_now_ms() < deadline && !vgpu_link_has_more(&worker->link)) {
+    struct timespec nap = {.tv_nsec = NAP_NS};
+    nanosleep(&nap, NULL);
+    result = query(worker, what);
+  }
+  return result;
+}
+
+/* The driver has no query for a whole context: its streams are asked one after the other. */
+int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context) {
+  const struct vgpu_driver_api *api = &worker->cuda->api;
+  int result = VGPU_DRIVER(api, cuStreamQuery, NULL);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuStreamQuery, PER_THREAD);
+  for (size_t i = 0; result == CUDA_SUCCESS && i < worker->handles.capacity; i++) {
+    const struct vgpu_handle *handle = &worker->handles.places[i];
+    if (handle->number != 0 && handle->type == VGPU_HANDLE_STREAM && handle->context == context)
+      result = VGPU_DRIVER(api, cuStreamQuery, handle->driver);
+  }
+  return result;
+}
+
+static int query_event(struct vgpu_worker *worker, void *event) {
+  return VGPU_DRIVER(&worker->cuda->api, cuEventQuery, event);
+}
+
+static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, const struct vgpu_request *request) {
+  const struct vgpu_frame *frame = &request->frame;
+  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++) {
+    struct vgpu_cuda_turn *turn = &turns->list[i];
+    if (turn->lane == frame->lane && turn->opcode == frame->opcode && turn->body_size == frame->body &&
+        memcmp(turn->body, request->body, frame->body) == 0) {
+      return turn;
+    }
+  }
+  return NULL;
+}
+
+/* That of the thread, which has given up what it asked for before; else a free one; else the next. */
+static struct vgpu_cuda_turn *choose_turn(struct vgpu_cuda_turns *turns, uint32_t lane) {
+  struct vgpu_cuda_turn *unused = NULL;
+  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++) {
+    struct vgpu_cuda_turn *turn = &turns->list[i];
+    if (turn->lane == lane) return turn;
+    if (turn->lane == 0) unused = turn;
+  }
+  return unused != NULL ? unused : &turns->list[turns->next++ % VGPU_CUDA_TURNS];
+}
+
+static void drop_event(const struct vgpu_cuda *cuda, struct vgpu_cuda_turn *turn) {
+  if (turn->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, turn->event);
+  *turn = (struct vgpu_cuda_turn){.lane = 0};
+}
+
+static int32_t begin_turn(struct vgpu_worker *worker, const struct vgpu_request *request, uint64_t context,
+                          struct vgpu_stream *stream, struct vgpu_cuda_turn **begun) {
+  struct vgpu_cuda *cuda = worker->cuda;
+  const struct vgpu_frame *frame = &request->frame;
+  struct vgpu_cuda_turn *turn = choose_turn(&cuda->turns, frame->lane);
+  if (turn->context != context) drop_event(cuda, turn);
+  int32_t result = CUDA_SUCCESS;
+  turn->lane = 0;
+  turn->context = context;
+  if (turn->event == NULL) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &turn->event, NO_TIMING);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, turn->event, stream);
+  if (result != CUDA_SUCCESS) return result;
+  turn->lane = frame->lane;
+  turn->opcode = frame->opcode;
+  turn->body_size = frame->body;
+  memcpy(turn->body, request->body, frame->body);
+  *begun = turn;
+  return result;
+}
+
+int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
+  /* The driver answers for the legacy stream alone, which waits for others before it works. */
+  return stream == NULL || stream == LEGACY ? vgpu_cuda_query_context(worker, context)
+                                            : VGPU_DRIVER(&worker->cuda->api, cuStreamQuery, stream);
+}
+
+struct idle {
+  uint64_t context;
+  struct vgpu_stream *stream;
+};
+
+static int query_idle(struct vgpu_worker *worker, void *what) {
+  const struct idle *idle = what;
+  return vgpu_cuda_query_stream(worker, idle->context, idle->stream);
+}
+
+int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
+  const struct vgpu_request *request = worker->request;
+  struct idle idle = {.context = context, .stream = stream};
+  /* A guest that does not say which of its threads asks waits until the stream is idle. */
+  if (request->frame.lane == 0) return vgpu_cuda_wait(worker, query_idle, &idle);
+  struct vgpu_cuda_turn *turn = find_turn(&worker->cuda->turns, request);
+  int32_t result = CUDA_ERROR_NOT_READY;
+  if (turn == NULL || turn->context != context) {
+    result = query_idle(worker, &idle);
+    if (result != CUDA_ERROR_NOT_READY) return result;
+    result = begin_turn(worker, request, context, stream, &turn);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  result = vgpu_cuda_wait(worker, query_event, turn->event);
+  if (result != CUDA_ERROR_NOT_READY) turn->lane = 0;
+  return result;
+}
+
+static void drop_reader(const struct vgpu_cuda *cuda, struct vgpu_cuda_reader *reader) {
+  if (reader->stream != NULL) VGPU_DRIVER(&cuda->api, cuStreamDestroy_v2, reader->stream);
+  *reader = (struct vgpu_cuda_reader){.stream = NULL};
+}
+
+struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t context, int32_t *result) {
+  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_cuda_turns *turns = &cuda->turns;
+  *result = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < VGPU_CUDA_READERS; i++)
+    if (turns->readers[i].stream != NULL && turns->readers[i].context == context)
+      return turns->readers[i].stream;
+  struct vgpu_cuda_reader *reader = &turns->readers[turns->next_reader++ % VGPU_CUDA_READERS];
+  drop_reader(cuda, reader);
+  reader->context = context;
+  *result = VGPU_DRIVER(&cuda->api, cuStreamCreateWithPriority, &reader->stream, NON_BLOCKING, 0);
+  if (*result != CUDA_SUCCESS) reader->stream = NULL;
+  return reader->stream;
+}
+
+void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context) {
+  struct vgpu_cuda *cuda = worker->cuda;
+  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++)
+    if (cuda->turns.list[i].context == context) drop_event(cuda, &cuda->turns.list[i]);
+  for (uint32_t i = 0; i < VGPU_CUDA_READERS; i++)
+    if (cuda->turns.readers[i].context == context) drop_reader(cuda, &cuda->turns.readers[i]);
+}

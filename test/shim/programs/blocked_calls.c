@@ -1,0 +1,194 @@
+/*
+ * A thread of a program waits in a call, for work that only another thread of the program can let go on: that
+ * one asks the host a thousand times before it does, so a host that serves nobody meanwhile is found by the
+ * time limit. What waits sees all that was before it, and nothing that came later holds it up.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define MIB ((size_t)1 << 20)
+#define SIZE (3 * MIB) /* of several frames */
+#define ASKED 1000
+
+enum { BLOCKING = 0, NON_BLOCKING = 1, HOST = 1, DEVICE = 2 };
+
+struct copy2 {
+  struct {
+    size_t x, y;
+    unsigned type;
+    const void *host;
+    devptr device;
+    void *array;
+    size_t pitch;
+  } from, to;
+  size_t width, height;
+};
+
+static void *work; /* a stream */
+static devptr data, flag;
+static unsigned char *seen;
+static atomic_bool waits;
+
+static void *make_stream(unsigned flags) {
+  void *stream = NULL;
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, flags));
+  return stream;
+}
+
+static int fill_later(unsigned char value) {
+  return CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), data, value, SIZE, work);
+}
+
+/* Work that goes on when `flag` is 1, and then makes `data` sevens. */
+static void begin_work(void) {
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), flag, 0, 4));
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), data, 0, SIZE));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, uint32_t, unsigned), work, flag, 1, 1));
+  OK(fill_later(7));
+}
+
+/* The other thread. */
+static void *let_go(void *context) {
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  void *mine = make_stream(NON_BLOCKING);
+  while (!atomic_load(&waits)) usleep(1000);
+  usleep(20000);
+  for (unsigned i = 0; i < ASKED; i++) TRUE(check_free_memory() > 0);
+  OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, uint32_t, unsigned), mine, flag, 1, 0));
+  OK(CALL(cuStreamSynchronize, (void *), mine));
+  OK(CALL(cuStreamDestroy_v2, (void *), mine));
+  return NULL;
+}
+
+static void expect(unsigned char value) {
+  size_t wrong = 0;
+  for (size_t i = 0; i < SIZE; i++) wrong += seen[i] != value;
+  IS(0, wrong);
+}
+
+/* `call` waits for the work; another thread lets it go on. */
+static void blocked(int (*call)(void), unsigned flags) {
+  void *context = NULL;
+  pthread_t thread;
+  MUST(CALL(cuCtxGetCurrent, (void **), &context));
+  work = make_stream(flags);
+  data = check_alloc(SIZE);
+  flag = check_alloc(4);
+  seen = check_bytes(SIZE);
+  begin_work();
+  pthread_create(&thread, NULL, let_go, context);
+  atomic_store(&waits, true);
+  OK(call());
+  pthread_join(thread, NULL);
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), seen, data, SIZE));
+}
+
+static int context_waits(void) {
+  return CALL(cuCtxSynchronize, (void), );
+}
+static int stream_waits(void) {
+  return CALL(cuStreamSynchronize, (void *), work);
+}
+static int event_waits(void) {
+  void *event = NULL;
+  OK(CALL(cuEventCreate, (void **, unsigned), &event, 0));
+  OK(CALL(cuEventRecord, (void *, void *), event, work));
+  int result = CALL(cuEventSynchronize, (void *), event);
+  OK(CALL(cuEventDestroy_v2, (void *), event));
+  return result;
+}
+/* The default stream waits for blocking ones before it reads. */
+static int read_waits(void) {
+  int result = CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), seen, data, SIZE);
+  expect(7);
+  return result;
+}
+static int stream_read_waits(void) {
+  int result = CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), seen, data, SIZE, work);
+  expect(7);
+  return result;
+}
+static int rows_wait(void) {
+  struct copy2 copy = {.from = {.type = DEVICE, .device = data, .pitch = 4096},
+                       .to = {.type = HOST, .host = seen, .pitch = 4096},
+                       .width = 4096,
+                       .height = SIZE / 4096};
+  int result = CALL(cuMemcpy2D_v2, (const void *), &copy);
+  expect(7);
+  return result;
+}
+/* These do not wait in the program; what follows does. */
+static int write_waits(void) {
+  memset(seen, 9, SIZE);
+  int result = CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), data, seen, SIZE);
+  memset(seen, 1, SIZE);
+  return result != 0 ? result : context_waits();
+}
+static int stream_write_waits(void) {
+  memset(seen, 9, SIZE);
+  int result = CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), data, seen, SIZE, work);
+  memset(seen, 1, SIZE);
+  return result != 0 ? result : stream_waits();
+}
+static int rows_written_wait(void) {
+  memset(seen, 9, SIZE);
+  struct copy2 copy = {.from = {.type = HOST, .host = seen, .pitch = 4096},
+                       .to = {.type = DEVICE, .device = data, .pitch = 8192},
+                       .width = 4096,
+                       .height = SIZE / 8192};
+  int result = CALL(cuMemcpy2D_v2, (const void *), &copy);
+  memset(seen, 1, SIZE);
+  return result != 0 ? result : context_waits();
+}
+
+static void context_is_waited_for(void) {
+  blocked(context_waits, NON_BLOCKING);
+  expect(7);
+}
+static void stream_is_waited_for(void) {
+  blocked(stream_waits, NON_BLOCKING);
+  expect(7);
+}
+static void event_is_waited_for(void) {
+  blocked(event_waits, BLOCKING);
+  expect(7);
+}
+static void read_is_waited_for(void) {
+  blocked(read_waits, BLOCKING);
+}
+static void stream_read_is_waited_for(void) {
+  blocked(stream_read_waits, NON_BLOCKING);
+}
+static void rows_are_waited_for(void) {
+  blocked(rows_wait, BLOCKING);
+}
+static void written(void) {
+  blocked(write_waits, BLOCKING);
+  expect(9);
+}
+static void stream_written(void) {
+  blocked(stream_write_waits, NON_BLOCKING);
+  expect(9);
+}
+static void rows_written(void) {
+  blocked(rows_written_wait, BLOCKING);
+  for (size_t row = 0; row < SIZE / 4096; row++) IS(row % 2 == 0 ? 9 : 7, seen[row * 4096]);
+}
+
+static const struct check_case cases[] = {{"context", context_is_waited_for},
+                                          {"stream", stream_is_waited_for},
+                                          {"event", event_is_waited_for},
+                                          {"read", read_is_waited_for},
+                                          {"stream_read", stream_read_is_waited_for},
+                                          {"rows", rows_are_waited_for},
+                                          {"written", written},
+                                          {"stream_written", stream_written},
+                                          {"rows_written", rows_written}};
+
+int main(int argc, char **argv) {
+  return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

@@ -1,10 +1,11 @@
 // Three guests at once, with the tools that people keep fleets with: Debian's Ansible and promtool.
 
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { queriesOf } from '../../shim/support/dashboard.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
@@ -191,4 +192,20 @@ test('promtool finds the alert rules right, and they fire for what the service s
   );
   const tested = await runInRoot(root, [repository, scratch], ['promtool', 'test', 'rules', cases]);
   assert.equal(tested.code, 0, tested.stdout + tested.stderr);
+});
+
+test('promtool understands every query of the dashboard', { skip }, async (t) => {
+  const scratch = mkdtempSync(join(tmpdir(), 'vgpu-test-dashboard-'));
+  t.after(async () => rmSync(scratch, { recursive: true, force: true }));
+  const file = join(repository, 'scripts/packaging/prometheus/vgpu-agent.dashboard.json');
+  const expressions = queriesOf(JSON.parse(readFileSync(file, 'utf8'))).map(({ expression }) =>
+    expression.replaceAll('$__rate_interval', '5m').replaceAll(/\$\w+/g, '.*'),
+  );
+  const queries = join(scratch, 'queries.yml');
+  // Recorded under names of their own, since promtool reads files of rules and no dashboards.
+  const rules = expressions.map((expr, index) => ({ record: `query_${index}`, expr }));
+  writeFileSync(queries, JSON.stringify({ groups: [{ name: 'dashboard', rules }] }));
+  const checked = await runInRoot(root, [repository, scratch], ['promtool', 'check', 'rules', queries]);
+  assert.equal(checked.code, 0, checked.stdout + checked.stderr);
+  assert.match(checked.stdout, new RegExp(`${rules.length} rules found`));
 });

@@ -6,6 +6,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { prose, unknown, whyNoSpelling, words, wordsInUse, wordsOf } from './spelling.js';
 
 const repository = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -77,4 +78,26 @@ test('no text has an idiom that plain English does without', { skip }, () => {
     }
   }
   assert.deepEqual(found, []);
+});
+
+test('every word is spelt as the dictionary or test/words.txt has it', {
+  skip: skip || whyNoSpelling,
+}, () => {
+  const where = wordsInUse();
+  assert.ok(where.size > 3000, `finds the words: ${where.size}`);
+  const bad = unknown(where.keys()).map((word) => `${where.get(word)}: "${word}"`);
+  assert.deepEqual(bad, [], `correct it, or add a word that is right to ${words}`);
+});
+
+test('a misspelt word is found, and a name is none', { skip: whyNoSpelling }, () => {
+  const text = '/** The hsot answers with libcuda.so.1, cuInit, VGPU_HOST and --jsno. */';
+  assert.deepEqual(unknown(wordsOf(prose('agent/x.ts', text))), ['hsot']);
+  assert.deepEqual(unknown(wordsOf(prose('x.md', 'Retreive it.\n```sh\nretreive\n```\n`cud`'))), [
+    'Retreive',
+  ]);
+});
+
+test('the list of words is sorted, each once', () => {
+  const list = readFileSync(join(repository, words), 'utf8').trimEnd().split('\n');
+  assert.deepEqual(list, [...new Set(list)].sort());
 });

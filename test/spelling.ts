@@ -1,22 +1,18 @@
-// Spelling: every word of the documents, man pages, comments and messages is in the dictionary or in words.txt.
+/** Spelling: the words of documents, man pages, comments and messages, and which of them no dictionary has. */
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const repository = fileURLToPath(new URL('../..', import.meta.url));
 const root = join(repository, '.cache/roots/spelling');
 const hunspell = join(root, 'usr/bin/hunspell');
-const words = 'test/words.txt';
+export const words = 'test/words.txt';
 
-const skip = !existsSync(join(repository, '.git'))
-  ? 'not a git checkout'
-  : existsSync(hunspell)
-    ? false
-    : 'scripts/fetch-packages spelling was not run';
+/** Why nothing can be checked, or false; for the `skip` option of a test. */
+export const whyNoSpelling = existsSync(hunspell) ? false : 'scripts/fetch-packages spelling was not run';
 
 /** The prose of a file: documents without code, man pages without macros, of sources comments and sentences. */
 export function prose(path: string, text: string): string {
@@ -41,7 +37,7 @@ export function wordsOf(text: string): readonly string[] {
 }
 
 /** The words that neither the dictionary nor the project's list has. */
-function unknown(candidates: Iterable<string>): readonly string[] {
+export function unknown(candidates: Iterable<string>): readonly string[] {
   const ran = spawnSync(
     hunspell,
     ['-l', '-i', 'utf-8', '-d', join(root, 'usr/share/hunspell/en_GB'), '-p', join(repository, words)],
@@ -56,7 +52,8 @@ function unknown(candidates: Iterable<string>): readonly string[] {
   return [...new Set(ran.stdout.split('\n').filter((word) => word !== ''))];
 }
 
-test('every word is spelt as the dictionary or test/words.txt has it', { skip }, () => {
+/** Every word of the repository's prose, with the first file that has it. */
+export function wordsInUse(): ReadonlyMap<string, string> {
   const listed = execFileSync('git', ['-c', 'safe.directory=*', 'ls-files', '-z'], {
     cwd: repository,
     encoding: 'utf8',
@@ -65,25 +62,10 @@ test('every word is spelt as the dictionary or test/words.txt has it', { skip },
   for (const path of listed) {
     if (!/\.(md|ts|[ch])$|^docs\/man\//u.test(path) || !existsSync(join(repository, path))) continue;
     // Generated of names; what other programs print.
-    if (/^docs\/reference\/coverage\.md$|^test\/(fixtures|consumer)\/|^test\/spelling\.test\.ts$/u.test(path))
+    if (/^docs\/reference\/coverage\.md$|^test\/(fixtures|consumer)\/|^test\/lint\.test\.ts$/u.test(path))
       continue;
     for (const word of wordsOf(prose(path, readFileSync(join(repository, path), 'utf8'))))
       if (!where.has(word)) where.set(word, path);
   }
-  assert.ok(where.size > 3000, `finds the words: ${where.size}`);
-  const bad = unknown(where.keys()).map((word) => `${where.get(word)}: "${word}"`);
-  assert.deepEqual(bad, [], `correct it, or add a word that is right to ${words}`);
-});
-
-test('a misspelt word is found, and a name is none', { skip }, () => {
-  const text = '/** The hsot answers with libcuda.so.1, cuInit, VGPU_HOST and --jsno. */';
-  assert.deepEqual(unknown(wordsOf(prose('agent/x.ts', text))), ['hsot']);
-  assert.deepEqual(unknown(wordsOf(prose('x.md', 'Retreive it.\n```sh\nretreive\n```\n`cud`'))), [
-    'Retreive',
-  ]);
-});
-
-test('the list of words is sorted, each once', () => {
-  const list = readFileSync(join(repository, words), 'utf8').trimEnd().split('\n');
-  assert.deepEqual(list, [...new Set(list)].sort());
-});
+  return where;
+}

@@ -32,11 +32,14 @@ struct vgpu_inventory {
  * begin() and end() makes one: nothing of it happens then, and NULL is one that cannot be had.
  */
 #define VGPU_RECORDING_STREAM UINT64_MAX
+struct vgpu_exec_object;
 struct vgpu_backend_graphs {
   bool (*begin)(struct vgpu_worker *worker, uint64_t context);
   void *(*end)(struct vgpu_worker *worker, bool keep);
   int32_t (*launch)(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t stream);
   void (*destroy)(struct vgpu_worker *worker, void *graph);
+  /* One with conditional nodes, from its frames: exec->graph is then the device's. A CUresult. */
+  int32_t (*build)(struct vgpu_worker *worker, struct vgpu_exec_object *exec);
 };
 
 struct vgpu_backend {
@@ -76,6 +79,9 @@ struct vgpu_backend {
   void (*forget_shared)(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 
   const struct vgpu_backend_graphs *graphs; /* NULL: it has none, so their work is carried out each time */
+
+  /* Where it has no graphs: a condition's value; false: it is gone. */
+  bool (*condition)(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
 };
 
 extern const struct vgpu_backend vgpu_software_backend;

@@ -12,6 +12,16 @@ const PROGRAMS: CasePrograms = {
     captured_edges: 'a capture into a graph begins behind its nodes, with the edges that were asked for',
     dot: 'a graph is written down for dot',
   },
+  graph_conditions: {
+    decides: 'a kernel decides whether a body is done, or which',
+    repeats: 'a body is done again for as long as a kernel says so',
+    nests: 'bodies hold conditions and child graphs of their own, and can be captured',
+    defaults: 'a condition begins with its default value at each launch, also when its graph is gone',
+    changed: 'nodes of bodies, and all of a graph with conditions, are changed in an executable',
+    ordered: 'a graph whose stream waits decides when its turn has come',
+    restricted: 'a graph with conditions is not cloned, nested or instantiated twice',
+    bad_requests: 'conditions that make no sense are refused',
+  },
   graph_updates: {
     switches: 'nodes of an executable are switched off and on',
     children: 'what a child graph does in an executable is changed',

@@ -86,6 +86,13 @@ struct node_params {
     struct allocation_params allocation;
     devptr release;
     struct operations_params operations;
+    struct {
+      uint64_t handle;
+      int type;
+      unsigned size;
+      void **bodies;
+      void *context;
+    } condition;
   } of;
   int64_t reserved_too;
 };

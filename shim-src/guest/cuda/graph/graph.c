@@ -107,6 +107,7 @@ struct vgpu_graph *vgpu_graph_make(struct vgpu_driver *driver) {
 static void free_node(struct vgpu_driver *driver, struct vgpu_node *node) {
   withdraw(driver, node, VGPU_OBJECT_NODE);
   if (node->child != NULL) vgpu_graph_free(driver, node->child);
+  if (node->bodies != NULL) vgpu_condition_removed(driver, node);
   vgpu_work_free(&node->work);
   vgpu_links_free(&node->dependencies);
   free(node);
@@ -116,6 +117,7 @@ void vgpu_graph_free(struct vgpu_driver *driver, struct vgpu_graph *graph) {
   withdraw(driver, graph, VGPU_OBJECT_GRAPH);
   for (size_t i = 0; i < graph->count; i++) free_node(driver, graph->nodes[i]);
   vgpu_holds_release(driver, &graph->holds);
+  vgpu_conditions_drop(graph->conditions);
   free(graph->nodes);
   free(graph);
 }
@@ -150,6 +152,15 @@ static size_t place_of(const struct vgpu_graph *graph, const struct vgpu_node *n
   size_t at = 0;
   while (at < graph->count && graph->nodes[at] != node) at++;
   return at;
+}
+
+void vgpu_graph_remove(struct vgpu_driver *driver, struct vgpu_node *node) {
+  struct vgpu_graph *graph = node->graph;
+  size_t at = place_of(graph, node);
+  graph->count--;
+  memmove(&graph->nodes[at], &graph->nodes[at + 1], (graph->count - at) * sizeof(struct vgpu_node *));
+  /* Room is counted in powers of two: below one again, the next add asks for it again, which does no harm. */
+  free_node(driver, node);
 }
 
 struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgpu_graph *graph) {
@@ -241,7 +252,8 @@ int cuGraphClone(void **phGraphClone, void *originalGraph) {
   if (driver == NULL) return result;
   struct vgpu_graph *graph = vgpu_graph_find(driver, originalGraph);
   if (phGraphClone == NULL || graph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
-  if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
+  if (vgpu_graph_has_memory(graph) || vgpu_graph_has_conditions(graph))
+    return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
   struct vgpu_graph *clone = vgpu_graph_clone(driver, graph);
   if (clone == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_OUT_OF_MEMORY);
   *phGraphClone = clone;
@@ -273,10 +285,6 @@ int cuGraphDestroyNode(void *hNode) {
   struct vgpu_graph *graph = node->graph;
   if (vgpu_graph_has_memory(graph)) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED);
   for (size_t i = 0; i < graph->count; i++) vgpu_links_remove(&graph->nodes[i]->dependencies, node);
-  size_t at = place_of(graph, node);
-  graph->count--;
-  memmove(&graph->nodes[at], &graph->nodes[at + 1], (graph->count - at) * sizeof(struct vgpu_node *));
-  /* Room is counted in powers of two: below one again, the next add asks for it again, which does no harm. */
-  free_node(driver, node);
+  vgpu_graph_remove(driver, node);
   return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }

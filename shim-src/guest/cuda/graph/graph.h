@@ -40,6 +40,7 @@ struct vgpu_work {
     struct vgpu_memset_params memset;
     struct vgpu_memory_ops_params memory_ops;
     struct vgpu_allocation_params allocation;
+    struct vgpu_condition_params condition;
   } given;
 };
 
@@ -56,8 +57,21 @@ struct vgpu_node {
   struct vgpu_graph *graph;
   struct vgpu_work work;
   struct vgpu_graph *child;
+  struct vgpu_graph **bodies; /* of a conditional node, as many as its parameters say */
   struct vgpu_links dependencies;
   uint32_t mark;
+};
+
+/* The conditions of a graph as the host has them: for as long as the graph or an executable of it lives. */
+struct vgpu_conditions {
+  uint64_t graph; /* their name at the host */
+  uint32_t references;
+  size_t count;
+  struct vgpu_condition {
+    uint64_t handle;
+    uint64_t context;
+    const struct vgpu_node *node; /* that uses it; NULL: none yet */
+  } * list;
 };
 
 /* References to user objects. */
@@ -70,8 +84,10 @@ struct vgpu_graph {
   uint64_t id; /* never given twice */
   struct vgpu_node **nodes;
   size_t count;
-  bool owned;         /* belongs to a node, as its child */
-  uint32_t instances; /* executables made of it that live */
+  bool owned;                         /* belongs to a node, as its child */
+  struct vgpu_graph *outer;           /* a body of a conditional node: the graph which that node is in */
+  struct vgpu_conditions *conditions; /* NULL: none were asked for */
+  uint32_t instances;                 /* executables made of it that live */
   struct vgpu_holds holds;
 };
 
@@ -88,6 +104,9 @@ struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgp
 /* A new node; takes `work` over (also when it fails). NULL: no memory. */
 struct vgpu_node *vgpu_graph_add(struct vgpu_driver *driver, struct vgpu_graph *graph,
                                  const struct vgpu_links *dependencies, struct vgpu_work *work);
+
+/* A node that nothing depends on goes. */
+void vgpu_graph_remove(struct vgpu_driver *driver, struct vgpu_node *node);
 
 /* `to` becomes a copy; gets what it has not yet; loses its memory. False: no memory. */
 bool vgpu_links_copy(struct vgpu_links *to, const struct vgpu_links *from);
@@ -120,6 +139,19 @@ int vgpu_work_release(struct vgpu_driver *driver, uint64_t address, struct vgpu_
 /* Likewise, one frame for each operation (memory_op.c). */
 int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_ops_params *params,
                          struct vgpu_work *work);
+
+/* Likewise, a condition of the graph or of one around it (graph_condition.c). */
+int vgpu_work_condition(struct vgpu_driver *driver, const struct vgpu_graph *graph,
+                        const struct vgpu_condition_params *params, struct vgpu_work *work);
+/* Bodies for the node of a condition, which is then in use. A CUresult. */
+int vgpu_condition_added(struct vgpu_driver *driver, struct vgpu_node *node);
+/* The node goes. */
+void vgpu_condition_removed(struct vgpu_driver *driver, struct vgpu_node *node);
+/* Whether a graph may have a node of a kind: in a body not all may be. A CUresult. */
+int vgpu_condition_may(const struct vgpu_graph *graph, const struct vgpu_work *work);
+bool vgpu_graph_has_conditions(const struct vgpu_graph *graph);
+/* One reference less; the last one tells the host. NULL is none. */
+void vgpu_conditions_drop(struct vgpu_conditions *conditions);
 
 /* Same operations on other addresses and values. */
 bool vgpu_memory_ops_alike(const struct vgpu_work *a, const struct vgpu_work *b);

@@ -47,7 +47,10 @@ static const char *kind_name(enum vgpu_node_kind kind) {
       return "MEM_FREE";
     case VGPU_NODE_MEMORY_OPS:
       return "BATCH_MEM_OP";
-    case VGPU_NODE_LAST:
+    case VGPU_NODE_CONDITIONAL:
+      return "CONDITIONAL";
+    case VGPU_NODE_BODY:
+    case VGPU_NODE_VALUES:
       break;
   }
   return "UNKNOWN";
@@ -137,7 +140,13 @@ static void print_graph(FILE *file, struct vgpu_driver *driver, const struct vgp
   }
   fputs("}\n", file);
   for (size_t i = 0; i < graph->count; i++) {
-    if (graph->nodes[i]->child == NULL) continue;
+    const struct vgpu_node *node = graph->nodes[i];
+    for (uint32_t j = 0; node->bodies != NULL && j < node->work.given.condition.size; j++) {
+      fprintf(file, "\"graph_%u_node_%zu\" -> \"graph_%u_node_0\" [style=\"dotted\" label=\"body %u\"];\n",
+              number, i, *graphs, j);
+      print_graph(file, driver, node->bodies[j], graphs, flags);
+    }
+    if (node->child == NULL) continue;
     fprintf(file, "\"graph_%u_node_%zu\" -> \"graph_%u_node_0\" [style=\"dotted\" label=\"child\"];\n",
             number, i, *graphs);
     print_graph(file, driver, graph->nodes[i]->child, graphs, flags);

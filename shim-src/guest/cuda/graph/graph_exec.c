@@ -9,7 +9,11 @@
 static size_t flat_count(const struct vgpu_graph *graph) {
   size_t count = 0;
   for (size_t i = 0; i < graph->count; i++) {
-    count += graph->nodes[i]->child != NULL ? flat_count(graph->nodes[i]->child) + 1 : 1;
+    const struct vgpu_node *node = graph->nodes[i];
+    count += node->child != NULL ? flat_count(node->child) + 1 : 1;
+    if (node->bodies == NULL) continue;
+    count++; /* whose conditions they are */
+    for (uint32_t j = 0; j < node->work.given.condition.size; j++) count += flat_count(node->bodies[j]) + 1;
   }
   return count;
 }
@@ -20,6 +24,42 @@ void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count) {
     free(nodes[i].before);
   }
   free(nodes);
+}
+
+static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count);
+
+/* What stands in the list and is no node of the graph. */
+static int add_frame(struct vgpu_exec_node *nodes, size_t *count, enum vgpu_node_kind kind, uint32_t opcode,
+                     const void *body, uint32_t body_size) {
+  struct vgpu_exec_node *made = &nodes[*count];
+  *made = (struct vgpu_exec_node){.work.kind = kind, .enabled = true};
+  if (!vgpu_work_frame(&made->work, opcode, body, body_size, NULL, 0)) return CUDA_ERROR_OUT_OF_MEMORY;
+  (*count)++;
+  return CUDA_SUCCESS;
+}
+
+/* Whose conditions come next: at the beginning they get their values. */
+static int add_values(const struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count,
+                      bool assign) {
+  const struct vgpu_send_graph_values send = {.graph = graph->conditions->graph, .assign = assign};
+  return add_frame(nodes, count, VGPU_NODE_VALUES, VGPU_OP_graph_values, &send, sizeof send);
+}
+
+/* The bodies of a conditional node, each behind the number of its frames. */
+static int flatten_bodies(const struct vgpu_node *node, struct vgpu_exec_node *nodes, size_t *count) {
+  int result = CUDA_SUCCESS;
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < node->work.given.condition.size; i++) {
+    struct vgpu_send_graph_body send = {0};
+    size_t head = *count;
+    result = add_frame(nodes, count, VGPU_NODE_BODY, VGPU_OP_graph_body, &send, sizeof send);
+    if (result == CUDA_SUCCESS) result = flatten(node->bodies[i], nodes, count);
+    for (size_t j = head + 1; result == CUDA_SUCCESS && j < *count; j++) {
+      send.nodes += nodes[j].work.frames;
+      result = vgpu_condition_may(node->bodies[i], &nodes[j].work);
+    }
+    if (result == CUDA_SUCCESS) memcpy(nodes[head].work.bytes, &send, sizeof send);
+  }
+  return result;
 }
 
 /*
@@ -35,11 +75,14 @@ static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_
   for (size_t i = 0; result == CUDA_SUCCESS && i < graph->count; i++) {
     struct vgpu_node *node = order[i];
     size_t first = *count;
+    if (node->bodies != NULL && graph->outer == NULL) result = add_values(graph, nodes, count, false);
     if (node->child != NULL) result = flatten(node->child, nodes, count);
     if (result != CUDA_SUCCESS) break;
     struct vgpu_exec_node *made = &nodes[*count];
-    *made = (struct vgpu_exec_node){
-        .origin = node->id, .node = node, .children = *count - first, .enabled = true};
+    *made = (struct vgpu_exec_node){.origin = node->id,
+                                    .node = node,
+                                    .children = node->child == NULL ? 0 : *count - first,
+                                    .enabled = true};
     const struct vgpu_links *links = &node->dependencies;
     made->before = malloc((links->count + 1) * sizeof *made->before);
     if (made->before == NULL || !vgpu_work_copy(&made->work, &node->work)) {
@@ -54,6 +97,7 @@ static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_
     /* vgpu_graph_order leaves 1 in every mark; above it the place in the order. */
     node->mark = (uint32_t)(i << 1 | 1);
     place[i] = *count - 1;
+    if (node->bodies != NULL) result = flatten_bodies(node, nodes, count);
   }
   free(place);
   free(order);
@@ -115,6 +159,27 @@ static uint64_t next_number(struct vgpu_driver *driver) {
   return number;
 }
 
+/* Work that never waits: an executable at the host with conditions has no other. */
+static bool never_waits(const struct vgpu_work *work) {
+  return work->step == VGPU_STEP_FRAME &&
+         (work->kind <= VGPU_NODE_MEMSET || work->kind == VGPU_NODE_CONDITIONAL ||
+          work->kind >= VGPU_NODE_BODY);
+}
+
+/* A graph's conditions can be a real driver's only if all of it is one executable of that driver. */
+static void mark_whole(struct vgpu_exec *exec) {
+  bool whole = true;
+  for (size_t i = 0; i < exec->count; i++)
+    whole = whole && (exec->nodes[i].work.step == VGPU_STEP_NONE || never_waits(&exec->nodes[i].work));
+  for (size_t i = 0; i < exec->count; i++) {
+    if (exec->nodes[i].work.kind != VGPU_NODE_VALUES) continue;
+    struct vgpu_send_graph_values send;
+    memcpy(&send, exec->nodes[i].work.bytes, sizeof send);
+    send.whole = whole;
+    memcpy(exec->nodes[i].work.bytes, &send, sizeof send);
+  }
+}
+
 /* Splits the list into steps and sends the segments. */
 static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
   unsigned char *bulk = malloc(VGPU_BULK_MAX);
@@ -124,6 +189,7 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     exec->has_memory = exec->has_memory || exec->nodes[i].work.memory != NULL;
   }
   int result = bulk == NULL || exec->steps == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  mark_whole(exec);
   for (size_t i = 0; result == CUDA_SUCCESS && i < exec->count;) {
     struct vgpu_exec_node *node = &exec->nodes[i];
     if (node->work.step == VGPU_STEP_NONE) {
@@ -140,7 +206,9 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     uint32_t index = 0;
     step->segment = next_number(driver);
     for (; end < exec->count && exec->nodes[end].work.step <= VGPU_STEP_FRAME; end++) {
-      if (exec->nodes[end].work.step == VGPU_STEP_NONE) continue;
+      const struct vgpu_work *work = &exec->nodes[end].work;
+      if (work->step == VGPU_STEP_NONE) continue;
+      if (exec->conditions != NULL && never_waits(work) != never_waits(&node->work)) break;
       exec->nodes[end].segment = step->segment;
       exec->nodes[end].index = index;
       index += exec->nodes[end].work.frames;
@@ -177,6 +245,7 @@ static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     struct vgpu_send_cuGraphExecDestroy send = {.exec = exec->steps[i].segment};
     vgpu_cuda_post(VGPU_OP_cuGraphExecDestroy, &send, sizeof send, NULL, 0);
   }
+  vgpu_conditions_drop(exec->conditions);
   vgpu_exec_free_list(exec->nodes, exec->count);
   free(exec->steps);
   free(exec);
@@ -184,8 +253,11 @@ static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
 
 int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count) {
   *count = 0;
-  *nodes = calloc(flat_count(graph) + 1, sizeof **nodes);
-  return *nodes == NULL ? CUDA_ERROR_OUT_OF_MEMORY : flatten(graph, *nodes, count);
+  *nodes = calloc(flat_count(graph) + 2, sizeof **nodes);
+  int result = *nodes == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS && vgpu_graph_has_conditions(graph))
+    result = add_values(graph, *nodes, count, true);
+  return result == CUDA_SUCCESS ? flatten(graph, *nodes, count) : result;
 }
 
 enum { FLAG_DEVICE_LAUNCH = 4, FLAGS_KNOWN = 15 };
@@ -202,7 +274,12 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   result = vgpu_cuda_context_number(&exec->context);
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (result == CUDA_SUCCESS && graph == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (graph == NULL || graph->outer != NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && vgpu_graph_has_conditions(graph)) {
+    if (graph->instances > 0) result = CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
+    exec->conditions = graph->conditions;
+    exec->conditions->references++;
+  }
   if (result == CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
   if (result == CUDA_SUCCESS) result = build(driver, exec);
   if (result == CUDA_SUCCESS) result = belong(exec, graph);

@@ -35,6 +35,7 @@ struct vgpu_exec {
   void *source; /* the graph it was made of, by handle and by id: it may be gone */
   uint64_t source_id;
   struct vgpu_holds holds;
+  struct vgpu_conditions *conditions; /* those of its graph; NULL: it has no conditional node */
 };
 
 /* With graph_lock held. */

@@ -32,7 +32,8 @@ static int take_child(struct vgpu_driver *driver, const struct vgpu_graph *graph
     return CUDA_ERROR_INVALID_VALUE;
   }
   bool moved = params->ownership == OWNERSHIP_MOVE;
-  if (!moved && vgpu_graph_has_memory(given)) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((!moved && vgpu_graph_has_memory(given)) || vgpu_graph_has_conditions(given))
+    return CUDA_ERROR_NOT_SUPPORTED;
   *child = moved ? given : vgpu_graph_clone(driver, given);
   if (*child == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   (*child)->owned = true;
@@ -48,8 +49,17 @@ int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const st
     result = vgpu_edge_check(links->data[i], links->nodes[i]->work.kind, (enum vgpu_node_kind)params->type);
   }
   if (result == CUDA_SUCCESS) result = vgpu_graph_memory_may(driver, graph, params);
-  if (result == CUDA_SUCCESS) result = vgpu_work_make(driver, params, &work);
+  if (result == CUDA_SUCCESS) {
+    result = params->type == VGPU_NODE_CONDITIONAL
+                 ? vgpu_work_condition(driver, graph, &params->of.condition, &work)
+                 : vgpu_work_make(driver, params, &work);
+  }
   if (result != CUDA_SUCCESS) return result;
+  result = vgpu_condition_may(graph, &work);
+  if (result != CUDA_SUCCESS) {
+    vgpu_work_free(&work);
+    return result;
+  }
   if (params->type == VGPU_NODE_GRAPH) result = take_child(driver, graph, &params->of.child, &child);
   if (result != CUDA_SUCCESS) return result; /* a child's work has nothing to free */
   *made = vgpu_graph_add(driver, graph, links, &work);
@@ -59,6 +69,14 @@ int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const st
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   (*made)->child = child;
+  if (params->type == VGPU_NODE_CONDITIONAL) {
+    result = vgpu_condition_added(driver, *made);
+    if (result != CUDA_SUCCESS) {
+      vgpu_graph_remove(driver, *made);
+      return result;
+    }
+    params->of.condition.bodies = (*made)->bodies;
+  }
   vgpu_graph_memory_added(*made);
   if (params->type == VGPU_NODE_ALLOCATE) params->of.allocation.address = work.device;
   return CUDA_SUCCESS;
@@ -189,7 +207,10 @@ static int set_locked(struct vgpu_driver *driver, const struct target *target,
   struct vgpu_work work;
   struct vgpu_node *node = vgpu_node_of_kind(driver, target->node, (enum vgpu_node_kind)params->type);
   if (node == NULL) return CUDA_ERROR_INVALID_VALUE;
-  if (params->type == VGPU_NODE_ALLOCATE || params->type == VGPU_NODE_FREE) return CUDA_ERROR_NOT_SUPPORTED;
+  if (params->type == VGPU_NODE_ALLOCATE || params->type == VGPU_NODE_FREE ||
+      params->type == VGPU_NODE_CONDITIONAL) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   if (params->type == VGPU_NODE_GRAPH) {
     return target->in_exec ? vgpu_exec_set_child(driver, target->exec, node, params->of.child.graph)
                            : set_child(driver, node, &params->of.child);
@@ -197,7 +218,8 @@ static int set_locked(struct vgpu_driver *driver, const struct target *target,
   int result = vgpu_work_make(driver, params, &work);
   if (result != CUDA_SUCCESS) return result;
   if (target->in_exec) return vgpu_exec_set(driver, target->exec, node, &work);
-  result = vgpu_work_keep_attributes(&work, &node->work);
+  result = vgpu_condition_may(node->graph, &work);
+  if (result == CUDA_SUCCESS) result = vgpu_work_keep_attributes(&work, &node->work);
   if (result == CUDA_SUCCESS) {
     vgpu_work_free(&node->work);
     node->work = work;
@@ -326,6 +348,8 @@ static size_t params_size(int32_t type) {
       return sizeof(uint64_t);
     case VGPU_NODE_MEMORY_OPS:
       return sizeof(struct vgpu_memory_ops_params);
+    case VGPU_NODE_CONDITIONAL:
+      return sizeof(struct vgpu_condition_params);
     default:
       return sizeof(((struct vgpu_node_params *)0)->of);
   }

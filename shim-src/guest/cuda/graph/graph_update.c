@@ -69,6 +69,12 @@ static int replace(struct vgpu_exec *exec, struct vgpu_exec_node *node, struct v
   return CUDA_SUCCESS;
 }
 
+/* The handle may be another one: the other graph's. */
+static bool same_condition(const struct vgpu_work *a, const struct vgpu_work *b) {
+  return a->given.condition.type == b->given.condition.type &&
+         a->given.condition.size == b->given.condition.size;
+}
+
 /* Whether a node's work may take another's place: what it is at the host must stay what it was. */
 static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work *new) {
   if (old->kind != new->kind) return UPDATE_NODE_TYPE_CHANGED;
@@ -76,6 +82,8 @@ static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work 
   if (old->step != new->step || old->frames != new->frames) return UPDATE_PARAMETERS_CHANGED;
   if (old->memory != new->memory) return UPDATE_NOT_SUPPORTED; /* addresses are fixed */
   if (old->kind == VGPU_NODE_MEMORY_OPS && !vgpu_memory_ops_alike(old, new)) return UPDATE_PARAMETERS_CHANGED;
+  if (old->kind == VGPU_NODE_CONDITIONAL && !same_condition(old, new)) return UPDATE_PARAMETERS_CHANGED;
+  if (old->kind == VGPU_NODE_BODY && !same_frames(old, new)) return UPDATE_TOPOLOGY_CHANGED;
   if (old->kind == VGPU_NODE_KERNEL && !vgpu_work_same_context(old, new)) return UPDATE_FUNCTION_CHANGED;
   if (old->kind == VGPU_NODE_KERNEL && vgpu_work_cooperative(old) != vgpu_work_cooperative(new)) {
     return UPDATE_ATTRIBUTES_CHANGED;
@@ -83,11 +91,21 @@ static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work 
   return UPDATE_SUCCESS;
 }
 
+/* How the list is cut stays as it is. */
+static void keep_whole(const struct vgpu_work *old, struct vgpu_work *new) {
+  struct vgpu_send_graph_values before, now;
+  memcpy(&before, old->bytes, sizeof before);
+  memcpy(&now, new->bytes, sizeof now);
+  now.whole = before.whole;
+  memcpy(new->bytes, &now, sizeof now);
+}
+
 /* A list against the executable's nodes from `base` on, that are as many. Places in a list begin at 0. */
-static int32_t compare(const struct vgpu_exec *exec, size_t base, const struct vgpu_exec_node *nodes,
-                       size_t count, struct update_info *info) {
+static int32_t compare(const struct vgpu_exec *exec, size_t base, struct vgpu_exec_node *nodes, size_t count,
+                       struct update_info *info) {
   for (size_t i = 0; i < count; i++) {
-    const struct vgpu_exec_node *a = &exec->nodes[base + i], *b = &nodes[i];
+    struct vgpu_exec_node *a = &exec->nodes[base + i], *b = &nodes[i];
+    if (a->work.kind == VGPU_NODE_VALUES && b->work.kind == VGPU_NODE_VALUES) keep_whole(&a->work, &b->work);
     info->error_node = b->node;
     if (a->before_count != b->before_count || a->children != b->children) return UPDATE_TOPOLOGY_CHANGED;
     for (size_t j = 0; j < a->before_count; j++) {
@@ -136,6 +154,11 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
       vgpu_holds_take(&holds, graph) ? update(exec, 0, exec->count, graph, info) : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
     exec->holds = holds;
+    if (exec->conditions != NULL && graph->conditions != exec->conditions) {
+      graph->conditions->references++;
+      vgpu_conditions_drop(exec->conditions);
+      exec->conditions = graph->conditions;
+    }
     if (exec->launched) vgpu_holds_release_after(driver, &before, exec->context);
     else vgpu_holds_release(driver, &before);
   } else {

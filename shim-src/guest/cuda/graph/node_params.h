@@ -18,7 +18,11 @@ enum vgpu_node_kind {
   VGPU_NODE_ALLOCATE = 10,
   VGPU_NODE_FREE = 11,
   VGPU_NODE_MEMORY_OPS = 12,
-  VGPU_NODE_LAST = 13, /* of those that the API knows */
+  VGPU_NODE_CONDITIONAL = 13,
+  VGPU_NODE_LAST = VGPU_NODE_CONDITIONAL, /* of those that the API knows */
+  /* In the list of an executable graph only (graph_condition.c). */
+  VGPU_NODE_BODY = 64,
+  VGPU_NODE_VALUES = 65,
 };
 
 /* CUDA_KERNEL_NODE_PARAMS: version 1 ends before `kernel`. */
@@ -105,6 +109,15 @@ struct vgpu_memory_ops_params {
   uint32_t flags;
 };
 
+/* CUDA_CONDITIONAL_NODE_PARAMS */
+struct vgpu_condition_params {
+  uint64_t handle;
+  int32_t type; /* CUgraphConditionalNodeType */
+  uint32_t size;
+  struct vgpu_graph **bodies; /* given back */
+  struct vgpu_context *context;
+};
+
 /* CUgraphNodeParams */
 struct vgpu_node_params {
   int32_t type;
@@ -120,6 +133,7 @@ struct vgpu_node_params {
     struct vgpu_allocation_params allocation;
     uint64_t freed; /* address */
     struct vgpu_memory_ops_params memory_ops;
+    struct vgpu_condition_params condition;
   } of;
   int64_t reserved_too;
 };
@@ -130,6 +144,7 @@ _Static_assert(sizeof(struct vgpu_copy_node_params) == 216, "CUDA_MEMCPY_NODE_PA
 _Static_assert(sizeof(struct vgpu_allocation_params) == 120, "CUDA_MEM_ALLOC_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_memory_operation) == 48, "CUstreamBatchMemOpParams");
 _Static_assert(sizeof(struct vgpu_memory_ops_params) == 32, "CUDA_BATCH_MEM_OP_NODE_PARAMS");
+_Static_assert(sizeof(struct vgpu_condition_params) == 32, "CUDA_CONDITIONAL_NODE_PARAMS");
 _Static_assert(sizeof(struct vgpu_node_params) == 256, "CUgraphNodeParams");
 
 #endif

@@ -74,7 +74,10 @@ bool vgpu_holds_join(struct vgpu_holds *to, const struct vgpu_holds *more) {
 bool vgpu_holds_take(struct vgpu_holds *to, const struct vgpu_graph *graph) {
   bool taken = vgpu_holds_join(to, &graph->holds);
   for (size_t i = 0; taken && i < graph->count; i++) {
-    if (graph->nodes[i]->child != NULL) taken = vgpu_holds_take(to, graph->nodes[i]->child);
+    const struct vgpu_node *node = graph->nodes[i];
+    if (node->child != NULL) taken = vgpu_holds_take(to, node->child);
+    for (uint32_t j = 0; taken && node->bodies != NULL && j < node->work.given.condition.size; j++)
+      taken = vgpu_holds_take(to, node->bodies[j]);
   }
   return taken;
 }

@@ -6,33 +6,16 @@
 #include <string.h>
 
 #include "cuda_handlers.h"
+#include "host/backend/common/graph.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"
 
 #define ENTRY_BYTES 16u
 #define NODES_MAX (1u << 20)
 
-struct graph_frame {
-  const struct vgpu_dispatch_row *row; /* NULL: nothing is done in this place */
-  uint32_t bulk_size;
-  unsigned char *bytes; /* body, then bulk */
-};
-
-struct vgpu_exec_object {
-  struct vgpu_exec_object *next; /* of the session */
-  uint64_t number;
-  uint64_t context;
-  bool ready;
-  struct graph_frame *frames;
-  uint32_t count;
-  uint32_t launches; /* since it was last changed */
-  void *graph;       /* the device's own; NULL: the frames are carried out */
-  uint64_t kernels;  /* that a launch of it runs */
-};
-
 /* One entry: opcode, sizes, bytes. Only calls that leave work on a stream, and no launch of a graph. */
 static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bulk, uint32_t *at,
-                          struct graph_frame *frame) {
+                          struct vgpu_graph_frame *frame) {
   uint32_t head[4];
   if (bulk->in_size - *at < ENTRY_BYTES) return CUDA_ERROR_INVALID_VALUE;
   memcpy(head, bulk->in + *at, sizeof head);
@@ -57,7 +40,7 @@ static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bu
   return CUDA_SUCCESS;
 }
 
-static void free_frame(struct vgpu_worker *worker, struct graph_frame *frame) {
+static void free_frame(struct vgpu_worker *worker, struct vgpu_graph_frame *frame) {
   if (frame->row == NULL) return;
   vgpu_code_give(worker, (uint64_t)frame->row->send_size + frame->bulk_size + sizeof *frame);
   free(frame->bytes);
@@ -108,11 +91,11 @@ static struct vgpu_exec_object *begin(struct vgpu_worker *worker, uint64_t numbe
   return exec;
 }
 
-static int32_t append(struct vgpu_exec_object *exec, const struct graph_frame *frame) {
+static int32_t append(struct vgpu_exec_object *exec, const struct vgpu_graph_frame *frame) {
   if (exec->count == NODES_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
   if ((exec->count & (exec->count - 1)) == 0) {
     size_t room = exec->count == 0 ? 1 : (size_t)exec->count * 2;
-    struct graph_frame *frames = realloc(exec->frames, room * sizeof *frames);
+    struct vgpu_graph_frame *frames = realloc(exec->frames, room * sizeof *frames);
     if (frames == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     exec->frames = frames;
   }
@@ -130,7 +113,7 @@ int32_t vgpu_common_graph_nodes(struct vgpu_worker *worker, const struct vgpu_se
   if (exec->ready) return CUDA_ERROR_INVALID_VALUE;
   int32_t result = CUDA_SUCCESS;
   for (uint32_t at = 0; result == CUDA_SUCCESS && at < bulk->in_size;) {
-    struct graph_frame frame;
+    struct vgpu_graph_frame frame;
     result = read_entry(worker, bulk, &at, &frame);
     if (result != CUDA_SUCCESS) break;
     result = append(exec, &frame);
@@ -144,14 +127,32 @@ int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu
   struct vgpu_exec_object *exec = find(worker, send->exec);
   if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
   if (!exec->ready || send->index >= exec->count) return CUDA_ERROR_INVALID_VALUE;
-  struct graph_frame frame = {0};
+  struct vgpu_graph_frame frame = {0};
   uint32_t at = 0;
   int32_t result = bulk->in_size == 0 ? CUDA_SUCCESS : read_entry(worker, bulk, &at, &frame);
   if (result != CUDA_SUCCESS) return result;
+  if (exec->has_conditions && !vgpu_conditions_fit(&exec->frames[send->index], &frame)) {
+    free_frame(worker, &frame);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   forget_graph(worker, exec);
   free_frame(worker, &exec->frames[send->index]);
   exec->frames[send->index] = frame;
   return CUDA_SUCCESS;
+}
+
+/* A graph with conditions is one of the device's from the beginning, where it has such. */
+static int32_t build(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
+  uint64_t *launches = &worker->accounts->slots[worker->slot].launches, before = *launches;
+  int32_t result = worker->backend->graphs->build(worker, exec);
+  exec->kernels = *launches - before;
+  __atomic_store_n(launches, before, __ATOMIC_RELAXED);
+  return result;
+}
+
+bool vgpu_graph_is_conditional(struct vgpu_worker *worker, uint64_t number) {
+  const struct vgpu_exec_object *exec = find(worker, number);
+  return exec != NULL && exec->has_conditions;
 }
 
 int32_t vgpu_common_cuGraphInstantiateWithFlags(struct vgpu_worker *worker,
@@ -160,8 +161,11 @@ int32_t vgpu_common_cuGraphInstantiateWithFlags(struct vgpu_worker *worker,
   if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
   if (exec->ready || exec->count != send->nodes || exec->context != send->context)
     return CUDA_ERROR_INVALID_VALUE;
-  exec->ready = true;
-  return CUDA_SUCCESS;
+  int32_t result = vgpu_conditions_check(exec);
+  if (result == CUDA_SUCCESS && exec->has_conditions && worker->backend->graphs != NULL)
+    result = build(worker, exec);
+  exec->ready = result == CUDA_SUCCESS;
+  return result;
 }
 
 int32_t vgpu_common_cuGraphExecDestroy(struct vgpu_worker *worker,
@@ -174,11 +178,7 @@ int32_t vgpu_common_cuGraphExecDestroy(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/*
- * Work that is the same each time it is done, and none of which is of the host: what records an event, brings
- * bytes along or gives memory back is done by its own call.
- */
-static bool is_recordable(const struct graph_frame *frame) {
+bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame) {
   if (frame->row == NULL) return true;
   switch (frame->row->opcode) {
     case VGPU_OP_cuLaunchKernelEx:
@@ -198,7 +198,7 @@ static bool is_recordable(const struct graph_frame *frame) {
 static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
   int32_t result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {
-    const struct graph_frame *frame = &exec->frames[i];
+    const struct vgpu_graph_frame *frame = &exec->frames[i];
     if (frame->row == NULL) continue;
     _Alignas(8) unsigned char body[VGPU_BODY_MAX];
     memcpy(body, frame->bytes, frame->row->send_size);
@@ -214,7 +214,7 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_obje
 static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
   for (uint32_t i = 0; i < exec->count; i++) {
-    if (!is_recordable(&exec->frames[i])) return;
+    if (!vgpu_graph_recordable(&exec->frames[i])) return;
   }
   uint64_t *launches = &worker->accounts->slots[worker->slot].launches, before = *launches;
   if (!graphs->begin(worker, exec->context)) return;
@@ -230,7 +230,13 @@ static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
 int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
   struct vgpu_exec_object *exec = find(worker, send->exec);
   if (exec == NULL || !exec->ready || exec->context != send->context) return CUDA_ERROR_INVALID_HANDLE;
-  if (exec->launches <= WORTH_RECORDING && exec->launches++ == WORTH_RECORDING &&
+  if (exec->has_conditions && worker->backend->graphs == NULL)
+    return vgpu_conditions_launch(worker, exec, send->stream);
+  if (exec->has_conditions && exec->graph == NULL) { /* it was changed */
+    int32_t built = build(worker, exec);
+    if (built != CUDA_SUCCESS) return built;
+  }
+  if (!exec->has_conditions && exec->launches <= WORTH_RECORDING && exec->launches++ == WORTH_RECORDING &&
       worker->backend->graphs != NULL)
     record(worker, exec);
   if (exec->graph == NULL) return carry_out(worker, exec, send->stream);

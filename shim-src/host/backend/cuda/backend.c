@@ -244,7 +244,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *r
 static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin,
                                                   .end = vgpu_cuda_graph_end,
                                                   .launch = vgpu_cuda_graph_launch,
-                                                  .destroy = vgpu_cuda_graph_destroy};
+                                                  .destroy = vgpu_cuda_graph_destroy,
+                                                  .build = vgpu_cuda_graph_build};
 
 const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
                                                .reads_itself = true,

@@ -6,10 +6,14 @@
 #include <stdint.h>
 
 struct vgpu_worker;
+struct vgpu_exec_object;
 
 bool vgpu_cuda_graph_begin(struct vgpu_worker *worker, uint64_t context);
 void *vgpu_cuda_graph_end(struct vgpu_worker *worker, bool keep);
 int32_t vgpu_cuda_graph_launch(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t number);
 void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, void *graph);
+
+/* One with conditional nodes (conditions.c). A CUresult. */
+int32_t vgpu_cuda_graph_build(struct vgpu_worker *worker, struct vgpu_exec_object *exec);
 
 #endif

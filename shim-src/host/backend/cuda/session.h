@@ -30,6 +30,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_texture *textures;
   uint32_t texture_count;
   struct vgpu_cuda_turns turns;
+  struct vgpu_cuda_shell *shells; /* graphs of the driver that have conditions */
 };
 
 /*

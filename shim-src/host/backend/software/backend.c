@@ -156,4 +156,5 @@ const struct vgpu_backend vgpu_software_backend = {.name = "software",
                                                    .make_filter = vgpu_software_filter,
                                                    .begin = begin,
                                                    .run = vgpu_queue_run,
-                                                   .usage = usage};
+                                                   .usage = usage,
+                                                   .condition = vgpu_software_condition_value};

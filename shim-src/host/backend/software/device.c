@@ -40,6 +40,7 @@ static void give_back(struct vgpu_worker *worker, const struct vgpu_allocation *
 
 int32_t vgpu_software_cuCtxDestroy_v2(struct vgpu_worker *worker,
                                       const struct vgpu_send_cuCtxDestroy_v2 *send) {
+  vgpu_software_conditions_forget(worker, send->context);
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   vgpu_accounts_context(worker->accounts, worker->slot, context->device, -1);

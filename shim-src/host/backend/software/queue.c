@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda_calls.h"
+#include "host/backend/common/graph.h"
 #include "host/backend/software/software.h"
 
 #define MOST_QUEUED 65536u
@@ -166,12 +167,20 @@ static void pump(struct vgpu_worker *worker) {
   }
 }
 
+/* A launch whose frames nobody knows before they are done: it comes to its stream as one. */
+static bool is_whole(struct vgpu_worker *worker, const void *body) {
+  struct vgpu_send_cuGraphLaunch send;
+  memcpy(&send, body, sizeof send);
+  return vgpu_graph_is_conditional(worker, send.exec);
+}
+
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
   if (queue->outside && queue->first != NULL) pump(worker);
   /* Its frames come here one by one. */
-  if (row->opcode == VGPU_OP_cuGraphLaunch) return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
+  if (row->opcode == VGPU_OP_cuGraphLaunch && !is_whole(worker, body))
+    return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   struct place place;
   bool placed = find_place(worker, row, body, &place);
   int32_t status;

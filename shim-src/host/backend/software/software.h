@@ -24,6 +24,7 @@ struct vgpu_software {
   struct vgpu_reads reads;
   struct vgpu_programs programs;
   struct vgpu_textures textures;
+  struct vgpu_software_condition *conditions;
 };
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
@@ -47,6 +48,11 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
  */
 bool vgpu_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
                    uint64_t *span);
+
+/* The value of a condition of a graph; false: there is no such condition. */
+bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
+/* A context ends, and with it the memory of its conditions. */
+void vgpu_software_conditions_forget(struct vgpu_worker *worker, uint64_t context);
 
 /* An event ends: what other sessions know of it goes, too. */
 void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);

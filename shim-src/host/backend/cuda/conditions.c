@@ -1,0 +1,187 @@
+/*
+ * Graphs with conditional nodes. The driver's handles belong to a graph of its own, so the guest's graph has
+ * one here from its first handle on. It gets its nodes when the guest instantiates: the frames are carried
+ * out on a stream that captures into it, and a condition's bodies on one of theirs.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_handlers.h"
+#include "host/backend/common/graph.h"
+#include "host/backend/cuda/graph.h"
+#include "host/backend/cuda/session.h"
+
+#define NON_BLOCKING 1u
+#define RELAXED 2
+#define REPLACE 1u /* CU_STREAM_SET_CAPTURE_DEPENDENCIES */
+#define CONDITIONAL 13
+
+struct vgpu_cuda_shell {
+  struct vgpu_cuda_shell *next;
+  uint64_t number;
+  void *graph;
+};
+
+/* CUgraphNodeParams, of a conditional node. */
+struct node_params {
+  int32_t type;
+  int32_t reserved[3];
+  uint64_t handle;
+  int32_t kind;
+  uint32_t size;
+  void **bodies;
+  void *context;
+  unsigned char unused[200];
+  int64_t reserved_too;
+};
+_Static_assert(sizeof(struct node_params) == 256, "CUgraphNodeParams");
+
+static struct vgpu_cuda_shell *find(const struct vgpu_cuda *cuda, uint64_t number) {
+  struct vgpu_cuda_shell *shell = cuda->shells;
+  while (shell != NULL && shell->number != number) shell = shell->next;
+  return shell;
+}
+
+static int32_t make(struct vgpu_cuda *cuda, uint64_t number, struct vgpu_cuda_shell **made) {
+  struct vgpu_cuda_shell *shell = calloc(1, sizeof *shell);
+  if (shell == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  int32_t result = VGPU_DRIVER(&cuda->api, cuGraphCreate, &shell->graph, 0);
+  if (result != CUDA_SUCCESS) {
+    free(shell);
+    return result;
+  }
+  shell->number = number;
+  shell->next = cuda->shells;
+  cuda->shells = shell;
+  *made = shell;
+  return CUDA_SUCCESS;
+}
+
+int32_t vgpu_cuda_cuGraphConditionalHandleCreate(struct vgpu_worker *worker,
+                                                 const struct vgpu_send_cuGraphConditionalHandleCreate *send,
+                                                 struct vgpu_reply_cuGraphConditionalHandleCreate *reply) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_cuda_shell *shell = find(cuda, send->graph);
+  if (shell == NULL) result = make(cuda, send->graph, &shell);
+  if (result != CUDA_SUCCESS) return result;
+  /* NULL: the context that was just entered. */
+  return VGPU_DRIVER(&cuda->api, cuGraphConditionalHandleCreate, &reply->handle, shell->graph, NULL,
+                     send->value, send->flags);
+}
+
+int32_t vgpu_cuda_graph_conditions_drop(struct vgpu_worker *worker,
+                                        const struct vgpu_send_graph_conditions_drop *send) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_open(worker, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  struct vgpu_cuda_shell **link = &cuda->shells;
+  while (*link != NULL && (*link)->number != send->graph) link = &(*link)->next;
+  struct vgpu_cuda_shell *shell = *link;
+  if (shell == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  *link = shell->next;
+  result = VGPU_DRIVER(&cuda->api, cuGraphDestroy, shell->graph);
+  free(shell);
+  return result;
+}
+
+/* The driver gives the values by itself. */
+int32_t vgpu_cuda_graph_values(struct vgpu_worker *worker, const struct vgpu_send_graph_values *send) {
+  (void)worker, (void)send;
+  return CUDA_SUCCESS;
+}
+
+/* ---- building -------------------------------------------------------------- */
+
+static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t at,
+                      uint32_t end, void *graph);
+
+/* A condition as a node behind what the stream has captured, and its bodies; *at moves behind them. */
+static int32_t add_condition(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t *at,
+                             struct vgpu_stream *stream) {
+  const struct vgpu_driver_api *api = &worker->cuda->api;
+  const struct vgpu_condition condition = vgpu_frame_condition(&exec->frames[*at]);
+  (*at)++;
+  struct node_params params = {.type = CONDITIONAL,
+                               .handle = condition.handle,
+                               .kind = (int32_t)condition.kind,
+                               .size = condition.bodies};
+  int32_t status;
+  uint64_t id;
+  void *graph = NULL, *node = NULL;
+  const void **before = NULL;
+  size_t count = 0;
+  int32_t result = VGPU_DRIVER(api, cuStreamGetCaptureInfo_v2, stream, &status, &id, &graph, &before, &count);
+  if (result == CUDA_SUCCESS)
+    result = VGPU_DRIVER(api, cuCtxGetCurrent, (struct vgpu_context **)&params.context);
+  if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuGraphAddNode, &node, graph, before, count, &params);
+  if (result == CUDA_SUCCESS)
+    result = VGPU_DRIVER(api, cuStreamUpdateCaptureDependencies, stream, &node, 1, REPLACE);
+  for (uint32_t i = 0; result == CUDA_SUCCESS && i < condition.bodies; i++) {
+    uint32_t nodes = vgpu_frame_body(&exec->frames[(*at)++]);
+    result = record(worker, exec, *at, *at + nodes, params.bodies[i]);
+    *at += nodes;
+  }
+  return result;
+}
+
+/* Frames [at, end) as nodes of a graph, one after the other. */
+static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t at,
+                      uint32_t end, void *graph) {
+  struct vgpu_cuda *cuda = worker->cuda;
+  struct vgpu_stream *stream = NULL, *around = cuda->recording;
+  int32_t result = VGPU_DRIVER(&cuda->api, cuStreamCreate, &stream, NON_BLOCKING);
+  if (result != CUDA_SUCCESS) return result;
+  result = VGPU_DRIVER(&cuda->api, cuStreamBeginCaptureToGraph, stream, graph, NULL, NULL, 0, RELAXED);
+  bool begun = result == CUDA_SUCCESS;
+  if (begun) cuda->recording = stream;
+  while (result == CUDA_SUCCESS && at < end) {
+    const struct vgpu_graph_frame *frame = &exec->frames[at];
+    uint32_t opcode = vgpu_frame_opcode(frame);
+    if (opcode == VGPU_OP_graph_condition) {
+      result = add_condition(worker, exec, &at, stream);
+      continue;
+    }
+    if (opcode != 0 && opcode != VGPU_OP_graph_values)
+      result = vgpu_frame_run(worker, frame, VGPU_BACKEND_CUDA, VGPU_RECORDING_STREAM);
+    at++;
+  }
+  cuda->recording = around;
+  void *same = NULL;
+  int32_t ended = begun ? VGPU_DRIVER(&cuda->api, cuStreamEndCapture, stream, &same) : CUDA_SUCCESS;
+  VGPU_DRIVER(&cuda->api, cuStreamDestroy_v2, stream);
+  return result == CUDA_SUCCESS ? ended : result;
+}
+
+/* What it held when the guest instantiated it before. */
+static int32_t empty(const struct vgpu_driver_api *api, void *graph) {
+  size_t count = 0;
+  int32_t result = VGPU_DRIVER(api, cuGraphGetNodes, graph, NULL, &count);
+  if (result != CUDA_SUCCESS || count == 0) return result;
+  void **nodes = calloc(count, sizeof(void *));
+  if (nodes == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  result = VGPU_DRIVER(api, cuGraphGetNodes, graph, nodes, &count);
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
+    result = VGPU_DRIVER(api, cuGraphDestroyNode, nodes[i]);
+  free(nodes);
+  return result;
+}
+
+int32_t vgpu_cuda_graph_build(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
+  struct vgpu_cuda *cuda;
+  int32_t result = vgpu_cuda_enter(worker, exec->context, &cuda);
+  if (result != CUDA_SUCCESS) return result;
+  /* The first frame says whose conditions they are. */
+  struct vgpu_send_graph_values values;
+  if (vgpu_frame_opcode(&exec->frames[0]) != VGPU_OP_graph_values) return CUDA_ERROR_INVALID_VALUE;
+  memcpy(&values, exec->frames[0].bytes, sizeof values);
+  if (values.whole == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  struct vgpu_cuda_shell *shell = find(cuda, values.graph);
+  if (shell == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  result = empty(&cuda->api, shell->graph);
+  if (result == CUDA_SUCCESS) result = record(worker, exec, 0, exec->count, shell->graph);
+  if (result == CUDA_SUCCESS)
+    result = VGPU_DRIVER(&cuda->api, cuGraphInstantiateWithFlags, &exec->graph, shell->graph, 0);
+  return result;
+}

@@ -62,6 +62,7 @@ static struct vgpu_driver *connect_driver(void) {
     return NULL;
   }
   pthread_mutex_init(&driver->lock, NULL);
+  pthread_mutex_init(&driver->managed_lock, NULL);
   pthread_mutex_init(&driver->graph_lock, NULL);
   pthread_mutex_init(&driver->printing, NULL);
   vgpu_regions_init(&driver->regions);

@@ -84,6 +84,8 @@ struct vgpu_driver {
   struct vgpu_host_functions functions;
   struct vgpu_virtual virtual;
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
+  pthread_mutex_t managed_lock;                     /* the next; before `lock` */
+  struct vgpu_managed_code *managed_code;
   pthread_mutex_t graph_lock;                       /* graphs and captures; before `lock` */
   uint32_t capturing;                               /* captures under way; read without the lock */
   uint64_t captures;                                /* so far */

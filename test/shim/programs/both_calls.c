@@ -210,8 +210,105 @@ static void many(void) {
   }
 }
 
+static int alloc_managed(devptr *at, size_t bytes) {
+  return CALL(cuMemAllocManaged, (devptr *, size_t, unsigned), at, bytes, 1);
+}
+
+static void arrived(void) {
+  enum { WORDS = 1 << 18 };
+  static unsigned source[WORDS];
+  devptr at = 0;
+  if (attribute(MANAGED) == 0) {
+    IS(NOT_SUPPORTED, alloc_managed(&at, sizeof source));
+    return;
+  }
+  MUST(alloc_managed(&at, sizeof source));
+  const volatile unsigned *numbers = (const volatile unsigned *)(uintptr_t)at;
+  devptr device = check_alloc(sizeof source);
+  for (unsigned round = 1; round <= 20; round++) {
+    for (unsigned i = 0; i < WORDS; i++) source[i] = i * round;
+    OK(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), at, source, sizeof source));
+    IS((WORDS - 1) * round, numbers[WORDS - 1]);
+    source[WORDS - 1] = round;
+    OK(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), device, source, sizeof source));
+    OK(CALL(cuMemcpyDtoD_v2, (devptr, devptr, size_t), at, device, sizeof source));
+    IS(round, numbers[WORDS - 1]);
+  }
+  OK(CALL(cuMemFree_v2, (devptr), at));
+}
+
+static const char variables_text[] =
+    ".version 6.0\n.target sm_60\n.address_size 64\n"
+    ".visible .global .attribute(.managed) .align 4 .u32 shared_word = 5;\n"
+    ".visible .global .align 4 .u32 plain_word = 6;\n"
+    ".visible .global .align 8 .u64 where = shared_word;\n"
+    ".visible .entry go() { .reg .b64 %p; .reg .b32 %v; ld.global.u64 %p, [where];\n"
+    "ld.u32 %v, [%p]; add.u32 %v, %v, 10; st.u32 [%p], %v;\n"
+    "ld.global.u32 %v, [shared_word]; add.u32 %v, %v, 100; st.global.u32 [shared_word], %v;\n"
+    "ld.global.u32 %v, [plain_word]; add.u32 %v, %v, 1; st.global.u32 [plain_word], %v; ret; }\n";
+
+static int variable(void *of, const char *name, devptr *at, size_t *bytes) {
+  return CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), at, bytes, of, name);
+}
+
+static int managed_of(devptr *at, size_t *bytes, void *library, const char *name) {
+  return CALL(cuLibraryGetManaged, (devptr *, size_t *, void *, const char *), at, bytes, library, name);
+}
+
+static unsigned word(devptr at) {
+  unsigned value = 0xdead;
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), &value, at, 4));
+  return value;
+}
+
+static void variables(void) {
+  void *code = NULL, *go = NULL, *library = NULL;
+  devptr at = 0, plain = 0, again = 0;
+  size_t bytes = 0;
+  int is_managed = -1;
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &code, variables_text));
+  MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &go, code, "go"));
+  OK(launch(go, 1, NULL, NULL)); /* before anybody asks where something lies */
+  OK(variable(code, "plain_word", &plain, &bytes));
+  IS(7, word(plain));
+  OK(variable(code, "shared_word", &at, &bytes));
+  IS(4, bytes);
+  IS(115, word(at));
+  OK(CALL(cuPointerGetAttribute, (void *, int, devptr), &is_managed, 8, at));
+  IS(attribute(MANAGED) != 0, is_managed);
+  IS(INVALID_VALUE, CALL(cuMemFree_v2, (devptr), at));
+  MUST(CALL(cuLibraryLoadData, (void **, const void *, void *, void *, unsigned, void *, void *, unsigned),
+            &library, variables_text, NULL, NULL, 0, NULL, NULL, 0));
+  if (attribute(MANAGED) == 0) {
+    IS(NOT_SUPPORTED, managed_of(&again, &bytes, library, "shared_word"));
+    IS(0, again);
+  } else {
+    unsigned *numbers = (unsigned *)(uintptr_t)at;
+    IS(115, *numbers);
+    *numbers = 1000;
+    OK(launch(go, 1, NULL, NULL));
+    OK(wait_for_all());
+    IS(1110, *numbers);
+    IS(8, word(plain));
+    IS(500, managed_of(&again, &bytes, library, "nothing"));
+    IS(500, managed_of(&again, &bytes, library, "plain_word"));
+    IS(INVALID_VALUE, managed_of(&again, &bytes, library, NULL));
+    IS(INVALID_VALUE, managed_of(&again, &bytes, library, ""));
+    IS(INVALID_HANDLE, managed_of(&again, &bytes, NULL, "shared_word"));
+    OK(managed_of(NULL, &bytes, library, "shared_word"));
+    OK(managed_of(&again, NULL, library, "shared_word"));
+    TRUE(again != at); /* another module, another variable */
+    IS(5, *(unsigned *)(uintptr_t)again);
+  }
+  OK(CALL(cuLibraryUnload, (void *), library));
+  OK(CALL(cuModuleUnload, (void *), code));
+  IS(INVALID_VALUE, CALL(cuPointerGetAttribute, (void *, int, devptr), &is_managed, 8, at));
+  OK(wait_for_all());
+}
+
 static const struct check_case cases[] = {{"mapped", mapped},     {"managed", managed},
                                           {"in_order", in_order}, {"at_the_same_time", at_the_same_time},
+                                          {"arrived", arrived},   {"variables", variables},
                                           {"advice", advice},     {"many", many}};
 
 int main(int argc, char **argv) {

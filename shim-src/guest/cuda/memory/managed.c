@@ -82,6 +82,8 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
 
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
   struct vgpu_region region;
+  /* A variable is no allocation. */
+  if (vgpu_regions_find(&driver->regions, address, &region) && region.module != 0) return false;
   if (!vgpu_regions_remove(&driver->regions, address, VGPU_REGION_MANAGED, &region)) return false;
   /* Reads on their way into it must have arrived, or failed, before it is gone: as in cuMemFreeHost. */
   (void)vgpu_readback_flush(driver, (void *)(uintptr_t)address, region.size);

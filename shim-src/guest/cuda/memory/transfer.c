@@ -81,6 +81,14 @@ static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory,
          bytes <= region.size - (start - region.start);
 }
 
+/* A copy that has returned is done, and the program sees it where it goes. */
+static int arrive(const struct vgpu_transfer *transfer, uint64_t destination) {
+  struct vgpu_region region;
+  if (transfer->async || !vgpu_regions_find(&transfer->driver->regions, destination, &region) || !region.lent)
+    return CUDA_SUCCESS;
+  return vgpu_cuda_wait_stream(transfer->driver, transfer->context, 0);
+}
+
 int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                             size_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
@@ -92,6 +100,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
+  uint64_t first = destination;
   for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
     span.length = step;
@@ -103,7 +112,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   }
   /* The program may change the bytes when this returns: the host must have taken them. */
   if (result == CUDA_SUCCESS && shared && !transfer->async) result = vgpu_cuda_ping();
-  return result;
+  return result == CUDA_SUCCESS ? arrive(transfer, first) : result;
 }
 
 static int read_shared_region(const struct vgpu_transfer *transfer, uint64_t source,
@@ -223,7 +232,8 @@ int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t desti
   }
   struct vgpu_send_cuMemcpyDtoD_v2 send = {
       .context = transfer->context, .destination = destination, .source = source, .bytes = bytes};
-  return vgpu_cuda_post(VGPU_OP_cuMemcpyDtoD_v2, &send, sizeof send, NULL, 0);
+  int result = vgpu_cuda_post(VGPU_OP_cuMemcpyDtoD_v2, &send, sizeof send, NULL, 0);
+  return result == CUDA_SUCCESS ? arrive(transfer, destination) : result;
 }
 
 int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {

@@ -102,6 +102,16 @@ int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *f
 int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        const char *name, const struct vgpu_region *like, uint64_t *address, size_t *bytes);
 
+/*
+ * Before a variable of a module or library is asked for: what has managed variables gets memory of both sides
+ * for all of its variables (managed_code.c). *region is that memory if the name is a managed variable's; its
+ * kind is 0 otherwise. A CUresult.
+ */
+int vgpu_managed_code_ready(struct vgpu_driver *driver, uint64_t context, uint64_t code, const char *name,
+                            struct vgpu_region *region);
+/* The code is unloaded, at the host too. */
+void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t code);
+
 /* With driver->lock held: the modules of a context that has ended are gone. */
 void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 

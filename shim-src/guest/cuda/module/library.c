@@ -171,6 +171,7 @@ int cuLibraryUnload(void *handle) {
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuLibraryUnload send = {.library = library->number};
   if (library->at_host) result = vgpu_cuda_post(VGPU_OP_cuLibraryUnload, &send, sizeof send, NULL, 0);
+  vgpu_managed_code_give(driver, library->number);
   vgpu_image_free(&library->image);
   pthread_mutex_destroy(&library->loading);
   free(library);
@@ -269,7 +270,7 @@ int cuLibraryGetModule(void **pMod, void *handle) {
   return result;
 }
 
-int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *name) {
+static int variable(uint64_t *dptr, size_t *bytes, void *handle, const char *name, bool managed) {
   struct vgpu_driver *driver;
   struct vgpu_code_library *library = NULL;
   int result = find_loaded(handle, &driver, &library);
@@ -280,8 +281,39 @@ int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *
   result = vgpu_cuda_current(driver, &context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_region like = {.context = send.context, .ordinal = context->ordinal, .module = library->number};
+  struct vgpu_region like;
+  result = vgpu_managed_code_ready(driver, send.context, library->number, name, &like);
+  if (result != CUDA_SUCCESS) return result;
+  if (managed && like.kind != VGPU_REGION_MANAGED) return CUDA_ERROR_NOT_FOUND;
+  like.context = send.context;
+  like.ordinal = context->ordinal;
+  like.module = library->number;
   return vgpu_code_variable(driver, VGPU_OP_cuLibraryGetGlobal, &send, sizeof send, name, &like, dptr, bytes);
+}
+
+int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *name) {
+  return variable(dptr, bytes, handle, name, false);
+}
+
+int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char *name) {
+  int result = vgpu_cuda_ready();
+  if (result != CUDA_SUCCESS) return result;
+  if (!vgpu_lent_possible()) return CUDA_ERROR_NOT_SUPPORTED;
+  struct vgpu_context *context = NULL;
+  result = cuCtxGetCurrent(&context);
+  if (result != CUDA_SUCCESS || context != NULL)
+    return result == CUDA_SUCCESS ? variable(dptr, bytes, library, name, true) : result;
+  /* The runtime asks before it has a context. The variables are those of the device that it begins with. */
+  result = cuDevicePrimaryCtxRetain(&context, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = cuCtxPushCurrent_v2(context);
+  if (result == CUDA_SUCCESS) {
+    result = variable(dptr, bytes, library, name, true);
+    (void)cuCtxPopCurrent_v2(&context);
+  }
+  /* What was loaded must stay: the context is the library's from now on. */
+  if (result != CUDA_SUCCESS) (void)cuDevicePrimaryCtxRelease_v2(0);
+  return result;
 }
 
 static int names_of(void *handle, char **names, uint32_t *count) {

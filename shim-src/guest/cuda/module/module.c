@@ -155,7 +155,9 @@ int cuModuleUnload(void *hmod) {
   }
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
-  return vgpu_cuda_post(VGPU_OP_cuModuleUnload, &send, sizeof send, NULL, 0);
+  result = vgpu_cuda_post(VGPU_OP_cuModuleUnload, &send, sizeof send, NULL, 0);
+  vgpu_managed_code_give(driver, send.module);
+  return result;
 }
 
 static struct vgpu_callable *known_function(struct vgpu_driver *driver, struct vgpu_module *module,
@@ -218,7 +220,7 @@ int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *
   struct vgpu_region region = *like;
   region.start = reply.address;
   region.size = reply.bytes;
-  region.kind = VGPU_REGION_DEVICE;
+  if (region.kind == 0) region.kind = VGPU_REGION_DEVICE;
   if (vgpu_regions_add(&driver->regions, &region) == VGPU_REGIONS_NO_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
   if (address != NULL) *address = reply.address;
   if (bytes != NULL) *bytes = reply.bytes;
@@ -233,8 +235,12 @@ int cuModuleGetGlobal_v2(uint64_t *dptr, size_t *bytes, void *hmod, const char *
   struct vgpu_module *module = find(driver, hmod);
   if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuModuleGetGlobal_v2 send = {.module = module->number};
-  struct vgpu_region like = {
-      .context = module->context_number, .ordinal = module->context->ordinal, .module = module->number};
+  struct vgpu_region like;
+  result = vgpu_managed_code_ready(driver, module->context_number, module->number, name, &like);
+  if (result != CUDA_SUCCESS) return result;
+  like.context = module->context_number;
+  like.ordinal = module->context->ordinal;
+  like.module = module->number;
   return vgpu_code_variable(driver, VGPU_OP_cuModuleGetGlobal_v2, &send, sizeof send, name, &like, dptr,
                             bytes);
 }

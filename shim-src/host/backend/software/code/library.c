@@ -102,9 +102,8 @@ int32_t vgpu_software_cuLibraryUnload(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/* The library's module in a context, made when first asked for. */
-static int32_t module_in(struct vgpu_worker *worker, struct vgpu_library_object *library, uint64_t context,
-                         struct vgpu_module_object **result) {
+int32_t vgpu_library_module(struct vgpu_worker *worker, struct vgpu_library_object *library, uint64_t context,
+                            struct vgpu_module_object **result) {
   uint32_t device = vgpu_programs_device(worker, context);
   if (device == UINT32_MAX) return CUDA_ERROR_INVALID_CONTEXT;
   for (struct vgpu_module_object *module = worker->software->programs.modules; module != NULL;
@@ -117,7 +116,8 @@ static int32_t module_in(struct vgpu_worker *worker, struct vgpu_library_object 
   int32_t status = library_on(worker, library, device, &loaded);
   if (status != CUDA_SUCCESS) return status;
   loaded->users++;
-  return vgpu_module_make(worker, context, loaded, library, NULL, result);
+  status = vgpu_module_make(worker, context, loaded, library, NULL, result);
+  return status == CUDA_SUCCESS ? vgpu_managed_again(worker, *result) : status;
 }
 
 int32_t vgpu_software_cuLibraryGetModule(struct vgpu_worker *worker,
@@ -125,7 +125,7 @@ int32_t vgpu_software_cuLibraryGetModule(struct vgpu_worker *worker,
   struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
   if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_module_object *module;
-  int32_t result = module_in(worker, library, send->context, &module);
+  int32_t result = vgpu_library_module(worker, library, send->context, &module);
   if (result != CUDA_SUCCESS) return result;
   if (module->number != 0) return CUDA_ERROR_INVALID_VALUE; /* the guest has a name for it already */
   result = vgpu_programs_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
@@ -140,7 +140,7 @@ int32_t vgpu_software_cuLibraryGetGlobal(struct vgpu_worker *worker,
   struct vgpu_library_object *library = vgpu_programs_object(worker, send->library, VGPU_HANDLE_LIBRARY);
   if (library == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_module_object *module;
-  int32_t result = module_in(worker, library, send->context, &module);
+  int32_t result = vgpu_library_module(worker, library, send->context, &module);
   return result == CUDA_SUCCESS ? vgpu_module_variable(module, bulk, &reply->address, &reply->bytes) : result;
 }
 
@@ -244,6 +244,6 @@ int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uin
   }
   struct vgpu_kernel_object *kernel = vgpu_programs_object(worker, number, VGPU_HANDLE_KERNEL);
   if (kernel == NULL) return CUDA_ERROR_INVALID_HANDLE;
-  int32_t result = module_in(worker, kernel->library, context, module);
+  int32_t result = vgpu_library_module(worker, kernel->library, context, module);
   return result == CUDA_SUCCESS ? kernel_on(worker, kernel, (*module)->device, function, settings) : result;
 }

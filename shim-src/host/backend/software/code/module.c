@@ -45,7 +45,8 @@ void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **lin
   *link = module->next;
   free_functions(worker, module);
   if (module->number != 0) vgpu_handles_remove(&worker->handles, module->number, VGPU_HANDLE_MODULE);
-  if (module->data != 0) vgpu_device_free(worker, module->data);
+  if (module->managed != 0) vgpu_managed_end(worker, module);
+  else if (module->data != 0) vgpu_device_free(worker, module->data);
   vgpu_run_unload(worker, module);
   vgpu_programs_release(worker, module->loaded);
   free(module->globals);

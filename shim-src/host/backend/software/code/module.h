@@ -42,6 +42,16 @@ void vgpu_module_end(struct vgpu_worker *worker, struct vgpu_module_object **lin
 int32_t vgpu_module_variable(const struct vgpu_module_object *module, const struct vgpu_bulk *bulk,
                              uint64_t *address, uint64_t *bytes);
 
+/* The library's module in a context, made when first asked for. */
+int32_t vgpu_library_module(struct vgpu_worker *worker, struct vgpu_library_object *library, uint64_t context,
+                            struct vgpu_module_object **result);
+/* A library's new module has its variables where the library's last one had them. On failure it is gone. */
+int32_t vgpu_managed_again(struct vgpu_worker *worker, struct vgpu_module_object *module);
+/* A module goes whose variables the guest sees. */
+void vgpu_managed_end(struct vgpu_worker *worker, const struct vgpu_module_object *module);
+/* Whether a module's variables lie at an address that the guest has lent. */
+bool vgpu_managed_uses(const struct vgpu_worker *worker, uint64_t address);
+
 struct vgpu_function_settings vgpu_function_settings_of(const struct vgpu_program_function *function);
 /* Facts, then parameters: what vgpu_function_facts says. */
 void vgpu_function_tell(const struct vgpu_program_function *function,

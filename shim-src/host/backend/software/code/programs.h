@@ -35,6 +35,7 @@ struct vgpu_module_object {
   struct vgpu_library_object *library; /* NULL: loaded for itself */
   struct vgpu_loaded *loaded;
   uint64_t data;     /* device memory of the variables; 0: none */
+  uint64_t managed;  /* the same memory as the guest sees it, too (managed.c); 0: it does not */
   uint64_t *globals; /* address of each of the program's variables */
   struct vgpu_function_object *functions;
   struct ptx_module *code; /* what can be run; NULL: nothing, `unrunnable` says why */
@@ -75,6 +76,7 @@ struct vgpu_library_object {
   struct vgpu_hash hash;
   uint64_t size;
   struct vgpu_loaded *loaded[VGPU_DEVICES_MAX]; /* for each device, when first needed */
+  uint64_t managed;     /* where the guest sees the variables of its module; 0: it does not */
   unsigned char *image; /* kept for devices of other architectures; NULL when there is but one */
   struct vgpu_kernel_object *kernels;
 };

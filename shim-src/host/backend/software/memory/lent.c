@@ -4,6 +4,7 @@
  * copies it first.
  */
 #include "cuda_handlers.h"
+#include "host/backend/software/code/module.h"
 #include "host/backend/software/software.h"
 
 int32_t vgpu_software_shared_region_map(struct vgpu_worker *worker,
@@ -19,6 +20,7 @@ int32_t vgpu_software_shared_region_map(struct vgpu_worker *worker,
 
 int32_t vgpu_software_shared_region_unmap(struct vgpu_worker *worker,
                                           const struct vgpu_send_shared_region_unmap *send) {
+  if (vgpu_managed_uses(worker, send->address)) return CUDA_ERROR_INVALID_VALUE;
   const unsigned char *memory = vgpu_memory_take_back(&worker->software->memory, send->address);
   if (memory == NULL) return CUDA_ERROR_INVALID_VALUE;
   vgpu_shared_regions_unmap(&worker->shared_regions, memory);

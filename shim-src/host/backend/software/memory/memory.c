@@ -152,6 +152,22 @@ bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_
   return true;
 }
 
+bool vgpu_memory_alias(struct vgpu_memory *memory, uint64_t address, unsigned char *at, uint64_t bytes,
+                       struct vgpu_allocation *was) {
+  struct vgpu_allocation freed;
+  if (!vgpu_memory_free(memory, address, &freed)) return false;
+  *was = freed;
+  was->memory = was->written = NULL;
+  /* There is room: one was just taken out. */
+  insert(memory, &(struct vgpu_allocation){.address = freed.address,
+                                           .size = bytes,
+                                           .memory = at,
+                                           .context = freed.context,
+                                           .device = freed.device,
+                                           .lent = true});
+  return true;
+}
+
 bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struct vgpu_allocation *freed) {
   for (size_t at = memory->count; at > 0; at--) {
     if (memory->array[at - 1].context != context || memory->array[at - 1].reserved ||

@@ -80,6 +80,13 @@ bool vgpu_memory_lend(struct vgpu_memory *memory, uint64_t address, uint64_t byt
 /* Ends that; the memory, or NULL: nothing is lent there. */
 unsigned char *vgpu_memory_take_back(struct vgpu_memory *memory, uint64_t address);
 
+/*
+ * `bytes` of memory that is lent elsewhere take the place of an allocation: both addresses are the same
+ * memory then. False: there is no such allocation. *was tells what it was. Ended like a loan.
+ */
+bool vgpu_memory_alias(struct vgpu_memory *memory, uint64_t address, unsigned char *at, uint64_t bytes,
+                       struct vgpu_allocation *was);
+
 /* Frees the allocation at exactly this address; false if there is none. *freed tells what it was. */
 bool vgpu_memory_free(struct vgpu_memory *memory, uint64_t address, struct vgpu_allocation *freed);
 

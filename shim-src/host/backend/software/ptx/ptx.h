@@ -85,6 +85,7 @@ struct ptx_global_info {
   const char *name;
   uint64_t offset; /* within the memory given to ptx_module_place */
   uint64_t size;
+  bool managed;      /* .attribute(.managed): the program uses it as its own memory */
   uint8_t reference; /* enum ptx_reference: then it holds the object that is bound to it, 0 for none */
 };
 
@@ -124,6 +125,8 @@ uint64_t ptx_module_data_bytes(const struct ptx_module *module);
 /* Writes initial values into `bytes` (of ptx_module_data_bytes) and makes the code refer to `address`. Before
  * the first launch. */
 void ptx_module_place(struct ptx_module *module, uint64_t address, unsigned char *bytes);
+/* The variables lie elsewhere from now on, at `bytes`, where they have been copied to. */
+void ptx_module_move(struct ptx_module *module, uint64_t address, unsigned char *bytes);
 
 /* Memory of this process that the module takes: its code and what is known of it. */
 uint64_t ptx_module_bytes(const struct ptx_module *module);

@@ -195,6 +195,20 @@ void ptx_module_place(struct ptx_module *m, uint64_t address, unsigned char *byt
   }
 }
 
+void ptx_module_move(struct ptx_module *m, uint64_t address, unsigned char *bytes) {
+  for (uint32_t i = 0; i < m->relocation_count; i++) {
+    const struct ptx_data *r = &m->relocations[i];
+    uint64_t before = (m->address + r->addend) >> r->shift, after = (address + r->addend) >> r->shift;
+    if (r->symbol == 0) {
+      /* What the program has written since stays. */
+      if (memcmp(bytes + r->offset, &before, r->bytes) == 0) memcpy(bytes + r->offset, &after, r->bytes);
+      continue;
+    }
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) memcpy(m->constants + r->offset + lane * 8, &after, 8);
+  }
+  m->address = address;
+}
+
 const char *ptx_status_name(enum ptx_status status) {
   static const char *const names[] = {"ok",         "out of memory",   "invalid PTX",        "unsupported",
                                       "bad launch", "illegal address", "misaligned address", "trap",

@@ -3,6 +3,8 @@
  * host/backend/software/code/ptx_text.c, which wants nothing but declarations: the two must never differ in
  * where a parameter lies.
  */
+#include <string.h>
+
 #include "host/backend/software/ptx/text/parse.h"
 
 #define MAX_BYTES ((uint64_t)1 << 40) /* more than any device has; sums of them stay far below 64 bits */
@@ -33,14 +35,19 @@ static void pointed_to(struct parser *p) {
   }
 }
 
-/* .attribute(.managed), .attribute(.unified(1, 2)) */
-static void attribute(struct parser *p) {
+/* .attribute(.managed), .attribute(.unified(1, 2)): whether .managed is among them. */
+static bool attribute(struct parser *p) {
   ptx_expect(p, '(');
+  static const char managed[] = ".managed";
+  bool found = false;
   for (int depth = 1; depth > 0; p->at++) {
     ptx_skip(p);
     if (p->at >= p->end) ptx_fail(p, PTX_INVALID, "the text ends in an attribute");
     depth += (*p->at == '(') - (*p->at == ')');
+    size_t rest = (size_t)(p->end - p->at);
+    found = found || (rest >= sizeof managed - 1 && memcmp(p->at, managed, sizeof managed - 1) == 0);
   }
+  return found;
 }
 
 void ptx_read_attributes(struct parser *p, struct ptx_declaration *d) {
@@ -54,7 +61,7 @@ void ptx_read_attributes(struct parser *p, struct ptx_declaration *d) {
     else if (ptx_word_is(word, ".v4")) d->vector = 4;
     else if (ptx_word_is(word, ".v8")) d->vector = 8;
     else if (ptx_word_is(word, ".ptr")) pointed_to(p);
-    else if (ptx_word_is(word, ".attribute")) attribute(p);
+    else if (ptx_word_is(word, ".attribute")) d->managed = attribute(p) || d->managed;
     else if (ptx_word_is(word, ".texref") || ptx_word_is(word, ".surfref") ||
              ptx_word_is(word, ".samplerref")) {
       d->opaque = true;

@@ -12,7 +12,7 @@ struct ptx_declaration {
   struct word name;
   uint64_t count; /* elements; of an open array, those of one element of its first dimension */
   bool open;      /* the first dimension is left empty */
-  bool opaque, surface, range;
+  bool opaque, surface, range, managed;
   uint32_t range_count;
   struct word unknown; /* the first attribute that nobody knows; length 0: none */
 };

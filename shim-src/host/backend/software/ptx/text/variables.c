@@ -102,8 +102,8 @@ void ptx_global_variable(struct parser *p, bool constant) {
       s->size = size;
       grow_data(p, s->offset + size);
       m->globals = ptx_module_room(p, m->globals, m->global_count, &m->global_room, sizeof *m->globals);
-      m->globals[m->global_count++] =
-          (struct ptx_global_info){.name = ptx_intern(p, d.name), .offset = s->offset, .size = size};
+      m->globals[m->global_count++] = (struct ptx_global_info){
+          .name = ptx_intern(p, d.name), .offset = s->offset, .size = size, .managed = d.managed};
     } else if (size > s->size) {
       ptx_fail(p, PTX_INVALID, "'%.*s' is declared twice with different sizes", (int)d.name.length,
                d.name.text);

@@ -1,0 +1,95 @@
+/*
+ * Managed variables. The program reads and writes them as memory of its own, so they must lie in memory that
+ * both sides see: a module that has some gets such memory for all of its variables before the first of their
+ * addresses is told. A launch before that changes nothing: the host takes the bytes along.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda_api.h"
+#include "cuda_calls.h"
+#include "guest/cuda/module/code.h"
+
+#define NOWHERE (-2) /* CU_DEVICE_INVALID */
+
+struct vgpu_managed_code {
+  struct vgpu_managed_code *next;
+  uint64_t code; /* number of the module or library */
+  void *memory;
+  size_t bytes;
+  uint32_t shared_region;
+};
+
+static struct vgpu_managed_code *find(const struct vgpu_driver *driver, uint64_t code) {
+  struct vgpu_managed_code *managed = driver->managed_code;
+  while (managed != NULL && managed->code != code) managed = managed->next;
+  return managed;
+}
+
+/* Memory for the variables of a module; NULL: there is none. */
+static struct vgpu_managed_code *make(struct vgpu_driver *driver, uint64_t code, uint64_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  if (bytes == 0 || bytes > SIZE_MAX / 2) return NULL;
+  struct vgpu_managed_code *managed = calloc(1, sizeof *managed);
+  if (managed == NULL) return NULL;
+  managed->code = code;
+  managed->bytes = (bytes + page - 1) / page * page;
+  managed->memory = vgpu_lent_take(driver, managed->bytes, &managed->shared_region);
+  if (managed->memory == NULL) {
+    free(managed);
+    return NULL;
+  }
+  managed->next = driver->managed_code;
+  driver->managed_code = managed;
+  return managed;
+}
+
+/* With managed_lock held. */
+static int place(struct vgpu_driver *driver, uint64_t context, uint64_t code,
+                 const struct vgpu_reply_managed_variables *told) {
+  if (told->any == 0 || told->address != 0) return CUDA_SUCCESS;
+  /* Of a context that has ended its memory is there still, and programs may know where. */
+  struct vgpu_managed_code *managed = find(driver, code);
+  if (managed == NULL) managed = make(driver, code, told->bytes);
+  if (managed == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  const struct vgpu_send_managed_place send = {
+      .context = context, .code = code, .address = (uint64_t)(uintptr_t)managed->memory};
+  return vgpu_cuda_call(VGPU_OP_managed_place, &send, sizeof send, NULL, 0);
+}
+
+int vgpu_managed_code_ready(struct vgpu_driver *driver, uint64_t context, uint64_t code, const char *name,
+                            struct vgpu_region *region) {
+  *region = (struct vgpu_region){0};
+  if (!vgpu_lent_possible()) return CUDA_SUCCESS;
+  const struct vgpu_send_managed_variables send = {.context = context, .code = code};
+  struct vgpu_reply_managed_variables told = {0};
+  struct vgpu_cuda_exchange exchange = {.send = &send,
+                                        .send_size = sizeof send,
+                                        .send_bulk = name,
+                                        .send_bulk_size = (uint32_t)strlen(name),
+                                        .reply = &told,
+                                        .reply_size = sizeof told};
+  pthread_mutex_lock(&driver->managed_lock);
+  int result = vgpu_cuda_exchange(VGPU_OP_managed_variables, &exchange);
+  if (result == CUDA_SUCCESS) result = place(driver, context, code, &told);
+  const struct vgpu_managed_code *managed = find(driver, code);
+  if (result == CUDA_SUCCESS && told.named != 0 && managed != NULL) {
+    *region = (struct vgpu_region){
+        .kind = VGPU_REGION_MANAGED, .flags = 1, .lent = true, .advice = {0, NOWHERE, NOWHERE}};
+  }
+  pthread_mutex_unlock(&driver->managed_lock);
+  return result;
+}
+
+void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t code) {
+  pthread_mutex_lock(&driver->managed_lock);
+  struct vgpu_managed_code **link = &driver->managed_code;
+  while (*link != NULL && (*link)->code != code) link = &(*link)->next;
+  struct vgpu_managed_code *managed = *link;
+  if (managed != NULL) *link = managed->next;
+  pthread_mutex_unlock(&driver->managed_lock);
+  if (managed == NULL) return;
+  vgpu_lent_give(driver, managed->memory, managed->bytes, managed->shared_region);
+  free(managed);
+}

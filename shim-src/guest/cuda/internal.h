@@ -86,10 +86,10 @@ struct vgpu_driver {
   struct vgpu_device_pools pools[VGPU_DEVICES_MAX]; /* of each visible device; under `lock` */
   pthread_mutex_t managed_lock;                     /* the next; before `lock` */
   struct vgpu_managed_code *managed_code;
-  pthread_mutex_t graph_lock;                       /* graphs and captures; before `lock` */
-  uint32_t capturing;                               /* captures under way; read without the lock */
-  uint64_t captures;                                /* so far */
-  struct vgpu_graph_memories graph_memory;          /* under graph_lock */
+  pthread_mutex_t graph_lock;              /* graphs and captures; before `lock` */
+  uint32_t capturing;                      /* captures under way; read without the lock */
+  uint64_t captures;                       /* so far */
+  struct vgpu_graph_memories graph_memory; /* under graph_lock */
   struct vgpu_captured_stream *captured_streams;
   struct vgpu_captured_event *captured_events;
   pthread_mutex_t printing;      /* one thread at a time, so that what one kernel printed stays together */

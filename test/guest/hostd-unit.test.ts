@@ -1,13 +1,16 @@
-// The host's own units: started by the socket, without privileges, seen by the shim.
+// The host's own units: started by the socket, without privileges, seen by the shim; with --device cuda no worker opens
+// the files of a GPU that is not its session's.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { standIn, standInNvml } from '../shim/host/stand_in.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { HOSTD, whyNoHostd } from './support/hosts.js';
 import { at } from './support/installed.js';
+import { until } from './support/process.js';
 import { repository } from './support/repository.js';
 
 const skip = whyNoGuest() || whyNoHostd();
@@ -21,7 +24,8 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   const service = unit('vgpu-hostd.service')
     .replace('/usr/bin/vgpu-hostd', HOSTD)
     .replace('PrivateTmp=yes\n', `PrivateTmp=yes\nBindReadOnlyPaths=${repository}\n`);
-  await guest.write('/etc/systemd/system/vgpu-hostd.service', service);
+  const file = '/etc/systemd/system/vgpu-hostd.service';
+  await guest.write(file, service);
   await guest.write('/etc/systemd/system/vgpu-hostd.socket', unit('vgpu-hostd.socket'));
   await guest.must('systemctl', 'daemon-reload');
   await guest.must('systemctl', 'enable', '--now', 'vgpu-hostd.socket');
@@ -50,6 +54,46 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   assert.ok(Number(/exposure level for vgpu-hostd\.service: ([0-9.]+)/.exec(text)?.[1]) <= 2.5);
   await guest.must('systemctl', 'stop', 'vgpu-hostd.service');
   assert.equal(await guest.property('vgpu-hostd.service', 'Result'), 'success');
+
+  // Plain files: the unit's own rules about devices do not count for them, so that what is closed here is closed by the
+  // worker's.
+  const nodes = ['nvidiactl', 'nvidia0', 'nvidia1', 'nvidia-uvm', 'sda'].map((name) => `/dev/${name}`);
+  await guest.must('touch', ...nodes);
+  await guest.must('chmod', '666', ...nodes);
+  await guest.must('mkdir', '-p', '/etc/vgpu');
+  await guest.write('/etc/vgpu/hostd.conf', 'allow unix devices=0\n');
+  const driver = await standIn('nodes');
+  const environment = Object.entries({
+    ...driver.env,
+    VGPU_DEVICE: 'cuda',
+    VGPU_OPTIONS: [...driver.args.slice(0, 2), '--nvml-library', await standInNvml()].join(' '),
+  });
+  await guest.write(
+    `${file}.d/driver.conf`,
+    `[Service]\n${environment.map(([name, value]) => `Environment="${name}=${value}"\n`).join('')}`,
+  );
+  await guest.must('systemctl', 'daemon-reload');
+  const computed = await guest.runWith(
+    { env: { VGPU_HOST: 'unix:/run/vgpu/hostd.sock' } },
+    join(shim, 'vgpu-probe'),
+    ...['--library', join(shim, 'libcuda.so.1'), '--compute'],
+  );
+  const journal = (): Promise<string> =>
+    guest.must('journalctl', '-u', 'vgpu-hostd', '--no-pager', '-o', 'cat');
+  assert.equal(computed.code, 0, `${computed.stdout}${await journal()}`);
+  const said = await until('the driver to have looked at the files', 10_000, async () => {
+    const text = await journal();
+    return /stand-in: \/tmp \w+\n[\s\S]*stand-in: \/tmp \w+\n/.test(text) ? text : undefined;
+  });
+  // The daemon's own look at the driver comes first, the worker's last.
+  const last = new Map(
+    [...said.matchAll(/^stand-in: (\S+) (opened|closed)$/gm)].map(([, name, how]) => [name, how]),
+  );
+  assert.deepEqual(Object.fromEntries(last), {
+    ...{ nvidiactl: 'opened', nvidia0: 'opened', nvidia1: 'closed', 'nvidia-uvm': 'opened', sda: 'closed' },
+    ...{ null: 'opened', 'nvidia-caps/nvidia-cap1': 'closed', '/tmp': 'opened' },
+  });
+  assert.doesNotMatch(said, /no Landlock/);
 });
 
 test('vgpu-hostd(8) explains every option that --help names, and no other', { skip: whyNoHostd() }, () => {

@@ -183,15 +183,43 @@ static void rows_written(void) {
   for (size_t row = 0; row < SIZE / 4096; row++) IS(row % 2 == 0 ? 9 : 7, seen[row * 4096]);
 }
 
-static const struct check_case cases[] = {{"context", context_is_waited_for},
-                                          {"stream", stream_is_waited_for},
-                                          {"event", event_is_waited_for},
-                                          {"read", read_is_waited_for},
-                                          {"stream_read", stream_read_is_waited_for},
-                                          {"rows", rows_are_waited_for},
-                                          {"written", written},
-                                          {"stream_written", stream_written},
-                                          {"rows_written", rows_written}};
+static atomic_bool loaded;
+
+static void *allocates(void *context) {
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  while (!atomic_load(&loaded)) {
+    OK(CALL(cuMemFree_v2, (devptr), check_alloc(4096)));
+    usleep(1000);
+  }
+  return NULL;
+}
+
+/* The driver compiles until another thread has got memory (stand_in_driver.c, patient). */
+static void code_is_loaded(void) {
+  static const char code[] =
+      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
+  void *context = NULL, *module = NULL, *function = NULL;
+  pthread_t thread;
+  MUST(CALL(cuCtxGetCurrent, (void **), &context));
+  pthread_create(&thread, NULL, allocates, context);
+  OK(CALL(cuModuleLoadData, (void **, const void *), &module, code));
+  atomic_store(&loaded, true);
+  pthread_join(thread, NULL);
+  OK(CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "nothing"));
+  OK(CALL(cuLaunchKernel,
+          (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+           void **),
+          function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  OK(CALL(cuModuleUnload, (void *), module));
+}
+
+static const struct check_case cases[] = {
+    {"load", code_is_loaded},           {"context", context_is_waited_for},
+    {"stream", stream_is_waited_for},   {"event", event_is_waited_for},
+    {"read", read_is_waited_for},       {"stream_read", stream_read_is_waited_for},
+    {"rows", rows_are_waited_for},      {"written", written},
+    {"stream_written", stream_written}, {"rows_written", rows_written}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -7,6 +7,7 @@
  *   starts a thread; it fails as NVIDIA's does where it may not
  * - jit=MS, free=MS, copy=MS, stuck=MS: cuModuleLoadDataEx, cuMemFree_v2, cuMemcpyHtoD_v2 or cuCtxSynchronize
  *   takes so long
+ * - patient: cuModuleLoadDataEx takes until cuMemAlloc_v2 was called ten times more
  * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
  * - broken: what is compiled is CUDA_ERROR_ILLEGAL_ADDRESS
  * - blind: CUDA_VISIBLE_DEVICES means nothing to it
@@ -23,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -112,6 +114,7 @@ EXPORT int cuGraphExecDestroy(void *graph);
 EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
 
 static bool broken;
+static atomic_uint allocations;
 
 /* Each by two names, for reading and to write as well. */
 static void tells_nodes(void) {
@@ -164,6 +167,9 @@ int cuInit(unsigned flags) {
 
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
   take_time("jit");
+  unsigned begun = atomic_load(&allocations);
+  while (word("patient") != NULL && atomic_load(&allocations) - begun < 10)
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   for (unsigned i = 0; word("options") != NULL && i < count; i++)
     fprintf(stderr, "stand-in: option %d=%lu\n", options[i], (unsigned long)(uintptr_t)values[i]);
   if (broken || word("broken") != NULL) return 700;
@@ -179,6 +185,7 @@ int cuMemFree_v2(uint64_t address) {
 }
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+  atomic_fetch_add(&allocations, 1);
   if (broken) return 700;
   return NEXT(int (*)(uint64_t *, size_t), "cuMemAlloc_v2")(address, bytes);
 }

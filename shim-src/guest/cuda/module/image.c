@@ -7,6 +7,7 @@
 
 #include "cuda_calls.h"
 #include "guest/cuda/module/code.h"
+#include "guest/cuda/pause.h"
 #include "guest/log.h"
 #include "image/container.h"
 
@@ -299,7 +300,10 @@ static int load_once(uint32_t opcode, const void *send, uint32_t send_size, cons
                                         .send_bulk_size = jit->count * (uint32_t)sizeof *options,
                                         .bulk = logs,
                                         .bulk_capacity = LOGS_MAX};
-  int result = vgpu_cuda_exchange(opcode, &exchange);
+  struct vgpu_pause pause = {0};
+  int result;
+  /* The host goes on serving other threads while its driver compiles. */
+  while ((result = vgpu_cuda_exchange(opcode, &exchange)) == CUDA_ERROR_NOT_READY) vgpu_pause(&pause);
   *missing = result == CUDA_SUCCESS && reply.missing != 0;
   if (result == CUDA_SUCCESS && !*missing) {
     bool sound = (uint64_t)reply.info_bytes + reply.error_bytes == exchange.bulk_size;

@@ -62,12 +62,12 @@ bool vgpu_cuda_jit_read(const struct vgpu_bulk *bulk, struct vgpu_cuda_jit *opti
 void vgpu_cuda_jit_tell(struct vgpu_cuda_jit *options, uint32_t *info_bytes, uint32_t *error_bytes,
                         struct vgpu_bulk *bulk) {
   uint32_t *told[2] = {info_bytes, error_bytes};
-  bulk->out_size = 0;
+  if (bulk != NULL) bulk->out_size = 0;
   for (int i = 0; i < 2; i++) {
     *told[i] = 0;
     if (options->logs[i] == NULL) continue;
     uint32_t length = (uint32_t)strnlen(options->logs[i], LOG_MAX - 1);
-    if (length > 0) {
+    if (length > 0 && bulk != NULL) {
       memcpy(bulk->out + bulk->out_size, options->logs[i], length);
       bulk->out[bulk->out_size + length] = '\0';
       *told[i] = length + 1;

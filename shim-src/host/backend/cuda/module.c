@@ -2,38 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/backend/cuda/jit.h"
+#include "host/backend/cuda/load.h"
 #include "host/backend/cuda/session.h"
 #include "host/log.h"
-#include "host/backend/common/parts.h"
-#include "host/backend/common/walk.h"
 #include "wire/module.h"
 #include "cuda_results.h"
 
 #define NAME_MAX_BYTES 65536u
-
-/* The image with a zero behind it: what is text ends there. NULL: the guest has to send it. */
-static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
-  unsigned char *image = vgpu_code_image(worker, hash, size);
-  if (image == NULL) return NULL;
-  char *linked = vgpu_parts_text(image, size, VGPU_IMAGE_MAX);
-  if (linked != NULL) {
-    free(image);
-    return linked;
-  }
-  char *text = realloc(image, size + 1);
-  if (text == NULL) free(image);
-  else text[size] = '\0';
-  return text;
-}
-
-/* Before the driver sees it, which believes what the image says of itself. A CUresult. */
-static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size) {
-  char why[160];
-  int32_t result = vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
-  if (result != CUDA_SUCCESS) vgpu_host_log("refused", worker->session, "an image: %s", why);
-  return result;
-}
 
 static bool remember_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                         uint64_t context, uint64_t owner, void *object) {
@@ -55,53 +30,23 @@ static void forget_owned(struct vgpu_worker *worker, uint64_t owner) {
   }
 }
 
-/* Code that a guest named by its hash, and how it is to be compiled. */
-struct load {
-  struct vgpu_hash hash;
-  struct vgpu_cuda_jit options;
-  char *image;
-};
-
-/* Code that is there and sound. False: it is missing, or `result` says what is wrong with it. */
-static bool load_begins(struct vgpu_worker *worker, uint64_t bytes, const struct vgpu_bulk *bulk,
-                        struct load *load, uint32_t *missing, int32_t *result) {
-  load->options.count = 0;
-  load->image = find_image(worker, &load->hash, bytes);
-  *missing = load->image == NULL;
-  if (load->image == NULL) return false;
-  *result = walk(worker, load->image, bytes);
-  if (*result == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &load->options))
-    *result = CUDA_ERROR_INVALID_VALUE;
-  return *result == CUDA_SUCCESS;
-}
-
-/* What the compiler said goes to the guest. The driver has copied the image. */
-static void load_ends(struct vgpu_worker *worker, struct load *load, uint32_t *info_bytes,
-                      uint32_t *error_bytes, struct vgpu_bulk *bulk) {
-  if (load->image == NULL) return;
-  free(load->image);
-  vgpu_cuda_jit_tell(&load->options, info_bytes, error_bytes, bulk);
-  vgpu_code_forget_upload(worker, &load->hash);
-}
-
 int32_t vgpu_cuda_cuModuleLoadDataEx(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuModuleLoadDataEx *send,
                                      struct vgpu_reply_cuModuleLoadDataEx *reply, struct vgpu_bulk *bulk) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  struct load load = {.hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}}};
-  void *module = NULL;
-  if (load_begins(worker, send->bytes, bulk, &load, &reply->missing, &reply->result)) {
-    reply->result = VGPU_DRIVER(&cuda->api, cuModuleLoadDataEx, &module, load.image, load.options.count,
-                                load.options.names, load.options.values);
-    if (reply->result == CUDA_SUCCESS &&
-        !vgpu_cuda_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, module)) {
-      VGPU_DRIVER(&cuda->api, cuModuleUnload, module);
-      reply->result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+  const struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
+  struct vgpu_cuda_load *load;
+  result =
+      vgpu_cuda_load(worker, send->context, &hash, send->bytes, bulk, &load, &reply->missing, &reply->result);
+  if (result != CUDA_SUCCESS) return result;
+  if (load != NULL && reply->result == CUDA_SUCCESS &&
+      !vgpu_cuda_remember(worker, send->module, VGPU_HANDLE_MODULE, send->context, load->object)) {
+    VGPU_DRIVER(&cuda->api, cuModuleUnload, load->object);
+    reply->result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  load_ends(worker, &load, &reply->info_bytes, &reply->error_bytes, bulk);
+  vgpu_cuda_load_end(worker, load, &reply->info_bytes, &reply->error_bytes, bulk);
   return CUDA_SUCCESS;
 }
 
@@ -123,19 +68,16 @@ int32_t vgpu_cuda_cuLibraryLoadData(struct vgpu_worker *worker,
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  struct load load = {.hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}}};
-  void *library = NULL;
-  if (load_begins(worker, send->bytes, bulk, &load, &reply->missing, &reply->result)) {
-    /* "Preserve binary" is not asked for. */
-    reply->result = VGPU_DRIVER(&cuda->api, cuLibraryLoadData, &library, load.image, load.options.names,
-                                load.options.values, load.options.count, NULL, NULL, 0);
-    if (reply->result == CUDA_SUCCESS &&
-        !vgpu_cuda_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library)) {
-      VGPU_DRIVER(&cuda->api, cuLibraryUnload, library);
-      reply->result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+  const struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
+  struct vgpu_cuda_load *load;
+  result = vgpu_cuda_load(worker, 0, &hash, send->bytes, bulk, &load, &reply->missing, &reply->result);
+  if (result != CUDA_SUCCESS) return result;
+  if (load != NULL && reply->result == CUDA_SUCCESS &&
+      !vgpu_cuda_remember(worker, send->library, VGPU_HANDLE_LIBRARY, 0, load->object)) {
+    VGPU_DRIVER(&cuda->api, cuLibraryUnload, load->object);
+    reply->result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  load_ends(worker, &load, &reply->info_bytes, &reply->error_bytes, bulk);
+  vgpu_cuda_load_end(worker, load, &reply->info_bytes, &reply->error_bytes, bulk);
   return CUDA_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/backend/cuda/load.h"
 #include "host/backend/cuda/texture/texture.h"
 #include "host/log.h"
 
@@ -119,6 +120,7 @@ int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uin
 void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context) {
   vgpu_cuda_drop_reads(worker, context);
   vgpu_cuda_drop_turns(worker, context);
+  vgpu_cuda_drop_loads(worker, context);
   for (uint32_t i = 0; i < worker->shared_regions.begun; i++) {
     if (worker->shared_regions.array[i].pinned == context)
       vgpu_cuda_unpin(worker, &worker->shared_regions.array[i]);

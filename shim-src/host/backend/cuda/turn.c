@@ -1,6 +1,5 @@
 #include "host/backend/cuda/turn.h"
 
-#include <string.h>
 #include <time.h>
 
 #include "host/backend/cuda/session.h"
@@ -46,14 +45,8 @@ static int query_event(struct vgpu_worker *worker, void *event) {
 }
 
 static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, const struct vgpu_request *request) {
-  const struct vgpu_frame *frame = &request->frame;
-  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++) {
-    struct vgpu_cuda_turn *turn = &turns->list[i];
-    if (turn->lane == frame->lane && turn->opcode == frame->opcode && turn->body_size == frame->body &&
-        memcmp(turn->body, request->body, frame->body) == 0) {
-      return turn;
-    }
-  }
+  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++)
+    if (vgpu_cuda_asked_is(&turns->list[i].asked, request)) return &turns->list[i];
   return NULL;
 }
 
@@ -62,33 +55,29 @@ static struct vgpu_cuda_turn *choose_turn(struct vgpu_cuda_turns *turns, uint32_
   struct vgpu_cuda_turn *unused = NULL;
   for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++) {
     struct vgpu_cuda_turn *turn = &turns->list[i];
-    if (turn->lane == lane) return turn;
-    if (turn->lane == 0) unused = turn;
+    if (turn->asked.lane == lane) return turn;
+    if (turn->asked.lane == 0) unused = turn;
   }
   return unused != NULL ? unused : &turns->list[turns->next++ % VGPU_CUDA_TURNS];
 }
 
 static void drop_event(const struct vgpu_cuda *cuda, struct vgpu_cuda_turn *turn) {
   if (turn->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, turn->event);
-  *turn = (struct vgpu_cuda_turn){.lane = 0};
+  *turn = (struct vgpu_cuda_turn){.event = NULL};
 }
 
 static int32_t begin_turn(struct vgpu_worker *worker, const struct vgpu_request *request, uint64_t context,
                           struct vgpu_stream *stream, struct vgpu_cuda_turn **begun) {
   struct vgpu_cuda *cuda = worker->cuda;
-  const struct vgpu_frame *frame = &request->frame;
-  struct vgpu_cuda_turn *turn = choose_turn(&cuda->turns, frame->lane);
+  struct vgpu_cuda_turn *turn = choose_turn(&cuda->turns, request->frame.lane);
   if (turn->context != context) drop_event(cuda, turn);
   int32_t result = CUDA_SUCCESS;
-  turn->lane = 0;
+  turn->asked.lane = 0;
   turn->context = context;
   if (turn->event == NULL) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &turn->event, NO_TIMING);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventRecord, turn->event, stream);
   if (result != CUDA_SUCCESS) return result;
-  turn->lane = frame->lane;
-  turn->opcode = frame->opcode;
-  turn->body_size = frame->body;
-  memcpy(turn->body, request->body, frame->body);
+  vgpu_cuda_asked_remember(&turn->asked, request);
   *begun = turn;
   return result;
 }
@@ -123,7 +112,7 @@ int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, str
     if (result != CUDA_SUCCESS) return result;
   }
   result = vgpu_cuda_wait(worker, query_event, turn->event);
-  if (result != CUDA_ERROR_NOT_READY) turn->lane = 0;
+  if (result != CUDA_ERROR_NOT_READY) turn->asked.lane = 0;
   return result;
 }
 

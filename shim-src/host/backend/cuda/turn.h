@@ -6,8 +6,8 @@
 #ifndef VGPU_HOST_CUDA_TURN_H
 #define VGPU_HOST_CUDA_TURN_H
 
+#include "host/backend/cuda/asked.h"
 #include "host/backend/cuda/driver.h"
-#include "wire/frame.h"
 
 struct vgpu_worker;
 struct vgpu_cuda;
@@ -16,11 +16,9 @@ struct vgpu_cuda;
 
 /* One guest thread's call that waits. */
 struct vgpu_cuda_turn {
-  uint32_t lane; /* of the thread; 0: free */
-  uint32_t opcode, body_size;
-  unsigned char body[VGPU_BODY_MAX]; /* as it was asked for */
-  uint64_t context;                  /* that the event belongs to */
-  struct vgpu_event *event;          /* recorded behind what is waited for; kept for the next turn */
+  struct vgpu_cuda_asked asked;
+  uint64_t context;         /* that the event belongs to */
+  struct vgpu_event *event; /* recorded behind what is waited for; kept for the next turn */
 };
 
 #define VGPU_CUDA_READERS 8u

@@ -1,0 +1,34 @@
+/*
+ * A call that is told NOT_READY is asked again by the same thread of the guest, in the same words: by these
+ * it is found again. Lane 0 is a guest that does not say which of its threads asks.
+ */
+#ifndef VGPU_HOST_CUDA_ASKED_H
+#define VGPU_HOST_CUDA_ASKED_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "host/session/link.h"
+
+struct vgpu_cuda_asked {
+  uint32_t lane; /* 0: nobody */
+  uint32_t opcode, body_size;
+  unsigned char body[VGPU_BODY_MAX];
+};
+
+static inline void vgpu_cuda_asked_remember(struct vgpu_cuda_asked *asked,
+                                            const struct vgpu_request *request) {
+  asked->lane = request->frame.lane;
+  asked->opcode = request->frame.opcode;
+  asked->body_size = request->frame.body;
+  memcpy(asked->body, request->body, request->frame.body);
+}
+
+static inline bool vgpu_cuda_asked_is(const struct vgpu_cuda_asked *asked,
+                                      const struct vgpu_request *request) {
+  const struct vgpu_frame *frame = &request->frame;
+  return asked->lane != 0 && asked->lane == frame->lane && asked->opcode == frame->opcode &&
+         asked->body_size == frame->body && memcmp(asked->body, request->body, frame->body) == 0;
+}
+
+#endif

@@ -1,0 +1,143 @@
+#include "host/backend/cuda/load.h"
+
+#include <stdlib.h>
+
+#include "host/backend/common/parts.h"
+#include "host/backend/common/walk.h"
+#include "host/backend/cuda/session.h"
+#include "host/log.h"
+
+#define MOST_THREADS 8u
+
+/* The image with a zero behind it: what is text ends there. NULL: the guest has to send it. */
+static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
+  unsigned char *image = vgpu_code_image(worker, hash, size);
+  if (image == NULL) return NULL;
+  char *linked = vgpu_parts_text(image, size, VGPU_IMAGE_MAX);
+  if (linked != NULL) {
+    free(image);
+    return linked;
+  }
+  char *text = realloc(image, size + 1);
+  if (text == NULL) free(image);
+  else text[size] = '\0';
+  return text;
+}
+
+/* Before the driver sees it, which believes what the image says of itself. A CUresult. */
+static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size) {
+  char why[160];
+  int32_t result = vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
+  if (result != CUDA_SUCCESS) vgpu_host_log("refused", worker->session, "an image: %s", why);
+  return result;
+}
+
+/* "Preserve binary" is not asked for of a library. */
+static int32_t compile(struct vgpu_cuda_load *load) {
+  struct vgpu_cuda_jit *options = &load->options;
+  return load->context != 0 ? VGPU_DRIVER(load->api, cuModuleLoadDataEx, &load->object, load->image,
+                                          options->count, options->names, options->values)
+                            : VGPU_DRIVER(load->api, cuLibraryLoadData, &load->object, load->image,
+                                          options->names, options->values, options->count, NULL, NULL, 0);
+}
+
+static void *compile_beside(void *argument) {
+  struct vgpu_cuda_load *load = argument;
+  int32_t result = CUDA_SUCCESS;
+  if (load->context != 0)
+    result = VGPU_DRIVER(load->api, cuCtxSetCurrent, (struct vgpu_context *)load->driver);
+  load->result = result == CUDA_SUCCESS ? compile(load) : result;
+  __atomic_store_n(&load->done, true, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+/* In a thread if the guest will ask again, and there are not too many. */
+static void begin(struct vgpu_worker *worker, struct vgpu_cuda_load *load) {
+  uint32_t count = 0;
+  for (const struct vgpu_cuda_load *other = worker->cuda->loads; other != NULL; other = other->next) count++;
+  load->threaded = load->asked.lane != 0 && count < MOST_THREADS &&
+                   pthread_create(&load->thread, NULL, compile_beside, load) == 0;
+  if (!load->threaded) load->result = compile(load);
+}
+
+static int query_load(struct vgpu_worker *worker, void *what) {
+  (void)worker;
+  const struct vgpu_cuda_load *load = what;
+  return !load->threaded || __atomic_load_n(&load->done, __ATOMIC_ACQUIRE) ? CUDA_SUCCESS
+                                                                           : CUDA_ERROR_NOT_READY;
+}
+
+/* A load whose code is there and sound. NULL: it is missing, or `outcome` says what is wrong with it. */
+static struct vgpu_cuda_load *make(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
+                                   uint64_t bytes, const struct vgpu_bulk *bulk, uint32_t *missing,
+                                   int32_t *outcome) {
+  struct vgpu_cuda_load *load = calloc(1, sizeof *load);
+  *outcome = CUDA_ERROR_OUT_OF_MEMORY;
+  if (load == NULL) return NULL;
+  const struct vgpu_handle *of = vgpu_handles_find(&worker->handles, context, VGPU_HANDLE_CONTEXT);
+  load->api = &worker->cuda->api;
+  load->context = context;
+  load->driver = of == NULL ? NULL : of->driver;
+  load->hash = *hash;
+  load->image = find_image(worker, hash, bytes);
+  *missing = load->image == NULL;
+  if (load->image != NULL) {
+    *outcome = walk(worker, load->image, bytes);
+    if (*outcome == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &load->options))
+      *outcome = CUDA_ERROR_INVALID_VALUE;
+    if (*outcome == CUDA_SUCCESS) return load;
+    uint32_t unused[2];
+    vgpu_cuda_jit_tell(&load->options, &unused[0], &unused[1], NULL);
+    free(load->image);
+    vgpu_code_forget_upload(worker, hash);
+  } else {
+    *outcome = CUDA_SUCCESS;
+  }
+  free(load);
+  return NULL;
+}
+
+int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
+                       uint64_t bytes, const struct vgpu_bulk *bulk, struct vgpu_cuda_load **load,
+                       uint32_t *missing, int32_t *outcome) {
+  struct vgpu_cuda_load **link = &worker->cuda->loads;
+  while (*link != NULL && !vgpu_cuda_asked_is(&(*link)->asked, worker->request)) link = &(*link)->next;
+  *load = *link;
+  if (*load == NULL) {
+    *load = make(worker, context, hash, bytes, bulk, missing, outcome);
+    if (*load == NULL) return CUDA_SUCCESS;
+    vgpu_cuda_asked_remember(&(*load)->asked, worker->request);
+    begin(worker, *load);
+    (*load)->next = worker->cuda->loads;
+    worker->cuda->loads = *load;
+    link = &worker->cuda->loads;
+  }
+  if (vgpu_cuda_wait(worker, query_load, *load) != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
+  if ((*load)->threaded) pthread_join((*load)->thread, NULL);
+  *link = (*load)->next;
+  *outcome = (*load)->result;
+  return CUDA_SUCCESS;
+}
+
+void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,
+                        uint32_t *error_bytes, struct vgpu_bulk *bulk) {
+  if (load == NULL) return;
+  free(load->image);
+  vgpu_cuda_jit_tell(&load->options, info_bytes, error_bytes, bulk);
+  vgpu_code_forget_upload(worker, &load->hash);
+  free(load);
+}
+
+void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context) {
+  for (struct vgpu_cuda_load **link = &worker->cuda->loads; *link != NULL;) {
+    struct vgpu_cuda_load *load = *link;
+    if (load->context != context) {
+      link = &load->next;
+      continue;
+    }
+    *link = load->next;
+    if (load->threaded) pthread_join(load->thread, NULL);
+    uint32_t unused[2];
+    vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
+  }
+}

@@ -1,0 +1,48 @@
+/*
+ * Loading code for the driver, which compiles it for as long as it takes. It does so in a thread of its own,
+ * while this process serves the other threads of the guest.
+ */
+#ifndef VGPU_HOST_CUDA_LOAD_H
+#define VGPU_HOST_CUDA_LOAD_H
+
+#include <pthread.h>
+
+#include "host/backend/cuda/asked.h"
+#include "host/backend/cuda/driver.h"
+#include "host/backend/cuda/jit.h"
+#include "image/sha256.h"
+#include "wire/module.h"
+
+struct vgpu_cuda_load {
+  struct vgpu_cuda_asked asked;
+  struct vgpu_cuda_load *next;
+  const struct vgpu_driver_api *api;
+  uint64_t context; /* of a module, by its number; 0: a library, which needs none */
+  void *driver;     /* that context's */
+  struct vgpu_hash hash;
+  struct vgpu_cuda_jit options;
+  char *image;
+  void *object; /* CUmodule or CUlibrary */
+  int32_t result;
+  pthread_t thread;
+  bool threaded;
+  bool done; /* written by the thread */
+};
+
+/*
+ * Finds the code that the request names, or the load of it that has begun, and loads it: NOT_READY while that
+ * takes its time, and the guest asks again. Else CUDA_SUCCESS, with *load for vgpu_cuda_load_end(), or NULL
+ * when `missing` or `outcome` says it all.
+ */
+int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
+                       uint64_t bytes, const struct vgpu_bulk *bulk, struct vgpu_cuda_load **load,
+                       uint32_t *missing, int32_t *outcome);
+
+/* What the compiler said goes to the guest. The driver has copied the image. */
+void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,
+                        uint32_t *error_bytes, struct vgpu_bulk *bulk);
+
+/* Waits for loads into a context that ends, and forgets them. */
+void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context);
+
+#endif

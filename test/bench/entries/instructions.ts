@@ -46,6 +46,17 @@ const MEASURED: readonly Instruction[] = [
   f32('lg2.approx.f32', 'lg2.approx.f32 a, a;'),
   f32('sin.approx.f32', 'sin.approx.f32 a, a;'),
   f32('ex2.approx.f32', 'ex2.approx.f32 a, a;'),
+  f32('sqrt.approx.f32', 'sqrt.approx.f32 a, a;'),
+  f32('cvt.rni.s32.f32', 'cvt.rni.s32.f32 %i, a;'),
+  f32('add.f32 of some lanes', '@%some add.f32 a, a, b;'),
+  f32('ld.shared.f32 of some lanes', '@%some ld.shared.f32 a, [%s];'),
+  {
+    name: 'mma.m16n8k16.f32.f16',
+    type: 'b32',
+    values: HALVES,
+    text: `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+    {%c0, %c1, %c2, %c3}, {a, a, a, a}, {b, b}, {%c0, %c1, %c2, %c3};`,
+  },
   { name: 'div.s32', type: 's32', values: ['123456789', '1'], text: 'div.s32 a, a, b;' },
 ];
 
@@ -56,9 +67,18 @@ function kernel({ type, values, text }: Instruction): string {
 .address_size 64
 .visible .entry k(.param .u64 out, .param .u32 rounds)
 {
-  .reg .b64 %out; .reg .${type} a, b; .reg .u32 %n; .reg .pred %more;
+  .shared .b32 kept[32];
+  .reg .b64 %out; .reg .${type} a, b; .reg .b32 %n, %s, %i; .reg .f32 %c<4>; .reg .pred %more, %some;
   ld.param.u64 %out, [out];
   ld.param.u32 %n, [rounds];
+  mov.u32 %i, %tid.x;
+  setp.lt.u32 %some, %i, 13;
+  mov.u32 %s, kept;
+  mad.lo.u32 %s, %i, 4, %s;
+  mov.b32 %c0, 0f00000000;
+  mov.b32 %c1, %c0;
+  mov.b32 %c2, %c0;
+  mov.b32 %c3, %c0;
   ${move} a, ${values[0]};
   ${move} b, ${values[1]};
 again:

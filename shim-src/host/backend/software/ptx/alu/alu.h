@@ -164,6 +164,7 @@ struct ptx_reach {
   uint32_t shift;  /* log2 of the step from lane to lane in the frequent shape */
   uint32_t lane;   /* one that counts */
   bool narrow;     /* the addresses have 32 bits */
+  bool loads;      /* what lies beside may be read as well */
 };
 /* What they look like; a half is 16 lanes. */
 enum {
@@ -182,13 +183,18 @@ typedef void ptx_scatter(unsigned char *memory, const void *a, const uint64_t *t
 /* An element of the lanes' vectors, which have `count` of them, to a register and back. */
 typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mask);
 typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
+/* The lanes of `mask` from one register to another. */
+typedef void ptx_blend_lanes(void *d, const void *from, uint32_t mask);
 
 struct ptx_alu {
   ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
   ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
   ptx_compare *compare[C_COMPARISONS][T_TYPES];
-  /* c += a b of rows, columns (a multiple of 8) and depth */
+  /* c += a b of rows (a multiple of 4), columns (of 8) and depth */
   void (*matrix_f32)(float *c, const float *a, const float *b, uint32_t rows, uint32_t columns,
+                     uint32_t depth);
+  /* each element by fma, one after the other; columns a multiple of 4 */
+  void (*matrix_f64)(double *c, const double *a, const double *b, uint32_t rows, uint32_t columns,
                      uint32_t depth);
   void (*matrix_s32)(int32_t *c, const int32_t *a, const int32_t *b, uint32_t rows, uint32_t columns,
                      uint32_t depth);
@@ -202,6 +208,7 @@ struct ptx_alu {
   ptx_scatter *scatter_whole[5];
   ptx_deal *deal[4][2][4];
   ptx_collect *collect[4][4];
+  ptx_blend_lanes *blend[4]; /* [register 1, 2, 4, 8] */
 };
 
 extern const struct ptx_alu ptx_alu_base, ptx_alu_v3, ptx_alu_v4;

@@ -104,6 +104,55 @@ static inline double load_f64(u64 x, u32 m) {
   (void)m;
   return ptx_double(x);
 }
+/*
+ * Up to 32 bits all is in loops without branches, so that compilers make vectors of them. A subnormal float
+ * becomes the smallest normal one of its sign, which rounds to the same integer: the processor may flush it.
+ */
+static inline double wide_f32(u32 x, u32 m) {
+  u32 least = (m & M_FTZ) != 0 ? 0 : 0x00800000, sign = x & 0x80000000, rest = x & 0x7fffffff;
+  u32 normal = rest < 0x00800000 ? sign | (rest != 0 ? least : 0) : x;
+  return (double)ptx_float(normal);
+}
+#define wide_f16 load_f16
+#define wide_f64 load_f64
+#define wide_bf16(x, m) wide_f32((u32)(x) << 16, 0)
+static void to_integers(double *x, u32 m) {
+  switch (m & M_ROUND) {
+    case M_RZ:
+      LANES x[i] = __builtin_trunc(x[i]);
+      break;
+    case M_RM:
+      LANES x[i] = __builtin_floor(x[i]);
+      break;
+    case M_RP:
+      LANES x[i] = __builtin_ceil(x[i]);
+      break;
+    default:
+      LANES x[i] = __builtin_rint(x[i]);
+  }
+}
+#define CONVERT_TO_NARROW(from, FS, to, TS, TV, low, high, nan)                                              \
+  CONVERT(to, from) {                                                                                        \
+    UNUSED;                                                                                                  \
+    TS *d = dv;                                                                                              \
+    const FS *a = av;                                                                                        \
+    double x[PTX_LANES];                                                                                     \
+    LANES x[i] = wide_##from(a[i], m);                                                                       \
+    to_integers(x, m);                                                                                       \
+    LANES {                                                                                                  \
+      double c = x[i] < (double)(low) ? (double)(low) : x[i];                                                \
+      c = c > (double)(high) ? (double)(high) : c;                                                           \
+      c = x[i] != x[i] ? 0.0 : c;                                                                            \
+      TS r = (TS)(TV)(NARROW_##to)c;                                                                         \
+      d[i] = x[i] != x[i] ? (TS)(nan) : r;                                                                   \
+    }                                                                                                        \
+  }
+#define NARROW_u8 s32
+#define NARROW_s8 s32
+#define NARROW_u16 s32
+#define NARROW_s16 s32
+#define NARROW_u32 u32
+#define NARROW_s32 s32
 #define CONVERT_TO_INTEGER(from, FS, to, TS, TV, low, high, nan)                                             \
   CONVERT(to, from) {                                                                                        \
     UNUSED;                                                                                                  \
@@ -121,12 +170,12 @@ static inline double load_f64(u64 x, u32 m) {
   }
 /* NaN: 0, but 1 << (bits - 1) when either side has 64 bits */
 #define TO_INTEGERS(from, FS, n8, n16, n32)                                                                  \
-  CONVERT_TO_INTEGER(from, FS, u8, u16, u8, 0, 255, n8)                                                      \
-  CONVERT_TO_INTEGER(from, FS, s8, u16, s8, -128, 127, (s8)(n8))                                             \
-  CONVERT_TO_INTEGER(from, FS, u16, u16, u16, 0, 65535, n16)                                                 \
-  CONVERT_TO_INTEGER(from, FS, s16, u16, s16, -32768, 32767, n16)                                            \
-  CONVERT_TO_INTEGER(from, FS, u32, u32, u32, 0, UINT32_MAX, n32)                                            \
-  CONVERT_TO_INTEGER(from, FS, s32, u32, s32, INT32_MIN, INT32_MAX, n32)                                     \
+  CONVERT_TO_NARROW(from, FS, u8, u16, u8, 0, 255, n8)                                                      \
+  CONVERT_TO_NARROW(from, FS, s8, u16, s8, -128, 127, (s8)(n8))                                             \
+  CONVERT_TO_NARROW(from, FS, u16, u16, u16, 0, 65535, n16)                                                 \
+  CONVERT_TO_NARROW(from, FS, s16, u16, s16, -32768, 32767, n16)                                            \
+  CONVERT_TO_NARROW(from, FS, u32, u32, u32, 0, UINT32_MAX, n32)                                            \
+  CONVERT_TO_NARROW(from, FS, s32, u32, s32, INT32_MIN, INT32_MAX, n32)                                     \
   CONVERT_TO_INTEGER(from, FS, u64, u64, u64, 0, UINT64_MAX, 1ull << 63)                                     \
   CONVERT_TO_INTEGER(from, FS, s64, u64, s64, INT64_MIN, INT64_MAX, 1ull << 63)
 TO_INTEGERS(f16, u16, 0, 0, 0)

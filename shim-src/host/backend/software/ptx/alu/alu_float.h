@@ -26,11 +26,38 @@ OPERATION(fma_f64) {
     _mm256_storeu_pd((double *)dv + i, r);
   }
 }
+/* Nor of square roots. */
+#define ROOT_F32(name, expression)                                                                           \
+  OPERATION(name) {                                                                                          \
+    UNUSED;                                                                                                  \
+    const float *a = av;                                                                                     \
+    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));                                   \
+    for (int i = 0; i < PTX_LANES; i += 8) {                                                                 \
+      const __m256 root = _mm256_sqrt_ps(_mm256_loadu_ps(a + i)), r = (expression);                          \
+      _mm256_storeu_ps((float *)dv + i, _mm256_blendv_ps(r, nan, _mm256_cmp_ps(r, r, _CMP_UNORD_Q)));        \
+    }                                                                                                        \
+  }
+#define ROOT_F64(name, expression)                                                                           \
+  OPERATION(name) {                                                                                          \
+    UNUSED;                                                                                                  \
+    const double *a = av;                                                                                    \
+    for (int i = 0; i < PTX_LANES; i += 4) {                                                                 \
+      const __m256d root = _mm256_sqrt_pd(_mm256_loadu_pd(a + i));                                           \
+      _mm256_storeu_pd((double *)dv + i, (expression));                                                      \
+    }                                                                                                        \
+  }
+ROOT_F32(sqrt_f32, root)
+ROOT_F32(rsqrt_f32, _mm256_div_ps(_mm256_set1_ps(1.0f), root))
+ROOT_F64(sqrt_f64, root)
+ROOT_F64(rsqrt_f64, _mm256_div_pd(_mm256_set1_pd(1.0), root))
 #else
 TERNARY(fma_f32, float, CANON(__builtin_fmaf(x, y, z)))
 TERNARY(fma_f64, double, __builtin_fma(x, y, z))
-#endif
 UNARY(sqrt_f32, float, CANON(__builtin_sqrtf(x)))
+UNARY(rsqrt_f32, float, CANON(1.0f / __builtin_sqrtf(x)))
+UNARY(sqrt_f64, double, __builtin_sqrt(x))
+UNARY(rsqrt_f64, double, 1.0 / __builtin_sqrt(x))
+#endif
 UNARY(rcp_f32, float, CANON(1.0f / x))
 UNARY(saturate_f32, float, x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f)
 UNARY(relu_f32, float, x != x ? x : x > 0.0f ? x : 0.0f)
@@ -39,9 +66,7 @@ BINARY(add_f64, double, x + y)
 BINARY(sub_f64, double, x - y)
 BINARY(mul_f64, double, x *y)
 BINARY(div_f64, double, x / y)
-UNARY(sqrt_f64, double, __builtin_sqrt(x))
 UNARY(rcp_f64, double, 1.0 / x)
-UNARY(rsqrt_f64, double, 1.0 / __builtin_sqrt(x))
 
 /* Bit operations on floats flush by hand: nothing is computed. */
 #define FLUSHED(b) ((b) & ((((b)&0x7f800000) == 0) ? keep : 0xffffffffu))
@@ -123,7 +148,6 @@ static inline float divide_approx(float x, float y) {
   return CANON(x != x || y != y ? q : r);
 }
 BINARY(div_approx_f32, float, divide_approx(x, y))
-UNARY(rsqrt_f32, float, CANON(1.0f / __builtin_sqrtf(x)))
 
 /*
  * Logarithm, sine and cosine in doubles and without branches, so that compilers make vectors of them. Rounded
@@ -353,7 +377,7 @@ BFLOAT_ARITHMETIC(bf16, PTX_LANES)
 BFLOAT_ARITHMETIC(bf16x2, 2 * PTX_LANES)
 /*
  * Fused multiply-add of eight 16-bit floats at a time, without modifiers. The product of two halves is exact
- * in a float, that of two bfloats in a double. The sum is rounded to odd: when something was lost (two-sum),
+ * in a float, that of two bfloats most often, and always in a double. The sum is rounded to odd: when something was lost (two-sum),
  * the last bit says so, and the second rounding, to 16 bits, is right.
  */
 #if defined(__F16C__) && defined(__AVX2__)
@@ -408,8 +432,27 @@ static inline __m128 bfloat_fma4(const u16 *a, const u16 *b, const u16 *c) {
   __m256 odd = odd_ps(_mm256_castps128_ps256(narrow), _mm256_castps128_ps256(_mm_and_ps(error4, finite)));
   return _mm256_castps256_ps128(odd);
 }
+static inline __m256 bfloat_wide8(const u16 *from) {
+  __m128i h = _mm_loadu_si128((const __m128i *)(const void *)from);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
 static inline __m128i bfloat_fma8(const u16 *a, const u16 *b, const u16 *c) {
-  __m256 f = _mm256_set_m128(bfloat_fma4(a + 4, b + 4, c + 4), bfloat_fma4(a, b, c));
+  /* Where no product is near the ends of a float's range (or one factor is 0) it is exact in a float. */
+  const __m256 zero = _mm256_setzero_ps();
+  __m256 x = bfloat_wide8(a), y = bfloat_wide8(b), z = bfloat_wide8(c), product = _mm256_mul_ps(x, y);
+  __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), product);
+  __m256 exact = _mm256_and_ps(_mm256_cmp_ps(size, _mm256_set1_ps(0x1p-100f), _CMP_GE_OQ),
+                               _mm256_cmp_ps(size, _mm256_set1_ps(0x1p127f), _CMP_LT_OQ));
+  exact = _mm256_or_ps(exact, _mm256_cmp_ps(x, zero, _CMP_EQ_OQ));
+  exact = _mm256_or_ps(exact, _mm256_cmp_ps(y, zero, _CMP_EQ_OQ));
+  __m256 f;
+  if (_mm256_movemask_ps(exact) == 0xff) {
+    __m256 sum = _mm256_add_ps(product, z), back = _mm256_sub_ps(sum, product);
+    __m256 error = _mm256_add_ps(_mm256_sub_ps(product, _mm256_sub_ps(sum, back)), _mm256_sub_ps(z, back));
+    f = odd_ps(sum, error);
+  } else {
+    f = _mm256_set_m128(bfloat_fma4(a + 4, b + 4, c + 4), bfloat_fma4(a, b, c));
+  }
   __m256i bits = _mm256_castps_si256(f);
   __m256i up = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, up), _mm256_set1_epi32(0x7fff)), 16);

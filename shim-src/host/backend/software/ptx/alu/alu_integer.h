@@ -174,8 +174,20 @@ static inline u64 field(u64 x, u32 position, u32 length, u32 bits, int is_signed
   if (have == 0) return fill;
   return (value & mask) | (fill & ~mask);
 }
-MIXED(bfe_u32, u32, u32, u32, u32, field(a[i], b[i], c[i], 32, 0))
-MIXED(bfe_s32, u32, u32, u32, u32, field(a[i], b[i], c[i], 32, 1))
+/* The same of 32 bits without branches, so that compilers make vectors of it. */
+static inline u32 field32(u32 x, u32 position, u32 length, int is_signed) {
+  position &= 0xff;
+  length &= 0xff;
+  u32 top = position + length - 1;
+  top = top > 31 ? 31 : top;
+  u32 fill = is_signed ? 0u - (x >> top & 1) : 0;
+  u32 value = position > 31 ? 0 : x >> (position & 31);
+  u32 have = position > top ? 0 : top - position + 1;
+  u32 mask = have > 31 ? 0xffffffffu : (1u << (have & 31)) - 1;
+  return length == 0 ? 0 : (value & mask) | (fill & ~mask);
+}
+MIXED(bfe_u32, u32, u32, u32, u32, field32(a[i], b[i], c[i], 0))
+MIXED(bfe_s32, u32, u32, u32, u32, field32(a[i], b[i], c[i], 1))
 MIXED(bfe_u64, u64, u64, u32, u32, field(a[i], b[i], c[i], 64, 0))
 MIXED(bfe_s64, u64, u64, u32, u32, field(a[i], b[i], c[i], 64, 1))
 
@@ -188,7 +200,13 @@ static inline u64 insert(u64 a, u64 b, u32 position, u32 length, u32 bits) {
   mask <<= position;
   return (b & ~mask) | (a << position & mask);
 }
-MIXED(bfi_b32, u32, u32, u32, u32, insert(a[i], b[i], c[i] & 0xff, c[i] >> 8, 32))
+static inline u32 insert32(u32 a, u32 b, u32 position, u32 length) {
+  length &= 0xff;
+  u32 mask = (length > 31 ? 0xffffffffu : (1u << (length & 31)) - 1) << (position & 31);
+  u32 r = (b & ~mask) | (a << (position & 31) & mask);
+  return position > 31 ? b : r; /* and of no length: mask is 0 */
+}
+MIXED(bfi_b32, u32, u32, u32, u32, insert32(a[i], b[i], c[i] & 0xff, c[i] >> 8))
 MIXED(bfi_b64, u64, u64, u64, u32, insert(a[i], b[i], c[i] & 0xff, c[i] >> 8, 64))
 
 static inline u32 pick(u64 bytes, u32 selector) {
@@ -282,24 +300,25 @@ MIXED(shf_r_b32, u32, u32, u32, u32, funnel(a[i], b[i], c[i], 0, (m & M_WRAP) !=
 OPERATION(dp4a_b32) {
   u32 *d = dv;
   const u32 *a = av, *b = bv, *c = cv;
-  const int sa = (m & M_SIGNED_A) != 0, sb = (m & M_SIGNED_B) != 0;
-  if (sa && sb) {
-    LANES {
-      u32 x = a[i], y = b[i];
-      s32 r = (s32)(s8)x * (s8)y + (s32)(s8)(x >> 8) * (s8)(y >> 8) + (s32)(s8)(x >> 16) * (s8)(y >> 16) +
-              (s32)(s8)(x >> 24) * (s8)(y >> 24);
-      d[i] = c[i] + (u32)r;
-    }
-    return;
+#define DOT4(X, Y)                                                                                           \
+  LANES {                                                                                                    \
+    u32 x = a[i], y = b[i];                                                                                  \
+    s32 r = (s32)(X)x * (Y)y + (s32)(X)(x >> 8) * (Y)(y >> 8) + (s32)(X)(x >> 16) * (Y)(y >> 16) +           \
+            (s32)(X)(x >> 24) * (Y)(y >> 24);                                                                \
+    d[i] = c[i] + (u32)r;                                                                                    \
   }
-  LANES {
-    u32 r = c[i];
-    for (int k = 0; k < 32; k += 8) {
-      s32 x = sa ? (s8)(a[i] >> k) : (s32)(u8)(a[i] >> k);
-      s32 y = sb ? (s8)(b[i] >> k) : (s32)(u8)(b[i] >> k);
-      r += (u32)(x * y);
-    }
-    d[i] = r;
+  switch (m & (M_SIGNED_A | M_SIGNED_B)) {
+    case M_SIGNED_A | M_SIGNED_B:
+      DOT4(s8, s8)
+      break;
+    case M_SIGNED_A:
+      DOT4(s8, u8)
+      break;
+    case M_SIGNED_B:
+      DOT4(u8, s8)
+      break;
+    default:
+      DOT4(u8, u8)
   }
 }
 OPERATION(dp2a_b32) {

@@ -27,15 +27,40 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
     LANES to[i] += (u64)i * apart;
     return REACH_NO_HALVES | REACH_NO_STEPS;
   }
+  static const u64 index[PTX_LANES / 2] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const int shift = r->shift;
   const u64 low = to[0], high = to[PTX_LANES / 2];
   HALF same |= (to[i] ^ low) | (to[PTX_LANES / 2 + i] ^ high);
   if (same == 0) return REACH_NO_STEPS;
-  static const u64 index[PTX_LANES / 2] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const int shift = r->shift;
+  if (r->loads && mask != 0xffffffffu) {
+    /* Steps that the lanes of `mask` go are gone by all, where that is allowed. */
+    const int here = (int)r->lane, there = (mask >> 16) != 0 ? 16 + __builtin_ctz(mask >> 16) : here;
+    const u64 begin = to[here] - ((u64)(here & 15) << shift), next = to[there] - ((u64)(there & 15) << shift);
+    const u64 length = 15ull << shift;
+    HALF steps |= ((mask >> i & 1) != 0 ? to[i] ^ (begin + (index[i] << shift)) : 0) |
+                  ((mask >> i >> 16 & 1) != 0 ? to[16 + i] ^ (next + (index[i] << shift)) : 0);
+    if (steps == 0 && begin <= limit && next <= limit && begin + length <= limit && next + length <= limit) {
+      HALF to[i] = begin + (index[i] << shift);
+      HALF to[16 + i] = next + (index[i] << shift);
+      return REACH_NO_HALVES;
+    }
+    steps = 0;
+  }
   HALF steps |=
       (to[i] ^ (low + (index[i] << shift))) | (to[PTX_LANES / 2 + i] ^ (high + (index[i] << shift)));
   return REACH_NO_HALVES | (steps != 0 ? REACH_NO_STEPS : 0);
 }
+
+/* The lanes of a register that `mask` names, from another one. */
+#define BLEND(U)                                                                                             \
+  static void blend_##U(void *dv, const void *from, u32 mask) {                                              \
+    U *d = dv;                                                                                               \
+    const U *s = from;                                                                                       \
+    LANES d[i] = (mask >> i & 1) != 0 ? s[i] : d[i];                                                         \
+  }
+BLEND(u16)
+BLEND(u32)
+BLEND(u64)
 
 /* M in memory, R in the register. */
 #define GATHER(M, R)                                                                                         \

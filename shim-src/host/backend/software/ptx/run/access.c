@@ -17,7 +17,7 @@ static unsigned char *in_one(const struct place *at, uint32_t mask, uint32_t byt
   uint64_t offset = in->u.offset, first;
   uint32_t lane = (uint32_t)__builtin_ctz(mask);
   struct ptx_reach reach = {
-      .lane = lane, .align = bytes - 1, .shift = (uint32_t)__builtin_ctz(bytes), .narrow = narrow};
+      .lane = lane, .align = bytes - 1, .shift = (uint32_t)__builtin_ctz(bytes), .narrow = narrow, .loads = in->kind == K_LOAD};
   if (narrow) {
     /* 32-bit windows wrap around within themselves; the few other sums are left to the slow way */
     if ((offset >> 32) != 0 && (offset >> 32) != 0xffffffff) return NULL;
@@ -175,27 +175,4 @@ bool ptx_store(const struct place *at, uint32_t mask) {
     ptx_copy_once(here, whole, bytes);
   }
   return true;
-}
-
-void ptx_blend(void *d, const void *from, uint32_t mask, uint32_t bytes) {
-  switch (bytes) {
-    case 2: {
-      uint16_t *to = d;
-      const uint16_t *s = from;
-      for (int i = 0; i < PTX_LANES; i++) to[i] = (mask >> i & 1) != 0 ? s[i] : to[i];
-      break;
-    }
-    case 4: {
-      uint32_t *to = d;
-      const uint32_t *s = from;
-      for (int i = 0; i < PTX_LANES; i++) to[i] = (mask >> i & 1) != 0 ? s[i] : to[i];
-      break;
-    }
-    default: {
-      uint64_t *to = d;
-      const uint64_t *s = from;
-      for (int i = 0; i < PTX_LANES; i++) to[i] = (mask >> i & 1) != 0 ? s[i] : to[i];
-      break;
-    }
-  }
 }

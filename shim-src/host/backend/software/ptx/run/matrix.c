@@ -115,18 +115,12 @@ struct product {
 
 /* c += a b, whole matrices, in the arithmetic of the types. */
 static void multiply(const struct product *p, const double *a, const double *b, double *c) {
+  const struct ptx_alu *alu = ptx_alu_best();
   uint32_t rows = p->s.m, columns = p->s.n, depth = p->s.k;
   if (p->types[OF_A] == T_F64) {
-    for (uint32_t i = 0; i < rows; i++) {
-      for (uint32_t j = 0; j < columns; j++) {
-        double sum = c[i * columns + j];
-        for (uint32_t k = 0; k < depth; k++) sum = __builtin_fma(a[i * depth + k], b[k * columns + j], sum);
-        c[i * columns + j] = sum;
-      }
-    }
+    alu->matrix_f64(c, a, b, rows, columns, depth);
     return;
   }
-  const struct ptx_alu *alu = ptx_alu_best();
   if (p->types[OF_C] == T_S32) {
     int32_t x[MOST], y[MOST], z[MOST];
     if ((p->flags & MX_SATURATE) != 0) {
@@ -195,8 +189,8 @@ static void take_rows(const struct place *at, const uint32_t *x, uint32_t regist
   for (uint32_t i = 0; i < registers; i++) {
     const unsigned char *from = ptx_operand(at, x[i]);
     uint32_t below = tall && (i & 1) != 0 ? 8 : 0, along = 16 * (tall ? i >> 1 : i);
-    for (uint32_t lane = 0; lane < PTX_LANES; lane++)
-      memcpy(to + ((lane >> 2) + below) * bytes + (lane & 3) * 4 + along, from + lane * 4, 4);
+    for (uint32_t row = 0; row < PTX_LANES / 4; row++)
+      memcpy(to + (row + below) * bytes + along, from + row * 16, 16);
   }
 }
 
@@ -238,14 +232,17 @@ static void mma_rows(const struct place *at, const struct product *p, const uint
   take_rows(at, xa, of_a, tall, sparse ? bytes / 2 : bytes, sparse ? full : a);
   if (sparse) spread(at, p, xc[of_c], full, a);
   take_rows(at, xb, of_b, false, bytes, b);
+  /* A lane has two neighbours of a row, then two of the row 8 below. */
   for (uint32_t i = 0; i < s.m / 4; i++) {
     const unsigned char *from = ptx_operand(at, xc[half ? i / 2 : i]);
-    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
-      uint32_t *to = &c[((lane >> 2) + (i >= 2 ? 8 : 0)) * 8 + (lane & 3) * 2 + (i & 1)];
-      uint16_t bits;
-      memcpy(&bits, from + lane * 4 + (i & 1) * 2, 2);
-      if (half) *to = ptx_bits(ptx_from_half(bits));
-      else memcpy(to, from + lane * 4, 4);
+    uint32_t *to = c + (i >= 2 ? PTX_LANES * 2 : 0) + (i & 1);
+    if (half) {
+      const uint16_t *element = (const uint16_t *)(const void *)from + (i & 1);
+      for (uint32_t lane = 0; lane < PTX_LANES; lane++)
+        to[lane * 2] = ptx_bits(ptx_from_half(element[lane * 2]));
+    } else {
+      const uint32_t *element = (const uint32_t *)(const void *)from;
+      for (uint32_t lane = 0; lane < PTX_LANES; lane++) to[lane * 2] = element[lane];
     }
   }
   const struct ptx_product product = {.a = p->types[OF_A],
@@ -258,13 +255,18 @@ static void mma_rows(const struct place *at, const struct product *p, const uint
   if (one) ptx_multiply_bits(&product, bytes, at->in->type != 0, a, b, c);
   else ptx_multiply(at->worker->alu, &product, a, b, c);
   for (uint32_t i = 0; i < s.m / 4; i++) {
-    unsigned char *to = at->registers + (x[half ? i / 2 : i] & ~(PTX_DEFINED | 3u));
-    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
-      uint32_t from = c[((lane >> 2) + (i >= 2 ? 8 : 0)) * 8 + (lane & 3) * 2 + (i & 1)];
-      uint16_t bits = ptx_half_nearest(from);
-      if (p->types[OF_C] == T_F32 && (from & 0x7fffffff) > 0x7f800000) from = 0x7fffffff;
-      if (half) memcpy(to + lane * 4 + (i & 1) * 2, &bits, 2);
-      else memcpy(to + lane * 4, &from, 4);
+    unsigned char *d = at->registers + (x[half ? i / 2 : i] & ~(PTX_DEFINED | 3u));
+    const uint32_t *from = c + (i >= 2 ? PTX_LANES * 2 : 0) + (i & 1);
+    if (half) {
+      uint16_t *to = (uint16_t *)(void *)d + (i & 1);
+      for (uint32_t lane = 0; lane < PTX_LANES; lane++) to[lane * 2] = ptx_half_nearest(from[lane * 2]);
+    } else {
+      const uint32_t most = p->types[OF_C] == T_F32 ? 0x7f800000 : 0xffffffff; /* beyond it is a NaN */
+      uint32_t *to = (uint32_t *)(void *)d;
+      for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+        uint32_t value = from[lane * 2];
+        to[lane] = (value & 0x7fffffff) > most ? 0x7fffffff : value;
+      }
     }
   }
 }

@@ -28,7 +28,7 @@ static void settle_barrier(struct block *block, uint32_t number) {
         case BAR_POPC: {
           uint32_t r[PTX_LANES];
           for (int n = 0; n < PTX_LANES; n++) r[n] = barrier->count;
-          ptx_blend(at.registers + (in->d & ~3u), r, mask, 4);
+          ptx_blend(block->worker, at.registers + (in->d & ~3u), r, mask, 4);
           break;
         }
         case BAR_AND:
@@ -165,7 +165,7 @@ enum run ptx_meet(const struct place *at, struct split *split, uint32_t mask, bo
     there.in = &function->code[other->pc];
     there.pc = other->pc;
     if (!same_operation(in, there.in)) continue;
-    ptx_blend(masks, ptx_operand(&there, member_masks(function, there.in)), other->mask, 4);
+    ptx_blend(there.worker, masks, ptx_operand(&there, member_masks(function, there.in)), other->mask, 4);
     present |= other->mask;
     join_meeting(&meeting, &there, other->mask);
   }

@@ -21,7 +21,7 @@ static void collect(const struct meeting *meeting, size_t pick, uint32_t to[PTX_
     uint32_t reference;
     memcpy(&reference, (const unsigned char *)at->in + pick, 4);
     if (i == 0) memcpy(to, ptx_operand(at, reference), PTX_LANES * 4);
-    else ptx_blend(to, ptx_operand(at, reference), meeting->parties[i].mask, 4);
+    else ptx_blend(at->worker, to, ptx_operand(at, reference), meeting->parties[i].mask, 4);
   }
 }
 
@@ -41,7 +41,7 @@ static void give(const struct meeting *meeting, const uint32_t r[PTX_LANES], uin
     const struct place *at = &meeting->parties[i].at;
     uint32_t lanes = meeting->parties[i].mask & mask;
     if (lanes == 0) continue;
-    ptx_blend(at->registers + (at->in->d & ~3u), r, lanes, 4);
+    ptx_blend(at->worker, at->registers + (at->in->d & ~3u), r, lanes, 4);
     put_predicate(at, extra(at, 1) & ~PTX_DEFINED, second, lanes);
   }
 }

@@ -113,7 +113,7 @@ again:
         } else {
           in->u.lanes(worker->scratch, ptx_operand(&at, in->a), ptx_operand(&at, in->b),
                       ptx_operand(&at, in->c), in->m);
-          ptx_blend(d, worker->scratch, mask, in->size);
+          ptx_blend(worker, d, worker->scratch, mask, in->size);
         }
         pc++;
         continue;
@@ -143,7 +143,7 @@ again:
         continue;
       case K_SPECIAL:
         ptx_special(&at);
-        ptx_blend(at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
+        ptx_blend(worker, at.registers + (in->d & ~3u), worker->scratch, mask, in->size);
         pc++;
         continue;
       case K_LABEL:
@@ -286,7 +286,7 @@ again:
       case K_ACTIVEMASK: {
         uint32_t r[PTX_LANES];
         for (int i = 0; i < PTX_LANES; i++) r[i] = mask;
-        ptx_blend(at.registers + (in->d & ~3u), r, mask, 4);
+        ptx_blend(worker, at.registers + (in->d & ~3u), r, mask, 4);
         pc++;
         continue;
       }

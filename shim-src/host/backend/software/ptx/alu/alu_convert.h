@@ -170,12 +170,12 @@ static void to_integers(double *x, u32 m) {
   }
 /* NaN: 0, but 1 << (bits - 1) when either side has 64 bits */
 #define TO_INTEGERS(from, FS, n8, n16, n32)                                                                  \
-  CONVERT_TO_NARROW(from, FS, u8, u16, u8, 0, 255, n8)                                                      \
-  CONVERT_TO_NARROW(from, FS, s8, u16, s8, -128, 127, (s8)(n8))                                             \
-  CONVERT_TO_NARROW(from, FS, u16, u16, u16, 0, 65535, n16)                                                 \
-  CONVERT_TO_NARROW(from, FS, s16, u16, s16, -32768, 32767, n16)                                            \
-  CONVERT_TO_NARROW(from, FS, u32, u32, u32, 0, UINT32_MAX, n32)                                            \
-  CONVERT_TO_NARROW(from, FS, s32, u32, s32, INT32_MIN, INT32_MAX, n32)                                     \
+  CONVERT_TO_NARROW(from, FS, u8, u16, u8, 0, 255, n8)                                                       \
+  CONVERT_TO_NARROW(from, FS, s8, u16, s8, -128, 127, (s8)(n8))                                              \
+  CONVERT_TO_NARROW(from, FS, u16, u16, u16, 0, 65535, n16)                                                  \
+  CONVERT_TO_NARROW(from, FS, s16, u16, s16, -32768, 32767, n16)                                             \
+  CONVERT_TO_NARROW(from, FS, u32, u32, u32, 0, UINT32_MAX, n32)                                             \
+  CONVERT_TO_NARROW(from, FS, s32, u32, s32, INT32_MIN, INT32_MAX, n32)                                      \
   CONVERT_TO_INTEGER(from, FS, u64, u64, u64, 0, UINT64_MAX, 1ull << 63)                                     \
   CONVERT_TO_INTEGER(from, FS, s64, u64, s64, INT64_MIN, INT64_MAX, 1ull << 63)
 TO_INTEGERS(f16, u16, 0, 0, 0)

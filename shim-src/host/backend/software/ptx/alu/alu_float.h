@@ -377,8 +377,8 @@ BFLOAT_ARITHMETIC(bf16, PTX_LANES)
 BFLOAT_ARITHMETIC(bf16x2, 2 * PTX_LANES)
 /*
  * Fused multiply-add of eight 16-bit floats at a time, without modifiers. The product of two halves is exact
- * in a float, that of two bfloats most often, and always in a double. The sum is rounded to odd: when something was lost (two-sum),
- * the last bit says so, and the second rounding, to 16 bits, is right.
+ * in a float, that of two bfloats most often, and always in a double. The sum is rounded to odd: when
+ * something was lost (two-sum), the last bit says so, and the second rounding, to 16 bits, is right.
  */
 #if defined(__F16C__) && defined(__AVX2__)
 /* One step towards `error` where there is one and the last bit does not show it. */

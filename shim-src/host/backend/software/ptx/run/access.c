@@ -16,8 +16,11 @@ static unsigned char *in_one(const struct place *at, uint32_t mask, uint32_t byt
   bool narrow = (in->m & ML_NARROW) != 0;
   uint64_t offset = in->u.offset, first;
   uint32_t lane = (uint32_t)__builtin_ctz(mask);
-  struct ptx_reach reach = {
-      .lane = lane, .align = bytes - 1, .shift = (uint32_t)__builtin_ctz(bytes), .narrow = narrow, .loads = in->kind == K_LOAD};
+  struct ptx_reach reach = {.lane = lane,
+                            .align = bytes - 1,
+                            .shift = (uint32_t)__builtin_ctz(bytes),
+                            .narrow = narrow,
+                            .loads = in->kind == K_LOAD};
   if (narrow) {
     /* 32-bit windows wrap around within themselves; the few other sums are left to the slow way */
     if ((offset >> 32) != 0 && (offset >> 32) != 0xffffffff) return NULL;

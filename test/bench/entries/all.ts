@@ -1,4 +1,5 @@
 import type { Entry } from '../measure.js';
+import { commandStart } from './command-start.js';
 import { compute } from './compute.js';
 import { fromBare } from './from-bare.js';
 import { instructions } from './instructions.js';
@@ -10,6 +11,7 @@ import { verdict } from './verdict.js';
 
 /** In the order in which they run. */
 export const entries: readonly Entry[] = [
+  commandStart,
   nothingToDo,
   fromBare,
   verdict,

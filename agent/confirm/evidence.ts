@@ -26,7 +26,7 @@ export function evidenceOf(observation: Observation): readonly Evidence[] {
     ...readinessEvidence(observation),
     ...loadedEvidence(observation),
     ...sessionsEvidence(observation),
-    ...observation.processes.map(mapsEvidence).filter((item) => item !== null),
+    ...observation.processes.map(mapsEvidence),
     ...environmentEvidence(observation),
     ...probeEvidence(observation),
     ...computeEvidence(observation),

@@ -4,7 +4,7 @@ import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import type { ProbeReport, ProbeResult } from '../../../agent/contracts/probe.js';
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
-import { type Mode, type Reason, reasons, type Verdict } from '../../../agent/contracts/verdict.js';
+import { type Mode, type Reason, reasons } from '../../../agent/contracts/verdict.js';
 import { expected } from '../expected.js';
 import { answers, cpu, main, silent, unreachable } from './evidence.js';
 import {
@@ -21,6 +21,7 @@ import {
   withoutHost,
   withoutPreload,
 } from './support.js';
+import { usualLines, verdictText } from './verdict-text.js';
 
 const file = expected('verdicts');
 
@@ -83,31 +84,6 @@ file.text('advice about what is different', () =>
 );
 
 // verdicts
-/** Evidence as a line each; `known` lines are left out, so that a case shows what is different. */
-function verdictText(verdict: Verdict, known: readonly string[] = []): string {
-  const { mode, reason, summary, next, simulated } = verdict;
-  return [
-    `${mode}, ${reason ?? 'no reason'}${simulated ? ', simulated' : ''}`,
-    summary,
-    `> ${next ?? 'nothing to do'}`,
-    ...evidenceLines(verdict).filter((line) => !known.includes(line)),
-  ].join('\n');
-}
-function evidenceLines({ evidence }: Verdict): readonly string[] {
-  return evidence.map(
-    ({ kind, weight, text, source }) =>
-      `[${kind}, ${weight}] ${text}${source === null ? '' : ` (${source})`}`,
-  );
-}
-/** Of a verdict where all is well, and the lines of the two logs that most cases have. */
-function usualLines(): readonly string[] {
-  const cpuLines = evidenceLines(combine(observation({ log: cpu })));
-  return [
-    ...evidenceLines(combine(observation())),
-    ...cpuLines,
-    ...evidenceLines(combine(observation({ host: answers(40) }))),
-  ];
-}
 const says = (title: string, changes: Partial<Observation>) =>
   file.text(title, () => verdictText(combine(observation(changes)), usualLines()));
 

@@ -141,7 +141,7 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
     items.push({ kind: 'sessions', text, weight: 'neutral', source });
   }
   if (sessions.memory?.refused) {
-    const text = refusedMemoryText(sessions.memory);
+    const text = refusedMemoryText(sessions.memory.refused, sessions.memory.line);
     items.push({ kind: 'sessions', text, weight: 'neutral', source });
   }
   const large = tooLarge(observation);

@@ -2,7 +2,13 @@
  * Where the consumer works now: what it has loaded, by its own word, against the sessions that the host has with
  * its processes. Newer than anything that was said at its start. Pure.
  */
-import type { HostSession, MemoryTold, RefusedKernels, TurnedAway } from '../contracts/sessions.js';
+import type {
+  HostSession,
+  MemoryTold,
+  RefusedKernels,
+  RefusedMemory,
+  TurnedAway,
+} from '../contracts/sessions.js';
 import { statusCodes } from '../contracts/shim-codes.js';
 import type { Mode, Reason } from '../contracts/verdict.js';
 import type { LoadedModel, LoadedSeen } from './loaded-models.js';
@@ -166,9 +172,10 @@ export function memoryLimitText({ limit, by, line }: Pick<MemoryTold, 'limit' | 
 }
 
 /** `the host refused llama-server 4.1 GiB of device memory 3 s ago: ...`. */
-export function refusedMemoryText({ refused, line }: MemoryTold): string {
-  if (refused === null) return 'the host refused no device memory';
-  const { count, age, program, bytes, limit, free, by } = refused;
+export function refusedMemoryText(
+  { count, age, program, bytes, limit, free, by }: RefusedMemory,
+  line: MemoryTold['line'],
+): string {
   const why =
     by === 'device' || by === 'none'
       ? `its device has ${inWords(limit)}`

@@ -28,7 +28,7 @@ export const deviceMemory: Check = {
             ? 'What the service has loaded is larger than the device memory that the host lets this guest have, so a part of it is on the CPU.'
             : 'The service counted the free device memory before it loaded its model, and put on the CPU what did not fit. llama.cpp leaves 1 GiB free.',
       evidence: [
-        ...(memory.refused === null ? [] : [refusedMemoryText(memory)]),
+        ...(memory.refused === null ? [] : [refusedMemoryText(memory.refused, memory.line)]),
         ...(large === null ? [] : [large]),
         ...(short === null ? [] : [short.text]),
         ...(short === null || large !== null || memory.limit === 0 ? [] : [memoryLimitText(memory)]),

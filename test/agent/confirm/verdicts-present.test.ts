@@ -4,9 +4,11 @@ import type { Observation } from '../../../agent/confirm/observation.js';
 import type { SessionsSeen } from '../../../agent/confirm/present.js';
 import type { HostSession, MemoryTold, RefusedMemory } from '../../../agent/contracts/sessions.js';
 import { expected } from '../expected.js';
-import { child, cpu, main, notRun, silent } from './evidence.js';
+import { child, cpu, gpu, main, notRun, silent, unreachable } from './evidence.js';
 import {
   answered,
+  findingsOf,
+  fixtureText,
   judgeLog,
   llamaServer,
   noDevice,
@@ -220,8 +222,90 @@ says('CPU in the log, no child has a library', {
   }),
 });
 
+// Another library comes before all else that is wrong; a log that names another fault is not outdone by the host.
+const crashed = findingsOf('0.32.9_native-probe-crash_debug0');
+const works = seen([model('a', 4_096)], { own: [session(), idle] });
+const cpuLoad = judgeLog(ollama, [
+  ...fixtureText('0.32.9_gpu-mode_debug0').split('\n'),
+  'load_tensors: loading model tensors',
+  'load_tensors:          CPU model buffer size =     5.28 MiB',
+]);
+says('the host has run kernels, and another library is loaded', {
+  ...works,
+  processes: main('vgpu', 'nvidia'),
+});
+says('the host has run kernels, and discovery crashed', { ...works, log: crashed });
+says('discovery crashed, and another library is loaded', { log: crashed, processes: main('nvidia') });
+says('discovery crashed, and the host turned one away', {
+  ...seen(null, { turnedAway: { count: 1, status: 'busy', age: 3 } }),
+  log: crashed,
+});
+says('degraded for no reason that the log gives', { log: { ...crashed, reason: null, hint: null } });
+says('degraded, with a hint', { log: { ...crashed, reason: null, hint: 'no-device' } });
+says('the last model went to the CPU, and the host turned one away', {
+  ...seen(null, { turnedAway: { count: 1, status: 'busy', age: 3 } }),
+  log: cpuLoad,
+});
+says('not all layers of the last model fitted, and what is loaded now computes', {
+  ...works,
+  log: { ...cpuLoad, reason: 'layers-not-offloaded' },
+});
+says('the last model went to the CPU, and what is loaded now has computed nothing', {
+  ...seen([model('a', 4_096)], { own: [session({ launches: 0 })] }),
+  log: cpuLoad,
+});
+says('CPU in the log, another library, and no host', {
+  ...cpuWith({ processes: main('nvidia'), probe: noDevice, host: unreachable() }),
+});
+says('CPU in the log, a vague word, and the probe meets trouble', {
+  ...cpuWith({
+    log: { ...cpu, reason: 'driver-init-failed' },
+    probe: answered({ library: '/usr/lib/libcuda.so.1' }),
+  }),
+});
+says('CPU in the log, a vague word, and the probe meets the same', {
+  ...cpuWith({ log: { ...cpu, reason: 'driver-init-failed' }, probe: noDevice }),
+});
+
+// What cannot be proven.
+says('no process, and no probe that could be run', { processes: [], probe: notRun });
+says('no process, and nobody asked', { processes: [], probe: null });
+says('our kernels were not run, and a child has the shim', {
+  ...withoutPreload(observation({ processes: child(['vgpu']), probe: notRun })),
+  computeAsked: true,
+});
+says('its maps do not count, and the probe could not be run', {
+  profile: { ...ollama, evidence: { ...ollama.evidence, mapsOf: 'none' } },
+  probe: notRun,
+});
+says('it never answered, though it was given all its time', { log: silent, end: 'timed-out' });
+says('it does not answer, and nobody waited any longer', {
+  log: silent,
+  readiness: { kind: 'silent', url: 'http://x/', lastError: 'ECONNREFUSED' },
+});
+says('the journal cannot be read, and its file was', {
+  ...{ log: silent, journalError: 'permission denied', logFile: '/var/log/x' },
+});
+says('it ends without a result', {
+  end: 'unit-failed',
+  unit: unit({ activeState: 'inactive', subState: 'dead', result: '' }),
+});
+says('the host was not asked', { host: { kind: 'unasked' } });
+says('it is a container, and the probe in it computes', {
+  unit: unit({ execStart: ['/usr/bin/podman', 'run', '--name=ollama', 'ollama/ollama'] }),
+  computeAsked: true,
+  probe: ran({ ok: true, wrong: 0 }),
+});
+
 // What a simulated GPU is called.
 const simulated = report().devices.map((one) => ({ ...one, name: `${one.name} (simulated)` }));
+says('the log names a simulated device beside another', {
+  log: {
+    ...gpu,
+    devices: [...gpu.devices, ...gpu.devices.map((one) => ({ ...one, name: `${one.name} (simulated)` }))],
+  },
+});
+says('the probe finds two devices', { probe: answered({ devices: [...report().devices, ...simulated] }) });
 says('the probe names a simulated device', { probe: answered({ devices: simulated }) });
 says('a simulated GPU, and the unit is down', {
   end: 'unit-failed',

@@ -52,16 +52,6 @@ const table: readonly Breakage[] = [
     fix: false,
   },
   {
-    name: 'a socket that nobody listens on',
-    break: (guest) => guest.hosts.startFaulty({ mode: 'refused' }),
-    undo: hostBack,
-    check: 'host',
-    cause: /Nobody answers/,
-    evidence: [/Connection refused/, /hostd\.sock is a socket, mode \d{4}, owner \d+:\d+/],
-    command: /^systemctl start vgpu-hostd$/,
-    fix: false,
-  },
-  {
     name: 'a host that is frozen',
     break: (guest) => guest.hosts.startFaulty({ mode: 'silent' }),
     undo: hostBack,
@@ -92,16 +82,6 @@ const table: readonly Breakage[] = [
       /the shim is \S+, wire version 1/,
     ],
     command: /^systemctl restart vgpu-hostd$/,
-    fix: false,
-  },
-  {
-    name: 'a shim that is too old for the host',
-    break: (guest) => guest.hosts.startFaulty({ mode: 'speaks', version: 2 }),
-    undo: hostBack,
-    check: 'versions',
-    cause: /^The shim of this guest is older than the host/,
-    evidence: [/it speaks wire version 2\.\d+, we speak 1\.\d+: the guest is older/],
-    command: /^sudo vgpu-agent install --profile ollama$/,
     fix: false,
   },
   {

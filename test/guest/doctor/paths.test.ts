@@ -11,7 +11,6 @@ import { assertServes, restartConsumer, settings } from '../support/scenario.js'
 const fake = join(repository, 'build/consumer/fake/libcuda-fake.so');
 const own = '/usr/local/lib/ollama/libcuda.so.1';
 const toolkit = '/usr/local/cuda-12.4/targets/x86_64-linux/lib/libcuda.so';
-const links = '/usr/lib/x86_64-linux-gnu';
 
 /** It answers only when it is done looking for GPUs. */
 async function again(guest: Guest, ...lines: readonly string[]): Promise<void> {
@@ -70,24 +69,6 @@ breakages(
       ],
       command: /^sudo mv \/usr\/local\/cuda-12\.4\/\S+\/libcuda\.so \S+\.away && sudo systemctl restart /,
       fix: false,
-    },
-    {
-      name: 'nothing to open: no public links, and no LD_LIBRARY_PATH',
-      standIn: true,
-      break: async (guest) => {
-        await guest.must('sh', '-c', `mkdir /root/links; mv ${links}/libcuda.so* /root/links/`);
-        await again(guest, 'UnsetEnvironment=LD_LIBRARY_PATH');
-      },
-      undo: async (guest) => {
-        await guest.must('sh', '-c', `mv /root/links/* ${links}/`);
-        await again(guest);
-      },
-      check: 'opens-by-path',
-      first: 'environment',
-      cause: new RegExp(`${opens.source}finds none\\.$`),
-      evidence: [/^no libcuda\.so\* in any of \d+ places$/m],
-      command: /^sudo vgpu-agent doctor --fix --profile ollama$/,
-      fix: true,
     },
   ],
   { design: 1, env: {} },

@@ -1,12 +1,11 @@
+// The live confirmation: what it waits for, whom it asks, and what does not take the verdict along.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { confirmLimitMs } from '../../../agent/confirm/confirm.js';
-import { watchProcesses } from '../../../agent/confirm/watch-processes.js';
-import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { VgpuError } from '../../../agent/errors.js';
-import { confirm, createStage, firstStart, probeRun, ready, type Stage, secondStart } from './stage.js';
+import { cpuLog, gpuLog, lines, plainMain, run } from './live.js';
+import { confirm, createStage, firstStart, probeRun, ready, type Stage } from './stage.js';
 import {
-  fixtureText,
   hostWord,
   judgeLog,
   libraries,
@@ -22,18 +21,6 @@ const hostSession = {
   ...{ session: 3, age: 1_000, calls: 9, refused: 0, lastRefusal: 0 },
   claimed: { library: 'libcuda', pid: 100, pidNamespace: 0, program: 'ollama' },
 } as const;
-
-const lines = (name: string): readonly string[] => fixtureText(name).split('\n');
-const gpuLog = lines('0.32.9_gpu-mode_debug0');
-const cpuLog = lines('0.32.9_count0_debug0');
-const child = processFacts({ pid: 140, parent: 100, name: 'llama-server', startTicks: '5050' });
-/** Where nothing is preloaded, what a process has mapped it has loaded itself. */
-const plainMain = processFacts({ libraries: [], loaderEnvironment: searched });
-const plainChild = { ...child, loaderEnvironment: searched };
-
-function run(stage: Stage, changes: Parameters<Stage['options']>[0] = {}): Promise<Verdict> {
-  return stage.clock.run(confirm(stage.options(changes), stage.effects));
-}
 
 test('a start on the GPU is confirmed soon after its line', async () => {
   const stage = createStage();
@@ -82,196 +69,6 @@ test('the live follower judges every real log as the offline judge does', async 
     const reason = past ? (offline.hint ?? 'probe-disagrees') : offline.reason;
     if (reason !== null) assert.equal(verdict.reason, reason, file);
   }
-});
-
-test('children that live for 60 ms are seen, and what they had loaded is remembered', async () => {
-  const stage = createStage();
-  stage.unit = unit({ invocationId: firstStart, environment: searched });
-  stage.processes = [plainMain];
-  stage.probe = async () => ({ kind: 'not-run', message: 'x' });
-  stage.clock.at(400, () => {
-    stage.processes = [plainMain, plainChild];
-  });
-  stage.clock.at(460, () => {
-    stage.processes = [plainMain];
-  });
-  stage.say(700, gpuLog);
-  stage.http = ready;
-  const verdict = await run(stage);
-  assert.equal(verdict.mode, 'gpu');
-  assert.ok(
-    verdict.evidence.some(
-      ({ kind, text }) => kind === 'maps' && /its child llama-server has our libcuda/.test(text),
-    ),
-  );
-});
-
-test('a child that was seen with its libraries and then empty, in its end, keeps them', async () => {
-  const stage = createStage();
-  stage.unit = unit({ invocationId: firstStart, environment: searched });
-  stage.processes = [plainMain, plainChild];
-  stage.probe = async () => ({ kind: 'not-run', message: 'x' });
-  stage.clock.at(200, () => {
-    stage.processes = [plainMain, { ...plainChild, libraries: [] }];
-  });
-  stage.say(500, gpuLog);
-  stage.http = ready;
-  assert.equal((await run(stage)).mode, 'gpu');
-});
-
-test('children that end before the restart is reported done are seen by who looked before it', async () => {
-  const stage = createStage();
-  stage.unit = unit({ invocationId: firstStart, environment: searched });
-  const old = processFacts({ pid: 50, startTicks: '10', libraries: libraries('nvidia') });
-  stage.processes = [old];
-  stage.probe = async () => ({ kind: 'not-run', message: 'x' });
-  const looking = watchProcesses(stage.effects, new AbortController().signal);
-  stage.clock.at(100, () => {
-    stage.processes = [plainMain, plainChild];
-  });
-  stage.clock.at(160, () => {
-    stage.processes = [plainMain];
-  });
-  await stage.clock.run(stage.clock.sleep(300, new AbortController().signal));
-  for (const line of gpuLog) stage.journal.add(line, firstStart);
-  stage.http = ready;
-  const verdict = await run(stage, { looking });
-  assert.equal(verdict.mode, 'gpu');
-  assert.deepEqual(
-    verdict.evidence.filter(({ kind }) => kind === 'maps').map(({ source }) => source),
-    ['/proc/100/maps', '/proc/140/maps'],
-  );
-  await looking.done;
-});
-
-test('a child with a foreign libcuda degrades, though the main process has ours', async () => {
-  const stage = createStage();
-  stage.clock.at(200, () => {
-    stage.processes = [processFacts(), { ...child, libraries: libraries('nvidia') }];
-  });
-  stage.say(500, gpuLog);
-  stage.http = ready;
-  const verdict = await run(stage);
-  assert.deepEqual([verdict.mode, verdict.reason], ['degraded', 'foreign-library-loaded']);
-});
-
-test("a line of the former start does not count: this one's says cpu", async () => {
-  const stage = createStage();
-  for (const line of gpuLog) stage.journal.add(line, secondStart);
-  stage.http = ready;
-  stage.say(300, cpuLog);
-  const verdict = await run(stage);
-  assert.equal(verdict.mode, 'cpu');
-});
-
-test('a line of the former start does not count: this one says nothing', async () => {
-  const stage = createStage();
-  for (const line of gpuLog) stage.journal.add(line, secondStart);
-  stage.http = ready;
-  const verdict = await run(stage);
-  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'no-discovery-line']);
-  assert.ok(stage.clock.now() < 10_000);
-});
-
-test('a line whose start the journal does not know does not count', async () => {
-  const stage = createStage();
-  stage.http = ready;
-  stage.say(300, gpuLog, null);
-  assert.equal((await run(stage)).mode, 'undetermined');
-});
-
-test('a start that is running already is judged from what the journal holds', async () => {
-  const stage = createStage();
-  for (const line of cpuLog) stage.journal.add(line, secondStart);
-  for (const line of gpuLog) stage.journal.add(line, firstStart);
-  stage.http = ready;
-  const verdict = await run(stage, { invocationId: null });
-  assert.equal(verdict.mode, 'gpu');
-  assert.ok(stage.clock.now() < 500);
-});
-
-test('after a restart only what comes after the cursor is read', async () => {
-  const stage = createStage();
-  stage.journal.add('old', secondStart);
-  const cursor = await stage.journal.tail();
-  stage.http = ready;
-  stage.say(100, gpuLog);
-  assert.equal((await run(stage, { cursor })).mode, 'gpu');
-});
-
-test('entries of a start that systemd has not told of yet are kept for it', async () => {
-  const stage = createStage();
-  stage.http = ready;
-  // The journal brings the new start 200 ms before the unit's state does.
-  stage.say(300, gpuLog, secondStart);
-  stage.clock.at(500, () => {
-    stage.unit = unit({ invocationId: secondStart, restarts: 1 });
-  });
-  const verdict = await run(stage);
-  assert.equal(verdict.mode, 'gpu');
-  assert.equal(verdict.invocationId, secondStart);
-});
-
-test('a crash in between makes the former line old', async () => {
-  const stage = createStage();
-  stage.say(200, gpuLog);
-  stage.clock.at(400, () => {
-    stage.unit = unit({ invocationId: secondStart, restarts: 1 });
-    stage.http = ready;
-  });
-  stage.say(700, cpuLog, secondStart);
-  const verdict = await run(stage);
-  assert.equal(verdict.mode, 'cpu');
-  assert.equal(verdict.invocationId, secondStart);
-});
-
-test('a unit that crashes again and again is restarting', async () => {
-  const stage = createStage();
-  for (let count = 1; count < 9; count += 1) {
-    const id = String(count).repeat(32);
-    stage.clock.at(count * 3_100, () => {
-      stage.unit = unit({
-        invocationId: id,
-        restarts: count,
-        activeState: 'activating',
-        subState: 'auto-restart',
-        result: 'signal',
-      });
-    });
-    stage.say(count * 3_100 + 100, [...gpuLog.slice(0, 5), 'Error: bind: address already in use'], id);
-  }
-  const verdict = await run(stage);
-  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'unit-restarting']);
-  const said = verdict.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
-  assert.ok(said.includes('Error: bind: address already in use'), 'what it said last is told');
-  assert.ok(stage.clock.now() < 12_000);
-});
-
-test('a unit that failed, or stays down, is told without waiting for the limit', async () => {
-  for (const activeState of ['failed', 'inactive']) {
-    const stage = createStage();
-    stage.clock.at(500, () => {
-      stage.unit = unit({
-        activeState,
-        subState: 'dead',
-        result: 'exit-code',
-        mainPid: 0,
-        invocationId: firstStart,
-      });
-    });
-    const verdict = await run(stage);
-    assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'unit-failed']);
-    assert.ok(stage.clock.now() < 3_000);
-    assert.equal(verdict.next, 'systemctl status ollama.service');
-  }
-});
-
-test('a unit that is not there is told at once', async () => {
-  const stage = createStage();
-  stage.unit = { kind: 'absent', name: 'ollama.service' };
-  const verdict = await run(stage);
-  assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'unit-failed']);
-  assert.ok(stage.clock.now() < 1_000);
 });
 
 test('the limit grows with the library directories, and ends the waiting', async () => {

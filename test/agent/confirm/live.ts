@@ -1,0 +1,16 @@
+/** What the tests of the live confirmation have in common. */
+import type { Verdict } from '../../../agent/contracts/verdict.js';
+import { confirm, type Stage } from './stage.js';
+import { fixtureText, processFacts, searched } from './support.js';
+
+export const lines = (name: string): readonly string[] => fixtureText(name).split('\n');
+export const gpuLog = lines('0.32.9_gpu-mode_debug0');
+export const cpuLog = lines('0.32.9_count0_debug0');
+export const child = processFacts({ pid: 140, parent: 100, name: 'llama-server', startTicks: '5050' });
+/** Where nothing is preloaded, what a process has mapped it has loaded itself. */
+export const plainMain = processFacts({ libraries: [], loaderEnvironment: searched });
+export const plainChild = { ...child, loaderEnvironment: searched };
+
+export function run(stage: Stage, changes: Parameters<Stage['options']>[0] = {}): Promise<Verdict> {
+  return stage.clock.run(confirm(stage.options(changes), stage.effects));
+}

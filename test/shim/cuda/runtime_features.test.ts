@@ -1,5 +1,5 @@
-// Programs of newer CUDA, built here by nvcc: conditional nodes of graphs, and variables that the program and its
-// kernels use by name.
+// Programs of newer CUDA, built here by nvcc: conditional nodes of graphs, variables that the program and its
+// kernels use by name, memory on the stack.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -25,6 +25,7 @@ const PROGRAMS = {
   conditional: ['conditional_graphs.cu', '-rdc=true', '-lcudadevrt'],
   managed: ['managed_variables.cu'],
   'managed-late': ['managed_variables.cu', '-DKERNEL_FIRST'],
+  stack: ['stack_memory.cu'],
 } as const;
 
 describe('programs built by nvcc', { skip: await reasonToSkip() }, () => {
@@ -79,6 +80,12 @@ describe('programs built by nvcc', { skip: await reasonToSkip() }, () => {
       assert.deepEqual([ended.stdout, ended.code], ['right\n', 0], ended.stderr);
     });
   }
+
+  it('take memory on the stack, as much as its limit says', async () => {
+    const ended = await start('stack', 'unix');
+    assert.deepEqual([ended.stdout, ended.code], ['right\n', 0], ended.stderr);
+    await host('unix').logged(/kernel _Z5largePii: stack overflow: .*alloca of more than the stack has/);
+  });
 
   for (const name of ['managed', 'managed-late'] as const) {
     const when = name === 'managed' ? 'first' : 'after a kernel';

@@ -42,6 +42,69 @@ mul.lo.u32 r, r, 100;
 }
 `;
 
+describe('memory on the stack', () => {
+  it('is given back to where it was saved, and taken again at the same place', () => {
+    const out = lanes(
+      '',
+      `and.b32 %r2, %r1, 3; shl.b32 %r2, %r2, 5; add.u32 %r2, %r2, 8;
+stacksave.u32 %r3;
+alloca.u32 %r4, %r2, 64;
+st.local.u32 [%r4], %r1;
+alloca.u32 %r5, 4;
+st.local.u32 [%r5], %r2;
+ld.local.u32 %r6, [%r4]; ld.local.u32 %r7, [%r5];
+stackrestore.u32 %r3;
+alloca.u32 %r8, 16;
+and.b32 %r4, %r4, 63;
+sub.u32 %r5, %r5, %r8; sub.u32 %r3, %r8, %r3;
+st.global.u32 [%rd1], %r6; st.global.u32 [%rd1+4], %r7; st.global.u32 [%rd1+8], %r4;
+st.global.u32 [%rd1+12], %r3; st.global.u32 [%rd1+16], %r5;`,
+      5,
+    );
+    for (let lane = 0; lane < 32; lane++) {
+      const size = (lane & 3) * 32 + 8;
+      const told = [...u32(out)].slice(lane * 5, lane * 5 + 5);
+      // the first allocation begins at a multiple of 64, the second behind it
+      assert.deepEqual(told.slice(0, 4), [lane, size, 0, 0], `lane ${lane}`);
+      assert.ok((told[4] ?? 0) >= Math.ceil(size / 16) * 16, `lane ${lane}`);
+    }
+  });
+
+  for (const [words, body] of [
+    ['more than there is', 'mov.u64 %rd3, 100000; alloca.u64 %rd4, %rd3;'],
+    ['a size beyond all memory', 'mov.u64 %rd3, -16; alloca.u64 %rd4, %rd3;'],
+    ['what was never saved', 'mov.u64 %rd3, 8; stackrestore.u64 %rd3;'],
+    ['what was saved above', 'stacksave.u64 %rd3; add.u64 %rd3, %rd3, 64; stackrestore.u64 %rd3;'],
+  ] as const) {
+    it(`is no room for ${words}`, () => {
+      const text = `${HEAD}.entry k(.param .u64 out) {\n.reg .b64 %rd<9>; .local .b8 own[32];\n${body}\nret; }\n`;
+      const { refused, launches } = runPtx({
+        ptx: { text },
+        buffers: [4],
+        launches: [{ kernel: 'k', block: [32], args: ['b1'] }],
+      });
+      assert.deepEqual(refused, []);
+      assert.match(launches[0] ?? '', /stack overflow/);
+    });
+  }
+
+  it('is refused where its size, type or alignment is none', () => {
+    for (const wrong of [
+      'alloca.u64 %rd1, 8, 3',
+      'alloca.u64 %rd1, 8, 8192',
+      'alloca.f64 %rd1, 8',
+      'stacksave.u16 %h1',
+    ]) {
+      const text = `${HEAD}.entry k() {\n.reg .b64 %rd<9>; .reg .b16 %h<9>;\n${wrong}; ret; }\n`;
+      assert.match(
+        runPtx({ ptx: { text } }).refused.join(),
+        /^line 6: (alloca|stacksave)\.\w+ is not supported/,
+        wrong,
+      );
+    }
+  });
+});
+
 describe('parameters of functions in registers', () => {
   it('come in and go out, also where lanes return from different places', () => {
     const out = lanes(

@@ -30,6 +30,7 @@ struct vgpu_handle {
   uint32_t device;
   uint64_t context; /* that it belongs to; of a context: its own number */
   uint32_t flags;
+  uint32_t stack;      /* --device software: a context's CU_LIMIT_STACK_SIZE; 0: nobody set it */
   bool recorded;       /* event */
   int64_t nanoseconds; /* event: when recorded */
   void *driver;        /* --device cuda: the driver's own handle */

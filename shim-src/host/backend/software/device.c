@@ -10,6 +10,8 @@
 #include "host/backend/software/queue.h"
 #include "host/backend/software/software.h"
 
+#define LIMIT_STACK_SIZE 0u /* CU_LIMIT_STACK_SIZE */
+
 static int32_t make_context(struct vgpu_worker *worker, uint64_t number, uint32_t device, uint32_t flags) {
   if (device >= worker->inventory->count) return CUDA_ERROR_INVALID_DEVICE;
   struct vgpu_handle *context = vgpu_handles_add(&worker->handles, number, VGPU_HANDLE_CONTEXT);
@@ -59,9 +61,14 @@ int32_t vgpu_software_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
   return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* The guest keeps what was set; nothing runs here that could reach a limit. */
+/* The guest keeps what was set; only a kernel that takes memory on its stack by size, or calls itself, sees
+ * it. */
 int32_t vgpu_software_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
-  return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  struct vgpu_handle *context = find_context(worker, send->context);
+  if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  const uint64_t most = 512u << 10; /* what a thread may have of local memory */
+  if (send->limit == LIMIT_STACK_SIZE) context->stack = (uint32_t)(send->value < most ? send->value : most);
+  return CUDA_SUCCESS;
 }
 
 int32_t vgpu_software_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemAlloc_v2 *send,

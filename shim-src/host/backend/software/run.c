@@ -392,6 +392,8 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .report = tell,
                              .turns = &turns,
                              .user = worker};
+  const struct vgpu_handle *context = find_context(worker, launch->context);
+  if (context != NULL) order.stack_limit = context->stack;
   helpers(worker);
   if (worker->software->programs.compute != NULL && ptx_module_allocates(code))
     order.heap = heap_of(worker, launch->context);

@@ -10,6 +10,9 @@
 
 #define MF_SC 1u /* K_FENCE: sequentially consistent, not just acquire and release */
 
+/* What a K_STACK does. */
+enum { STACK_ALLOCATE, STACK_SAVE, STACK_RESTORE };
+
 enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS, A_ARRIVE };
 /* A_ARRIVE is of mbarriers: decode_mbarrier.c */
 #define MA_OPERATION(m) ((m) >> 4 & 15u)

@@ -90,6 +90,7 @@ enum ptx_kind {
   K_STORE_PARAM,
   K_ATOM,
   K_ISSPACEP,
+  K_STACK,
   K_LOCAL_ADDRESS,
   K_ACTIVEMASK,
   K_BARRIER,
@@ -197,6 +198,7 @@ struct ptx_function {
   uint32_t shared_total; /* with those it calls */
   uint32_t *calls;
   uint32_t call_count;
+  bool grows;     /* takes memory on its stack by size, or calls what does */
   bool recursive; /* or calls through pointers: depth unknown */
   uint8_t visit;
 };

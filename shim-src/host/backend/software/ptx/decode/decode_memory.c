@@ -227,6 +227,30 @@ static void decode_isspacep(struct parser *p) {
   in->m = ptx_has(p, "shared::cluster");
 }
 
+/* What the stack has beyond its functions' own is as large as its limit (cuCtxSetLimit). */
+static void decode_stack(struct parser *p) {
+  bool save = ptx_part(p, 0, "stacksave"), restore = ptx_part(p, 0, "stackrestore");
+  enum ptx_type type = ptx_last_type(p);
+  ptx_need(p, save || restore ? 1 : 2, save || restore ? 1 : 3);
+  if (type != T_U32 && type != T_U64) ptx_refuse(p, ".u32 or .u64 expected");
+  int64_t alignment = 1;
+  if (p->operand_count == 3) {
+    const struct operand *o = &p->operands[2];
+    alignment = o->kind == O_INTEGER ? o->value : 0;
+    if (alignment <= 0 || alignment > 4096 || (alignment & (alignment - 1)) != 0)
+      ptx_refuse(p, "the alignment must be a power of two up to 4096");
+  }
+  uint32_t a = save ? PTX_NONE : ptx_source(p, &p->operands[restore ? 0 : 1], type);
+  uint32_t d = restore ? PTX_NONE : ptx_destination(p, &p->operands[0], type);
+  struct ptx_instruction *in = ptx_emit(p, K_STACK);
+  in->d = d;
+  in->a = a;
+  in->m = save ? STACK_SAVE : restore ? STACK_RESTORE : STACK_ALLOCATE;
+  in->size = (uint8_t)ptx_type_bytes(type);
+  in->u.offset = (uint64_t)alignment;
+  p->function->grows = true;
+}
+
 /* Hints to caches: the address is not even looked at. */
 static void decode_nothing(struct parser *p) {
   (void)p;
@@ -302,6 +326,9 @@ const struct ptx_mnemonic ptx_memory_mnemonics[] = {
     {"cvta", decode_cvta},
     {"isspacep", decode_isspacep},
     {"ldu", decode_ld},
+    {"alloca", decode_stack},
+    {"stacksave", decode_stack},
+    {"stackrestore", decode_stack},
     {"prefetch", decode_nothing},
     {"prefetchu", decode_nothing},
     {"applypriority", decode_nothing},

@@ -36,6 +36,7 @@ static void total(struct parser *p, uint32_t root) {
     for (uint32_t i = 0; i < f->call_count; i++) {
       const struct ptx_function *callee = m->functions[f->calls[i]];
       if (callee->recursive) f->recursive = true;
+      if (callee->grows) f->grows = true;
       uint32_t local = f->local_bytes + callee->local_total;
       if (local > f->local_total) f->local_total = local;
       if (callee->shared_total > f->shared_total) f->shared_total = callee->shared_total;

@@ -37,7 +37,7 @@ static bool enter(const struct place *at, struct split *waiting, uint32_t number
   struct warp *warp = at->warp;
   struct frame *caller = waiting->frame;
   const struct ptx_function *callee = at->worker->launch->module->functions[number];
-  uint32_t base = caller->local_base + caller->function->local_bytes;
+  uint32_t base = ptx_stack_top(caller, lanes);
   if (caller->depth >= MAX_DEPTH / 2 || callee->local_bytes > at->worker->launch->local_bytes ||
       base > at->worker->launch->local_bytes - callee->local_bytes) {
     ptx_raise(at, PTX_STACK_OVERFLOW, (uint32_t)__builtin_ctz(lanes), 0,

@@ -520,7 +520,7 @@ bool ptx_launch_possible(const struct ptx_launch *launch, const struct ptx_kerne
 /* Of one thread, stack of calls that cannot be counted included. */
 static uint32_t local_bytes(const struct ptx_function *f, const struct ptx_launch *launch) {
   uint32_t bytes = f->local_total;
-  if (f->recursive) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;
+  if (f->recursive || f->grows) bytes += launch->stack_limit == 0 ? STACK_LIMIT : launch->stack_limit;
   return (bytes + 15) / 16 * 16;
 }
 

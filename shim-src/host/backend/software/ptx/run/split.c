@@ -27,6 +27,7 @@ struct frame *ptx_new_frame(struct worker *worker, uint32_t number) {
   frame->next = NULL;
   frame->depth = 0;
   frame->local_base = 0;
+  frame->grows = false;
   return frame;
 }
 

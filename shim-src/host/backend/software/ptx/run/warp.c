@@ -274,6 +274,10 @@ again:
         ptx_window(&at, mask);
         pc++;
         continue;
+      case K_STACK:
+        if (!ptx_stack(&at, split->frame, mask)) return RUN_FAULT;
+        pc++;
+        continue;
       case K_LOCAL_ADDRESS: {
         uint64_t value = split->frame->local_base + in->u.offset;
         unsigned char *d = at.registers + (in->d & ~3u);

@@ -22,6 +22,8 @@ struct frame {
   uint32_t number;    /* of the function */
   uint32_t depth;
   uint32_t local_base;
+  bool grows;                /* lanes have taken memory behind the function's own */
+  uint32_t grown[PTX_LANES]; /* how much, if it grows: stack.c */
   const struct ptx_function *function;
   _Alignas(64) unsigned char registers[];
 };
@@ -223,6 +225,10 @@ void ptx_predicates(const struct place *at, uint32_t mask);
 void ptx_kernel_parameter(const struct place *at, uint32_t mask);
 void ptx_call_parameter(const struct place *at, uint32_t mask, bool load);
 void ptx_window(const struct place *at, uint32_t mask);
+
+/* stack.c: K_STACK; false: a fault was raised. Where memory behind that of some lanes begins. */
+bool ptx_stack(const struct place *at, struct frame *frame, uint32_t mask);
+uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);

@@ -120,6 +120,43 @@ st.global.u32 [%rd1], %r2; st.global.f32 [%rd1+4], %f2;`,
     }
   });
 
+  it('may be predicates, in, out, and as numbers', () => {
+    const out = lanes(
+      `.func (.reg .pred r, .reg .u32 s) both(.reg .pred a, .reg .u32 b, .reg .pred c)
+{
+.reg .pred q;
+setp.gt.u32 q, b, 3;
+and.pred r, a, q;
+selp.u32 s, b, 100, a;
+@c add.u32 s, s, 1000;
+@q ret;
+not.pred r, r;
+}
+`,
+      `setp.ne.u32 %p1, %r1, 5; setp.lt.u32 %p3, %r1, 20;
+call (%p2, %r2), both, (%p1, %r1, 1);
+@%p3 call (_, %r3), both, (%p2, %r1, %p1);
+selp.u32 %r4, 1, 0, %p2;
+st.global.u32 [%rd1], %r4; st.global.u32 [%rd1+4], %r2; @%p3 st.global.u32 [%rd1+8], %r3;`,
+      3,
+    );
+    for (let lane = 0; lane < 32; lane++) {
+      const first = lane !== 5;
+      const result = lane > 3 ? first : !(first && lane > 3);
+      const again = lane < 20 ? (result ? lane : 100) + (first ? 1000 : 0) : 0;
+      assert.deepEqual(
+        [...u32(out)].slice(lane * 3, lane * 3 + 3),
+        [result ? 1 : 0, (first ? lane : 100) + 1000, again],
+        `lane ${lane}`,
+      );
+    }
+  });
+
+  it('are no negated predicates', () => {
+    const text = `${HEAD}.func f(.reg .pred a) { ret; }\n.entry k() {\n.reg .pred %p<2>;\ncall f, (!%p1);\nret; }\n`;
+    assert.match(runPtx({ ptx: { text } }).refused.join(), /call is not supported/);
+  });
+
   it('are left alone in lanes that do not call', () => {
     const out = lanes(
       TWICE,
@@ -138,11 +175,51 @@ st.global.u32 [%rd1], %r2;`,
     assert.match(refused.join(), /call is not supported: a parameter of another size than the function has/);
   });
 
-  it('are not predicates', () => {
+  it('are no registers of 128 bits', () => {
     const { load, refused } = runPtx({
-      ptx: { text: `${HEAD}.func f(.reg .pred p)\n{\nret;\n}\n.entry k()\n{\nret;\n}\n` },
+      ptx: { text: `${HEAD}.func f(.reg .b128 p)\n{\nret;\n}\n.entry k()\n{\nret;\n}\n` },
     });
     assert.match([load, ...refused].join(), /a parameter in registers of this type/);
+  });
+});
+
+describe('what is declared before it is defined', () => {
+  it('may be kernels and functions, with their parameters or without, on lines of their own', () => {
+    const text = `.version 4.0
+.target sm_50
+.address_size 64
+.entry k(.param .u64 out);
+.func (.param .b32 r) g
+(
+.param .b32 a
+)
+;
+.func h;
+.entry k(.param .u64 out)
+{
+.reg .b64 %rd<2>; .reg .b32 %r<3>;
+ld.param.u64 %rd1, [out]; mov.u32 %r1, 4;
+{ .param .b32 p0; .param .b32 r0; st.param.b32 [p0], %r1; call (r0), g, (p0); ld.param.b32 %r2, [r0]; }
+call h;
+st.global.u32 [%rd1], %r2;
+ret;
+}
+.func (.param .b32 r) g(.param .b32 a)
+{
+.reg .b32 x;
+ld.param.b32 x, [a]; add.u32 x, x, 1; st.param.b32 [r], x;
+ret;
+}
+.func h { ret; }
+`;
+    const { refused, launches, buffers } = runPtx({
+      ptx: { text },
+      buffers: [4],
+      launches: [{ kernel: 'k', block: [1], args: ['b1'] }],
+    });
+    assert.deepEqual(refused, []);
+    assert.match(launches[0] ?? '', /^ok/);
+    assert.equal(u32(buffers[0] ?? Buffer.alloc(4))[0], 5);
   });
 });
 

@@ -3,8 +3,29 @@
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
+/* A predicate travels as a word that is 1 or 0. */
+static void move_predicate(struct parser *p, uint8_t kind, uint32_t reference, uint32_t offset,
+                           uint32_t size) {
+  uint32_t word = ptx_temporary(p, 4), zero = ptx_constant(p, 4, 0);
+  if (kind == K_STORE_PARAM) {
+    ptx_emit_alu(p, OP_SELP, T_U32, 4, word, ptx_constant(p, 4, 1), zero, reference, 0);
+    ptx_move_parameter(p, kind, word, 4, offset, size);
+    return;
+  }
+  ptx_move_parameter(p, kind, word, 4, offset, size);
+  struct ptx_instruction *in = ptx_emit(p, K_SETP);
+  in->u.compare = ptx_alu_best()->compare[C_NE][T_U32];
+  in->d = reference;
+  in->a = word;
+  in->b = zero;
+}
+
 void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
                         uint32_t size) {
+  if (bytes == 0) {
+    move_predicate(p, kind, reference, offset, size);
+    return;
+  }
   struct ptx_instruction *in = ptx_emit(p, kind);
   in->u.offset = offset;
   in->target = size;
@@ -65,7 +86,8 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   if (o->kind == O_SYMBOL && o->symbol->kind == SYM_PARAM)
     return (struct passed){(uint32_t)o->symbol->offset, (uint32_t)o->symbol->size};
   if (o->kind == O_SINK && result) return (struct passed){new_slot(p), PTX_SLOT};
-  if (o->kind == O_REGISTER && o->type != T_PRED && o->lane_part == PART_NONE) {
+  if (o->kind == O_REGISTER && o->type == T_PRED && o->negated) ptx_refuse(p, "a negated predicate");
+  if (o->kind == O_REGISTER && o->lane_part == PART_NONE) {
     uint32_t offset = new_slot(p);
     if (!result)
       ptx_move_parameter(p, K_STORE_PARAM, o->number << 2 | REF_FRAME, p->registers[o->number], offset,

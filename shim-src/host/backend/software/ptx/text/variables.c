@@ -254,13 +254,18 @@ bool ptx_function_variable(struct parser *p, struct word word) {
   return true;
 }
 
+/* A predicate has no bytes, and takes a place like others. */
+static uint64_t declared_room(const struct ptx_declaration *d) {
+  return d->type == T_PRED ? 4 : ptx_declared_bytes(d);
+}
+
 /*
  * A parameter of a function that is a register. It travels as a .param does: an input is loaded where the
  * function begins, a result is stored where it returns (ptx_store_results).
  */
 static struct passed register_parameter(struct parser *p, const struct ptx_declaration *d, bool result) {
   const struct symbol *r = plain_registers(p, d);
-  uint64_t size = ptx_declared_bytes(d);
+  uint64_t size = declared_room(d);
   uint32_t offset = ptx_frame_room(p, &size), reference = r->number << 2 | REF_FRAME;
   uint8_t bytes = p->registers[r->number];
   if (!result) {
@@ -310,12 +315,12 @@ void ptx_parameter_list(struct parser *p, struct ptx_function *f, bool define, b
       struct ptx_declaration d;
       if (in_register) ptx_read_type(p, &d);
       else read_memory(p, &d);
-      if (in_register && (d.vector != 1 || d.type == T_B128 || d.type == T_PRED))
+      if (in_register && (d.vector != 1 || d.type == T_B128))
         ptx_fail(p, PTX_UNSUPPORTED, "a parameter in registers of this type");
       read_name(p, &d);
       list = ptx_room(p, list, count, &room, sizeof *list);
       place = ptx_room(p, place, count, &place_room, sizeof *place);
-      uint64_t size = ptx_declared_bytes(&d);
+      uint64_t size = declared_room(&d);
       if (f->entry) {
         list[count] = ptx_place_parameter(p, &d, &f->parameter_bytes);
         place[count] = 0;

@@ -52,6 +52,9 @@ export const defaultPort = 14833;
 /** Name of our drop-in inside `/etc/systemd/system/<unit>.d/`. */
 const dropInName = '50-vgpu.conf';
 
+/** Who may open memory that this guest shares with its host. */
+export const vmMemoryRule = '/etc/udev/rules.d/70-vgpu-memory.rules';
+
 /** The service that keeps an installation true. */
 export const agentUnit = 'vgpu-agent.service';
 export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';

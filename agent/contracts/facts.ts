@@ -247,6 +247,26 @@ export interface ContainerFacts {
   readonly podman: string | null;
 }
 
+/** A PCI device (ivshmem-plain) whose memory this guest shares with its host. */
+export interface SharedMemoryDevice {
+  /** The file that is the memory: `/sys/bus/pci/devices/0000:00:05.0/resource2`. */
+  readonly path: string;
+  readonly bytes: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly mode: number;
+}
+
+export interface VmMemoryFacts {
+  readonly devices: readonly SharedMemoryDevice[];
+  /** The rule of udev that gives it to a group. */
+  readonly rule: OwnedFileFacts;
+  /** That group; null: there is none of this name. */
+  readonly group: { readonly name: string; readonly gid: number } | null;
+  /** The kernel is in lockdown: nobody can map memory of a PCI device. */
+  readonly locked: boolean;
+}
+
 export interface MachineFacts {
   readonly distribution: Distribution;
   readonly candidates: readonly LibraryCandidate[];
@@ -271,6 +291,7 @@ export interface MachineFacts {
   /** Absent when nobody looked. */
   readonly service?: ServiceFacts;
   readonly containers?: ContainerFacts;
+  readonly vmMemory?: VmMemoryFacts;
   readonly manifest: Manifest | null;
   /** A transaction was cut short (its log is there): apply/ must finish or undo it first. */
   readonly interrupted: boolean;

@@ -33,6 +33,7 @@ import { refusedKernels } from './checks/refused-kernels.js';
 import { restarted } from './checks/restarted.js';
 import { sandbox } from './checks/sandbox.js';
 import { secureExecution } from './checks/secure-execution.js';
+import { sharedMemory } from './checks/shared-memory.js';
 import { startOrder } from './checks/start-order.js';
 import { store } from './checks/store.js';
 import { symbols } from './checks/symbols.js';
@@ -66,6 +67,7 @@ export const checks: readonly Check[] = [
   guestConf,
   versions,
   host,
+  sharedMemory,
   // what the consumer made of it
   restarted,
   discoveryTime,

@@ -15,6 +15,7 @@ import { ownedFile } from './files/path-state.js';
 import { Root } from './files/root.js';
 import { readHost } from './host/host.js';
 import { findRealGpu } from './host/real-gpu.js';
+import { readVmMemory } from './host/vm-memory.js';
 import { readAlternatives } from './libraries/alternatives.js';
 import { findCandidates, libraryOf } from './libraries/candidates.js';
 import { parseLoaderCache } from './libraries/loader-cache.js';
@@ -118,6 +119,7 @@ export async function inspect(
     manifest,
     service,
     containers,
+    readVmMemory(root, contents),
   ]);
   return {
     ...parts[0],
@@ -130,6 +132,7 @@ export async function inspect(
     manifest: parts[7],
     service: parts[8],
     containers: parts[9],
+    vmMemory: parts[10],
     interrupted: root.lstat(transactionFile) !== null,
     ...(traced || isTraced() ? { traced: true } : {}),
   };

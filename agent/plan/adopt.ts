@@ -10,6 +10,7 @@ import { guestConfText, loaderConfText } from './our-files.js';
 import type { PublicLinks } from './public-links.js';
 import { type WantedVariable, wantedDropIns } from './unit/drop-in.js';
 import { presentDropIn } from './unit/drop-in-changes.js';
+import { wantedVmMemoryRule } from './vm-memory.js';
 
 interface WantedFile {
   readonly present: OwnedFileFacts;
@@ -50,7 +51,9 @@ export function wantedFiles(
   endpoint: string,
   delivery: Delivery | null,
 ): readonly WantedFile[] {
+  const rule = wantedVmMemoryRule(facts, endpoint);
   const small = [
+    ...(rule === null ? [] : [rule]),
     { present: facts.guestConf, content: guestConfText(endpoint) },
     { present: facts.loaderConf, content: loaderConfText },
     ...wantedCdi(facts, endpoint).flatMap(({ present, content }) =>

@@ -25,6 +25,7 @@ import { servicePlan } from './service.js';
 import { retireChanges, storeChanges } from './store-changes.js';
 import { inForce, wantedVariables } from './unit/drop-in.js';
 import { dropInChanges } from './unit/drop-in-changes.js';
+import { vmMemoryChanges, vmMemoryWarnings } from './vm-memory.js';
 import { installWarnings } from './warnings.js';
 
 export function planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan {
@@ -42,6 +43,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
   const dropIns =
     delivery === null ? dropInChanges(profile, facts, unit, variables) : quadletChanges(facts, delivery);
   const cdi = cdiChanges(facts, endpoint);
+  const vmMemory = vmMemoryChanges(facts, endpoint);
   const service = servicePlan(facts, options, options.endpoint);
   const quadlet = delivery?.kind === 'quadlet' ? [delivery.dropIn.path] : [];
   const consumer = {
@@ -54,6 +56,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
     ...store,
     ...guestConfChange(facts, endpoint),
     ...cdi,
+    ...vmMemory,
     ...loader,
     ...ldconfigChange(facts, profile, [...store, ...loader]),
     ...dropIns,
@@ -67,7 +70,11 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
   // What an older plan made and this one does not want is given back only together with other work.
   const changes = made.length === 0 ? noteChange(facts, consumer) : [...made, ...retireChanges(facts)];
   // The agent's own service and other users' containers are no reason to restart this consumer.
-  const forOthers = [...service.files, ...cdi.filter((change) => delivery === null || !isOwnCdi(change))];
+  const forOthers = [
+    ...service.files,
+    ...vmMemory,
+    ...cdi.filter((change) => delivery === null || !isOwnCdi(change)),
+  ];
   return {
     kind: 'ready',
     intent: 'install',
@@ -95,6 +102,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
       ...links.warnings,
       ...containerWarnings(delivery, unit),
       ...installWarnings(facts, unit, endpoint, variables),
+      ...vmMemoryWarnings(facts, endpoint),
     ],
   };
 }

@@ -1,0 +1,60 @@
+import { addMemory, lookAgain, vmMemoryOf } from '../../plan/vm-memory.js';
+import { byHand, editUnit, notApplicable, ok, onTheHost, warning } from '../finding.js';
+import type { Check } from '../types.js';
+
+/** Nothing fails without it: calls take longer, and memory of both sides is refused. */
+export const sharedMemory: Check = {
+  id: 'shared-memory',
+  title: 'calls go through memory of both sides',
+  looksAt:
+    "this machine's PCI devices of ivshmem, who may open their memory, the service's user and its groups, and whether the kernel is in lockdown",
+  explains: [],
+  examine(facts) {
+    const { machine, observation } = facts;
+    const { endpoint } = observation;
+    const now = vmMemoryOf(machine, endpoint);
+    switch (now.kind) {
+      case 'not-concerned':
+        return notApplicable(`the host is ${endpoint}`);
+      case 'open':
+        return ok(`${now.device.path}: ${now.device.bytes / 1024 / 1024} MiB`);
+      case 'missing':
+        return warning({
+          cause:
+            'This machine has no memory that it shares with its host. Calls and pinned memory go over vsock, which takes longer; mapped and managed memory are refused.',
+          evidence: [`the host is ${endpoint}, and no PCI device here is an ivshmem`, ...addMemory],
+          remedy: onTheHost(
+            'add it to the machine as above (NAME: the machine, CID: its own), stop it and start it again',
+            'sudo virsh edit NAME && sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
+          ),
+        });
+      case 'locked':
+        return warning({
+          cause: 'The kernel is in lockdown and maps memory of PCI devices for nobody. Calls go over vsock.',
+          evidence: [now.device.path, '/sys/kernel/security/lockdown'],
+          remedy: byHand('turn Secure Boot off in this machine, or leave it so', 'mokutil --sb-state'),
+        });
+      case 'not-yet':
+        return warning({
+          cause:
+            'The rule of udev lets the service open the memory that this machine shares with its host, and udev has not looked at the device since. Calls go over vsock.',
+          evidence: [facing(now.device)],
+          remedy: byHand('have udev look at it, then start the service again', lookAgain(now.device)),
+        });
+      case 'closed':
+        return warning({
+          cause:
+            "The service's user may not open the memory that this machine shares with its host. Calls go over vsock.",
+          evidence: [
+            facing(now.device),
+            `the user is not in the group ${now.group}, whose members see the calls and the pinned memory of all CUDA programs here`,
+          ],
+          remedy: editUnit(facts, `add SupplementaryGroups=${now.group} under [Service], run install again`),
+        });
+    }
+  },
+};
+
+function facing(device: { readonly path: string; readonly mode: number; readonly gid: number }): string {
+  return `${device.path} has mode ${device.mode.toString(8).padStart(4, '0')} and group ${device.gid}`;
+}

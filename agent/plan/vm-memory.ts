@@ -1,0 +1,137 @@
+/**
+ * Memory that the guest shares with its host: calls and pinned memory go through it where the service may open it, and
+ * over vsock otherwise. What there is, what is better, and the rule of udev that lets the service open it. Pure.
+ */
+import type { MachineFacts, OwnedFileFacts, SharedMemoryDevice } from '../contracts/facts.js';
+import type { Change, Warning } from '../contracts/plan.js';
+import { parseEndpoint } from '../machine/host/endpoint.js';
+import { vmMemoryRule } from '../paths.js';
+import { readableChange, writeChange } from './our-files.js';
+
+/** How the calls of the service's programs travel, as far as can be told without a session. */
+export type VmMemory =
+  /** A unix socket brings its own rings; TCP has none to have; or nobody looked. */
+  | { readonly kind: 'not-concerned' }
+  | { readonly kind: 'missing' }
+  /** Its kernel maps memory of PCI devices for nobody (Secure Boot). */
+  | { readonly kind: 'locked'; readonly device: SharedMemoryDevice }
+  | { readonly kind: 'open'; readonly device: SharedMemoryDevice }
+  /** The rule is there, or will be: udev has to look at the device again. */
+  | { readonly kind: 'not-yet'; readonly device: SharedMemoryDevice; readonly group: string }
+  /** The service's user may not open it, and no rule would change that. */
+  | { readonly kind: 'closed'; readonly device: SharedMemoryDevice; readonly group: string };
+
+export function vmMemoryOf(
+  { vmMemory, serviceUser }: Pick<MachineFacts, 'vmMemory' | 'serviceUser'>,
+  endpoint: string,
+): VmMemory {
+  if (vmMemory === undefined || parseEndpoint(endpoint).kind !== 'vsock') return { kind: 'not-concerned' };
+  const [device] = vmMemory.devices;
+  if (device === undefined) return { kind: 'missing' };
+  if (vmMemory.locked) return { kind: 'locked', device };
+  if (serviceUser === null || mayOpen(device, serviceUser)) return { kind: 'open', device };
+  const { group } = vmMemory;
+  const member = group !== null && [serviceUser.gid, ...serviceUser.groups].includes(group.gid);
+  return { kind: member ? 'not-yet' : 'closed', device, group: group?.name ?? 'render' };
+}
+
+/** For reading and writing. */
+function mayOpen(
+  { uid, gid, mode }: SharedMemoryDevice,
+  user: NonNullable<MachineFacts['serviceUser']>,
+): boolean {
+  if (user.uid === 0) return true;
+  if (user.uid === uid) return (mode & 0o600) === 0o600;
+  if ([user.gid, ...user.groups].includes(gid)) return (mode & 0o060) === 0o060;
+  return (mode & 0o006) === 0o006;
+}
+
+export function vmMemoryRuleText(group: string): string {
+  const match = 'ACTION=="add|change", SUBSYSTEM=="pci", ATTR{vendor}=="0x1af4", ATTR{device}=="0x1110"';
+  return `# Who is in the group ${group} may open the memory that this machine shares with its host: the calls and the pinned
+# memory of all CUDA programs in this machine lie there. Taken away by: vgpu-agent uninstall
+${match}, RUN+="/bin/chgrp ${group} %S%p/resource2", RUN+="/bin/chmod 0660 %S%p/resource2"
+`;
+}
+
+/** The rule as it should be; null: there is none to be written. One that is noted down stays for other consumers. */
+export function wantedVmMemoryRule(
+  facts: MachineFacts,
+  endpoint: string,
+): { readonly present: OwnedFileFacts; readonly content: string } | null {
+  const now = vmMemoryOf(facts, endpoint);
+  const noted = facts.manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
+  const written = facts.vmMemory?.rule.content ?? null;
+  if (facts.vmMemory === undefined || now.kind === 'missing' || now.kind === 'not-concerned') return null;
+  if (now.kind !== 'not-yet' && !noted && written === null) return null;
+  const group = now.kind === 'not-yet' ? now.group : facts.vmMemory.group?.name;
+  if (group === undefined) return null;
+  const content = vmMemoryRuleText(group);
+  // A person's own rule of this name is left alone.
+  if (written !== null && written !== content && !noted) return null;
+  return { present: facts.vmMemory.rule, content };
+}
+
+export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
+  const wanted = wantedVmMemoryRule(facts, endpoint);
+  if (wanted === null) return [];
+  const { present, content } = wanted;
+  if (present.content === content) return readableChange(present, 'udev reads it, and so may everybody');
+  const reason = 'udev lets the service open the memory that this machine shares with its host';
+  return [writeChange(present, content, reason)];
+}
+
+export const addMemory: readonly string[] = [
+  "libvirt, in <devices>: <shmem name='vgpu-NAME'><model type='ivshmem-plain'/><size unit='M'>256</size></shmem>",
+  'QEMU: -object memory-backend-file,id=vgpu,mem-path=/dev/shm/vgpu-NAME,size=256M,share=on -device ivshmem-plain,memdev=vgpu',
+  "Proxmox VE: the same two options behind those of vsock, in qm set VMID --args '...'",
+  'hostd.conf: allow vsock cid=CID vm-memory=/dev/shm/vgpu-NAME',
+];
+
+/** udev is told to look at the device again. */
+export function lookAgain({ path }: SharedMemoryDevice): string {
+  const device = path.slice(0, path.lastIndexOf('/'));
+  return `sudo udevadm control --reload && sudo udevadm trigger --action=change ${device}`;
+}
+
+export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonly Warning[] {
+  const now = vmMemoryOf(facts, endpoint);
+  switch (now.kind) {
+    case 'not-concerned':
+    case 'open':
+      return [];
+    case 'missing':
+      return [
+        {
+          code: 'no-shared-memory',
+          message:
+            'this machine has no memory that it shares with its host: calls and pinned memory go over vsock, which takes longer, and mapped and managed memory are refused',
+          remedy: `on the host, add it to the machine: ${addMemory.join('; ')}`,
+        },
+      ];
+    case 'locked':
+      return [
+        {
+          code: 'shared-memory-locked',
+          message: `the kernel is in lockdown (Secure Boot) and maps ${now.device.path} for nobody: calls go over vsock`,
+          remedy: 'turn Secure Boot off in this machine, or leave it so',
+        },
+      ];
+    case 'not-yet':
+      return [
+        {
+          code: 'shared-memory-later',
+          message: `${facts.unit.name} may open the memory that this machine shares with its host from the next boot on`,
+          remedy: `or now: ${lookAgain(now.device)}`,
+        },
+      ];
+    case 'closed':
+      return [
+        {
+          code: 'shared-memory-closed',
+          message: `the user of ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
+          remedy: `make it a member of the group ${now.group}, whose members see the calls of all CUDA programs here, then install again: systemctl edit ${facts.unit.name}, SupplementaryGroups=${now.group} under [Service]`,
+        },
+      ];
+  }
+}

@@ -1,0 +1,172 @@
+/** Memory that a guest shares with its host: what a plan says of it, and the rule of udev. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { MachineFacts, VmMemoryFacts } from '../../../agent/contracts/facts.js';
+import { sharedMemory } from '../../../agent/doctor/checks/shared-memory.js';
+import { planUninstall } from '../../../agent/plan/uninstall.js';
+import { vmMemoryRuleText } from '../../../agent/plan/vm-memory.js';
+import { profile } from '../apply/world.js';
+import { doctorFacts, troubleOf } from '../doctor/support.js';
+import { absent, changeAt, changesOf, facts, options, plan, regular, warningCodes } from './support.js';
+
+const file = '/etc/udev/rules.d/70-vgpu-memory.rules';
+const device = {
+  path: '/sys/bus/pci/devices/0000:00:05.0/resource2',
+  bytes: 268_435_456,
+  uid: 0,
+  gid: 0,
+  mode: 0o600,
+};
+const rule = vmMemoryRuleText('render');
+
+function memory(changes: Partial<VmMemoryFacts> = {}): VmMemoryFacts {
+  return {
+    devices: [device],
+    rule: { path: file, state: absent, content: null },
+    group: { name: 'render', gid: 105 },
+    locked: false,
+    ...changes,
+  };
+}
+const inRender: Partial<MachineFacts> = {
+  serviceUser: { name: 'ollama', uid: 998, gid: 998, groups: [44, 105, 998] },
+};
+const written: VmMemoryFacts['rule'] = { path: file, state: regular(rule), content: rule };
+const about = (made: ReturnType<typeof plan>): readonly string[] =>
+  warningCodes(made).filter((code) => code.includes('shared-memory'));
+const manifest: NonNullable<MachineFacts['manifest']> = {
+  schema: 2,
+  agent: '0.1.0',
+  consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
+  storeId: '0123456789abcdef',
+  endpoint: 'vsock:2:14833',
+  items: [
+    {
+      kind: 'file',
+      path: file,
+      sha256: 'ab'.repeat(32),
+      mode: 0o644,
+      before: absent,
+      backup: null,
+      ownerPackage: null,
+    },
+  ],
+};
+
+describe('a plan for a guest with a device of shared memory', () => {
+  it('writes the rule where the service is in its group, and says from when on it holds', () => {
+    const made = plan({ vmMemory: memory(), ...inRender });
+    const change = changeAt(made, file);
+    assert.ok(change?.kind === 'write-file');
+    assert.equal(change.content, rule);
+    assert.deepEqual(about(made), ['shared-memory-later']);
+    assert.ok(made.kind === 'ready');
+    const warning = made.warnings.find(({ code }) => code === 'shared-memory-later');
+    assert.match(
+      warning?.remedy ?? '',
+      /udevadm trigger --action=change \/sys\/bus\/pci\/devices\/0000:00:05\.0$/,
+    );
+  });
+
+  it('opens it to nobody whose group does not have it, and says what that would mean', () => {
+    const made = plan({ vmMemory: memory() });
+    assert.equal(changeAt(made, file), undefined);
+    assert.deepEqual(about(made), ['shared-memory-closed']);
+    assert.deepEqual(about(plan({ vmMemory: memory({ group: null }), ...inRender })), [
+      'shared-memory-closed',
+    ]);
+  });
+
+  it('has nothing to do or to say where the service may open it', () => {
+    const given = { ...device, gid: 105, mode: 0o660 };
+    const made = plan({ vmMemory: memory({ devices: [given], rule: written }), ...inRender, manifest });
+    assert.equal(changeAt(made, file), undefined);
+    assert.deepEqual(about(made), []);
+    const root = { name: 'root', uid: 0, gid: 0, groups: [0] };
+    const asRoot = plan({ vmMemory: memory(), serviceUser: root });
+    assert.equal(changeAt(asRoot, file), undefined);
+    assert.deepEqual(about(asRoot), []);
+    // A mode that lets its group only read is not enough.
+    const readOnly = { ...device, gid: 105, mode: 0o640 };
+    assert.deepEqual(about(plan({ vmMemory: memory({ devices: [readOnly] }), ...inRender })), [
+      'shared-memory-later',
+    ]);
+  });
+
+  it('keeps the rule for another consumer, writes it again when it was changed, and leaves a person his own', () => {
+    const changed = { ...written, content: 'x', state: regular('x') };
+    assert.equal(changeAt(plan({ vmMemory: memory({ rule: written }), manifest }), file), undefined);
+    assert.equal(changeAt(plan({ vmMemory: memory({ rule: changed }), manifest }), file)?.kind, 'write-file');
+    assert.equal(changeAt(plan({ vmMemory: memory({ rule: changed }), ...inRender }), file), undefined);
+  });
+
+  it('restarts nobody for the rule', () => {
+    const made = changesOf(plan({ vmMemory: memory(), ...inRender }));
+    const without = changesOf(plan({ ...inRender }));
+    assert.deepEqual(
+      made.filter(({ kind }) => kind === 'restart').length,
+      without.filter(({ kind }) => kind === 'restart').length,
+    );
+  });
+
+  it('says so where the kernel is in lockdown', () => {
+    assert.deepEqual(about(plan({ vmMemory: memory({ locked: true }), ...inRender })), [
+      'shared-memory-locked',
+    ]);
+  });
+});
+
+describe('a plan for a guest without such a device', () => {
+  it('names what is better over vsock, for libvirt, QEMU and Proxmox VE', () => {
+    const made = plan({ vmMemory: memory({ devices: [] }) });
+    assert.ok(made.kind === 'ready');
+    const remedy = made.warnings.find(({ code }) => code === 'no-shared-memory')?.remedy ?? '';
+    for (const part of [
+      "<shmem name='vgpu-NAME'>",
+      '-device ivshmem-plain,memdev=vgpu',
+      'qm set VMID',
+      'vm-memory=',
+    ])
+      assert.ok(remedy.includes(part), part);
+  });
+
+  it('says nothing of it over a unix socket or TCP, or when nobody looked', () => {
+    for (const endpoint of ['unix:/run/vgpu/hostd.sock', 'tcp:127.0.0.1:14833'])
+      assert.deepEqual(about(plan({ vmMemory: memory({ devices: [] }) }, { endpoint })), [], endpoint);
+    assert.deepEqual(about(plan()), []);
+  });
+});
+
+describe('an uninstall', () => {
+  it('takes the rule away with the last consumer', () => {
+    const made = planUninstall(profile, facts({ vmMemory: memory({ rule: written }), manifest }), options);
+    assert.equal(changeAt(made, file)?.kind, 'remove-owned');
+  });
+});
+
+describe('the check shared-memory', () => {
+  const examine = (machine: Partial<MachineFacts>) =>
+    sharedMemory.examine(doctorFacts({ machine, observation: { endpoint: 'vsock:2:14833' } }));
+
+  it('is a warning at most, with the command for the machine that it is for', () => {
+    const missing = troubleOf(examine({ vmMemory: memory({ devices: [] }) }));
+    assert.equal(missing.kind, 'warning');
+    assert.match(missing.evidence, /<model type='ivshmem-plain'\/>/);
+    assert.match(missing.command, /^sudo virsh edit NAME/);
+    const later = troubleOf(examine({ vmMemory: memory(), ...inRender }));
+    assert.match(later.command, /udevadm trigger/);
+    assert.match(later.evidence, /mode 0600 and group 0/);
+    const closed = troubleOf(examine({ vmMemory: memory() }));
+    assert.match(closed.text, /SupplementaryGroups=render/);
+    assert.match(troubleOf(examine({ vmMemory: memory({ locked: true }) })).cause, /lockdown/);
+  });
+
+  it('is content with what the service may open', () => {
+    const given = { ...device, gid: 105, mode: 0o660 };
+    assert.deepEqual(examine({ vmMemory: memory({ devices: [given] }), ...inRender }), {
+      kind: 'ok',
+      evidence: [`${device.path}: 256 MiB`],
+    });
+    assert.equal(examine({}).kind, 'not-applicable');
+  });
+});

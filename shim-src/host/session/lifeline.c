@@ -14,6 +14,13 @@
 /* For what the guest has sent before it left and is soon done: launches in the log, a message. */
 #define GRACE_MS 300
 
+/*
+ * Every so many times a guest that waits for nothing is sent a sign of life, too. A VM that was reset answers
+ * it with a reset of the connection, which nothing else would bring about: its session would hold its memory
+ * for ever.
+ */
+#define IDLE_SIGNS 4u
+
 /* A call of a driver that works takes less, and is told of once. */
 #define LONG_S 60u
 
@@ -46,12 +53,13 @@ static void *watch(void *argument) {
   struct vgpu_link *link = &worker->link;
   struct tick tick = {0};
   struct pollfd poller = {.fd = link->descriptor, .events = POLLRDHUP};
+  uint32_t times = 0;
   /* Bytes that come do not wake it: only the end does, and the time for a sign of life. */
   for (;;) {
     int ended = poll(&poller, 1, VGPU_ALIVE_MS);
     if (ended > 0 && (poller.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) break;
     if (ended != 0) continue;
-    vgpu_link_tell_alive(link);
+    vgpu_link_tell_alive(link, ++times % IDLE_SIGNS == 0);
     count_busy(worker, &tick);
   }
   struct timespec grace = {.tv_nsec = GRACE_MS * 1000000l};

@@ -112,8 +112,8 @@ bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const voi
   return result == VGPU_STREAM_OK;
 }
 
-void vgpu_link_tell_alive(struct vgpu_link *link) {
-  if (!link->alive || !__atomic_load_n(&link->working, __ATOMIC_RELAXED)) return;
+void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
+  if (!link->alive || (!idle && !__atomic_load_n(&link->working, __ATOMIC_RELAXED))) return;
   if (link->rings.base != NULL) {
     vgpu_doorbell_ring(&link->doorbell);
     return;

@@ -51,8 +51,8 @@ bool vgpu_link_receive(struct vgpu_link *link,
 /* While a request is carried out: whether another one has come. */
 bool vgpu_link_has_more(const struct vgpu_link *link);
 
-/* By another thread: tells the guest that its call is being worked on, if one is. */
-void vgpu_link_tell_alive(struct vgpu_link *link);
+/* By another thread: tells the guest that its call is being worked on, if one is; with `idle` in any case. */
+void vgpu_link_tell_alive(struct vgpu_link *link, bool idle);
 
 /* The request is carried out: nothing of it is needed any more. To be called before the reply. */
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request);

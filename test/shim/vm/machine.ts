@@ -4,7 +4,16 @@
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { createConnection } from 'node:net';
 import path from 'node:path';
 import { ROOT } from '../cuda/private_programs.js';
 import { builtFile, type Host, startHost, until } from '../shim_host.js';
@@ -85,93 +94,207 @@ export interface MachineOptions {
   readonly programs?: readonly string[];
 }
 
-/** A host, the vsock of a VM, and the VM, which can be booted again and again. */
-export interface Machine {
+/** A VM that runs. */
+export interface Running {
+  /** What it has shown so far. */
+  console(): string;
+  /** Waits until the console shows it; rejects with all that it showed when the VM ends before, or after the limit. */
+  shows(pattern: RegExp, limitMs?: number): Promise<RegExpExecArray>;
+  /** SIGKILL: pulls the plug. SIGSTOP, SIGCONT: freezes it. */
+  signal(name: NodeJS.Signals): void;
+  /** A command of qemu's monitor, such as `system_reset`. */
+  monitor(command: string): Promise<void>;
+  /** Until it has powered off or was killed. */
+  ended(): Promise<void>;
+}
+
+/** The vsock of one VM, its shared memory, and the VM itself, which can be booted again and again. */
+export interface Vm {
+  /** The file that is its shared memory. */
+  readonly memory: string;
+  /** Boots and runs the commands one after the other; then it powers off. `shared`: with the memory of the host. */
+  start(commands: readonly string[], shared?: boolean): Promise<Running>;
+}
+
+/** A host and VMs beside each other. */
+export interface Machines {
   readonly host: Host;
-  /** Boots, runs the commands, powers off; what the console showed. `shared`: with the memory of the host. */
-  boot(commands: readonly string[], shared?: boolean): Promise<string>;
+  readonly vms: readonly Vm[];
+  /** A host with other settings for the same VMs: for one that was ended. */
+  startHostAgain(): Promise<Host>;
   stop(): Promise<void>;
 }
 
-/** Starts all but the VM; files are put into `directory`. */
-export async function startMachine(directory: string, options: MachineOptions = {}): Promise<Machine> {
-  const { shared: megabytes = 64, memory: size = 384, programs = [] } = options;
-  const started: ChildProcess[] = [];
-  const libraries = [`${VM}/usr/lib/x86_64-linux-gnu`, `${VM}/lib/x86_64-linux-gnu`].join(':');
-  const start = (file: string, args: readonly string[], log: string): ChildProcess => {
-    const child = spawn(file, args, {
-      stdio: ['ignore', 'ignore', 'pipe'],
-      env: { ...process.env, LD_LIBRARY_PATH: libraries },
-    });
-    let said = '';
-    child.stderr?.on('data', (chunk: Buffer) => {
-      said += chunk.toString();
-      writeFileSync(`${directory}/${log}`, said);
-    });
-    child.on('error', (error) => writeFileSync(`${directory}/${log}`, String(error)));
-    started.push(child);
-    return child;
-  };
-  const ended = (child: ChildProcess): boolean => child.exitCode !== null || child.signalCode !== null;
-  const said = (log: string): string =>
-    existsSync(`${directory}/${log}`) ? readFileSync(`${directory}/${log}`, 'utf8') : '';
+/** A host, and one VM. */
+export interface Machine {
+  readonly host: Host;
+  /** Boots, runs the commands, powers off; what the console showed. `shared`: with the memory of the host. */
+  boot(commands: readonly string[], shared?: boolean, limitMs?: number): Promise<string>;
+  stop(): Promise<void>;
+}
 
-  const proxy = start(
-    VSOCK,
-    ['--guest-cid', `${CID}`, '--socket', `${directory}/vhost`, '--uds-path', `${directory}/uds`],
-    'vsock',
-  );
-  await until('its socket', () => existsSync(`${directory}/vhost`) || ended(proxy), 20_000);
-  assert.equal(ended(proxy), false, said('vsock'));
-  const memory = makeVmMemory(directory, megabytes);
-  writeFileSync(`${directory}/conf`, `allow unix pid=${proxy.pid} sessions=8 vm-memory=${memory.path}\n`);
-  const host = await startHost({
-    listen: `unix:${directory}/uds_14833`,
-    args: ['--config', `${directory}/conf`],
+const libraries = [`${VM}/usr/lib/x86_64-linux-gnu`, `${VM}/lib/x86_64-linux-gnu`].join(':');
+const ended = (child: ChildProcess): boolean => child.exitCode !== null || child.signalCode !== null;
+const content = (file: string): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
+
+function start(file: string, args: readonly string[], log: string): ChildProcess {
+  const child = spawn(file, args, {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: { ...process.env, LD_LIBRARY_PATH: libraries },
   });
+  let said = '';
+  child.stderr?.on('data', (chunk: Buffer) => {
+    said += chunk.toString();
+    writeFileSync(log, said);
+  });
+  child.on('error', (error) => writeFileSync(log, String(error)));
+  return child;
+}
 
-  const boot: Machine['boot'] = async (commands, shared = true) => {
-    writeFileSync(`${directory}/initrd`, await makeInitrd(commands, programs));
-    const kernel = readdirSync(`${VM}/boot`).find((name) => name.startsWith('vmlinuz-'));
-    assert.ok(kernel !== undefined, 'a kernel');
-    const kvm = process.env['VGPU_TEST_KVM'] === '1';
-    const qemu = start(
-      `${VM}/usr/bin/qemu-system-x86_64`,
-      [
-        ...['-L', `${VM}/usr/share/qemu`, '-L', `${VM}/usr/share/seabios`],
-        ...['-accel', kvm ? 'kvm' : 'tcg,thread=multi', '-cpu', kvm ? 'host' : 'max'],
-        ...['-M', 'q35,memory-backend=mem', '-m', `${size}`, '-smp', '2'],
-        ...['-object', `memory-backend-memfd,id=mem,size=${size}M,share=on`],
-        ...['-kernel', `${VM}/boot/${kernel}`, '-initrd', `${directory}/initrd`],
-        // A machine without KVM on a busy one has no timer to speak of: that is no reason to panic.
-        ...['-append', 'console=ttyS0 panic=-1 quiet mitigations=off no_timer_check'],
-        ...['-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot'],
-        ...['-serial', `file:${directory}/console`],
-        ...['-chardev', `socket,id=vh,path=${directory}/vhost`],
-        ...['-device', 'vhost-user-vsock-pci,chardev=vh'],
-        ...(shared
-          ? ['-object', `memory-backend-file,id=vgpu,mem-path=${memory.path},size=${megabytes}M,share=on`]
-          : []),
-        ...(shared ? ['-device', 'ivshmem-plain,memdev=vgpu'] : []),
-      ],
-      'qemu',
-    );
-    await until(
-      'the machine to power off',
-      () => ended(qemu) || said('console').includes('vm: done'),
-      BOOT_LIMIT,
-    );
-    assert.match(said('console'), /vm: done/, `${said('qemu')}\n${said('console')}\n${said('vsock')}`);
-    await until('qemu to end', () => ended(qemu), 60_000);
-    return said('console').replaceAll('\r', '');
+function startQemu(directory: string, memory: string, options: Required<MachineOptions>, shared: boolean) {
+  const { memory: size, shared: megabytes } = options;
+  const kernel = readdirSync(`${VM}/boot`).find((name) => name.startsWith('vmlinuz-'));
+  assert.ok(kernel !== undefined, 'a kernel');
+  const kvm = process.env['VGPU_TEST_KVM'] === '1';
+  return start(
+    `${VM}/usr/bin/qemu-system-x86_64`,
+    [
+      ...['-L', `${VM}/usr/share/qemu`, '-L', `${VM}/usr/share/seabios`],
+      ...['-accel', kvm ? 'kvm' : 'tcg,thread=multi', '-cpu', kvm ? 'host' : 'max'],
+      ...['-M', 'q35,memory-backend=mem', '-m', `${size}`, '-smp', '2'],
+      ...['-object', `memory-backend-memfd,id=mem,size=${size}M,share=on`],
+      ...['-kernel', `${VM}/boot/${kernel}`, '-initrd', `${directory}/initrd`],
+      // A machine without KVM on a busy one has no timer to speak of: that is no reason to panic.
+      ...['-append', 'console=ttyS0 panic=-1 quiet mitigations=off no_timer_check'],
+      ...['-nodefaults', '-no-user-config', '-display', 'none'],
+      ...['-monitor', `unix:${directory}/monitor,server=on,wait=off`],
+      ...['-serial', `file:${directory}/console`],
+      ...['-chardev', `socket,id=vh,path=${directory}/vhost`],
+      ...['-device', 'vhost-user-vsock-pci,chardev=vh'],
+      ...(shared
+        ? ['-object', `memory-backend-file,id=vgpu,mem-path=${memory},size=${megabytes}M,share=on`]
+        : []),
+      ...(shared ? ['-device', 'ivshmem-plain,memdev=vgpu'] : []),
+    ],
+    `${directory}/qemu`,
+  );
+}
+
+function tellMonitor(socket: string, command: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const connection = createConnection(socket, () => connection.end(`${command}\n`));
+    connection.resume();
+    connection.on('error', reject);
+    connection.on('close', () => resolve());
+  });
+}
+
+function running(directory: string, qemu: ChildProcess): Running {
+  const shown = (): string => content(`${directory}/console`).replaceAll('\r', '');
+  const everything = (): string =>
+    `${content(`${directory}/qemu`)}\n${shown()}\n${content(`${directory}/vsock`)}`;
+  return {
+    console: shown,
+    shows: async (pattern, limitMs = BOOT_LIMIT) => {
+      const over = (): boolean => pattern.test(shown()) || ended(qemu);
+      await until(`${pattern} on the console`, over, limitMs).catch(() => undefined);
+      const found = pattern.exec(shown());
+      assert.ok(found !== null, `no ${pattern}:\n${everything()}`);
+      return found;
+    },
+    signal: (name) => {
+      qemu.kill(name);
+    },
+    monitor: (command) => tellMonitor(`${directory}/monitor`, command),
+    ended: () => until('qemu to end', () => ended(qemu), 60_000),
   };
+}
+
+/** Starts all but the VMs; files are put into `directory`. */
+export async function startMachines(
+  directory: string,
+  count: number,
+  given: MachineOptions = {},
+): Promise<Machines> {
+  const options = { shared: 64, memory: 384, programs: [], ...given };
+  const started: ChildProcess[] = [];
+  const numbers = Array.from({ length: count }, (_, number) => number);
+  const at = (number: number): string => `${directory}/${number}`;
+  const memories = numbers.map((number) => {
+    mkdirSync(at(number));
+    return makeVmMemory(at(number), options.shared);
+  });
+  const proxies = numbers.map((number) =>
+    start(
+      VSOCK,
+      [
+        ...['--guest-cid', `${CID + number}`, '--socket', `${at(number)}/vhost`],
+        ...['--uds-path', `${at(number)}/uds`],
+      ],
+      `${at(number)}/vsock`,
+    ),
+  );
+  started.push(...proxies);
+  const lines: string[] = [];
+  for (const [number, proxy] of proxies.entries()) {
+    await until('its socket', () => existsSync(`${at(number)}/vhost`) || ended(proxy), 20_000);
+    assert.equal(ended(proxy), false, content(`${at(number)}/vsock`));
+    lines.push(`allow unix pid=${proxy.pid} sessions=8 vm-memory=${memories[number]?.path}\n`);
+  }
+  writeFileSync(`${directory}/conf`, lines.join(''));
+  const sockets = numbers.map((number) => `unix:${at(number)}/uds_14833`);
+  const startOne = (): Promise<Host> =>
+    startHost({
+      listen: sockets[0] ?? '',
+      args: [...sockets.slice(1).flatMap((socket) => ['--listen', socket]), '--config', `${directory}/conf`],
+    });
+  let host = await startOne();
+
   return {
     host,
-    boot,
-    stop: async () => {
-      for (const child of started) child.kill('SIGKILL');
+    vms: numbers.map((number): Vm => {
+      const memory = memories[number]?.path ?? '';
+      return {
+        memory,
+        start: async (commands, shared = true) => {
+          rmSync(`${at(number)}/console`, { force: true });
+          writeFileSync(`${at(number)}/initrd`, await makeInitrd(commands, options.programs));
+          const qemu = startQemu(at(number), memory, options, shared);
+          started.push(qemu);
+          return running(at(number), qemu);
+        },
+      };
+    }),
+    startHostAgain: async () => {
       await host.stop();
-      memory.remove();
+      for (const number of numbers) rmSync(`${at(number)}/uds_14833`, { force: true });
+      host = await startOne();
+      return host;
+    },
+    stop: async () => {
+      for (const child of started) {
+        child.kill('SIGKILL');
+        child.kill('SIGCONT');
+      }
+      await host.stop();
+      for (const memory of memories) memory.remove();
+    },
+  };
+}
+
+/** One VM, for what needs no other. */
+export async function startMachine(directory: string, options: MachineOptions = {}): Promise<Machine> {
+  const { host, vms, stop } = await startMachines(directory, 1, options);
+  const [vm] = vms;
+  assert.ok(vm !== undefined);
+  return {
+    host,
+    stop,
+    boot: async (commands, shared = true, limitMs = BOOT_LIMIT) => {
+      const machine = await vm.start(commands, shared);
+      await machine.shows(/vm: done/, limitMs);
+      await machine.ended();
+      return machine.console();
     },
   };
 }

@@ -33,7 +33,8 @@ async function main(argv: readonly string[]): Promise<number> {
     print(usage(entries));
     return 0;
   }
-  const why = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNotThisConsumer();
+  const inGuest = options.chosen.some((entry) => entry.outside !== true);
+  const why = inGuest && (whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNotThisConsumer());
   if (why !== false) {
     say(`bench: ${why}`);
     return 6;
@@ -57,23 +58,21 @@ async function bench({ chosen, runs, json }: Options): Promise<void> {
   const machine = machineFacts();
   if (!json) print(heading(date, machine));
   await buildProgram();
-  const guest = await Guest.start();
   const measured: Measured[] = [];
+  const guest = chosen.some((entry) => entry.outside !== true) ? await startGuest() : null;
   try {
-    await guest.hosts.start();
-    await guest.installConsumer(3);
     for (const entry of chosen) {
       if (entry.missing !== undefined && entry.missing !== false) {
         say(`bench: ${entry.name} is left out: ${entry.missing}`);
         continue;
       }
       if (json) say(`bench: ${entry.name}`);
-      const one = await measure(guest, entry, runs ?? entry.runs);
+      const one = await measure(entry.outside === true ? null : guest, entry, runs ?? entry.runs);
       measured.push(one);
       if (!json) print(`\n${measuredText(one)}`);
     }
   } finally {
-    await guest.stop();
+    await guest?.stop();
   }
   if (json) print(JSON.stringify(benchDocument(date, machine, measured), null, 2));
 }
@@ -82,14 +81,31 @@ function heading(date: Date, machine: MachineFacts): string {
   return `vgpu-agent benchmark, ${date.toISOString().slice(0, 10)}\n${machineText(machine)}`;
 }
 
-async function measure(guest: Guest, entry: Entry, runs: number): Promise<Measured> {
+async function startGuest(): Promise<Guest> {
+  const guest = await Guest.start();
+  try {
+    await guest.hosts.start();
+    await guest.installConsumer(3);
+    return guest;
+  } catch (error) {
+    await guest.stop();
+    throw error;
+  }
+}
+
+/** In the guest, or, with null, here. */
+async function measure(guest: Guest | null, entry: Entry, runs: number): Promise<Measured> {
   const begun = performance.now();
+  const comparisons = guest === null ? await entry.measure(runs) : await measureInside(guest, entry, runs);
+  return { entry, runs, seconds: (performance.now() - begun) / 1000, comparisons };
+}
+
+async function measureInside(guest: Guest, entry: Entry, runs: number): Promise<readonly Comparison[]> {
   const inside = `${repository}/dist/test/bench/inside.js`;
   const ran = await guest.runWith({ timeoutMs: entryLimitMs }, 'node', inside, entry.name, String(runs));
   if (ran.code !== 0) throw new Error(`${entry.name}: ended with ${ran.code}\n${ran.stdout}${ran.stderr}`);
   // Our own program of the same build wrote it.
-  const comparisons = JSON.parse(ran.stdout) as readonly Comparison[];
-  return { entry, runs, seconds: (performance.now() - begun) / 1000, comparisons };
+  return JSON.parse(ran.stdout) as readonly Comparison[];
 }
 
 function messageOf(error: unknown): string {

@@ -24,7 +24,7 @@ export interface Spread {
   readonly max: number;
 }
 
-/** An entry of the benchmark; it runs inside the guest. */
+/** An entry of the benchmark; it runs inside the guest, but for one that brings a machine of its own. */
 export interface Entry {
   readonly name: string;
   /** One sentence. */
@@ -33,6 +33,8 @@ export interface Entry {
   readonly runs: number;
   /** Why it cannot be measured here; left out: it always can. */
   readonly missing?: string | false;
+  /** It runs outside of the guest. */
+  readonly outside?: boolean;
   measure(runs: number): Promise<readonly Comparison[]>;
 }
 

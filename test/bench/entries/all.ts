@@ -8,6 +8,7 @@ import { nothingToDo } from './nothing-to-do.js';
 import { repair } from './repair.js';
 import { shimCalls, shimCopies, shimLaunches, shimStart, shimTokens } from './shim.js';
 import { verdict } from './verdict.js';
+import { vm } from './vm.js';
 
 /** In the order in which they run. */
 export const entries: readonly Entry[] = [
@@ -24,4 +25,5 @@ export const entries: readonly Entry[] = [
   compute,
   instructions,
   llm,
+  vm,
 ];

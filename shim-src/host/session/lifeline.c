@@ -15,11 +15,13 @@
 #define GRACE_MS 300
 
 /*
- * Every so many times a guest that waits for nothing is sent a sign of life, too. A VM that was reset answers
- * it with a reset of the connection, which nothing else would bring about: its session would hold its memory
- * for ever.
+ * A guest that has sent nothing for so many times is sent a sign of life, too. A VM that was reset answers it
+ * with a reset of the connection, which nothing else would bring about: its session would hold its memory for
+ * ever. Then after twice as long, and so on, for an idle guest does not read what is sent, and its socket
+ * holds only so much.
  */
-#define IDLE_SIGNS 4u
+#define FIRST_IDLE_SIGN 4u
+#define IDLE_SIGNS 1024u /* at least so often: every 51 minutes */
 
 /* A call of a driver that works takes less, and is told of once. */
 #define LONG_S 60u
@@ -48,18 +50,32 @@ static void count_busy(struct vgpu_worker *worker, struct tick *tick) {
       seconds, (unsigned long long)worker->session);
 }
 
+/* How often in a row nothing came. */
+struct quiet {
+  uint64_t sequence;
+  uint32_t times;
+};
+
+static bool is_idle_sign_due(const struct vgpu_link *link, struct quiet *quiet) {
+  uint64_t sequence = __atomic_load_n(&link->next_sequence, __ATOMIC_RELAXED);
+  quiet->times = sequence == quiet->sequence ? quiet->times + 1 : 0;
+  quiet->sequence = sequence;
+  const uint32_t times = quiet->times;
+  return times >= FIRST_IDLE_SIGN && ((times & (times - 1)) == 0 || times % IDLE_SIGNS == 0);
+}
+
 static void *watch(void *argument) {
   struct vgpu_worker *worker = argument;
   struct vgpu_link *link = &worker->link;
   struct tick tick = {0};
   struct pollfd poller = {.fd = link->descriptor, .events = POLLRDHUP};
-  uint32_t times = 0;
+  struct quiet quiet = {0};
   /* Bytes that come do not wake it: only the end does, and the time for a sign of life. */
   for (;;) {
     int ended = poll(&poller, 1, VGPU_ALIVE_MS);
     if (ended > 0 && (poller.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) break;
     if (ended != 0) continue;
-    vgpu_link_tell_alive(link, ++times % IDLE_SIGNS == 0);
+    vgpu_link_tell_alive(link, is_idle_sign_due(link, &quiet));
     count_busy(worker, &tick);
   }
   struct timespec grace = {.tv_nsec = GRACE_MS * 1000000l};

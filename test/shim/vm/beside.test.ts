@@ -1,7 +1,8 @@
 /** Two virtual machines beside each other, and what becomes of one when the other, or the host, is lost. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
+import { runProgram } from '../cuda/private_programs.js';
 import { builtFile, type Host, scratchDirectory, sessionsNow, until } from '../shim_host.js';
 import { type Machines, type Running, startMachines, whyNoMachine } from './machine.js';
 
@@ -28,6 +29,8 @@ describe('two virtual machines beside each other', { skip: whyNoMachine }, () =>
     host = machines.host;
   });
   after(async () => {
+    for (const [, pid] of machines.host.log().matchAll(/process (\d+) serves now/g))
+      if (existsSync(`/proc/${pid}/exe`)) process.kill(Number(pid), 'SIGKILL');
     await machines.stop();
     scratch.remove();
   });
@@ -62,15 +65,38 @@ describe('two virtual machines beside each other', { skip: whyNoMachine }, () =>
     assert.doesNotMatch(one.console() + other.console(), /^lost$/m);
   });
 
-  it('lose a host that is killed, and come back to the next one, to shared memory too', async () => {
-    host.signal('SIGKILL');
-    for (const machine of [one, other]) await machine.shows(/^lost$/m, LIMIT);
-    host = await machines.startHostAgain();
+  const placed = () => [...host.log().matchAll(/begins, in its VM's shared memory/g)].length;
+  const lost = (machine: Running) => [...machine.console().matchAll(/^lost$/gm)].length;
+  const comeBack = async (times: number): Promise<void> => {
     for (const machine of [one, other]) {
-      await machine.shows(/^back\ntick/m, LIMIT);
+      await until('it to lose its host', () => lost(machine) === times, LIMIT);
       await goesOn(machine, 'it to compute again');
     }
-    const placed = () => [...host.log().matchAll(/begins, in its VM's shared memory/g)].length;
+  };
+
+  it('notice nothing of an upgrade of the host, and lose only the one that they were with', async () => {
+    const before = placed();
+    const told = await runProgram(
+      builtFile('vgpu-hostd'),
+      ['hand-over', '--control', `${scratch.path}/control`],
+      { limit: 60_000 },
+    );
+    assert.equal(told.code, 0, told.stderr);
+    for (const machine of [one, other]) {
+      await goesOn(machine, 'it to compute on');
+      assert.equal(lost(machine), 0);
+    }
+    host.signal('SIGKILL');
+    await comeBack(1);
+    await until('both to be in shared memory of the new one', () => placed() === before + 2, LIMIT);
+  });
+
+  it('lose a host that is killed, and come back to the next one, to shared memory too', async () => {
+    const successor = Number((await host.logged(/process (\d+) serves now/))[1]);
+    process.kill(successor, 'SIGKILL');
+    for (const machine of [one, other]) await until('it to lose it', () => lost(machine) === 2, LIMIT);
+    host = await machines.startHostAgain();
+    await comeBack(2);
     await until('both to be in shared memory', () => placed() === 2, LIMIT);
   });
 
@@ -78,8 +104,7 @@ describe('two virtual machines beside each other', { skip: whyNoMachine }, () =>
     one.signal('SIGKILL');
     await until('its session to end', () => sessionsNow(host) === 1, LIMIT);
     await goesOn(other, 'the other to compute');
-    const lost = [...other.console().matchAll(/^lost$/gm)].length;
-    assert.equal(lost, 1, 'not again');
+    assert.equal(lost(other), 2, 'not again');
   });
 
   it('begin again after a reset, and the sessions from before it end', async () => {

@@ -246,7 +246,13 @@ export async function startMachines(
   const startOne = (): Promise<Host> =>
     startHost({
       listen: sockets[0] ?? '',
-      args: [...sockets.slice(1).flatMap((socket) => ['--listen', socket]), '--config', `${directory}/conf`],
+      args: [
+        ...sockets.slice(1).flatMap((socket) => ['--listen', socket]),
+        '--config',
+        `${directory}/conf`,
+        '--control',
+        `${directory}/control`,
+      ],
     });
   let host = await startOne();
 

@@ -82,8 +82,8 @@ export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly
 }
 
 export const addMemory: readonly string[] = [
-  "libvirt, in <devices>: <shmem name='vgpu-NAME'><model type='ivshmem-plain'/><size unit='M'>256</size></shmem>",
-  'QEMU: -object memory-backend-file,id=vgpu,mem-path=/dev/shm/vgpu-NAME,size=256M,share=on -device ivshmem-plain,memdev=vgpu',
+  "libvirt, in <devices>: <shmem name='vgpu-NAME' role='master'><model type='ivshmem-plain'/><size unit='M'>256</size></shmem>",
+  'QEMU: -object memory-backend-file,id=vgpu,mem-path=/dev/shm/vgpu-NAME,size=256M,share=on -device ivshmem-plain,memdev=vgpu,master=on',
   "Proxmox VE: the same two options behind those of vsock, in qm set VMID --args '...'",
   'hostd.conf: allow vsock cid=CID vm-memory=/dev/shm/vgpu-NAME',
 ];

@@ -122,8 +122,8 @@ describe('a plan for a guest without such a device', () => {
     assert.ok(made.kind === 'ready');
     const remedy = made.warnings.find(({ code }) => code === 'no-shared-memory')?.remedy ?? '';
     for (const part of [
-      "<shmem name='vgpu-NAME'>",
-      '-device ivshmem-plain,memdev=vgpu',
+      "<shmem name='vgpu-NAME' role='master'>",
+      '-device ivshmem-plain,memdev=vgpu,master=on',
       'qm set VMID',
       'vm-memory=',
     ])

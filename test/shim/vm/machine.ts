@@ -174,7 +174,7 @@ function startQemu(directory: string, memory: string, options: Required<MachineO
       ...(shared
         ? ['-object', `memory-backend-file,id=vgpu,mem-path=${memory},size=${megabytes}M,share=on`]
         : []),
-      ...(shared ? ['-device', 'ivshmem-plain,memdev=vgpu'] : []),
+      ...(shared ? ['-device', 'ivshmem-plain,memdev=vgpu,master=on'] : []),
     ],
     `${directory}/qemu`,
   );

@@ -86,7 +86,10 @@ int32_t vgpu_cuda_cuStreamCreate(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_stream *stream = NULL;
   result = VGPU_DRIVER(&cuda->api, cuStreamCreateWithPriority, &stream, send->flags, send->priority);
   if (result != CUDA_SUCCESS) return result;
-  if (vgpu_cuda_remember(worker, send->number, VGPU_HANDLE_STREAM, send->context, stream)) return result;
+  if (vgpu_cuda_stream_begins(worker, send->context, stream)) {
+    if (vgpu_cuda_remember(worker, send->number, VGPU_HANDLE_STREAM, send->context, stream)) return result;
+    vgpu_cuda_stream_ends(worker, stream);
+  }
   VGPU_DRIVER(&cuda->api, cuStreamDestroy_v2, stream);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -99,6 +102,7 @@ int32_t vgpu_cuda_cuStreamDestroy_v2(struct vgpu_worker *worker,
   struct vgpu_stream *stream = vgpu_cuda_object(worker, send->stream, VGPU_HANDLE_STREAM);
   if (stream == NULL) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_handles_remove(&worker->handles, send->stream, VGPU_HANDLE_STREAM);
+  vgpu_cuda_stream_ends(worker, stream);
   return VGPU_DRIVER(&cuda->api, cuStreamDestroy_v2, stream);
 }
 

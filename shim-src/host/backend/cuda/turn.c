@@ -1,5 +1,6 @@
 #include "host/backend/cuda/turn.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 #include "host/backend/cuda/session.h"
@@ -32,12 +33,29 @@ int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context) {
   const struct vgpu_driver_api *api = &worker->cuda->api;
   int result = VGPU_DRIVER(api, cuStreamQuery, NULL);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(api, cuStreamQuery, PER_THREAD);
-  for (size_t i = 0; result == CUDA_SUCCESS && i < worker->handles.capacity; i++) {
-    const struct vgpu_handle *handle = &worker->handles.places[i];
-    if (handle->number != 0 && handle->type == VGPU_HANDLE_STREAM && handle->context == context)
-      result = VGPU_DRIVER(api, cuStreamQuery, handle->driver);
+  for (const struct vgpu_cuda_own_stream *own = worker->cuda->turns.streams;
+       result == CUDA_SUCCESS && own != NULL; own = own->next) {
+    if (own->context == context) result = VGPU_DRIVER(api, cuStreamQuery, own->stream);
   }
   return result;
+}
+
+bool vgpu_cuda_stream_begins(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
+  struct vgpu_cuda_own_stream *own = malloc(sizeof *own);
+  if (own == NULL) return false;
+  *own = (struct vgpu_cuda_own_stream){
+      .next = worker->cuda->turns.streams, .context = context, .stream = stream};
+  worker->cuda->turns.streams = own;
+  return true;
+}
+
+void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream *stream) {
+  struct vgpu_cuda_own_stream **link = &worker->cuda->turns.streams;
+  while (*link != NULL && (*link)->stream != stream) link = &(*link)->next;
+  struct vgpu_cuda_own_stream *own = *link;
+  if (own == NULL) return;
+  *link = own->next;
+  free(own);
 }
 
 static int query_event(struct vgpu_worker *worker, void *event) {
@@ -138,6 +156,15 @@ struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t contex
 
 void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context) {
   struct vgpu_cuda *cuda = worker->cuda;
+  for (struct vgpu_cuda_own_stream **link = &cuda->turns.streams; *link != NULL;) {
+    struct vgpu_cuda_own_stream *own = *link;
+    if (own->context != context) {
+      link = &own->next;
+      continue;
+    }
+    *link = own->next;
+    free(own);
+  }
   for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++)
     if (cuda->turns.list[i].context == context) drop_event(cuda, &cuda->turns.list[i]);
   for (uint32_t i = 0; i < VGPU_CUDA_READERS; i++)

@@ -28,7 +28,15 @@ struct vgpu_cuda_reader {
   struct vgpu_stream *stream; /* NULL: free */
 };
 
+/* The guest's streams, beside their handles: each wait for a context asks all of them. */
+struct vgpu_cuda_own_stream {
+  struct vgpu_cuda_own_stream *next;
+  uint64_t context;
+  struct vgpu_stream *stream;
+};
+
 struct vgpu_cuda_turns {
+  struct vgpu_cuda_own_stream *streams;
   struct vgpu_cuda_turn list[VGPU_CUDA_TURNS];
   uint32_t next; /* to be taken when all are in use: its thread then waits from later on */
   struct vgpu_cuda_reader readers[VGPU_CUDA_READERS];
@@ -59,6 +67,10 @@ int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_work
  * NULL: there is none, and the driver's answer lies in *result.
  */
 struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t context, int32_t *result);
+
+/* A stream of the guest is there from now on (false: no memory), or goes. */
+bool vgpu_cuda_stream_begins(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
+void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream *stream);
 
 /* A context ends: its events and its reader go first. */
 void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { BusCall, BusConnection, BusSignal } from '../../../agent/systemd/connection.js';
 import { mainExit, pathLabel, watchExit } from '../../../agent/systemd/exit-watch.js';
+import { fakeBus } from './fake-bus.js';
 
 test("a unit's name becomes the label that systemd gives its object", () => {
   assert.equal(pathLabel('vgpu-probe-12-ab.service'), 'vgpu_2dprobe_2d12_2dab_2eservice');
@@ -20,36 +20,6 @@ test('an exit status is a number, a signal a name', () => {
   }
   assert.deepEqual(mainExit({ Result: 'resources' }), { result: 'resources', exitCode: null, signal: null });
 });
-
-/** A bus on which the test is the one who sends signals. */
-function fakeBus() {
-  const calls: BusCall[] = [];
-  const listeners = new Set<(signal: BusSignal) => void>();
-  const bus: BusConnection = {
-    call: async (call) => {
-      calls.push(call);
-      return [];
-    },
-    onSignal: (listener) => {
-      listeners.add(listener);
-      return () => listeners.delete(listener);
-    },
-    serve: () => {},
-    emit: () => {},
-    variant: (_signature, value) => value,
-    closed: new Promise(() => {}),
-    close: () => {},
-  };
-  const changed = (unit: string, of: 'Unit' | 'Service', properties: Readonly<Record<string, unknown>>) => {
-    const path = `/org/freedesktop/systemd1/unit/${pathLabel(unit)}`;
-    const values = Object.fromEntries(Object.entries(properties).map(([key, value]) => [key, { value }]));
-    const body = [`org.freedesktop.systemd1.${of}`, values, []];
-    const name = 'org.freedesktop.DBus.Properties';
-    for (const listener of listeners)
-      listener({ sender: ':1.0', path, interface: name, member: 'PropertiesChanged', body });
-  };
-  return { bus, calls, listeners, changed };
-}
 
 test('the end of the unit is told once it is over, by its own signals alone', async () => {
   const { bus, calls, listeners, changed } = fakeBus();

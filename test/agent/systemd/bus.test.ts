@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { managerOn } from '../../../agent/systemd/bus.js';
+import { fakeBus } from './fake-bus.js';
+
+test('a subscription that failed once is tried again by the next job, and made once', async () => {
+  let refuse = true;
+  const job = '/org/freedesktop/systemd1/job/7';
+  const { bus, calls, listeners, signal } = fakeBus(({ member }) => {
+    if (member === 'AddMatch' && refuse) throw new Error('the bus is full');
+    if (member !== 'RestartUnit') return [];
+    const body = [7, job, 'ollama.service', 'done'];
+    setImmediate(() =>
+      signal({ path: '/org/freedesktop/systemd1', interface: 'x', member: 'JobRemoved', body }),
+    );
+    return [job];
+  });
+  const manager = managerOn(bus);
+  const matches = (): number => calls.filter(({ member }) => member === 'AddMatch').length;
+  await assert.rejects(manager.restart('ollama.service', 1_000), /the bus is full/);
+  assert.equal(listeners.size, 0, 'nobody listens for nothing');
+  refuse = false;
+  for (let times = 0; times < 2; times += 1)
+    assert.equal(await manager.restart('ollama.service', 1_000), 'done');
+  assert.equal(matches(), 2, 'one that failed and one that holds');
+  assert.equal(listeners.size, 1);
+});

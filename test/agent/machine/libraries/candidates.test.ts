@@ -20,6 +20,7 @@ import { loadProfile } from '../../../../agent/profile/load.js';
 import { buildElf, ourNote, realLibrary, type Tree, tree, withoutRealLibraries } from '../support.js';
 
 const profile = loadProfile('ollama');
+const triplet = 'x86_64-linux-gnu';
 const debian = { 'etc/os-release': 'ID=debian\nVERSION_ID="12"\n', lib: { link: 'usr/lib' } };
 const multiarch = '/usr/lib/x86_64-linux-gnu';
 const nothing: LoaderFacts = { cache: [], directories: [] };
@@ -247,6 +248,15 @@ describe('profile directories', () => {
       '/usr/local/lib/ollama/cuda_v12',
       '/usr/local/lib/ollama/cuda_v13',
     ]);
+  });
+
+  it('counts those that the profile names by this machine’s triplet, which the verdict’s time-out grows with', (context) => {
+    const root = new Root(
+      tree(context, { [`usr/lib/${triplet}/ggml/backends0`]: { 'libggml-cuda.so': '' } }),
+    );
+    const llama = loadProfile('llama-server');
+    const debian = { ...readDistribution(root, 'x86_64'), multiarch: triplet };
+    assert.deepEqual(consumerDirectories(root, llama, debian), [`/usr/lib/${triplet}/ggml/backends0`]);
   });
 
   it('does not take other libraries for the driver’s', () => {

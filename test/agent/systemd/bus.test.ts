@@ -25,3 +25,11 @@ test('a subscription that failed once is tried again by the next job, and made o
   assert.equal(matches(), 2, 'one that failed and one that holds');
   assert.equal(listeners.size, 1);
 });
+
+test('systemd is given as long for reading its units again as systemctl gives it', async () => {
+  const { bus, calls } = fakeBus();
+  await managerOn(bus).reload();
+  const [reload] = calls.filter(({ member }) => member === 'Reload');
+  // DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources; a slow generator takes it.
+  assert.ok((reload?.timeoutMs ?? 0) >= 180_000, `${reload?.timeoutMs} ms`);
+});

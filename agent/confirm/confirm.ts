@@ -113,7 +113,9 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     asking: null,
   };
   const askPresent = (now: number): void => {
-    const mute = wordless || (readiness.answeredAt() !== null && log.state() === 'undecided');
+    // What it has not said is only known once its log has been read: after days, that takes a second.
+    const said = !log.caughtUp() || log.state() !== 'undecided';
+    const mute = wordless || (readiness.answeredAt() !== null && !said);
     if (!mute || present.works || present.asking !== null || now < present.nextAt) return;
     const question = { profile, unit: unit.unit(), address: log.findings().address };
     const asking = lookAtPresent(question, effects, signal).then((seen) => {
@@ -127,7 +129,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     const answered = readiness.answeredAt();
     // What goes past the journal will not come.
     const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : silentMs;
-    return answered !== null && clock.now() - answered >= patience;
+    return answered !== null && log.caughtUp() && clock.now() - answered >= patience;
   };
   /** Is what the log says complete? */
   const logOver = (): boolean => {

@@ -14,6 +14,8 @@ export interface LogWatch {
   /** Monotonic time of the first announcement in this start, or null. */
   announcedAt(): number | null;
   error(): string | null;
+  /** What the start has said before we came has been read, as far as it can be. */
+  caughtUp(): boolean;
   /** The newest lines of the unit, of whichever start: why it ended, if it did. */
   lastWords(): readonly Line[];
   /**
@@ -45,6 +47,7 @@ export function watchLog(
   let invocationId = firstInvocation;
   let announcedAt: number | null = null;
   let error: string | null = null;
+  let caughtUp = false;
   let state: JudgeState = 'undecided';
   let follower: AbortController | null = null;
   const held = new Map<string, LogEntry[]>();
@@ -85,6 +88,7 @@ export function watchLog(
   const followJournal = async (): Promise<void> => {
     try {
       let cursor = options.cursor ?? (await readSoFar(profile, effects, invocationId, take));
+      caughtUp = true;
       while (!signal.aborted) {
         follower = new AbortController();
         const ending = AbortSignal.any([signal, follower.signal]);
@@ -99,6 +103,8 @@ export function watchLog(
       }
     } catch (problem) {
       if (!signal.aborted) error = messageOf(problem);
+    } finally {
+      caughtUp = true;
     }
   };
 
@@ -122,6 +128,7 @@ export function watchLog(
     findings: () => judge.findings(),
     announcedAt: () => announcedAt,
     error: () => error,
+    caughtUp: () => caughtUp,
     lastWords: () => words,
     catchUp: () => follower?.abort(),
     begin(id) {

@@ -96,6 +96,8 @@ export class FakeJournal {
   failure: Error | null = null;
   /** As journald is at its slowest: a reader that follows is not told, one that begins to read sees everything. */
   quiet = false;
+  /** Reads what was said before: a long journal takes its time. */
+  reading: () => Promise<void> = async () => {};
 
   add(message: string, invocationId: string | null, pid = 100): void {
     const number = this.entries.length + 1;
@@ -119,6 +121,7 @@ export class FakeJournal {
 
   async read({ invocationId }: { readonly invocationId: string }): Promise<readonly JournalEntry[]> {
     if (this.failure !== null) throw this.failure;
+    await this.reading();
     return this.entries.filter((entry) => entry.invocationId === invocationId);
   }
 

@@ -1,11 +1,11 @@
 /** `vgpu-agent cdi`: the device that containers ask for, as a file of the Container Device Interface. */
 import { Command } from 'commander';
-import type { CdiSpec } from '../contracts/cdi.js';
+import { type CdiSpec, cdiKind, cdiNvidiaKind } from '../contracts/cdi.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import { ExitCode } from '../errors.js';
 import type { Style } from '../output/style.js';
 import { chooseOne } from '../pipeline/choose.js';
-import { cdiKind, cdiNvidiaKind, cdiSpec, deviceCount } from '../plan/cdi.js';
+import { cdiSpec, deviceCount } from '../plan/cdi.js';
 import { oneLine } from '../text.js';
 import { endpoint, examples, hostHelp } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';

@@ -42,6 +42,18 @@ export interface ConfirmEffects {
    * Ends when `signal` aborts.
    */
   followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer>;
+  /**
+   * What a detached container prints, which no journal of the unit has: one item for each container that takes the
+   * place of another. Ends when `signal` aborts; at once where the unit has none.
+   */
+  containerLogs(signal: AbortSignal): AsyncIterable<ContainerLog>;
+}
+
+export interface ContainerLog {
+  /** As a person reads the same: `docker logs web`. */
+  readonly source: string;
+  /** From the container's start on, as it comes; ends with the container, or with the signal. */
+  readonly bytes: AsyncIterable<Buffer>;
 }
 
 export interface ConfirmOptions {
@@ -63,6 +75,8 @@ export interface ConfirmOptions {
    * `truncate:`). Null for `file:` too: that writes over the old content, and old and new lines mix.
    */
   readonly outputFile: { readonly path: string; readonly offset: number } | null;
+  /** The unit's own output is that of `docker compose up`: the name of a service stands before each line. */
+  readonly composed?: boolean;
   /**
    * A watch of the unit's processes that began before the restart (`watchProcesses`); confirm() ends it.
    * Without: it begins one of its own.

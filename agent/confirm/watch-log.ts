@@ -2,7 +2,7 @@
 import type { Profile } from '../profile/types.js';
 import type { JournalEntry } from '../systemd/types.js';
 import type { ConfirmEffects, ConfirmOptions } from './effects.js';
-import type { LogEntry } from './log/entry.js';
+import { type LogEntry, withoutContainerName } from './log/entry.js';
 import type { JudgeState, LogFindings } from './log/findings.js';
 import { createLogJudge, type LogJudge } from './log/judge.js';
 import { readEntries } from './log/lines.js';
@@ -37,8 +37,8 @@ const maxWords = 4;
 const tellingWords = /: (?:Main process exited|Failed )|^Failed to /;
 
 export function watchLog(
-  options: Pick<ConfirmOptions, 'profile' | 'cursor' | 'outputFile'>,
-  effects: Pick<ConfirmEffects, 'journal' | 'followFile' | 'clock'>,
+  options: Pick<ConfirmOptions, 'profile' | 'cursor' | 'outputFile' | 'composed'>,
+  effects: Pick<ConfirmEffects, 'journal' | 'followFile' | 'containerLogs' | 'clock'>,
   firstInvocation: string | null,
   signal: AbortSignal,
 ): LogWatch {
@@ -50,6 +50,7 @@ export function watchLog(
   let caughtUp = false;
   let state: JudgeState = 'undecided';
   let follower: AbortController | null = null;
+  let containers: AbortController | null = null;
   const held = new Map<string, LogEntry[]>();
   const words: Line[] = [];
 
@@ -68,7 +69,8 @@ export function watchLog(
   /** Only what systemd itself marks as of this start is believed: lines of a former start never count. */
   const take = (entry: JournalEntry): void => {
     if (entry.invocationId === null) return;
-    for (const item of logEntries(entry)) {
+    for (const whole of logEntries(entry)) {
+      const item = options.composed === true ? { ...whole, text: withoutContainerName(whole.text) } : whole;
       remember(item);
       if (entry.invocationId === invocationId) push(item);
       else hold(entry.invocationId, item);
@@ -122,7 +124,37 @@ export function watchLog(
     }
   };
 
-  const done = Promise.all([followJournal(), followOutputFile()]).then(() => {});
+  const followContainers = async (): Promise<void> => {
+    try {
+      while (!signal.aborted) {
+        containers = new AbortController();
+        const ending = AbortSignal.any([signal, containers.signal]);
+        let first = true;
+        for await (const { source, bytes } of effects.containerLogs(ending)) {
+          // One that took the place of another has yet to say what it finds.
+          if (!first) restartJudge();
+          first = false;
+          for await (const entry of readEntries(bytes)) {
+            if (ending.aborted) break;
+            const item = { ...entry, source: `${source}, ${entry.source} of this start` };
+            remember(item);
+            push(item);
+          }
+        }
+        if (!ending.aborted) break;
+      }
+    } catch (problem) {
+      if (!signal.aborted) error = messageOf(problem);
+    }
+  };
+
+  const restartJudge = (): void => {
+    announcedAt = null;
+    state = 'undecided';
+    judge = createLogJudge(profile);
+  };
+
+  const done = Promise.all([followJournal(), followOutputFile(), followContainers()]).then(() => {});
   return {
     state: () => state,
     findings: () => judge.findings(),
@@ -134,6 +166,8 @@ export function watchLog(
     begin(id) {
       if (id === invocationId) return;
       invocationId = id;
+      // The container's log is read again from its beginning: the judge has forgotten it.
+      containers?.abort();
       announcedAt = null;
       state = 'undecided';
       // A file knows no invocations: its own start lines tell the starts apart.

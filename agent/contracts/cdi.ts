@@ -2,6 +2,9 @@
  * A specification of the Container Device Interface, as far as we write one: docs/json/cdi-generate.schema.json says
  * the same to others.
  */
+export const cdiKind = 'vgpu.org/gpu';
+export const cdiNvidiaKind = 'nvidia.com/gpu';
+
 export interface CdiMount {
   readonly hostPath: string;
   readonly containerPath: string;
@@ -24,4 +27,9 @@ export interface CdiSpec {
   readonly devices: readonly CdiDevice[];
   /** For a container that asks for any of the devices. */
   readonly containerEdits: CdiEdits;
+}
+
+/** As a command asks for it: `vgpu.org/gpu=all`. */
+export function isOurDevice(device: string): boolean {
+  return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
 }

@@ -28,6 +28,15 @@ export interface SandboxFacts {
   readonly systemCallFilter?: { readonly deny: boolean; readonly calls: readonly string[] } | null;
 }
 
+/** A container of a compose file. */
+export interface ComposedContainer {
+  readonly name: string;
+  /** Its first process. */
+  readonly pid: number;
+  /** CDI devices that it was made with. */
+  readonly devices: readonly string[];
+}
+
 export type UnitFacts =
   | { readonly kind: 'absent'; readonly name: string }
   | { readonly kind: 'masked'; readonly name: string; readonly path: string }
@@ -56,6 +65,10 @@ export interface LoadedUnit {
   /** Those of them that could be read; their assignments win over Environment=. */
   readonly environmentFileContents?: readonly DropIn[];
   readonly execStart: readonly string[];
+  /** WorkingDirectory=; empty: the root directory. */
+  readonly workingDirectory?: string;
+  /** Of a unit that runs `docker compose`: the containers of its compose file that run now. Absent: docker does not tell. */
+  readonly composed?: readonly ComposedContainer[];
   readonly user: string;
   readonly group: string;
   readonly dynamicUser: boolean;

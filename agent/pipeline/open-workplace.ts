@@ -29,6 +29,8 @@ import { consumerDirectories } from '../machine/libraries/candidates.js';
 import { OwnerCache } from '../machine/libraries/packages.js';
 import { defaultShimDirectory } from '../machine/shim/shim-build.js';
 import { withContainers } from '../machine/unit/container-processes.js';
+import { withComposed } from '../machine/unit/docker-compose.js';
+import { dockerLogs } from '../machine/unit/docker-log.js';
 import { dockerPid } from '../machine/unit/docker-socket.js';
 import { outputTarget } from '../machine/unit/output-target.js';
 import { readProcesses } from '../machine/unit/processes.js';
@@ -49,7 +51,7 @@ import { loadProfile, readableProfiles } from '../profile/load.js';
 import type { Profile } from '../profile/types.js';
 import { type CommandRunner, spawnRunner } from '../run-command.js';
 import { openManager } from '../systemd/bus.js';
-import { consumersOwn, isContainer } from '../systemd/container-unit.js';
+import { consumersOwn, containerOf, isContainer, isRunning } from '../systemd/container-unit.js';
 import { journalReader } from '../systemd/journal-reader.js';
 import { type JournalWriter, journalWriter } from '../systemd/journal-writer.js';
 import { runProbe } from '../systemd/probe-runner.js';
@@ -98,7 +100,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const journal = journalReader();
   let opening: Promise<Manager> | null = null;
   const manager = (): Promise<Manager> => {
-    opening ??= connect().then((bus) => withContainers(bus, dockerPid));
+    opening ??= connect().then((bus) => withContainers(bus, { pid: dockerPid, composed: withComposed }));
     return opening;
   };
   const applyEffects = async () =>
@@ -129,7 +131,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
       },
       sessions: async (signal) => {
         const now = await bus.unit(unit);
-        if (now.kind !== 'loaded' || now.mainPid === 0)
+        if (now.kind !== 'loaded' || !isRunning(now))
           return { kind: 'unknown', message: `${unit} does not run` };
         const program = `${storeCurrent}/vgpu-probe`;
         const endpoint = hostOfUnit(now, request.facts.host.endpoint);
@@ -145,6 +147,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
           timeoutMs: hostQuestionMs,
         }),
       followFile,
+      containerLogs: (signal) => dockerLogs({ unit: () => bus.unit(unit), sleep: systemClock.sleep }, signal),
     };
   };
 
@@ -168,6 +171,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
           ? await placeOfStart(now, (invocationId) => said(now.name, invocationId))
           : null),
       looking: request.mark?.looking ?? null,
+      composed: now.kind === 'loaded' && containerOf(now)?.command === 'compose',
       compute: request.compute === true,
       signal: request.signal,
     };

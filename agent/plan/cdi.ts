@@ -4,7 +4,7 @@
  * the directories where a loader without cache looks, so that no image needs ldconfig or a variable.
  */
 import path from 'node:path';
-import type { CdiDevice, CdiMount, CdiSpec } from '../contracts/cdi.js';
+import { type CdiDevice, type CdiMount, type CdiSpec, cdiKind, cdiNvidiaKind } from '../contracts/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
 import type { Change } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
@@ -18,8 +18,6 @@ import {
 } from '../paths.js';
 import { writeChange } from './our-files.js';
 
-export const cdiKind = 'vgpu.org/gpu';
-export const cdiNvidiaKind = 'nvidia.com/gpu';
 /** The first that lets a device's name begin with a digit; podman 4.3 and Docker 25 know it. */
 const cdiVersion = '0.5.0';
 /** As nvidia-ctk mounts libraries. */
@@ -126,11 +124,6 @@ function withdrawn({ manifest, containers }: MachineFacts, file: string): readon
   if (item?.kind !== 'file') return [];
   const reason = `${containers?.nvidiaFrom ?? 'another file'} offers ${cdiNvidiaKind} now`;
   return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
-}
-
-/** As a command asks for it: `vgpu.org/gpu=all`. */
-export function isOurDevice(device: string): boolean {
-  return device.startsWith(`${cdiKind}=`) || device.startsWith(`${cdiNvidiaKind}=`);
 }
 
 /** The file of our own name: a container that has its device started with what it said. */

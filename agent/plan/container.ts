@@ -1,12 +1,12 @@
 /** A consumer in a container: it gets the GPU as a CDI device, not by variables of its unit. Pure. */
 import major from 'semver/functions/major.js';
 import valid from 'semver/functions/valid.js';
+import { cdiKind, isOurDevice } from '../contracts/cdi.js';
 import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
 import type { Change, Refusal, Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { cdiVariable } from '../paths.js';
-import { type ContainerUnit, containerOf } from '../systemd/container-unit.js';
-import { cdiKind, isOurDevice } from './cdi.js';
+import { type ContainerUnit, containerOf, rootlessUser } from '../systemd/container-unit.js';
 import { readableChange, writeChange } from './our-files.js';
 
 /** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
@@ -43,17 +43,28 @@ export function deliveryOf(facts: MachineFacts, unit: LoadedUnit): Delivery | nu
 function elsewhere({ engine, command, name }: ContainerUnit, unit: LoadedUnit): Delivery {
   const device = `${cdiKind}=all`;
   const then = 'then: vgpu-agent install again';
-  return command === 'compose'
-    ? {
-        kind: 'by-hand',
-        message: `${unit.name} starts containers of a compose file, and which of them uses the GPU is not known`,
-        remedy: `if it is not there yet, add ${device} to the service in the compose file, as vgpu-agent cdi list shows`,
-      }
-    : {
-        kind: 'by-hand',
-        message: `${unit.name} starts the container ${name ?? ''} that was made before, and it was not given the GPU`,
-        remedy: `make it again with ${engine} create --device ${device}, ${then}`,
-      };
+  if (command === 'compose') return composeElsewhere(unit, device);
+  return {
+    kind: 'by-hand',
+    message: `${unit.name} starts the container ${name ?? ''} that was made before, and it was not given the GPU`,
+    remedy: `make it again with ${engine} create --device ${device}, ${then}`,
+  };
+}
+
+function composeElsewhere({ name, composed }: LoadedUnit, device: string): Delivery {
+  const add = `add ${device} to the service in the compose file, as vgpu-agent cdi list shows`;
+  if (composed === undefined || composed.length === 0) {
+    return {
+      kind: 'by-hand',
+      message: `${name} starts containers of a compose file, and which of them uses the GPU is not known`,
+      remedy: `if it is not there yet, ${add}`,
+    };
+  }
+  return {
+    kind: 'by-hand',
+    message: `${name} starts containers of a compose file, and none of those that run was given the GPU (${composed.map((one) => one.name).join(', ')})`,
+    remedy: `${add}, then: systemctl restart ${name} and vgpu-agent install again`,
+  };
 }
 
 function delivery(
@@ -124,24 +135,23 @@ export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): re
 }
 
 /** What keeps the verdict from the container. */
-function unseen({ engine, command, name, detached }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
-  if (command === 'compose') return [];
-  const then = `in ${unit.fragment}, then: systemctl daemon-reload`;
-  if (name === null) {
+function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
+  const user = rootlessUser(unit);
+  if (user !== null) {
     return [
       {
-        code: 'container-without-name',
-        message: `the container of ${unit.name} has no name to find it by: without it nothing is known of its processes`,
-        remedy: `add --name NAME to ${engine} run ${then}`,
+        code: 'container-of-user',
+        message: `${unit.name} runs podman as ${user} (User=): vgpu-probe cannot look into that container, and the verdict goes by the log and the host's sessions`,
+        remedy: `for a verdict with the probe, run the container as root, as a quadlet in /etc/containers/systemd does ("Rootless" in docs/howto/containers.md)`,
       },
     ];
   }
-  if (engine !== 'docker' || !detached) return [];
+  if (command === 'compose' || name !== null) return [];
   return [
     {
-      code: 'container-detached',
-      message: `${unit.name} does not wait for its container: what that says does not reach the journal of the unit`,
-      remedy: `${command === 'run' ? 'take --detach out of docker run' : 'add --attach to docker start'} ${then}`,
+      code: 'container-without-name',
+      message: `the container of ${unit.name} has no name to find it by: without it nothing is known of its processes`,
+      remedy: `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
     },
   ];
 }

@@ -1,10 +1,10 @@
 /** Whether the running consumer is of the state that the plan leaves behind. Pure. */
 
+import { isOurDevice } from '../contracts/cdi.js';
 import type { MachineFacts, ProcessFacts } from '../contracts/facts.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { cdiVariable, storeRoot, storeVersions } from '../paths.js';
 import { containerOf } from '../systemd/container-unit.js';
-import { isOurDevice } from './cdi.js';
 import { hasEntries, type WantedVariable } from './unit/drop-in.js';
 
 /** Why it has to be started again although nothing on the disk changes; null: it is up to date. */

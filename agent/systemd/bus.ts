@@ -5,10 +5,11 @@ import type { DropIn, UnitFacts } from '../contracts/unit.js';
 import { VgpuError } from '../errors.js';
 import { readLimited } from '../trust/files.js';
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
+import { containerOf } from './container-unit.js';
 import { watchExit } from './exit-watch.js';
 import { bagOf, type PropertyBag, structs, text, texts } from './properties.js';
 import type { JobResult, Manager } from './types.js';
-import { unitFacts } from './unit-facts.js';
+import { execStart, unitFacts } from './unit-facts.js';
 
 const destination = 'org.freedesktop.systemd1';
 const managerPath = '/org/freedesktop/systemd1';
@@ -130,9 +131,14 @@ async function readUnit(
     dropIns.push({ path: dropIn, content: contentOf(dropIn) });
   }
   const environmentFiles: DropIn[] = [];
-  for (const [file] of structs(service, 'EnvironmentFiles')) {
-    const content = contentOf(String(file));
-    if (content !== '') environmentFiles.push({ path: String(file), content });
+  const container = containerOf({ execStart: execStart(service) });
+  const files = [
+    ...structs(service, 'EnvironmentFiles').map(([file]) => String(file)),
+    ...(container?.environmentFiles ?? []),
+  ];
+  for (const file of files.filter((one) => one.startsWith('/'))) {
+    const content = contentOf(file);
+    if (content !== '') environmentFiles.push({ path: file, content });
   }
   return unitFacts({
     name,

@@ -3,8 +3,9 @@
  * all write alike: `podman run ...`, `docker run ...`, `docker start ...`, `docker compose up`. Pure.
  */
 import path from 'node:path';
+import { isOurDevice } from '../contracts/cdi.js';
 import type { ProcessFacts } from '../contracts/facts.js';
-import type { LoadedUnit, UnitFacts } from '../contracts/unit.js';
+import type { ComposedContainer, LoadedUnit, UnitFacts } from '../contracts/unit.js';
 import { assignments } from './unit-file.js';
 
 export type ContainerEngine = 'podman' | 'docker';
@@ -15,9 +16,11 @@ export interface ContainerUnit {
   readonly program: string;
   /** The engine's own options that stand before its command: `--host`, `--root`. */
   readonly options: readonly string[];
-  /** `compose`: containers of a compose file, of which the unit names none. */
+  /** `compose`: containers of a compose file. */
   readonly command: 'run' | 'start' | 'compose';
-  /** The container's name; null: the command gives none. */
+  /** Whose containers they are; null: no compose file. */
+  readonly compose: ComposeProject | null;
+  /** The container's name; null: the command gives none, and of a compose file none runs or docker does not tell. */
   readonly name: string | null;
   /** It does not wait for the container, whose output then goes elsewhere. */
   readonly detached: boolean;
@@ -29,20 +32,36 @@ export interface ContainerUnit {
   readonly defaultSeccomp: boolean;
   /** What the command sets in it: `--env NAME=VALUE`. */
   readonly environment: Readonly<Record<string, string>>;
+  /** `--env-file FILE`. What `environment` has wins over them. */
+  readonly environmentFiles: readonly string[];
+}
+
+/** What `docker compose` is told of where its file is. */
+export interface ComposeProject {
+  readonly project: string | null;
+  readonly files: readonly string[];
+  readonly directory: string | null;
 }
 
 const deviceName = /^[A-Za-z0-9.-]+\/[A-Za-z0-9._-]+=[A-Za-z0-9._:-]+$/;
 const commands: ReadonlySet<string> = new Set(['run', 'start', 'compose', 'container']);
 const composeProgram = /^(?:docker|podman)-compose$/;
-export function containerOf(unit: Pick<LoadedUnit, 'execStart' | 'fragmentContent'>): ContainerUnit | null {
+const composeCommands: ReadonlySet<string> = new Set(['up', 'start', 'run', 'restart']);
+/** Of the engine, where the unit names `docker-compose`, which cannot run a program in any container by its name. */
+const dockerProgram = '/usr/bin/docker';
+
+type CommandFacts = Pick<LoadedUnit, 'execStart' | 'fragmentContent' | 'composed'>;
+
+/** Null: the unit runs no container. */
+export function containerOf(unit: CommandFacts): ContainerUnit | null {
   const [program = '', ...all] = unit.execStart;
   const base = path.basename(program);
   const engine = base.startsWith('podman') ? 'podman' : 'docker';
-  if (composeProgram.test(base)) return unnamed(engine, program, 'compose');
+  if (composeProgram.test(base)) return composed(unit, engine, dockerProgram, [], all);
   const at = commandAt(all);
   if (base !== engine || at === null) return null;
   const [verb, ...rest] = all.slice(all[at] === 'container' ? at + 1 : at);
-  if (verb === 'compose') return unnamed(engine, program, verb);
+  if (verb === 'compose') return composed(unit, engine, program, all.slice(0, at), rest);
   if (verb !== 'run' && verb !== 'start') return null;
   const source = assignments([unit.fragmentContent ?? ''], 'Unit', 'SourcePath').at(-1) ?? '';
   const isRun = verb === 'run';
@@ -51,6 +70,7 @@ export function containerOf(unit: Pick<LoadedUnit, 'execStart' | 'fragmentConten
     program,
     options: all.slice(0, at),
     command: verb,
+    compose: null,
     name: isRun ? optionOf(rest, '--name') : (rest.findLast((word) => !word.startsWith('-')) ?? null),
     detached: isRun ? isSet(rest, 'd', '--detach') : !isSet(rest, 'a', '--attach'),
     quadlet: source.endsWith('.container') ? source : null,
@@ -59,6 +79,7 @@ export function containerOf(unit: Pick<LoadedUnit, 'execStart' | 'fragmentConten
       !rest.includes('--privileged') &&
       !valuesOf(rest, '--security-opt').some((value) => value.startsWith('seccomp')),
     environment: assigned([...valuesOf(rest, '--env'), ...valuesOf(rest, '-e')]),
+    environmentFiles: valuesOf(rest, '--env-file'),
   };
 }
 
@@ -70,21 +91,58 @@ export function editCommand(unit: UnitFacts): string {
   return `editor ${container.quadlet} && sudo systemctl daemon-reload`;
 }
 
+/** The user of a system unit whose podman is not root's, and whose containers root's podman does not know; null: root. */
+export function rootlessUser(unit: LoadedUnit): string | null {
+  const root = ['', 'root', '0'].includes(unit.user) && !unit.dynamicUser;
+  return root || containerOf(unit)?.engine !== 'podman' ? null : unit.user || 'a user of its own';
+}
+
 export function isContainer(unit: UnitFacts): boolean {
   return unit.kind === 'loaded' && containerOf(unit) !== null;
 }
 
-function unnamed(engine: ContainerEngine, program: string, command: 'compose'): ContainerUnit {
-  const nothing = {
-    options: [],
-    name: null,
-    detached: false,
+/** `words`: what is said to compose. */
+function composed(
+  unit: CommandFacts,
+  engine: ContainerEngine,
+  program: string,
+  options: readonly string[],
+  words: readonly string[],
+): ContainerUnit {
+  const at = words.findIndex((word) => composeCommands.has(word));
+  const before = words.slice(0, at === -1 ? words.length : at);
+  const after = words.slice(before.length + 1);
+  const own = (...names: readonly string[]) => names.flatMap((name) => valuesOf(before, name));
+  const [first] = consumersContainers(unit.composed ?? []);
+  return {
+    engine,
+    program,
+    options,
+    command: 'compose',
+    compose: {
+      project: own('-p', '--project-name').at(-1) ?? null,
+      files: own('-f', '--file'),
+      directory: own('--project-directory').at(-1) ?? null,
+    },
+    name: first?.name ?? null,
+    detached: words[at] !== 'up' || isSet(after, 'd', '--detach') || after.includes('--wait'),
     quadlet: null,
-    devices: [],
+    devices: first?.devices ?? [],
     defaultSeccomp: false,
     environment: {},
+    environmentFiles: [],
   };
-  return { engine, program, command, ...nothing };
+}
+
+/** Of a compose file's containers those that were given the GPU; where none was, all of them. */
+export function consumersContainers(all: readonly ComposedContainer[]): readonly ComposedContainer[] {
+  const given = all.filter(({ devices }) => devices.some(isOurDevice));
+  return given.length > 0 ? given : all;
+}
+
+/** Is there something to look at? The client of a detached container has ended, and the unit has no process of its own. */
+export function isRunning(unit: LoadedUnit): boolean {
+  return unit.mainPid !== 0 || (unit.activeState === 'active' && containerOf(unit)?.detached === true);
 }
 
 /** Where the engine's command stands: before it are only the engine's own options, and their values. */

@@ -1,7 +1,7 @@
 /** Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either. */
 import type { ProbeRun } from '../contracts/probe.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { type ContainerUnit, containerOf } from './container-unit.js';
+import { type ContainerUnit, containerOf, rootlessUser } from './container-unit.js';
 import { runInUnit, type UnitCommand, type UnitCommandEffects } from './run-in-unit.js';
 
 export interface ProbeQuestion {
@@ -23,6 +23,12 @@ const graceMs = 2_000;
 export async function runProbe(question: ProbeQuestion & UnitCommandEffects): Promise<ProbeRun> {
   const container = containerOf(question.unit);
   if (container?.name === null) return { kind: 'not-run', message: unnamed(container) };
+  const user = rootlessUser(question.unit);
+  if (user !== null)
+    return {
+      kind: 'not-run',
+      message: `the container is in the podman of ${user} (User=), which root's podman cannot enter`,
+    };
   const ran = await runInUnit(probeCommand(question), question);
   return container === null || ran.kind === 'not-run' ? ran : ofContainer(ran);
 }
@@ -61,7 +67,7 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
 
 function unnamed({ engine, command }: ContainerUnit): string {
   return command === 'compose'
-    ? 'the unit starts containers of a compose file, and does not say which of them uses the GPU'
+    ? 'no container of the compose file is known'
     : `the container has no name to find it by: add --name NAME to ${engine} run`;
 }
 

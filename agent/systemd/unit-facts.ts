@@ -17,7 +17,7 @@ export interface UnitSources {
   /** Content of the fragment; empty when it cannot be read. */
   readonly fragment: string;
   readonly dropIns: readonly DropIn[];
-  /** Of the EnvironmentFile= that could be read. */
+  /** Of the EnvironmentFile=, and of a container's --env-file, that could be read. */
   readonly environmentFiles?: readonly DropIn[];
 }
 
@@ -44,10 +44,23 @@ export function unitFacts(sources: UnitSources): UnitFacts {
 function asConsumerHasIt(unit: LoadedUnit): LoadedUnit {
   const container = containerOf(unit);
   if (container === null) return unit;
-  const { environment } = container;
-  const own = { ...unit, environment, environmentFiles: [], environmentFileContents: [] };
+  const { environment, environmentFiles } = container;
+  const named = (unit.environmentFileContents ?? []).filter(({ path }) => environmentFiles.includes(path));
+  const environmentFileContents = named.map(({ path, content }) => ({
+    path,
+    content: without(content, environment),
+  }));
+  const own = { ...unit, environment, environmentFiles: [], environmentFileContents };
   if (container.engine !== 'docker') return own;
   return { ...own, sandbox: { ...sandbox({}), dockerSeccomp: container.defaultSeccomp } };
+}
+
+/** For an engine the command's own variables win over those of its files, for systemd the files'. */
+function without(content: string, names: Readonly<Record<string, string>>): string {
+  return content
+    .split('\n')
+    .filter((line) => !Object.hasOwn(names, line.split('=')[0]?.trim() ?? ''))
+    .join('\n');
 }
 
 function loadedUnit(sources: UnitSources): LoadedUnit {
@@ -77,6 +90,7 @@ function loadedUnit(sources: UnitSources): LoadedUnit {
     ),
     environmentFileContents: sources.environmentFiles ?? [],
     execStart: execStart(service),
+    workingDirectory: text(service, 'WorkingDirectory').replace(/^!/, ''),
     user: text(service, 'User'),
     group: text(service, 'Group'),
     dynamicUser: flag(service, 'DynamicUser'),
@@ -107,7 +121,7 @@ function environment(assignments: readonly string[]): Record<string, string> {
 }
 
 /** argv of the last ExecStart= command: the only one, except in a oneshot service. */
-function execStart(service: PropertyBag): readonly string[] {
+export function execStart(service: PropertyBag): readonly string[] {
   const argv = structs(service, 'ExecStart').at(-1)?.[1];
   return Array.isArray(argv) ? argv.map(String) : [];
 }

@@ -26,8 +26,20 @@ const stamps = [
 const prefix = new RegExp(
   `^(?:${stamps.map((stamp) => stamp.source).join('|')}) (?:[^\\s:[\\]]{1,255} )?([^\\s:[\\]]{1,255})(?:\\[(\\d{1,10})\\])?:(?: |$)`,
 );
-/** `docker compose logs`: the container's name and a bar. */
-const containerPrefix = /^[A-Za-z0-9][\w.-]{0,100} +\| /;
+/** `ESC [ 2 K` and the like, which compose 2 writes into a journal too. */
+const escapes = '(?:\\u001b\\[[\\d;]{0,16}[A-Za-z]){0,4}';
+/** `docker compose up` and `docker compose logs`: the container's name and a bar. */
+const containerPrefix = new RegExp(
+  `^${escapes}[A-Za-z0-9][\\w.-]{0,100}${escapes} +\\|${escapes}(?: ${escapes}|$)`,
+  'u',
+);
+/** SYSLOG_IDENTIFIER of a unit that runs it. */
+const composers: ReadonlySet<unknown> = new Set(['docker', 'docker-compose']);
+
+/** The words of a service of a compose file, which `docker compose up` and `docker compose logs` put its name before. */
+export function withoutContainerName(text: string): string {
+  return text.replace(containerPrefix, '');
+}
 
 /** Removes what journalctl, syslog or docker put before a line. */
 export function entryOfLine(line: string, source: string, truncated: boolean): LogEntry {
@@ -39,15 +51,10 @@ export function entryOfLine(line: string, source: string, truncated: boolean): L
   if (match !== null) {
     const pid = match[2] === undefined ? null : Number(match[2]);
     const speaker = match[1] === 'systemd' ? 'manager' : 'consumer';
-    return { ...base, text: line.slice(match[0].length), pid, speaker };
+    const text = line.slice(match[0].length);
+    return { ...base, text: composers.has(match[1]) ? withoutContainerName(text) : text, pid, speaker };
   }
-  const container = containerPrefix.exec(line);
-  return {
-    ...base,
-    text: container === null ? line : line.slice(container[0].length),
-    pid: null,
-    speaker: 'consumer',
-  };
+  return { ...base, text: withoutContainerName(line), pid: null, speaker: 'consumer' };
 }
 
 /** The entries (a MESSAGE may hold several lines) of one line of `journalctl -o json`, or null if it is none. */
@@ -73,7 +80,8 @@ export function entriesOfJson(line: string, source: string): readonly LogEntry[]
       pid === 1 && record['SYSLOG_IDENTIFIER'] === 'systemd' ? ('manager' as const) : ('consumer' as const),
     truncated: false,
   };
-  return text.split('\n').map((part) => ({ ...common, text: part }));
+  const composed = composers.has(record['SYSLOG_IDENTIFIER']);
+  return text.split('\n').map((part) => ({ ...common, text: composed ? withoutContainerName(part) : part }));
 }
 
 /** MESSAGE as journalctl's JSON may hold it: a string, bytes, several of these, or null. */

@@ -47,10 +47,15 @@ export const dropIn: Check = {
       });
     }
     const delivery = deliveryOf(facts.machine, unit);
-    if (containerOf(unit)?.command === 'compose')
+    const container = containerOf(unit);
+    if (delivery?.kind === 'own') {
+      const asks =
+        container?.command === 'compose' ? `container ${container.name}` : `command of ${unit.name}`;
+      return ok(`the ${asks} asks for the device itself`);
+    }
+    if (container?.command === 'compose' && container.name === null)
       return unknown('the unit starts containers of a compose file: see there whether it asks for the GPU');
     if (delivery?.kind === 'by-hand') return broken(withoutDevice(delivery, unit));
-    if (delivery?.kind === 'own') return ok(`the command of ${unit.name} asks for the device itself`);
     return ok(`${(quadlet ?? file).path} is in force`);
   },
 };

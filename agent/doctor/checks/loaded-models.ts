@@ -1,5 +1,6 @@
 import { presentOf, turnedAwayText } from '../../confirm/present.js';
 import { choiceOf } from '../../profile/instance.js';
+import { isRunning } from '../../systemd/container-unit.js';
 import { broken, byHand, notApplicable, ok, onTheHost } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -13,7 +14,7 @@ export const loadedModels: Check = {
   examine({ machine, observation, verdict, profile }) {
     if (machine.manifest === null) return notApplicable('nothing is installed');
     const { unit, log } = observation;
-    if (unit.kind !== 'loaded' || unit.mainPid === 0) return notApplicable(`${verdict.unit} does not run`);
+    if (unit.kind !== 'loaded' || !isRunning(unit)) return notApplicable(`${verdict.unit} does not run`);
     const now = presentOf(observation);
     const lines = verdict.evidence.filter(({ kind }) => kind === 'loaded' || kind === 'sessions');
     const evidence = lines.map(({ text }) => text);

@@ -1,6 +1,6 @@
 import { effectiveEnvironment } from '../../plan/unit/environment.js';
-import { isContainer } from '../../systemd/container-unit.js';
-import { broken, editUnit, notApplicable, ok, takeOut, warning } from '../finding.js';
+import { editCommand, isContainer } from '../../systemd/container-unit.js';
+import { broken, byHand, editUnit, notApplicable, ok, takeOut, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** Variables by which a person once sent the service to the CPU, or to another GPU. */
@@ -8,7 +8,7 @@ export const overrides: Check = {
   id: 'overrides',
   title: 'no variable keeps the service from the GPU',
   looksAt:
-    "the profile's override variables (CUDA_VISIBLE_DEVICES and the like) in Environment= and in environment files",
+    "the profile's override variables (CUDA_VISIBLE_DEVICES and the like) in Environment=, in environment files and in a container",
   explains: ['devices-hidden-by-environment', 'library-forced-to-cpu', 'not-cuda'],
   examine(facts) {
     const { profile, machine, plan } = facts;
@@ -20,6 +20,24 @@ export const overrides: Check = {
       if (found === undefined || !new RegExp(rule.value, 'u').test(found.value)) return [];
       return [{ rule, found }];
     });
+    const fromImage = profile.overrides.filter(({ variable, value }) => {
+      const found = set.has(variable) ? undefined : facts.look.containerEnvironment[variable];
+      return found !== undefined && new RegExp(value, 'u').test(found);
+    });
+    if (hits.length === 0 && fromImage.length > 0) {
+      const names = fromImage.map(({ variable }) => variable);
+      return broken({
+        cause: `The container of ${unit.name} is told to leave the GPU alone, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
+        evidence: names.map(
+          (name) =>
+            `${name}=${facts.look.containerEnvironment[name] ?? ''} [the image of its container, or its compose file]`,
+        ),
+        remedy: byHand(
+          `take ${names.join(' and ')} out of the image (ENV) or of the compose file, or give the container another value with --env, then start it again`,
+          `sudo ${editCommand(unit)}`,
+        ),
+      });
+    }
     if (hits.length > 0) {
       return broken({
         cause: `${unit.name} is told to leave the GPU alone: ${hits.map(({ rule }) => rule.why).join('; ')}.`,

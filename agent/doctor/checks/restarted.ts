@@ -1,5 +1,6 @@
 import { outdatedReason } from '../../plan/restart.js';
 import { wantedVariables } from '../../plan/unit/drop-in.js';
+import { isRunning } from '../../systemd/container-unit.js';
 import { broken, fixes, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -13,7 +14,7 @@ export const restarted: Check = {
     const { unit, manifest, processes } = facts.machine;
     if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
     if (manifest === null) return notApplicable('nothing is installed');
-    if (unit.mainPid === 0) return notApplicable(`${unit.name} does not run`);
+    if (!isRunning(unit)) return notApplicable(`${unit.name} does not run`);
     const old = outdatedReason(facts.machine, unit, wantedVariables(facts.profile, facts.machine, unit));
     const main = processes.find(({ pid, namespacePid }) => pid === unit.mainPid || namespacePid === 1);
     if (old === null) {

@@ -1,5 +1,6 @@
 import { agentUnit } from '../../paths.js';
 import { choiceOf } from '../../profile/instance.js';
+import { isRunning } from '../../systemd/container-unit.js';
 import { broken, byHand, notApplicable, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
@@ -13,7 +14,7 @@ export const startOrder: Check = {
   examine({ machine, observation, verdict }) {
     const { log, probe, unit } = observation;
     if (machine.manifest === null) return notApplicable('nothing is installed');
-    if (unit.kind !== 'loaded' || unit.mainPid === 0) return notApplicable(`${verdict.unit} does not run`);
+    if (unit.kind !== 'loaded' || !isRunning(unit)) return notApplicable(`${verdict.unit} does not run`);
     // Where the service named its own reason, that one is told by the check it belongs to.
     const vague = log.reason === null || log.reason === 'no-device' || log.reason === 'driver-init-failed';
     if (log.mode !== 'cpu') return ok();

@@ -9,6 +9,7 @@ import { consumerDirectories, libraryOf } from '../../machine/libraries/candidat
 import { storeRoot } from '../../paths.js';
 import type { Profile } from '../../profile/types.js';
 import { isContainer } from '../../systemd/container-unit.js';
+import { readLimited } from '../../trust/files.js';
 import { environmentOf } from './environ.js';
 import { type ExecutableFacts, readExecutables } from './executables.js';
 import { describeSocket } from './host-socket.js';
@@ -52,6 +53,8 @@ export interface CloserLook {
   /** What the loader takes. */
   readonly loader: LoaderLook;
   readonly symbols: readonly SymbolNeeds[];
+  /** The profile's override variables as the first process of the consumer's container has them. */
+  readonly containerEnvironment: Readonly<Record<string, string>>;
   /** What stands at the path of the host's unix socket, a line; empty where the host answers. */
   readonly hostSocket: readonly string[];
   /** What vgpu-agent.service says of itself; null: it does not run, or was not understood. */
@@ -118,6 +121,7 @@ export async function lookCloser(
     storeDamage: damage,
     loader,
     symbols,
+    containerEnvironment: inContainer ? environmentInContainer(processes, profile) : {},
     hostSocket: describeSocket(new Root(effects.root), facts.host),
     service: { status },
   };
@@ -129,10 +133,28 @@ function rootOfContainer(processes: MachineFacts['processes']): Root {
   return new Root(`/proc/${first?.pid ?? 0}/root`);
 }
 
+/** Of the variables that send a consumer to the CPU: an image may set them too, and the unit does not tell. */
+function environmentInContainer(
+  processes: MachineFacts['processes'],
+  profile: Profile,
+): Readonly<Record<string, string>> {
+  const first = processes.find(({ namespacePid }) => namespacePid === 1);
+  const bytes = first === undefined ? null : readLimited(`/proc/${first.pid}/environ`, maxEnvironment);
+  const all = bytes === null ? {} : environmentOf(bytes);
+  return Object.fromEntries(
+    profile.overrides.flatMap(({ variable }) => {
+      const value = all[variable];
+      return value === undefined ? [] : [[variable, value]];
+    }),
+  );
+}
+
 function isOurs(entry: string): boolean {
   return entry === storeRoot || entry.startsWith(`${storeRoot}/`);
 }
 
+/** The kernel gives an environment of a quarter of the stack's limit: 2 MiB. */
+const maxEnvironment = 2 * 1024 * 1024;
 /** Ollama has some twenty; each is read through, and the directory may be the service's user's. */
 const mostLibraries = 100;
 

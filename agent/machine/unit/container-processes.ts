@@ -6,7 +6,13 @@
  */
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { type ContainerUnit, containerOf, isMonitor } from '../../systemd/container-unit.js';
+import type { LoadedUnit } from '../../contracts/unit.js';
+import {
+  type ContainerUnit,
+  consumersContainers,
+  containerOf,
+  isMonitor,
+} from '../../systemd/container-unit.js';
 import type { Manager } from '../../systemd/types.js';
 import { readLimited } from '../../trust/files.js';
 import { readStat, type Stat } from './processes.js';
@@ -17,57 +23,83 @@ const askEveryMs = 100;
 const maxBytes = 64 * 1024;
 /** Cgroups below a container's: systemd in a container makes one a service. */
 const maxCgroups = 64;
+const dockerClients: ReadonlySet<string> = new Set(['docker', 'docker-compose']);
 
 interface Process extends Stat {
   readonly pid: number;
 }
 
-/** A manager whose `processes` tells also those of the unit's container. `ask`: docker, for the container's first. */
-export function withContainers(
-  manager: Manager,
-  ask: (container: ContainerUnit) => Promise<number | null>,
-): Manager {
-  const known = new Map<string, Process>();
+/** What only docker's daemon knows. */
+export interface DockerWord {
+  /** The first process of the unit's container; null: it does not run, or nobody can tell. */
+  pid(container: ContainerUnit): Promise<number | null>;
+  /** The unit with the containers of its compose file. */
+  composed(unit: LoadedUnit): Promise<LoadedUnit>;
+}
+
+/** A manager whose `processes` tells also those of the unit's containers, and whose `unit` those of its compose file. */
+export function withContainers(manager: Manager, docker: DockerWord): Manager {
+  const known = new Map<string, readonly Process[]>();
   const asked = new Map<string, number>();
 
-  const ofDocker = async (name: string): Promise<Process | null> => {
-    const before = known.get(name);
-    if (before !== undefined) {
-      if ((await readStat(`/proc/${before.pid}`))?.startTicks === before.startTicks) return before;
+  /** The first process of each container; none: they do not run yet. */
+  const ofDocker = async (name: string): Promise<readonly Process[]> => {
+    const before = known.get(name) ?? [];
+    if (before.length > 0) {
+      const stats = await Promise.all(before.map(({ pid }) => readStat(`/proc/${pid}`)));
+      if (before.every(({ startTicks }, at) => stats[at]?.startTicks === startTicks)) return before;
       known.delete(name);
     }
     const now = performance.now();
-    if (now - (asked.get(name) ?? Number.NEGATIVE_INFINITY) < askEveryMs) return null;
+    if (now - (asked.get(name) ?? Number.NEGATIVE_INFINITY) < askEveryMs) return [];
     asked.set(name, now);
     const unit = await manager.unit(name);
-    if (unit.kind !== 'loaded' || unit.activeState === 'failed') return null;
+    if (unit.kind !== 'loaded' || unit.activeState === 'failed') return [];
+    const found = await firstOf(unit);
+    if (found.length > 0) known.set(name, found);
+    return found;
+  };
+
+  const firstOf = async (unit: LoadedUnit): Promise<readonly Process[]> => {
     const container = containerOf(unit);
-    const first = container?.engine === 'docker' ? await processOf(await ask(container)) : null;
-    if (first === null) return null;
+    if (container?.engine !== 'docker') return [];
+    if (container.command === 'compose') {
+      // `up` goes on with containers that run already, so they may be older than it.
+      const { composed = [] } = await docker.composed(unit);
+      return existing(await Promise.all(consumersContainers(composed).map(({ pid }) => processOf(pid))));
+    }
+    const first = await processOf(await docker.pid(container));
+    if (first === null) return [];
     // Not one of the same name that a former start left behind.
     const main = await processOf(unit.mainPid);
-    if (main !== null && BigInt(first.startTicks) < BigInt(main.startTicks)) return null;
-    known.set(name, first);
-    return first;
+    return main !== null && BigInt(first.startTicks) < BigInt(main.startTicks) ? [] : [first];
   };
 
   return {
     ...manager,
+    unit: async (name) => {
+      const unit = await manager.unit(name);
+      return unit.kind === 'loaded' ? docker.composed(unit) : unit;
+    },
     processes: async (name) => {
       const pids = await manager.processes(name);
-      const own = (await Promise.all(pids.map(processOf))).filter((one) => one !== null);
+      const own = existing(await Promise.all(pids.map(processOf)));
       const monitor = own.find((one) => isMonitor(one.name));
       // Asked for at every look at any consumer: of one that is no container nothing else is read.
-      const mayBeDocker = own.length === 0 || own.some((one) => one.name === 'docker');
-      const first =
+      const mayBeDocker = own.length === 0 || own.some((one) => dockerClients.has(one.name));
+      const firsts =
         monitor !== undefined
-          ? await childOf(monitor.pid)
+          ? [await childOf(monitor.pid)].filter((pid) => pid !== null)
           : mayBeDocker
-            ? ((await ofDocker(name))?.pid ?? null)
-            : null;
-      return first === null ? pids : [...new Set([...pids, ...(await cgroupOf(first))])];
+            ? (await ofDocker(name)).map(({ pid }) => pid)
+            : [];
+      return [...new Set([...pids, ...(await Promise.all(firsts.map(cgroupOf))).flat()])];
     },
   };
+}
+
+function existing(all: readonly (Process | null)[]): readonly Process[] {
+  return all.filter((one) => one !== null);
 }
 
 /** Null: there is none. */

@@ -13,29 +13,35 @@ export async function dockerPid(container: ContainerUnit): Promise<number | null
   const { name } = container;
   const socket = socketOf(container);
   if (name === null || socket === null) return null;
-  const body = await get(socket, `/containers/${encodeURIComponent(name)}/json`);
-  return body === null ? null : runningPid(body);
+  return runningPid(await askDocker(socket, `/containers/${encodeURIComponent(name)}/json`));
+}
+
+/** The document at that path; null: docker's daemon is not there, or has none. */
+export async function askDocker(socket: string, path: string): Promise<unknown> {
+  const body = await get(socket, path);
+  if (body === null) return null;
+  try {
+    return JSON.parse(body);
+  } catch {
+    return null;
+  }
 }
 
 /** `docker --host unix:///run/x.sock run`; null: the daemon is on another machine. */
-function socketOf({ options }: ContainerUnit): string | null {
+export function socketOf({ options }: ContainerUnit): string | null {
   const host = optionOf(options, '--host') ?? optionOf(options, '-H');
   if (host === null) return defaultSocket;
   return host.startsWith('unix://') ? host.slice('unix://'.length) : null;
 }
 
 /** State.Pid of the answer (Docker Engine API, "Inspect a container"); 0 is one that does not run. */
-function runningPid(text: string): number | null {
-  try {
-    const document: unknown = JSON.parse(text);
-    const pid = member(member(document, 'State'), 'Pid');
-    return typeof pid === 'number' && Number.isSafeInteger(pid) && pid > 0 ? pid : null;
-  } catch {
-    return null;
-  }
+export function runningPid(document: unknown): number | null {
+  const pid = member(member(document, 'State'), 'Pid');
+  return typeof pid === 'number' && Number.isSafeInteger(pid) && pid > 0 ? pid : null;
 }
 
-function member(value: unknown, name: string): unknown {
+/** What an object of an answer has by that name. */
+export function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
 }
 

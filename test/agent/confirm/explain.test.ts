@@ -30,6 +30,14 @@ const prefixes: Readonly<Record<string, (line: string) => string>> = {
   'journalctl --no-hostname': (line) => `Nov 21 08:00:00 ollama[123]: ${line}`,
   'journalctl -o with-unit': (line) => `Sat 2026-11-21 08:00:00 UTC host ollama.service[123]: ${line}`,
   'docker compose logs': (line) => `ollama-1  | ${line}`,
+  'docker compose up in a journal': (line) => `\u001b[2Kollama-1  | ${line}`,
+  'docker compose up in a journal, short': (line) =>
+    `Nov 21 08:00:00 host docker[123]: \u001b[2Kollama-1  | ${line}`,
+  'docker compose up in a journal, as JSON': (line) =>
+    JSON.stringify({
+      SYSLOG_IDENTIFIER: 'docker',
+      MESSAGE: [...Buffer.from(`\u001b[2Kollama-1  | ${line}`)],
+    }),
   'a file from Windows': (line) => `${line}\r`,
 };
 

@@ -223,6 +223,7 @@ export function createStage(profile: Profile = ollama): Stage {
         stage.hostAsked += 1;
         return { endpoint: 'unix:/run/vgpu/hostd.sock', from: 'guest.conf', answer: stage.host };
       },
+      async *containerLogs() {},
       async *followFile(_path, offset, signal) {
         let at = offset;
         while (!signal.aborted) {

@@ -80,6 +80,16 @@ test('overrides: an environment file wins over Environment=, both ways', () => {
   );
 });
 
+test('overrides: what an image sets is named, unless the command of its container sets it otherwise', () => {
+  const execStart = ['/usr/bin/docker', 'run', '--name', 'o', 'image'];
+  const look = { containerEnvironment: { CUDA_VISIBLE_DEVICES: '', OLLAMA_LLM_LIBRARY: 'cuda_v13' } };
+  const trouble = troubleOf(overrides.examine(doctorFacts({ machine: { unit: unit({ execStart }) }, look })));
+  assert.equal(trouble.evidence, 'CUDA_VISIBLE_DEVICES= [the image of its container, or its compose file]');
+  assert.match(trouble.command, /^sudo systemctl edit --full ollama\.service$/);
+  const chosen = unit({ execStart, environment: { CUDA_VISIBLE_DEVICES: '0' } });
+  assert.notEqual(overrides.examine(doctorFacts({ machine: { unit: chosen }, look })).kind, 'broken');
+});
+
 test('output: a verdict that stands all the same makes it a warning; a journal that cannot be read is broken', () => {
   const silent = { unit: unit({ standardError: 'append:/var/log/ollama.log' }) };
   assert.equal(troubleOf(output.examine(doctorFacts({ machine: silent }))).kind, 'warning');

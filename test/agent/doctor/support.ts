@@ -28,6 +28,7 @@ export const look: CloserLook = {
   storeDamage: null,
   loader: { processes: [], problem: null },
   symbols: [],
+  containerEnvironment: {},
   hostSocket: [],
   service: { status: null },
 };

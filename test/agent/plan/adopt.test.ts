@@ -21,6 +21,7 @@ function containers(changes: Partial<ContainerFacts> = {}): ContainerFacts {
 function ofQuadlet(...device: readonly string[]): LoadedUnit {
   return unit({
     fragmentContent: `[Unit]\nSourcePath=${quadlet}\n`,
+    user: '',
     execStart: ['/usr/bin/podman', 'run', '--name', 'systemd-ollama', '-d', ...device, 'ollama/ollama'],
   });
 }

@@ -5,6 +5,7 @@ import type { ContainerFacts } from '../../../agent/contracts/facts.js';
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { quadletDropInText } from '../../../agent/plan/container.js';
 import { outdatedReason } from '../../../agent/plan/restart.js';
+import { effectiveEnvironment } from '../../../agent/plan/unit/environment.js';
 import { consumersOwn, containerOf } from '../../../agent/systemd/container-unit.js';
 import { unitFacts } from '../../../agent/systemd/unit-facts.js';
 import { absent, changeAt, changesOf, facts, plan, regular, unit, warningCodes } from './support.js';
@@ -19,6 +20,7 @@ function ofQuadlet(device: readonly string[] = []): LoadedUnit {
     fragment: '/run/systemd/generator/ollama.service',
     fragmentContent: `[Unit]\nSourcePath=${quadlet}\n[Service]\nExecStart=x\n`,
     execStart: [...run, ...device, ...image],
+    user: '',
   });
 }
 
@@ -42,9 +44,18 @@ describe('a unit that runs a container', () => {
       name: 'systemd-ollama',
       quadlet,
       devices: ['vgpu.org/gpu=all'],
-      ...{ command: 'run', options: [], detached: true, defaultSeccomp: true, environment: {} },
+      ...{
+        command: 'run',
+        compose: null,
+        options: [],
+        detached: true,
+        defaultSeccomp: true,
+        environment: {},
+        environmentFiles: [],
+      },
     });
     const words = ['--host', 'unix:///d', 'run', '--rm', '--privileged', '--name=web', '-e', 'A=B', 'image'];
+    words.splice(-1, 0, '--env-file', '/srv/a.env');
     const docker = unit({ execStart: ['/usr/bin/docker', ...words] });
     assert.deepEqual(containerOf(docker), {
       engine: 'docker',
@@ -52,8 +63,10 @@ describe('a unit that runs a container', () => {
       name: 'web',
       quadlet: null,
       devices: [],
-      ...{ command: 'run', options: ['--host', 'unix:///d'], detached: false, defaultSeccomp: false },
+      ...{ command: 'run', compose: null, options: ['--host', 'unix:///d'], detached: false },
+      defaultSeccomp: false,
       environment: { A: 'B' },
+      environmentFiles: ['/srv/a.env'],
     });
   });
 
@@ -69,6 +82,51 @@ describe('a unit that runs a container', () => {
       ['/usr/bin/podman-compose', 'up'],
     ])
       assert.equal(containerOf(unit({ execStart }))?.command, 'compose', execStart.join(' '));
+  });
+
+  it('has the variables of its --env-file, and those of --env before them', () => {
+    const content = 'A=file\nCUDA_VISIBLE_DEVICES=\n';
+    const words = '--env A=B --env-file /srv/a.env --env-file=b.env image'.split(' ');
+    const facts = unitFacts({
+      name: 'web.service',
+      unit: { LoadState: 'loaded', Id: 'web.service' },
+      service: { ExecStart: [['/usr/bin/docker', ['/usr/bin/docker', 'run', ...words]]] },
+      fragment: '',
+      dropIns: [],
+      environmentFiles: [
+        { path: '/srv/a.env', content },
+        { path: '/etc/default/docker', content: 'C=of the client\n' },
+      ],
+    });
+    assert.ok(facts.kind === 'loaded');
+    assert.deepEqual(
+      [...effectiveEnvironment(facts)],
+      [
+        ['A', { value: 'B', file: null }],
+        ['CUDA_VISIBLE_DEVICES', { value: '', file: '/srv/a.env' }],
+      ],
+    );
+  });
+
+  it('is told of a compose file: where that is, and which container was given the GPU', () => {
+    const execStart =
+      '/usr/bin/docker --host unix:///d compose -p shop --file a.yml -f b.yml up -d --wait'.split(' ');
+    const nothing = containerOf(unit({ execStart }));
+    assert.deepEqual(nothing?.compose, { project: 'shop', files: ['b.yml', 'a.yml'], directory: null });
+    assert.deepEqual(
+      [nothing?.options, nothing?.name, nothing?.detached],
+      [['--host', 'unix:///d'], null, true],
+    );
+    const up = containerOf(
+      unit({ execStart: '/usr/bin/docker-compose --project-directory /srv up'.split(' ') }),
+    );
+    assert.deepEqual(up?.compose, { project: null, files: [], directory: '/srv' });
+    assert.deepEqual([up?.detached, up?.program], [false, '/usr/bin/docker']);
+
+    const web = { name: 'shop-web-1', pid: 5, devices: [] };
+    const model = { name: 'shop-model-1', pid: 7, devices: ['vgpu.org/gpu=0'] };
+    assert.equal(containerOf(unit({ execStart, composed: [web, model] }))?.name, 'shop-model-1');
+    assert.equal(containerOf(unit({ execStart, composed: [web] }))?.name, 'shop-web-1', 'none has it');
   });
 
   it('is no other unit', () => {
@@ -179,10 +237,19 @@ describe('an install for a container', () => {
     const device = ['--device', 'vgpu.org/gpu=all'];
     assert.deepEqual(codes('/usr/bin/docker', 'run', ...device, 'image'), ['container-without-name']);
     const detached = ['/usr/bin/docker', 'run', '-d', '--name', 'o', ...device, 'image'];
-    assert.deepEqual(codes(...detached), ['container-detached']);
-    const podman = ['/usr/bin/podman', ...detached.slice(1)];
-    assert.deepEqual(codes(...podman), [], 'its monitor writes to the journal of the unit');
+    assert.deepEqual(codes(...detached), [], 'docker keeps what it prints');
     assert.deepEqual(codes('/usr/bin/docker', 'compose', 'up'), ['container-without-device']);
+  });
+
+  it("says what a user's podman keeps from the verdict", async () => {
+    const execStart = '/usr/bin/podman run --name o --device vgpu.org/gpu=all image'.split(' ');
+    const codes = (changes: Partial<LoadedUnit>) =>
+      warningCodes(plan({ unit: unit({ execStart, ...changes }), containers: containers({ dropIn: null }) }));
+    assert.deepEqual(codes({ user: 'person' }), ['container-of-user']);
+    assert.deepEqual(codes({ user: '', dynamicUser: true }), ['container-of-user']);
+    assert.deepEqual(codes({ user: 'root' }), []);
+    const docker = ['/usr/bin/docker', ...execStart.slice(1)];
+    assert.deepEqual(codes({ user: 'person', execStart: docker }), [], "docker's daemon is root's");
   });
 
   it('names the vsock that docker forbids, and only where it does', () => {

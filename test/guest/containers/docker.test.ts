@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { whyNoOllama } from '../support/consumer.js';
 import type { Guest } from '../support/guest.js';
 import { whyNoGuest } from '../support/guest.js';
@@ -40,6 +41,46 @@ TimeoutStopSec=5
 `;
   await guest.write(`/etc/systemd/system/${name}.service`, text);
   await guest.must('systemctl', 'daemon-reload');
+}
+
+/** A unit whose container goes on without a process of the unit. */
+async function background(guest: Guest, start: string, stop: string): Promise<void> {
+  const text = `[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=${start}\nExecStop=${stop}\n`;
+  await guest.write('/etc/systemd/system/ollama.service', text);
+  await guest.must('systemctl', 'daemon-reload');
+}
+
+/** A compose file with Ollama and a service that wants no GPU. */
+function shop(withDevice: boolean): string {
+  const gpu = `
+    deploy:
+      resources:
+        reservations:
+          devices:
+            - driver: cdi
+              device_ids: [vgpu.org/gpu=all]
+              capabilities: [gpu]`;
+  return `services:
+  idle:
+    image: image:1
+    network_mode: host
+    command: sleep infinity
+    stop_grace_period: 1s
+  ollama:
+    image: image:1
+    network_mode: host
+    init: true
+    command: /usr/local/bin/ollama serve
+    environment: { OLLAMA_HOST: "127.0.0.1:11434", HOME: /root }
+    volumes: [${ollamaVolumes.map((volume) => `"${volume}"`).join(', ')}]${withDevice ? gpu : ''}
+`;
+}
+
+function sourcesOf(verdict: Verdict, kind: string): string {
+  return verdict.evidence
+    .filter((item) => item.kind === kind)
+    .map(({ source }) => source)
+    .join('\n');
 }
 
 function ollama(options: string): string {
@@ -107,12 +148,72 @@ describe('containers that docker runs', { skip }, () => {
       await assertAnswersOnGpu(guest, 'docker', 'ollama');
     });
 
+    await t.test(
+      'detached, its log is docker’s, and the verdict the same',
+      { skip: whyNoOllama() },
+      async () => {
+        await guest.must('systemctl', 'stop', 'ollama');
+        const run = `/usr/bin/docker run --detach --rm --init --network=host --name ollama ${ollama(device)}`;
+        await background(guest, run, '/usr/bin/docker stop --time 2 ollama');
+        await installedGpu(guest, '--profile', 'ollama');
+        const verdict = await assertAnswersOnGpu(guest, 'docker', 'ollama');
+        assert.match(sourcesOf(verdict, 'log-line'), /^docker logs ollama, line \d+ of this start$/m);
+        await guest.must('systemctl', 'stop', 'ollama');
+      },
+    );
+
+    await t.test('a compose file’s container is found and followed', { skip: whyNoOllama() }, async () => {
+      const compose = '/usr/bin/docker compose --file /srv/shop/compose.yaml';
+      await guest.write('/srv/shop/compose.yaml', shop(false));
+      await guest.write(
+        '/etc/systemd/system/ollama.service',
+        `[Service]\nWorkingDirectory=/srv/shop\nExecStart=/usr/bin/docker compose up\nExecStopPost=${compose} down --timeout 2\n`,
+      );
+      await guest.must('systemctl', 'daemon-reload');
+      await guest.must('systemctl', 'start', 'ollama');
+      await until('its containers run', 60_000, async () =>
+        /shop-ollama-1/.test(await guest.must('docker', 'ps', '--format', '{{.Names}}')) ? true : undefined,
+      );
+      const without = await tell(guest, 'install', '--yes', '--profile', 'ollama');
+      await assertVerdict(guest, without, {
+        mode: 'cpu',
+        reason: 'shim-not-loaded',
+      });
+      assert.match(without.stdout, /none of those that run was given the GPU \(shop-\S+, shop-\S+\)/);
+
+      await guest.write('/srv/shop/compose.yaml', shop(true));
+      await guest.must('systemctl', 'restart', 'ollama');
+      const verdict = await assertAnswersOnGpu(guest, 'docker', 'shop-ollama-1');
+      assert.match(sourcesOf(verdict, 'log-line'), /^journal cursor /m);
+      await guest.must('systemctl', 'stop', 'ollama');
+
+      await background(guest, `${compose} up --detach`, `${compose} down --timeout 2`);
+      await guest.must('systemctl', 'start', 'ollama');
+      const behind = await assertAnswersOnGpu(guest, 'docker', 'shop-ollama-1');
+      assert.match(sourcesOf(behind, 'log-line'), /^docker logs shop-ollama-1, line \d+ of this start$/m);
+      await guest.must('systemctl', 'stop', 'ollama');
+    });
+
     await t.test('the doctor finds what is wrong in the container', { skip: whyNoOllama() }, async () => {
       await unit(guest, 'ollama', ollama(`${device} --env CUDA_VISIBLE_DEVICES=-1`));
       await guest.must('systemctl', 'restart', 'ollama');
       const hidden = await tell(guest, 'doctor', '--profile', 'ollama');
       assert.equal(hidden.document.first, 'overrides', hidden.stdout);
       assert.match(hidden.stdout, /CUDA_VISIBLE_DEVICES=-1 \[the command of its container\]/);
+
+      await guest.write('/srv/hidden.env', 'CUDA_VISIBLE_DEVICES=\n');
+      await unit(guest, 'ollama', ollama(`${device} --env-file /srv/hidden.env`));
+      await guest.must('systemctl', 'restart', 'ollama');
+      const inFile = await tell(guest, 'doctor', '--profile', 'ollama');
+      assert.equal(inFile.document.first, 'overrides', inFile.stdout);
+      assert.match(inFile.stdout, /CUDA_VISIBLE_DEVICES= \[\/srv\/hidden\.env\]/);
+
+      await guest.must('docker', 'commit', '--change', 'ENV CUDA_VISIBLE_DEVICES=', 'worker', 'image:hidden');
+      await unit(guest, 'ollama', ollama(device).replace('image:1', 'image:hidden'));
+      await guest.must('systemctl', 'restart', 'ollama');
+      const inImage = await tell(guest, 'doctor', '--profile', 'ollama');
+      assert.equal(inImage.document.first, 'overrides', inImage.stdout);
+      assert.match(inImage.stdout, /CUDA_VISIBLE_DEVICES= \[the image of its container/);
 
       await guest.must('cp', '-L', '/run/image/usr/lib/x86_64-linux-gnu/libm.so.6', '/srv/libcuda.so.1');
       await unit(guest, 'ollama', ollama(`${device} --volume /srv:/srv:ro --env LD_LIBRARY_PATH=/srv`));

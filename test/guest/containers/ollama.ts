@@ -4,8 +4,11 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { ollamaServer } from '../support/consumer.js';
 import { type Afterwards, Guest } from '../support/guest.js';
+import { until } from '../support/process.js';
+import { whyNoLlama } from '../support/real-llama.js';
 import { makeModel } from '../support/real-ollama.js';
 import { testRoot } from '../support/roots.js';
 import { assertVerdict, evidence, tell } from '../support/scenario.js';
@@ -25,10 +28,11 @@ export async function containerGuest(root: string, t: Afterwards): Promise<Guest
   const directory = mkdtempSync(join(tmpdir(), 'vgpu-models-'));
   t.after(async () => rmSync(directory, { recursive: true, force: true }));
   const server = ollamaServer();
-  if (server !== undefined) makeModel({ name: 'one', words }, directory);
+  makeModel({ name: 'one', words }, directory);
   const readOnlyBinds = [
     `${testRoot('bookworm')}:/run/image`,
     `${directory}:/opt/models`,
+    ...(whyNoLlama() === false ? [`${testRoot('llama-sid')}:/run/llama`] : []),
     ...(server === undefined ? [] : [`${realpathSync(sqlite)}:/run/libsqlite3.so.0`]),
   ];
   const guest = await Guest.start({ root: testRoot(root), readOnlyBinds, size: '3g' }, t);
@@ -44,8 +48,11 @@ export async function assertAnswersOnGpu(
   guest: Guest,
   engine: 'podman' | 'docker',
   container: string,
-): Promise<void> {
+): Promise<Verdict> {
   const inside = (command: string) => guest.must(engine, 'exec', container, 'sh', '-c', command);
+  await until('it answers', 60_000, async () =>
+    (await guest.run(engine, 'exec', container, 'ollama', 'list')).code === 0 ? true : undefined,
+  );
   await inside(`printf '${modelfile}' >/tmp/m && ollama create one -f /tmp/m`);
   assert.equal((await inside("ollama run one 'one two'")).trim(), words.join(' '));
   const verdict = await assertVerdict(guest, await tell(guest, 'verify', '--profile', 'ollama'), {
@@ -59,4 +66,5 @@ export async function assertAnswersOnGpu(
   assert.match(evidence(verdict, 'maps').join('\n'), /child llama-server has our libcuda loaded/);
   const doctor = await tell(guest, 'doctor', '--profile', 'ollama');
   assert.equal(doctor.code, 0, doctor.stdout);
+  return verdict;
 }

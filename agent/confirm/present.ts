@@ -90,10 +90,13 @@ export function presentOf(observation: PresentFacts): Present {
   if (own.some(({ launches }) => launches > 0)) return { kind: 'works', loaded: false };
   if (own.length > 0) {
     const held = own.reduce((sum, { memory }) => sum + memory, 0);
-    return {
-      kind: 'waits',
-      detail: `${processes(own)}, ${inWords(held)} of device memory, no kernel so far`,
-    };
+    const refused = sessions.kind === 'told' ? sessions.refusedKernels : null;
+    const asked = own.some(({ claimed }) => claimed.program === refused?.program);
+    const none = `${processes(own)}, ${inWords(held)} of device memory, no kernel so far`;
+    if (refused === null || !asked) return { kind: 'waits', detail: none };
+    const kernels = refused.count === 1 ? 'a kernel' : `${refused.count} kernels`;
+    const detail = `${none}; the host could not run ${kernels} of this guest, the last for ${refused.program}`;
+    return { kind: 'waits', detail };
   }
   const { profile, readiness } = observation;
   if (profile.evidence.sessions === 'when-ready' && readiness.kind === 'answered') {

@@ -268,6 +268,19 @@ test('a session without a kernel leaves it open, and its absence once it is read
     combine(observation({ ...changes, present: idle })).summary,
     /llama-server \(process 140\), 1000 bytes of device memory, no kernel so far/,
   );
+  const told = idle.sessions;
+  assert.ok(told.kind === 'told');
+  for (const [program, says] of [
+    [
+      'llama-server',
+      /no kernel so far; the host could not run 2 kernels of this guest, the last for llama-server\)/,
+    ],
+    ['another', /no kernel so far\)/],
+  ] as const) {
+    const refusedKernels = { count: 2, age: 1, program, kernel: 'k' };
+    const seen = { ...idle, sessions: { ...told, refusedKernels } };
+    assert.match(combine(observation({ ...changes, present: seen })).summary, says);
+  }
   assert.deepEqual(judged(present(null, []), changes), ['cpu', 'no-session']);
   const silent = { kind: 'silent', url: 'u', lastError: 'e' } as const;
   assert.equal(judged(present(null, []), { ...changes, readiness: silent })[0], 'undetermined');

@@ -9,6 +9,7 @@ import { type Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import { at, differences, documentOf, freshCache, uninstall } from '../support/installed.js';
 import { until } from '../support/process.js';
+import { whyNoLlama } from '../support/real-llama.js';
 import { whyNoRoot } from '../support/roots.js';
 import { assertVerdict, errorOf, evidence, installedGpu, tell } from '../support/scenario.js';
 import { generous, said } from '../support/service.js';
@@ -168,6 +169,52 @@ StandardOutput=file:/home/person/answer
       async () => {
         await installedGpu(guest, '--profile', 'ollama');
         await assertAnswersOnGpu(guest, 'podman', 'systemd-ollama');
+      },
+    );
+
+    await t.test(
+      "Debian's llama-server in a container: on the GPU by the host's word alone",
+      { skip: whyNoLlama() },
+      async () => {
+        await guest.write(
+          '/etc/containers/systemd/llama-server.container',
+          `[Container]
+Rootfs=/run/llama:O
+Volume=/opt/models:/opt/models:ro
+PublishPort=8080:8080
+Exec=/usr/bin/llama-server --ctx-size 256 --parallel 1 --host 0.0.0.0 --port 8080 --model /opt/models/one.gguf
+[Service]
+TimeoutStopSec=2
+`,
+        );
+        await guest.must('systemctl', 'daemon-reload');
+        await guest.must('systemctl', 'start', 'llama-server');
+        const url = 'http://127.0.0.1:8080';
+        const inside = ['podman', 'exec', 'systemd-llama-server', 'curl', '-fsS', '-m', '30'] as const;
+        const says = async (): Promise<string> => {
+          await until('llama-server answers', 60_000, async () =>
+            (await guest.run(...inside, `${url}/health`)).code === 0 ? true : undefined,
+          );
+          const body = JSON.stringify({ prompt: 'one two', n_predict: 5, temperature: 0 });
+          const answer = await guest.must(...inside, '-d', body, `${url}/completion`);
+          return String(at(JSON.parse(answer), 'content'));
+        };
+        const onCpu = await says();
+        await installedGpu(guest, '--profile', 'llama-server');
+        assert.equal(await says(), onCpu);
+        const verified = await tell(guest, 'verify', '--profile', 'llama-server');
+        const verdict = await assertVerdict(guest, verified, { mode: 'gpu' });
+        assert.match(
+          evidence(verdict, 'sessions').join(),
+          /^llama-server \(process \d+\) .* [1-9]\d* kernels launched$/,
+        );
+        assert.match(
+          evidence(verdict, 'maps').join('\n'),
+          /^the main process \(llama-server\) has our libcuda/m,
+        );
+        await uninstall(guest, '--profile', 'llama-server');
+        await guest.must('systemctl', 'stop', 'llama-server');
+        await guest.must('rm', '/etc/containers/systemd/llama-server.container');
       },
     );
 

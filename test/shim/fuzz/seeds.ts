@@ -132,6 +132,7 @@ const MAKE: Readonly<Record<Fuzzer, () => Buffer[]>> = {
     ...[...CUT, DECLARED].map((text) => Buffer.from(text)),
     fixture('kernels.ptx'),
     ...below('test/shim/kernels/ptx', '80.ptx'),
+    readFileSync(path.join(ROOT, 'test/shim/kernels/seed.ptx')),
     readFileSync(path.join(ROOT, 'test/shim/kernels/seed_texture.ptx')),
   ],
 };

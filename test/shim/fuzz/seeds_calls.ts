@@ -134,6 +134,35 @@ function graphs(): Buffer[] {
   ];
 }
 
+/** A graph whose condition is true at first: each kind, with a body that fills. */
+function conditions(): Buffer[] {
+  const inner = (symbol: string, fields: Readonly<Record<string, number>>): Buffer => {
+    const found = CALLS.find(({ entry }) => entry.symbol === symbol);
+    if (found === undefined) throw new Error(`no ${symbol} in the description`);
+    const { send } = found.carriage;
+    const values = send.fields.map((field) => fields[field.name] ?? SENSE[kindOf(send, field)] ?? 0);
+    // none of them brings bytes along
+    return Buffer.from([found.entry.number & 0xff, found.entry.number >> 8, ...values, 0]);
+  };
+  return [0, 1, 2].map((kind) => {
+    const inside = [
+      inner('graph_values', { graph: 9, assign: 1, whole: 1 }),
+      inner('graph_condition', { kind, bodies: 1 }),
+      inner('graph_body', { nodes: 1 }),
+      inner('cuMemsetD8Async', {}),
+    ];
+    return Buffer.concat([
+      ...prelude(),
+      call('cuGraphConditionalHandleCreate', { fields: { graph: 9, value: 1, flags: 1 } }),
+      call('graph_nodes', { bulk: Buffer.concat([Buffer.from([0xf3]), ...inside]) }),
+      call('cuGraphInstantiateWithFlags', { fields: { nodes: 4 } }),
+      call('cuGraphLaunch'),
+      call('graph_conditions_drop', { fields: { graph: 9 } }),
+      call('cuGraphLaunch'),
+    ]);
+  });
+}
+
 /** An array of 16 by 8 floats, objects of it, and copies from and to it. */
 function textures(): Buffer[] {
   const request = Buffer.alloc(168);
@@ -174,7 +203,7 @@ export function hostSeeds(): Buffer[] {
   return [
     Buffer.concat([Buffer.from([2]), control(3, [0]), control(4, [0]), control(5, [0])]),
     ...every().map((record) => Buffer.concat([begin, ...prelude(), record])),
-    ...graphs().map((records) => Buffer.concat([begin, records])),
+    ...[...graphs(), ...conditions()].map((records) => Buffer.concat([begin, records])),
     ...textures().map((records) => Buffer.concat([begin, records])),
   ];
 }

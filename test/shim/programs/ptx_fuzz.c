@@ -32,7 +32,7 @@ static bool find(void *user, uint64_t address, struct ptx_region *region) {
 /* What parameters hold is an object, too: of a texture, or every other time of a surface. */
 static bool find_texture(void *user, uint64_t object, struct ptx_texture *texture) {
   (void)user;
-  static unsigned char texels[4096];
+  static unsigned char texels[6 * 768]; /* all of the first level */
   static const struct ptx_level levels[2] = {{texels, 8, 6, 6, 128, 768}, {texels + 64, 4, 3, 6, 64, 192}};
   if (object != BASE + 4096) return false;
   uint8_t texel = (uint8_t)(loaded % 8), bytes = (uint8_t)(4 * ptx_texel_bytes((enum ptx_texel)texel));

@@ -95,7 +95,7 @@ async function measure(runs: number): Promise<readonly Comparison[]> {
   const scratch = mkdtempSync(join(tmpdir(), 'instructions-'));
   try {
     const once = (instruction: Instruction): (() => number) => {
-      const file = join(scratch, `${instruction.name}.ptx`);
+      const file = join(scratch, `${instruction.name.replaceAll(' ', '-')}.ptx`);
       writeFileSync(file, kernel(instruction));
       return () =>
         launched(file, [4096], `k 1 1 1 32 1 1 0 : b1 u32:${ROUNDS}`, 90) / (ROUNDS * IN_LOOP) / 1e3;

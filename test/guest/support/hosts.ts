@@ -3,7 +3,7 @@
 // /run/vgpu, and die with the test process.
 
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { ended, run, until } from './process.js';
 import { repository } from './repository.js';
@@ -100,6 +100,15 @@ export class Hosts {
   /** The PID of the host that serves the socket, outside the guest. */
   get pid(): number | undefined {
     return this.#running.at(-1)?.child.pid;
+  }
+
+  /** The PIDs of the workers that serve sessions now. */
+  get workers(): readonly string[] {
+    const { pid } = this;
+    if (pid === undefined) return [];
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8')
+      .split(' ')
+      .filter((one) => one !== '');
   }
 
   /** Starts the real vgpu-hostd; a host that runs already is stopped first. */

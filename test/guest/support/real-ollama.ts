@@ -8,6 +8,7 @@ import type { WeightType } from '../../shim/support/gguf_blocks.js';
 import { makeGguf } from '../../shim/support/make-gguf.js';
 import { type Afterwards, Guest } from './guest.js';
 import { at } from './installed.js';
+import { until } from './process.js';
 import { assertVerdict, type Expected, tell } from './scenario.js';
 
 /** A toy model for the guest's /opt/models. One with words has learnt them by heart; the others go on with what they read. */
@@ -97,6 +98,31 @@ export async function generate(
   const { status, answer } = await post(guest, '/api/generate', { model, prompt, stream: false, options });
   const text = at(answer, 'response');
   return { status, text: typeof text === 'string' ? text : null };
+}
+
+/** Of what comes before a model is loaded: the first looks at the GPU take 50 to 70 ms each, the load takes seconds. */
+export type LoadMoment = 'looks' | 'loads';
+
+/** Asks for a model that is not loaded, and does `act` in the midst of its load. */
+export async function whileLoading(
+  guest: Guest,
+  model: string,
+  moment: LoadMoment,
+  act: () => Promise<void>,
+): Promise<Generated> {
+  const { hosts } = guest;
+  const before = new Set(hosts.workers);
+  const since = new Map<string, number>();
+  const answer = generate(guest, model, 'one two');
+  await until(`a session of ${model}`, 30_000, () => {
+    const now = performance.now();
+    const workers = hosts.workers.filter((one) => !before.has(one));
+    for (const worker of workers) since.set(worker, since.get(worker) ?? now);
+    const old = moment === 'looks' ? 0 : 200;
+    return workers.some((worker) => now - (since.get(worker) ?? now) >= old) ? true : undefined;
+  });
+  await act();
+  return answer;
 }
 
 /** What it answers in a conversation. */

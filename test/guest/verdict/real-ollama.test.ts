@@ -8,23 +8,27 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import type { Reason } from '../../../agent/contracts/verdict.js';
 import { long, whyNoOllama } from '../support/consumer.js';
 import { whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import { differences, documentOf, uninstall } from '../support/installed.js';
+import { until } from '../support/process.js';
 import {
   answering,
   chat,
   createModel,
   embedding,
+  type Generated,
   generate,
   makeModel,
   ollamaGuest,
   type ToyModel,
   unload,
   verdictNow,
+  whileLoading,
 } from '../support/real-ollama.js';
-import { evidence, installedGpu, tell } from '../support/scenario.js';
+import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
 import { generous, settledOnGpu } from '../support/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoOllama();
@@ -161,24 +165,66 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
     await unload(guest, 'reads');
   });
 
-  await t.test(
-    'the host is frozen while a model loads',
-    { skip: !long && 'takes a minute: --long' },
-    async () => {
-      await guest.hosts.freeze();
-      assert.equal((await generate(guest, 'two', 'two one')).status, 200, 'on the CPU');
-      await guest.hosts.thaw();
-      await verdictNow(guest, { mode: 'degraded', reason: 'model-on-cpu' });
-      await unload(guest, 'two');
-      await learnt('two');
-      await verdictNow(guest, { mode: 'gpu' });
-      await unload(guest, 'two');
-    },
-  );
+  const { hosts } = guest;
+  /** Ollama takes the CPU without a word where the GPU goes away while it loads; or the load fails. */
+  const loadedElsewhere = async ({ status, text }: Generated): Promise<void> => {
+    assert.ok(status === 200 || status === 500, `${status}`);
+    if (status === 200)
+      assert.equal(text?.trim(), models.find(({ name }) => name === 'two')?.words?.join(' '));
+    else await learnt('two');
+    const verdict = await verdictNow(guest, {
+      mode: status === 200 ? 'cpu' : 'gpu',
+      ...(status === 200 ? { reason: 'model-on-cpu' } : {}),
+    });
+    const doctor = await tell(guest, 'doctor');
+    assert.equal(doctor.document.first, status === 200 ? 'loaded-models' : null, doctor.stdout);
+    if (status === 200)
+      assert.match(verdict.summary, /two:latest: loaded, and the host has no session of its/);
+    await unload(guest, 'two');
+    await learnt('two');
+    await verdictNow(guest, { mode: 'gpu' });
+    await unload(guest, 'two');
+  };
+  await t.test('a model that is unloaded is not judged', async () => {
+    await unload(guest, 'one');
+    await verdictNow(guest, { mode: 'gpu' });
+  });
+  /** Whatever the load has come to, and however it is said: it is not on the GPU now, and the host is why. */
+  const hostIsWhy = async (reason: Reason, back: () => Promise<void>): Promise<void> => {
+    const verified = await tell(guest, 'verify');
+    const doctor = await tell(guest, 'doctor');
+    await back();
+    const { mode } = verified.document.verdict ?? {};
+    await assertVerdict(guest, verified, { mode: mode === 'degraded' ? mode : 'cpu', reason });
+    assert.equal(doctor.document.first, 'host', doctor.stdout);
+  };
+  for (const moment of ['looks', 'loads'] as const) {
+    await t.test(
+      `the host is killed while a model is loaded (${moment}): said so, and how it ends`,
+      async () => {
+        const got = await whileLoading(guest, 'two', moment, () => hosts.stop('SIGKILL'));
+        await hostIsWhy('host-unreachable', () => hosts.start());
+        await loadedElsewhere(got);
+      },
+    );
+  }
+
+  for (const moment of ['looks', 'loads'] as const) {
+    await t.test(
+      `the host is frozen while a model is loaded (${moment})`,
+      { skip: !long && 'takes a minute: --long' },
+      async () => {
+        const got = await whileLoading(guest, 'two', moment, () => hosts.freeze());
+        await hostIsWhy('host-slow', () => hosts.thaw());
+        await loadedElsewhere(got);
+      },
+    );
+  }
 
   await t.test(
     'the host is killed under a loaded model and comes back: on the CPU, and said so',
     async () => {
+      await learnt('one');
       await guest.hosts.stop('SIGKILL');
       assert.equal((await generate(guest, 'one', 'one two')).status, 500);
       await learnt('one');
@@ -295,6 +341,16 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
   await t.test(
     'with the service it comes back to the GPU by itself, and is on it after a reboot',
     async () => {
+      /** The service sees to it: no model is unloaded by hand. */
+      const onGpuAgain = async (name: string): Promise<void> => {
+        await until(`${name} is on the GPU again`, 120_000, async () => {
+          await learnt(name);
+          const { document } = await tell(guest, 'verify');
+          return document.verdict?.mode === 'gpu' ? true : undefined;
+        });
+        await settledOnGpu(guest);
+        await verdictNow(guest, { mode: 'gpu' });
+      };
       await hostWith('allow unix sessions=8');
       await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(generous));
       documentOf(await guest.agent('install', '--service', '--yes', '--json'));
@@ -306,6 +362,9 @@ test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
       await settledOnGpu(guest);
       await learnt('one');
       await verdictNow(guest, { mode: 'gpu' });
+      await whileLoading(guest, 'two', 'looks', () => hosts.stop('SIGKILL'));
+      await hosts.start();
+      await onGpuAgain('two');
       await guest.reboot();
       await answering(guest);
       await settledOnGpu(guest);

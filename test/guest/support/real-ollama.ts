@@ -162,7 +162,11 @@ export async function verdictNow(guest: Guest, expected: Expected): Promise<Verd
   return verdict;
 }
 
-/** `ollama stop`: the model is unloaded. */
+/** `ollama stop`, until the model is gone: a request that comes sooner takes what is still loaded. */
 export async function unload(guest: Guest, model: string): Promise<void> {
   await guest.must('env', 'HOME=/root', '/usr/local/bin/ollama', 'stop', model);
+  await until(`${model} is unloaded`, 60_000, async () => {
+    const listed = await guest.must('curl', '-fsS', '-m', '30', 'http://127.0.0.1:11434/api/ps');
+    return listed.includes(`"${model}:`) ? undefined : true;
+  });
 }

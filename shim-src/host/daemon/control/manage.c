@@ -17,6 +17,7 @@
 #include "host/daemon/workers.h"
 #include "wire/clock.h"
 
+#define BACKLOG 128 /* connections that the kernel keeps until the daemon comes to them; beyond, EAGAIN */
 #define ASK_LIMIT_MS 200 /* the daemon waits for nobody longer, root included */
 #define ANSWER_LIMIT_MS 5000
 #define HAND_OVER_LIMIT_MS 70000
@@ -54,7 +55,7 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
   mode_t before = umask(0777 & ~(mode_t)mode);
   bool bound = listener >= 0 && bind(listener, (struct sockaddr *)&address, sizeof address) == 0;
   umask(before);
-  if (bound && listen(listener, 8) == 0) return listener;
+  if (bound && listen(listener, BACKLOG) == 0) return listener;
   vgpu_host_log("error", 0, "--%s \"%s\": %s", option, path, strerror(errno));
   if (listener >= 0) close(listener);
   return -1;

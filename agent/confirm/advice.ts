@@ -146,8 +146,8 @@ const advices: Readonly<Record<Reason, Advice>> = {
     next: verify,
   },
   'no-work-yet': {
-    why: 'has opened the GPU and launched nothing on it so far',
-    repair: 'give it something to do and ask again',
+    why: 'has not yet shown that it computes on the GPU',
+    repair: 'give it something to do, or wait until its model is loaded, and ask again',
     next: verify,
   },
   'context-create-failed': {

@@ -177,6 +177,9 @@ static void nests(void) {
   IS(5, word_at(memory));
   IS(7, word_at(memory + 4)); /* 3 in the first round, one more in each of the others */
   IS(77, word_at(memory + 12));
+  /* A body is no graph of its own. */
+  struct update_info info = {.result = -1};
+  IS(1, CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, bodies[0], &info));
   drop(graph, exec);
   drop(child, NULL);
 }

@@ -148,7 +148,9 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   *info = (struct update_info){.result = UPDATE_ERROR};
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  if (exec == NULL || graph == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
+  /* A body of a conditional node is no graph of its own: its conditions are those of the whole. */
+  if (exec == NULL || graph == NULL || graph->outer != NULL)
+    return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   struct vgpu_holds holds = {0}, before = exec->holds;
   result =
       vgpu_holds_take(&holds, graph) ? update(exec, 0, exec->count, graph, info) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -202,7 +204,7 @@ int vgpu_exec_set_child(struct vgpu_driver *driver, void *hGraphExec, const stru
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   const struct vgpu_exec_node *found = find_node(exec, node);
   struct vgpu_graph *graph = vgpu_graph_find(driver, childGraph);
-  if (found == NULL || graph == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (found == NULL || graph == NULL || graph->outer != NULL) return CUDA_ERROR_INVALID_VALUE;
   struct update_info info = {0};
   size_t place = (size_t)(found - exec->nodes);
   int result = update(exec, place - found->children, found->children, graph, &info);

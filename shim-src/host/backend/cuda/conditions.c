@@ -79,7 +79,8 @@ int32_t vgpu_cuda_graph_conditions_drop(struct vgpu_worker *worker,
   struct vgpu_cuda_shell **link = &cuda->shells;
   while (*link != NULL && (*link)->number != send->graph) link = &(*link)->next;
   struct vgpu_cuda_shell *shell = *link;
-  if (shell == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  /* Nothing was made where the first handle failed: an error here would be told to a later call. */
+  if (shell == NULL) return CUDA_SUCCESS;
   *link = shell->next;
   result = VGPU_DRIVER(&cuda->api, cuGraphDestroy, shell->graph);
   free(shell);

@@ -1,5 +1,6 @@
 /** What only a guest with rings can do wrong: it writes the host's indexes, flags and frames while they are read. */
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { readdirSync } from 'node:fs';
 import { after, afterEach, before, describe, it } from 'node:test';
 import {
@@ -291,6 +292,45 @@ describe('a guest that misbehaves in shared memory', () => {
     client.post(op('cuMemcpyDtoD_v2'), words(CONTEXT, mine, address, MIB)); // it is gone
     const dropped = await client.call(SHARED_REGION_DROP, words(region, 0));
     assert.deepEqual([dropped.status, dropped.deferred], [0, 1]);
+  });
+
+  it('moves managed variables only from memory that is still theirs', async () => {
+    const { client, region } = await withMemory();
+    const [module, lent, end] = [17n, 0x7f00_0000_0000n, 0x2100_0000_0000n];
+    const image = Buffer.from(`.version 6.0
+.target sm_60
+.address_size 64
+.visible .global .attribute(.managed) .align 4 .u32 word = 5;
+.visible .global .align 4 .b8 rest[1048576];
+`);
+    const hash = createHash('sha256').update(image).digest();
+    const size = words(BigInt(image.length));
+    client.post(op('image_piece'), Buffer.concat([hash, size, words(0n)]), image);
+    const loaded = await client.call(
+      op('cuModuleLoadDataEx'),
+      Buffer.concat([words(CONTEXT, module), hash, size]),
+    );
+    assert.deepEqual([loaded.status, loaded.body.readInt32LE(0)], [0, 0]);
+    const told = await client.call(op('cuModuleGetGlobal_v2'), words(module), Buffer.from('word'));
+    const data = told.body.readBigUInt64LE(0);
+    const take = async (bytes: bigint): Promise<bigint> => {
+      const made = await client.call(op('cuMemAlloc_v2'), words(CONTEXT, bytes));
+      assert.equal(made.status, 0);
+      return made.body.readBigUInt64LE(0);
+    };
+    const free = (at: bigint): void => client.post(op('cuMemFree_v2'), words(CONTEXT, at));
+    free(data);
+    // Addresses are given out in a circle: once around, so that something small comes to lie there.
+    for (let left = end - data, step = 1n << 35n; left > 0n; ) {
+      const bytes = left > step ? step : left / MIB > 0n ? (left / (2n * MIB)) * 2n * MIB : left;
+      const at = await take(bytes);
+      left = end - at - bytes;
+      free(at);
+    }
+    assert.equal(await take(512n), data);
+    const map = words(CONTEXT, lent, 2n * MIB, region, 0);
+    assert.equal((await client.call(op('shared_region_map'), map)).status, 0);
+    assert.equal((await client.call(op('managed_place'), words(CONTEXT, module, lent))).status, 1);
   });
 
   it('has no shared region for a call that looks into its bulk, nor for one without', async () => {

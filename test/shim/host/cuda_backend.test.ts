@@ -140,6 +140,49 @@ describe('a host with --device cuda', () => {
     await host.logged(/an image: nvcc's wrapper, which is a pointer of the guest's/);
   });
 
+  it('gives a graph no conditions but its own, and no more of them than handles', async () => {
+    const own = scratchDirectory();
+    const small = await startChain(own.path, [], ['--session-handles', '40']);
+    const client = await WireClient.greeted(small.address.slice('unix:'.length), 1, 'socket');
+    const context = 16n;
+    const condition = async (graph: bigint): Promise<{ status: number; handle: bigint }> => {
+      const made = await client.call(op('cuGraphConditionalHandleCreate'), words(context, graph, 0, 0));
+      return { status: made.status, handle: made.status === 0 ? made.body.readBigUInt64LE(0) : 0n };
+    };
+    const node = (symbol: string, body: Buffer): Buffer =>
+      Buffer.concat([words(op(symbol), body.length, 0, 0), body, Buffer.alloc(-body.length & 7)]);
+    const instantiate = async (exec: bigint, graph: bigint, handle: bigint): Promise<number> => {
+      client.post(
+        op('graph_nodes'),
+        words(context, exec),
+        Buffer.concat([
+          node('graph_values', words(context, 0n, graph, 1, 1)),
+          node('graph_condition', words(context, 0n, handle, 0, 1)),
+          node('graph_body', words(context, 0n, 0, 0)),
+        ]),
+      );
+      return (await client.call(op('cuGraphInstantiateWithFlags'), words(context, exec, 0n, 3, 0))).status;
+    };
+    try {
+      assert.equal((await client.call(op('cuDevicePrimaryCtxRetain'), words(context, 0, 0))).status, 0);
+      const [first, second] = [await condition(1n), await condition(2n)];
+      assert.deepEqual([first.status, second.status], [0, 0]);
+      assert.equal(await instantiate(100n, 1n, second.handle), 400, "another graph's");
+      assert.equal(await instantiate(101n, 1n, 1n << 60n), 400, "nobody's");
+      assert.equal(await instantiate(102n, 1n, first.handle), 0);
+      let made = 2;
+      for (let graph = 3n; graph < 60n && (await condition(graph)).status === 0; graph++) made++;
+      assert.ok(made > 30 && made < 40, `${made} conditions`);
+      client.post(op('graph_conditions_drop'), words(3n));
+      assert.equal((await condition(4n)).status, 0);
+      assert.equal((await condition(4n)).status, 2);
+    } finally {
+      client.close();
+      await small.stop();
+      own.remove();
+    }
+  });
+
   it('refuses addresses of another session, of nobody, and ends that overrun', async () => {
     const first = open();
     const second = open();

@@ -40,6 +40,11 @@ describe('modules that are wrong', () => {
       /^line 7: add\.u64 is not supported: a register that is too narrow/,
     );
     assert.match(refusal('ld.param.u64 %rd1, [p+4];'), /outside of the parameters/);
+    // A guarded one would otherwise be carried out for registers of one byte, which there are not.
+    assert.match(
+      refusal('.reg .b16 %h<3>; @%p1 cvta.global.u8 %h1, %h2;'),
+      /^line 7: cvta\.global\.u8 is not supported: \.u32 or \.u64 expected/,
+    );
     assert.match(
       refusal('', '.version 8.4\n.target sm_100\n.address_size 64\n'),
       /the module is for sm_100, this device is sm_90/,

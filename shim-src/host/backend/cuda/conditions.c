@@ -16,10 +16,16 @@
 #define REPLACE 1u /* CU_STREAM_SET_CAPTURE_DEPENDENCIES */
 #define CONDITIONAL 13
 
+struct vgpu_cuda_condition {
+  struct vgpu_cuda_condition *next;
+  uint64_t handle; /* the driver's */
+};
+
 struct vgpu_cuda_shell {
   struct vgpu_cuda_shell *next;
   uint64_t number;
   void *graph;
+  struct vgpu_cuda_condition *conditions;
 };
 
 /* CUgraphNodeParams, of a conditional node. */
@@ -42,6 +48,11 @@ static struct vgpu_cuda_shell *find(const struct vgpu_cuda *cuda, uint64_t numbe
   return shell;
 }
 
+/* Conditions count as handles do: the driver keeps something of each until its graph goes. */
+static bool has_room(const struct vgpu_worker *worker, const struct vgpu_cuda *cuda) {
+  return worker->handles.count + cuda->condition_count < worker->limits->session_handles;
+}
+
 static int32_t make(struct vgpu_cuda *cuda, uint64_t number, struct vgpu_cuda_shell **made) {
   struct vgpu_cuda_shell *shell = calloc(1, sizeof *shell);
   if (shell == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -57,18 +68,56 @@ static int32_t make(struct vgpu_cuda *cuda, uint64_t number, struct vgpu_cuda_sh
   return CUDA_SUCCESS;
 }
 
+/* Handles come from the guest: the driver gets none that it did not give for this graph. */
+static bool has_condition(const struct vgpu_cuda_shell *shell, uint64_t handle) {
+  const struct vgpu_cuda_condition *condition = shell->conditions;
+  while (condition != NULL && condition->handle != handle) condition = condition->next;
+  return condition != NULL;
+}
+
+static int32_t end_shell(struct vgpu_cuda *cuda, uint64_t number) {
+  struct vgpu_cuda_shell **link = &cuda->shells;
+  while (*link != NULL && (*link)->number != number) link = &(*link)->next;
+  struct vgpu_cuda_shell *shell = *link;
+  /* Nothing was made where the first handle failed: an error here would be told to a later call. */
+  if (shell == NULL) return CUDA_SUCCESS;
+  *link = shell->next;
+  while (shell->conditions != NULL) {
+    struct vgpu_cuda_condition *condition = shell->conditions;
+    shell->conditions = condition->next;
+    cuda->condition_count--;
+    free(condition);
+  }
+  int32_t result = VGPU_DRIVER(&cuda->api, cuGraphDestroy, shell->graph);
+  free(shell);
+  return result;
+}
+
 int32_t vgpu_cuda_cuGraphConditionalHandleCreate(struct vgpu_worker *worker,
                                                  const struct vgpu_send_cuGraphConditionalHandleCreate *send,
                                                  struct vgpu_reply_cuGraphConditionalHandleCreate *reply) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
   if (result != CUDA_SUCCESS) return result;
+  if (!has_room(worker, cuda)) return CUDA_ERROR_OUT_OF_MEMORY;
+  struct vgpu_cuda_condition *condition = calloc(1, sizeof *condition);
+  if (condition == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_shell *shell = find(cuda, send->graph);
   if (shell == NULL) result = make(cuda, send->graph, &shell);
-  if (result != CUDA_SUCCESS) return result;
   /* NULL: the context that was just entered. */
-  return VGPU_DRIVER(&cuda->api, cuGraphConditionalHandleCreate, &reply->handle, shell->graph, NULL,
-                     send->value, send->flags);
+  if (result == CUDA_SUCCESS)
+    result = VGPU_DRIVER(&cuda->api, cuGraphConditionalHandleCreate, &condition->handle, shell->graph, NULL,
+                         send->value, send->flags);
+  if (result != CUDA_SUCCESS) {
+    if (shell != NULL && shell->conditions == NULL) end_shell(cuda, send->graph);
+    free(condition);
+    return result;
+  }
+  condition->next = shell->conditions;
+  shell->conditions = condition;
+  cuda->condition_count++;
+  reply->handle = condition->handle;
+  return CUDA_SUCCESS;
 }
 
 int32_t vgpu_cuda_graph_conditions_drop(struct vgpu_worker *worker,
@@ -76,15 +125,7 @@ int32_t vgpu_cuda_graph_conditions_drop(struct vgpu_worker *worker,
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  struct vgpu_cuda_shell **link = &cuda->shells;
-  while (*link != NULL && (*link)->number != send->graph) link = &(*link)->next;
-  struct vgpu_cuda_shell *shell = *link;
-  /* Nothing was made where the first handle failed: an error here would be told to a later call. */
-  if (shell == NULL) return CUDA_SUCCESS;
-  *link = shell->next;
-  result = VGPU_DRIVER(&cuda->api, cuGraphDestroy, shell->graph);
-  free(shell);
-  return result;
+  return end_shell(cuda, send->graph);
 }
 
 /* The driver gives the values by itself. */
@@ -180,6 +221,11 @@ int32_t vgpu_cuda_graph_build(struct vgpu_worker *worker, struct vgpu_exec_objec
   if (values.whole == 0) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_cuda_shell *shell = find(cuda, values.graph);
   if (shell == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  for (uint32_t i = 0; i < exec->count; i++) {
+    if (vgpu_frame_opcode(&exec->frames[i]) == VGPU_OP_graph_condition &&
+        !has_condition(shell, vgpu_frame_condition(&exec->frames[i]).handle))
+      return CUDA_ERROR_INVALID_HANDLE;
+  }
   result = empty(&cuda->api, shell->graph);
   if (result == CUDA_SUCCESS) result = record(worker, exec, 0, exec->count, shell->graph);
   if (result == CUDA_SUCCESS)

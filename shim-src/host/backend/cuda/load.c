@@ -137,6 +137,8 @@ void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context) {
     }
     *link = load->next;
     if (load->threaded) pthread_join(load->thread, NULL);
+    /* Nobody has its number, and a primary context can outlive the guest's use of it. */
+    if (load->result == CUDA_SUCCESS) VGPU_DRIVER(load->api, cuModuleUnload, load->object);
     uint32_t unused[2];
     vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
   }

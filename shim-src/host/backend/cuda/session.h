@@ -31,6 +31,7 @@ struct vgpu_cuda {
   uint32_t texture_count;
   struct vgpu_cuda_turns turns;
   struct vgpu_cuda_shell *shells; /* graphs of the driver that have conditions */
+  uint32_t condition_count;       /* of all of these */
   struct vgpu_cuda_load *loads;   /* that have begun */
 };
 

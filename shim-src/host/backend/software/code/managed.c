@@ -55,8 +55,11 @@ static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *modu
   uint64_t bytes = ptx_module_data_bytes(module->code);
   const struct vgpu_allocation *lent = vgpu_memory_holding(memory, address);
   const struct vgpu_allocation *own = vgpu_memory_holding(memory, module->data);
-  if (lent == NULL || !lent->lent || lent->address != address || lent->size < bytes || own == NULL ||
-      own->lent)
+  if (lent == NULL || !lent->lent || lent->address != address || lent->size < bytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  /* The guest may have freed the module's own memory: something else can lie there since, and be smaller. */
+  if (own == NULL || own->address != module->data || own->size < bytes || own->lent || own->shared ||
+      own->pool != 0)
     return CUDA_ERROR_INVALID_VALUE;
   unsigned char *to = lent->memory;
   memcpy(to, own->memory, bytes);

@@ -202,6 +202,7 @@ static void decode_red(struct parser *p) {
 static void decode_cvta(struct parser *p) {
   enum ptx_type type = ptx_last_type(p);
   ptx_need(p, 2, 2);
+  if (ptx_type_bytes(type) != 4 && ptx_type_bytes(type) != 8) ptx_refuse(p, ".u32 or .u64 expected");
   enum ptx_space space = space_of(p);
   uint32_t a = ptx_source(p, &p->operands[1], type), d = ptx_destination(p, &p->operands[0], type);
   uint64_t window = space == S_SHARED                        ? PTX_SHARED_WINDOW

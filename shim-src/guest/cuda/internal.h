@@ -123,11 +123,12 @@ int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t sen
 int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
 
 /*
- * managed.c: shared memory that is device memory at the same address; NULL: this host has none. `bytes` are
- * whole pages. It must be given back while no work uses it.
+ * managed.c: shared memory that is device memory at the same address; NULL: this host has none. `context` is
+ * the number of the one it is taken in, 0 the current one. `bytes` are whole pages. It must be given back
+ * while no work uses it.
  */
 bool vgpu_lent_possible(void);
-void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region);
+void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is no managed memory */
 /* share.c: whether processes can share anything here. */
 bool vgpu_shares_possible(void);

@@ -186,8 +186,10 @@ static bool made_in(void *handle, void *context) {
 
 _Static_assert(offsetof(struct vgpu_stream, context) == offsetof(struct vgpu_event, context), "made_in");
 
-/* What hung on a context goes with it, here and at the host. With driver->lock held. */
-static void end_context(struct vgpu_driver *driver, struct vgpu_context *context) {
+/* What hung on a context goes with it, here and at the host. With driver->lock held. The number that it had.
+ */
+static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *context) {
+  uint64_t number = context->number;
   if (context->at_host) {
     struct vgpu_send_cuCtxDestroy_v2 send = {.context = context->number};
     vgpu_cuda_post(VGPU_OP_cuCtxDestroy_v2, &send, sizeof send, NULL, 0);
@@ -206,9 +208,12 @@ static void end_context(struct vgpu_driver *driver, struct vgpu_context *context
   context->at_host = false;
   context->number = 0;
   context->references = 0;
+  return number;
 }
 
-static void tell_destroyed(const struct vgpu_driver *driver, struct vgpu_context *context) {
+/* What needs the lock not to be held. */
+static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
+  if (number != 0) vgpu_managed_code_give(driver, number);
   /* An error that its work left is told no more: a new context begins without it. */
   (void)vgpu_session_take_deferred(driver->session);
   void (*tell)(struct vgpu_context *) = __atomic_load_n(&on_destroyed, __ATOMIC_ACQUIRE);
@@ -243,10 +248,10 @@ static int primary_down(int32_t dev, bool all) {
   pthread_mutex_lock(&driver->lock);
   uint32_t references = context->references;
   bool ends = references > 0 && (all || references == 1);
-  if (ends) end_context(driver, context);
-  else if (references > 0) context->references--;
+  uint64_t number = ends ? end_context(driver, context) : 0;
+  if (!ends && references > 0) context->references--;
   pthread_mutex_unlock(&driver->lock);
-  if (ends) tell_destroyed(driver, context);
+  if (ends) tell_destroyed(driver, context, number);
   return references == 0 && !all ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
@@ -337,7 +342,7 @@ int cuCtxCreate_v2(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
     pthread_mutex_lock(&driver->lock);
     context->at_host = made;
     vgpu_objects_remove(&driver->objects, context, VGPU_OBJECT_CONTEXT);
-    end_context(driver, context);
+    (void)end_context(driver, context);
     context->next = driver->spare;
     driver->spare = context;
     pthread_mutex_unlock(&driver->lock);
@@ -379,12 +384,12 @@ int cuCtxDestroy_v2(struct vgpu_context *ctx) {
   if (driver == NULL) return result;
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_remove(&driver->objects, ctx, VGPU_OBJECT_CONTEXT);
-  if (live) end_context(driver, ctx);
+  uint64_t number = live ? end_context(driver, ctx) : 0;
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_CONTEXT;
   struct stack_entry *entry = top(driver);
   if (entry != NULL && entry->context == ctx) stack.depth--;
-  tell_destroyed(driver, ctx);
+  tell_destroyed(driver, ctx, number);
   pthread_mutex_lock(&driver->lock);
   ctx->next = driver->spare;
   driver->spare = ctx;

@@ -26,7 +26,7 @@ static size_t whole_pages(size_t bytes) {
 /* Kernels of a device whose memory is the host's reach it, too: a pinned pointer is good in a kernel there.
  */
 static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region, bool *lent) {
-  void *memory = vgpu_lent_take(driver, bytes, shared_region);
+  void *memory = vgpu_lent_take(driver, 0, bytes, shared_region);
   *lent = memory != NULL;
   if (*lent) return memory;
   *shared_region = 0;

@@ -22,10 +22,11 @@ bool vgpu_lent_possible(void) {
   return driver != NULL && vgpu_session_maps(driver->session);
 }
 
-void *vgpu_lent_take(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region) {
+void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region) {
   void *memory;
-  struct vgpu_send_shared_region_map send = {.bytes = bytes};
-  if (!vgpu_session_maps(driver->session) || vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS ||
+  struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes};
+  if (!vgpu_session_maps(driver->session) ||
+      (context == 0 && vgpu_cuda_context_number(&send.context) != CUDA_SUCCESS) ||
       !vgpu_session_shared_region_make(driver->session, bytes, shared_region, &memory)) {
     return NULL;
   }
@@ -61,7 +62,7 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
   }
   if (!vgpu_session_maps(driver->session)) return CUDA_ERROR_NOT_SUPPORTED;
   uint32_t shared_region;
-  void *memory = vgpu_lent_take(driver, whole_pages(bytesize), &shared_region);
+  void *memory = vgpu_lent_take(driver, 0, whole_pages(bytesize), &shared_region);
   if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)memory,
                                .size = bytesize,

@@ -70,6 +70,7 @@ struct vgpu_code_library {
   struct vgpu_image image;
   struct vgpu_module *modules;
   struct vgpu_callable *kernels;
+  uint64_t primary; /* number of the primary context that it holds; 0: none */
   pthread_mutex_t loading;
 };
 
@@ -95,22 +96,29 @@ void vgpu_callable_free(struct vgpu_callable *callable);
 int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *first, char **names,
                     uint32_t *count);
 
-/*
- * Asks where a variable lies and makes it known as device memory; `like` gives the region's context,
- * device and module. A CUresult.
- */
+/* Asks where a variable lies and makes it known as memory like `like`. A CUresult. */
 int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        const char *name, const struct vgpu_region *like, uint64_t *address, size_t *bytes);
 
+/* Whose variables: the code by its number, in a context by its number. A library's module is the library. */
+struct vgpu_code_in {
+  uint64_t code;
+  uint64_t context;
+  bool library;
+};
+
 /*
  * Before a variable of a module or library is asked for: what has managed variables gets memory of both sides
- * for all of its variables (managed_code.c). *region is that memory if the name is a managed variable's; its
- * kind is 0 otherwise. A CUresult.
+ * for all of its variables (managed_code.c). *region is what memory of that name is like, without its place
+ * and its device; its kind says whether the variable is managed. A CUresult.
  */
-int vgpu_managed_code_ready(struct vgpu_driver *driver, uint64_t context, uint64_t code, const char *name,
+int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_in *in, const char *name,
                             struct vgpu_region *region);
-/* The code is unloaded, at the host too. */
-void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t code);
+/* A module, library or context with that number has ended, at the host too. */
+void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended);
+
+/* With driver->lock held: a module goes, with its functions, references and variables. */
+void vgpu_module_forget(struct vgpu_driver *driver, struct vgpu_module *module);
 
 /* With driver->lock held: the modules of a context that has ended are gone. */
 void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);

@@ -147,16 +147,14 @@ static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library
   while (library->modules != NULL) {
     struct vgpu_module *module = library->modules;
     library->modules = module->next;
-    vgpu_objects_remove(&driver->objects, module, VGPU_OBJECT_MODULE);
-    while (module->functions != NULL) {
-      struct vgpu_callable *function = module->functions;
-      module->functions = function->next;
-      vgpu_objects_remove(&driver->objects, function, VGPU_OBJECT_FUNCTION);
-      vgpu_callable_free(function);
-    }
-    free(module);
+    vgpu_module_forget(driver, module);
   }
   vgpu_regions_drop_module(&driver->regions, library->number);
+}
+
+/* With driver->lock held: whether the library holds the primary context as it is now. */
+static bool holds_primary(const struct vgpu_driver *driver, const struct vgpu_code_library *library) {
+  return library->primary != 0 && library->primary == driver->primary[0].number;
 }
 
 int cuLibraryUnload(void *handle) {
@@ -167,11 +165,13 @@ int cuLibraryUnload(void *handle) {
   pthread_mutex_lock(&driver->lock);
   bool live = vgpu_objects_has(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   if (live) forget(driver, library);
+  bool held = live && holds_primary(driver, library);
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuLibraryUnload send = {.library = library->number};
   if (library->at_host) result = vgpu_cuda_post(VGPU_OP_cuLibraryUnload, &send, sizeof send, NULL, 0);
   vgpu_managed_code_give(driver, library->number);
+  if (held) (void)cuDevicePrimaryCtxRelease_v2(0);
   vgpu_image_free(&library->image);
   pthread_mutex_destroy(&library->loading);
   free(library);
@@ -281,18 +281,30 @@ static int variable(uint64_t *dptr, size_t *bytes, void *handle, const char *nam
   result = vgpu_cuda_current(driver, &context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
+  const struct vgpu_code_in in = {.code = library->number, .context = send.context, .library = true};
   struct vgpu_region like;
-  result = vgpu_managed_code_ready(driver, send.context, library->number, name, &like);
+  result = vgpu_managed_code_ready(driver, &in, name, &like);
   if (result != CUDA_SUCCESS) return result;
   if (managed && like.kind != VGPU_REGION_MANAGED) return CUDA_ERROR_NOT_FOUND;
-  like.context = send.context;
   like.ordinal = context->ordinal;
-  like.module = library->number;
   return vgpu_code_variable(driver, VGPU_OP_cuLibraryGetGlobal, &send, sizeof send, name, &like, dptr, bytes);
 }
 
 int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *name) {
   return variable(dptr, bytes, handle, name, false);
+}
+
+/* The library holds the primary context from now on; false: it did so before. */
+static bool hold_primary(void *handle) {
+  int result;
+  struct vgpu_driver *driver = vgpu_cuda_driver(&result);
+  struct vgpu_code_library *library = handle;
+  if (driver == NULL) return false;
+  pthread_mutex_lock(&driver->lock);
+  bool held = holds_primary(driver, library);
+  library->primary = driver->primary[0].number;
+  pthread_mutex_unlock(&driver->lock);
+  return !held;
 }
 
 int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char *name) {
@@ -311,8 +323,8 @@ int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char
     result = variable(dptr, bytes, library, name, true);
     (void)cuCtxPopCurrent_v2(&context);
   }
-  /* What was loaded must stay: the context is the library's from now on. */
-  if (result != CUDA_SUCCESS) (void)cuDevicePrimaryCtxRelease_v2(0);
+  /* What was loaded must stay, until the library goes. */
+  if (result != CUDA_SUCCESS || !hold_primary(library)) (void)cuDevicePrimaryCtxRelease_v2(0);
   return result;
 }
 

@@ -15,7 +15,8 @@
 
 struct vgpu_managed_code {
   struct vgpu_managed_code *next;
-  uint64_t code; /* number of the module or library */
+  uint64_t code;    /* number of the module or library */
+  uint64_t context; /* number of the context that a module ends with; 0: it is a library's */
   void *memory;
   size_t bytes;
   uint32_t shared_region;
@@ -28,14 +29,16 @@ static struct vgpu_managed_code *find(const struct vgpu_driver *driver, uint64_t
 }
 
 /* Memory for the variables of a module; NULL: there is none. */
-static struct vgpu_managed_code *make(struct vgpu_driver *driver, uint64_t code, uint64_t bytes) {
+static struct vgpu_managed_code *make(struct vgpu_driver *driver, const struct vgpu_code_in *in,
+                                      uint64_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (bytes == 0 || bytes > SIZE_MAX / 2) return NULL;
   struct vgpu_managed_code *managed = calloc(1, sizeof *managed);
   if (managed == NULL) return NULL;
-  managed->code = code;
+  managed->code = in->code;
+  managed->context = in->library ? 0 : in->context;
   managed->bytes = (bytes + page - 1) / page * page;
-  managed->memory = vgpu_lent_take(driver, managed->bytes, &managed->shared_region);
+  managed->memory = vgpu_lent_take(driver, in->context, managed->bytes, &managed->shared_region);
   if (managed->memory == NULL) {
     free(managed);
     return NULL;
@@ -46,23 +49,23 @@ static struct vgpu_managed_code *make(struct vgpu_driver *driver, uint64_t code,
 }
 
 /* With managed_lock held. */
-static int place(struct vgpu_driver *driver, uint64_t context, uint64_t code,
+static int place(struct vgpu_driver *driver, const struct vgpu_code_in *in,
                  const struct vgpu_reply_managed_variables *told) {
   if (told->any == 0 || told->address != 0) return CUDA_SUCCESS;
-  /* Of a context that has ended its memory is there still, and programs may know where. */
-  struct vgpu_managed_code *managed = find(driver, code);
-  if (managed == NULL) managed = make(driver, code, told->bytes);
+  /* A library keeps its memory when a context ends: programs may know where it is. */
+  struct vgpu_managed_code *managed = find(driver, in->code);
+  if (managed == NULL) managed = make(driver, in, told->bytes);
   if (managed == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   const struct vgpu_send_managed_place send = {
-      .context = context, .code = code, .address = (uint64_t)(uintptr_t)managed->memory};
+      .context = in->context, .code = in->code, .address = (uint64_t)(uintptr_t)managed->memory};
   return vgpu_cuda_call(VGPU_OP_managed_place, &send, sizeof send, NULL, 0);
 }
 
-int vgpu_managed_code_ready(struct vgpu_driver *driver, uint64_t context, uint64_t code, const char *name,
+int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_in *in, const char *name,
                             struct vgpu_region *region) {
-  *region = (struct vgpu_region){0};
+  *region = (struct vgpu_region){.kind = VGPU_REGION_DEVICE, .context = in->context, .module = in->code};
   if (!vgpu_lent_possible()) return CUDA_SUCCESS;
-  const struct vgpu_send_managed_variables send = {.context = context, .code = code};
+  const struct vgpu_send_managed_variables send = {.context = in->context, .code = in->code};
   struct vgpu_reply_managed_variables told = {0};
   struct vgpu_cuda_exchange exchange = {.send = &send,
                                         .send_size = sizeof send,
@@ -72,24 +75,37 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, uint64_t context, uint64
                                         .reply_size = sizeof told};
   pthread_mutex_lock(&driver->managed_lock);
   int result = vgpu_cuda_exchange(VGPU_OP_managed_variables, &exchange);
-  if (result == CUDA_SUCCESS) result = place(driver, context, code, &told);
-  const struct vgpu_managed_code *managed = find(driver, code);
+  if (result == CUDA_SUCCESS) result = place(driver, in, &told);
+  const struct vgpu_managed_code *managed = find(driver, in->code);
   if (result == CUDA_SUCCESS && told.named != 0 && managed != NULL) {
-    *region = (struct vgpu_region){
-        .kind = VGPU_REGION_MANAGED, .flags = 1, .lent = true, .advice = {0, NOWHERE, NOWHERE}};
+    region->kind = VGPU_REGION_MANAGED;
+    region->flags = 1;
+    region->lent = true;
+    region->advice[1] = region->advice[2] = NOWHERE;
   }
   pthread_mutex_unlock(&driver->managed_lock);
   return result;
 }
 
-void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t code) {
+/* A number is a module's, a library's or a context's: none is given twice. */
+void vgpu_managed_code_give(struct vgpu_driver *driver, uint64_t ended) {
+  struct vgpu_managed_code *gone = NULL;
   pthread_mutex_lock(&driver->managed_lock);
-  struct vgpu_managed_code **link = &driver->managed_code;
-  while (*link != NULL && (*link)->code != code) link = &(*link)->next;
-  struct vgpu_managed_code *managed = *link;
-  if (managed != NULL) *link = managed->next;
+  for (struct vgpu_managed_code **link = &driver->managed_code; *link != NULL;) {
+    struct vgpu_managed_code *managed = *link;
+    if (managed->code != ended && managed->context != ended) {
+      link = &managed->next;
+      continue;
+    }
+    *link = managed->next;
+    managed->next = gone;
+    gone = managed;
+  }
   pthread_mutex_unlock(&driver->managed_lock);
-  if (managed == NULL) return;
-  vgpu_lent_give(driver, managed->memory, managed->bytes, managed->shared_region);
-  free(managed);
+  while (gone != NULL) {
+    struct vgpu_managed_code *managed = gone;
+    gone = managed->next;
+    vgpu_lent_give(driver, managed->memory, managed->bytes, managed->shared_region);
+    free(managed);
+  }
 }

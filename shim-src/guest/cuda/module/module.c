@@ -14,8 +14,8 @@ static struct vgpu_module *find(struct vgpu_driver *driver, const void *handle) 
   return live ? (struct vgpu_module *)(uintptr_t)handle : NULL;
 }
 
-/* With driver->lock held, the module already out of the objects. */
-static void free_module(struct vgpu_driver *driver, struct vgpu_module *module) {
+void vgpu_module_forget(struct vgpu_driver *driver, struct vgpu_module *module) {
+  vgpu_objects_remove(&driver->objects, module, VGPU_OBJECT_MODULE);
   while (module->functions != NULL) {
     struct vgpu_callable *function = module->functions;
     module->functions = function->next;
@@ -23,7 +23,7 @@ static void free_module(struct vgpu_driver *driver, struct vgpu_module *module) 
     vgpu_callable_free(function);
   }
   vgpu_references_module_ended(driver, module->number);
-  if (module->number != 0) vgpu_regions_drop_module(&driver->regions, module->number);
+  vgpu_regions_drop_module(&driver->regions, module->number);
   free(module);
 }
 
@@ -53,7 +53,7 @@ void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *co
   while (ended.modules != NULL) {
     struct vgpu_module *module = ended.modules;
     ended.modules = module->next;
-    free_module(driver, module);
+    vgpu_module_forget(driver, module);
   }
 }
 
@@ -150,8 +150,7 @@ int cuModuleUnload(void *hmod) {
   struct vgpu_send_cuModuleUnload send = {0};
   if (live) {
     send.module = module->number;
-    vgpu_objects_remove(&driver->objects, module, VGPU_OBJECT_MODULE);
-    free_module(driver, module);
+    vgpu_module_forget(driver, module);
   }
   pthread_mutex_unlock(&driver->lock);
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
@@ -220,7 +219,6 @@ int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *
   struct vgpu_region region = *like;
   region.start = reply.address;
   region.size = reply.bytes;
-  if (region.kind == 0) region.kind = VGPU_REGION_DEVICE;
   if (vgpu_regions_add(&driver->regions, &region) == VGPU_REGIONS_NO_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
   if (address != NULL) *address = reply.address;
   if (bytes != NULL) *bytes = reply.bytes;
@@ -235,12 +233,13 @@ int cuModuleGetGlobal_v2(uint64_t *dptr, size_t *bytes, void *hmod, const char *
   struct vgpu_module *module = find(driver, hmod);
   if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuModuleGetGlobal_v2 send = {.module = module->number};
+  const struct vgpu_code_in in = {.code = module->library != NULL ? module->library->number : module->number,
+                                  .context = module->context_number,
+                                  .library = module->library != NULL};
   struct vgpu_region like;
-  result = vgpu_managed_code_ready(driver, module->context_number, module->number, name, &like);
+  result = vgpu_managed_code_ready(driver, &in, name, &like);
   if (result != CUDA_SUCCESS) return result;
-  like.context = module->context_number;
   like.ordinal = module->context->ordinal;
-  like.module = module->number;
   return vgpu_code_variable(driver, VGPU_OP_cuModuleGetGlobal_v2, &send, sizeof send, name, &like, dptr,
                             bytes);
 }

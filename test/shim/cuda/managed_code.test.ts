@@ -1,0 +1,13 @@
+import { type CasePrograms, describeCases } from '../case_programs.js';
+
+const PROGRAMS: CasePrograms = {
+  managed_code: {
+    library_module: "a module of a library has the library's variables, and they end with it",
+    references: "texture references of a library's module end with the library",
+    other_context: 'a module tells where a variable lies whatever context is current, or none',
+    context_ends: "memory of a context's modules is given back with it, a library's is kept",
+    without_context: 'a library that is asked without a context holds the primary one once',
+  },
+};
+
+describeCases('managed variables', PROGRAMS, 23_000 + (process.pid % 2_000), true);

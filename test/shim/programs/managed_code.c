@@ -1,0 +1,208 @@
+/* Managed variables of modules and libraries: which code they belong to, and when their memory is given back.
+ */
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { MANAGED = 83 };
+
+static const char text[] = ".version 6.0\n.target sm_60\n.address_size 64\n"
+                           ".global .texref picture;\n"
+                           ".visible .global .attribute(.managed) .align 4 .u32 shared_word = 5;\n"
+                           ".visible .global .align 4 .u32 plain_word = 6;\n"
+                           ".visible .entry go() { .reg .b32 %v;\n"
+                           "ld.global.u32 %v, [shared_word]; add.u32 %v, %v, 10;\n"
+                           "st.global.u32 [shared_word], %v; ret; }\n";
+
+static bool possible(void) {
+  int value = -1;
+  MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &value, MANAGED, 0));
+  return value != 0;
+}
+
+static void *load_library(void) {
+  void *library = NULL;
+  MUST(CALL(cuLibraryLoadData, (void **, const void *, void *, void *, unsigned, void *, void *, unsigned),
+            &library, text, NULL, NULL, 0, NULL, NULL, 0));
+  return library;
+}
+
+static int unload(void *library) {
+  return CALL(cuLibraryUnload, (void *), library);
+}
+
+static void *module_of(void *library) {
+  void *module = NULL;
+  MUST(CALL(cuLibraryGetModule, (void **, void *), &module, library));
+  return module;
+}
+
+static devptr variable(void *module, const char *name) {
+  devptr at = 0;
+  OK(CALL(cuModuleGetGlobal_v2, (devptr *, size_t *, void *, const char *), &at, NULL, module, name));
+  return at;
+}
+
+static int managed_of(devptr *at, void *library) {
+  return CALL(cuLibraryGetManaged, (devptr *, size_t *, void *, const char *), at, NULL, library,
+              "shared_word");
+}
+
+static int set_context(void *context) {
+  return CALL(cuCtxSetCurrent, (void *), context);
+}
+
+static void *primary_context(void) {
+  void *context = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &context));
+  return context;
+}
+
+static bool active(void) {
+  unsigned flags = 0;
+  int value = -1;
+  MUST(CALL(cuDevicePrimaryCtxGetState, (int, unsigned *, int *), 0, &flags, &value));
+  return value != 0;
+}
+
+static int release(void) {
+  return CALL(cuDevicePrimaryCtxRelease_v2, (int), 0);
+}
+
+/* Whether the program still has memory there. */
+static bool mapped(devptr at) {
+  unsigned char resident;
+  uintptr_t page = (uintptr_t)at / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
+  return mincore((void *)page, 1, &resident) == 0 || errno != ENOMEM;
+}
+
+static int pointer_context(devptr at) {
+  void *context = NULL;
+  return CALL(cuPointerGetAttribute, (void *, int, devptr), &context, 1, at);
+}
+
+/* A module of a library has the library's variables. */
+static void library_module(void) {
+  if (!possible()) return;
+  for (int module_first = 0; module_first < 2; module_first++) {
+    void *library = load_library();
+    devptr by_library = 0, by_module = 0;
+    if (module_first == 0) OK(managed_of(&by_library, library));
+    by_module = variable(module_of(library), "shared_word");
+    if (module_first == 1) OK(managed_of(&by_library, library));
+    TRUE(by_library != 0 && by_library == by_module);
+    devptr plain = variable(module_of(library), "plain_word");
+    IS(5, *(volatile unsigned *)(uintptr_t)by_module);
+    OK(unload(library));
+    TRUE(!mapped(by_module));
+    IS(INVALID_VALUE, pointer_context(by_module));
+    IS(INVALID_VALUE, pointer_context(plain));
+  }
+}
+
+/* References of a library's module end with the library. */
+static void references(void) {
+  void *library = load_library(), *picture = NULL;
+  OK(CALL(cuModuleGetTexRef, (void **, void *, const char *), &picture, module_of(library), "picture"));
+  OK(CALL(cuTexRefSetFilterMode, (void *, int), picture, 1));
+  OK(unload(library));
+  IS(INVALID_HANDLE, CALL(cuTexRefSetFilterMode, (void *, int), picture, 0));
+}
+
+/* A module asked in another context than its own, or in none. */
+static void other_context(void) {
+  if (!possible()) return;
+  void *own = primary_context(), *other = NULL, *module = NULL;
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, text));
+  OK(set_context(NULL));
+  devptr at = variable(module, "shared_word");
+  TRUE(at != 0);
+  OK(set_context(own));
+  OK(CALL(cuModuleUnload, (void *), module));
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, text));
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &other, 0, 0));
+  at = variable(module, "shared_word");
+  OK(CALL(cuCtxDestroy_v2, (void *), other));
+  OK(set_context(own));
+  TRUE(mapped(at));
+  IS(5, *(volatile unsigned *)(uintptr_t)at);
+  OK(CALL(cuModuleUnload, (void *), module));
+  TRUE(!mapped(at));
+}
+
+/* What a context's modules had is given back with it; a library's is kept for its next context. */
+static void context_ends(void) {
+  if (!possible()) return;
+  void *library = load_library(), *module = NULL, *context = NULL;
+  devptr at = 0, kept = 0, again = 0;
+  for (int i = 0; i < 3; i++) {
+    MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+    MUST(CALL(cuModuleLoadData, (void **, const void *), &module, text));
+    at = variable(module, "shared_word");
+    TRUE(at != 0);
+    OK(managed_of(&kept, library));
+    TRUE(again == 0 || kept == again);
+    again = kept;
+    TRUE(kept != at);
+    IS(5, *(volatile unsigned *)(uintptr_t)kept);
+    OK(CALL(cuCtxDestroy_v2, (void *), context));
+    TRUE(!mapped(at));
+    IS(INVALID_VALUE, pointer_context(at));
+    TRUE(mapped(kept));
+  }
+  OK(unload(library));
+  TRUE(!mapped(kept));
+  /* the same of the primary context */
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, text));
+  at = variable(module, "shared_word");
+  OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
+  TRUE(!mapped(at));
+}
+
+/* Asked without a context, a library holds the primary context: once, and as long as it is loaded. */
+static void without_context(void) {
+  if (!possible()) return;
+  void *library = load_library();
+  devptr at = 0, again = 0;
+  OK(set_context(NULL));
+  OK(release());
+  TRUE(!active());
+  OK(managed_of(&at, library));
+  for (int i = 0; i < 3; i++) OK(managed_of(&again, library));
+  TRUE(at != 0 && at == again);
+  TRUE(active());
+  OK(unload(library));
+  TRUE(!active());
+  TRUE(!mapped(at));
+  /* Reset takes it away from the library, too: what is retained after that is the program's. */
+  library = load_library();
+  OK(managed_of(&at, library));
+  OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
+  TRUE(!active());
+  void *context = NULL;
+  MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
+  OK(unload(library));
+  TRUE(active());
+  /* and one that is asked again after it holds it again */
+  library = load_library();
+  OK(managed_of(&at, library));
+  OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
+  OK(managed_of(&again, library));
+  TRUE(active());
+  IS(5, *(volatile unsigned *)(uintptr_t)again);
+  OK(unload(library));
+  TRUE(!active());
+  IS(INVALID_CONTEXT, release());
+}
+
+static const struct check_case cases[] = {{"library_module", library_module},
+                                          {"references", references},
+                                          {"other_context", other_context},
+                                          {"context_ends", context_ends},
+                                          {"without_context", without_context}};
+
+int main(int argc, char **argv) {
+  return check_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

@@ -4,6 +4,7 @@ const PROGRAMS: CasePrograms = {
   graph_nodes: {
     generic: 'nodes of every kind are added, changed and launched by the generic calls',
     attributes: 'the attributes of a kernel node are set, kept when it changes, and copied',
+    circles: 'a graph is not moved into a graph that is a part of it',
     events: 'events of nodes are changed, wait, and are waited for',
     memory_operations: 'a node writes and waits for values in memory',
   },
@@ -18,6 +19,7 @@ const PROGRAMS: CasePrograms = {
     nests: 'bodies hold conditions and child graphs of their own, and can be captured',
     defaults: 'a condition begins with its default value at each launch, also when its graph is gone',
     changed: 'nodes of bodies, and all of a graph with conditions, are changed in an executable',
+    update_takes_over: 'an executable has the conditions of the graph that it was updated from for itself',
     ordered: 'a graph whose stream waits decides when its turn has come',
     restricted: 'a graph with conditions is not cloned, nested or instantiated twice',
     bad_requests: 'conditions that make no sense are refused',

@@ -260,6 +260,39 @@ static void changed(void) {
   drop(graph, exec);
 }
 
+/* An executable that is updated has the conditions of the graph that it was updated from, and nothing else
+ * has. */
+static void update_takes_over(void) {
+  devptr memory = check_alloc(4096);
+  void *stream = new_stream(), *fill = NULL, *second_exec = NULL;
+  void *first = two_ways(0, memory, 20, &fill), *second = two_ways(1, memory, 30, &fill);
+  void *exec = new_exec(first);
+  struct update_info info = {.result = -1};
+  OK(CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, second, &info));
+  IS(NOT_SUPPORTED, instantiate(&second_exec, second, 0)); /* one at a time */
+  void *first_exec = new_exec(first);                      /* whose conditions are free again */
+  OK(launch(first_exec, stream));
+  IS(20, word_at(memory));
+  OK(launch(exec, stream));
+  IS(31, word_at(memory));
+  /* The first graph's conditions are taken again: they cannot come back. */
+  info.result = -1;
+  IS(UPDATE_FAILURE, CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, first, &info));
+  IS(6, info.result); /* not supported */
+  OK(launch(exec, stream));
+  IS(31, word_at(memory));
+  drop(NULL, first_exec);
+  OK(CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, first, &info));
+  IS(0, info.result);
+  second_exec = new_exec(second);
+  OK(launch(exec, stream));
+  IS(20, word_at(memory));
+  OK(launch(second_exec, stream));
+  IS(31, word_at(memory));
+  drop(first, exec);
+  drop(second, second_exec);
+}
+
 static void ordered(void) {
   devptr memory = check_alloc(4096);
   void *first = new_stream(), *graph = new_graph();
@@ -387,8 +420,9 @@ static void bad_requests(void) {
 }
 
 static const struct check_case cases[] = {
-    {"decides", decides}, {"repeats", repeats}, {"nests", nests},           {"defaults", defaults},
-    {"changed", changed}, {"ordered", ordered}, {"restricted", restricted}, {"bad_requests", bad_requests}};
+    {"decides", decides},       {"repeats", repeats},           {"nests", nests},
+    {"defaults", defaults},     {"changed", changed},           {"ordered", ordered},
+    {"restricted", restricted}, {"bad_requests", bad_requests}, {"update_takes_over", update_takes_over}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

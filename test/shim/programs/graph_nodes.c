@@ -105,6 +105,28 @@ static void generic(void) {
   OK(CALL(cuCtxSynchronize, (void), ));
 }
 
+/* A graph that is moved must not hold the graph that it is moved into, at any depth. */
+static void circles(void) {
+  enum { MOVE = 1 };
+  void *a = new_graph(), *b = new_graph(), *c = new_graph(), *leaf = new_graph(), *node = NULL, *set = NULL;
+  struct node_params moved = {.type = GRAPH, .of.child = {.graph = a, .ownership = MOVE}};
+  OK(add_node(&node, b, NULL, 0, &moved));
+  moved.of.child.graph = b;
+  IS(INVALID_VALUE, add_node(&node, a, NULL, 0, &moved));
+  OK(add_node(&node, c, NULL, 0, &moved));
+  moved.of.child.graph = c;
+  IS(INVALID_VALUE, add_node(&node, a, NULL, 0, &moved));
+  struct node_params cloned = {.type = GRAPH, .of.child.graph = leaf};
+  OK(add_node(&set, a, NULL, 0, &cloned));
+  IS(INVALID_VALUE, set_node(set, &moved));
+  /* A copy is another graph. */
+  cloned.of.child.graph = c;
+  OK(set_node(set, &cloned));
+  drop(NULL, new_exec(c));
+  drop(c, NULL);
+  drop(leaf, NULL);
+}
+
 static void attributes(void) {
   void *function = put_function(), *graph = new_graph(), *stream = new_stream();
   void *a = NULL, *b = NULL, *f = NULL, *parameters[2];
@@ -308,6 +330,7 @@ static void memory_operations(void) {
 
 static const struct check_case cases[] = {{"generic", generic},
                                           {"attributes", attributes},
+                                          {"circles", circles},
                                           {"events", events},
                                           {"memory_operations", memory_operations}};
 

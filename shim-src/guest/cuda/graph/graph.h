@@ -66,6 +66,7 @@ struct vgpu_node {
 struct vgpu_conditions {
   uint64_t graph; /* their name at the host */
   uint32_t references;
+  bool used; /* by an executable: one at a time, for the values are at the host only once */
   size_t count;
   struct vgpu_condition {
     uint64_t handle;
@@ -150,6 +151,10 @@ void vgpu_condition_removed(struct vgpu_driver *driver, struct vgpu_node *node);
 /* Whether a graph may have a node of a kind: in a body not all may be. A CUresult. */
 int vgpu_condition_may(const struct vgpu_graph *graph, const struct vgpu_work *work);
 bool vgpu_graph_has_conditions(const struct vgpu_graph *graph);
+/* For an executable, which has them for itself; false: another one has them. */
+bool vgpu_conditions_take(struct vgpu_conditions *conditions);
+/* The executable's, or NULL, are no longer used. */
+void vgpu_conditions_give(struct vgpu_conditions *conditions);
 /* One reference less; the last one tells the host. NULL is none. */
 void vgpu_conditions_drop(struct vgpu_conditions *conditions);
 

@@ -32,6 +32,18 @@ void vgpu_conditions_drop(struct vgpu_conditions *conditions) {
   free(conditions);
 }
 
+bool vgpu_conditions_take(struct vgpu_conditions *conditions) {
+  if (conditions->used) return false;
+  conditions->used = true;
+  conditions->references++;
+  return true;
+}
+
+void vgpu_conditions_give(struct vgpu_conditions *conditions) {
+  if (conditions != NULL) conditions->used = false;
+  vgpu_conditions_drop(conditions);
+}
+
 /* Room for one condition more of a graph; NULL: no memory. */
 static struct vgpu_condition *room(struct vgpu_graph *graph) {
   struct vgpu_conditions *conditions = graph->conditions;

@@ -245,7 +245,7 @@ static void free_exec(struct vgpu_driver *driver, struct vgpu_exec *exec) {
     struct vgpu_send_cuGraphExecDestroy send = {.exec = exec->steps[i].segment};
     vgpu_cuda_post(VGPU_OP_cuGraphExecDestroy, &send, sizeof send, NULL, 0);
   }
-  vgpu_conditions_drop(exec->conditions);
+  vgpu_conditions_give(exec->conditions);
   vgpu_exec_free_list(exec->nodes, exec->count);
   free(exec->steps);
   free(exec);
@@ -276,9 +276,8 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
   if (result == CUDA_SUCCESS && (graph == NULL || graph->outer != NULL)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && vgpu_graph_has_conditions(graph)) {
-    if (graph->instances > 0) result = CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
-    exec->conditions = graph->conditions;
-    exec->conditions->references++;
+    if (vgpu_conditions_take(graph->conditions)) exec->conditions = graph->conditions;
+    else result = CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
   }
   if (result == CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
   if (result == CUDA_SUCCESS) result = build(driver, exec);

@@ -23,6 +23,15 @@ static int fill(struct vgpu_node_params *params, enum vgpu_node_kind kind, const
 
 /* ---- adding -------------------------------------------------------------- */
 
+/* Whether a graph is another one or a part of it. */
+static bool within(const struct vgpu_graph *graph, const struct vgpu_graph *whole) {
+  if (graph == whole) return true;
+  for (size_t i = 0; i < whole->count; i++) {
+    if (whole->nodes[i]->child != NULL && within(graph, whole->nodes[i]->child)) return true;
+  }
+  return false;
+}
+
 /* The graph of a child's node: a copy of the program's, or that one itself. */
 static int take_child(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                       const struct vgpu_child_params *params, struct vgpu_graph **child) {
@@ -32,6 +41,7 @@ static int take_child(struct vgpu_driver *driver, const struct vgpu_graph *graph
     return CUDA_ERROR_INVALID_VALUE;
   }
   bool moved = params->ownership == OWNERSHIP_MOVE;
+  if (moved && within(graph, given)) return CUDA_ERROR_INVALID_VALUE; /* a circle */
   if ((!moved && vgpu_graph_has_memory(given)) || vgpu_graph_has_conditions(given))
     return CUDA_ERROR_NOT_SUPPORTED;
   *child = moved ? given : vgpu_graph_clone(driver, given);

@@ -139,6 +139,12 @@ static int update(struct vgpu_exec *exec, size_t base, size_t span, struct vgpu_
   return result;
 }
 
+/* A graph whose conditions another executable has cannot lend them. */
+static bool conditions_free(const struct vgpu_exec *exec, const struct vgpu_graph *graph) {
+  return exec->conditions == NULL || graph->conditions == NULL || graph->conditions == exec->conditions ||
+         !graph->conditions->used;
+}
+
 int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   int result;
   struct vgpu_driver *driver = vgpu_graph_enter(&result);
@@ -151,15 +157,18 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   /* A body of a conditional node is no graph of its own: its conditions are those of the whole. */
   if (exec == NULL || graph == NULL || graph->outer != NULL)
     return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
+  if (!conditions_free(exec, graph)) {
+    info->result = UPDATE_NOT_SUPPORTED;
+    return vgpu_graph_leave(driver, GRAPH_EXEC_UPDATE_FAILURE);
+  }
   struct vgpu_holds holds = {0}, before = exec->holds;
   result =
       vgpu_holds_take(&holds, graph) ? update(exec, 0, exec->count, graph, info) : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
     exec->holds = holds;
     if (exec->conditions != NULL && graph->conditions != exec->conditions) {
-      graph->conditions->references++;
-      vgpu_conditions_drop(exec->conditions);
-      exec->conditions = graph->conditions;
+      vgpu_conditions_give(exec->conditions);
+      exec->conditions = vgpu_conditions_take(graph->conditions) ? graph->conditions : NULL;
     }
     if (exec->launched) vgpu_holds_release_after(driver, &before, exec->context);
     else vgpu_holds_release(driver, &before);

@@ -226,22 +226,26 @@ describe('mma.sync', () => {
 
 /** 2:4 (of tf32 1:2): which elements of four are there, and the metadata that says so. */
 function checkSparse(
-  type: 'f16' | 'bf16' | 'tf32' | 's8' | 'u8',
+  /** Of a and b: one type, or two with a dot between. */
+  type: string,
   k: number,
   selector: number,
   ordered: boolean,
 ): void {
   const known: Record<string, Type> = { ...TYPES, bf16: { bits: 16, encode: small(8, 7), values: few } };
-  const element = known[type];
-  assert.ok(element);
+  const [typeA = '', typeB = typeA] = type.split('.');
+  const [element, elementB] = [known[typeA], known[typeB]];
+  assert.ok(element && elementB);
   const next = random(k + selector);
   const [group, kept] = type === 'tf32' ? [2, 1] : [4, 2];
+  // of 4-bit elements it is pairs that are there or not
+  const pair = element.bits === 4 ? 2 : 1;
   const dense = new Array<number>(16 * k).fill(0);
   const stored: number[] = [];
   const metadata: number[][] = [];
   for (let row = 0; row < 16; row++) {
-    const words: number[] = new Array<number>(k / group / 4).fill(0);
-    for (let chunk = 0; chunk < k / group; chunk++) {
+    const words: number[] = new Array<number>(k / pair / group / 4).fill(0);
+    for (let chunk = 0; chunk < k / pair / group; chunk++) {
       const places =
         type === 'tf32'
           ? [next() % 2]
@@ -257,9 +261,11 @@ function checkSparse(
               next() % 6,
             );
       for (const place of places) {
-        const value = element.values(next);
-        dense[row * k + chunk * group + place] = value;
-        stored.push(value);
+        for (let i = 0; i < pair; i++) {
+          const value = element.values(next);
+          dense[row * k + (chunk * group + place) * pair + i] = value;
+          stored.push(value);
+        }
       }
       const said =
         type === 'tf32'
@@ -271,31 +277,40 @@ function checkSparse(
     }
     metadata.push(words);
   }
-  const b = Array.from({ length: 8 * k }, () => element.values(next));
+  const b = Array.from({ length: 8 * k }, () => elementB.values(next));
   const [nA, nB] = [(16 * (k / 2) * element.bits) / 1024, (8 * k * element.bits) / 1024];
   const fragment = (of: 'a' | 'b', values: readonly number[], count: number, depth: number): Buffer => {
     const out = Buffer.alloc(32 * count * 4);
     for (let lane = 0; lane < 32; lane++) {
       for (let i = 0; i < (count * 32) / element.bits; i++) {
         const [outer, along] = place(of, 16, element.bits, lane, i);
-        const value = element.encode(at(values, outer * depth + along));
-        const byte = lane * count * 4 + (i * element.bits) / 8;
+        const value = (of === 'a' ? element : elementB).encode(at(values, outer * depth + along));
+        const byte = lane * count * 4 + Math.floor((i * element.bits) / 8);
         if (element.bits === 32) out.writeUInt32LE(value, byte);
         else if (element.bits === 16) out.writeUInt16LE(value, byte);
-        else out.writeUInt8(value, byte);
+        else out.writeUInt8(out.readUInt8(byte) | (value << ((i * element.bits) % 8)), byte);
       }
     }
     return out;
   };
-  const lanes = k / group / 4;
+  const lanes = k / pair / group / 4;
   const words = Buffer.alloc(128, 0xff);
   for (let row = 0; row < 8; row++) {
+    if (lanes === 4) {
+      // all lanes: the first two of four have the first half of row and row + 8, the others the second half
+      for (let lane = 0; lane < 4; lane++) {
+        const said = at(metadata, row + (lane % 2) * 8);
+        const from = lane < 2 ? 0 : 2;
+        words.writeUInt32LE((at(said, from) | (at(said, from + 1) << 16)) >>> 0, (row * 4 + lane) * 4);
+      }
+      continue;
+    }
     for (let i = 0; i < lanes; i++) {
       const [low, high] = [at(at(metadata, row), i), at(at(metadata, row + 8), i)];
       words.writeUInt32LE((low | (high << 16)) >>> 0, (row * 4 + selector * lanes + i) * 4);
     }
   }
-  const d = type === 's8' || type === 'u8' ? 's32' : 'f32';
+  const d = /^[su]/.test(type) ? 's32' : 'f32';
   const list = (name: string, count: number): string =>
     `{${Array.from({ length: count }, (_, i) => `%${name}${i}`).join(', ')}}`;
   const load = (name: string, count: number, from: string): string =>
@@ -319,7 +334,7 @@ ${load('a', nA, '%rd0')}
 ${load('b', nB, '%rd1')}
 ${load('d', 4, '%rd3')}
   ld.global.b32 %r1, [%rd2];
-  mma.sp${ordered ? '::ordered_metadata' : ''}.sync.aligned.m16n8k${k}.row.col.${d}.${type}.${type}.${d}
+  mma.sp${ordered ? '::ordered_metadata' : ''}.sync.aligned.m16n8k${k}.row.col.${d}.${typeA}.${typeB}.${d}
     ${list('d', 4)}, ${list('a', nA)}, ${list('b', nB)}, ${list('d', 4)}, %r1, ${selector};
   st.global.v4.b32 [%rd3], ${list('d', 4)};
   ret;
@@ -354,9 +369,35 @@ describe('mma.sp', () => {
     ['tf32', 16, 1],
     ['s8', 32, 1],
     ['u8', 32, 1],
+    ['s8.u8', 64, 0],
+    ['u8.s8', 64, 0],
+    ['e4m3.e5m2', 64, 0],
+    ['e5m2.e4m3', 64, 0],
+    ['s4.u4', 64, 1],
+    ['u4.s4', 64, 1],
+    ['u4', 128, 0],
+    ['s4', 128, 0],
   ] as const) {
     it(`multiplies ${type} 16 by 8 by ${k}, half of which is not there`, () => {
       for (let selector = 0; selector <= most; selector++) checkSparse(type, k, selector, selector % 2 === 1);
     });
   }
+
+  it('has no other shapes, and no selector where all lanes have metadata', () => {
+    const four = '{%r1, %r2, %r3, %r4}';
+    for (const [shape, d, type, selector] of [
+      ['m16n8k64', 's32', 's8', 1],
+      ['m16n8k64', 's32', 'u4', 2],
+      ['m16n8k128', 's32', 'u8', 0],
+      ['m16n8k32', 'f32', 'e4m3', 0],
+      ['m16n8k64', 'f16', 'e4m3', 0],
+    ] as const) {
+      const instruction = `mma.sp.sync.aligned.${shape}.row.col.${d}.${type}.${type}.${d}`;
+      const a = shape === 'm16n8k64' && type === 'u4' ? '{%r1, %r2}' : four;
+      const text = `.version 8.5\n.target sm_90\n.address_size 64\n.entry k() {\n.reg .b32 %r<9>;
+${instruction} ${four}, ${a}, ${a}, ${four}, %r5, ${selector};\nret;\n}\n`;
+      const said = runPtx({ ptx: { text } }).refused.join();
+      assert.ok(said.startsWith(`line 6: ${instruction} is not supported`), said);
+    }
+  });
 });

@@ -59,6 +59,45 @@ interface Case {
   readonly saturated?: boolean;
   /** scale-d: whether d is added to. */
   readonly adds?: boolean;
+  /** Every other element of a is not there: which lanes have the metadata. */
+  readonly sparse?: 0 | 1;
+}
+
+/** Rows of which every other element (of tf32: one of two) is there, where each is, and the register that says so. */
+function halfEmpty(type: Type, how: Case, rows: number, k: number, next: () => number, value: () => number) {
+  const group = type.bits === 32 ? 2 : 4;
+  const dense = new Array<number>(rows * k).fill(0);
+  const stored: number[] = [];
+  const metadata = Buffer.alloc(128 * 4, 0xff);
+  const pairs = [0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110];
+  for (let row = 0; row < rows; row++) {
+    let bits = 0n;
+    for (let chunk = 0; chunk < k / group; chunk++) {
+      const said = group === 2 ? at([0b0100, 0b1110], next() % 2) : at(pairs, next() % 6);
+      for (const place of group === 2 ? [said === 0b0100 ? 0 : 1] : [said & 3, said >> 2]) {
+        const element = value();
+        dense[row * k + chunk * group + place] = element;
+        stored.push(element);
+      }
+      bits |= BigInt(said) << BigInt(chunk * 4);
+    }
+    const first = (row >> 4) * 32 + (row & 7) * 4;
+    const below = (row >> 3) & 1;
+    for (let part = 0; part < 2; part++) {
+      // 8-bit elements: half a row, 32 bits, in a lane; else 16 bits of a row and 16 of the row 8 below
+      if (type.bits === 8)
+        metadata.writeUInt32LE(
+          Number((bits >> BigInt(part * 32)) & 0xffffffffn),
+          (first + part * 2 + below) * 4,
+        );
+      else
+        metadata.writeUInt16LE(
+          Number((bits >> BigInt(part * 16)) & 0xffffn),
+          (first + (how.sparse ?? 0) * 2 + part) * 4 + below * 2,
+        );
+    }
+  }
+  return { dense, stored, metadata };
 }
 
 /** Where the 16 bytes with this row and column of 16-byte units lie, as the PTX ISA's tables of layouts say. */
@@ -148,6 +187,7 @@ function kernel(how: Case, k: number): string {
     `{${list}}`,
     how.registers === true ? '{%a0, %a1, %a2, %a3}' : '%rd2',
     '%rd3',
+    ...(how.sparse === undefined ? [] : ['%r7', how.sparse]),
     '%p1',
     ...scales,
     ...turns,
@@ -158,7 +198,7 @@ function kernel(how: Case, k: number): string {
 .address_size 64
 .extern .shared .align 1024 .b8 memory[];
 .visible .entry product(.param .u64 image, .param .u32 words, .param .u64 d, .param .u64 a, .param .u64 b,
-                        .param .u32 adds, .param .u64 fragments)
+                        .param .u32 adds, .param .u64 fragments, .param .u64 metadata)
 {
   .reg .b32 %r<9>; .reg .b32 %d<128>; .reg .b32 %a<4>; .reg .b64 %rd<9>; .reg .pred %p<3>;
   ld.param.u64 %rd0, [image];
@@ -168,6 +208,7 @@ function kernel(how: Case, k: number): string {
   ld.param.u64 %rd3, [b];
   ld.param.u32 %r1, [adds];
   ld.param.u64 %rd4, [fragments];
+  ld.param.u64 %rd6, [metadata];
   setp.ne.u32 %p1, %r1, 0;
   mov.u32 %r2, %tid.x;
   mov.u32 %r3, %r2;
@@ -187,10 +228,12 @@ done:
   bar.sync 0;
   mad.wide.u32 %rd1, %r2, ${count * 4}, %rd1;
   mad.wide.u32 %rd4, %r2, 16, %rd4;
+  mad.wide.u32 %rd6, %r2, 4, %rd6;
+  ld.global.b32 %r7, [%rd6];
 ${Array.from({ length: count }, (_, i) => `  ld.global.b32 %d${i}, [%rd1+${i * 4}];`).join('\n')}
 ${Array.from({ length: 4 }, (_, i) => `  ld.global.b32 %a${i}, [%rd4+${i * 4}];`).join('\n')}
   wgmma.fence.sync.aligned;
-  wgmma.mma_async.sync.aligned.m64n${how.n}k${k}.${how.d}.${how.a}.${how.b}${more} ${operands.join(', ')};
+  wgmma.mma_async${how.sparse === undefined ? '' : '.sp'}.sync.aligned.m64n${how.n}k${k}.${how.d}.${how.a}.${how.b}${more} ${operands.join(', ')};
   wgmma.commit_group.sync.aligned;
   wgmma.wait_group.sync.aligned 0;
 ${Array.from({ length: count }, (_, i) => `  st.global.b32 [%rd1+${i * 4}], %d${i};`).join('\n')}
@@ -213,16 +256,20 @@ function eachOfD(n: number, visit: (thread: number, i: number, row: number, colu
 function check(how: Case): void {
   const next = random(how.n + how.swizzle + 1);
   const [typeA, typeB] = [typeOf(how.a), typeOf(how.b)];
-  const k = 256 / typeA.bits;
+  const sparse = how.sparse !== undefined;
+  const k = (256 / typeA.bits) * (sparse ? 2 : 1);
   // A sum that is a half holds 11 bits.
   const of = (type: Type): number => (how.d === 'f16' ? (next() % 9) - 4 : type.values(next));
-  const a = Array.from({ length: 64 * k }, () => of(typeA));
+  const empty = sparse ? halfEmpty(typeA, how, 64, k, next, () => of(typeA)) : undefined;
+  const a = empty?.dense ?? Array.from({ length: 64 * k }, () => of(typeA));
+  const stored = empty?.stored ?? a;
+  const storedK = stored.length / 64;
   const b = Array.from({ length: how.n * k }, () => of(typeB));
   const small16 = small(5, 10);
   const before = Array.from({ length: 64 * how.n }, () =>
     how.saturated === true ? (next() % 2 === 0 ? 2147483600 : -2147483600) : (next() % 65) - 32,
   );
-  const placedA = place(how, typeA, a, 64, k, how.transposed?.a === true);
+  const placedA = place(how, typeA, stored, 64, storedK, how.transposed?.a === true);
   const placedB = place(how, typeB, b, how.n, k, how.transposed?.b === true);
   const startB = Math.ceil(placedA.image.length / 1024) * 1024;
   const image = Buffer.alloc(startB + Math.ceil(placedB.image.length / 4) * 4);
@@ -243,7 +290,7 @@ function check(how: Case): void {
       const i = Math.floor(bit / 32);
       const row = (thread >> 5) * 16 + (lane >> 2) + (i & 1) * 8;
       const column = ((lane & 3) * 32 + (i >> 1) * 128 + (bit % 32)) / typeA.bits;
-      const value = typeA.encode(at(a, row * k + column));
+      const value = typeA.encode(at(stored, row * storedK + column));
       const [byte, within] = [thread * 16 + Math.floor(bit / 8), bit % 8];
       if (typeA.bits === 32) fragments.writeUInt32LE(value, byte);
       else if (typeA.bits === 16) fragments.writeUInt16LE(value, byte);
@@ -253,7 +300,7 @@ function check(how: Case): void {
   const adds = how.adds !== false;
   const outcome = runPtx({
     ptx: { text: kernel(how, k) },
-    buffers: [image, d, fragments],
+    buffers: [image, d, fragments, empty?.metadata ?? 512],
     launches: [
       {
         kernel: 'product',
@@ -267,6 +314,7 @@ function check(how: Case): void {
           `u64:${descriptor(how, placedB, startB)}`,
           `u32:${adds ? 1 : 0}`,
           'b3',
+          'b4',
         ],
       },
     ],
@@ -338,6 +386,59 @@ describe('wgmma', () => {
     }
   });
 
+  for (const [d, a, b] of [
+    ['f32', 'f16', 'f16'],
+    ['f16', 'f16', 'f16'],
+    ['f32', 'bf16', 'bf16'],
+    ['f32', 'tf32', 'tf32'],
+    ['f32', 'e4m3', 'e5m2'],
+    ['f16', 'e5m2', 'e4m3'],
+    ['s32', 's8', 'u8'],
+    ['s32', 'u8', 's8'],
+  ] as const) {
+    it(`multiplies ${a}, half of which is not there, by ${b} to ${d}`, () => {
+      for (const swizzle of [0, 64, 128] as const) {
+        check({ d, a, b, n: 64, swizzle, sparse: 0 });
+        check({ d, a, b, n: 256, swizzle, sparse: typeOf(a).bits === 8 ? 0 : 1 });
+        check({ d, a, b, n: 24, swizzle, sparse: 0, registers: true, adds: false });
+      }
+    });
+  }
+
+  it('takes a sparse matrix and the other one the other way', () => {
+    for (const swizzle of SWIZZLES) {
+      check({
+        d: 'f32',
+        a: 'f16',
+        b: 'f16',
+        n: 128,
+        swizzle,
+        sparse: 1,
+        transposed: { b: true },
+        registers: true,
+      });
+      check({ d: 'f32', a: 'bf16', b: 'bf16', n: 40, swizzle, sparse: 0, transposed: { a: true, b: true } });
+    }
+    check({ d: 'f32', a: 'f16', b: 'f16', n: 32, swizzle: 64, sparse: 0, negated: { a: true } });
+    check({ d: 's32', a: 's8', b: 's8', n: 32, swizzle: 64, sparse: 0, saturated: true });
+  });
+
+  it('says that rows of 64 bytes do not fit into a swizzle of 32', () => {
+    const outcome = runPtx({
+      ptx: { text: kernel({ d: 'f32', a: 'f16', b: 'f16', n: 8, swizzle: 32, sparse: 0 }, 32) },
+      buffers: [16, 128 * 16, 128 * 16, 512],
+      launches: [
+        {
+          kernel: 'product',
+          block: [128],
+          shared: 8192,
+          args: ['b1', 'u32:4', 'b2', `u64:${3n << 62n}`, `u64:${3n << 62n}`, 'u32:0', 'b3', 'b4'],
+        },
+      ],
+    });
+    assert.match(at(outcome.launches, 0), /^error .*wgmma whose rows are wider than its swizzle/);
+  });
+
   it('saturates sums of integers where it is told to', () => {
     check({ d: 's32', a: 's8', b: 's8', n: 32, swizzle: 32, saturated: true });
   });
@@ -366,6 +467,18 @@ describe('wgmma', () => {
       `wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 ${list(3)}, %rd1, %rd2, %p1, 1, 1, 0, 0`,
     ],
     [
+      'a selector that there is not',
+      `wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 ${list(4)}, %rd1, %rd2, %r1, 2, %p1, 1, 1, 0, 0`,
+    ],
+    [
+      'a selector where all lanes have metadata',
+      `wgmma.mma_async.sp.sync.aligned.m64n8k64.s32.s8.s8 ${list(4)}, %rd1, %rd2, %r1, 1, %p1`,
+    ],
+    [
+      'the depth of a full matrix for a sparse one',
+      `wgmma.mma_async.sp.sync.aligned.m64n8k16.f32.f16.f16 ${list(4)}, %rd1, %rd2, %r1, 0, %p1, 1, 1, 0, 0`,
+    ],
+    [
       'a scale of 2',
       `wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 ${list(4)}, %rd1, %rd2, %p1, 2, 1, 0, 0`,
     ],
@@ -381,13 +494,13 @@ describe('wgmma', () => {
   it('says that a matrix lies outside of shared memory', () => {
     const outcome = runPtx({
       ptx: { text: kernel({ d: 'f32', a: 'f16', b: 'f16', n: 8, swizzle: 0 }, 16) },
-      buffers: [16, 128 * 16, 128 * 16],
+      buffers: [16, 128 * 16, 128 * 16, 512],
       launches: [
         {
           kernel: 'product',
           block: [128],
           shared: 1024,
-          args: ['b1', 'u32:4', 'b2', 'u64:0', 'u64:256', 'u32:0', 'b3'],
+          args: ['b1', 'u32:4', 'b2', 'u64:0', 'u64:256', 'u32:0', 'b3', 'b4'],
         },
       ],
     });

@@ -4,8 +4,8 @@
 
 /*
  * K_WGMMA: target is N; m is the type of a | of b << 8 | of d << 16 | these << 24. Its list: the registers of
- * d, then those of a or its descriptor, then the descriptor of b; in->a is the predicate scale-d, in->size
- * the number of d's registers.
+ * d, then those of a or its descriptor, then of a sparse a the metadata, then the descriptor of b; in->a is
+ * the predicate scale-d, in->size the number of d's registers, in->type the selector.
  */
 enum {
   WG_A_REGISTERS = 1,
@@ -15,8 +15,9 @@ enum {
   WG_TRANSPOSE_B = 16,
   WG_SATURATE = 32,
   WG_BITS = 64, /* b1, and.popc */
+  WG_SPARSE = 128,
 };
 #define WG_N_MOST 256u
-#define WG_ROW_BYTES 32u /* of a and b along k, in every type */
+#define WG_ROW_BYTES 32u /* of a and b along k, in every type; of b twice that where a is sparse */
 
 #endif

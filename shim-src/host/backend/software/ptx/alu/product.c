@@ -12,8 +12,8 @@ static void turn(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t k) {
 
 void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const void *a, const void *b,
                   uint32_t *c) {
-  uint32_t x[PTX_PRODUCT_ROWS * PTX_PRODUCT_BYTES], y[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_BYTES];
-  uint32_t turned[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_BYTES], sums[PTX_PRODUCT_ROWS * PTX_PRODUCT_COLUMNS];
+  uint32_t x[PTX_PRODUCT_ROWS * PTX_PRODUCT_DEEPEST], y[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_DEPTH];
+  uint32_t turned[PTX_PRODUCT_COLUMNS * PTX_PRODUCT_DEPTH], sums[PTX_PRODUCT_ROWS * PTX_PRODUCT_COLUMNS];
   alu->widen[p->a](x, a, p->rows * p->k, p->negate_a);
   alu->widen[p->b](y, b, p->columns * p->k, p->negate_b);
   turn(turned, y, p->columns, p->k);
@@ -47,6 +47,31 @@ void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either,
         sum += (uint32_t)__builtin_popcountll(either ? x ^ y : x & y);
       }
       c[i * p->columns + j] += sum;
+    }
+  }
+}
+
+/*
+ * 4 bits of metadata stand for four units, of which two are there: elements, or pairs of 4-bit ones; of tf32
+ * halves of elements, whose both are told. Where a row takes 64 bits of metadata, all four of its lanes have
+ * some: the first two for the first half of the columns, the even ones of row 0 to 7, the odd ones of those 8
+ * below. Otherwise a lane has 16 bits of its row, then 16 of that 8 below.
+ */
+void ptx_spread(enum ptx_type type, uint32_t rows, uint32_t bytes, const unsigned char *metadata,
+                uint32_t selector, const unsigned char *from, unsigned char *to) {
+  uint32_t element = ptx_type_bytes(type), unit = element == 4 ? 2 : element;
+  uint32_t chunks = bytes / unit / 4, lanes = chunks / 4;
+  memset(to, 0, (size_t)rows * bytes);
+  for (uint32_t row = 0; row < rows; row++) {
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+      bool all = lanes == 4;
+      uint32_t of_row = all ? (row >> 3) + chunk / 8 * 2 : selector * lanes + chunk / 4;
+      uint32_t shift = all ? chunk % 8 * 4 : ((row & 8) != 0 ? 16 : 0) + chunk % 4 * 4, bits;
+      memcpy(&bits, metadata + ((row & 7) * 4 + of_row) * 4, 4);
+      for (uint32_t i = 0; i < 2; i++) {
+        memcpy(to + row * bytes + (chunk * 4 + (bits >> shift >> i * 2 & 3)) * unit,
+               from + row * (bytes / 2) + (chunk * 2 + i) * unit, unit);
+      }
     }
   }
 }

@@ -6,7 +6,9 @@
 
 #define PTX_PRODUCT_ROWS 16u
 #define PTX_PRODUCT_COLUMNS 256u
-#define PTX_PRODUCT_BYTES 32u /* of a row along k, at most */
+/* Elements along k, at most: so many with all columns, more with fewer. */
+#define PTX_PRODUCT_DEPTH 64u
+#define PTX_PRODUCT_DEEPEST 128u
 
 struct ptx_product {
   enum ptx_type a, b, d;     /* d: T_S32, else floats */
@@ -21,5 +23,11 @@ void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const 
 /* The same of 1-bit elements, `bytes` a row: how many both have (and), or one of them (xor). */
 void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either, const unsigned char *a,
                        const unsigned char *b, uint32_t *c);
+/*
+ * A sparse matrix of 16 rows, of which every other element is there, as one with zeros between: rows of so
+ * many `bytes` then. The metadata is a register of all lanes; the selector says which lanes' it is.
+ */
+void ptx_spread(enum ptx_type type, uint32_t rows, uint32_t bytes, const unsigned char *metadata,
+                uint32_t selector, const unsigned char *from, unsigned char *to);
 
 #endif

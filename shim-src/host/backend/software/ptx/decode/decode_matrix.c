@@ -71,8 +71,7 @@ static void decode_mma(struct parser *p) {
   bool tf32 = a == T_TF32 && b == T_TF32 && c == T_F32 && m == 16 && n == 8 && (k == 4 || k == 8);
   bool doubles = a == T_F64 && b == T_F64 && c == T_F64 && n == 8 &&
                  ((m == 8 && k == 4) || (m == 16 && (k == 4 || k == 8 || k == 16)));
-  bool fp8 = (a == T_E4M3 || a == T_E5M2) && (b == T_E4M3 || b == T_E5M2) && (c == T_F32 || c == T_F16) &&
-             m == 16 && n == 8 && (k == 16 || k == 32);
+  bool fp8 = (a == T_E4M3 || a == T_E5M2) && (b == T_E4M3 || b == T_E5M2) && (c == T_F32 || c == T_F16);
   bool ones = one && a == T_B32 && b == T_B32 && c == T_S32 && n == 8 &&
               ((m == 8 && k == 128) || (m == 16 && (k == 128 || k == 256)));
   bool a8 = a == T_S8 || a == T_U8, b8 = b == T_S8 || b == T_U8;
@@ -80,13 +79,14 @@ static void decode_mma(struct parser *p) {
       a8 && b8 && !four && c == T_S32 && n == 8 && ((m == 16 && (k == 16 || k == 32)) || (m == 8 && k == 16));
   bool fours =
       a8 && b8 && four && c == T_S32 && n == 8 && ((m == 16 && (k == 32 || k == 64)) || (m == 8 && k == 32));
-  bool dense = halves || volta || bfloats || tf32 || doubles || eights || fours || fp8 || ones;
-  /* Of others it is not known here how metadata is spread over the lanes. */
-  bool half_empty = m == 16 && n == 8 &&
-                    ((a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && (k == 16 || k == 32)) ||
-                     (a == T_BF16 && b == T_BF16 && c == T_F32 && (k == 16 || k == 32)) ||
-                     (a == T_TF32 && b == T_TF32 && c == T_F32 && (k == 8 || k == 16)) ||
-                     (a8 && b8 && !four && c == T_S32 && k == 32));
+  bool dense = halves || volta || bfloats || tf32 || doubles || eights || fours || ones ||
+               (fp8 && m == 16 && n == 8 && (k == 16 || k == 32));
+  bool half_empty =
+      m == 16 && n == 8 &&
+      ((a == T_F16 && b == T_F16 && (c == T_F16 || c == T_F32) && (k == 16 || k == 32)) ||
+       (a == T_BF16 && b == T_BF16 && c == T_F32 && (k == 16 || k == 32)) ||
+       (a == T_TF32 && b == T_TF32 && c == T_F32 && (k == 8 || k == 16)) || (fp8 && c == T_F32 && k == 64) ||
+       (a8 && b8 && c == T_S32 && (k == (four ? 128u : 32u) || k == 64)));
   if (sparse ? !half_empty : !dense) ptx_refuse(p, "these types");
   ptx_need(p, sparse ? 6 : 4, sparse ? 6 : 4);
   uint32_t x = p->x_count;
@@ -115,9 +115,10 @@ static void decode_mma(struct parser *p) {
   if (four) flags |= MX_FOUR;
   if (one) flags |= MX_BITS;
   if (sparse) {
-    /* who of four lanes (of two pairs, where it takes two) has the metadata */
+    /* who of four lanes (of two pairs, where it takes two) has the metadata; where all have it, 0 */
     const struct operand *selector = &p->operands[5];
-    int64_t most = k == (a == T_TF32 ? 8u : 16u) ? 3 : 1;
+    uint32_t registers = m * k / 2 * bits / 1024; /* of a */
+    int64_t most = k == (a == T_TF32 ? 8u : 16u) ? 3 : registers == 4 && bits <= 8 ? 0 : 1;
     if (selector->kind != O_INTEGER || selector->value < 0 || selector->value > most)
       ptx_refuse(p, "another sparsity selector than there is");
     flags |= MX_SPARSE;

@@ -137,6 +137,39 @@ static void decode_st(struct parser *p) {
   else access(p, false);
 }
 
+/* Appends the two halves of a register of 128 bits to the list. */
+static void append_wide(struct parser *p, uint32_t index, bool defined) {
+  struct operand *halves;
+  uint32_t refs[2];
+  if (spread(p, index, &halves) != 2 || p->operands[index].type != T_B128)
+    ptx_refuse(p, "a register of 128 bits expected");
+  for (uint32_t i = 0; i < 2; i++)
+    refs[i] =
+        defined ? ptx_destination(p, &halves[i], T_B64) | PTX_DEFINED : ptx_source(p, &halves[i], T_B64);
+  for (uint32_t i = 0; i < 2; i++) ptx_extra(p, refs[i]);
+}
+
+/* Of 128 bits there are only exchanges, with a comparison or without. */
+static void wide_atomic(struct parser *p, uint32_t op, enum ptx_space space) {
+  if (op != A_CAS && op != A_EXCH) ptx_refuse(p, "this type");
+  ptx_need(p, op == A_CAS ? 4 : 3, 5); /* a cache policy may follow */
+  uint64_t offset;
+  enum ptx_type width;
+  uint32_t base = ptx_address(p, &p->operands[1], space, &offset, &width), x = p->x_count;
+  append_wide(p, 0, true);
+  append_wide(p, 2, false);
+  if (op == A_CAS) append_wide(p, 3, false);
+  struct ptx_instruction *in = ptx_emit(p, K_ATOM);
+  in->u.offset = offset;
+  in->a = base;
+  in->x = x;
+  in->x_count = (uint16_t)(p->x_count - x);
+  in->size = 16;
+  in->space = (uint8_t)space;
+  in->type = T_B128;
+  in->m = (width == T_B32 ? ML_NARROW : 0) | op << 4;
+}
+
 static void atomic(struct parser *p, bool result) {
   static const char *const names[A_ATOMICS] = {"and", "or",  "xor", "cas", "exch",
                                                "add", "inc", "dec", "min", "max"};
@@ -149,6 +182,10 @@ static void atomic(struct parser *p, bool result) {
   if (op == A_ATOMICS || ptx_has(p, "async")) ptx_refuse(p, NULL);
   enum ptx_type type = ptx_last_type(p);
   uint32_t bytes = ptx_type_bytes(type);
+  if (result && type == T_B128) {
+    wide_atomic(p, op, space_of(p));
+    return;
+  }
   if (bytes != 2 && bytes != 4 && bytes != 8) ptx_refuse(p, "this width");
   bool floats = type == T_F32 || type == T_F64 || type == T_F16 || type == T_F16X2 || type == T_BF16 ||
                 type == T_BF16X2;

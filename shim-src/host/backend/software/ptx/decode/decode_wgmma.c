@@ -51,27 +51,32 @@ static void product(struct parser *p) {
   uint32_t m = 0, n = 0, k = 0;
   enum ptx_type t[3];
   char shape[24], end;
-  snprintf(shape, sizeof shape, "%.*s", (int)p->parts[4].length, p->parts[4].text);
-  if (p->part_count < 8 || !ptx_part(p, 2, "sync") || !ptx_part(p, 3, "aligned") ||
+  bool sparse = ptx_part(p, 2, "sp");
+  uint32_t at = sparse ? 3 : 2; /* what follows */
+  if (p->part_count < at + 6) ptx_refuse(p, NULL);
+  snprintf(shape, sizeof shape, "%.*s", (int)p->parts[at + 2].length, p->parts[at + 2].text);
+  if (!ptx_part(p, at, "sync") || !ptx_part(p, at + 1, "aligned") ||
       sscanf(shape, "m%un%uk%u%c", &m, &n, &k, &end) != 3)
     ptx_refuse(p, NULL);
   if (types(p, t) != 3) ptx_refuse(p, "three types expected");
   bool bits = ptx_has(p, "b1");
-  if (bits && (!ptx_has(p, "and") || !ptx_has(p, "popc"))) ptx_refuse(p, NULL);
-  if (m != 64 || k != depth_of(t[0], t[1], t[2], bits) || !known_width(n, t[0] == T_S32))
+  if (bits && (sparse || !ptx_has(p, "and") || !ptx_has(p, "popc"))) ptx_refuse(p, NULL);
+  if (m != 64 || k != depth_of(t[0], t[1], t[2], bits) * (sparse ? 2 : 1) || !known_width(n, t[0] == T_S32))
     ptx_refuse(p, "this shape and these types");
   const struct operand *o = p->operands;
   bool scales = t[0] != T_S32, transposes = t[1] == T_F16 || t[1] == T_BF16;
-  ptx_need(p, 4, 8);
+  uint32_t scale_at = sparse ? 5 : 3;
+  ptx_need(p, scale_at + 1, 10);
   bool registers = o[1].kind == O_VECTOR;
-  uint32_t want = 4 + (scales ? 2 : 0) + (transposes ? (registers ? 1 : 2) : 0);
+  uint32_t want = scale_at + 1 + (scales ? 2 : 0) + (transposes ? (registers ? 1 : 2) : 0);
   ptx_need(p, want, want);
   uint32_t flags = (bits ? (uint32_t)WG_BITS : 0) | (registers ? (uint32_t)WG_A_REGISTERS : 0);
   if (ptx_has(p, "satfinite")) flags |= WG_SATURATE;
-  if (scales) flags |= immediate(p, 4, 1, -1, WG_NEGATE_A) | immediate(p, 5, 1, -1, WG_NEGATE_B);
-  if (transposes && !registers) flags |= immediate(p, 6, 0, 1, WG_TRANSPOSE_A);
+  if (scales)
+    flags |= immediate(p, scale_at + 1, 1, -1, WG_NEGATE_A) | immediate(p, scale_at + 2, 1, -1, WG_NEGATE_B);
+  if (transposes && !registers) flags |= immediate(p, scale_at + 3, 0, 1, WG_TRANSPOSE_A);
   if (transposes) flags |= immediate(p, want - 1, 0, 1, WG_TRANSPOSE_B);
-  uint32_t of_d = t[0] == T_F16 ? n / 4 : n / 2, refs[WG_N_MOST / 2 + 5], count = 0;
+  uint32_t of_d = t[0] == T_F16 ? n / 4 : n / 2, refs[WG_N_MOST / 2 + 6], count = 0;
   if (o[0].kind != O_VECTOR || o[0].count != of_d || (registers && o[1].count != 4))
     ptx_refuse(p, "another number of registers");
   for (uint32_t i = 0; i < of_d; i++) {
@@ -86,9 +91,16 @@ static void product(struct parser *p) {
   } else {
     refs[count++] = ptx_source(p, &o[1], T_B64);
   }
+  if (sparse) {
+    /* the first two of four lanes have the metadata, or the last two; of 8-bit elements all have */
+    if (o[4].kind != O_INTEGER || o[4].value < 0 || o[4].value > (ptx_type_bytes(t[1]) == 1 ? 0 : 1))
+      ptx_refuse(p, "another sparsity selector than there is");
+    flags |= WG_SPARSE;
+    refs[count++] = ptx_source(p, &o[3], T_B32);
+  }
   refs[count++] = ptx_source(p, &o[2], T_B64);
-  if (o[3].negated) ptx_refuse(p, "a negated predicate");
-  uint32_t scale = ptx_predicate(p, &o[3]), x = p->x_count;
+  if (o[scale_at].negated) ptx_refuse(p, "a negated predicate");
+  uint32_t scale = ptx_predicate(p, &o[scale_at]), x = p->x_count;
   for (uint32_t i = 0; i < count; i++) ptx_extra(p, refs[i]);
   struct ptx_instruction *in = ptx_emit(p, K_WGMMA);
   in->x = x;
@@ -96,12 +108,13 @@ static void product(struct parser *p) {
   in->a = scale;
   in->size = (uint8_t)of_d;
   in->target = n;
+  in->type = sparse ? (uint8_t)o[4].value : 0;
   in->m = (uint32_t)t[1] | (uint32_t)t[2] << 8 | (uint32_t)t[0] << 16 | flags << 24;
   in->control = 1;
 }
 
 static void decode_wgmma(struct parser *p) {
-  if (ptx_part(p, 1, "mma_async") && !ptx_has(p, "sp")) product(p);
+  if (ptx_part(p, 1, "mma_async")) product(p);
   else if (ptx_part(p, 1, "wait_group")) ptx_emit(p, K_WGMMA_WAIT);
   else if (!ptx_part(p, 1, "fence") && !ptx_part(p, 1, "commit_group")) ptx_refuse(p, NULL);
 }

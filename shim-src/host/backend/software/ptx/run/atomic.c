@@ -115,10 +115,31 @@ uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint6
   return old;
 }
 
+/* Exchanges of 16 bytes; the list has the halves of d, of b and of c. */
+static bool wide_atomic(const struct place *at, uint32_t mask, const uint64_t *address) {
+  const struct ptx_instruction *in = at->in;
+  const uint32_t *x = at->split->frame->function->x + in->x;
+  bool compares = MA_OPERATION(in->m) == A_CAS;
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    unsigned char *to = ptx_resolve(at, in->space, lane, address[lane], PTX_WHOLE);
+    if (to == NULL) return false;
+    uint64_t value[2][2] = {{0}}, old[2];
+    for (uint32_t i = 2; i < in->x_count; i++)
+      memcpy(&value[i / 2 - 1][i % 2], ptx_operand(at, x[i]) + lane * 8, 8);
+    if (compares) ptx_compare_16(to, value[0], value[1], old);
+    else ptx_exchange_16(to, value[0], old);
+    for (uint32_t i = 0; i < 2; i++)
+      memcpy(at->registers + (x[i] & ~(PTX_DEFINED | 3u)) + lane * 8, &old[i], 8);
+  }
+  return true;
+}
+
 bool ptx_atomic(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
   uint64_t address[PTX_LANES];
   ptx_addresses(at, address);
+  if (in->size == PTX_WHOLE) return wide_atomic(at, mask, address);
   const unsigned char *b = ptx_operand(at, in->b), *c = ptx_operand(at, in->c);
   unsigned char *d = in->d == PTX_NONE ? NULL : at->registers + (in->d & ~3u);
   for (uint32_t left = mask; left != 0; left &= left - 1) {

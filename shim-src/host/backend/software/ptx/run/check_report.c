@@ -11,7 +11,7 @@ static const char *type_word(enum ptx_type type) {
       [T_B8] = "b8",         [T_B16] = "b16", [T_B32] = "b32", [T_B64] = "b64",     [T_U8] = "u8",
       [T_U16] = "u16",       [T_U32] = "u32", [T_U64] = "u64", [T_S8] = "s8",       [T_S16] = "s16",
       [T_S32] = "s32",       [T_S64] = "s64", [T_F16] = "f16", [T_F16X2] = "f16x2", [T_BF16] = "bf16",
-      [T_BF16X2] = "bf16x2", [T_F32] = "f32", [T_F64] = "f64"};
+      [T_BF16X2] = "bf16x2", [T_F32] = "f32", [T_F64] = "f64", [T_B128] = "b128"};
   return type < T_TYPES && words[type] != NULL ? words[type] : "";
 }
 
@@ -28,7 +28,8 @@ static void name_instruction(const struct ptx_instruction *in, char *to, size_t 
       snprintf(to, size, "st%s%s.%s", space, vector, type_word(in->type));
       break;
     case K_ATOM:
-      snprintf(to, size, "%s%s.%s", in->d == PTX_NONE ? "red" : "atom", space, type_word(in->type));
+      snprintf(to, size, "%s%s.%s", in->d == PTX_NONE && in->x_count == 0 ? "red" : "atom", space,
+               type_word(in->type));
       break;
     case K_CP_ASYNC:
       snprintf(to, size, "cp.async");

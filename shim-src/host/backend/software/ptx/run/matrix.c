@@ -17,25 +17,19 @@ struct shape {
   uint32_t m, n, k;
 };
 
-/* Where element i of a lane's fragment stands, as the PTX ISA lays out mma's. */
-static void place(struct shape s, int which, uint32_t bits, uint32_t lane, uint32_t i, uint32_t *row,
-                  uint32_t *column) {
+/* Where element i of a lane's fragment of doubles stands, as the PTX ISA lays out mma's. */
+static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t *row, uint32_t *column) {
   uint32_t group = lane >> 2, in_group = lane & 3;
-  if (which == OF_C) {
+  bool tall = s.m == 16;
+  if (which == OF_A) {
+    *row = group + (tall && (i & 1) != 0 ? 8 : 0);
+    *column = in_group + (tall ? i >> 1 : i) * 4;
+  } else if (which == OF_B) {
+    *row = in_group + i * 4;
+    *column = group;
+  } else {
     *row = group + (i >= 2 ? 8 : 0);
     *column = in_group * 2 + (i & 1);
-    return;
-  }
-  /* `run` elements follow each other in a register; the fragment goes on 8 rows below, then further along k.
-   */
-  uint32_t run = bits >= 32 ? 1 : 32 / bits, part = i / run, along = in_group * run + i % run;
-  if (which == OF_A) {
-    bool tall = s.m == 16;
-    *row = group + (tall && (part & 1) != 0 ? 8 : 0);
-    *column = along + (tall ? part >> 1 : part) * run * 4;
-  } else {
-    *row = along + part * run * 4;
-    *column = group;
   }
 }
 
@@ -89,16 +83,13 @@ static void put_element(const struct place *at, const uint32_t *x, uint32_t lane
   }
 }
 
-static uint32_t bits_of(enum ptx_type type, bool four) {
+static uint32_t bits_of(enum ptx_type type) {
   switch (type) {
     case T_F16:
     case T_BF16:
       return 16;
     case T_S8:
     case T_U8:
-      return four ? 4 : 8;
-    case T_E4M3:
-    case T_E5M2:
       return 8;
     case T_F64:
       return 64;
@@ -148,36 +139,27 @@ static void multiply(const struct product *p, const double *a, const double *b, 
   for (uint32_t i = 0; i < rows * columns; i++) c[i] = z[i];
 }
 
-static void mma(const struct place *at, const struct product *p, const uint32_t *x) {
+/* Products of doubles: a register holds an element. */
+static void mma_doubles(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct shape s = p->s;
-  bool four = (p->flags & MX_FOUR) != 0;
-  uint32_t of_c = at->in->size, bits = bits_of(p->types[OF_A], four);
-  uint32_t a_elements = s.m * s.k / PTX_LANES, b_elements = s.k * s.n / PTX_LANES,
-           c_elements = s.m * s.n / PTX_LANES;
-  const uint32_t *xa = x + of_c;
-  uint32_t run = bits >= 32 ? 1 : 32 / bits;
-  const uint32_t *xb = xa + (a_elements + run - 1) / run, *xc = xb + (b_elements + run - 1) / run;
-  double a[MOST], b[MOST], c[MOST];
-  uint32_t row, column;
-  for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
-    for (uint32_t i = 0; i < a_elements; i++) {
-      place(s, OF_A, bits, lane, i, &row, &column);
-      a[row * s.k + column] = element(at, xa, lane, i, p->types[OF_A], bits);
+  uint32_t of[3] = {s.m * s.k / PTX_LANES, s.k * s.n / PTX_LANES, s.m * s.n / PTX_LANES};
+  uint32_t columns[3] = {s.k, s.n, s.n}, row, column;
+  double matrices[3][MOST];
+  const uint32_t *from = x + of[OF_C];
+  for (int which = OF_A; which <= OF_C; which++) {
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      for (uint32_t i = 0; i < of[which]; i++) {
+        place(s, which, lane, i, &row, &column);
+        matrices[which][row * columns[which] + column] = element(at, from, lane, i, T_F64, 64);
+      }
     }
-    for (uint32_t i = 0; i < b_elements; i++) {
-      place(s, OF_B, bits, lane, i, &row, &column);
-      b[row * s.n + column] = element(at, xb, lane, i, p->types[OF_B], bits);
-    }
-    for (uint32_t i = 0; i < c_elements; i++) {
-      place(s, OF_C, 32, lane, i, &row, &column);
-      c[row * s.n + column] = element(at, xc, lane, i, p->types[OF_C], bits_of(p->types[OF_C], false));
-    }
+    from += of[which];
   }
-  multiply(p, a, b, c);
+  multiply(p, matrices[OF_A], matrices[OF_B], matrices[OF_C]);
   for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
-    for (uint32_t i = 0; i < c_elements; i++) {
-      place(s, OF_C, 32, lane, i, &row, &column);
-      put_element(at, x, lane, i, p->types[OF_C], c[row * s.n + column]);
+    for (uint32_t i = 0; i < of[OF_C]; i++) {
+      place(s, OF_C, lane, i, &row, &column);
+      put_element(at, x, lane, i, T_F64, matrices[OF_C][row * s.n + column]);
     }
   }
 }
@@ -194,44 +176,34 @@ static void take_rows(const struct place *at, const uint32_t *x, uint32_t regist
   }
 }
 
-/*
- * The elements of a sparse matrix where they belong, zeros between. 4 bits of metadata stand for 8 bytes (4
- * of 8-bit elements): two places of four, 2 bits each; of tf32 both name the halves of its one place of two.
- * A lane has 16 bits for its row, and 16 for that 8 rows below.
- */
-static void spread(const struct place *at, const struct product *p, uint32_t metadata,
-                   const unsigned char *from, unsigned char *to) {
-  uint32_t element = ptx_type_bytes(p->types[OF_A]), unit = element == 4 ? 2 : element;
-  uint32_t bytes = p->s.k * element, lanes = bytes / unit / 16;
-  const unsigned char *values = ptx_operand(at, metadata);
-  memset(to, 0, (size_t)p->s.m * bytes);
-  for (uint32_t row = 0; row < p->s.m; row++) {
-    for (uint32_t chunk = 0; chunk < bytes / unit / 4; chunk++) {
-      uint32_t lane = (row & 7) * 4 + at->in->type * lanes + chunk / 4, bits;
-      memcpy(&bits, values + lane * 4, 4);
-      bits = bits >> ((row & 8) != 0 ? 16 : 0) >> chunk % 4 * 4;
-      for (uint32_t i = 0; i < 2; i++) {
-        memcpy(to + row * bytes + (chunk * 4 + (bits >> i * 2 & 3)) * unit,
-               from + row * (bytes / 2) + (chunk * 2 + i) * unit, unit);
-      }
+/* Elements of 4 bits as bytes; from the last one on, in place. */
+static void unpack(unsigned char *rows, uint32_t bytes, bool is_signed) {
+  for (uint32_t i = bytes; i-- > 0;) {
+    unsigned char both = rows[i];
+    for (uint32_t k = 2; k-- > 0;) {
+      unsigned char value = both >> k * 4 & 15;
+      rows[i * 2 + k] = is_signed && value > 7 ? value | 0xf0 : value;
     }
   }
 }
 
-/* Products whose rows are 16 bytes or twice or four times that: all but those of doubles and of 4-bit
- * integers. */
+/* Products whose rows are 16 bytes or twice or four times that: all but those of doubles. */
 static void mma_rows(const struct place *at, const struct product *p, const uint32_t *x) {
   const struct shape s = p->s;
   bool one = (p->flags & MX_BITS) != 0, tall = s.m == 16, half = p->types[OF_C] == T_F16;
-  uint32_t bytes = s.k * (one ? 1 : ptx_type_bytes(p->types[OF_A]) * 8) / 8;
-  bool sparse = (p->flags & MX_SPARSE) != 0;
+  bool sparse = (p->flags & MX_SPARSE) != 0, four = (p->flags & MX_FOUR) != 0;
+  uint32_t bytes = s.k * (one ? 1 : four ? 4 : ptx_type_bytes(p->types[OF_A]) * 8) / 8;
   uint32_t of_c = at->in->size, of_a = s.m * bytes / (sparse ? 256 : 128), of_b = s.n * bytes / 128;
   const uint32_t *xa = x + of_c, *xb = xa + of_a, *xc = xb + of_b;
-  unsigned char a[16 * 64], b[8 * 64], full[16 * 32];
+  unsigned char a[16 * 128], b[8 * 128], full[16 * 32];
   uint32_t c[16 * 8];
   take_rows(at, xa, of_a, tall, sparse ? bytes / 2 : bytes, sparse ? full : a);
-  if (sparse) spread(at, p, xc[of_c], full, a);
+  if (sparse) ptx_spread(p->types[OF_A], s.m, bytes, ptx_operand(at, xc[of_c]), at->in->type, full, a);
   take_rows(at, xb, of_b, false, bytes, b);
+  if (four) {
+    unpack(a, s.m * bytes, p->types[OF_A] == T_S8);
+    unpack(b, s.n * bytes, p->types[OF_B] == T_S8);
+  }
   /* A lane has two neighbours of a row, then two of the row 8 below. */
   for (uint32_t i = 0; i < s.m / 4; i++) {
     const unsigned char *from = ptx_operand(at, xc[half ? i / 2 : i]);
@@ -312,11 +284,11 @@ static void wmma(const struct place *at, const struct product *p, const uint32_t
   const uint32_t *xa = x + have_d, *xb = xa + have_a, *xc = xb + have_b;
   double a[MOST], b[MOST], c[MOST];
   const struct shape s = p->s;
-  uint32_t bits = bits_of(p->types[OF_A], false);
+  uint32_t bits = bits_of(p->types[OF_A]);
   for (uint32_t e = 0; e < s.m * s.k; e++) a[e] = element(at, xa, e % 32, e / 32, p->types[OF_A], bits);
   for (uint32_t e = 0; e < s.k * s.n; e++) b[e] = element(at, xb, e % 32, e / 32, p->types[OF_B], bits);
   for (uint32_t e = 0; e < s.m * s.n; e++) {
-    c[e] = element(at, xc, e % 32, e / 32, p->types[OF_C], bits_of(p->types[OF_C], false));
+    c[e] = element(at, xc, e % 32, e / 32, p->types[OF_C], bits_of(p->types[OF_C]));
   }
   multiply(p, a, b, c);
   for (uint32_t e = 0; e < s.m * s.n; e++) put_element(at, x, e % 32, e / 32, p->result, c[e]);
@@ -377,7 +349,7 @@ static void transpose(const struct place *at) {
 static bool wmma_memory(const struct place *at, const uint32_t *x, bool load) {
   const struct ptx_instruction *in = at->in;
   uint32_t rows = in->target & 0xff, columns = in->target >> 8, stride;
-  uint32_t bits = bits_of(in->type, false), bytes = bits / 8, run = bits >= 32 ? 1 : 32 / bits;
+  uint32_t bits = bits_of(in->type), bytes = bits / 8, run = bits >= 32 ? 1 : 32 / bits;
   memcpy(&stride, ptx_operand(at, in->b), 4);
   for (uint32_t e = 0; e < rows * columns; e++) {
     uint32_t row = e / columns, column = e % columns;
@@ -422,7 +394,7 @@ bool ptx_matrix(const struct place *at, uint32_t mask) {
                       .flags = in->m >> 24};
   if ((p.flags & MX_WMMA) != 0) wmma(at, &p, x);
   else if (p.s.m == 8 && p.types[OF_A] == T_F16) mma_quads(at, &p, x);
-  else if (p.types[OF_A] == T_F64 || (p.flags & MX_FOUR) != 0) mma(at, &p, x);
+  else if (p.types[OF_A] == T_F64) mma_doubles(at, &p, x);
   else mma_rows(at, &p, x);
   return true;
 }

@@ -56,34 +56,38 @@ static const unsigned char *chunk(const struct place *at, const struct descripto
   return block->shared + address;
 }
 
-/* Rows from `first` on, WG_ROW_BYTES each: 8 rows of 16 bytes lie together (more with a swizzle). */
+/* Rows from `first` on, of so many bytes: 8 rows of 16 bytes lie together (more with a swizzle). */
 static bool rows_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
-                    unsigned char *to) {
+                    uint32_t bytes, unsigned char *to) {
+  if (d->width > 1 && d->width * 16 < bytes) {
+    ptx_raise(at, PTX_UNSUPPORTED, 0, d->start, "a matrix of a wgmma whose rows are wider than its swizzle");
+    return false;
+  }
   for (uint32_t i = 0; i < count; i++) {
     uint32_t row = first + i;
-    for (uint32_t half = 0; half < 2; half++) {
+    for (uint32_t k = 0; k < bytes / 16; k++) {
       uint64_t offset = (uint64_t)(row & 7) * d->width * 16 + (row >> 3) * d->stride +
-                        half * (d->width == 1 ? d->leading : 16);
+                        k * (d->width == 1 ? d->leading : 16);
       const unsigned char *from = chunk(at, d, offset);
       if (from == NULL) return false;
-      memcpy(to + i * WG_ROW_BYTES + half * 16, from, 16);
+      memcpy(to + i * bytes + k * 16, from, 16);
     }
   }
   return true;
 }
 
-/* The same of a matrix that lies the other way: 16 columns of 16-bit elements, 8 rows in 16 bytes. */
+/* The same of a matrix that lies the other way: columns of 16-bit elements, 8 rows in 16 bytes. */
 static bool columns_of(const struct place *at, const struct descriptor *d, uint32_t first, uint32_t count,
-                       unsigned char *to) {
+                       uint32_t bytes, unsigned char *to) {
   for (uint32_t i = 0; i < count; i += 8) {
     uint64_t j = (first + i) / 8;
     uint64_t across = d->width == 1 ? j * d->stride : j % d->width * 16 + j / d->width * d->leading;
-    for (uint32_t k = 0; k < 16; k++) {
+    for (uint32_t k = 0; k < bytes / 2; k++) {
       uint64_t along =
           (uint64_t)(k & 7) * d->width * 16 + (k >> 3) * (d->width == 1 ? d->leading : d->stride);
       const unsigned char *from = chunk(at, d, across + along);
       if (from == NULL) return false;
-      for (uint32_t r = 0; r < 8; r++) memcpy(to + (i + r) * WG_ROW_BYTES + k * 2, from + r * 2, 2);
+      for (uint32_t r = 0; r < 8; r++) memcpy(to + (i + r) * bytes + k * 2, from + r * 2, 2);
     }
   }
   return true;
@@ -104,14 +108,14 @@ static bool take_a(const struct operands *p, unsigned char *to) {
   }
   struct descriptor d = described(at, x[0]);
   uint32_t first = at->warp->number % GROUP * ROWS;
-  return (p->flags & WG_TRANSPOSE_A) != 0 ? columns_of(at, &d, first, ROWS, to)
-                                          : rows_of(at, &d, first, ROWS, to);
+  return (p->flags & WG_TRANSPOSE_A) != 0 ? columns_of(at, &d, first, ROWS, WG_ROW_BYTES, to)
+                                          : rows_of(at, &d, first, ROWS, WG_ROW_BYTES, to);
 }
 
-static bool take_b(const struct operands *p, unsigned char *to) {
+static bool take_b(const struct operands *p, uint32_t bytes, unsigned char *to) {
   struct descriptor d = described(p->at, p->x[p->at->in->x_count - 1]);
-  return (p->flags & WG_TRANSPOSE_B) != 0 ? columns_of(p->at, &d, 0, p->n, to)
-                                          : rows_of(p->at, &d, 0, p->n, to);
+  return (p->flags & WG_TRANSPOSE_B) != 0 ? columns_of(p->at, &d, 0, p->n, bytes, to)
+                                          : rows_of(p->at, &d, 0, p->n, bytes, to);
 }
 
 static unsigned char *register_of(const struct operands *p, uint32_t i) {
@@ -182,10 +186,17 @@ bool ptx_wgmma(const struct place *at, uint32_t mask) {
     ptx_raise(at, PTX_TRAP, (uint32_t)__builtin_ctz(mask), 0, "a wgmma without all lanes of the warp");
     return false;
   }
-  p.k = WG_ROW_BYTES / ptx_type_bytes(p.a);
-  unsigned char a[ROWS * WG_ROW_BYTES], b[WG_N_MOST * WG_ROW_BYTES];
+  bool sparse = (p.flags & WG_SPARSE) != 0;
+  uint32_t bytes = sparse ? 2 * WG_ROW_BYTES : WG_ROW_BYTES;
+  p.k = bytes / ptx_type_bytes(p.a);
+  unsigned char there[ROWS * WG_ROW_BYTES], full[2 * sizeof there], b[2 * WG_N_MOST * WG_ROW_BYTES];
+  const unsigned char *a = there;
   uint32_t c[ROWS * WG_N_MOST];
-  if (!take_a(&p, a) || !take_b(&p, b)) return false;
+  if (!take_a(&p, there) || !take_b(&p, bytes, b)) return false;
+  if (sparse) {
+    ptx_spread(p.a, ROWS, bytes, ptx_operand(at, p.x[in->x_count - 2]), in->type, there, full);
+    a = full;
+  }
   uint32_t add = ptx_predicate(at, in->a);
   if ((add & 1) != 0) take_d(&p, c);
   else memset(c, 0, ROWS * p.n * sizeof *c);

@@ -161,10 +161,16 @@ static void local_variable(struct parser *p) {
   ptx_expect(p, ';');
 }
 
+/* What a range of so many declares, one after the other: its name and a number. */
+static struct word numbered(struct parser *p, struct word base, uint32_t number) {
+  size_t room = base.length + 11;
+  char *text = ptx_scratch(p, room);
+  return (struct word){text, (uint32_t)snprintf(text, room, "%.*s%u", (int)base.length, base.text, number)};
+}
+
 /* Registers that follow each other under one name: .v2, .v4, and .b128, which is two of 64 bits. */
 static void vector_register(struct parser *p, const struct ptx_declaration *d) {
   bool wide = d->type == T_B128;
-  if (d->range) ptx_fail(p, PTX_UNSUPPORTED, "a range of vectors: '%.*s'", (int)d->name.length, d->name.text);
   struct symbol *s = ptx_define(p, d->name, SYM_VECTOR);
   s->type = (uint8_t)d->type;
   s->number = p->register_count;
@@ -194,8 +200,13 @@ static void registers(struct parser *p) {
     ptx_fail(p, PTX_INVALID, "a vector of registers of this type");
   do {
     ptx_read_name(p, &d);
-    if (d.vector != 1 || d.type == T_B128) vector_register(p, &d);
-    else plain_registers(p, &d);
+    if (d.vector != 1 || d.type == T_B128) {
+      struct word base = d.name;
+      for (uint32_t i = 0; i < (d.range ? d.range_count : 1); i++) {
+        if (d.range) d.name = numbered(p, base, i);
+        vector_register(p, &d);
+      }
+    } else plain_registers(p, &d);
   } while (ptx_accept(p, ','));
   ptx_expect(p, ';');
 }
@@ -226,11 +237,7 @@ static struct symbol *frame_parameter(struct parser *p, const struct ptx_declara
 static void numbered_parameters(struct parser *p, struct ptx_declaration *d) {
   struct word base = d->name;
   for (uint32_t i = 0; i < d->range_count; i++) {
-    char text[128];
-    int length =
-        snprintf(text, sizeof text, "%.*s%u", base.length < 100 ? (int)base.length : 100, base.text, i);
-    d->name = (struct word){text, (uint32_t)length};
-    d->name.text = ptx_intern(p, d->name);
+    d->name = numbered(p, base, i);
     frame_parameter(p, d);
   }
 }

@@ -4,6 +4,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import {
+  copyFileSync,
   existsSync,
   linkSync,
   lstatSync,
@@ -403,6 +404,8 @@ function cloneTree(from: string, to: string): void {
   for (const entry of readdirSync(from, { withFileTypes: true })) {
     const [source, target] = [`${from}/${entry.name}`, `${to}/${entry.name}`];
     if (entry.isDirectory()) cloneTree(source, target);
+    // An undo log is appended to in place: a hard link would change it in both trees. Its times do not matter.
+    else if (entry.name.endsWith('.jsonl')) copyFileSync(source, target);
     else linkSync(source, target);
   }
 }

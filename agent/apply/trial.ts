@@ -1,10 +1,11 @@
 /**
- * An install on trial: it stands, and its undo log is kept beside it until it is known whether the service settles.
- * The service needs the lock for that, so nobody holds it meanwhile, and others may change something: then the trial
- * is over, and the install stays.
+ * An install on trial: it is complete, and its undo log is kept beside it until it is known whether the service
+ * settles. The service needs the lock for that, so the installer does not hold it meanwhile, and another command may
+ * change something. Then the trial is over, and the install stays. A run that was killed meanwhile left an undo log of
+ * its own, at the place that the trial's log goes back to: `recover` comes first.
  */
 import type { Emit } from '../contracts/events.js';
-import { rollback, settle } from './apply.js';
+import { recover, rollback, settle } from './apply.js';
 import { syncParent } from './disk.js';
 import type { ApplyEffects, Disk } from './effects.js';
 import { readTransaction, type Transaction } from './records.js';
@@ -16,16 +17,17 @@ export async function beginTrial({ disk }: ApplyEffects): Promise<void> {
   await syncParent(disk, disk.state.trial);
 }
 
-/** The install stays. Under the lock; false: there was no trial. */
+/** The install stays. Under the lock; false: there was no trial. Throws as `recover`. */
 export async function endTrial(effects: ApplyEffects, emit: Emit): Promise<boolean> {
+  await recover(effects, emit);
   if (!(await resume(effects.disk))) return false;
   await settle(effects, emit);
   return true;
 }
 
 /**
- * Takes the install back and restarts `unit`. Under the lock, after `recover` with `keepTrial`. Null: that cannot be
- * done, for somebody has installed, repaired or removed something else since; what is there stays. Throws as `rollback`.
+ * Takes the install back and restarts `unit`. Under the lock. Null: it cannot be taken back, because something else was
+ * installed, repaired or removed since; what is there stays. Throws as `recover` and `rollback`.
  */
 export async function takeTrialBack(
   effects: ApplyEffects,
@@ -33,6 +35,7 @@ export async function takeTrialBack(
   unit: string,
 ): Promise<RestartOutcome | null> {
   const { disk } = effects;
+  await recover(effects, emit);
   const trial = await readTransaction(disk, disk.state.trial);
   if (trial === null || trial === 'torn') return null;
   if (!(await isManifestOf(disk, trial))) {

@@ -115,7 +115,7 @@ async function change(
   const restarts = plan.changes.some((one) => one.kind === 'restart');
   const mark = restarts ? await work.mark(facts.unit, request.signal) : null;
   if (mark !== null) marks.push(mark);
-  const keepUndo = request.rollbackOnFailure && request.restart && plan.changes.length > 0;
+  const keepUndo = request.rollbackOnFailure && request.restart;
   const applied = await work.apply(plan, { keepUndo, signal: request.signal }, emit);
   if (plan.changes.length > 0) {
     await work.journal.write({
@@ -127,8 +127,8 @@ async function change(
     });
   }
   const state: Changed = { kind: 'changed', facts, plan, applied, mark };
-  // A caller that may still take it back keeps the lock until that is decided.
-  return keepUndo ? concludeOrTakeBack(work, request, state, emit) : state;
+  // A caller that may still take it back keeps the lock until that is decided. A plan of only a restart has no undo log.
+  return applied.undoKept ? concludeOrTakeBack(work, request, state, emit) : state;
 }
 
 interface Changed {

@@ -235,11 +235,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
     settle: async (emit) => settle(await applyEffects(), emit),
     beginTrial: async () => beginTrial(await applyEffects()),
     endTrial: async (emit) => void (await endTrial(await applyEffects(), emit)),
-    takeTrialBack: async (unit, emit) => {
-      const effects = await applyEffects();
-      await recover(effects, emit);
-      return takeTrialBack(effects, emit, unit);
-    },
+    takeTrialBack: async (unit, emit) => takeTrialBack(await applyEffects(), emit, unit),
     unit: async (name) => (await manager()).unit(name),
     mark: async (unit, signal) => {
       const bus = await manager();

@@ -1,6 +1,6 @@
 /** An install that stands while its service settles, and can be taken back until then. */
 import assert from 'node:assert/strict';
-import { rmSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { apply, recover } from '../../../agent/apply/apply.js';
 import { beginTrial, endTrial, takeTrialBack } from '../../../agent/apply/trial.js';
@@ -20,8 +20,12 @@ async function onTrial(world: World): Promise<string> {
 /** What the service does when it has the lock. */
 async function repair(world: World): Promise<readonly string[]> {
   assert.deepEqual(await recover(world.effects(), world.emit), { kind: 'nothing' });
+  return repairWith(world, world.effects());
+}
+
+async function repairWith(world: World, effects: ReturnType<World['effects']>): Promise<readonly string[]> {
   const plan = ready(await world.planInstall({ restart: false }));
-  if (plan.changes.length > 0) await apply(plan, world.effects(), world.emit);
+  if (plan.changes.length > 0) await apply(plan, effects, world.emit);
   return plan.changes.map(({ kind }) => kind);
 }
 
@@ -68,6 +72,34 @@ describe('an install on trial', () => {
     await takeTrialBack(world.effects(), world.emit, unit);
     assert.deepEqual(untimed(world), withoutTimes(before));
     world.dispose();
+  });
+
+  it('takes back first what a killed repair left, however the trial ends', async () => {
+    const damaged = await bare.make();
+    const unit = await onTrial(damaged);
+    const link = `${damaged.root}${multiarch}/libcuda.so.1`;
+    rmSync(link);
+    writeFileSync(link, 'a library of a package');
+    const whole = damaged.clone();
+    const disk = whole.disk();
+    await repairWith(whole, whole.effects(disk));
+    const ends = [takeTrialBack, endTrial];
+    for (let at = 1; at <= disk.log.length; at += 1) {
+      const killed = damaged.clone();
+      await assert.rejects(repairWith(killed, killed.effects(killed.disk({ kind: 'kill', at }))));
+      for (const end of ends) {
+        const [world, recovered] = [killed.clone(), killed.clone()];
+        await recover(recovered.effects(), recovered.emit);
+        await end(recovered.effects(), recovered.emit, unit);
+        await end(world.effects(), world.emit, unit);
+        assert.deepEqual(untimed(world), untimed(recovered), `${end.name}, killed at ${at}`);
+        world.dispose();
+        recovered.dispose();
+      }
+      killed.dispose();
+    }
+    damaged.dispose();
+    whole.dispose();
   });
 
   it('stays when another install came in between: that one may stand on it', async () => {

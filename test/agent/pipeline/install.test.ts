@@ -66,7 +66,8 @@ function workplace(script: Script = {}) {
       return {
         changes: todo.changes.length,
         restart: empty ? { kind: 'not-planned' } : restart,
-        undoKept: options.keepUndo,
+        undoKept:
+          options.keepUndo && todo.changes.some(({ kind }) => kind !== 'restart' && kind !== 'service'),
       };
     },
     rollback: async (unit) => {
@@ -136,6 +137,19 @@ function request(over: Partial<InstallRequest> = {}): InstallRequest {
 }
 
 const quiet = (): void => {};
+
+test('a plan of only a restart has nothing to take back: its verdict is told, whatever it is', async () => {
+  const onlyRestart = { ...plan, changes: plan.changes.filter(({ kind }) => kind === 'restart') };
+  assert.equal(onlyRestart.changes.length, 1);
+  const { work, did } = workplace({ plan: onlyRestart, verdict: cpuVerdict });
+  const result = await install(work, request({ rollbackOnFailure: true }), quiet);
+  assert.equal(result.kind, 'done');
+  assert.equal(result.kind === 'done' ? result.verdict : null, cpuVerdict);
+  assert.deepEqual(
+    did.filter((line) => /roll back|settle|trial/.test(line)),
+    [],
+  );
+});
 
 test('an install looks, asks, marks the journal, applies, lets the lock go, and only then waits', async () => {
   const { work, did } = workplace();

@@ -5,6 +5,7 @@ import { exitCodeOf, isHealthy } from '../doctor/diagnose.js';
 import type { Diagnosis, Finding } from '../doctor/types.js';
 import { ExitCode } from '../errors.js';
 import { doctorText } from '../output/doctor-text.js';
+import { planQuestion } from '../output/plan-text.js';
 import { traceText } from '../output/trace-text.js';
 import { chooseOne } from '../pipeline/choose.js';
 import { type Examined, examine, fix } from '../pipeline/doctor.js';
@@ -12,7 +13,7 @@ import type { InstallResult } from '../pipeline/install.js';
 import { takeBackTrace } from '../pipeline/trace.js';
 import type { DoctorWorkplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
-import { oneLine, plural } from '../text.js';
+import { plural } from '../text.js';
 import { approved, requireRoot } from './common.js';
 import { checkReportPath, type ReportOutcome, report as writeReport } from './doctor-report.js';
 import { type TraceOutcome, traceOutcome, traceStart } from './doctor-trace.js';
@@ -158,9 +159,13 @@ async function repair(
       asks: options.yes !== true,
       approve: async (plan) => {
         emit({ kind: 'plan', plan });
-        const restarts = plan.changes.some((one) => one.kind === 'restart');
-        const question = `Change this${restarts ? `, and restart ${oneLine(plan.unit)}` : ''}?`;
-        return approved(context, 'doctor --fix', options.yes === true, question, 'vgpu-agent plan');
+        return approved(
+          context,
+          'doctor --fix',
+          options.yes === true,
+          planQuestion('Change this', plan),
+          'vgpu-agent plan',
+        );
       },
     },
     emit,

@@ -5,12 +5,12 @@ import type { RestartOutcome } from '../apply/types.js';
 import type { Plan } from '../contracts/plan.js';
 import type { Verdict } from '../contracts/verdict.js';
 import { ExitCode } from '../errors.js';
-import { planText } from '../output/plan-text.js';
+import { planQuestion, planText } from '../output/plan-text.js';
 import { verdictText } from '../output/verdict-text.js';
 import { chooseOne } from '../pipeline/choose.js';
 import { type InstallResult, inspectAndPlan, install } from '../pipeline/install.js';
 import { choiceOf } from '../profile/instance.js';
-import { oneLine, plural } from '../text.js';
+import { plural } from '../text.js';
 import { approved, exitCodeForMode, requireRoot } from './common.js';
 import {
   computeHelp,
@@ -116,9 +116,7 @@ async function installOutcome(options: InstallOptions, context: CommandContext):
         asks: options.yes !== true,
         approve: async (plan) => {
           emit({ kind: 'plan', plan });
-          const restarts = plan.changes.some((one) => one.kind === 'restart');
-          const question = `Change this${restarts ? `, and restart ${oneLine(plan.unit)}` : ''}?`;
-          return approved(context, 'install', options.yes === true, question);
+          return approved(context, 'install', options.yes === true, planQuestion('Change this', plan));
         },
       },
       emit,

@@ -5,6 +5,7 @@ import { ExitCode, VgpuError } from '../errors.js';
 import { agentUnit } from '../paths.js';
 import { chooseAll } from '../pipeline/choose.js';
 import { toolEnvironment } from '../run-command.js';
+import { systemJournalReadable } from '../systemd/journal-access.js';
 import { examples, profileHelp, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
 
@@ -47,6 +48,7 @@ function lines(value: string): string {
 }
 
 async function logs(options: LogsOptions, context: CommandContext): Promise<Outcome> {
+  if (!systemJournalReadable()) throw notAllowed();
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   const profiles = await chooseAll(work, options).finally(close);
@@ -75,24 +77,32 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
     child.on('close', (status) => resolve(status ?? 0));
   });
   if (context.signal.aborted) return { exitCode: ExitCode.done, document: null, text: () => '' };
-  if (code !== 0 && !context.isRoot) throw notAllowed();
-  if (code !== 0) throw cannotRun(new Error(`journalctl ended with ${code}`));
+  if (code !== 0) throw journalctlFailed(code);
   return { exitCode: ExitCode.done, document: null, text: () => '' };
 }
 
 function notAllowed(): VgpuError {
-  return new VgpuError('journalctl shows this user nothing of the system journal', {
+  return new VgpuError('this user may not read the system journal', {
     kind: 'refused',
     operation: 'show the journal',
     remedy: 'sudo vgpu-agent logs, or become a member of the group systemd-journal',
   });
 }
 
-function cannotRun(cause: Error): VgpuError {
-  return new VgpuError(`cannot show the journal: ${cause.message}`, {
+/** Its standard error is ours, so a person has read why. */
+function journalctlFailed(code: number): VgpuError {
+  return new VgpuError(`journalctl ended with status ${code}`, {
     kind: 'failed',
     operation: 'show the journal',
-    remedy: 'see `systemctl status systemd-journald`',
+    remedy: 'its own message is above; `journalctl --disk-usage` tells whether it can read its files',
+  });
+}
+
+function cannotRun(cause: Error): VgpuError {
+  return new VgpuError(`cannot run journalctl: ${cause.message}`, {
+    kind: 'failed',
+    operation: 'show the journal',
+    remedy: 'install the package systemd, which has journalctl',
     cause,
   });
 }

@@ -3,12 +3,12 @@ import { Command, Option } from 'commander';
 import type { RestartOutcome } from '../apply/types.js';
 import type { Plan } from '../contracts/plan.js';
 import { ExitCode, VgpuError } from '../errors.js';
-import { planText } from '../output/plan-text.js';
+import { planQuestion, planText } from '../output/plan-text.js';
 import { chooseAll, chooseOne } from '../pipeline/choose.js';
 import { planUninstall, uninstall } from '../pipeline/uninstall.js';
 import type { ReadyPlan, Workplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
-import { oneLine, plural } from '../text.js';
+import { plural } from '../text.js';
 import { approved, requireRoot } from './common.js';
 import { examples, profileHelp, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
@@ -110,9 +110,7 @@ async function takeAway(
       asks: options.yes !== true,
       approve: async (plan) => {
         emit({ kind: 'plan', plan });
-        const restarts = plan.changes.some((one) => one.kind === 'restart');
-        const question = `Take this back${restarts ? `, and restart ${oneLine(plan.unit)}` : ''}?`;
-        return approved(context, 'uninstall', options.yes === true, question);
+        return approved(context, 'uninstall', options.yes === true, planQuestion('Take this back', plan));
       },
     },
     emit,

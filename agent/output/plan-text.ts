@@ -132,3 +132,12 @@ function stateText(state: PathState): string {
       return `a ${state.type}`;
   }
 }
+
+/** The question below a plan that was shown: what is done, and whether a service restarts for it. */
+export function planQuestion(
+  verb: 'Change this' | 'Take this back',
+  { changes, unit }: Pick<Plan & { kind: 'ready' }, 'changes' | 'unit'>,
+): string {
+  const restarts = changes.some((one) => one.kind === 'restart');
+  return `${verb}${restarts ? `, and restart ${oneLine(unit)}` : ''}?`;
+}

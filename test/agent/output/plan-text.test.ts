@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { nothingToDo, planText } from '../../../agent/output/plan-text.js';
+import { nothingToDo, planQuestion, planText } from '../../../agent/output/plan-text.js';
 import { styleFor } from '../../../agent/output/style.js';
 import { changes, emptyPlan, plan } from './samples.js';
 
@@ -82,4 +82,16 @@ test('a path with an escape sequence cannot colour the terminal', () => {
   const text = planText({ ...emptyPlan, changes: [{ ...first, path: '/etc/\u001b[31m\nx' }] }, plain);
   assert.ok(text.includes('/etc/\\x1b[31m\\nx'), text);
   assert.ok(!text.includes('\u001b'));
+});
+
+test('the question names a service only when the plan restarts it, and prints its name on one line', () => {
+  const withRestart = changes.filter(({ kind }) => kind === 'restart');
+  assert.ok(withRestart.length > 0);
+  const unit = 'a\nb.service';
+  assert.equal(
+    planQuestion('Change this', { unit, changes: withRestart }),
+    'Change this, and restart a\\nb.service?',
+  );
+  const without = changes.filter(({ kind }) => kind !== 'restart');
+  assert.equal(planQuestion('Take this back', { unit, changes: without }), 'Take this back?');
 });

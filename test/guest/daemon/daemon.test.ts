@@ -187,6 +187,18 @@ describe('one guest with the service', { skip }, () => {
     for (const [kind, id] of Object.entries(messageIds)) assert.ok(catalog.includes(id), kind);
   });
 
+  test('logs tells a user without the right to the journal so, and blames nothing on it otherwise', async () => {
+    const refused = await guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'logs');
+    assert.notEqual(refused.code, 0);
+    assert.match(refused.stderr, /this user may not read the system journal[\s\S]*systemd-journal/);
+    const member = ['--reuid=65534', '--groups=systemd-journal', '--', 'vgpu-agent', 'logs'];
+    assert.match(await guest.must('setpriv', ...member), /vgpu-agent/);
+    const badTime = await guest.run('setpriv', ...member, '--since', 'no time');
+    assert.notEqual(badTime.code, 0);
+    assert.match(badTime.stderr, /no time[\s\S]*journalctl ended with status 1/);
+    assert.doesNotMatch(badTime.stderr, /may not read/);
+  });
+
   test('a bad agent.json is refused with every problem, and the former one stays in force', async () => {
     const good = await guest.read('/etc/vgpu-agent/agent.json');
     await guest.write(

@@ -19,6 +19,8 @@ export interface SandboxFacts {
   readonly temporaryFileSystem: readonly string[];
   /** A /tmp and /var/tmp of its own. */
   readonly privateTmp?: boolean;
+  /** ProtectKernelTunables=: it may write nothing below /sys, where the memory shared with the host is opened. */
+  readonly protectKernelTunables?: boolean;
   /** IPAddressDeny= and IPAddressAllow= as `ADDRESS/PREFIX`; the allowed ones win. */
   readonly ipAddressDeny?: readonly string[];
   readonly ipAddressAllow?: readonly string[];

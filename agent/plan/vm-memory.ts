@@ -2,7 +2,7 @@
  * Memory that the guest shares with its host: calls and pinned memory go through it where the service may open it, and
  * over vsock otherwise. What there is, what is better, and the rule of udev that lets the service open it. Pure.
  */
-import type { MachineFacts, OwnedFileFacts, SharedMemoryDevice } from '../contracts/facts.js';
+import type { MachineFacts, OwnedFileFacts, SharedMemoryDevice, VmMemoryFacts } from '../contracts/facts.js';
 import type { Change, Warning } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
 import { vmMemoryRule } from '../paths.js';
@@ -16,23 +16,50 @@ export type VmMemory =
   /** Its kernel maps memory of PCI devices for nobody (Secure Boot). */
   | { readonly kind: 'locked'; readonly device: SharedMemoryDevice }
   | { readonly kind: 'open'; readonly device: SharedMemoryDevice }
-  /** The rule is there, or will be: udev has to look at the device again. */
-  | { readonly kind: 'not-yet'; readonly device: SharedMemoryDevice; readonly group: string }
+  /** Its unit has ProtectKernelTunables=, and the device's file is below /sys. */
+  | { readonly kind: 'protected'; readonly device: SharedMemoryDevice }
+  /** The rule would let it: `written`, and udev has to look at the device again; or still `missing`. */
+  | {
+      readonly kind: 'not-yet';
+      readonly device: SharedMemoryDevice;
+      readonly group: string;
+      readonly rule: 'written' | 'missing';
+    }
+  /** The rule would let it, but a person's file or link has its name. */
+  | { readonly kind: 'overridden'; readonly device: SharedMemoryDevice }
   /** The service's user may not open it, and no rule would change that. */
   | { readonly kind: 'closed'; readonly device: SharedMemoryDevice; readonly group: string };
 
 export function vmMemoryOf(
-  { vmMemory, serviceUser }: Pick<MachineFacts, 'vmMemory' | 'serviceUser'>,
+  facts: Pick<MachineFacts, 'vmMemory' | 'serviceUser' | 'unit' | 'manifest'>,
   endpoint: string,
 ): VmMemory {
+  const { vmMemory, serviceUser, unit } = facts;
   if (vmMemory === undefined || parseEndpoint(endpoint).kind !== 'vsock') return { kind: 'not-concerned' };
   const [device] = vmMemory.devices;
   if (device === undefined) return { kind: 'missing' };
   if (vmMemory.locked) return { kind: 'locked', device };
+  if (unit.kind === 'loaded' && unit.sandbox.protectKernelTunables === true)
+    return { kind: 'protected', device };
   if (serviceUser === null || mayOpen(device, serviceUser)) return { kind: 'open', device };
   const { group } = vmMemory;
   const member = group !== null && [serviceUser.gid, ...serviceUser.groups].includes(group.gid);
-  return { kind: member ? 'not-yet' : 'closed', device, group: group?.name ?? 'render' };
+  if (group === null || !member) return { kind: 'closed', device, group: group?.name ?? 'render' };
+  const rule = ruleFacts(facts, vmMemory, group.name);
+  return rule === 'foreign'
+    ? { kind: 'overridden', device }
+    : { kind: 'not-yet', device, group: group.name, rule };
+}
+
+/** `foreign`: a person's own file, or a link with which the rule is masked. It is left alone. */
+function ruleFacts(
+  { manifest }: Pick<MachineFacts, 'manifest'>,
+  { rule }: VmMemoryFacts,
+  group: string,
+): 'written' | 'missing' | 'foreign' {
+  if (rule.content === vmMemoryRuleText(group)) return 'written';
+  const ours = manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
+  return ours || rule.state.kind === 'absent' ? 'missing' : 'foreign';
 }
 
 /** For reading and writing. */
@@ -48,8 +75,8 @@ function mayOpen(
 
 export function vmMemoryRuleText(group: string): string {
   const match = 'ACTION=="add|change", SUBSYSTEM=="pci", ATTR{vendor}=="0x1af4", ATTR{device}=="0x1110"';
-  return `# Who is in the group ${group} may open the memory that this machine shares with its host: the calls and the pinned
-# memory of all CUDA programs in this machine lie there. Taken away by: vgpu-agent uninstall
+  return `# Members of the group ${group} may open the memory that this machine shares with its host: the calls and the pinned
+# memory of all CUDA programs in this machine are in it. Removed by: vgpu-agent uninstall
 ${match}, RUN+="/bin/chgrp ${group} %S%p/resource2", RUN+="/bin/chmod 0660 %S%p/resource2"
 `;
 }
@@ -60,16 +87,14 @@ export function wantedVmMemoryRule(
   endpoint: string,
 ): { readonly present: OwnedFileFacts; readonly content: string } | null {
   const now = vmMemoryOf(facts, endpoint);
-  const noted = facts.manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
-  const written = facts.vmMemory?.rule.content ?? null;
-  if (facts.vmMemory === undefined || now.kind === 'missing' || now.kind === 'not-concerned') return null;
-  if (now.kind !== 'not-yet' && !noted && written === null) return null;
-  const group = now.kind === 'not-yet' ? now.group : facts.vmMemory.group?.name;
+  const { vmMemory, manifest } = facts;
+  if (vmMemory === undefined || now.kind === 'missing' || now.kind === 'not-concerned') return null;
+  const noted = manifest?.items.some((item) => item.path === vmMemoryRule) ?? false;
+  const group = vmMemory.group?.name;
   if (group === undefined) return null;
-  const content = vmMemoryRuleText(group);
-  // A person's own rule of this name is left alone.
-  if (written !== null && written !== content && !noted) return null;
-  return { present: facts.vmMemory.rule, content };
+  const rule = ruleFacts(facts, vmMemory, group);
+  const wanted = now.kind === 'not-yet' || noted || rule === 'written';
+  return wanted && rule !== 'foreign' ? { present: vmMemory.rule, content: vmMemoryRuleText(group) } : null;
 }
 
 export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly Change[] {
@@ -115,6 +140,22 @@ export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonl
           code: 'shared-memory-locked',
           message: `the kernel is in lockdown (Secure Boot) and maps ${now.device.path} for nobody: calls go over vsock`,
           remedy: 'turn Secure Boot off in this machine, or leave it so',
+        },
+      ];
+    case 'protected':
+      return [
+        {
+          code: 'shared-memory-protected',
+          message: `${facts.unit.name} has ProtectKernelTunables=yes and cannot open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
+          remedy: `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it so`,
+        },
+      ];
+    case 'overridden':
+      return [
+        {
+          code: 'shared-memory-overridden',
+          message: `${vmMemoryRule} is not the rule of vgpu-agent and is left as it is: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
+          remedy: `take ${vmMemoryRule} away and install again, or leave it so`,
         },
       ];
     case 'not-yet':

@@ -160,6 +160,7 @@ function sandbox(service: PropertyBag): SandboxFacts {
       options === '' || options === undefined ? String(path) : `${String(path)}:${String(options)}`,
     ),
     privateTmp: flag(service, 'PrivateTmp'),
+    protectKernelTunables: flag(service, 'ProtectKernelTunables'),
     ipAddressDeny: addresses(service, 'IPAddressDeny'),
     ipAddressAllow: addresses(service, 'IPAddressAllow'),
     systemCallFilter: systemCallFilter(service['SystemCallFilter']),

@@ -1,5 +1,6 @@
+import { vmMemoryRule } from '../../paths.js';
 import { addMemory, lookAgain, vmMemoryOf } from '../../plan/vm-memory.js';
-import { byHand, editUnit, notApplicable, ok, onTheHost, warning } from '../finding.js';
+import { byHand, editUnit, fixes, notApplicable, ok, onTheHost, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
 /** Nothing fails without it: calls take longer, and memory of both sides is refused. */
@@ -34,7 +35,28 @@ export const sharedMemory: Check = {
           evidence: [now.device.path, '/sys/kernel/security/lockdown'],
           remedy: byHand('turn Secure Boot off in this machine, or leave it so', 'mokutil --sb-state'),
         });
+      case 'protected':
+        return warning({
+          cause:
+            'The unit has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host. Calls go over vsock.',
+          evidence: [now.device.path],
+          remedy: editUnit(facts, 'set ProtectKernelTunables=no under [Service], or leave it so'),
+        });
+      case 'overridden':
+        return warning({
+          cause:
+            "A file or link of a person's own has the name of the rule of udev that would let the service open the memory that this machine shares with its host. Calls go over vsock.",
+          evidence: [facing(now.device), `${vmMemoryRule} is not the rule of vgpu-agent`],
+          remedy: byHand('take it away and install again, or leave it so', `ls -l ${vmMemoryRule}`),
+        });
       case 'not-yet':
+        if (now.rule === 'missing')
+          return warning({
+            cause:
+              'The rule of udev that lets the service open the memory that this machine shares with its host is missing. Calls go over vsock.',
+            evidence: [facing(now.device), `${vmMemoryRule} is missing or was changed`],
+            remedy: fixes(facts, 'have it written'),
+          });
         return warning({
           cause:
             'The rule of udev lets the service open the memory that this machine shares with its host, and udev has not looked at the device since. Calls go over vsock.',

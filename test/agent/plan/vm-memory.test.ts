@@ -7,7 +7,19 @@ import { planUninstall } from '../../../agent/plan/uninstall.js';
 import { vmMemoryRuleText } from '../../../agent/plan/vm-memory.js';
 import { profile } from '../apply/world.js';
 import { doctorFacts, troubleOf } from '../doctor/support.js';
-import { absent, changeAt, changesOf, facts, options, plan, regular, warningCodes } from './support.js';
+import {
+  absent,
+  changeAt,
+  changesOf,
+  facts,
+  linkTo,
+  options,
+  plan,
+  regular,
+  tracerManifest,
+  unit,
+  warningCodes,
+} from './support.js';
 
 const file = '/etc/udev/rules.d/70-vgpu-memory.rules';
 const device = {
@@ -35,22 +47,9 @@ const written: VmMemoryFacts['rule'] = { path: file, state: regular(rule), conte
 const about = (made: ReturnType<typeof plan>): readonly string[] =>
   warningCodes(made).filter((code) => code.includes('shared-memory'));
 const manifest: NonNullable<MachineFacts['manifest']> = {
-  schema: 2,
-  agent: '0.1.0',
-  consumers: [{ profile: 'ollama', unit: 'ollama.service', links: [] }],
-  storeId: '0123456789abcdef',
+  ...tracerManifest,
   endpoint: 'vsock:2:14833',
-  items: [
-    {
-      kind: 'file',
-      path: file,
-      sha256: 'ab'.repeat(32),
-      mode: 0o644,
-      before: absent,
-      backup: null,
-      ownerPackage: null,
-    },
-  ],
+  items: tracerManifest.items.map((item) => ({ ...item, path: file })),
 };
 
 describe('a plan for a guest with a device of shared memory', () => {
@@ -93,11 +92,30 @@ describe('a plan for a guest with a device of shared memory', () => {
     ]);
   });
 
-  it('keeps the rule for another consumer, writes it again when it was changed, and leaves a person his own', () => {
+  it('keeps the rule for another consumer, and writes it again when it was changed', () => {
     const changed = { ...written, content: 'x', state: regular('x') };
     assert.equal(changeAt(plan({ vmMemory: memory({ rule: written }), manifest }), file), undefined);
     assert.equal(changeAt(plan({ vmMemory: memory({ rule: changed }), manifest }), file)?.kind, 'write-file');
-    assert.equal(changeAt(plan({ vmMemory: memory({ rule: changed }), ...inRender }), file), undefined);
+  });
+
+  it('leaves alone what a person put at the rule’s name: a file, a link that masks it, a long file', () => {
+    const theirs: readonly VmMemoryFacts['rule'][] = [
+      { path: file, content: 'x', state: regular('x') },
+      { path: file, content: null, state: linkTo('/dev/null') },
+      { path: file, content: null, state: regular('longer than is read') },
+    ];
+    for (const rule of theirs) {
+      const made = plan({ vmMemory: memory({ rule }), ...inRender });
+      assert.equal(changeAt(made, file), undefined, rule.state.kind);
+      assert.deepEqual(about(made), ['shared-memory-overridden'], rule.state.kind);
+    }
+  });
+
+  it('does not call the memory open to a unit that may write nothing below /sys', () => {
+    const given = { ...device, gid: 105, mode: 0o660 };
+    const strict = unit({ sandbox: { ...unit().sandbox, protectKernelTunables: true } });
+    const machine = { vmMemory: memory({ devices: [given] }), ...inRender, unit: strict };
+    assert.deepEqual(about(plan(machine)), ['shared-memory-protected']);
   });
 
   it('restarts nobody for the rule', () => {
@@ -153,7 +171,13 @@ describe('the check shared-memory', () => {
     assert.equal(missing.kind, 'warning');
     assert.match(missing.evidence, /<model type='ivshmem-plain'\/>/);
     assert.match(missing.command, /^sudo virsh edit NAME/);
-    const later = troubleOf(examine({ vmMemory: memory(), ...inRender }));
+    const unwritten = troubleOf(examine({ vmMemory: memory(), ...inRender }));
+    assert.match(unwritten.cause, /rule of udev.* is missing/);
+    assert.match(unwritten.command, /doctor --fix/);
+    const masked = { path: file, content: null, state: linkTo('/dev/null') };
+    const overridden = troubleOf(examine({ vmMemory: memory({ rule: masked }), ...inRender }));
+    assert.match(overridden.evidence, /70-vgpu-memory\.rules is not the rule of vgpu-agent/);
+    const later = troubleOf(examine({ vmMemory: memory({ rule: written }), ...inRender }));
     assert.match(later.command, /udevadm trigger/);
     assert.match(later.evidence, /mode 0600 and group 0/);
     const closed = troubleOf(examine({ vmMemory: memory() }));

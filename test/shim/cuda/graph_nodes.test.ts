@@ -21,6 +21,7 @@ const PROGRAMS: CasePrograms = {
     changed: 'nodes of bodies, and all of a graph with conditions, are changed in an executable',
     update_takes_over: 'an executable has the conditions of the graph that it was updated from for itself',
     ordered: 'a graph whose stream waits decides when its turn has come',
+    outlived: 'a launch that waits does what its executable was, which may be changed and destroyed',
     restricted: 'a graph with conditions is not cloned, nested or instantiated twice',
     bad_requests: 'conditions that make no sense are refused',
   },

@@ -317,6 +317,30 @@ static void ordered(void) {
   drop(graph, exec);
 }
 
+/* Launches that wait for their stream are of the executable as it was: it may be changed and destroyed
+ * meanwhile. */
+static void outlived(void) {
+  devptr memory = check_alloc(4096);
+  void *stream = new_stream(), *graph = new_graph();
+  clear(memory, 8);
+  uint64_t handle = handle_of(graph, 1, ASSIGN);
+  void *fill = add_fill(add_condition(graph, NULL, handle, IF, 1)[0], memory + 4, 1), *exec = new_exec(graph);
+  OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), stream, memory + 8, 1,
+          1)); /* equal */
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, stream));
+  struct node_params params = fill_node(memory + 12, 7, 1);
+  OK(set_exec(exec, fill, &params));
+  OK(CALL(cuGraphLaunch, (void *, void *), exec, stream));
+  drop(graph, exec);
+  IS(0, word_at(memory + 4));
+  IS(0, word_at(memory + 12));
+  OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), memory + 8, 1, 1));
+  OK(CALL(cuStreamSynchronize, (void *), stream));
+  IS(1, word_at(memory + 4));
+  IS(7, word_at(memory + 12));
+  OK(CALL(cuCtxSynchronize, (void), ));
+}
+
 static void restricted(void) {
   devptr memory = check_alloc(4096);
   void *graph = new_graph(), *other = new_graph(), *copy = NULL, *second = NULL, *node = NULL;
@@ -422,7 +446,8 @@ static void bad_requests(void) {
 static const struct check_case cases[] = {
     {"decides", decides},       {"repeats", repeats},           {"nests", nests},
     {"defaults", defaults},     {"changed", changed},           {"ordered", ordered},
-    {"restricted", restricted}, {"bad_requests", bad_requests}, {"update_takes_over", update_takes_over}};
+    {"restricted", restricted}, {"bad_requests", bad_requests}, {"update_takes_over", update_takes_over},
+    {"outlived", outlived}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

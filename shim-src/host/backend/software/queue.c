@@ -14,8 +14,10 @@
 struct place {
   uint64_t context;
   uint64_t stream;
-  bool legacy;   /* the default stream, which all blocking ones wait for and which waits for them */
-  bool blocking; /* one of those */
+  uint64_t exec;   /* the executable with conditions that the call launches, changes or ends; 0: none */
+  bool conditions; /* ends conditions: of which executables is not known here */
+  bool legacy;     /* the default stream, which all blocking ones wait for and which waits for them */
+  bool blocking;   /* one of those */
 };
 
 struct vgpu_queued {
@@ -33,6 +35,12 @@ bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes) {
   return now <= limit && bytes <= limit - now;
 }
 
+static uint64_t launched(const void *body) {
+  struct vgpu_send_cuGraphLaunch send;
+  memcpy(&send, body, sizeof send);
+  return send.exec;
+}
+
 static struct place place_of(struct vgpu_worker *worker, uint64_t context, uint64_t stream) {
   struct place place = {.context = context, .stream = stream, .legacy = stream < 2};
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, stream, VGPU_HANDLE_STREAM);
@@ -40,6 +48,14 @@ static struct place place_of(struct vgpu_worker *worker, uint64_t context, uint6
   place.blocking = handle == NULL || (handle->flags & NON_BLOCKING) == 0;
   if (place.legacy) place.stream = 0;
   return place;
+}
+
+/* A change or the end of an executable: of no stream, but behind the launches that wait. */
+static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct place *place) {
+  if (!vgpu_graph_is_conditional(worker, exec)) return false;
+  const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, exec, VGPU_HANDLE_EXEC);
+  *place = (struct place){.context = handle->context, .stream = exec, .exec = exec};
+  return true;
 }
 
 /* False: the call belongs to no stream and is not held up by any. */
@@ -50,9 +66,20 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   if (row->stream >= 0) {
     memcpy(&stream, (const unsigned char *)body + row->stream, sizeof stream);
     *place = place_of(worker, first, stream);
+    if (row->opcode == VGPU_OP_cuGraphLaunch) place->exec = launched(body);
     return true;
   }
   switch (row->opcode) {
+    case VGPU_OP_cuGraphExecDestroy:
+      return place_of_exec(worker, first, place);
+    case VGPU_OP_graph_node_set: {
+      struct vgpu_send_graph_node_set send;
+      memcpy(&send, body, sizeof send);
+      return place_of_exec(worker, send.exec, place);
+    }
+    case VGPU_OP_graph_conditions_drop:
+      *place = (struct place){.conditions = true};
+      return true;
     case VGPU_OP_cuEventDestroy_v2: {
       const struct vgpu_handle *event = vgpu_handles_find(&worker->handles, first, VGPU_HANDLE_EVENT);
       if (event == NULL || vgpu_event_pending(event) == 0) return false;
@@ -81,6 +108,7 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
 
 /* The second may not overtake the first. */
 static bool ordered(const struct place *first, const struct place *second) {
+  if (first->exec != 0 && (first->exec == second->exec || second->conditions)) return true;
   if (first->context != second->context) return false;
   if (first->stream == second->stream) return true;
   return (first->legacy && second->blocking) || (second->legacy && first->blocking);
@@ -167,19 +195,12 @@ static void pump(struct vgpu_worker *worker) {
   }
 }
 
-/* A launch whose frames nobody knows before they are done: it comes to its stream as one. */
-static bool is_whole(struct vgpu_worker *worker, const void *body) {
-  struct vgpu_send_cuGraphLaunch send;
-  memcpy(&send, body, sizeof send);
-  return vgpu_graph_is_conditional(worker, send.exec);
-}
-
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
   if (queue->outside && queue->first != NULL) pump(worker);
-  /* Its frames come here one by one. */
-  if (row->opcode == VGPU_OP_cuGraphLaunch && !is_whole(worker, body))
+  /* Its frames come here one by one, unless conditions say which are next: such a launch waits as a whole. */
+  if (row->opcode == VGPU_OP_cuGraphLaunch && !vgpu_graph_is_conditional(worker, launched(body)))
     return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   struct place place;
   bool placed = find_place(worker, row, body, &place);

@@ -41,6 +41,21 @@ L: mov.u64 %d1, text; cvta.global.u64 %d2, %d1;
 `;
 const PORT = 42_000 + (process.pid % 4_000);
 
+/** Processor time of each worker, by its pid: what else the machine does slows down its work, and not this. */
+function ticksOfWorkers(host: Host): Map<string, number> {
+  const stats = readdirSync('/proc').flatMap((pid) => {
+    if (!/^\d+$/u.test(pid)) return [];
+    try {
+      const [, rest = ''] = readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ');
+      const fields = rest.split(' ');
+      return Number(fields[1]) === host.pid ? [[pid, Number(fields[11])] as const] : [];
+    } catch {
+      return []; // it has ended meanwhile
+    }
+  });
+  return new Map(stats);
+}
+
 describe('a stranger among guests', () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let hosts: Host[] = [];
@@ -163,20 +178,7 @@ describe('a stranger among guests', () => {
 
   it('does not take the processors from another peer, however many sessions it has', async () => {
     const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
-    // By processor time and not by speed: what else the machine does slows down both.
-    const workers = (): Map<string, number> => {
-      const stats = readdirSync('/proc').flatMap((pid) => {
-        if (!/^\d+$/u.test(pid)) return [];
-        try {
-          const [, rest = ''] = readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ');
-          const fields = rest.split(' ');
-          return Number(fields[1]) === host.pid ? [[pid, Number(fields[11])] as const] : [];
-        } catch {
-          return []; // it has ended meanwhile
-        }
-      });
-      return new Map(stats);
-    };
+    const workers = (): Map<string, number> => ticksOfWorkers(host);
     await leave(['endless']);
     const [mine = ''] = workers().keys();
     for (let i = 0; i < 16; i++) {
@@ -192,6 +194,36 @@ describe('a stranger among guests', () => {
     const processors = availableParallelism();
     const fair = Math.min(4, processors / 2) / processors;
     assert.ok(share > fair / 2, `a peer with one of 17 kernels got ${share} of the processors`);
+  });
+
+  it('takes no processor by a loop of a graph in which no kernel runs', async () => {
+    const host = await start();
+    const client = await WireClient.greeted(`${scratch.path}/s`, 1, 'socket');
+    const [context, graph, exec] = [16n, 17n, 18n];
+    assert.equal((await client.call(op('cuCtxCreate_v2'), words(context, 0, 0))).status, 0);
+    const made = await client.call(op('cuGraphConditionalHandleCreate'), words(context, graph, 1, 1));
+    const node = (symbol: string, body: Buffer): Buffer =>
+      Buffer.concat([words(op(symbol), body.length, 0, 0), body, Buffer.alloc(-body.length & 7)]);
+    const nodes = [
+      node('graph_values', words(context, 0n, graph, 1, 1)),
+      node('graph_condition', words(context, 0n, made.body.readBigUInt64LE(0), 1, 1)), // while
+      node('graph_body', words(context, 0n, 0, 0)),
+    ];
+    client.post(op('graph_nodes'), words(context, exec), Buffer.concat(nodes));
+    assert.equal(
+      (await client.call(op('cuGraphInstantiateWithFlags'), words(context, exec, 0n, 3, 0))).status,
+      0,
+    );
+    const [before = 0] = ticksOfWorkers(host).values();
+    client.post(op('cuGraphLaunch'), words(context, exec, 0n));
+    await sleep(1500);
+    const [after = 0] = ticksOfWorkers(host).values();
+    assert.ok(after - before < 15, `${after - before} hundredths of a second of 150`);
+    // It is there still, and an honest one is served.
+    assert.equal(sessionsNow(host), 1);
+    assert.ok(Number((await run('rounds', '50'))[0]) > 0);
+    client.close();
+    await until('its session to end', () => sessionsNow(host) === 0);
   });
 
   it('cannot fill the log, which says how much was left out', async () => {

@@ -1,5 +1,6 @@
 /* Executable graphs with conditional nodes: what comes next is decided by values in device memory. */
 #include <string.h>
+#include <time.h>
 
 #include "cuda_handlers.h"
 #include "host/backend/common/graph.h"
@@ -107,10 +108,18 @@ static bool read_value(struct launch *launch, uint64_t handle, uint32_t *value) 
   return false;
 }
 
+/*
+ * Only kernels change a condition, and they run by their session's share. A round without one would go on
+ * without an end and without a share, so it is followed by a pause.
+ */
 static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t end) {
+  const uint64_t *launches = &launch->worker->accounts->slots[launch->worker->slot].launches;
+  const struct timespec pause = {.tv_nsec = 10000000};
   uint32_t value;
   while (launch->result == CUDA_SUCCESS && read_value(launch, handle, &value) && value != 0) {
+    uint64_t before = *launches;
     run_range(launch, at, end);
+    if (*launches == before) nanosleep(&pause, NULL);
     /* Kernels that are not run change no condition. */
     if (launch->worker->code_options->kernels == VGPU_KERNELS_SKIP) return;
     if (launch->result == CUDA_SUCCESS && vgpu_now_ns() > launch->deadline)

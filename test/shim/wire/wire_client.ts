@@ -35,6 +35,8 @@ export function op(symbol: string): number {
 export interface FrameFields {
   readonly opcode: number;
   readonly flags?: number;
+  /** The guest's thread; 0: it does not matter. */
+  readonly lane?: number;
   readonly sequence: bigint;
   readonly body?: Buffer;
   readonly bulk?: Buffer;
@@ -43,6 +45,7 @@ export interface FrameFields {
 export function frame({
   opcode,
   flags = 0,
+  lane = 0,
   sequence,
   body = Buffer.alloc(0),
   bulk = Buffer.alloc(0),
@@ -52,6 +55,7 @@ export function frame({
   out.writeUInt32LE(length, 0);
   out.writeUInt32LE(opcode, 4);
   out.writeUInt32LE(flags, 8);
+  out.writeUInt32LE(lane, 12);
   out.writeUInt32LE(body.length, 16);
   out.writeUInt32LE(bulk.length, 20);
   out.writeBigUInt64LE(sequence, 24);
@@ -251,6 +255,11 @@ export class WireClient {
     const reply = await this.receive();
     if (reply === undefined) throw new Error(`the session ended at opcode ${opcode.toString(16)}`);
     return reply;
+  }
+
+  /** Sends a waiting call of one of the guest's threads; receive() has the answer, in the order of the calls. */
+  ask(lane: number, opcode: number, body: Buffer): void {
+    this.send(frame({ opcode, lane, sequence: this.#sequence++, body }));
   }
 
   post(opcode: number, body: Buffer, bulk: Buffer = Buffer.alloc(0), flags = 0): void {

@@ -6,8 +6,12 @@
 #include "host/backend/common/walk.h"
 #include "host/backend/cuda/session.h"
 #include "host/log.h"
+#include "wire/clock.h"
 
 #define MOST_THREADS 8u
+/* A guest's thread asks again as soon as it is told to; one that does not is gone. */
+#define GIVEN_UP_MS 30000
+#define MOST_KEPT 32u
 
 /* The image with a zero behind it: what is text ends there. NULL: the guest has to send it. */
 static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
@@ -51,20 +55,58 @@ static void *compile_beside(void *argument) {
   return NULL;
 }
 
-/* In a thread if the guest will ask again, and there are not too many. */
-static void begin(struct vgpu_worker *worker, struct vgpu_cuda_load *load) {
-  uint32_t count = 0;
-  for (const struct vgpu_cuda_load *other = worker->cuda->loads; other != NULL; other = other->next) count++;
-  load->threaded = load->asked.lane != 0 && count < MOST_THREADS &&
-                   pthread_create(&load->thread, NULL, compile_beside, load) == 0;
+static bool is_done(const struct vgpu_cuda_load *load) {
+  return !load->threaded || __atomic_load_n(&load->done, __ATOMIC_ACQUIRE);
+}
+
+/* In a thread if the guest will ask again. */
+static void begin(struct vgpu_cuda_load *load) {
+  load->threaded = load->asked.lane != 0 && pthread_create(&load->thread, NULL, compile_beside, load) == 0;
   if (!load->threaded) load->result = compile(load);
 }
 
 static int query_load(struct vgpu_worker *worker, void *what) {
   (void)worker;
-  const struct vgpu_cuda_load *load = what;
-  return !load->threaded || __atomic_load_n(&load->done, __ATOMIC_ACQUIRE) ? CUDA_SUCCESS
-                                                                           : CUDA_ERROR_NOT_READY;
+  return is_done(what) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+/* Whether there is a thread for one load more. */
+static int query_room(struct vgpu_worker *worker, void *what) {
+  (void)what;
+  uint32_t count = 0;
+  for (const struct vgpu_cuda_load *load = worker->cuda->loads; load != NULL; load = load->next)
+    count += !is_done(load);
+  return count < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+/* Waits for a load and forgets it: nobody has its number. Its context, if it has one, is current. */
+static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
+  struct vgpu_cuda_load *load = *link;
+  *link = load->next;
+  if (load->threaded) pthread_join(load->thread, NULL);
+  if (load->result == CUDA_SUCCESS && load->context != 0)
+    VGPU_DRIVER(load->api, cuModuleUnload, load->object);
+  if (load->result == CUDA_SUCCESS && load->context == 0)
+    VGPU_DRIVER(load->api, cuLibraryUnload, load->object);
+  uint32_t unused[2];
+  vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
+}
+
+/* What is done and was given up: its thread asks for something else now, or for nothing. */
+static void collect(struct vgpu_worker *worker, uint32_t lane) {
+  int64_t now = vgpu_now_ms();
+  uint32_t kept = 0;
+  for (struct vgpu_cuda_load **link = &worker->cuda->loads; *link != NULL;) {
+    struct vgpu_cuda_load *load = *link;
+    bool given_up = load->asked.lane == lane || now - load->asked_ms > GIVEN_UP_MS || kept >= MOST_KEPT;
+    kept++;
+    if (!given_up || !is_done(load)) {
+      link = &load->next;
+      continue;
+    }
+    if (load->context != 0) VGPU_DRIVER(load->api, cuCtxSetCurrent, (struct vgpu_context *)load->driver);
+    drop(worker, link);
+  }
 }
 
 /* A load whose code is there and sound. NULL: it is missing, or `outcome` says what is wrong with it. */
@@ -101,17 +143,24 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struc
                        uint64_t bytes, const struct vgpu_bulk *bulk, struct vgpu_cuda_load **load,
                        uint32_t *missing, int32_t *outcome) {
   struct vgpu_cuda_load **link = &worker->cuda->loads;
+  uint32_t lane = worker->request->frame.lane;
   while (*link != NULL && !vgpu_cuda_asked_is(&(*link)->asked, worker->request)) link = &(*link)->next;
   *load = *link;
   if (*load == NULL) {
+    struct vgpu_cuda *cuda;
+    collect(worker, lane);
+    if (lane != 0 && vgpu_cuda_wait(worker, query_room, NULL) != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
+    int32_t entered = context == 0 ? CUDA_SUCCESS : vgpu_cuda_enter(worker, context, &cuda);
+    if (entered != CUDA_SUCCESS) return entered;
     *load = make(worker, context, hash, bytes, bulk, missing, outcome);
     if (*load == NULL) return CUDA_SUCCESS;
     vgpu_cuda_asked_remember(&(*load)->asked, worker->request);
-    begin(worker, *load);
+    begin(*load);
     (*load)->next = worker->cuda->loads;
     worker->cuda->loads = *load;
     link = &worker->cuda->loads;
   }
+  (*load)->asked_ms = vgpu_now_ms();
   if (vgpu_cuda_wait(worker, query_load, *load) != CUDA_SUCCESS) return CUDA_ERROR_NOT_READY;
   if ((*load)->threaded) pthread_join((*load)->thread, NULL);
   *link = (*load)->next;
@@ -130,16 +179,8 @@ void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load,
 
 void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context) {
   for (struct vgpu_cuda_load **link = &worker->cuda->loads; *link != NULL;) {
-    struct vgpu_cuda_load *load = *link;
-    if (load->context != context) {
-      link = &load->next;
-      continue;
-    }
-    *link = load->next;
-    if (load->threaded) pthread_join(load->thread, NULL);
-    /* Nobody has its number, and a primary context can outlive the guest's use of it. */
-    if (load->result == CUDA_SUCCESS) VGPU_DRIVER(load->api, cuModuleUnload, load->object);
-    uint32_t unused[2];
-    vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
+    /* Its module goes, too: a primary context can outlive the guest's use of it. */
+    if ((*link)->context == context) drop(worker, link);
+    else link = &(*link)->next;
   }
 }

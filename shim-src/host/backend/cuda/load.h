@@ -15,6 +15,7 @@
 
 struct vgpu_cuda_load {
   struct vgpu_cuda_asked asked;
+  int64_t asked_ms; /* when it was asked for last */
   struct vgpu_cuda_load *next;
   const struct vgpu_driver_api *api;
   uint64_t context; /* of a module, by its number; 0: a library, which needs none */

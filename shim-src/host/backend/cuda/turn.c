@@ -9,6 +9,7 @@
 #define WAIT_MS 1000
 #define SPINS 200 /* most waits of a small kernel end here */
 #define NAP_NS 20000
+#define MOST_TURNS 4096u
 #define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */
 #define NON_BLOCKING 1u /* CU_STREAM_NON_BLOCKING */
 #define LEGACY ((struct vgpu_stream *)1)
@@ -63,31 +64,40 @@ static int query_event(struct vgpu_worker *worker, void *event) {
 }
 
 static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, const struct vgpu_request *request) {
-  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++)
-    if (vgpu_cuda_asked_is(&turns->list[i].asked, request)) return &turns->list[i];
-  return NULL;
+  struct vgpu_cuda_turn *turn = turns->list;
+  while (turn != NULL && !vgpu_cuda_asked_is(&turn->asked, request)) turn = turn->next;
+  return turn;
 }
 
-/* That of the thread, which has given up what it asked for before; else a free one; else the next. */
+/* That of the thread, which has given up what it asked for before; else a free one; else a new one. */
 static struct vgpu_cuda_turn *choose_turn(struct vgpu_cuda_turns *turns, uint32_t lane) {
   struct vgpu_cuda_turn *unused = NULL;
-  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++) {
-    struct vgpu_cuda_turn *turn = &turns->list[i];
+  for (struct vgpu_cuda_turn *turn = turns->list; turn != NULL; turn = turn->next) {
     if (turn->asked.lane == lane) return turn;
     if (turn->asked.lane == 0) unused = turn;
   }
-  return unused != NULL ? unused : &turns->list[turns->next++ % VGPU_CUDA_TURNS];
+  if (unused != NULL || turns->count == MOST_TURNS) return unused;
+  struct vgpu_cuda_turn *turn = calloc(1, sizeof *turn);
+  if (turn == NULL) return NULL;
+  turn->next = turns->list;
+  turns->list = turn;
+  turns->count++;
+  return turn;
 }
 
 static void drop_event(const struct vgpu_cuda *cuda, struct vgpu_cuda_turn *turn) {
   if (turn->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, turn->event);
-  *turn = (struct vgpu_cuda_turn){.event = NULL};
+  turn->event = NULL;
+  turn->asked.lane = 0;
+  turn->context = 0;
 }
 
 static int32_t begin_turn(struct vgpu_worker *worker, const struct vgpu_request *request, uint64_t context,
                           struct vgpu_stream *stream, struct vgpu_cuda_turn **begun) {
   struct vgpu_cuda *cuda = worker->cuda;
   struct vgpu_cuda_turn *turn = choose_turn(&cuda->turns, request->frame.lane);
+  /* Without one the thread waits until the stream is idle. */
+  if (turn == NULL) return CUDA_ERROR_NOT_READY;
   if (turn->context != context) drop_event(cuda, turn);
   int32_t result = CUDA_SUCCESS;
   turn->asked.lane = 0;
@@ -165,8 +175,8 @@ void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context) {
     *link = own->next;
     free(own);
   }
-  for (uint32_t i = 0; i < VGPU_CUDA_TURNS; i++)
-    if (cuda->turns.list[i].context == context) drop_event(cuda, &cuda->turns.list[i]);
+  for (struct vgpu_cuda_turn *turn = cuda->turns.list; turn != NULL; turn = turn->next)
+    if (turn->context == context) drop_event(cuda, turn);
   for (uint32_t i = 0; i < VGPU_CUDA_READERS; i++)
     if (cuda->turns.readers[i].context == context) drop_reader(cuda, &cuda->turns.readers[i]);
 }

@@ -12,10 +12,9 @@
 struct vgpu_worker;
 struct vgpu_cuda;
 
-#define VGPU_CUDA_TURNS 32u
-
 /* One guest thread's call that waits. */
 struct vgpu_cuda_turn {
+  struct vgpu_cuda_turn *next;
   struct vgpu_cuda_asked asked;
   uint64_t context;         /* that the event belongs to */
   struct vgpu_event *event; /* recorded behind what is waited for; kept for the next turn */
@@ -37,8 +36,8 @@ struct vgpu_cuda_own_stream {
 
 struct vgpu_cuda_turns {
   struct vgpu_cuda_own_stream *streams;
-  struct vgpu_cuda_turn list[VGPU_CUDA_TURNS];
-  uint32_t next; /* to be taken when all are in use: its thread then waits from later on */
+  struct vgpu_cuda_turn *list; /* as many as threads have waited at a time */
+  uint32_t count;
   struct vgpu_cuda_reader readers[VGPU_CUDA_READERS];
   uint32_t next_reader;
 };

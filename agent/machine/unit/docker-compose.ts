@@ -2,7 +2,7 @@
 import path from 'node:path';
 import type { ComposedContainer, LoadedUnit } from '../../contracts/unit.js';
 import { type ContainerUnit, containerOf } from '../../systemd/container-unit.js';
-import { askDocker, member, runningPid, socketOf } from './docker-socket.js';
+import { askDocker, containerPath, member, runningPid, socketOf } from './docker-socket.js';
 
 const label = 'com.docker.compose';
 const listed = `/containers/json?filters=${encodeURIComponent(JSON.stringify({ label: [`${label}.project`] }))}`;
@@ -46,7 +46,7 @@ function nameOf(container: unknown): string | null {
 
 /** Null: it does not run any more. */
 async function inspected(socket: string, name: string): Promise<ComposedContainer | null> {
-  const document = await askDocker(socket, `/containers/${encodeURIComponent(name)}/json`);
+  const document = await askDocker(socket, containerPath(name, 'json'));
   const pid = runningPid(document);
   return pid === null ? null : { name, pid, devices: devicesOf(member(document, 'HostConfig')) };
 }

@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { UnitFacts } from '../../contracts/unit.js';
 import * as http from '../../http.js';
 import { type ContainerUnit, containerOf } from '../../systemd/container-unit.js';
-import { askDocker, member, runningPid, socketOf } from './docker-socket.js';
+import { askDocker, containerPath, member, runningPid, socketOf } from './docker-socket.js';
 
 export interface FollowedLog {
   readonly source: string;
@@ -56,7 +56,7 @@ async function runningNow(container: ContainerUnit): Promise<Running | null> {
   const { name } = container;
   const socket = socketOf(container);
   if (name === null || socket === null) return null;
-  const document = await askDocker(socket, `/containers/${encodeURIComponent(name)}/json`);
+  const document = await askDocker(socket, containerPath(name, 'json'));
   if (runningPid(document) === null) return null;
   const startedAt = String(member(member(document, 'State'), 'StartedAt') ?? '');
   return {
@@ -79,8 +79,8 @@ async function* followed(
   { socket, name, since, terminal }: Running,
   signal: AbortSignal,
 ): AsyncIterable<Buffer> {
-  const path = `/containers/${encodeURIComponent(name)}/logs?follow=1&stdout=1&stderr=1&since=${since}`;
-  const response = await answer(socket, path, signal);
+  const path = containerPath(name, `logs?follow=1&stdout=1&stderr=1&since=${since}`);
+  const response = path === null ? null : await answer(socket, path, signal);
   if (response === null) return;
   try {
     if (terminal) yield* bytesOf(response);

@@ -13,12 +13,20 @@ export async function dockerPid(container: ContainerUnit): Promise<number | null
   const { name } = container;
   const socket = socketOf(container);
   if (name === null || socket === null) return null;
-  return runningPid(await askDocker(socket, `/containers/${encodeURIComponent(name)}/json`));
+  return runningPid(await askDocker(socket, containerPath(name, 'json')));
 }
 
-/** The document at that path; null: docker's daemon is not there, or has none. */
-export async function askDocker(socket: string, path: string): Promise<unknown> {
-  const body = await get(socket, path);
+/** What docker itself takes for a container's name or id (`RestrictedNameChars` of its sources). */
+const containerName = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}$/;
+
+/** The path of something of a container in docker's API; null: docker has no container of such a name. */
+export function containerPath(name: string, of: string): string | null {
+  return containerName.test(name) ? `/containers/${name}/${of}` : null;
+}
+
+/** The document at that path; null: there is no path, docker's daemon is not there, or has none. */
+export async function askDocker(socket: string, path: string | null): Promise<unknown> {
+  const body = path === null ? null : await get(socket, path);
   if (body === null) return null;
   try {
     return JSON.parse(body);
@@ -49,7 +57,9 @@ export function member(value: unknown, name: string): unknown {
 function get(socketPath: string, path: string): Promise<string | null> {
   return new Promise((resolve) => {
     const nothing = (): void => resolve(null);
-    const request = http.get({ socketPath, path, agent: false, timeout: limitMs }, (response) => {
+    // For the whole answer: a daemon that sends a byte now and then would hold a time-out of the socket off for ever.
+    const signal = AbortSignal.timeout(limitMs);
+    const request = http.get({ socketPath, path, agent: false, signal }, (response) => {
       const parts: Buffer[] = [];
       let size = 0;
       response.on('error', nothing);
@@ -63,7 +73,6 @@ function get(socketPath: string, path: string): Promise<string | null> {
         resolve(response.statusCode === 200 ? Buffer.concat(parts).toString('utf8') : null),
       );
     });
-    request.on('timeout', () => request.destroy());
     request.on('error', nothing);
   });
 }

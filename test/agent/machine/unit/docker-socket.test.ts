@@ -29,10 +29,17 @@ function pidOf(name: string | null, host: string | null = `unix://${socket}`): P
 
 describe("docker's daemon", () => {
   let server: Server;
+  const asked: string[] = [];
   before(
     () =>
       new Promise<void>((resolve) => {
         server = createServer(({ url = '' }, response) => {
+          asked.push(url);
+          if (url === '/containers/dripping/json') {
+            const drip = setInterval(() => response.write(' '), 100);
+            response.on('close', () => clearInterval(drip));
+            return;
+          }
           const body = bodies[url];
           response.writeHead(body === undefined ? 404 : 200).end(body ?? '{"message":"No such container"}');
         });
@@ -53,6 +60,21 @@ describe("docker's daemon", () => {
       assert.equal(await pidOf(name), null, name);
     }
     assert.equal(await pidOf(null), null, 'one without a name');
+  });
+
+  it('is not asked for a name that docker gives to no container', async () => {
+    const before = asked.length;
+    for (const name of ['../../info', 'a b', 'a?x=1', '\uD800', '-a', 'a', 'a'.repeat(300)]) {
+      assert.equal(await pidOf(name), null, name);
+    }
+    assert.deepEqual(asked.slice(before), []);
+  });
+
+  it('is given a bounded time for its whole answer, however often it sends a byte', {
+    timeout: 20_000,
+  }, async () => {
+    assert.equal(await pidOf('dripping'), null);
+    assert.equal(asked.at(-1), '/containers/dripping/json');
   });
 
   it('is not asked on another machine, and may be gone', async () => {

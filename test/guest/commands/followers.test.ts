@@ -1,0 +1,61 @@
+// A command that follows the journal has a journalctl beside it, which would follow for ever: it has to go with its command.
+
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
+import { type Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoHostd } from '../support/hosts.js';
+import { ended, until } from '../support/process.js';
+import { installedGpu, ready } from '../support/scenario.js';
+
+const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoStandIn();
+
+interface Follower {
+  readonly pid: string;
+  /** The command that started it. */
+  readonly parent: string;
+}
+
+/** Every journalctl of the guest. */
+async function followers(guest: Guest): Promise<readonly Follower[]> {
+  const { stdout } = await guest.run('ps', '-C', 'journalctl', '-o', 'pid=,ppid=');
+  return [...stdout.matchAll(/(\d+) +(\d+)/g)].map(([, pid = '', parent = '']) => ({ pid, parent }));
+}
+
+/**
+ * Starts `vgpu-agent ARGS`, waits until it follows, sends the signal to it alone, as `kill` does (a terminal's Ctrl-C
+ * would reach journalctl too), and gives its exit status and what follows after its end.
+ */
+async function stopped(
+  guest: Guest,
+  signal: string,
+  ...args: readonly string[]
+): Promise<{ readonly code: number; readonly left: readonly Follower[] }> {
+  assert.deepEqual(await followers(guest), []);
+  const child = guest.spawn(['vgpu-agent', ...args], { stdio: 'ignore' });
+  const end = ended(child);
+  const [follower] = await until(`${args.join(' ')} follows`, 20_000, async () => {
+    const found = await followers(guest);
+    return found.length > 0 ? found : undefined;
+  });
+  assert.ok(follower !== undefined);
+  await guest.must('kill', `-${signal}`, follower.parent);
+  const code = await end;
+  return { code, left: await followers(guest) };
+}
+
+describe('no journalctl is left of a command that followed the journal', { skip }, () => {
+  for (const signal of ['INT', 'TERM']) {
+    test(`logs --follow, at SIG${signal}`, async (t) => {
+      const guest = await ready(t);
+      await installedGpu(guest);
+      assert.deepEqual(await stopped(guest, signal, 'logs', '--follow'), { code: 0, left: [] });
+    });
+
+    test(`install and verify while the verdict is waited for, at SIG${signal}`, async (t) => {
+      const guest = await ready(t, { env: { STANDIN_DELAY_MS: '20000' } });
+      assert.deepEqual(await stopped(guest, signal, 'install', '--yes'), { code: 130, left: [] });
+      assert.deepEqual(await stopped(guest, signal, 'verify'), { code: 130, left: [] });
+    });
+  }
+});

@@ -96,7 +96,6 @@ export function watchLog(
         const ending = AbortSignal.any([signal, follower.signal]);
         const place = { unit: profile.unit, invocationId: null, cursor, signal: ending };
         for await (const entry of effects.journal.follow(place)) {
-          if (ending.aborted) break;
           cursor = entry.cursor;
           take(entry);
         }

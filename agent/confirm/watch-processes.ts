@@ -92,7 +92,7 @@ function firstInContainer(processes: readonly ProcessFacts[]): ProcessFacts | un
  * Which of the processes is the main one, which are the children that count;
  * others, and those that are older than the main process (of a former start), are left out.
  */
-export function withRoles(
+function withRoles(
   processes: readonly ProcessFacts[],
   profile: Profile,
   mainPid: number,

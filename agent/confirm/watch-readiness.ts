@@ -31,12 +31,15 @@ export function watchReadiness(
   signal: AbortSignal,
 ): ReadinessWatch {
   const { readiness } = profile;
+  if (readiness.kind === 'none') {
+    const unasked = { kind: 'unasked', why: 'the profile asks for none' } as const;
+    return { seen: () => unasked, answeredAt: () => null, forget() {}, done: Promise.resolve() };
+  }
   const start = effects.clock.now();
-  let seen: ReadinessSeen = { kind: 'unasked', why: 'the profile asks for none' };
+  let seen: ReadinessSeen = { kind: 'unasked', why: 'not yet' };
   let answeredAt: number | null = null;
 
   const urlsNow = (): readonly string[] => {
-    if (readiness.kind === 'none') return [];
     const unit = now.unit();
     const environment = unit.kind === 'loaded' ? unit.environment : {};
     const configured =
@@ -55,7 +58,7 @@ export function watchReadiness(
   const ask = async (url: string): Promise<void> => {
     if (seen.kind === 'unasked') seen = { kind: 'silent', url, lastError: 'not answered yet' };
     const answer = await effects.get(url, answerWithinMs, signal);
-    if (signal.aborted || answeredAt !== null) return;
+    if (signal.aborted) return;
     if (answer.kind === 'failed') seen = { kind: 'silent', url, lastError: answer.message };
     else if (answer.status < 200 || answer.status > 299) {
       seen = { kind: 'silent', url, lastError: `HTTP status ${answer.status}` };
@@ -66,7 +69,6 @@ export function watchReadiness(
   };
 
   const run = async (): Promise<void> => {
-    if (readiness.kind === 'none') return;
     // `now` reaches for watches that the caller is still putting together.
     await Promise.resolve();
     for (let turn = 0; !signal.aborted; turn += 1) {

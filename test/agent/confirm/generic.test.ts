@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
-import { withRoles } from '../../../agent/confirm/watch-processes.js';
 import type { HostSession } from '../../../agent/contracts/sessions.js';
 import { forUnit } from '../../../agent/profile/instance.js';
 import { loadProfile } from '../../../agent/profile/load.js';
@@ -101,17 +100,4 @@ test('a host that does not tell its sessions leaves it open, and is named', () =
   const verdict = combine(seen({ present: { loaded: { kind: 'unasked' }, sessions } }));
   assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'no-session']);
   assert.match(verdict.summary, /too old to tell/);
-});
-
-test('every process of the unit counts, whatever its name is', () => {
-  const main = processFacts({ pid: 7, name: 'sh' });
-  const child = processFacts({ pid: 8, parent: 7, name: 'python3' });
-  const former = processFacts({ pid: 6, name: 'old', startTicks: '10' });
-  assert.deepEqual(
-    withRoles([main, child, former], profile, 7).map(({ role, facts }) => [role, facts.pid]),
-    [
-      ['main', 7],
-      ['child', 8],
-    ],
-  );
 });

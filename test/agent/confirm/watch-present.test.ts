@@ -46,6 +46,15 @@ test('a session belongs to the process that it claims, by its number in its own 
   assert.deepEqual(own({ pid: 100, namespacePid: 7 }, session(100), session(7)), [7]);
 });
 
+test('one of several processes that claims it is enough', () => {
+  const processes = [processFacts({ pid: 100 }), processFacts({ pid: 140 })];
+  const found = sessionsOf(processes, reported([session(140), session(7)]));
+  assert.deepEqual(
+    found.map(({ claimed }) => claimed.pid),
+    [140],
+  );
+});
+
 test('the same number in another namespace is another process', () => {
   assert.deepEqual(own({ pid: 100, pidNamespace: 5 }, session(100, 6)), []);
   assert.deepEqual(own({ pid: 100, pidNamespace: 5 }, session(100, 5)), [100]);
@@ -94,7 +103,43 @@ test('who cannot be asked is not', async () => {
   assert.equal(await asked({ profile: llamaServer }), 'unasked');
   assert.equal(await asked({ unit: unit({ activeState: 'inactive' }) }), 'unasked');
   assert.equal(await asked({ unit: unit({ sandbox: { ...openSandbox, privateNetwork: true } }) }), 'unasked');
+  const absent = { kind: 'absent', name: 'ollama.service' } as const;
+  assert.equal(await asked({ unit: absent }), 'unasked');
+  const mute = { ...ollama, readiness: { kind: 'none' } as const };
+  assert.equal(await asked({ profile: mute }), 'unasked');
   assert.equal(await asked({}), 'told');
+});
+
+test('a unit that is down is unasked, and nothing is sent to it', async () => {
+  const asked: string[] = [];
+  const world = effects({});
+  const listening: PresentEffects = {
+    ...world,
+    get: (url, limit, signal) => {
+      asked.push(url);
+      return world.get(url, limit, signal);
+    },
+  };
+  const down = unit({ activeState: 'deactivating' });
+  const { loaded } = await lookAtPresent({ ...question, unit: down }, listening, never);
+  assert.deepEqual([loaded, asked], [{ kind: 'unasked' }, []]);
+});
+
+test('a profile without a variable is asked at its own address', async () => {
+  assert.ok(ollama.readiness.kind === 'http');
+  const profile = { ...ollama, readiness: { ...ollama.readiness, addressVariable: null } };
+  const misleading = unit({ environment: { null: '127.0.0.1:1' } });
+  const looked = await lookAtPresent(
+    { profile, unit: misleading, address: null },
+    effects({ answers: { [url]: empty } }),
+    never,
+  );
+  assert.equal(looked.loaded.kind, 'told');
+});
+
+test('nobody who answers is told with the reason', async () => {
+  const { loaded } = await lookAtPresent(question, effects({}), never);
+  assert.deepEqual(loaded, { kind: 'silent', url, message: `nobody at ${url}` });
 });
 
 test('an answer that is no such list is silence', async () => {
@@ -152,6 +197,33 @@ test('refused memory is told for an hour, and its limit for ever', async () => {
     refused: { ...refused, age: 3_600 },
   });
   assert.deepEqual(await seen(3_601), { limit: 8, by: 'guest', line: 3, refused: null });
+});
+
+test('a refused kernel is told for an hour', async () => {
+  const kernel = { count: 1, program: 'p', kernel: 'k' } as const;
+  const seen = async (age: number | null): Promise<unknown> => {
+    const refusedKernels = age === null ? null : { ...kernel, age };
+    const answer = { kind: 'told', report: { ...reported([]), refusedKernels }, seconds: 60 } as const;
+    const { sessions } = await lookAtPresent(question, effects({ sessions: answer }), never);
+    return sessions.kind === 'told' ? sessions.refusedKernels : sessions;
+  };
+  assert.deepEqual(await seen(3_600), { ...kernel, age: 3_600 });
+  assert.equal(await seen(3_601), null);
+  assert.equal(await seen(null), null);
+});
+
+test('a limit of memory without a refusal is told as it is, and none as none', async () => {
+  const limited = { limit: 8, by: 'guest', line: 3, refused: null } as const;
+  for (const memory of [limited, null]) {
+    const answer = { kind: 'told', report: { ...reported([]), memory }, seconds: 60 } as const;
+    const { sessions } = await lookAtPresent(question, effects({ sessions: answer }), never);
+    assert.deepEqual(sessions.kind === 'told' ? sessions.memory : sessions, memory);
+  }
+});
+
+test('a host that does not tell is passed on as it is', async () => {
+  const sessions = { kind: 'unknown', message: 'too old' } as const;
+  assert.deepEqual((await lookAtPresent(question, effects({ sessions }), never)).sessions, sessions);
 });
 
 test('a question that fails is not known, never none', async () => {

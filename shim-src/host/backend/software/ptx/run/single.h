@@ -51,22 +51,27 @@ AS_KERNELS_DO static inline void ptx_copy_once(void *to, const void *from, uint3
   }
 }
 
-#ifdef __x86_64__
-#define PTX_TARGET_16 __attribute__((target("cx16")))
-#else
-#define PTX_TARGET_16
-#endif
-
-__extension__ typedef unsigned __int128 ptx_16_bytes_number;
-
 /* Writes `next` if `expected` is there; `old` is what was there. Aligned memory only. */
-PTX_TARGET_16 static inline void ptx_compare_16(void *to, const uint64_t expected[2], const uint64_t next[2],
-                                                uint64_t old[2]) {
-  ptx_16_bytes_number e, n, found;
+static inline void ptx_compare_16(void *to, const uint64_t expected[2], const uint64_t next[2],
+                                  uint64_t old[2]) {
+  __extension__ typedef unsigned __int128 number;
+#ifdef __x86_64__
+  /* Compilers know the instruction only where the whole file is for processors that have it: all of today's.
+   */
+  uint64_t low = expected[0], high = expected[1];
+  __asm__ volatile("lock cmpxchg16b %[word]"
+                   : [word] "+m"(*(number *)to), "+a"(low), "+d"(high)
+                   : "b"(next[0]), "c"(next[1])
+                   : "cc", "memory");
+  old[0] = low;
+  old[1] = high;
+#else
+  number e, n, found;
   memcpy(&e, expected, sizeof e);
   memcpy(&n, next, sizeof n);
-  found = __sync_val_compare_and_swap((ptx_16_bytes_number *)to, e, n);
+  found = __sync_val_compare_and_swap((number *)to, e, n);
   memcpy(old, &found, sizeof found);
+#endif
 }
 
 static inline void ptx_exchange_16(void *to, const uint64_t next[2], uint64_t old[2]) {

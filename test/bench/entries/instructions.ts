@@ -32,7 +32,7 @@ const pair = (name: string): Instruction => ({
   name,
   type: 'b32',
   values: HALVES,
-  text: `${name} a, a, b${name.startsWith('fma') ? ', b' : ''};`,
+  text: `${name} a, a${/^(ex2|tanh)/.test(name) ? '' : ', b'}${name.startsWith('fma') ? ', b' : ''};`,
 });
 
 const ADD = f32('add.f32', 'add.f32 a, a, b;');
@@ -46,6 +46,9 @@ const MEASURED: readonly Instruction[] = [
   f32('lg2.approx.f32', 'lg2.approx.f32 a, a;'),
   f32('sin.approx.f32', 'sin.approx.f32 a, a;'),
   f32('ex2.approx.f32', 'ex2.approx.f32 a, a;'),
+  f32('tanh.approx.f32', 'tanh.approx.f32 a, a;'),
+  pair('ex2.approx.f16x2'),
+  pair('tanh.approx.bf16x2'),
   f32('sqrt.approx.f32', 'sqrt.approx.f32 a, a;'),
   f32('cvt.rni.s32.f32', 'cvt.rni.s32.f32 %i, a;'),
   f32('add.f32 of some lanes', '@%some add.f32 a, a, b;'),

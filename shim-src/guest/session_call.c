@@ -315,7 +315,7 @@ static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, 
   return !lost;
 }
 
-/* A number for the calling thread: the host tells by it who asks again. */
+/* A number for the calling thread: the host tells by it who asks again, and who waits for what it freed. */
 static uint32_t lane(void) {
   static atomic_uint lanes;
   static _Thread_local uint32_t own;
@@ -327,7 +327,7 @@ static uint32_t lane(void) {
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {
-  struct vgpu_frame frame = {.opcode = opcode, .flags = flags, .lane = self == NULL ? 0 : lane()};
+  struct vgpu_frame frame = {.opcode = opcode, .flags = flags, .lane = lane()};
   pthread_mutex_lock(&session->sending);
   frame.sequence = session->next_sequence++;
   if (begins_work(session, opcode)) atomic_store(&session->launched, frame.sequence);

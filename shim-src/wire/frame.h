@@ -136,7 +136,7 @@ struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
   uint32_t opcode;
   uint32_t flags;
-  uint32_t lane;     /* guest thread; 0 when it does not matter */
+  uint32_t lane;     /* guest thread; 0: the guest does not say */
   uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
   uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
   uint64_t sequence; /* a reply has that of its request */

@@ -184,16 +184,16 @@ bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t 
     by = keeps_from(bytes, accounts->total[device], vgpu_accounts_used(accounts, device),
                     VGPU_MEMORY_LIMIT_DEVICE, &refused);
   bool room = by == VGPU_MEMORY_LIMIT_NONE;
-  if (room) __atomic_store_n(&account->used[device], load(&account->used[device]) + bytes, __ATOMIC_RELAXED);
+  if (room) __atomic_add_fetch(&account->used[device], bytes, __ATOMIC_RELAXED);
   vgpu_shared_lock_give(&accounts->commons.lock);
   if (!room) vgpu_accounts_refused(accounts, slot, &refused);
   return room;
 }
 
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {
-  /* Only this worker writes its slot's number, and less in use harms nobody's check: no lock. */
+  /* Only this worker's threads write its slot's number, and less in use harms nobody's check: no lock. */
   uint64_t *used = &accounts->slots[slot].used[vgpu_accounts_device(accounts, slot, device)];
-  __atomic_store_n(used, load(used) - bytes, __ATOMIC_RELAXED);
+  __atomic_sub_fetch(used, bytes, __ATOMIC_RELAXED);
 }
 
 void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more) {

@@ -64,7 +64,6 @@ describe('a driver behind a host', {
     await askAll(honest, ['init', 'ctx 0']);
     const memory = (await askAll(hurt, ['init', 'ctx 0', 'alloc 4096'])).values[0] ?? '';
     await hurt.ask(`free ${memory}`);
-    assert.equal((await hurt.ask('alloc 4096')).result, ILLEGAL_ADDRESS);
     assert.equal((await hurt.ask('sync')).result, ILLEGAL_ADDRESS);
     assert.equal((await hurt.ask('alloc 4096')).result, ILLEGAL_ADDRESS, 'for good');
     const kept = (await askAll(honest, ['alloc 4096'])).values[0] ?? '';
@@ -143,6 +142,21 @@ describe('a driver behind a host', {
     await start('patient');
     await run('blocked_calls', 'load');
   });
+
+  const ENDED: Readonly<Record<string, string>> = {
+    freed: 'frees memory',
+    needed: 'frees memory that is needed again',
+    array: 'destroys an array',
+    module: 'unloads code',
+    ended: 'ends a context',
+    reset: 'ends the context of a device',
+  };
+  for (const [name, sentence] of Object.entries(ENDED)) {
+    it(`${sentence} for one thread of a guest while it serves another`, async () => {
+      await start('held');
+      await run('blocked_calls', name);
+    });
+  }
 
   it('launches a graph that is launched again as one of its own', async () => {
     await start('calls');

@@ -214,7 +214,131 @@ static void code_is_loaded(void) {
   OK(CALL(cuModuleUnload, (void *), module));
 }
 
+/* What the driver ends, until another thread has got memory (stand_in_driver.c, held). */
+static void *other; /* a context that is not the one with the thing */
+
+static atomic_bool ended;
+
+static void *gets_memory(void *unused) {
+  (void)unused;
+  MUST(CALL(cuCtxSetCurrent, (void *), other));
+  while (!atomic_load(&ended)) {
+    check_alloc(4096);
+    usleep(1000);
+  }
+  return NULL;
+}
+
+/* `end` has returned to the program, and the driver goes on with it; what this thread calls then waits for
+ * it. */
+static void held(void (*end)(void *thing), void *thing, int (*call)(void)) {
+  pthread_t thread;
+  end(thing);
+  pthread_create(&thread, NULL, gets_memory, NULL);
+  OK(call());
+  atomic_store(&ended, true);
+  pthread_join(thread, NULL);
+}
+
+static size_t unused;
+
+static int asks_for_room(void) {
+  unused = check_free_memory();
+  return 0;
+}
+
+static void *make_context(void) {
+  void *context = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+  MUST(CALL(cuCtxSetCurrent, (void *), other));
+  return context;
+}
+
+static void free_it(void *address) {
+  OK(CALL(cuMemFree_v2, (devptr), *(devptr *)address));
+}
+static void unload_it(void *module) {
+  OK(CALL(cuModuleUnload, (void *), module));
+}
+static void destroy_array(void *array) {
+  OK(CALL(cuArrayDestroy, (void *), array));
+}
+static void destroy_context(void *context) {
+  OK(CALL(cuCtxDestroy_v2, (void *), context));
+}
+static void reset_primary(void *nothing) {
+  (void)nothing;
+  OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
+}
+
+/* And then it is free, for the thread that freed it. */
+static void memory_is_freed(void) {
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  size_t before = check_free_memory();
+  devptr address = check_alloc(64 * MIB);
+  held(free_it, &address, asks_for_room);
+  TRUE(unused + 63 * MIB >= before);
+}
+static size_t most;
+static int needs_it_again(void) {
+  check_alloc(most);
+  return 0;
+}
+static void memory_is_needed_again(void) {
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  most = check_free_memory() / 4 * 3;
+  devptr address = check_alloc(most);
+  held(free_it, &address, needs_it_again);
+}
+static void array_is_destroyed(void) {
+  struct {
+    size_t width, height;
+    int format;
+    unsigned channels;
+  } of = {1024, 1024, 0x20, 4}; /* floats */
+  void *array = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  MUST(CALL(cuArrayCreate_v2, (void **, const void *), &array, &of));
+  held(destroy_array, array, context_waits);
+}
+static void module_is_unloaded(void) {
+  static const char code[] =
+      ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
+  void *module = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  MUST(CALL(cuModuleLoadData, (void **, const void *), &module, code));
+  held(unload_it, module, context_waits);
+}
+static void context_is_destroyed(void) {
+  void *context = make_context();
+  size_t before = check_free_memory();
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  check_alloc(64 * MIB);
+  MUST(CALL(cuCtxSetCurrent, (void *), other));
+  held(destroy_context, context, asks_for_room);
+  TRUE(unused + 63 * MIB >= before);
+}
+/* The device's own begins again without what was in it. */
+static void primary_is_reset(void) {
+  void *primary = NULL;
+  MUST(CALL(cuCtxGetCurrent, (void **), &primary));
+  check_alloc(64 * MIB);
+  size_t before = check_free_memory();
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &other, 0, 0));
+  held(reset_primary, NULL, context_waits);
+  MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &primary, 0));
+  MUST(CALL(cuCtxSetCurrent, (void *), primary));
+  devptr again = check_alloc(4096);
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), again, 7, 4096));
+  OK(CALL(cuCtxSynchronize, (void), ));
+  TRUE(check_free_memory() >= before + 32 * MIB);
+}
+
 static const struct check_case cases[] = {
+    {"freed", memory_is_freed},         {"needed", memory_is_needed_again},
+    {"array", array_is_destroyed},      {"module", module_is_unloaded},
+    {"ended", context_is_destroyed},    {"reset", primary_is_reset},
     {"load", code_is_loaded},           {"context", context_is_waited_for},
     {"stream", stream_is_waited_for},   {"event", event_is_waited_for},
     {"read", read_is_waited_for},       {"stream_read", stream_read_is_waited_for},

@@ -8,6 +8,8 @@
  * - jit=MS, free=MS, copy=MS, stuck=MS: cuModuleLoadDataEx, cuMemFree_v2, cuMemcpyHtoD_v2 or cuCtxSynchronize
  *   takes so long
  * - patient: cuModuleLoadDataEx takes until cuMemAlloc_v2 was called ten times more
+ * - held: so long take cuMemFree_v2, cuArrayDestroy, cuModuleUnload, cuCtxDestroy_v2 and
+ *   cuDevicePrimaryCtxRelease_v2
  * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
  * - broken: what is compiled is CUDA_ERROR_ILLEGAL_ADDRESS
  * - blind: CUDA_VISIBLE_DEVICES means nothing to it
@@ -103,6 +105,10 @@ static bool looks_around(void) {
 
 EXPORT int cuInit(unsigned flags);
 EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values);
+EXPORT int cuArrayDestroy(void *array);
+EXPORT int cuModuleUnload(void *module);
+EXPORT int cuCtxDestroy_v2(void *context);
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device);
 EXPORT int cuMemFree_v2(uint64_t address);
 EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
 EXPORT int cuCtxSynchronize(void);
@@ -165,11 +171,15 @@ int cuInit(unsigned flags) {
   return NEXT(int (*)(unsigned), "cuInit")(flags);
 }
 
+static void await_allocations(const char *name) {
+  unsigned begun = atomic_load(&allocations);
+  while (word(name) != NULL && atomic_load(&allocations) - begun < 10)
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
   take_time("jit");
-  unsigned begun = atomic_load(&allocations);
-  while (word("patient") != NULL && atomic_load(&allocations) - begun < 10)
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  await_allocations("patient");
   for (unsigned i = 0; word("options") != NULL && i < count; i++)
     fprintf(stderr, "stand-in: option %d=%lu\n", options[i], (unsigned long)(uintptr_t)values[i]);
   if (broken || word("broken") != NULL) return 700;
@@ -177,8 +187,29 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *op
               "cuModuleLoadDataEx")(module, image, count, options, values);
 }
 
+int cuArrayDestroy(void *array) {
+  await_allocations("held");
+  return NEXT(int (*)(void *), "cuArrayDestroy")(array);
+}
+
+int cuModuleUnload(void *module) {
+  await_allocations("held");
+  return NEXT(int (*)(void *), "cuModuleUnload")(module);
+}
+
+int cuCtxDestroy_v2(void *context) {
+  await_allocations("held");
+  return NEXT(int (*)(void *), "cuCtxDestroy_v2")(context);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+  await_allocations("held");
+  return NEXT(int (*)(int), "cuDevicePrimaryCtxRelease_v2")(device);
+}
+
 int cuMemFree_v2(uint64_t address) {
   take_time("free");
+  await_allocations("held");
   if (word("sticky") != NULL) broken = true;
   if (broken) return 700;
   return NEXT(int (*)(uint64_t), "cuMemFree_v2")(address);

@@ -236,7 +236,10 @@ static bool begin(struct vgpu_worker *worker) {
 
 static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                    void *reply, struct vgpu_bulk *bulk) {
-  int32_t result = row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
+  int32_t result = vgpu_cuda_await_endings(worker, row->opcode);
+  if (result == CUDA_SUCCESS) result = row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
+  int32_t failed = vgpu_cuda_failed_ending(worker);
+  if (worker->deferred == 0) worker->deferred = failed;
   if (!row->oneway) vgpu_cuda_collect_prints(worker);
   return result;
 }

@@ -50,19 +50,28 @@ int32_t vgpu_cuda_cuDevicePrimaryCtxRetain(struct vgpu_worker *worker,
   return result;
 }
 
+static int32_t destroy_context(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuCtxDestroy_v2, (struct vgpu_context *)ending->object);
+}
+
+static int32_t release_primary(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  int32_t device;
+  int32_t result = VGPU_DRIVER(api, cuDeviceGet, &device, (int32_t)ending->device);
+  return result == CUDA_SUCCESS ? VGPU_DRIVER(api, cuDevicePrimaryCtxRelease_v2, device) : result;
+}
+
 int32_t vgpu_cuda_cuCtxDestroy_v2(struct vgpu_worker *worker, const struct vgpu_send_cuCtxDestroy_v2 *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
   const struct vgpu_handle *found = vgpu_handles_find(&worker->handles, send->context, VGPU_HANDLE_CONTEXT);
   if (found == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  const struct vgpu_handle handle = *found;
-  vgpu_accounts_context(worker->accounts, worker->slot, handle.device, -1);
-  vgpu_cuda_forget_context(worker, send->context);
-  if (!handle.primary) return VGPU_DRIVER(&cuda->api, cuCtxDestroy_v2, handle.driver);
-  int32_t device;
-  result = VGPU_DRIVER(&cuda->api, cuDeviceGet, &device, (int32_t)handle.device);
-  return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuDevicePrimaryCtxRelease_v2, device) : result;
+  struct vgpu_cuda_ending ending = {.end = found->primary ? release_primary : destroy_context,
+                                    .object = found->driver,
+                                    .device = found->device};
+  vgpu_accounts_context(worker->accounts, worker->slot, ending.device, -1);
+  ending.counted = vgpu_cuda_forget_context(worker, send->context, ending.device);
+  return vgpu_cuda_end(worker, &ending);
 }
 
 static int query_context(struct vgpu_worker *worker, void *context) {

@@ -34,6 +34,10 @@ int32_t vgpu_cuda_cuMemAlloc_v2(struct vgpu_worker *worker, const struct vgpu_se
   return result;
 }
 
+static int32_t free_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemFree_v2, ending->address);
+}
+
 int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemFree_v2 *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
@@ -44,9 +48,17 @@ int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_sen
   } else if (!vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);
   result = vgpu_cuda_enter(worker, freed.context, &cuda);
-  return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuMemFree_v2, send->address) : result;
+  if (result != CUDA_SUCCESS) {
+    vgpu_accounts_give(worker->accounts, worker->slot, freed.device, freed.counted);
+    return result;
+  }
+  return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
+                                   .end = free_memory,
+                                   .context = vgpu_cuda_object(worker, freed.context, VGPU_HANDLE_CONTEXT),
+                                   .address = send->address,
+                                   .device = freed.device,
+                                   .counted = freed.counted});
 }
 
 int32_t vgpu_cuda_cuMemGetInfo_v2(struct vgpu_worker *worker, const struct vgpu_send_cuMemGetInfo_v2 *send,

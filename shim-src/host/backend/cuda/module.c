@@ -50,16 +50,26 @@ int32_t vgpu_cuda_cuModuleLoadDataEx(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
+static int32_t unload_module(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuModuleUnload, ending->object);
+}
+
+static int32_t unload_library(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuLibraryUnload, ending->object);
+}
+
 int32_t vgpu_cuda_cuModuleUnload(struct vgpu_worker *worker, const struct vgpu_send_cuModuleUnload *send) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->module, VGPU_HANDLE_MODULE);
   if (handle == NULL || handle->owner != 0) return CUDA_ERROR_INVALID_HANDLE;
-  void *module = handle->driver;
+  struct vgpu_cuda_ending ending = {.end = unload_module,
+                                    .context = vgpu_cuda_object(worker, handle->context, VGPU_HANDLE_CONTEXT),
+                                    .object = handle->driver};
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, handle->context, &cuda);
   if (result != CUDA_SUCCESS) return result;
   forget_owned(worker, send->module);
   vgpu_handles_remove(&worker->handles, send->module, VGPU_HANDLE_MODULE);
-  return VGPU_DRIVER(&cuda->api, cuModuleUnload, module);
+  return vgpu_cuda_end(worker, &ending);
 }
 
 int32_t vgpu_cuda_cuLibraryLoadData(struct vgpu_worker *worker,
@@ -96,7 +106,7 @@ int32_t vgpu_cuda_cuLibraryUnload(struct vgpu_worker *worker, const struct vgpu_
   if (result != CUDA_SUCCESS) return result;
   forget_owned(worker, send->library);
   vgpu_handles_remove(&worker->handles, send->library, VGPU_HANDLE_LIBRARY);
-  return VGPU_DRIVER(&cuda->api, cuLibraryUnload, library);
+  return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = unload_library, .object = library});
 }
 
 /* A name from the bulk as text for free(); NULL: it is none. */

@@ -8,17 +8,30 @@ void vgpu_cuda_pin(struct vgpu_worker *worker, uint64_t context, uint32_t shared
   struct vgpu_shared_region *region = &worker->shared_regions.array[shared_region - 1];
   if (region->pinned != 0 || region->unpinnable) return;
   if (vgpu_cuda_enter(worker, context, &cuda) != CUDA_SUCCESS) return;
+  if (vgpu_cuda_is_ending(worker, region->memory)) return; /* in a context that goes */
   if (VGPU_DRIVER(&cuda->api, cuMemHostRegister_v2, region->memory, region->bytes, PORTABLE) == CUDA_SUCCESS)
     region->pinned = context;
   else region->unpinnable = true;
 }
 
-void vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *region) {
+static int32_t unregister(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  VGPU_DRIVER(api, cuCtxSynchronize, );
+  return VGPU_DRIVER(api, cuMemHostUnregister, ending->object);
+}
+
+void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *region) {
   struct vgpu_cuda *cuda;
-  if (region->pinned == 0) return;
-  if (vgpu_cuda_enter(worker, region->pinned, &cuda) == CUDA_SUCCESS) {
-    VGPU_DRIVER(&cuda->api, cuCtxSynchronize, );
-    VGPU_DRIVER(&cuda->api, cuMemHostUnregister, region->memory);
-  }
+  uint64_t context = region->pinned;
+  if (context == 0) return;
   region->pinned = 0;
+  if (vgpu_cuda_enter(worker, context, &cuda) != CUDA_SUCCESS) return;
+  (void)vgpu_cuda_end(
+      worker, &(struct vgpu_cuda_ending){.end = unregister,
+                                         .context = vgpu_cuda_object(worker, context, VGPU_HANDLE_CONTEXT),
+                                         .object = region->memory});
+}
+
+void vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *region) {
+  vgpu_cuda_end_pin(worker, region);
+  vgpu_cuda_finish_ending(worker, region->memory);
 }

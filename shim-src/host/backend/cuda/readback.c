@@ -30,32 +30,41 @@ static struct vgpu_cuda_read *take_spare(struct vgpu_cuda_reads *reads, uint64_t
   return NULL;
 }
 
-static void dispose(const struct vgpu_cuda *cuda, struct vgpu_cuda_read *read) {
-  if (read->event != NULL) VGPU_DRIVER(&cuda->api, cuEventDestroy_v2, read->event);
-  if (read->memory != NULL) VGPU_DRIVER(&cuda->api, cuMemFreeHost, read->memory);
+static int32_t free_host_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemFreeHost, ending->object);
+}
+
+/* Its context is current. */
+static void dispose(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
+  if (read->event != NULL) VGPU_DRIVER(&worker->cuda->api, cuEventDestroy_v2, read->event);
+  if (read->memory != NULL)
+    (void)vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
+                                    .end = free_host_memory,
+                                    .context = vgpu_cuda_object(worker, read->context, VGPU_HANDLE_CONTEXT),
+                                    .object = read->memory});
   free(read);
 }
 
-static void drop_list(struct vgpu_cuda *cuda, struct vgpu_cuda_read **link, uint64_t context) {
+static void drop_list(struct vgpu_worker *worker, struct vgpu_cuda_read **link, uint64_t context) {
   while (*link != NULL) {
     struct vgpu_cuda_read *read = *link;
     if (read->context == context) {
       *link = read->next;
-      cuda->reads.bytes -= read->capacity;
-      dispose(cuda, read);
+      worker->cuda->reads.bytes -= read->capacity;
+      dispose(worker, read);
     } else {
       link = &read->next;
     }
   }
 }
 
-static int32_t make_read(const struct vgpu_worker *worker, struct vgpu_cuda *cuda, uint64_t context,
-                         uint64_t bytes, struct vgpu_cuda_read **made) {
+static int32_t make_read(struct vgpu_worker *worker, struct vgpu_cuda *cuda, uint64_t context, uint64_t bytes,
+                         struct vgpu_cuda_read **made) {
   uint64_t capacity = SMALLEST;
   while (capacity < bytes) capacity *= 2;
   /* Spares of other sizes make room. */
   uint64_t most = worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
-  if (capacity > most - cuda->reads.bytes) drop_list(cuda, &cuda->reads.spare, context);
+  if (capacity > most - cuda->reads.bytes) drop_list(worker, &cuda->reads.spare, context);
   if (capacity > most - cuda->reads.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_read *read = calloc(1, sizeof *read);
   if (read == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -64,7 +73,7 @@ static int32_t make_read(const struct vgpu_worker *worker, struct vgpu_cuda *cud
   int32_t result = VGPU_DRIVER(&cuda->api, cuMemHostAlloc, &read->memory, capacity, 0);
   if (result == CUDA_SUCCESS) result = VGPU_DRIVER(&cuda->api, cuEventCreate, &read->event, NO_TIMING);
   if (result != CUDA_SUCCESS) {
-    dispose(cuda, read);
+    dispose(worker, read);
     return result;
   }
   cuda->reads.bytes += capacity;
@@ -178,7 +187,7 @@ int32_t vgpu_cuda_staged(struct vgpu_worker *worker, struct vgpu_stream *stream,
 void vgpu_cuda_drop_reads(struct vgpu_worker *worker, uint64_t context) {
   struct vgpu_cuda *cuda;
   if (vgpu_cuda_enter(worker, context, &cuda) != CUDA_SUCCESS) return;
-  drop_list(cuda, &cuda->reads.first, context);
-  drop_list(cuda, &cuda->reads.writes, context);
-  drop_list(cuda, &cuda->reads.spare, context);
+  drop_list(worker, &cuda->reads.first, context);
+  drop_list(worker, &cuda->reads.writes, context);
+  drop_list(worker, &cuda->reads.spare, context);
 }

@@ -117,17 +117,19 @@ int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uin
   return *stream == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context) {
+uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, uint32_t device) {
   vgpu_cuda_drop_reads(worker, context);
   vgpu_cuda_drop_turns(worker, context);
   vgpu_cuda_drop_loads(worker, context);
   for (uint32_t i = 0; i < worker->shared_regions.begun; i++) {
     if (worker->shared_regions.array[i].pinned == context)
-      vgpu_cuda_unpin(worker, &worker->shared_regions.array[i]);
+      vgpu_cuda_end_pin(worker, &worker->shared_regions.array[i]);
   }
   struct vgpu_range removed;
+  uint64_t counted = 0;
   while (vgpu_ranges_remove_of(&worker->cuda->ranges, context, &removed)) {
-    vgpu_accounts_give(worker->accounts, worker->slot, removed.device, removed.counted);
+    if (removed.device == device) counted += removed.counted;
+    else vgpu_accounts_give(worker->accounts, worker->slot, removed.device, removed.counted);
   }
   vgpu_graph_drop_context(worker, context);
   vgpu_cuda_textures_drop(worker, context);
@@ -137,4 +139,5 @@ void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context) {
     VGPU_DRIVER(&worker->cuda->api, cuCtxSetCurrent, NULL);
     current = 0;
   }
+  return counted;
 }

@@ -7,6 +7,7 @@
 
 #include "cuda_handlers.h"
 #include "host/backend/cuda/driver.h"
+#include "host/backend/cuda/ending.h"
 #include "host/backend/cuda/ranges.h"
 #include "host/backend/cuda/readback.h"
 #include "host/backend/cuda/turn.h"
@@ -33,6 +34,7 @@ struct vgpu_cuda {
   struct vgpu_cuda_shell *shells; /* graphs of the driver that have conditions */
   uint32_t condition_count;       /* of all of these */
   struct vgpu_cuda_load *loads;   /* that have begun */
+  struct vgpu_cuda_endings endings;
 };
 
 /*
@@ -40,8 +42,10 @@ struct vgpu_cuda {
  * this process goes on. Where the driver does not, it copies all the same, and waits.
  */
 void vgpu_cuda_pin(struct vgpu_worker *worker, uint64_t context, uint32_t shared_region);
-/* The same undone, once the device has read what it was to read. */
+/* The same undone, once the device has read what it was to read; returns then, because the memory goes. */
 void vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
+/* For a context that ends: undone in its turn. */
+void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 
 /* After a call that waits: what kernels printed, from this process's standard output to worker->printed. */
 void vgpu_cuda_collect_prints(struct vgpu_worker *worker);
@@ -77,7 +81,10 @@ void vgpu_cuda_refused(struct vgpu_worker *worker, uint32_t device, uint64_t byt
 bool vgpu_cuda_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
                         uint64_t *span);
 
-/* Everything that belongs to a context, before the driver ends it. */
-void vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context);
+/*
+ * Everything that belongs to a context, before the driver ends it. Its memory is the session's until then:
+ * returns how much, all on the context's device.
+ */
+uint64_t vgpu_cuda_forget_context(struct vgpu_worker *worker, uint64_t context, uint32_t device);
 
 #endif

@@ -89,6 +89,12 @@ void *vgpu_cuda_array_level(struct vgpu_worker *worker, uint64_t number, uint32_
   return array->levels[level];
 }
 
+static int32_t end_array(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  int32_t result = destroy(api, ending->object);
+  free(ending->object);
+  return result;
+}
+
 int32_t vgpu_cuda_cuArrayDestroy(struct vgpu_worker *worker, const struct vgpu_send_cuArrayDestroy *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
@@ -96,10 +102,12 @@ int32_t vgpu_cuda_cuArrayDestroy(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_cuda_array *array = vgpu_cuda_array_find(worker, send->array);
   if (array == NULL) return CUDA_ERROR_INVALID_HANDLE;
   vgpu_handles_remove(&worker->handles, send->array, VGPU_HANDLE_ARRAY);
-  vgpu_accounts_give(worker->accounts, worker->slot, array->device, array->counted);
-  result = destroy(&cuda->api, array);
-  free(array);
-  return result;
+  return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
+                                   .end = end_array,
+                                   .context = vgpu_cuda_object(worker, send->context, VGPU_HANDLE_CONTEXT),
+                                   .object = array,
+                                   .device = array->device,
+                                   .counted = array->counted});
 }
 
 void vgpu_cuda_arrays_drop(struct vgpu_worker *worker, uint64_t context) {

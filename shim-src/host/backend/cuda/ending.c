@@ -1,0 +1,144 @@
+#include "host/backend/cuda/ending.h"
+
+#include <stdlib.h>
+
+#include "cuda_calls.h"
+#include "host/backend/cuda/session.h"
+
+/* More would be memory of this process that nothing else limits. */
+#define MOST 1024u
+
+/* The current context is the calling thread's. */
+static int32_t carry_out(const struct vgpu_cuda_ending *ending) {
+  struct vgpu_worker *worker = ending->worker;
+  int32_t result = ending->end(&worker->cuda->api, ending);
+  if (ending->counted > 0)
+    vgpu_accounts_give(worker->accounts, worker->slot, ending->device, ending->counted);
+  return result;
+}
+
+static void *serve(void *argument) {
+  struct vgpu_worker *worker = argument;
+  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  pthread_mutex_lock(&endings->mutex);
+  for (;;) {
+    while (endings->first == NULL) pthread_cond_wait(&endings->changed, &endings->mutex);
+    struct vgpu_cuda_ending *ending = endings->first;
+    pthread_mutex_unlock(&endings->mutex);
+    int32_t result = VGPU_DRIVER(&worker->cuda->api, cuCtxSetCurrent, ending->context);
+    if (result == CUDA_SUCCESS) result = carry_out(ending);
+    pthread_mutex_lock(&endings->mutex);
+    endings->first = ending->next;
+    if (endings->first == NULL) endings->last = NULL;
+    endings->count--;
+    if (endings->failed == CUDA_SUCCESS) endings->failed = result;
+    free(ending);
+    pthread_cond_broadcast(&endings->changed);
+  }
+  return NULL;
+}
+
+static bool begin(struct vgpu_worker *worker) {
+  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  if (endings->begun) return true;
+  pthread_mutex_init(&endings->mutex, NULL);
+  pthread_cond_init(&endings->changed, NULL);
+  endings->begun = pthread_create(&endings->thread, NULL, serve, worker) == 0;
+  return endings->begun;
+}
+
+int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending) {
+  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  struct vgpu_cuda_ending *queued = NULL;
+  uint32_t lane = worker->request->frame.lane;
+  if (lane != 0 && begin(worker)) queued = malloc(sizeof *queued);
+  if (queued == NULL) {
+    vgpu_cuda_finish_ending(worker, NULL);
+    struct vgpu_cuda_ending now = *ending;
+    now.worker = worker;
+    return carry_out(&now);
+  }
+  *queued = *ending;
+  queued->worker = worker;
+  queued->lane = lane;
+  queued->next = NULL;
+  pthread_mutex_lock(&endings->mutex);
+  while (endings->count >= MOST) pthread_cond_wait(&endings->changed, &endings->mutex);
+  if (endings->last == NULL) endings->first = queued;
+  else endings->last->next = queued;
+  endings->last = queued;
+  endings->count++;
+  pthread_cond_broadcast(&endings->changed);
+  pthread_mutex_unlock(&endings->mutex);
+  return CUDA_SUCCESS;
+}
+
+struct which {
+  uint32_t lane; /* 0: of any thread */
+  const void *object;
+};
+
+static bool find(const struct vgpu_cuda_endings *endings, const struct which *which) {
+  for (const struct vgpu_cuda_ending *ending = endings->first; ending != NULL; ending = ending->next) {
+    if ((which->lane == 0 || ending->lane == which->lane) &&
+        (which->object == NULL || ending->object == which->object))
+      return true;
+  }
+  return false;
+}
+
+static bool goes_on(struct vgpu_worker *worker, const struct which *which) {
+  if (worker->cuda == NULL || !worker->cuda->endings.begun) return false;
+  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  pthread_mutex_lock(&endings->mutex);
+  bool found = find(endings, which);
+  pthread_mutex_unlock(&endings->mutex);
+  return found;
+}
+
+static int query(struct vgpu_worker *worker, void *what) {
+  return goes_on(worker, what) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode) {
+  struct which which = {.lane = worker->request->frame.lane};
+  switch (opcode) {
+    case VGPU_OP_cuArray3DCreate_v2:
+    case VGPU_OP_cuCtxSynchronize:
+    case VGPU_OP_cuMemAllocFromPoolAsync:
+    case VGPU_OP_cuMemAlloc_v2:
+    case VGPU_OP_cuMemCreate:
+    case VGPU_OP_cuMemGetInfo_v2:
+      /* A guest that does not say which of its threads asks has had everything ended at once. */
+      return which.lane == 0 ? CUDA_SUCCESS : vgpu_cuda_wait(worker, query, &which);
+    case VGPU_OP_cuDevicePrimaryCtxRetain:
+      /* The driver would hand out the context that is to be given back, with all that is in it. */
+      which.lane = 0;
+      return vgpu_cuda_wait(worker, query, &which);
+    default:
+      return CUDA_SUCCESS;
+  }
+}
+
+void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object) {
+  const struct which which = {.object = object};
+  if (!goes_on(worker, &which)) return;
+  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  pthread_mutex_lock(&endings->mutex);
+  while (find(endings, &which)) pthread_cond_wait(&endings->changed, &endings->mutex);
+  pthread_mutex_unlock(&endings->mutex);
+}
+
+bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object) {
+  return goes_on(worker, &(struct which){.object = object});
+}
+
+int32_t vgpu_cuda_failed_ending(struct vgpu_worker *worker) {
+  if (worker->cuda == NULL || !worker->cuda->endings.begun) return CUDA_SUCCESS;
+  struct vgpu_cuda_endings *endings = &worker->cuda->endings;
+  pthread_mutex_lock(&endings->mutex);
+  int32_t failed = endings->failed;
+  endings->failed = CUDA_SUCCESS;
+  pthread_mutex_unlock(&endings->mutex);
+  return failed;
+}

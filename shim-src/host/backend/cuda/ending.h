@@ -1,0 +1,60 @@
+/*
+ * What the driver ends only when the work before is done: memory, arrays, code, contexts. A thread of this
+ * process asks it to, one after the other, while the serving thread goes on with the guest's other calls.
+ * They are one-way calls, so a failure is told with a later answer.
+ */
+#ifndef VGPU_HOST_CUDA_ENDING_H
+#define VGPU_HOST_CUDA_ENDING_H
+
+#include <pthread.h>
+
+#include "host/backend/cuda/driver.h"
+
+struct vgpu_worker;
+struct vgpu_context;
+
+struct vgpu_cuda_ending {
+  int32_t (*end)(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
+  struct vgpu_context *context; /* current meanwhile; NULL: it needs none */
+  void *object;
+  uint64_t address;
+  uint32_t device;  /* whose memory it is */
+  uint64_t counted; /* bytes that are the session's until then */
+  /* Filled in here. */
+  struct vgpu_worker *worker;
+  struct vgpu_cuda_ending *next;
+  uint32_t lane; /* the guest's thread */
+};
+
+struct vgpu_cuda_endings {
+  pthread_t thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  struct vgpu_cuda_ending *first, *last; /* the first is being ended */
+  uint32_t count;
+  int32_t failed; /* a CUresult that nobody was told yet */
+  bool begun;
+};
+
+/*
+ * In its turn; at once where no thread can do it or the guest does not say which of its threads asks. The
+ * caller has made the context current.
+ */
+int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending);
+
+/*
+ * Before a call that has to find ended what was ended before: NOT_READY while that goes on, and the guest
+ * asks again. Other threads' endings count only for a context that is to begin on a device.
+ */
+int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode);
+
+/* Waits until this object (NULL: all) is ended, and serves nobody meanwhile. */
+void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object);
+
+/* True while it is still to be ended. */
+bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object);
+
+/* The first failure since the last question. */
+int32_t vgpu_cuda_failed_ending(struct vgpu_worker *worker);
+
+#endif

@@ -27,8 +27,13 @@
  * take the first one. Older systems find it in libpthread.so.0 and libdl.so.2, which the libraries therefore
  * name as needed.
  */
-#if defined(VGPU_FIRST_VERSIONS) && defined(__x86_64__)
+#if defined(VGPU_FIRST_VERSIONS) && (defined(__x86_64__) || defined(__aarch64__))
+#ifdef __x86_64__
 #define VGPU_FIRST(name, version) __asm__(".symver " #name ", " #name "@GLIBC_" #version)
+#else
+/* arm64 came with glibc 2.17: that is the first version of all that is older. */
+#define VGPU_FIRST(name, version) __asm__(".symver " #name ", " #name "@GLIBC_2.17")
+#endif
 VGPU_FIRST(pthread_create, 2.2.5);
 VGPU_FIRST(pthread_join, 2.2.5);
 VGPU_FIRST(pthread_detach, 2.2.5);

@@ -2,9 +2,9 @@
 # What makes a copy of the agent that runs by itself: scripts/install-agent puts it in place, scripts/package packs it.
 # Source it after common.sh, in the directory of the checkout.
 
-# agent_files DIR: the agent without a Node, without its native addon and without vgpu-hostd.
+# agent_files DIR [SHIM]: the agent without a Node, without its native addon and without vgpu-hostd.
 agent_files() {
-  local to=$1 part
+  local to=$1 shim=${2:-build/shim} part
   install -d -m 0755 "$to/dist/agent" "$to/build/shim" "$to/docs"
   cp -R --no-preserve=ownership dist/bundle "$to/dist/"
   cp -R --no-preserve=ownership dist/agent/schemas "$to/dist/agent/"
@@ -12,7 +12,7 @@ agent_files() {
   cp --no-preserve=ownership package.json LICENSE "$to/"
   cp -R --no-preserve=ownership docs/man docs/json "$to/docs/"
   for part in libcuda.so.1 libnvidia-ml.so.1 libvgpu-trace.so vgpu-probe vgpu-watch; do
-    [ ! -e "build/shim/$part" ] || cp --no-preserve=ownership "build/shim/$part" "$to/build/shim/"
+    [ ! -e "$shim/$part" ] || cp --no-preserve=ownership "$shim/$part" "$to/build/shim/"
   done
 }
 

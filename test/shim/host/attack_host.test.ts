@@ -56,8 +56,12 @@ describe('a guest that misbehaves', () => {
     for (const client of clients.splice(0)) client.close();
     // Whatever a guest did, the next one is served.
     const shell = startShell({ VGPU_HOST: host.address });
-    await askAll(shell, ['use 1']);
-    assert.equal(await shell.end(), 0);
+    try {
+      await askAll(shell, ['use 1']);
+      assert.equal(await shell.end(), 0);
+    } finally {
+      shell.kill();
+    }
     await until('the sessions to end', () => sessionsNow(host) === 0);
     assert.equal(host.running(), true);
     assert.doesNotMatch(host.log(), /killed by signal|Sanitizer|runtime error/);

@@ -53,6 +53,8 @@ const MEASURED: readonly Instruction[] = [
   f32('cvt.rni.s32.f32', 'cvt.rni.s32.f32 %i, a;'),
   f32('add.f32 of some lanes', '@%some add.f32 a, a, b;'),
   f32('ld.shared.f32 of some lanes', '@%some ld.shared.f32 a, [%s];'),
+  f32('red.shared.add.u32', 'red.shared.add.u32 [%s], %i;'),
+  f32('red.shared.add.u32 at one place', 'red.shared.add.u32 [kept], %i;'),
   {
     name: 'mma.m16n8k16.f32.f16',
     type: 'b32',

@@ -23,9 +23,10 @@ async function main(): Promise<number> {
       only: { type: 'string', default: '' },
     },
   });
-  const [root] = positionals;
+  const [given] = positionals;
   const seconds = Number(values.limit);
-  if (root === undefined || positionals.length > 1) throw new Error('name one directory');
+  if (given === undefined || positionals.length > 1) throw new Error('name one directory');
+  const root = path.resolve(given);
   if (!(seconds > 0)) throw new Error(`--limit ${values.limit}: a number of seconds above 0`);
   const only = new RegExp(values.only);
   const counts = new Map<string, number>();
@@ -38,7 +39,7 @@ async function main(): Promise<number> {
       row('excluded', sample.name, sample.excluded);
       continue;
     }
-    const built = await buildSample(sample, path.resolve(root), path.resolve(values.cache));
+    const built = await buildSample(sample, root, path.resolve(values.cache));
     if (built.kind === 'unbuildable') {
       row('not built', sample.name, built.why);
       continue;

@@ -4,10 +4,8 @@
 #include "host/backend/software/ptx/run/single.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-/* Where all lanes' addresses lie as offsets from one piece of memory, to[]; NULL: they do not lie in one, or
- * not aligned: look at them one by one. */
-static unsigned char *in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
-                             uint32_t *shape) {
+unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
+                          uint32_t *shape) {
   const struct ptx_instruction *in = at->in;
   const struct launch_state *l = at->worker->launch;
   const struct warp *warp = at->warp;
@@ -131,7 +129,7 @@ bool ptx_load(const struct place *at, uint32_t mask) {
   const uint32_t *x = at->split->frame->function->x + in->x;
   uint32_t count = in->x_count, bytes = in->size * count, shape = 0;
   uint64_t to[PTX_LANES];
-  const unsigned char *memory = in_one(at, mask, bytes, to, &shape);
+  const unsigned char *memory = ptx_in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
     if (count > 1) {
       load_vectors(at, memory, to, shape, mask);
@@ -160,7 +158,7 @@ bool ptx_store(const struct place *at, uint32_t mask) {
   const uint32_t *x = at->split->frame->function->x + in->x;
   uint32_t count = in->x_count, bytes = in->size * count, held = ML_REGISTER(in->m), shape = 0;
   uint64_t to[PTX_LANES];
-  unsigned char *memory = in_one(at, mask, bytes, to, &shape);
+  unsigned char *memory = ptx_in_one(at, mask, bytes, to, &shape);
   if (memory != NULL) {
     if (count > 1) store_vectors(at, memory, to, shape, mask);
     else

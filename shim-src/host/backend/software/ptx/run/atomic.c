@@ -137,6 +137,7 @@ static bool wide_atomic(const struct place *at, uint32_t mask, const uint64_t *a
 
 bool ptx_atomic(const struct place *at, uint32_t mask) {
   const struct ptx_instruction *in = at->in;
+  if (ptx_atomic_lanes(at, mask)) return true;
   uint64_t address[PTX_LANES];
   ptx_addresses(at, address);
   if (in->size == PTX_WHOLE) return wide_atomic(at, mask, address);

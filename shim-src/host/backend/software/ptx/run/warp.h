@@ -233,6 +233,13 @@ uint32_t ptx_stack_top(const struct frame *frame, uint32_t lanes);
 /* access.c: false: a fault was raised. */
 bool ptx_load(const struct place *at, uint32_t mask);
 bool ptx_store(const struct place *at, uint32_t mask);
+/* Where all lanes' addresses lie as offsets from one piece of memory, to[]; NULL: they do not lie in one, or
+ * not aligned: look at them one by one. */
+unsigned char *ptx_in_one(const struct place *at, uint32_t mask, uint32_t bytes, uint64_t *to,
+                          uint32_t *shape);
+
+/* atomic_lanes.c: false: nothing was done, and the lanes are looked at one by one. */
+bool ptx_atomic_lanes(const struct place *at, uint32_t mask);
 
 /* atomic.c */
 bool ptx_atomic(const struct place *at, uint32_t mask);

@@ -94,7 +94,7 @@ export function createLogJudge(profile: Profile): LogJudge {
     const saysCpu = start.devices.some((known) => known.line.what === 'cpu');
     if (line.what === 'cpu') {
       // The CPU is announced only when there is nothing else: devices before it are of a former start.
-      if (start.devices.some((known) => known.line.what !== 'cpu')) start.devices = [];
+      start.devices = start.devices.filter((known) => known.line.what === 'cpu');
     } else if (start.finished.size > 0 || saysCpu) {
       const why = start.finished.size > 0 ? 'discovery was over already' : 'the CPU was announced already';
       start.spoilt.push({ ...quote, text: `not counted, ${why}: ${quote.text}` });
@@ -149,8 +149,10 @@ export function createLogJudge(profile: Profile): LogJudge {
     grammar.reasons.forEach((compiled, index) => {
       if (!matchesReason(compiled, subject, record, start.version)) return;
       separate(entry);
-      const known = start.quotes.some(({ source, text }) => source === entry.source && text === entry.text);
-      if (!known && start.quotes.length < maxQuotes) start.quotes.push(quoteOf(entry.text, entry.source));
+      // As it is kept: a long line that gives two reasons is one line too.
+      const quote = quoteOf(entry.text, entry.source);
+      const known = start.quotes.some(({ source, text }) => source === quote.source && text === quote.text);
+      if (!known && start.quotes.length < maxQuotes) start.quotes.push(quote);
       start.matched.add(index);
     });
     grammar.loads.forEach(({ says, pattern }) => {

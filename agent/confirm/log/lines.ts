@@ -37,12 +37,12 @@ async function* splitLines(stream: AsyncIterable<Buffer | string>): AsyncIterabl
   let truncated = false;
   let number = 0;
   const keep = (piece: Buffer): void => {
-    const room = maxLineBytes - held;
-    if (piece.length > room) truncated = true;
-    if (room <= 0 || piece.length === 0) return;
+    const kept = piece.subarray(0, maxLineBytes - held);
+    if (kept.length < piece.length) truncated = true;
+    // Of a line without end nothing more is kept, not even empty pieces.
+    if (kept.length === 0) return;
     // A copy: a slice would keep its whole chunk alive.
-    const kept = Buffer.from(piece.subarray(0, room));
-    parts.push(kept);
+    parts.push(Buffer.from(kept));
     held += kept.length;
   };
   const take = (): RawLine => {
@@ -59,16 +59,11 @@ async function* splitLines(stream: AsyncIterable<Buffer | string>): AsyncIterabl
     for (;;) {
       const end = bytes.indexOf(0x0a, from);
       if (end === -1) break;
-      if (held === 0 && end - from <= maxLineBytes) {
-        number += 1;
-        yield { bytes: bytes.subarray(from, end), number, truncated: false };
-      } else {
-        keep(bytes.subarray(from, end));
-        yield take();
-      }
+      keep(bytes.subarray(from, end));
+      yield take();
       from = end + 1;
     }
     keep(bytes.subarray(from));
   }
-  if (held > 0 || truncated) yield take();
+  if (held > 0) yield take();
 }

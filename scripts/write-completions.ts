@@ -8,7 +8,7 @@ import { packageRoot } from '../agent/paths.js';
 
 const directory = path.join(packageRoot(), 'dist', 'bundle', 'completions');
 const program = new Command('vgpu-agent');
-describeProgram(program, async () => {}, { write: () => {} });
+await describeProgram(program, async () => {}, { write: () => {} });
 for (const shell of shells) {
   outputFileSync(path.join(directory, `vgpu-agent.${shell}`), completionText(shell, program));
 }

@@ -9,27 +9,11 @@ import { type Sink, streamSink } from '../output/streams.js';
 import { styleFor } from '../output/style.js';
 import { terminalTalk } from '../output/terminal.js';
 import { terminalAsk } from '../wizard/prompt.js';
-import { cdiCommand } from './cdi.js';
-import { completionCommand } from './completion.js';
-import { daemonCommand } from './daemon.js';
-import { doctorCommand } from './doctor.js';
-import { explainLogCommand } from './explain-log.js';
-import { hostCommand } from './host.js';
-import { installCommand } from './install.js';
+import { commandNames, commandsFor } from './all.js';
 import { interruption, neverStopped } from './interruption.js';
-import { logsCommand } from './logs.js';
-import { metricsCommand } from './metrics.js';
 import { examples } from './options.js';
-import { planCommand } from './plan.js';
-import { profilesCommand } from './profiles.js';
 import { questioner } from './question.js';
-import { runCommand } from './run.js';
-import { setupCommand } from './setup.js';
-import { statusCommand } from './status.js';
 import type { Outcome, Run } from './types.js';
-import { uninstallCommand } from './uninstall.js';
-import { verifyCommand } from './verify.js';
-import { versionCommand } from './version.js';
 
 interface GlobalOptions {
   readonly json?: true;
@@ -105,8 +89,8 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
     }
   };
 
-  describeProgram(program, run, out);
   try {
+    await describeProgram(program, run, out, argv);
     await program.parseAsync([...words], { from: 'user' });
   } catch (error) {
     // Flags that cannot be parsed cannot say --json or --no-color either: they are looked for as they stand.
@@ -128,8 +112,13 @@ function inLines(sink: Sink): Sink {
   return { isTty: false, columns: sink.columns, write: sink.write, flush: sink.flush };
 }
 
-/** Gives the program its options and commands. */
-export function describeProgram(program: Command, run: Run, out: Pick<Sink, 'write'>): void {
+/** Gives the program its options, and the commands that `argv` needs: all of them without one. */
+export async function describeProgram(
+  program: Command,
+  run: Run,
+  out: Pick<Sink, 'write'>,
+  argv: readonly string[] = [],
+): Promise<void> {
   program
     .description("Runs this guest's CUDA programs, Ollama first, on its host's GPU.")
     .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
@@ -148,27 +137,7 @@ export function describeProgram(program: Command, run: Run, out: Pick<Sink, 'wri
         ['sudo vgpu-agent uninstall', 'everything as it was before'],
       ),
     );
-  for (const command of [
-    setupCommand(run),
-    installCommand(run),
-    planCommand(run),
-    statusCommand(run),
-    verifyCommand(run),
-    doctorCommand(run),
-    uninstallCommand(run),
-    hostCommand(run),
-    explainLogCommand(run),
-    logsCommand(run),
-    metricsCommand(run),
-    profilesCommand(run),
-    runCommand(run),
-    cdiCommand(run),
-    completionCommand(run, () => program),
-    daemonCommand(run),
-    versionCommand(run),
-  ]) {
-    program.addCommand(command);
-  }
+  for (const make of await commandsFor(argv)) program.addCommand(make(run, () => program));
   for (const command of [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)]) {
     command
       .exitOverride()
@@ -210,26 +179,7 @@ function fail(error: unknown, { json, verbose, out, err, style }: Failing): Exit
 /** commander's message as a VgpuError of kind `usage`; anything else is passed on. */
 function usageError(error: unknown, argv: readonly string[]): unknown {
   if (!(error instanceof CommanderError)) return error;
-  const known = [
-    'setup',
-    'install',
-    'plan',
-    'status',
-    'verify',
-    'doctor',
-    'uninstall',
-    'host',
-    'explain-log',
-    'daemon',
-    'logs',
-    'metrics',
-    'profiles',
-    'run',
-    'cdi',
-    'completion',
-    'version',
-  ];
-  const command = argv.find((word) => known.includes(word));
+  const command = argv.find((word) => commandNames.includes(word));
   const part = command === 'host' ? argv[argv.indexOf(command) + 1] : undefined;
   const named = ['install', 'status', 'uninstall'].includes(part ?? '') ? `host ${part}` : command;
   const help = command === undefined ? 'vgpu-agent --help' : `vgpu-agent ${named} --help`;

@@ -9,9 +9,9 @@ import { describeProgram } from '../../../agent/commands/command-line.js';
 import { completionText, shells } from '../../../agent/commands/completion.js';
 import { packageRoot } from '../../../agent/paths.js';
 
-function program(): Command {
+async function program(): Promise<Command> {
   const made = new Command('vgpu-agent');
-  describeProgram(made, async () => {}, { write: () => {} });
+  await describeProgram(made, async () => {}, { write: () => {} });
   return made;
 }
 
@@ -19,8 +19,8 @@ const fileOf = (shell: string): string =>
   path.join(packageRoot(), 'dist', 'bundle', 'completions', `vgpu-agent.${shell}`);
 
 for (const shell of shells) {
-  test(`the build writes what completion ${shell} prints`, () => {
-    assert.equal(readFileSync(fileOf(shell), 'utf8'), completionText(shell, program()));
+  test(`the build writes what completion ${shell} prints`, async () => {
+    assert.equal(readFileSync(fileOf(shell), 'utf8'), completionText(shell, await program()));
   });
 
   test(`${shell} takes it`, (context) => {
@@ -43,7 +43,7 @@ function offered(...words: readonly string[]): readonly string[] {
   return ran.stdout.split('\n').filter((line) => line !== '');
 }
 
-test('bash completes commands, the options of one, profiles and shells', () => {
+test('bash completes commands, the options of one, profiles and shells', async () => {
   assert.deepEqual(offered('vgpu-agent', 'un'), ['uninstall']);
   assert.deepEqual(offered('vgpu-agent', '--json', 'install', '--ro'), ['--rollback-on-failure']);
   assert.deepEqual(offered('vgpu-agent', 'status', '--profile', ''), ['ollama', 'vllm']);
@@ -51,6 +51,6 @@ test('bash completes commands, the options of one, profiles and shells', () => {
   assert.deepEqual(offered('vgpu-agent', 'host', 'un'), ['uninstall']);
   assert.deepEqual(offered('vgpu-agent', 'host', 'install', '--dev'), ['--device']);
   assert.deepEqual(offered('vgpu-agent', 'verify', '--rollback'), []);
-  const known = program().commands.map((command) => command.name());
+  const known = (await program()).commands.map((command) => command.name());
   for (const name of known) assert.ok(offered('vgpu-agent', name).includes(name), name);
 });

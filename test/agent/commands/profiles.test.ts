@@ -14,7 +14,7 @@ const plain = styleFor({ isTty: false, columns: 80, wanted: false, env: {} });
 async function outcomeOf(...argv: readonly string[]): Promise<Outcome> {
   let outcome: Outcome | null = null;
   const program = new Command('vgpu-agent');
-  describeProgram(
+  await describeProgram(
     program,
     async (work) => {
       outcome = await work({ json: true, isRoot: false } as CommandContext);

@@ -110,6 +110,14 @@ st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r2; ret; }
     assert.match(refusal('', `${HEAD}.global .b8 big[100000][100000][100000];\n`), /^error /);
     assert.match(refusal('', `${HEAD}.shared .b8 big[1000000];\n`), /shared variables of more than/);
     assert.match(refusal('.local .b8 big[99999999];'), /local memory/);
+    const f = (name: string, body: string): string =>
+      `.func ${name}() {\n.reg .b64 %a; .local .b8 room[400000]; mov.u64 %a, room; st.local.b8 [%a], 1; ${body}ret; }\n`;
+    const deep = f('one', '') + f('two', 'call one; ');
+    assert.match(refusal('call one;', HEAD + deep), /^ok /);
+    assert.match(
+      refusal('call two;', HEAD + deep),
+      /^more than 512 KiB of local memory a thread, with the functions that are called, so the kernel k cannot run$/,
+    );
     assert.match(refusal('', `${HEAD}.global .u32 deep = ${many('{', 10_000)}1;\n`), /nested too deep/);
     assert.match(refusal(`/* ${'x'.repeat(100)}`), /^error invalid PTX/);
     assert.match(refusal(`${many('@%p1 bra a; ', 20_000)}a: ret;`), /^ok /);

@@ -190,7 +190,7 @@ struct ptx_function {
   uint32_t frame_bytes;
   uint32_t registers;
   uint32_t local_bytes;               /* its own depot */
-  uint32_t local_total;               /* with those it calls; 0xffffffff while being computed */
+  uint32_t local_total;               /* with those it calls; PTX_LOCAL_MOST + 1: too much */
   uint32_t shared_end;                /* of the static shared memory that it refers to itself */
   uint32_t shared_own;                /* bytes of what it declares itself */
   struct ptx_shared_use *shared_uses; /* what it names of the module's */

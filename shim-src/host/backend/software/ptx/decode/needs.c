@@ -38,6 +38,7 @@ static void total(struct parser *p, uint32_t root) {
       if (callee->recursive) f->recursive = true;
       if (callee->grows) f->grows = true;
       uint32_t local = f->local_bytes + callee->local_total;
+      if (local > PTX_LOCAL_MOST) local = PTX_LOCAL_MOST + 1; /* too much, and a sum that cannot wrap */
       if (local > f->local_total) f->local_total = local;
       if (callee->shared_total > f->shared_total) f->shared_total = callee->shared_total;
     }
@@ -157,6 +158,11 @@ static void need(struct parser *p, void *number) {
   }
   /* Who calls through pointers may reach any function's shared variables. */
   if (f->recursive) f->shared_total = any_shared;
+  if (f->local_total > PTX_LOCAL_MOST) {
+    refuse(p, f, f, "more than 512 KiB of local memory a thread, with the functions that are called",
+           PTX_UNSUPPORTED);
+    return;
+  }
   if (!descriptors_reach(p, &r, f->shared_total)) {
     refuse(p, f, f, "wgmma in a module with more than 256 KiB of shared variables", PTX_UNSUPPORTED);
     return;

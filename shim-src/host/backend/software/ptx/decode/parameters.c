@@ -47,7 +47,7 @@ void ptx_store_results(struct parser *p) {
 
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_t addend) {
   uint64_t from = (p->local_bytes + 15) / 16 * 16;
-  if (from + s->size > (512u << 10)) ptx_refuse(p, "more than 512 KiB of local memory a thread");
+  if (from + s->size > PTX_LOCAL_MOST) ptx_refuse(p, "more than 512 KiB of local memory a thread");
   p->local_bytes = (uint32_t)(from + s->size);
   uint32_t to = ptx_temporary(p, 8);
   struct ptx_instruction *in = ptx_emit(p, K_LOCAL_ADDRESS);

@@ -199,6 +199,8 @@ struct passed {
 /* Between a register and a parameter in the frame: K_LOAD_PARAM or K_STORE_PARAM. */
 void ptx_move_parameter(struct parser *p, uint8_t kind, uint32_t reference, uint8_t bytes, uint32_t offset,
                         uint32_t size);
+/* Bytes of local memory that a thread may have, as on a GPU; what cannot be counted comes on top. */
+enum { PTX_LOCAL_MOST = 512 << 10 };
 /* Parameters take whole slots of this many bytes a lane; one that is a register takes one. */
 enum { PTX_SLOT = 16 };
 /* variables.c: takes `size` bytes a lane in the frame, in whole slots; *size becomes what was taken. */

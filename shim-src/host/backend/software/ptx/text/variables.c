@@ -150,7 +150,7 @@ static void local_variable(struct parser *p) {
     read_name(p, &d);
     uint64_t alignment = ptx_declared_alignment(&d), size = ptx_declared_bytes(&d);
     uint64_t from = (p->local_bytes + alignment - 1) / alignment * alignment;
-    if (from + size > (512u << 10))
+    if (from + size > PTX_LOCAL_MOST)
       ptx_fail(p, PTX_UNSUPPORTED, "more than 512 KiB of local memory a thread");
     struct symbol *s = ptx_define(p, d.name, SYM_LOCAL);
     s->count = ptx_element_bytes(&d);

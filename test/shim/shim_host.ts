@@ -3,7 +3,7 @@
  * `VGPU_TEST_SHIM=shim-sanitize` runs the same tests on the build that scripts/build-shim --sanitize makes.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { ROOT } from './cuda/private_programs.js';
@@ -28,10 +28,41 @@ function daemonFile(name: string): string {
   return there(path.resolve(DAEMON, name));
 }
 
+const left = new Set<() => void>();
+process.on('exit', () => {
+  for (const end of left) end();
+});
+
+/** What is done at the end of this process at the latest, however its tests end: `done` does it now. */
+export function atTheEnd(end: () => void): { readonly done: () => void } {
+  left.add(end);
+  return {
+    done: () => {
+      left.delete(end);
+      end();
+    },
+  };
+}
+
+/**
+ * Signals a process that this one did not start. A pid is given again, so its command line must have `mark` in it;
+ * false: it is gone.
+ */
+export function signalOther(pid: number, mark: string, signal: NodeJS.Signals): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes(mark) && process.kill(pid, signal);
+  } catch {
+    return false;
+  }
+}
+
 /** A directory of one's own; short, because the path of a unix socket may have 107 bytes. */
 export function scratchDirectory(): { readonly path: string; remove(): void } {
   const directory = mkdtempSync(path.join(os.tmpdir(), 'vgpu-'));
-  return { path: directory, remove: () => rmSync(directory, { recursive: true, force: true }) };
+  return {
+    path: directory,
+    remove: atTheEnd(() => rmSync(directory, { recursive: true, force: true })).done,
+  };
 }
 
 export function sleep(milliseconds: number): Promise<void> {
@@ -118,6 +149,7 @@ export async function startHost(options: HostOptions): Promise<Host> {
     ],
     { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...options.env } },
   );
+  atTheEnd(() => child.kill('SIGKILL'));
   const end = endOf(child);
   let log = '';
   child.stderr.on('data', (chunk: Buffer) => {

@@ -12,6 +12,7 @@ import {
   type Host,
   type Shell,
   scratchDirectory,
+  signalOther,
   startHost,
   startShell,
   until,
@@ -56,7 +57,7 @@ describe('a hand-over', () => {
   afterEach(async () => {
     for (const shell of shells) shell.kill();
     shells = [];
-    for (const pid of successors()) if (lives(pid)) process.kill(pid);
+    for (const pid of successors()) signalOther(pid, scratch.path, 'SIGTERM');
     await host.stop();
     scratch.remove();
   });

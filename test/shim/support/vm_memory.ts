@@ -1,5 +1,6 @@
 /** Memory that a host shares with a VM, without a VM: a file, which the guest is told by name. */
 import { rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { atTheEnd } from '../shim_host.js';
 
 export interface VmMemory {
   readonly path: string;
@@ -23,6 +24,6 @@ export function makeVmMemory(directory: string, megabytes: number): VmMemory {
     path,
     args: ['--config', conf],
     env: { VGPU_VM_MEMORY: path },
-    remove: () => rmSync(path, { force: true }),
+    remove: atTheEnd(() => rmSync(path, { force: true })).done,
   };
 }

@@ -16,7 +16,7 @@ import {
 import { createConnection } from 'node:net';
 import path from 'node:path';
 import { ROOT } from '../cuda/private_programs.js';
-import { builtFile, type Host, startHost, until } from '../shim_host.js';
+import { atTheEnd, builtFile, type Host, startHost, until } from '../shim_host.js';
 import { makeVmMemory } from '../support/vm_memory.js';
 import { type ImageFile, makeImage, modulesInOrder } from './image.js';
 
@@ -142,6 +142,7 @@ function start(file: string, args: readonly string[], log: string): ChildProcess
     stdio: ['ignore', 'ignore', 'pipe'],
     env: { ...process.env, LD_LIBRARY_PATH: libraries },
   });
+  atTheEnd(() => child.kill('SIGKILL'));
   let said = '';
   child.stderr?.on('data', (chunk: Buffer) => {
     said += chunk.toString();

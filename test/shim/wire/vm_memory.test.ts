@@ -23,6 +23,7 @@ import {
   SHIM,
   type Shell,
   scratchDirectory,
+  signalOther,
   startHost,
   startShell,
   until,
@@ -38,6 +39,8 @@ describe("a VM's shared memory", () => {
   let host: Host;
   let memory: VmMemory;
   let shells: Shell[] = [];
+  /** Programs that write on, by their pid: the argument they have. */
+  const writers = new Map<number, string>();
 
   const begin = async (megabytes: number): Promise<void> => {
     memory = makeVmMemory(scratch.path, megabytes);
@@ -66,6 +69,8 @@ describe("a VM's shared memory", () => {
   });
   afterEach(async () => {
     for (const shell of shells) shell.kill();
+    for (const [pid, how] of writers) signalOther(pid, how, 'SIGKILL');
+    writers.clear();
     await host.stop();
     memory.remove();
   });
@@ -124,6 +129,7 @@ describe("a VM's shared memory", () => {
       env: environment(),
       stdio: ['ignore', 'pipe', 'inherit'],
     });
+    if (holder.pid !== undefined) writers.set(holder.pid, 'holds');
     const ended = new Promise((resolve) => holder.once('close', resolve));
     await new Promise((resolve) => holder.stdout.once('data', resolve));
     const secret = Buffer.alloc(4096, 0x5a);
@@ -141,6 +147,7 @@ describe("a VM's shared memory", () => {
       env: environment(),
       stdio: ['ignore', 'pipe', 'inherit'],
     });
+    if (child.pid !== undefined) writers.set(child.pid, how);
     const closed = new Promise((resolve) => child.stdout.once('close', resolve));
     let output = '';
     child.stdout.on('data', (chunk: Buffer) => {
@@ -148,10 +155,11 @@ describe("a VM's shared memory", () => {
     });
     await until('it to write', () => /writes \d+\n/.test(output), 20_000);
     const pid = Number(/writes (\d+)/.exec(output)?.[1]);
+    writers.set(pid, how);
     return {
       pid,
       end: async () => {
-        process.kill(pid);
+        signalOther(pid, how, 'SIGTERM');
         await closed;
         return output.split('\n')[1] ?? '';
       },
@@ -206,7 +214,7 @@ describe("a VM's shared memory", () => {
       const other = open();
       await compute(other);
       assert.match(other.stderr(), /over the socket/);
-      process.kill(writer.pid, 'SIGKILL');
+      assert.ok(signalOther(writer.pid, 'writes_on', 'SIGKILL'));
       await until('it to end', () => !existsSync(`/proc/${writer.pid}/maps`), 10_000);
       const third = open();
       await compute(third);

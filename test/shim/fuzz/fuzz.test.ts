@@ -24,9 +24,9 @@ const skip = spawnSync('clang', ['--version']).error !== undefined && 'no clang'
  */
 const REACHED: Readonly<Record<Fuzzer, number>> = {
   greeting: 180,
-  host: 3500,
+  host: 6500,
   guest: 600,
-  ring_host: 3200,
+  ring_host: 6000,
   ring_guest: 1000,
   image: 1400,
   conf: 350,
@@ -63,7 +63,9 @@ describe('fuzzing', { skip }, () => {
           // What a worker holds goes with its process, so the end of the fuzzer finds it 'leaked'.
           env: {
             VGPU_FUZZ_PROFILE: path.join(ROOT, 'profiles/devices/h100-80gb.json'),
-            VGPU_FUZZ_IMAGES: path.join(ROOT, 'test/fixtures/code/kernels.ptx'),
+            VGPU_FUZZ_IMAGES: ['kernels', 'managed']
+              .map((name) => path.join(ROOT, `test/fixtures/code/${name}.ptx`))
+              .join(':'),
             ASAN_OPTIONS: 'detect_leaks=0',
           },
           limit: (SECONDS + 240) * 1000,

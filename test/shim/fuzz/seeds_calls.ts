@@ -17,7 +17,7 @@ const CALLS = carriedEntries({
 
 /** What an earlier call answered for a field of the same kind, or the first image of the tree. */
 const ANSWERED = 0x90;
-/** Bulk: the first image of the tree. */
+/** Bulk: the first image of the tree; fuzz.test.ts names them. */
 const IMAGE = 0xe0;
 const SHARED_REGION_FLAG = 4;
 const ONEWAY_FLAG = 2;
@@ -92,7 +92,7 @@ function prelude(): Buffer[] {
     call('cuMemAlloc_v2', { fields: { bytes: 0x84 } }),
     call('cuStreamCreate'),
     call('cuEventCreate'),
-    call('image_piece', { bulk: Buffer.from([IMAGE]) }),
+    call('image_piece', { fields: { offset: 0 }, bulk: Buffer.from([IMAGE]) }),
     call('cuModuleLoadDataEx'),
     call('cuModuleGetFunction', { bulk: text('add') }),
   ];
@@ -198,6 +198,35 @@ function textures(): Buffer[] {
   );
 }
 
+/** A module with managed variables, of the tree's second image, and the memory that they move to and from. */
+function managed(): Buffer[] {
+  const second = { hash_0: 0x91, hash_1: 0x91, hash_2: 0x91, hash_3: 0x91, bytes: 0x91, offset: 0 };
+  const lent = { address: 0x8a, bytes: 0x83, shared_region: 1 };
+  const asked = call('managed_variables', {
+    fields: { code: 9 },
+    bulk: plainBulk(Buffer.from('shared_word ')),
+  });
+  const place = call('managed_place', { fields: { code: 9, address: 0x8a } });
+  return [
+    call('cuCtxCreate_v2'),
+    call('image_piece', { fields: second, bulk: Buffer.from([IMAGE + 1]) }),
+    call('cuModuleLoadDataEx', { fields: second }),
+    call('cuModuleGetFunction', { bulk: text('go ') }),
+    control(6, [0x83]),
+    call('shared_region_map', { fields: lent }),
+    asked,
+    place,
+    asked,
+    place,
+    call('cuLaunchKernelEx', { other: 1 }),
+    call('shared_region_unmap', { fields: lent }),
+    call('cuMemFree_v2', { fields: lent }),
+    call('cuModuleUnload'),
+    call('shared_region_unmap', { fields: lent }),
+    call('cuCtxDestroy_v2'),
+  ];
+}
+
 export function hostSeeds(): Buffer[] {
   const begin = Buffer.from([0]);
   return [
@@ -205,6 +234,7 @@ export function hostSeeds(): Buffer[] {
     ...every().map((record) => Buffer.concat([begin, ...prelude(), record])),
     ...[...graphs(), ...conditions()].map((records) => Buffer.concat([begin, records])),
     ...textures().map((records) => Buffer.concat([begin, records])),
+    Buffer.concat([begin, ...managed()]),
   ];
 }
 
@@ -260,7 +290,8 @@ export function ringHostSeeds(): Buffer[] {
   const partly = [0, 1, 5, 40].map((words) =>
     Buffer.concat([...begin, step(0, 2, Buffer.concat([copy, Buffer.from([words])])), read]),
   );
-  return [...sound, ...changed, ...indexes, ...partly];
+  const lent = Buffer.concat(managed().flatMap((record) => [step(0, 0, record), read]));
+  return [...sound, ...changed, ...indexes, ...partly, lent];
 }
 
 export function ringGuestSeeds(): Buffer[] {

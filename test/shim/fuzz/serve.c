@@ -5,8 +5,10 @@
 
 #include "cuda_calls.h"
 #include "fuzz/grammar.h"
-#include "host/log.h"
+#include "host/backend/common/graph.h"
+#include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/software.h"
+#include "host/log.h"
 #include "host/session/worker.h"
 #include "wire/greeting.h"
 
@@ -21,9 +23,42 @@ void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *forma
   (void)format;
 }
 
+/* Code is loaded, placed and named as it is for real, and each launch is checked; its kernels are not run. */
+static const struct vgpu_code_options run = {
+    .kernels = VGPU_KERNELS_RUN, .launch_log = -1, .session_bytes = 8u << 20};
+static const struct vgpu_code_options skip = {
+    .kernels = VGPU_KERNELS_SKIP, .launch_log = -1, .session_bytes = 8u << 20};
+
+struct ptx_pool *__wrap_ptx_pool_new(uint32_t helpers);
+struct ptx_pool *__wrap_ptx_pool_new(uint32_t helpers) {
+  (void)helpers;
+  return NULL;
+}
+
+enum ptx_status __wrap_ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
+                                  struct ptx_pool *pool, struct ptx_fault *fault);
+enum ptx_status __wrap_ptx_launch(struct ptx_module *module, uint32_t kernel, const struct ptx_launch *launch,
+                                  struct ptx_pool *pool, struct ptx_fault *fault) {
+  (void)module, (void)kernel, (void)launch, (void)pool, (void)fault;
+  return PTX_OK;
+}
+
+/* Where kernels are not run a loop has one round: nothing would end it. */
+int32_t __real_vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
+                                      uint64_t stream);
+int32_t __wrap_vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
+                                      uint64_t stream);
+int32_t __wrap_vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
+                                      uint64_t stream) {
+  worker->code_options = &skip;
+  int32_t result = __real_vgpu_conditions_launch(worker, exec, stream);
+  worker->code_options = &run;
+  return result;
+}
+
 /* Once; exits when VGPU_FUZZ_PROFILE, the device's profile, cannot be read. */
 static void begin(void) {
-  static struct vgpu_options options = {.device = "software", .kernels = VGPU_KERNELS_SKIP};
+  static struct vgpu_options options = {.device = "software", .kernels = VGPU_KERNELS_RUN};
   options.profiles[0] = getenv("VGPU_FUZZ_PROFILE");
   options.profile_count = options.profiles[0] != NULL;
   inventory.options = &options;
@@ -70,6 +105,7 @@ static void clean_up(struct vgpu_worker *worker) {
   free(worker->software->memory.array);
   for (uint32_t i = 0; i < worker->software->textures.count; i++) free(worker->software->textures.places[i]);
   free(worker->software->textures.places);
+  free(worker->software->programs.compute);
   free(worker->software);
   free(worker->handles.places);
   free(worker->link.in);
@@ -88,8 +124,6 @@ void fuzz_serve(bool rings, const unsigned char *greeting, size_t size) {
                                .sessions = 1,
                                .outstanding = 4u << 20,
                                .session_shared = rings ? 4u << 20 : 0};
-  static const struct vgpu_code_options code = {
-      .kernels = VGPU_KERNELS_SKIP, .launch_log = -1, .session_bytes = 8u << 20};
   /* On the heap, so that a sanitizer sees what goes beyond it; its shared regions are large, too. */
   struct vgpu_worker *worker = calloc(1, sizeof *worker);
   if (worker == NULL) exit(2);
@@ -100,7 +134,7 @@ void fuzz_serve(bool rings, const unsigned char *greeting, size_t size) {
                                  .backend = &vgpu_software_backend,
                                  .inventory = &inventory,
                                  .limits = &limits,
-                                 .code_options = &code};
+                                 .code_options = &run};
   if (!vgpu_software_backend.begin(worker)) exit(2);
   vgpu_worker_serve(worker, &hello);
   clean_up(worker);

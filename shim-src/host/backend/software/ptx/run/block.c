@@ -1,0 +1,175 @@
+/* One block of a grid: its memory, its warps, and their turns. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "host/backend/software/ptx/run/block.h"
+#include "host/backend/software/ptx/run/check.h"
+
+#define SLICE 8u
+#define TURN_NS 2000000u /* a thread's turn, where several launches share the processors */
+
+uint64_t ptx_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+void ptx_block_free(struct block *block) {
+  if (block == NULL) return;
+  for (uint32_t i = 0; block->warps != NULL && i < block->warp_count; i++) {
+    struct split *split = block->warps[i].made;
+    while (split != NULL) {
+      struct split *next = split->made;
+      free(split);
+      split = next;
+    }
+  }
+  ptx_check_free(block->check);
+  free(block->warps);
+  free(block->shared_memory);
+  free(block->local);
+  free(block);
+}
+
+struct block *ptx_block_new(struct worker *worker) {
+  struct launch_state *l = worker->launch;
+  const uint32_t *size = l->launch->block;
+  struct block *block = calloc(1, sizeof *block);
+  if (block == NULL) return NULL;
+  block->worker = worker;
+  block->launch = l;
+  block->cluster = &block->alone;
+  block->alone = (struct cluster){.blocks = {block}, .count = 1};
+  block->threads = size[0] * size[1] * size[2];
+  block->warp_count = (block->threads + PTX_LANES - 1) / PTX_LANES;
+  block->warps = calloc(block->warp_count, sizeof *block->warps);
+  uint64_t local = (uint64_t)l->local_bytes * block->warp_count * PTX_LANES;
+  /* What a thread reads before it wrote it is whatever was there: never another session's, so zeros at first.
+   * Pages that nobody touches cost nothing. */
+  block->shared_memory = calloc(1, l->shared_bytes + 128);
+  if (block->shared_memory != NULL)
+    block->shared = (unsigned char *)(((uintptr_t)block->shared_memory + 127) / 128 * 128);
+  void *stack = NULL;
+  if (local > 0 && posix_memalign(&stack, 64, local) != 0) stack = NULL;
+  block->local = stack;
+  if (l->launch->checks != 0) block->check = ptx_check_new(l, block->warp_count);
+  if (block->warps == NULL || block->shared == NULL || (local > 0 && block->local == NULL) ||
+      (l->launch->checks != 0 && block->check == NULL)) {
+    ptx_block_free(block);
+    return NULL;
+  }
+  if (local > 0) memset(block->local, 0, local);
+  uint32_t place[3] = {0, 0, 0};
+  for (uint32_t w = 0; w < block->warp_count; w++) {
+    struct warp *warp = &block->warps[w];
+    warp->block = block;
+    warp->number = w;
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+      uint32_t thread = w * PTX_LANES + lane;
+      if (thread < block->threads) warp->exists |= 1u << lane;
+      for (int k = 0; k < 3; k++) warp->tid[k][lane] = place[k];
+      /* counted on: divisions were a third of what a small launch cost */
+      if (++place[0] < size[0]) continue;
+      place[0] = 0;
+      if (++place[1] < size[1]) continue;
+      place[1] = 0;
+      place[2]++;
+    }
+  }
+  return block;
+}
+
+bool ptx_block_begin(struct block *block, uint64_t cluster, uint32_t rank) {
+  struct launch_state *l = block->launch;
+  for (int i = 0; i < 3; i++) {
+    uint32_t along = l->launch->grid[i] / l->cluster[i];
+    block->id[i] = (uint32_t)(cluster % along) * l->cluster[i] + rank % l->cluster[i];
+    cluster /= along;
+    rank /= l->cluster[i];
+  }
+  block->over = false;
+  block->cluster->arrived = 0;
+  block->live = block->threads;
+  block->next_warp = 0;
+  memset(block->barriers, 0, sizeof block->barriers);
+  if (block->check != NULL) ptx_check_begin(block);
+  uint32_t kernel = l->module->kernel_function[l->info - l->module->kernels];
+  for (uint32_t w = 0; w < block->warp_count; w++) {
+    struct warp *warp = &block->warps[w];
+    warp->exited = 0;
+    warp->leaf_count = warp->at = 0;
+    warp->products = 0;
+    memset(warp->launch_error, 0, sizeof warp->launch_error);
+    warp->at_cluster = 0;
+    struct frame *frame = ptx_new_frame(block->worker, kernel);
+    if (frame == NULL) return false;
+    struct split *root = ptx_new_split(warp, frame);
+    if (root == NULL) return false;
+    root->mask = warp->exists;
+    warp->leaves[warp->leaf_count++] = root;
+  }
+  return true;
+}
+
+void ptx_block_raise(struct block *block, enum ptx_status status, const char *text) {
+  struct place at = {.warp = &block->warps[0], .worker = block->worker};
+  ptx_raise(&at, status, 0, 0, text);
+}
+
+bool ptx_is_late(const struct launch_state *l) {
+  return l->deadline != 0 && ptx_now() > l->deadline;
+}
+
+/* After a while others may compute. */
+static void give_way(struct worker *worker) {
+  const struct ptx_launch *launch = worker->launch->launch;
+  if (launch->turns == NULL) return;
+  uint64_t used = ptx_now() - worker->turn;
+  if (used < TURN_NS) return;
+  launch->turns->leave(launch->user, used);
+  launch->turns->enter(launch->user);
+  worker->turn = ptx_now();
+}
+
+bool ptx_block_has(const struct block *block, enum split_state state) {
+  for (uint32_t n = 0; n < block->warp_count; n++) {
+    for (uint32_t k = 0; k < block->warps[n].leaf_count; k++) {
+      if (block->warps[n].leaves[k]->state == state) return true;
+    }
+  }
+  return false;
+}
+
+enum run ptx_block_run(struct block *block) {
+  bool progress = false;
+  for (uint32_t n = 0; n < block->warp_count; n++) {
+    struct warp *warp = &block->warps[n];
+    if (warp->leaf_count == 0) continue;
+    switch (ptx_run_warp(warp, SLICE)) {
+      case RUN_FAULT:
+        return RUN_FAULT;
+      case RUN_YIELD:
+        progress = true;
+        give_way(block->worker);
+        if (ptx_is_late(block->launch)) {
+          ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
+          return RUN_FAULT;
+        }
+        break;
+      case RUN_DONE:
+        progress = true;
+        break;
+      default:
+        break;
+    }
+  }
+  if (block->live == 0) return RUN_DONE;
+  if (progress) return RUN_YIELD;
+  /* Nobody could go on by itself; a barrier that opened meanwhile has made somebody ready. */
+  if (ptx_block_has(block, SPLIT_READY)) return RUN_YIELD;
+  if (ptx_release_waiting(block)) return RUN_YIELD;
+  if (block->cluster->count > 1 && ptx_block_has(block, SPLIT_EVENT)) return RUN_BLOCKED;
+  ptx_block_raise(block, PTX_TIMEOUT, "all threads of a block wait at barriers that can never open");
+  return RUN_FAULT;
+}

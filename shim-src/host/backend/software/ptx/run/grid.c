@@ -1,0 +1,224 @@
+/* A thread's part of a grid: which blocks it takes, and in which order they have their turns. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "host/backend/software/ptx/alu/fpu.h"
+#include "host/backend/software/ptx/run/block.h"
+#include "host/backend/software/ptx/run/grid.h"
+
+#define HELP_NS 300000l /* a helper that has no turn looks again */
+
+/* A helper begins only while there is something to help with. */
+static bool wait_to_help(const struct launch_state *l) {
+  const struct ptx_turns *turns = l->launch->turns;
+  while (turns != NULL && !turns->try(l->launch->user)) {
+    if (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) != 0 ||
+        __atomic_load_n(&l->next_block, __ATOMIC_RELAXED) >= l->blocks) {
+      return false;
+    }
+    struct timespec nap = {.tv_nsec = HELP_NS};
+    nanosleep(&nap, NULL);
+  }
+  return true;
+}
+
+static void free_worker(struct worker *worker) {
+  while (worker->made != NULL) {
+    struct frame *next = worker->made->made;
+    free(worker->made);
+    worker->made = next;
+  }
+  free(worker->free_frames);
+}
+
+static void out_of_memory(struct launch_state *l) {
+  pthread_mutex_lock(&l->lock);
+  if (l->fault.status == PTX_OK) l->fault.status = PTX_OUT_OF_MEMORY;
+  pthread_mutex_unlock(&l->lock);
+  __atomic_store_n(&l->stop, 1, __ATOMIC_RELAXED);
+}
+
+static void run_in_turns(struct worker *worker) {
+  /* Cooperative: every block that this thread has taken is resident, and gets turns. */
+  struct launch_state *l = worker->launch;
+  struct block *first = NULL, **last = &first;
+  for (;;) {
+    uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+    if (number >= l->blocks) break;
+    struct block *block = ptx_block_new(worker);
+    if (block == NULL || !ptx_block_begin(block, number, 0)) {
+      ptx_block_free(block);
+      out_of_memory(l);
+      break;
+    }
+    *last = block;
+    last = &block->next;
+  }
+  while (first != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
+    for (struct block **link = &first; *link != NULL;) {
+      struct block *block = *link;
+      enum run run = ptx_block_run(block);
+      if (run == RUN_YIELD) {
+        link = &block->next;
+        continue;
+      }
+      *link = block->next;
+      ptx_block_free(block);
+    }
+    if (first != NULL && ptx_is_late(l))
+      ptx_block_raise(first, PTX_TIMEOUT, "the kernel ran longer than it may");
+  }
+  while (first != NULL) {
+    struct block *next = first->next;
+    ptx_block_free(first);
+    first = next;
+  }
+}
+
+static void run_in_order(struct worker *worker) {
+  struct launch_state *l = worker->launch;
+  struct block *block = NULL;
+  while (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
+    uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+    if (number >= l->blocks) break;
+    if (block == NULL) block = ptx_block_new(worker);
+    if (block == NULL || !ptx_block_begin(block, number, 0)) {
+      out_of_memory(l);
+      break;
+    }
+    enum run run;
+    do run = ptx_block_run(block);
+    while (run == RUN_YIELD && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0);
+    if (l->deadline != 0 && ptx_is_late(l) && run == RUN_DONE && l->next_block < l->blocks) {
+      ptx_block_raise(block, PTX_TIMEOUT, "the kernel ran longer than it may");
+    }
+  }
+  ptx_block_free(block);
+}
+
+static void free_cluster(struct cluster *cluster) {
+  if (cluster == NULL) return;
+  for (uint32_t i = 0; i < cluster->count; i++) ptx_block_free(cluster->blocks[i]);
+  free(cluster);
+}
+
+/* All blocks of a cluster, those of one that is over (NULL: none) used again. NULL: no memory. */
+static struct cluster *begin_cluster(struct worker *worker, uint64_t number, struct cluster *again) {
+  struct launch_state *l = worker->launch;
+  struct cluster *cluster = again == NULL ? calloc(1, sizeof *cluster) : again;
+  if (cluster == NULL) return NULL;
+  for (uint32_t rank = 0; rank < l->cluster_blocks; rank++) {
+    if (cluster->blocks[rank] == NULL) {
+      cluster->blocks[rank] = ptx_block_new(worker);
+      if (cluster->blocks[rank] == NULL) break;
+      cluster->blocks[rank]->cluster = cluster;
+      cluster->count = rank + 1;
+    }
+    if (ptx_block_begin(cluster->blocks[rank], number, rank)) continue;
+    free_cluster(cluster);
+    return NULL;
+  }
+  if (cluster->count == l->cluster_blocks) return cluster;
+  free_cluster(cluster);
+  return NULL;
+}
+
+/* Its blocks take turns; their memory stays until all are over. */
+static enum run run_cluster(struct cluster *cluster) {
+  bool progress = false;
+  struct block *left = NULL;
+  for (uint32_t i = 0; i < cluster->count; i++) {
+    struct block *block = cluster->blocks[i];
+    if (block->over) continue;
+    enum run run = ptx_block_run(block);
+    if (run == RUN_FAULT) return RUN_FAULT;
+    if (run != RUN_BLOCKED) progress = true;
+    if (run == RUN_DONE) block->over = true;
+    else left = block;
+  }
+  if (left == NULL) return RUN_DONE;
+  if (progress) return RUN_YIELD;
+  for (uint32_t i = 0; i < cluster->count; i++) {
+    if (ptx_block_has(cluster->blocks[i], SPLIT_READY)) return RUN_YIELD;
+  }
+  ptx_block_raise(left, PTX_TIMEOUT, "all threads of a cluster wait at barriers that can never open");
+  return RUN_FAULT;
+}
+
+/* A cluster is one thread's: its blocks are there at once. Cooperative: so are all clusters. */
+static void run_clusters(struct worker *worker) {
+  struct launch_state *l = worker->launch;
+  struct cluster *first = NULL, *spare = NULL;
+  for (;;) {
+    struct cluster **last = &first;
+    while (first == NULL || l->launch->cooperative) {
+      uint64_t number = __atomic_fetch_add(&l->next_block, 1, __ATOMIC_RELAXED);
+      if (number >= l->blocks) break;
+      struct cluster *cluster = begin_cluster(worker, number, spare);
+      spare = NULL;
+      if (cluster == NULL) {
+        out_of_memory(l);
+        break;
+      }
+      *last = cluster;
+      last = &cluster->next;
+    }
+    if (first == NULL) break;
+    while (first != NULL && __atomic_load_n(&l->stop, __ATOMIC_RELAXED) == 0) {
+      for (struct cluster **link = &first; *link != NULL;) {
+        struct cluster *cluster = *link;
+        if (run_cluster(cluster) == RUN_YIELD) {
+          link = &cluster->next;
+          continue;
+        }
+        *link = cluster->next;
+        cluster->next = NULL;
+        free_cluster(spare);
+        spare = cluster;
+      }
+      if (first != NULL && ptx_is_late(l))
+        ptx_block_raise(first->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
+    }
+    if (__atomic_load_n(&l->stop, __ATOMIC_RELAXED) != 0) break;
+    if (ptx_is_late(l) && l->next_block < l->blocks && spare != NULL)
+      ptx_block_raise(spare->blocks[0], PTX_TIMEOUT, "the kernel ran longer than it may");
+  }
+  while (first != NULL) {
+    struct cluster *next = first->next;
+    free_cluster(first);
+    first = next;
+  }
+  free_cluster(spare);
+}
+
+void ptx_grid_work(struct launch_state *l, bool helps) {
+  const struct ptx_turns *turns = l->launch->turns;
+  if (helps && !wait_to_help(l)) return;
+  if (!helps && turns != NULL) turns->enter(l->launch->user);
+  uint64_t began = ptx_now();
+  struct worker *worker = NULL;
+  void *memory = NULL;
+  if (posix_memalign(&memory, 64, sizeof *worker) == 0) {
+    worker = memory;
+    memset(worker, 0, sizeof *worker);
+    worker->launch = l;
+    worker->alu = ptx_alu_best();
+    worker->free_frames = calloc(l->module->function_count, sizeof *worker->free_frames);
+  }
+  if (worker == NULL || worker->free_frames == NULL) {
+    free(worker);
+    out_of_memory(l);
+    if (turns != NULL) turns->leave(l->launch->user, 0);
+    return;
+  }
+  worker->turn = began;
+  ptx_fpu saved = ptx_fpu_get();
+  if (l->cluster_blocks > 1) run_clusters(worker);
+  else if (l->launch->cooperative) run_in_turns(worker);
+  else run_in_order(worker);
+  ptx_fpu_put(saved);
+  if (turns != NULL) turns->leave(l->launch->user, ptx_now() - worker->turn);
+  free_worker(worker);
+  free(worker);
+}

@@ -1,0 +1,81 @@
+/* The threads that help with launches. */
+#include <stdlib.h>
+
+#include "host/backend/software/ptx/run/grid.h"
+
+struct ptx_pool {
+  pthread_mutex_t lock;
+  pthread_cond_t work, done;
+  pthread_t *threads;
+  uint32_t count, running;
+  uint64_t job; /* counts launches */
+  struct launch_state *launch;
+  bool end;
+};
+
+static void *helper(void *argument) {
+  struct ptx_pool *pool = argument;
+  uint64_t seen = 0;
+  pthread_mutex_lock(&pool->lock);
+  for (;;) {
+    while (!pool->end && (pool->job == seen || pool->launch == NULL))
+      pthread_cond_wait(&pool->work, &pool->lock);
+    if (pool->end) break;
+    seen = pool->job;
+    struct launch_state *l = pool->launch;
+    pool->running++;
+    pthread_mutex_unlock(&pool->lock);
+    ptx_grid_work(l, true);
+    pthread_mutex_lock(&pool->lock);
+    if (--pool->running == 0) pthread_cond_broadcast(&pool->done);
+  }
+  pthread_mutex_unlock(&pool->lock);
+  return NULL;
+}
+
+struct ptx_pool *ptx_pool_new(uint32_t helpers) {
+  struct ptx_pool *pool = calloc(1, sizeof *pool);
+  if (pool == NULL) return NULL;
+  pthread_mutex_init(&pool->lock, NULL);
+  pthread_cond_init(&pool->work, NULL);
+  pthread_cond_init(&pool->done, NULL);
+  pool->threads = calloc(helpers == 0 ? 1 : helpers, sizeof *pool->threads);
+  for (uint32_t i = 0; pool->threads != NULL && i < helpers; i++) {
+    if (pthread_create(&pool->threads[i], NULL, helper, pool) != 0) break;
+    pool->count++;
+  }
+  return pool;
+}
+
+void ptx_pool_free(struct ptx_pool *pool) {
+  if (pool == NULL) return;
+  pthread_mutex_lock(&pool->lock);
+  pool->end = true;
+  pthread_cond_broadcast(&pool->work);
+  pthread_mutex_unlock(&pool->lock);
+  for (uint32_t i = 0; i < pool->count; i++) pthread_join(pool->threads[i], NULL);
+  pthread_mutex_destroy(&pool->lock);
+  pthread_cond_destroy(&pool->work);
+  pthread_cond_destroy(&pool->done);
+  free(pool->threads);
+  free(pool);
+}
+
+void ptx_pool_begin(struct ptx_pool *pool, struct launch_state *l) {
+  pthread_mutex_lock(&pool->lock);
+  pool->launch = l;
+  pool->job++;
+  pthread_cond_broadcast(&pool->work);
+  pthread_mutex_unlock(&pool->lock);
+}
+
+void ptx_pool_end(struct ptx_pool *pool) {
+  pthread_mutex_lock(&pool->lock);
+  pool->launch = NULL; /* who has not begun need not */
+  while (pool->running > 0) pthread_cond_wait(&pool->done, &pool->lock);
+  pthread_mutex_unlock(&pool->lock);
+}
+
+uint32_t ptx_pool_count(const struct ptx_pool *pool) {
+  return pool == NULL ? 0 : pool->count;
+}

@@ -124,10 +124,9 @@ function concludeSilent(observation: Observation): Conclusion {
 }
 
 /** Is a model on the CPU all that its log has against the GPU? */
-function isContradictedByLoad({ load, devices, reason }: Observation['log']): boolean {
-  return (
-    load !== null && devices.length > 0 && (reason === 'model-on-cpu' || reason === 'layers-not-offloaded')
-  );
+function isContradictedByLoad({ load, reason }: Observation['log']): boolean {
+  const onCpu = load !== null && load.outcome !== 'gpu';
+  return onCpu && (reason === 'model-on-cpu' || reason === 'layers-not-offloaded');
 }
 
 /** Has the host as many sessions as it allows? Then a probe finds no place beside those that are there. */

@@ -41,6 +41,7 @@ export function combine(observation: Observation): Verdict {
   const devices = conclusion.mode === 'undetermined' ? [] : devicesOf(observation, conclusion);
   const probeSimulated =
     probe?.kind === 'answered' && (probe.report.simulated || probe.report.devices.some(isSimulated));
+  const carrier = probe?.kind === 'answered' ? probe.report.host?.carrier : undefined;
   const { summary, next } = adviceOn(observation, conclusion, devices);
   return {
     mode: conclusion.mode,
@@ -55,6 +56,7 @@ export function combine(observation: Observation): Verdict {
     unit: profile.unit,
     invocationId: observation.invocationId,
     consumerVersion: log.version,
+    ...(carrier === undefined ? {} : { carrier }),
     summary,
     next,
   };

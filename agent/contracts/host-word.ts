@@ -1,5 +1,12 @@
 /** What our libcuda tells, through vgpu-probe, of its way to the host (shim-src/guest/transport.h). */
-import { type Status, statusCodes, type Transport, transportCodes } from './shim-codes.js';
+import {
+  type Carrier,
+  carrierCodes,
+  type Status,
+  statusCodes,
+  type Transport,
+  transportCodes,
+} from './shim-codes.js';
 
 export interface HostWord {
   readonly code: Transport;
@@ -14,16 +21,28 @@ export interface HostWord {
   readonly host: string | null;
   /** The same in a sentence, only to be shown. */
   readonly message: string;
+  /** What carries the calls of the session; absent: there is none, or an older library that does not tell. */
+  readonly carrier?: Carrier;
 }
 
 /** Null where there is none: another library than ours, an older probe, or codes that only a newer one knows. */
 export function readHostWord(value: unknown): HostWord | null {
   if (typeof value !== 'object' || value === null) return null;
-  const { code, errno, status, guestWire, hostWire, host, message }: Partial<Record<string, unknown>> = {
+  const {
+    code,
+    errno,
+    status,
+    guestWire,
+    hostWire,
+    host,
+    message,
+    carrier,
+  }: Partial<Record<string, unknown>> = {
     ...value,
   };
   const known = transportCodes.find((one) => one.code === code);
   if (known === undefined) return null;
+  const carried = carrierCodes.find((one) => one.code === carrier)?.code;
   return {
     code: known.code,
     errno: textOrNull(errno),
@@ -32,6 +51,7 @@ export function readHostWord(value: unknown): HostWord | null {
     hostWire: numberOrNull(hostWire),
     host: textOrNull(host),
     message: textOrNull(message) ?? known.text,
+    ...(carried === undefined ? {} : { carrier: carried }),
   };
 }
 

@@ -28,6 +28,16 @@ export const transportCodes = [
 ] as const;
 export type Transport = (typeof transportCodes)[number]['code'];
 
+export const carrierCodes = [
+  { number: 0, code: 'none', text: 'no session' },
+  { number: 1, code: 'rings', text: 'rings in memory that the program and the host share' },
+  { number: 2, code: 'vm-memory', text: 'rings in the memory that this VM shares with its host' },
+  { number: 3, code: 'unix', text: 'a unix socket, without rings' },
+  { number: 4, code: 'vsock', text: 'vsock' },
+  { number: 5, code: 'tcp', text: 'TCP' },
+] as const;
+export type Carrier = (typeof carrierCodes)[number]['code'];
+
 export const memoryLimitCodes = [
   { number: 0, code: 'none', text: 'nothing is known to limit it' },
   { number: 1, code: 'guest', text: 'this guest may hold no more (hostd.conf: memory=)' },

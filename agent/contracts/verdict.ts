@@ -1,4 +1,5 @@
 /** Verdicts: what we say of a consumer, and on what evidence. */
+import type { Carrier } from './shim-codes.js';
 
 export type Mode = 'gpu' | 'cpu' | 'degraded' | 'undetermined';
 
@@ -92,6 +93,8 @@ export interface Verdict extends LogVerdict {
   readonly unit: string;
   readonly invocationId: string | null;
   readonly consumerVersion: string | null;
+  /** What carries the calls of a program in the unit's place; absent: it has no session, or does not tell. */
+  readonly carrier?: Carrier;
   /** One sentence for a person: why, and the exact next command if it is not GPU. */
   readonly summary: string;
   readonly next: string | null;

@@ -1,6 +1,7 @@
 /** `vgpu-agent status` for a person. */
 
 import type { HostFacts } from '../contracts/facts.js';
+import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import type { Verdict } from '../contracts/verdict.js';
 import { oneLine, plural, wrap } from '../text.js';
 import type { Style } from './style.js';
@@ -105,6 +106,7 @@ function consumerRows(
       ({ change, reason }) => `${margin}${oneLine(change)}\n${margin}  ${style.dim(oneLine(reason))}`,
     ),
     ...did,
+    ...(verdict?.carrier === undefined ? [] : [row('transport', transportText(verdict.carrier))]),
     ...(verdict === null
       ? isInstalled
         ? [row('verdict', 'not asked: sudo vgpu-agent status')]
@@ -161,6 +163,14 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
     case 'unasked':
       return where;
   }
+}
+
+/** What carries its calls, and where something better can be had. */
+function transportText(carrier: Carrier): string {
+  const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
+  return carrier === 'vsock'
+    ? `${text}; memory that the VM shares with its host takes less time: vgpu-agent doctor says how`
+    : text;
 }
 
 function driftHead(count: number): string {

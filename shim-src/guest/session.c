@@ -169,6 +169,18 @@ static enum sharing what_to_share(const struct vgpu_address *address, enum vgpu_
   return address->kind == VGPU_ADDRESS_UNIX ? SHARE_SOCKET : SHARE_NOTHING;
 }
 
+static enum vgpu_carrier carrier_of(const struct vgpu_session *session, const struct vgpu_address *address) {
+  if (session->rings.base != NULL) return session->vm.bytes > 0 ? VGPU_CARRIER_VM_MEMORY : VGPU_CARRIER_RINGS;
+  switch (address->kind) {
+    case VGPU_ADDRESS_VSOCK:
+      return VGPU_CARRIER_VSOCK;
+    case VGPU_ADDRESS_TCP:
+      return VGPU_CARRIER_TCP;
+    default:
+      return VGPU_CARRIER_UNIX;
+  }
+}
+
 enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library library,
                                     vgpu_begins_work begins_work) {
   *out = NULL;
@@ -207,6 +219,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   vgpu_ahead_init(&session->ahead, session->descriptor);
   session->begins_work = begins_work;
   session->next_sequence = 1;
+  vgpu_transport_carried(carrier_of(session, &address));
   vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
            session->welcome.host, text, session->welcome.device_count,
            session->rings.base == NULL ? "over the socket"

@@ -21,6 +21,10 @@ void vgpu_transport_met(const struct vgpu_welcome *welcome) {
   memcpy(last.host, welcome->host, length < sizeof last.host ? length : sizeof last.host - 1);
 }
 
+void vgpu_transport_carried(enum vgpu_carrier carrier) {
+  last.carrier = carrier;
+}
+
 void vgpu_transport_failed(enum vgpu_transport code, int error, int32_t status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);

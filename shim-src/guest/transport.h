@@ -25,8 +25,9 @@ struct vgpu_transport_word {
   int32_t host_wire;  /* and the host, if it said so; else -1 */
   char host[64];      /* the host's name of itself, "vgpu-hostd 0.1.0 software"; empty: it said none */
   char message[256];  /* the same in a sentence, only to be shown */
+  uint32_t carrier;   /* enum vgpu_carrier: what carries the frames while the code is that of a session */
 };
-_Static_assert(sizeof(struct vgpu_transport_word) == 344, "transport word");
+_Static_assert(sizeof(struct vgpu_transport_word) == 348, "transport word");
 
 /* Fills at most `size` bytes of *word. A CUresult. */
 typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
@@ -37,6 +38,7 @@ typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
  */
 void vgpu_transport_begin(void);
 void vgpu_transport_met(const struct vgpu_welcome *welcome);
+void vgpu_transport_carried(enum vgpu_carrier carrier);
 __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_transport code, int error,
                                                                  int32_t status, const char *format, ...);
 

@@ -83,7 +83,8 @@ static void print_code_or_null(FILE *out, bool known, const char *code) {
 /* What the library said is checked as little as any library's words: numbers, and text of that size. */
 static void print_host(const struct vgpu_transport_word *host, FILE *out) {
   fputs("\"host\":", out);
-  if (host->size < sizeof *host) {
+  /* What a library of before this member says has no carrier. */
+  if (host->size < offsetof(struct vgpu_transport_word, carrier)) {
     fputs("null", out);
     return;
   }
@@ -99,6 +100,10 @@ static void print_host(const struct vgpu_transport_word *host, FILE *out) {
   print_text_or_null(out, host->host, sizeof host->host);
   fputs(",\"message\":", out);
   print_text_or_null(out, host->message, sizeof host->message);
+  fputs(",\"carrier\":", out);
+  bool carried =
+      host->size >= sizeof *host && host->code == VGPU_TRANSPORT_OK && host->carrier != VGPU_CARRIER_NONE;
+  print_code_or_null(out, carried, vgpu_carrier_code((int32_t)host->carrier));
   fputc('}', out);
 }
 

@@ -119,6 +119,7 @@ int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size) {
   /* Unless it failed again since. */
   if (lost && now.code == VGPU_TRANSPORT_OK) {
     now.code = VGPU_TRANSPORT_LOST;
+    now.carrier = VGPU_CARRIER_NONE;
     snprintf(now.message, sizeof now.message, "%s", vgpu_transport_text(VGPU_TRANSPORT_LOST));
   }
   now.size = (uint32_t)(size < sizeof now ? size : sizeof now);

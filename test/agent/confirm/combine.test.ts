@@ -9,6 +9,7 @@ import {
   answered,
   findingsOf,
   fixtureText,
+  hostWord,
   judgeLog,
   llamaServer,
   noDevice,
@@ -320,4 +321,11 @@ test('gpu is said exactly when the rule allows it (all combinations)', () => {
               seen += 1;
             }
   assert.equal(seen, 4 * 7 * 6 * 3 * 4 * 2);
+});
+
+test('a verdict names what carries the calls, where the probe in the unit tells', () => {
+  const host = hostWord('ok', { carrier: 'vsock' });
+  assert.equal(combine(observation({ probe: answered({ host }) })).carrier, 'vsock');
+  assert.equal('carrier' in combine(observation({ probe: answered({ host: hostWord('ok') }) })), false);
+  assert.equal('carrier' in combine(observation({ probe: { kind: 'not-run', message: 'no root' } })), false);
 });

@@ -135,6 +135,7 @@ test('the first line of the result is the verdict, and says that the GPU is simu
   assert.match(again.stdout, /^nothing to do$/m);
   const status = await guest.agent('status');
   assert.match(status.stdout, /^drift {7}none$/m);
+  assert.match(status.stdout, /^transport {3}rings in memory that the program and the host share$/m);
   assert.match(status.stdout, /^GPU \(simulated\)/m);
 });
 

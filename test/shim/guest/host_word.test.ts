@@ -14,13 +14,16 @@ import { builtFile, scratchDirectory, startHost } from '../shim_host.js';
 import { frame } from '../wire/wire_client.js';
 
 const library = builtFile('libcuda.so.1');
+/** Of no other test file. */
+const port = 55_000 + (process.pid % 4_000);
 
 async function probe(
   host: string | undefined,
   args: readonly string[] = ['--library', library],
+  env: Readonly<Record<string, string>> = {},
 ): Promise<ProbeReport> {
   const ended = await runProgram(builtFile('vgpu-probe'), [...args, '--timeout', '8'], {
-    env: host === undefined ? {} : { VGPU_HOST: host },
+    env: host === undefined ? env : { ...env, VGPU_HOST: host },
     limit: 20_000,
   });
   assert.equal(ended.stderr, '');
@@ -80,6 +83,24 @@ describe('what our libcuda tells of its way to the host', () => {
     } finally {
       await host.stop();
     }
+  });
+
+  it('what carries the calls of a session: rings, or the socket where there are none', async () => {
+    const tcp = `tcp:127.0.0.1:${port}`;
+    const carriers = [
+      [`unix:${socket}`, {}, 'rings'],
+      [`unix:${socket}`, { VGPU_TRANSPORT: 'socket' }, 'unix'],
+      [tcp, {}, 'tcp'],
+    ] as const;
+    for (const [listen, env, carrier] of carriers) {
+      const host = await startHost({ listen, args: [] });
+      try {
+        assert.equal((await probe(listen, undefined, env)).host?.carrier, carrier);
+      } finally {
+        await host.stop();
+      }
+    }
+    assert.equal((await word())?.carrier, undefined, 'there is no session');
   });
 
   it('nobody there: the errno of the attempt', async () => {

@@ -81,6 +81,8 @@ describe("a VM's shared memory", () => {
     await compute(shell);
     assert.match(shell.stderr(), /through the VM's shared memory/);
     await host.logged(/begins, in its VM's shared memory/);
+    const probe = await promisify(execFile)(builtFile('vgpu-probe'), [], { env: environment() });
+    assert.match(probe.stdout, /"carrier":"vm-memory"/);
   });
 
   it('that is full leaves a session to the socket, and is free again when a session ends', async () => {

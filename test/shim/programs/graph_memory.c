@@ -317,6 +317,13 @@ static void bad_requests(void) {
   OK(CALL(cuGraphAddMemAllocNode, (void **, void *, void *const *, size_t, void *), &node, graph, NULL, 0,
           &typed));
   TRUE(typed.address != 0 && typed.address != read.address);
+  /* Until there are no addresses for so much. */
+  int result = 0;
+  for (int i = 0; i < 64 && result == 0; i++) {
+    params = allocation((size_t)1 << 44);
+    result = add_node(&node, graph, NULL, 0, &params);
+  }
+  IS(OUT_OF_MEMORY, result);
   IS(INVALID_VALUE, CALL(cuGraphAddMemAllocNode, (void **, void *, void *const *, size_t, void *), &node,
                          graph, NULL, 0, NULL));
   devptr wrong[] = {0, plain, typed.address + 1, 1ull << 50};

@@ -102,7 +102,6 @@ int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocatio
   result = vgpu_cuda_call(VGPU_OP_cuMemAddressReserve, &send, sizeof send, &reply, sizeof reply);
   if (result != CUDA_SUCCESS) {
     free(memory);
-    free(work->bytes);
     return result;
   }
   *memory = (struct vgpu_graph_memory){.next = driver->graph_memory.first,
@@ -116,7 +115,6 @@ int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocatio
     const struct vgpu_send_cuMemAddressFree back = {.address = reply.address, .size = room};
     vgpu_cuda_post(VGPU_OP_cuMemAddressFree, &back, sizeof back, NULL, 0);
     free(memory);
-    free(work->bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   driver->graph_memory.first = memory;

@@ -128,11 +128,9 @@ export function watchLog(
       while (!signal.aborted) {
         containers = new AbortController();
         const ending = AbortSignal.any([signal, containers.signal]);
-        let first = true;
         for await (const { source, bytes } of effects.containerLogs(ending)) {
           // One that took the place of another has yet to say what it finds.
-          if (!first) restartJudge();
-          first = false;
+          restartJudge();
           for await (const entry of readEntries(bytes)) {
             if (ending.aborted) break;
             const item = { ...entry, source: `${source}, ${entry.source} of this start` };

@@ -127,7 +127,6 @@ function readQuoted(line: string, from: number): Piece {
     } else if (letter >= '0' && letter <= '7') {
       const octal = line.slice(at + 1, at + 4);
       if (!/^[0-7]+$/.test(octal)) return 'plain';
-      if (octal.length < 3) return 'cut';
       bytes.push(Number.parseInt(octal, 8) & 0xff);
       at += 4;
     } else {

@@ -69,6 +69,25 @@ test('what is no record is not taken for one', () => {
   for (const line of lines) assert.equal(parseLogfmt(line).kind, 'plain', line);
 });
 
+test('an octal escape has three octal digits, and the last code point is one', () => {
+  assert.deepEqual(fieldsOf('a="\\000\\077\\060x" b="\\U0010ffff"'), { a: '\u0000?0x', b: '\u{10ffff}' });
+  for (const code of ['181', '118', '8', '9', '/', ':'])
+    assert.equal(parseLogfmt(`a="\\${code}   "`).kind, 'plain', code);
+  assert.equal(parseLogfmt('a="\\11').kind, 'cut');
+});
+
+test('a control character stands in no bare word', () => {
+  assert.equal(parseLogfmt('a=x\u001fy').kind, 'plain');
+  assert.equal(parseLogfmt('a\u0001=x').kind, 'plain');
+  assert.deepEqual(fieldsOf('a=x!'), { a: 'x!' });
+});
+
+test('a record has up to 256 fields', () => {
+  const record = (count: number) => Array.from({ length: count }, (_, index) => `k${index}=v`).join(' ');
+  assert.equal(Object.keys(fieldsOf(record(256))).length, 256);
+  assert.deepEqual(parseLogfmt(record(257)), { kind: 'plain' });
+});
+
 test('a repeated key is told', () => {
   const parsed = parseLogfmt('msg=a library=cpu msg=b');
   assert.equal(parsed.kind, 'record');

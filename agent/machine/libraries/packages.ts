@@ -104,16 +104,16 @@ async function rpmOwners(
   return owners;
 }
 
-/** `pacman -Qo` answers `FILE is owned by NAME VERSION`, complaints on stderr. */
+/** One file a question: `pacman -Qoq` prints names alone, and nothing in the place of a file that nobody owns. */
 async function pacmanOwners(
   runner: CommandRunner,
   files: readonly string[],
 ): Promise<ReadonlyMap<string, string>> {
-  const result = await runner.run('pacman', ['-Qo', '--', ...files], { timeoutMs: queryTimeoutMs });
   const owners = new Map<string, string>();
-  for (const line of result.stdout.toString('utf8').split('\n')) {
-    const match = /^(.+) is owned by (\S+) \S+$/.exec(line);
-    if (match?.[1] !== undefined && match[2] !== undefined) owners.set(match[1], match[2]);
+  for (const file of files) {
+    const result = await runner.run('pacman', ['-Qoq', '--', file], { timeoutMs: queryTimeoutMs });
+    const [owner = ''] = result.stdout.toString('utf8').split('\n');
+    if (owner !== '') owners.set(file, owner);
   }
   return owners;
 }

@@ -124,8 +124,8 @@ describe('packages', () => {
 
   it('reads pacman’s answers', async () => {
     const runner = recorded({
-      'pacman -Qo -- /usr/lib/libcuda.so.1 /x':
-        '/usr/lib/libcuda.so.1 is owned by nvidia-utils 550.90.07-1\n',
+      'pacman -Qoq -- /usr/lib/libcuda.so.1': 'nvidia-utils\n',
+      'pacman -Qoq -- /x': '',
     });
     assert.deepEqual(
       [...(await packageOwners(live, runner, 'arch', ['/usr/lib/libcuda.so.1', '/x']))],

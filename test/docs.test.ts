@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import { dirname, join, normalize } from 'node:path';
+import { basename, dirname, join, normalize } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { shellBlocks } from './pages.js';
@@ -66,19 +66,46 @@ test('every relative link of a document leads to a file, and its fragment to a h
   assert.deepEqual(dead, []);
 });
 
-test('every page of docs/ that a program, a message or a comment names is there', { skip }, () => {
-  const dead: string[] = [];
+/** Text of the repository's files, without logs of other programs and what is no text. */
+function* texts(): Generator<readonly [path: string, text: string]> {
   for (const path of files('')) {
-    if (/^test\/(fixtures\/ollama|consumer\/)|package-lock\.json$|\.(ptx|gz|tar|zst|bin)$/u.test(path))
-      continue;
-    if (!statSync(join(repository, path)).isFile()) continue;
-    for (const [name] of readFileSync(join(repository, path), 'utf8').matchAll(
-      /(?<![\w/])docs\/[\w/.-]+\.(?:md|[1-8])\b/gu,
-    )) {
-      if (!existsSync(join(repository, name))) dead.push(`${path}: ${name}`);
-    }
+    if (/^test\/(fixtures\/|consumer\/)|package-lock\.json$|\.(ptx|gz|tar|zst|bin)$/u.test(path)) continue;
+    if (statSync(join(repository, path)).isFile()) yield [path, readFileSync(join(repository, path), 'utf8')];
   }
+}
+
+/** Names of no file: what stands for one in an example. */
+const examples = /\/(?:NAME|FILE|x)\.|^agent\/build\//u;
+
+test('every file of this repository that a program, a message or a comment names is there', { skip }, () => {
+  const dead: string[] = [];
+  const named =
+    /(?<![\w/.-])(?:docs|agent|test|scripts|shim-src|units|profiles)\/[\w/.-]+\.(?:md|[1-8]|ts|[ch]|sh|list|json|service|conf)\b/gu;
+  for (const [path, text] of texts())
+    for (const [name] of text.matchAll(named))
+      if (!examples.test(name) && !existsSync(join(repository, name))) dead.push(`${path}: ${name}`);
   assert.deepEqual(dead, []);
+});
+
+test('every document that is cited by its name alone is one of this repository', { skip }, () => {
+  const documents = new Set(files('.md').map((path) => basename(path)));
+  const dead: string[] = [];
+  for (const [path, text] of texts())
+    for (const [name] of text.matchAll(/(?<![\w/.-])[A-Z][A-Z-]+\.md\b|\bDESIGN\b(?=:|, | \d| section)/gu))
+      if (!documents.has(name)) dead.push(`${path}: ${name}`);
+  assert.deepEqual(dead, []);
+});
+
+test('a heading that a message or a comment names is one of the page', { skip }, () => {
+  const dead: string[] = [];
+  let count = 0;
+  for (const [path, text] of texts())
+    for (const [, heading = '', page = ''] of text.matchAll(/"([^"\n]{3,60})" in (docs\/[\w/.-]+\.md)/gu)) {
+      count += 1;
+      if (!fragments(page).has(fragment(heading))) dead.push(`${path}: ${page} has no heading "${heading}"`);
+    }
+  assert.deepEqual(dead, []);
+  assert.ok(count > 0, 'finds them');
 });
 
 test('every block of commands is run by a test, or says why not', { skip }, () => {

@@ -2,8 +2,8 @@
 import { addMatch, type BusConnection, BusError, connectBus } from './connection.js';
 import { bagOf, type PropertyBag } from './properties.js';
 
-export const agentName = 'org.vgpu.Agent1';
-export const agentPath = '/org/vgpu/Agent1';
+const agentName = 'org.vgpu.Agent1';
+const agentPath = '/org/vgpu/Agent1';
 
 export interface AgentClient {
   properties(): Promise<PropertyBag>;

@@ -8,6 +8,7 @@ const PROGRAMS: CasePrograms = {
     old_launches: 'a function keeps block, memory and parameters for launches as CUDA 3 had them',
     exportable: 'memory of a type that could be exported is memory like any other',
     ended_stream: 'a stream may end while it is captured, and its end is no work',
+    ended_capture: 'a capture ends with the stream that it began on, or with its context, and leaves nothing',
     later_grid: "a graph's kernel may get its grid after the graph is instantiated",
   },
 };

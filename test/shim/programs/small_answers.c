@@ -1,4 +1,6 @@
 /* Answers that real programs stopped without, each small. */
+#include <unistd.h>
+
 #include "check.h"
 
 /* ---- what cuBLAS, numba and libgomp ask ---------------------------------- */
@@ -179,6 +181,42 @@ static void ended_stream(void) {
   TRUE(out[0] == 2 && out[31] == 2 && out[32] == 1 && out[63] == 1);
 }
 
+static void count_end(void *data) {
+  __atomic_add_fetch((int *)data, 1, __ATOMIC_ACQ_REL);
+}
+
+/* A capture on a new stream, whose graph holds an object: its end is counted. */
+static void *begin_capture(int *ended) {
+  void *stream = NULL, *graph = NULL, *object = NULL;
+  int status = 0;
+  MUST(CALL(cuStreamCreate, (void **, unsigned), &stream, 1));
+  MUST(CALL(cuStreamBeginCapture_v2, (void *, int), stream, 2));
+  MUST(CALL(cuStreamGetCaptureInfo_v2, (void *, int *, uint64_t *, void **, void *, size_t *), stream,
+            &status, NULL, &graph, NULL, NULL));
+  MUST(CALL(cuUserObjectCreate, (void **, void *, void (*)(void *), unsigned, unsigned), &object, ended,
+            count_end, 1, 1));
+  MUST(CALL(cuGraphRetainUserObject, (void *, void *, unsigned, unsigned), graph, object, 1, 1));
+  return stream;
+}
+
+static void wait_for_end(const int *ended) {
+  for (int i = 0; i < 1000 && __atomic_load_n(ended, __ATOMIC_ACQUIRE) == 0; i++) usleep(10000);
+  IS(1, *ended);
+}
+
+/* A capture ends with the stream that it began on, or with that one's context, and its graph is given back.
+ */
+static void ended_capture(void) {
+  static int with_stream, with_context;
+  void *context = NULL;
+  OK(CALL(cuStreamDestroy_v2, (void *), begin_capture(&with_stream)));
+  wait_for_end(&with_stream);
+  MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
+  begin_capture(&with_context);
+  OK(CALL(cuCtxDestroy_v2, (void *), context));
+  wait_for_end(&with_context);
+}
+
 static const struct check_case cases[] = {
     {"limits", limits},
     {"older_names", older_names},
@@ -187,6 +225,7 @@ static const struct check_case cases[] = {
     {"exportable", exportable},
     {"later_grid", later_grid},
     {"ended_stream", ended_stream},
+    {"ended_capture", ended_capture},
 };
 
 int main(int argc, char **argv) {

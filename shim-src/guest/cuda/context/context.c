@@ -8,6 +8,7 @@
 #include "cuda_calls.h"
 #include "guest/cuda/texture/array.h"
 #include "guest/cuda/module/code.h"
+#include "guest/cuda/stream/capture.h"
 
 #define STACK_DEPTH 64
 
@@ -213,6 +214,7 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
 
 /* What needs the lock not to be held. */
 static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
+  vgpu_capture_streams_ended(driver);
   if (number != 0) vgpu_managed_code_give(driver, number);
   /* An error that its work left is told no more: a new context begins without it. */
   (void)vgpu_session_take_deferred(driver->session);

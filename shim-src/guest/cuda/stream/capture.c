@@ -285,6 +285,41 @@ int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream
   return status;
 }
 
+static bool has_number(void *handle, void *with) {
+  const struct vgpu_stream *stream = handle;
+  uint64_t *wanted = with;
+  if (stream->number == *wanted) *wanted = 0;
+  return false; /* only looks */
+}
+
+/* What a capture began on; of a thread's own stream nothing is known. */
+static bool has_origin(struct vgpu_driver *driver, const struct vgpu_capture *capture) {
+  uint64_t wanted = capture->origin;
+  if (wanted == VGPU_PER_THREAD) return true;
+  pthread_mutex_lock(&driver->lock);
+  vgpu_objects_sweep(&driver->objects, VGPU_OBJECT_STREAM, has_number, &wanted);
+  pthread_mutex_unlock(&driver->lock);
+  return wanted == 0;
+}
+
+void vgpu_capture_streams_ended(struct vgpu_driver *driver) {
+  if (none(driver)) return;
+  pthread_mutex_lock(&driver->graph_lock);
+  struct vgpu_captured_stream *stream = driver->captured_streams;
+  bool ended = false;
+  while (stream != NULL) {
+    struct vgpu_capture *capture = stream->capture;
+    stream = stream->next;
+    if (has_origin(driver, capture)) continue;
+    if (!capture->into_given) vgpu_graph_free(driver, capture->graph);
+    vgpu_capture_end(driver, capture);
+    stream = driver->captured_streams; /* others of that capture went, too */
+    ended = true;
+  }
+  pthread_mutex_unlock(&driver->graph_lock);
+  if (ended) vgpu_graph_memory_sweep(driver);
+}
+
 void vgpu_capture_end(struct vgpu_driver *driver, struct vgpu_capture *capture) {
   for (struct vgpu_captured_stream **link = &driver->captured_streams; *link != NULL;) {
     struct vgpu_captured_stream *stream = *link;

@@ -27,6 +27,9 @@ bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *str
 bool vgpu_capture_on(struct vgpu_driver *driver, uint64_t stream);
 /* A call that a stream must not see while it captures: true then, the capture is spoilt, *result says so. */
 bool vgpu_capture_forbids(struct vgpu_driver *driver, const struct vgpu_stream *stream, int *result);
+/* Streams have ended: captures that began on one of them end, with the graphs that they made. Takes both
+ * locks. */
+void vgpu_capture_streams_ended(struct vgpu_driver *driver);
 /* CUstreamCaptureStatus of a stream. */
 int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 

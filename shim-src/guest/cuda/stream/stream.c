@@ -81,6 +81,7 @@ int cuStreamDestroy_v2(struct vgpu_stream *hStream) {
   if (!live) return CUDA_ERROR_INVALID_HANDLE;
   struct vgpu_send_cuStreamDestroy_v2 send = {.stream = hStream->number};
   free(hStream);
+  vgpu_capture_streams_ended(driver);
   return vgpu_cuda_post(VGPU_OP_cuStreamDestroy_v2, &send, sizeof send, NULL, 0);
 }
 

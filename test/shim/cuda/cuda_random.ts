@@ -162,10 +162,13 @@ function kernel(seed: number, name: string): string {
         `if (${one(['__syncthreads_or', '__syncthreads_and'])}(${condition(s, 1)})) a${below(WORDS)} ^= 77u;`,
       ],
       () => [
-        'if (t == 0u) { s[64] = 0u; s[65] = 0u; }',
+        `if (t == 0u) { s[64] = ${one(['0u', '~0u'])}; s[65] = ${one(['0u', '~0u', '1000u'])}; }`,
         '__syncthreads();',
-        `if (${condition(s, 1)}) atomicAdd(&s[64], ${integer(s, 1)});`,
-        `atomicMax(&s[65], ${integer(s, 1)});`,
+        `if (${condition(s, 1)}) ${one(['atomicAdd', 'atomicXor', 'atomicOr', 'atomicAnd'])}(&s[64], ${integer(s, 1)});`,
+        one([
+          `${one(['atomicMax', 'atomicMin'])}(&s[65], ${integer(s, 1)});`,
+          `${one(['atomicMax', 'atomicMin'])}((int *)&s[65], (int)(${integer(s, 1)}));`,
+        ]),
         '__syncthreads();',
         `a${below(WORDS)} ^= s[64] + s[65];`,
         '__syncthreads();',

@@ -78,6 +78,9 @@ static unsigned meet(int kind, unsigned mask, unsigned value, unsigned by) {
 
 #define atomicAdd(p, v) (void)(*(p) += (v))
 #define atomicXor(p, v) (void)(*(p) ^= (v))
+#define atomicOr(p, v) (void)(*(p) |= (v))
+#define atomicAnd(p, v) (void)(*(p) &= (v))
+#define atomicMin(p, v) (void)(*(p) = *(p) < (v) ? *(p) : (v))
 #define atomicMax(p, v) (void)(*(p) = *(p) > (v) ? *(p) : (v))
 
 static inline int __popc(unsigned x) {

@@ -17,5 +17,6 @@ enum {
 /* Memory operations: m, beside bit 0 (ML_NARROW). */
 #define MX_TRANSPOSED 2u
 #define MX_BY_ROWS 4u
+#define MX_OF_B 8u
 
 #endif

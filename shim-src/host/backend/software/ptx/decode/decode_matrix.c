@@ -190,7 +190,7 @@ static void wmma_memory(struct parser *p, bool load, uint32_t m, uint32_t n, uin
   in->b = stride;
   in->x = x;
   in->x_count = (uint16_t)count;
-  in->m = (width == T_B32 ? 1u : 0) | (by_rows ? MX_BY_ROWS : 0);
+  in->m = (width == T_B32 ? 1u : 0) | (by_rows ? MX_BY_ROWS : 0) | (which == 1 ? MX_OF_B : 0);
   in->target = rows | columns << 8;
   in->space = (uint8_t)space;
   in->type = (uint8_t)type;

@@ -33,36 +33,18 @@ static void place(struct shape s, int which, uint32_t lane, uint32_t i, uint32_t
   }
 }
 
-static double eight_bits(uint32_t value, uint32_t bits, bool is_signed) {
-  if (!is_signed) return (double)value;
-  return (double)((int32_t)(value << (32 - bits)) >> (32 - bits));
-}
-
 /* One element out of registers; `of_lane` counts elements from the first register on. */
-static double element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t i,
-                      enum ptx_type type, uint32_t bits) {
+static double element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t of_lane,
+                      enum ptx_type type) {
   if (type == T_F64) {
     double d;
-    memcpy(&d, ptx_operand(at, x[i]) + lane * 8, 8);
+    memcpy(&d, ptx_operand(at, x[of_lane]) + lane * 8, 8);
     return d;
   }
-  uint32_t run = bits >= 32 ? 1 : 32 / bits, word;
-  memcpy(&word, ptx_operand(at, x[i / run]) + lane * 4, 4);
-  if (bits < 32) word = word >> i % run * bits & ((1u << bits) - 1);
-  switch (type) {
-    case T_F16:
-      return (double)ptx_from_half((uint16_t)word);
-    case T_BF16:
-      return (double)ptx_from_bfloat((uint16_t)word);
-    case T_TF32:
-      return (double)ptx_float(word & 0xffffe000u);
-    case T_F32:
-      return (double)ptx_float(word);
-    case T_S32:
-      return (double)(int32_t)word;
-    default:
-      return eight_bits(word, bits, type == T_S8);
-  }
+  uint32_t word;
+  bool half = type == T_F16;
+  memcpy(&word, ptx_operand(at, x[half ? of_lane / 2 : of_lane]) + lane * 4, 4);
+  return half ? (double)ptx_from_half((uint16_t)(word >> of_lane % 2 * 16)) : (double)ptx_float(word);
 }
 
 static void put_element(const struct place *at, const uint32_t *x, uint32_t lane, uint32_t i,
@@ -73,12 +55,8 @@ static void put_element(const struct place *at, const uint32_t *x, uint32_t lane
     uint16_t half = ptx_half_of_double(value, 1);
     memcpy(at->registers + (x[i / 2] & ~(PTX_DEFINED | 3u)) + lane * 4 + (i & 1) * 2, &half, 2);
   } else {
-    uint32_t word;
-    if (type == T_S32) word = (uint32_t)(int32_t)value;
-    else {
-      float f = (float)value;
-      word = f == f ? ptx_bits(f) : 0x7fffffff;
-    }
+    float f = (float)value;
+    uint32_t word = f == f ? ptx_bits(f) : 0x7fffffff;
     memcpy(at->registers + (x[i] & ~(PTX_DEFINED | 3u)) + lane * 4, &word, 4);
   }
 }
@@ -104,31 +82,12 @@ struct product {
   uint32_t flags;
 };
 
-/* c += a b, whole matrices, in the arithmetic of the types. */
+/* c += a b, whole matrices of floats, in the arithmetic of the types. */
 static void multiply(const struct product *p, const double *a, const double *b, double *c) {
   const struct ptx_alu *alu = ptx_alu_best();
   uint32_t rows = p->s.m, columns = p->s.n, depth = p->s.k;
   if (p->types[OF_A] == T_F64) {
     alu->matrix_f64(c, a, b, rows, columns, depth);
-    return;
-  }
-  if (p->types[OF_C] == T_S32) {
-    int32_t x[MOST], y[MOST], z[MOST];
-    if ((p->flags & MX_SATURATE) != 0) {
-      for (uint32_t i = 0; i < rows; i++) {
-        for (uint32_t j = 0; j < columns; j++) {
-          double sum = c[i * columns + j];
-          for (uint32_t k = 0; k < depth; k++) sum += a[i * depth + k] * b[k * columns + j];
-          c[i * columns + j] = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
-        }
-      }
-      return;
-    }
-    for (uint32_t i = 0; i < rows * depth; i++) x[i] = (int32_t)a[i];
-    for (uint32_t i = 0; i < columns * depth; i++) y[i] = (int32_t)b[i];
-    for (uint32_t i = 0; i < rows * columns; i++) z[i] = (int32_t)c[i];
-    alu->matrix_s32(z, x, y, rows, columns, depth);
-    for (uint32_t i = 0; i < rows * columns; i++) c[i] = z[i];
     return;
   }
   float x[MOST], y[MOST], z[MOST];
@@ -150,7 +109,7 @@ static void mma_doubles(const struct place *at, const struct product *p, const u
     for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
       for (uint32_t i = 0; i < of[which]; i++) {
         place(s, which, lane, i, &row, &column);
-        matrices[which][row * columns[which] + column] = element(at, from, lane, i, T_F64, 64);
+        matrices[which][row * columns[which] + column] = element(at, from, lane, i, T_F64);
       }
     }
     from += of[which];
@@ -253,7 +212,7 @@ static void mma_quads(const struct place *at, const struct product *p, const uin
     for (uint32_t t = 0; t < 8; t++) {
       uint32_t lane = (t & 3) + q * 4 + (t >= 4 ? 16 : 0), low = t >= 4 ? 4 : 0;
       for (uint32_t i = 0; i < 4; i++) {
-        double va = element(at, xa, lane, i, T_F16, 16), vb = element(at, xb, lane, i, T_F16, 16);
+        double va = element(at, xa, lane, i, T_F16), vb = element(at, xb, lane, i, T_F16);
         if ((p->flags & MX_A_COLUMNS) != 0) a[(i + low) * 4 + (lane & 3)] = va;
         else a[((lane & 3) + low) * 4 + i] = va;
         if ((p->flags & MX_B_ROWS) != 0) b[(lane & 3) * 8 + i + low] = vb;
@@ -262,7 +221,7 @@ static void mma_quads(const struct place *at, const struct product *p, const uin
       for (uint32_t i = 0; i < 8; i++) {
         uint32_t row = wide ? (lane & 1) + (i & 2) + low : (lane & 3) + low;
         uint32_t column = wide ? (i & 4) + (lane & 2) + (i & 1) : i;
-        c[row * 8 + column] = element(at, xc, lane, i, p->types[OF_C], wide ? 32 : 16);
+        c[row * 8 + column] = element(at, xc, lane, i, p->types[OF_C]);
       }
     }
     multiply(p, a, b, c);
@@ -277,21 +236,74 @@ static void mma_quads(const struct place *at, const struct product *p, const uin
   }
 }
 
-/* Fragments of wmma are nobody's business but ours: element e is lane e % 32's, number e / 32. */
-static void wmma(const struct place *at, const struct product *p, const uint32_t *x) {
-  uint32_t have_d = (uint32_t)at->in->u.offset & 0xff, have_a = (uint32_t)at->in->u.offset >> 8 & 0xff;
-  uint32_t have_b = (uint32_t)at->in->u.offset >> 16 & 0xff;
-  const uint32_t *xa = x + have_d, *xb = xa + have_a, *xc = xb + have_b;
-  double a[MOST], b[MOST], c[MOST];
-  const struct shape s = p->s;
-  uint32_t bits = bits_of(p->types[OF_A]);
-  for (uint32_t e = 0; e < s.m * s.k; e++) a[e] = element(at, xa, e % 32, e / 32, p->types[OF_A], bits);
-  for (uint32_t e = 0; e < s.k * s.n; e++) b[e] = element(at, xb, e % 32, e / 32, p->types[OF_B], bits);
-  for (uint32_t e = 0; e < s.m * s.n; e++) {
-    c[e] = element(at, xc, e % 32, e / 32, p->types[OF_C], bits_of(p->types[OF_C]));
+/*
+ * The ISA leaves open how fragments of wmma are spread: here a matrix lies in the registers as in memory, row
+ * by row (b column by column), 32 lanes' bytes of a register after those of the one before.
+ */
+static void take_whole(const struct place *at, const uint32_t *x, enum ptx_type type, uint32_t elements,
+                       void *to) {
+  uint32_t bytes = elements * bits_of(type) / 8, step = PTX_LANES * (type == T_F64 ? 8 : 4);
+  for (uint32_t from = 0; from < bytes; from += step) {
+    uint32_t length = bytes - from < step ? bytes - from : step;
+    memcpy((unsigned char *)to + from, ptx_operand(at, x[from / step] & ~PTX_DEFINED), length);
   }
-  multiply(p, a, b, c);
-  for (uint32_t e = 0; e < s.m * s.n; e++) put_element(at, x, e % 32, e / 32, p->result, c[e]);
+}
+
+static void put_whole(const struct place *at, const uint32_t *x, enum ptx_type type, uint32_t elements,
+                      const void *from) {
+  uint32_t bytes = elements * bits_of(type) / 8, step = PTX_LANES * (type == T_F64 ? 8 : 4);
+  for (uint32_t to = 0; to < bytes; to += step) {
+    uint32_t length = bytes - to < step ? bytes - to : step;
+    memcpy(at->registers + (x[to / step] & ~(PTX_DEFINED | 3u)), (const unsigned char *)from + to, length);
+  }
+}
+
+static void wmma_doubles(const struct place *at, const struct shape s, const uint32_t *const x[4]) {
+  double a[MOST], b[MOST] = {0}, turned[MOST], c[MOST];
+  take_whole(at, x[1], T_F64, s.m * s.k, a);
+  take_whole(at, x[2], T_F64, s.k * s.n, turned);
+  take_whole(at, x[3], T_F64, s.m * s.n, c);
+  for (uint32_t k = 0; k < s.k; k++)
+    for (uint32_t j = 0; j < s.n; j++) b[k * s.n + j] = turned[j * s.k + k];
+  at->worker->alu->matrix_f64(c, a, b, s.m, s.n, s.k);
+  put_whole(at, x[0], T_F64, s.m * s.n, c);
+}
+
+static void wmma(const struct place *at, const struct product *p, const uint32_t *x) {
+  const struct shape s = p->s;
+  const uint32_t *operands[4] = {x};
+  for (uint32_t i = 0; i < 3; i++) operands[i + 1] = operands[i] + (at->in->u.offset >> i * 8 & 0xff);
+  if (p->types[OF_A] == T_F64) {
+    wmma_doubles(at, s, operands);
+    return;
+  }
+  _Alignas(8) unsigned char a[MOST * 4], b[MOST * 4];
+  uint32_t c[MOST], elements = s.m * s.n;
+  uint16_t halves[MOST];
+  take_whole(at, operands[1], p->types[OF_A], s.m * s.k, a);
+  take_whole(at, operands[2], p->types[OF_B], s.k * s.n, b);
+  if (p->types[OF_C] == T_F16) {
+    take_whole(at, operands[3], T_F16, elements, halves);
+    for (uint32_t i = 0; i < elements; i++) c[i] = ptx_bits(ptx_from_half(halves[i]));
+  } else {
+    take_whole(at, operands[3], p->types[OF_C], elements, c);
+  }
+  const struct ptx_product product = {.a = p->types[OF_A],
+                                      .b = p->types[OF_B],
+                                      .d = p->types[OF_C],
+                                      .rows = s.m,
+                                      .columns = s.n,
+                                      .k = s.k,
+                                      .saturate = (p->flags & MX_SATURATE) != 0};
+  ptx_multiply(at->worker->alu, &product, a, b, c);
+  if (p->result == T_F16) {
+    for (uint32_t i = 0; i < elements; i++) halves[i] = ptx_half_nearest(c[i]);
+    put_whole(at, operands[0], T_F16, elements, halves);
+    return;
+  }
+  for (uint32_t i = 0; p->result == T_F32 && i < elements; i++)
+    c[i] = (c[i] & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : c[i];
+  put_whole(at, operands[0], p->result, elements, c);
 }
 
 static uint64_t address_of(const struct place *at, uint32_t lane) {
@@ -346,22 +358,42 @@ static void transpose(const struct place *at) {
   }
 }
 
+/* A row or a column in memory, whose elements follow each other, and in the matrix, where they may not. */
+static bool wmma_run(const struct place *at, uint32_t number, uint64_t address, uint32_t length, bool load,
+                     unsigned char *matrix, uint32_t apart) {
+  const struct ptx_instruction *in = at->in;
+  uint32_t bytes = bits_of(in->type) / 8, whole = length * bytes, lane = number % PTX_LANES;
+  bool aligned = (address & (whole - 1)) == 0;
+  unsigned char *memory = aligned ? ptx_resolve(at, in->space, lane, address, whole) : NULL;
+  if (aligned && memory == NULL) return false;
+  if (aligned && apart == bytes) {
+    memcpy(load ? matrix : memory, load ? memory : matrix, whole);
+    return true;
+  }
+  for (uint32_t i = 0; i < length; i++) {
+    unsigned char *one =
+        aligned ? memory + i * bytes : ptx_resolve(at, in->space, lane, address + i * bytes, bytes);
+    if (one == NULL) return false;
+    memcpy(load ? matrix + i * apart : one, load ? one : matrix + i * apart, bytes);
+  }
+  return true;
+}
+
 static bool wmma_memory(const struct place *at, const uint32_t *x, bool load) {
   const struct ptx_instruction *in = at->in;
-  uint32_t rows = in->target & 0xff, columns = in->target >> 8, stride;
-  uint32_t bits = bits_of(in->type), bytes = bits / 8, run = bits >= 32 ? 1 : 32 / bits;
+  uint32_t rows = in->target & 0xff, columns = in->target >> 8, bytes = bits_of(in->type) / 8, stride;
+  bool by_rows = (in->m & MX_BY_ROWS) != 0, of_b = (in->m & MX_OF_B) != 0;
+  uint32_t runs = by_rows ? rows : columns, length = by_rows ? columns : rows;
+  /* how far elements of a run, and runs, lie apart in the matrix */
+  uint32_t apart = by_rows != of_b ? 1 : runs, next = by_rows != of_b ? length : 1;
+  _Alignas(8) unsigned char matrix[MOST * 8];
   memcpy(&stride, ptx_operand(at, in->b), 4);
-  for (uint32_t e = 0; e < rows * columns; e++) {
-    uint32_t row = e / columns, column = e % columns;
-    uint64_t index =
-        (in->m & MX_BY_ROWS) != 0 ? (uint64_t)row * stride + column : (uint64_t)column * stride + row;
-    unsigned char *memory = ptx_resolve(at, in->space, e % 32, address_of(at, 0) + index * bytes, bytes);
-    if (memory == NULL) return false;
-    uint32_t held = bytes == 8 ? 8 : 4, within = bytes < 4 ? e / 32 % run * bytes : 0;
-    unsigned char *r = at->registers + (x[e / 32 / run] & ~(PTX_DEFINED | 3u)) + e % 32 * held + within;
-    if (load) memcpy(r, memory, bytes);
-    else memcpy(memory, ptx_operand(at, x[e / 32 / run]) + e % 32 * held + within, bytes);
+  if (!load) take_whole(at, x, in->type, rows * columns, matrix);
+  for (uint32_t i = 0; i < runs; i++) {
+    uint64_t address = address_of(at, 0) + (uint64_t)i * stride * bytes;
+    if (!wmma_run(at, i, address, length, load, matrix + i * next * bytes, apart * bytes)) return false;
   }
+  if (load) put_whole(at, x, in->type, rows * columns, matrix);
   return true;
 }
 

@@ -43,7 +43,8 @@ struct vgpu_backend_graphs {
 };
 
 struct vgpu_backend {
-  const char *name;    /* as --device has it */
+  const char *name;                /* as --device has it */
+  enum vgpu_backend_number number; /* of its handlers */
   bool memory_is_ours; /* device memory is this process's: what a guest shares can be device memory, too */
 
   /* In the daemon, before it starts workers. 0, or an exit status after saying why. */

@@ -81,13 +81,12 @@ bool vgpu_conditions_fit(const struct vgpu_graph_frame *old, const struct vgpu_g
   return a.kind == b.kind && a.bodies == b.bodies;
 }
 
-int32_t vgpu_frame_run(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame,
-                       enum vgpu_backend_number backend, uint64_t stream) {
+int32_t vgpu_frame_run(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame, uint64_t stream) {
   _Alignas(8) unsigned char body[VGPU_BODY_MAX];
   memcpy(body, frame->bytes, frame->row->send_size);
   memcpy(body + frame->row->stream, &stream, sizeof stream);
   struct vgpu_bulk bulk = {.in = frame->bytes + frame->row->send_size, .in_size = frame->bulk_size};
-  return frame->row->run[backend](worker, body, NULL, &bulk);
+  return frame->row->run[worker->backend->number](worker, body, NULL, &bulk);
 }
 
 /* ---- carrying out ---------------------------------------------------------- */
@@ -155,7 +154,7 @@ static void run_range(struct launch *launch, uint32_t at, uint32_t end) {
       at = run_condition(launch, &condition, at);
       continue;
     }
-    launch->result = vgpu_frame_run(launch->worker, frame, VGPU_BACKEND_SOFTWARE, launch->stream);
+    launch->result = vgpu_frame_run(launch->worker, frame, launch->stream);
   }
 }
 

@@ -61,7 +61,6 @@ bool vgpu_conditions_fit(const struct vgpu_graph_frame *old, const struct vgpu_g
 int32_t vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
                                uint64_t stream);
 /* One frame at once, without waiting for its stream; the stream takes the place of that in the frame. */
-int32_t vgpu_frame_run(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame,
-                       enum vgpu_backend_number backend, uint64_t stream);
+int32_t vgpu_frame_run(struct vgpu_worker *worker, const struct vgpu_graph_frame *frame, uint64_t stream);
 
 #endif

@@ -251,6 +251,7 @@ static const struct vgpu_backend_graphs graphs = {.begin = vgpu_cuda_graph_begin
                                                   .build = vgpu_cuda_graph_build};
 
 const struct vgpu_backend vgpu_cuda_backend = {.name = "cuda",
+                                               .number = VGPU_BACKEND_CUDA,
                                                .reads_itself = true,
                                                .take_inventory = take_inventory,
                                                .self_check = vgpu_cuda_self_check,

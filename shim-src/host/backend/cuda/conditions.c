@@ -186,7 +186,7 @@ static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object 
       continue;
     }
     if (opcode != 0 && opcode != VGPU_OP_graph_values)
-      result = vgpu_frame_run(worker, frame, VGPU_BACKEND_CUDA, VGPU_RECORDING_STREAM);
+      result = vgpu_frame_run(worker, frame, VGPU_RECORDING_STREAM);
     at++;
   }
   cuda->recording = around;

@@ -151,6 +151,7 @@ static bool begin(struct vgpu_worker *worker) {
 }
 
 const struct vgpu_backend vgpu_software_backend = {.name = "software",
+                                                   .number = VGPU_BACKEND_SOFTWARE,
                                                    .memory_is_ours = true,
                                                    .take_inventory = take_inventory,
                                                    .make_filter = vgpu_software_filter,

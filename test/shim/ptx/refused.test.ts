@@ -10,7 +10,7 @@ const [, section = ''] =
   /\n## What it runs\n([\s\S]*?)\n## /.exec(
     readFileSync(path.join(ROOT, 'docs/reference/software-gpu.md'), 'utf8'),
   ) ?? [];
-const [runs = '', rest = ''] = section.split('Refused by name');
+const [runs = '', rest = ''] = section.split('Some instructions are refused');
 const refused = [...rest.matchAll(/^\|[^|]*\| `(.+)` \|$/gm)].map(([, instruction = '']) => instruction);
 
 /** The first line of the module's kernel is its seventh. */

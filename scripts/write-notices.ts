@@ -108,7 +108,7 @@ if (
 }
 if (!existsSync(nodePackage)) throw new Error(`no package of Node at ${nodePackage}`);
 const parts = [
-  partOf(nodePackage, 'the runtime, bin/node; what Node has in it of others stands in its licence'),
+  partOf(nodePackage, 'the runtime, bin/node; what Node has in it of others is in its licence'),
   partOf('node_modules/systemd-journald', 'as it is, with a native part compiled for that Node'),
   partOf('node_modules/nan', 'headers, compiled into that native part'),
   ...readBundled(['agent', 'schemas']).map((place) => partOf(place, 'bundled')),

@@ -63,6 +63,15 @@ const IDIOMS: Readonly<Record<string, string>> = {
   anew: 'again',
   'of ours': 'of vgpu-agent, installed, of this library',
   mended: 'repaired, fixed',
+  'the like': 'such as, similar',
+  'nobody has': 'was not, no process has',
+  'who asks': 'the caller',
+  'at hand': 'current, available',
+  'takes part': 'is used, is among',
+  "of one's own": 'own, new',
+  'not to be had': 'not available',
+  'stands behind': 'follows, comes after',
+  'stands in(?! for)': 'is in',
 };
 
 test('no text has an idiom that plain English does without', { skip }, () => {

@@ -32,23 +32,23 @@ export interface CdiListDocument {
 
 export function cdiCommand(run: Run): Command {
   const command = new Command('cdi')
-    .description('the device for containers: what it changes in one, and what there is')
+    .description('show the CDI device for containers')
     .addHelpText(
       'after',
       examples(
-        ['vgpu-agent cdi list', 'what containers can ask for, and how'],
+        ['vgpu-agent cdi list', 'the devices, and how to request them'],
         ['vgpu-agent cdi generate', 'the file that install writes to /etc/cdi/vgpu.json'],
       ),
     );
   command
     .command('generate')
-    .description('print the CDI file for this machine; write nothing')
+    .description('print the CDI file for this machine')
     .option('--host <address>', hostHelp, endpoint)
     .option('--nvidia', `name the device ${cdiNvidiaKind} instead of ${cdiKind}`)
     .action((options: GenerateOptions) => run((context) => generate(options, context)));
   command
     .command('list')
-    .description('what containers can ask for now, and how podman, docker and compose files ask for it')
+    .description('list the devices for containers, and how podman, docker and compose files request them')
     .action(() => run(list));
   return command;
 }

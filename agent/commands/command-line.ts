@@ -120,7 +120,7 @@ export async function describeProgram(
   argv: readonly string[] = [],
 ): Promise<void> {
   program
-    .description("Runs this guest's CUDA programs, Ollama first, on its host's GPU.")
+    .description('Runs CUDA programs of this guest, Ollama first, on the GPU of its host.')
     .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
     .option('--no-color', 'no colours (NO_COLOR does the same)')
     .option('-q, --quiet', 'only results, warnings and failures')
@@ -129,12 +129,12 @@ export async function describeProgram(
     .addHelpText(
       'after',
       examples(
-        ['sudo vgpu-agent setup', 'by question and answer'],
-        ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and prove it'],
-        ['vgpu-agent plan', 'what would be changed, as a diff'],
-        ['sudo vgpu-agent verify', 'is it on the GPU now?'],
-        ['sudo vgpu-agent doctor', 'why is it not?'],
-        ['sudo vgpu-agent uninstall', 'everything as it was before'],
+        ['sudo vgpu-agent setup', 'guided by questions'],
+        ['sudo vgpu-agent install', 'give Ollama the GPU of the host, and verify it'],
+        ['vgpu-agent plan', 'show what would change, as a diff'],
+        ['sudo vgpu-agent verify', 'verify that it uses the GPU now'],
+        ['sudo vgpu-agent doctor', 'find out why it does not'],
+        ['sudo vgpu-agent uninstall', 'restore everything as it was before'],
       ),
     );
   for (const make of await commandsFor(argv)) program.addCommand(make(run, () => program));

@@ -10,7 +10,7 @@ export type Shell = (typeof shells)[number];
 /** `program` is asked for its commands only when the text is made: this command is one of them. */
 export function completionCommand(run: Run, program: () => Command): Command {
   return new Command('completion')
-    .description('print the completion of this command for a shell; install --service puts it in place')
+    .description('print the completion script for a shell (install --service installs it)')
     .addArgument(new Argument('<shell>', 'bash, zsh or fish').choices(shells))
     .addHelpText(
       'after',

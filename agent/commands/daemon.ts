@@ -7,7 +7,7 @@ import type { CommandContext, Outcome, Run } from './types.js';
 
 export function daemonCommand(run: Run): Command {
   return new Command('daemon')
-    .description('keep an installation true: the service, which systemd starts (vgpu-agent.service)')
+    .description("run the agent's service, which repairs drift (systemd starts it)")
     .addHelpText(
       'after',
       `\nIt tells what it does in the journal: vgpu-agent logs.\n${examples(

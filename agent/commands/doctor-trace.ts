@@ -1,4 +1,4 @@
-/** `doctor --trace`: asks, traces one start, and what of it stands in the document. */
+/** `doctor --trace`: asks, traces one start, and makes the document of it. */
 import type { TracedProcess } from '../doctor/trace/bindings.js';
 import type { TraceFacts } from '../doctor/trace/types.js';
 import { type Traced, trace } from '../pipeline/trace.js';

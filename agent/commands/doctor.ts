@@ -66,22 +66,22 @@ interface DoctorOptions {
 
 export function doctorCommand(run: Run): Command {
   return new Command('doctor')
-    .description('why is the service not on the GPU? Each check with evidence and what to do')
+    .description('find out why the service does not use the GPU: checks with evidence and remedies')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
-    .option('--fix', 'repair what vgpu-agent can repair: show the plan, ask, look again')
+    .option('--fix', 'repair what vgpu-agent can repair: show the plan, ask, check again')
     .option(
       '--trace',
-      'restart the service twice: traced, to see which library each CUDA symbol is taken from, and back; asks',
+      'restart the service with a tracer that shows the library of each CUDA symbol, then without it; asks first',
     )
     .option(
       '--report <file>',
-      'write a tarball for a bug report: lists what is in it, asks; secrets are taken out',
+      'write a tarball for a bug report without secrets; lists its contents and asks first',
     )
     .option('-y, --yes', 'do not ask')
     .option(
       '--timeout <seconds>',
-      `wait at most so long for the service to say something (default: ${usualSeconds}; after a restart the profile's)`,
+      `wait at most this long for the service's log (default: ${usualSeconds}; after a restart that of the profile)`,
       seconds,
     )
     .addHelpText(
@@ -89,7 +89,7 @@ export function doctorCommand(run: Run): Command {
       `\nThe first BROKEN is the reason. man vgpu-doctor explains each check.\nThe exit code is 0 when nothing is broken and the GPU is confirmed, else the\nverdict: 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent doctor', 'what is wrong, and what to do'],
         ['sudo vgpu-agent doctor --fix', 'repair it, where vgpu-agent can'],
-        ['sudo vgpu-agent doctor --trace', 'which libcuda does it really call? Two restarts'],
+        ['sudo vgpu-agent doctor --trace', 'which libcuda it really calls; restarts it twice'],
         ['sudo vgpu-agent doctor --report vgpu.tar.gz', 'for a bug report'],
         ['sudo vgpu-agent doctor --json | jq -r .first', 'the reason, in a script'],
       )}`,

@@ -18,7 +18,7 @@ interface ExplainLogOptions {
 
 export function explainLogCommand(run: Run): Command {
   return new Command('explain-log')
-    .description('judge a log that you have, offline: a file, or - for standard input')
+    .description('judge a log file offline, or standard input (-)')
     .argument(
       '<file>',
       'the log: as written by the service, or by journalctl (short, cat or json); - for standard input',

@@ -36,11 +36,11 @@ interface HostInstallOptions {
 
 export function hostInstallCommand(run: Run): Command {
   return new Command('install')
-    .description('put vgpu-hostd, its units, device profiles and man pages in place, and start it')
+    .description('install vgpu-hostd with its units, device profiles and man pages, and start it')
     .addOption(
       new Option(
         '--device <kind>',
-        'cuda: the GPU of this machine; software: a simulated one (default: the installed one, else it is asked)',
+        'cuda: the GPU of this machine; software: a simulated one (default: the installed one, else install asks)',
       ).choices(hostDevices),
     )
     .option(
@@ -48,18 +48,18 @@ export function hostInstallCommand(run: Run): Command {
       'unix:PATH or vsock:PORT; repeatable (default: the installed ones, else unix:/run/vgpu/hostd.sock)',
       listenAddress,
     )
-    .option('--memory <size>', 'device memory that each guest may have: 8G (default: all of it)', size)
-    .option('--sessions <number>', 'sessions of each guest at a time (default: half of all)', number)
-    .option('-n, --dry-run', 'show what would be changed, change nothing')
+    .option('--memory <size>', 'device memory for each guest, such as 8G (default: no limit)', size)
+    .option('--sessions <number>', 'simultaneous sessions of each guest (default: half of all)', number)
+    .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
-    .option('--end-sessions', 'restart vgpu-hostd where only that helps, although guests are served')
-    .option('--force', 'go on although the driver of --device cuda is not ready')
+    .option('--end-sessions', 'restart vgpu-hostd if that is necessary, even while guests are served')
+    .option('--force', 'continue although the driver for --device cuda is not ready')
     .addHelpText(
       'after',
       examples(
         ['sudo vgpu-agent host install --device cuda --listen vsock:14833', 'for virtual machines'],
-        ['sudo vgpu-agent host install --device software', 'to try it out, without a GPU'],
-        ['sudo vgpu-agent host install --yes', 'an upgrade: sessions go on'],
+        ['sudo vgpu-agent host install --device software', 'a simulated GPU, to try it out'],
+        ['sudo vgpu-agent host install --yes', 'an upgrade; sessions continue'],
       ),
     )
     .action((options: HostInstallOptions) =>
@@ -176,7 +176,7 @@ function listenAddress(value: string, earlier: readonly string[] = []): readonly
   if (parsed.kind === 'tcp' || (parsed.kind === 'vsock' && port === undefined)) {
     throw new InvalidArgumentError('Write unix:PATH, or vsock:PORT (no CID: any guest may connect).');
   }
-  // systemd splits and expands what stands in a unit.
+  // systemd splits and expands the text of a unit.
   if (parsed.kind === 'unix' && /[\s%"'\\$]/.test(parsed.path)) {
     throw new InvalidArgumentError('The path must be without blanks, quotes, %, $ and backslashes.');
   }

@@ -13,7 +13,7 @@ export interface HostStatusDocument extends HostView {
 
 export function hostStatusCommand(run: Run): Command {
   return new Command('status')
-    .description('what is installed, whether vgpu-hostd runs, and which guests it serves')
+    .description('show what is installed, whether vgpu-hostd runs, and which guests it serves')
     .addHelpText(
       'after',
       `\nThe exit code: 0 nothing is installed, or all is well; 4 only root may ask the daemon;\n5 it does not answer, or files are not as they were installed.\n${examples(

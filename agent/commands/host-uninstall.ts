@@ -25,15 +25,15 @@ interface HostUninstallOptions {
 
 export function hostUninstallCommand(run: Run): Command {
   return new Command('uninstall')
-    .description('take everything back: what stood there before host install comes back, byte for byte')
-    .option('-n, --dry-run', 'show what would be changed, change nothing')
+    .description('remove everything; restore what was there before host install, byte for byte')
+    .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
-    .option('--end-sessions', 'go on although guests are served; their sessions end')
+    .option('--end-sessions', 'continue even while guests are served; their sessions end')
     .addHelpText(
       'after',
       examples(
-        ['sudo vgpu-agent host uninstall', 'shows what goes and what comes back, and asks'],
-        ['sudo vgpu-agent host uninstall --yes --end-sessions', 'end sessions too'],
+        ['sudo vgpu-agent host uninstall', 'show what is removed and restored, and ask'],
+        ['sudo vgpu-agent host uninstall --yes --end-sessions', 'also end the sessions'],
       ),
     )
     .action((options: HostUninstallOptions) =>

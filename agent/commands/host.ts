@@ -8,13 +8,13 @@ import type { Run } from './types.js';
 
 export function hostCommand(run: Run): Command {
   const command = new Command('host')
-    .description('on the machine that has the GPU: serve it to the virtual machines')
+    .description('serve the GPU of this machine to its virtual machines')
     .addHelpText(
       'after',
       examples(
         ['sudo vgpu-agent host install --device cuda', 'this machine serves its GPU'],
-        ['vgpu-agent host status', 'what is installed, and who is served'],
-        ['sudo vgpu-agent host uninstall', 'everything as it was before'],
+        ['vgpu-agent host status', 'what is installed, and which guests are served'],
+        ['sudo vgpu-agent host uninstall', 'restore everything as it was before'],
       ),
     );
   for (const part of [hostInstallCommand(run), hostStatusCommand(run), hostUninstallCommand(run)]) {

@@ -52,33 +52,36 @@ interface InstallOptions {
 
 export function installCommand(run: Run): Command {
   return new Command('install')
-    .description('give a service the GPU of the host, and prove it')
+    .description('give a service the GPU of the host, and verify it')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .option('--host <address>', hostHelp, endpoint)
-    .option('-n, --dry-run', 'show what would be changed, change nothing')
+    .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
     .option(
       '--rollback-on-failure',
-      'take everything back unless the verdict is GPU and the service, if wanted, settles',
+      "undo everything unless the verdict is GPU and, with --service, the agent's service starts and stays up",
     )
-    .option('--no-restart', 'do not restart the service (and give no verdict)')
+    .option('--no-restart', 'do not restart the service (no verdict is given)')
     .option(
       '--timeout <seconds>',
-      'wait at most so long for the verdict (default: from the profile)',
+      'wait at most this long for the verdict (default: that of the profile)',
       seconds,
     )
-    .option('--service', 'also install and enable the service that keeps all this true')
-    .option('--no-service', 'take the service away (default: as it is)')
+    .option('--service', "also install and enable the agent's service, which repairs drift")
+    .option('--no-service', "remove the agent's service (default: leave it as it is)")
     .option('--compute', computeHelp)
-    .option('--force', 'go on although a real GPU works here')
+    .option('--force', 'continue although a real GPU works here')
     .addHelpText(
       'after',
       examples(
         ['sudo vgpu-agent install', 'shows the plan, asks, installs, waits for the verdict'],
-        ['sudo vgpu-agent install --yes --rollback-on-failure', 'in a script: GPU, or as before'],
+        [
+          'sudo vgpu-agent install --yes --rollback-on-failure',
+          'in a script: either the GPU, or everything as before',
+        ],
         ['sudo vgpu-agent install --host vsock:2:14833', 'the host over vsock'],
-        ['vgpu-agent install --dry-run', 'only look'],
+        ['vgpu-agent install --dry-run', 'only show the plan'],
       ),
     )
     .action((options: InstallOptions) =>

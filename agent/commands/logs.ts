@@ -21,12 +21,12 @@ interface LogsOptions {
 export function logsCommand(run: Run): Command {
   return (
     new Command('logs')
-      .description('show the journal of the agent and of the services that it looks after, together')
+      .description('show the journal of the agent and of its services together')
       .option('-p, --profile <name>', profileHelp)
       .option('-u, --unit <service>', unitHelp, unitName)
-      .option('-f, --follow', 'go on showing what comes')
-      .option('-n, --lines <number>', 'the last so many entries, or all', lines, '100')
-      .option('--since <time>', 'entries since then, as journalctl(1) takes it')
+      .option('-f, --follow', 'keep showing new entries')
+      .option('-n, --lines <number>', 'this many of the last entries, or all', lines, '100')
+      .option('--since <time>', 'entries since this time, in the format of journalctl(1)')
       .option('-x, --explain', 'with the explanations of the catalog')
       .addHelpText(
         'after',

@@ -12,7 +12,7 @@ export interface MetricsDocument {
 
 export function metricsCommand(run: Run): Command {
   return new Command('metrics')
-    .description('print what the service counts, in the text format of Prometheus')
+    .description("print the counters of the agent's service in the text format of Prometheus")
     .addHelpText(
       'after',
       examples(

@@ -46,13 +46,12 @@ export function unitName(value: string): string {
 export const profileHelp =
   'what the service needs: the name of a profile (default: the installed one, else ollama)';
 /** The help text of `--unit`. */
-export const unitHelp =
-  'the service itself, where several are installed or it is not the one of a profile: any service will do';
+export const unitHelp = 'the systemd service, if it is not that of the profile, or if several are installed';
 export const hostHelp = 'where vgpu-hostd listens: unix:PATH, vsock:CID:PORT or tcp:ADDRESS:PORT';
 
 /** The help text of `--compute`. */
 export const computeHelp =
-  'also run kernels of our own on the device and check every number: no GPU verdict without';
+  'also run test kernels on the device and check every number; the verdict is GPU only if all are right';
 
 /** Examples under a command's help: the command, and what it is for below it. */
 export function examples(...lines: readonly (readonly [command: string, what: string])[]): string {

@@ -23,12 +23,12 @@ interface PlanOptions {
 
 export function planCommand(run: Run): Command {
   return new Command('plan')
-    .description('show what install would change, as a diff; change nothing')
+    .description('show as a diff what install would change')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .option('--host <address>', hostHelp, endpoint)
     .option('--no-restart', 'plan without restarting the service')
-    .option('--force', 'plan although a real GPU works here')
+    .option('--force', 'plan even if a real GPU works here')
     .addHelpText(
       'after',
       examples(

@@ -30,8 +30,8 @@ export interface ListedProfile {
 
 export function profilesCommand(run: Run): Command {
   return new Command('profiles')
-    .description('what services there are profiles of, and where each comes from')
-    .option('--names', 'only the names, one a line')
+    .description('list the profiles, and where each comes from')
+    .option('--names', 'print only the names, one on each line')
     .addHelpText(
       'after',
       examples(

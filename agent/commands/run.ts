@@ -22,12 +22,12 @@ const defaultSeconds = 10;
 
 export function runCommand(run: Run): Command {
   return new Command('run')
-    .description("run one command with the host's GPU, as yourself; nothing is installed or changed")
+    .description('run one command with the GPU of the host, as the calling user; install nothing')
     .usage('[options] -- COMMAND [ARGUMENT...]')
     .argument('[command...]', 'the command, after --')
     .option('--host <address>', hostHelp, endpoint)
-    .option('--timeout <seconds>', 'how long the host may take to answer', seconds, defaultSeconds)
-    .option('--print', 'print the variables that the command would get, and run nothing')
+    .option('--timeout <seconds>', "wait at most this long for the host's answer", seconds, defaultSeconds)
+    .option('--print', 'print the variables for the command, and do not run it')
     .addHelpText(
       'after',
       `\nThe exit status is that of the command. Programs with set-user-ID bits and static programs do not see the GPU.\n${examples(

@@ -41,7 +41,7 @@ const doctorMs = 10_000;
 
 export function setupCommand(run: Run): Command {
   return new Command('setup')
-    .description('set it up by question and answer; does what install does')
+    .description('install, guided by questions')
     .addHelpText(
       'after',
       '\nLooks for services that can use a GPU and for a host that answers, asks what is left to\n' +

@@ -29,17 +29,17 @@ interface StatusOptions {
 
 export function statusCommand(run: Run): Command {
   return new Command('status')
-    .description('what is installed, what has drifted from it, and where the service runs now')
+    .description('show what is installed, what has drifted, and whether the service uses the GPU')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
-    .option('-w, --watch', 'a line now and whenever the service tells of something')
-    .option('--fresh', 'look at the machine, even where the service runs and knows')
+    .option('-w, --watch', "print a line now and at each event of the agent's service")
+    .option('--fresh', "inspect the machine even if the agent's service runs")
     .addHelpText(
       'after',
       `\nThe exit code is the verdict if something is installed, else 0:\n0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent status', 'with the verdict'],
-        ['vgpu-agent status --watch', 'what the service tells, line by line'],
-        ['vgpu-agent status --json | jq .drift', 'what no longer is as it was installed'],
+        ['vgpu-agent status --watch', 'each event, line by line'],
+        ['vgpu-agent status --json | jq .drift', 'what has changed since install'],
       )}`,
     )
     .action((options: StatusOptions) =>

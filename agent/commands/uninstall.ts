@@ -33,18 +33,20 @@ interface UninstallOptions {
 
 export function uninstallCommand(run: Run): Command {
   return new Command('uninstall')
-    .description('take everything back: what stood there before install comes back, byte for byte')
+    .description('remove everything; restore what was there before install, byte for byte')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
-    .addOption(new Option('--all', 'every service that has the GPU').conflicts(['profile', 'unit']))
-    .option('-n, --dry-run', 'show what would be changed, change nothing')
+    .addOption(
+      new Option('--all', 'every service that vgpu-agent gave the GPU').conflicts(['profile', 'unit']),
+    )
+    .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
     .option('--no-restart', 'do not restart the service')
     .addHelpText(
       'after',
       examples(
-        ['sudo vgpu-agent uninstall', 'shows what goes and what comes back, and asks'],
-        ['sudo vgpu-agent uninstall --unit ollama@1', 'only this one; the others keep the GPU'],
+        ['sudo vgpu-agent uninstall', 'show what is removed and restored, and ask'],
+        ['sudo vgpu-agent uninstall --unit ollama@1', 'only this service; the others keep the GPU'],
         ['sudo vgpu-agent uninstall --all --yes', 'in a script'],
       ),
     )

@@ -26,16 +26,16 @@ interface VerifyOptions {
 
 export function verifyCommand(run: Run): Command {
   return new Command('verify')
-    .description("is the service on the GPU? From this start's evidence, and a probe run as the service")
+    .description('verify that the service uses the GPU, from its log, its processes and a probe')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
-    .option('--timeout <seconds>', 'wait at most so long (default: from the profile)', seconds)
+    .option('--timeout <seconds>', 'wait at most this long (default: that of the profile)', seconds)
     .option('--compute', computeHelp)
     .addHelpText(
       'after',
       `\nThe exit code is the verdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['sudo vgpu-agent verify', 'verdict, evidence, reason, next command'],
-        ['sudo vgpu-agent verify --compute', 'the strongest evidence: numbers that the GPU computed'],
+        ['sudo vgpu-agent verify --compute', 'the strongest evidence: results that the GPU computed'],
         ['sudo vgpu-agent verify --quiet >/dev/null || echo "not on the GPU"', 'in a script'],
       )}`,
     )

@@ -193,7 +193,7 @@ export function adviceOn(
     const simulated =
       devices.some(({ name }) => name.endsWith(' (simulated)')) ||
       (probe?.kind === 'answered' && probe.report.simulated);
-    const warning = simulated ? ' This GPU is simulated: no GPU stands behind it.' : '';
+    const warning = simulated ? ' This GPU is simulated: no real GPU is used.' : '';
     const computed =
       probe?.kind === 'answered' && probe.report.compute?.ok === true
         ? ' Our own kernels compute right on it.'

@@ -207,7 +207,7 @@ export function mapsTrouble(observation: Observation): Diagnosis | null {
 }
 
 /** What stands between systemd and a process that lacks what its unit sets. */
-export const takenAway = 'UnsetEnvironment=, a wrapper script or the like takes it away';
+export const takenAway = 'something removes it, such as UnsetEnvironment= or a wrapper script';
 
 /** The unit sets a loader variable that its main process does not have: a clause, or null. */
 export function environmentMissing({ profile, processes, unit }: Observation): string | null {

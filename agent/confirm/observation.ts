@@ -34,7 +34,7 @@ export interface Observation {
   /** The unit as last seen; one that keeps ending as it was seen to end. */
   readonly unit: UnitFacts;
   readonly invocationId: string | null;
-  /** Who asks has restarted the unit just before: what was set before that is set in this start. */
+  /** The caller has just restarted the unit: what was set before that applies to this start. */
   readonly restarted: boolean;
   readonly end: End;
   readonly elapsedMs: number;

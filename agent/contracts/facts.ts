@@ -82,7 +82,7 @@ export interface LibraryCandidate {
 export interface LoaderCacheEntry {
   readonly soname: string;
   readonly path: string;
-  /** `libc6,x86-64` and the like, as `ldconfig -p` prints it. */
+  /** Such as `libc6,x86-64`, as `ldconfig -p` prints it. */
   readonly flags: string;
 }
 

@@ -94,7 +94,7 @@ export interface Crowd {
   /** These from now on, in this order. Those that are new are answered; nothing is begun for them. */
   set(profiles: readonly Profile[]): readonly Served[];
   places(): Places;
-  /** Resolves when nobody has anything left to do now. */
+  /** Resolves when all work is done. */
   quiet(): Promise<void>;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Waits until the service, which was just installed or asked for, is up. It settles only when nobody has the lock;
+ * Waits until the service, which was just installed or asked for, is up. It settles only when no process has the lock;
  * the caller that may still take the installation back has it, and waits until the service has begun.
  */
 import type { UnitFacts } from '../contracts/unit.js';

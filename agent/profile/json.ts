@@ -175,7 +175,7 @@ class Reader {
         return result;
       }
       if (character < ' ') {
-        throw new Mistake(`a control character stands in a string: ${JSON.stringify(character)}`, this.#at);
+        throw new Mistake(`a string has a control character: ${JSON.stringify(character)}`, this.#at);
       }
       if (character !== '\\') {
         result += character;

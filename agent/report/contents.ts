@@ -32,7 +32,7 @@ export function reportFiles(sources: ReportSources, scrub: Scrubber): readonly R
   const { machine, look, plan, profile } = facts;
   const plain: readonly (readonly [name: string, what: string, text: string])[] = [
     ['doctor.txt', 'what the doctor says', text],
-    ['versions.txt', 'versions of everything that takes part', versions.join('\n')],
+    ['versions.txt', 'versions of all components', versions.join('\n')],
     ['unit.txt', `${profile.unit} and its drop-ins`, unitText(machine.unit)],
     ['journal.txt', `this start of ${profile.unit}`, lines(journal)],
     ['agent-journal.txt', 'the last words of vgpu-agent.service', lines(agentJournal)],
@@ -61,7 +61,7 @@ function unitText(unit: UnitFacts): string {
   const files = [
     { path: unit.fragment, content: unit.fragmentContent ?? '(not read)' },
     ...unit.dropIns,
-    // Whatever stands in such a file is more likely to be a secret than to be of use.
+    // The content of such a file is more likely to be a secret than to be of use.
     ...(unit.environmentFileContents ?? []).map(({ path, content }) => ({
       path,
       content: namesOnly(content),

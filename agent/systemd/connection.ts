@@ -38,7 +38,7 @@ export interface BusSignal {
 /** The error that a service answered with. */
 export class BusError extends Error {
   override readonly name = 'BusError';
-  /** `org.freedesktop.systemd1.NoSuchUnit` and the like. */
+  /** Such as `org.freedesktop.systemd1.NoSuchUnit`. */
   readonly type: string;
 
   constructor(type: string, message: string) {

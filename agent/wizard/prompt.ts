@@ -7,7 +7,7 @@ import type { Ask, Choice, Question } from './types.js';
 export interface PromptTerminal {
   readonly stdin: NodeJS.ReadStream;
   readonly stderr: NodeJS.WriteStream;
-  /** TERM=dumb and the like: nothing may be drawn twice. */
+  /** Nothing may be drawn twice (TERM=dumb). */
   readonly dumb: boolean;
   readonly style: Style;
   /** Aborts when a signal asks the command to stop. */

@@ -2,7 +2,7 @@
  * The description of entry points: what a line means. See the head of cuda.api for the notation.
  */
 
-/** A scalar or pointer as it stands in a signature. */
+/** A scalar or pointer as in a signature. */
 export interface Parameter {
   readonly name: string;
   readonly type: string;
@@ -60,7 +60,7 @@ export interface EntryPoint {
 }
 
 export interface Library {
-  /** "cuda" or "nvml"; stands in generated names. */
+  /** "cuda" or "nvml"; part of generated names. */
   readonly name: 'cuda' | 'nvml';
   readonly soname: string;
   /** What a refused entry point returns. */

@@ -48,8 +48,8 @@ bool vgpu_session_is_lost(struct vgpu_session *session);
  */
 void vgpu_session_leave_vm(struct vgpu_session *session);
 
-/* First failure of a one-way call that nobody has been told yet, and forget it; 0 if none. */
-/* Whether the last answer that said so said that kernels have printed what nobody has fetched. */
+/* The first failure of a one-way call that was not returned yet, which it clears; 0 if none. */
+/* Whether the last answer with that flag says that kernels have printed what was not fetched. */
 bool vgpu_session_has_printed(struct vgpu_session *session);
 
 int32_t vgpu_session_take_deferred(struct vgpu_session *session);

@@ -315,7 +315,8 @@ static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, 
   return !lost;
 }
 
-/* A number for the calling thread: the host tells by it who asks again, and who waits for what it freed. */
+/* A number for the calling thread: the host tells by it which thread asks again, and which waits for what it
+ * freed. */
 static uint32_t lane(void) {
   static atomic_uint lanes;
   static _Thread_local uint32_t own;

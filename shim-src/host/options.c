@@ -38,7 +38,7 @@ static const char usage[] =
     "  --session-calls N        calls of one session a second; default: no limit\n"
     "  --config FILE            who may connect, and limits for each; default: /etc/vgpu/hostd.conf,\n"
     "                           and without that file everybody who can\n"
-    "  --control PATH           the control socket, for status and so on; default: none, and for who asks\n"
+    "  --control PATH           the control socket; default: none, and for status and so on\n"
     "                           /run/vgpu-hostd/control.sock\n"
     "  --metrics PATH           a socket that answers every connection with the metrics; default: none\n"
     "  --watch                  with status, sessions and metrics: again every second\n"

@@ -32,8 +32,9 @@ struct vgpu_options {
   const char *config;     /* NULL: the default file, if there is one */
   bool check_config;
   bool self_check;
-  const char *user;    /* whom workers run as, when root starts the daemon; NULL: nobody who exists */
-  const char *control; /* path of the control socket; NULL: none, or the default for who asks */
+  const char *user; /* whom workers run as, when root starts the daemon; NULL: nobody who exists */
+  const char
+      *control; /* path of the control socket; NULL: none, or the default for commands that ask the daemon */
   const char *metrics; /* path of the metrics socket; NULL: none */
   /* Not a daemon: what to tell the one that runs ("status", "end 3"), see manage.h. "": a daemon. */
   char order[32];

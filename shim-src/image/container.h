@@ -1,6 +1,6 @@
 /*
  * What a program gives the driver as code: a fat binary (by its wrapper, or bare), a cubin (ELF) or PTX
- * text. The length stands in the image, not in the call. Both ends read these: the guest to find the end
+ * text. The length is in the image, not in the call. Both ends read these: the guest to find the end
  * and to pick what fits its devices, the host with every bound checked against what it got.
  *
  * Facts: a fat binary is a header of 16 bytes (magic 0xBA55ED50, u16 version, u16 header size, u64 size of

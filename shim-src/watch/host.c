@@ -88,7 +88,7 @@ static void plain(char *text) {
   }
 }
 
-/* Greets, asks for the first device, tells `up`. False (told) when it is not to be had. */
+/* Greets, asks for the first device, tells `up`. False (and told) when there is none. */
 static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   struct vgpu_hello hello = {.major = VGPU_WIRE_MAJOR,
                              .minor = VGPU_WIRE_MINOR,

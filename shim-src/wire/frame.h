@@ -190,7 +190,7 @@ struct vgpu_welcome {
   uint32_t frame_max; /* longest frame the host will read */
   uint32_t device_count;
   int32_t cuda_version; /* 13000 is 13.0 */
-  uint32_t simulated;   /* 1: no GPU stands behind this host */
+  uint32_t simulated;   /* 1: this host has a simulated GPU */
   uint64_t session;
   uint64_t secret;
   uint64_t memory_limit; /* bytes of device memory for this session; 0: no limit but the device's */

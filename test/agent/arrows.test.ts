@@ -8,7 +8,7 @@ import { packageRoot } from '../../agent/paths.js';
 /** From the ground up: a file imports from its own folder and from rows above its own, never from below. */
 const floors: readonly (readonly string[])[] = [
   ['contracts'],
-  // errors.ts, paths.ts, text.ts and the like.
+  // errors.ts, paths.ts, text.ts and others.
   ['files beside the folders'],
   ['trust'],
   ['profile'],
@@ -79,7 +79,7 @@ test('nothing in agent/ is cast through unknown', () => {
   assert.deepEqual(casts, []);
 });
 
-/** What a file gives to others: `export function name`, `export const name` and the like, types left out. */
+/** What a file gives to others: `export function name`, `export const name` and similar, without types. */
 const values = /^export (?:async )?(?:function\*?|const|class) (\w+)/gm;
 
 test('what a file of agent/ exports, another file takes; what only tests take, the agent runs itself', () => {

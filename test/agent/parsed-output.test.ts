@@ -62,7 +62,7 @@ const starters: Readonly<Record<string, string>> = {
 
 const agent = path.join(packageRoot(), 'agent');
 
-/** How often `pattern` stands in the code of each file of agent/, comments left out. */
+/** How often `pattern` occurs in the code of each file of agent/, comments left out. */
 function inFiles(pattern: RegExp): Readonly<Record<string, number>> {
   const found: Record<string, number> = {};
   for (const file of readdirSync(agent, { recursive: true, encoding: 'utf8' }).toSorted()) {

@@ -17,7 +17,7 @@ export interface BenchDocument {
   readonly schema: 1;
   readonly date: string;
   readonly machine: MachineFacts;
-  /** No GPU stands behind any of these numbers. */
+  /** None of these numbers was measured with a GPU. */
   readonly simulated: true;
   readonly host: 'vgpu-hostd --device software';
   readonly entries: readonly {

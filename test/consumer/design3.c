@@ -25,7 +25,7 @@ struct probe {
   double deadline;
   char *environment[6];
   char storage[5][704];
-  char extra[96]; /* as it stands in log lines */
+  char extra[96]; /* as in log lines */
 };
 
 static void prepare(struct probe *probe, const struct directory *directory, const struct device *filter,

@@ -10,7 +10,7 @@ struct directory {
   char base[64];          /* cuda_v12 */
   char library_path[640]; /* LD_LIBRARY_PATH=... for children */
   char ollama_path[320];  /* OLLAMA_LIBRARY_PATH=... */
-  char shown[320];        /* as it stands in log lines: [/usr/local/lib/ollama
+  char shown[320];        /* as in log lines: [/usr/local/lib/ollama
                              /usr/local/lib/ollama/cuda_v12] */
 };
 

@@ -46,7 +46,7 @@ int http_listen(char *address, size_t size) {
   return listener;
 }
 
-/* In a grandchild, so that nobody has to wait for it: holds the request for as long as STANDIN_BUSY says. */
+/* In a grandchild, so that its parent need not wait: holds the request for as long as STANDIN_BUSY says. */
 static bool hold(void) {
   pid_t child = fork();
   if (child == 0) {

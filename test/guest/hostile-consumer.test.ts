@@ -16,7 +16,7 @@ const theirs = '/srv/theirs';
 /** As long as the interpreter that programs here name, so that one can be put in its place. */
 const realInterpreter = '/lib64/ld-linux-x86-64.so.2';
 const interpreter = `${theirs}/ld`.padEnd(realInterpreter.length, 'x');
-/** Stands in files that only root may read; must be seen nowhere. */
+/** The text of files that only root may read; no output may have it. */
 const secret = 'the-word-that-only-root-may-read';
 
 /** Run by the service's user inside the unit, after its start. */

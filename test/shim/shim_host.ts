@@ -56,7 +56,7 @@ export function signalOther(pid: number, mark: string, signal: NodeJS.Signals): 
   }
 }
 
-/** A directory of one's own; short, because the path of a unix socket may have 107 bytes. */
+/** A new directory; its path is short, because the path of a unix socket may have 107 bytes. */
 export function scratchDirectory(): { readonly path: string; remove(): void } {
   const directory = mkdtempSync(path.join(os.tmpdir(), 'vgpu-'));
   return {

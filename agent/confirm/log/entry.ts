@@ -26,7 +26,7 @@ const stamps = [
 const prefix = new RegExp(
   `^(?:${stamps.map((stamp) => stamp.source).join('|')}) (?:[^\\s:[\\]]{1,255} )?([^\\s:[\\]]{1,255})(?:\\[(\\d{1,10})\\])?:(?: |$)`,
 );
-/** `ESC [ 2 K` and the like, which compose 2 writes into a journal too. */
+/** Escape sequences such as `ESC [ 2 K`, which compose 2 writes into a journal too. */
 const escapes = '(?:\\u001b\\[[\\d;]{0,16}[A-Za-z]){0,4}';
 /** `docker compose up` and `docker compose logs`: the container's name and a bar. */
 const containerPrefix = new RegExp(

@@ -142,7 +142,7 @@ export function readDevice(
     if (record.kind === 'cut' || truncated) return { kind: 'spoilt', why: 'the line is cut short' };
     const keys = ['msg', ...Object.values(rule.fields).flat()];
     const twice = keys.find((key) => record.repeated.has(key));
-    if (twice !== undefined) return { kind: 'spoilt', why: `${twice}= stands in it twice` };
+    if (twice !== undefined) return { kind: 'spoilt', why: `it has ${twice}= twice` };
     fieldOf = (name) => record.fields.get(name);
   } else {
     const match = pattern.exec(text.slice(0, maxMatchLength));

@@ -37,7 +37,7 @@ export async function watchBus(bus: BusConnection, events: BusEvents): Promise<B
   bus.onSignal(({ path, interface: name, member, body }) => {
     const unit = watched.get(path);
     if (unit !== undefined && name === properties) {
-      // MemoryCurrent and the like change all the time: only the state is of interest.
+      // Properties such as MemoryCurrent change all the time; only the state matters.
       const [of, changed] = body;
       if (of !== `${systemd}.Unit` || typeof changed !== 'object' || changed === null) return;
       if ('ActiveState' in changed || 'SubState' in changed || 'InvocationID' in changed) events.unit(unit);

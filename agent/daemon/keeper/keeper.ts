@@ -84,7 +84,7 @@ export function keeper(effects: KeeperEffects): Keeper {
     findConsumer(manifest, profile.unit) !== undefined;
 
   const look = async (): Promise<Look> => {
-    // Before the look: who asks for an installation meanwhile gets a look of its own.
+    // Before the look: an installation that is requested meanwhile gets its own look.
     const mayBegin = state.first && effects.desired().declared;
     const facts = await inspect();
     board.count('checks');

@@ -88,7 +88,7 @@ function isWrong({ outcome }: LoaderChoice): boolean {
   return outcome.kind !== 'found' || (outcome.vendor !== 'vgpu' && outcome.vendor !== null);
 }
 
-/** The file that stands in the way; null when nothing does and ours is just not found. */
+/** The file that comes before ours; null if ours is only not found. */
 function culprit({ outcome }: LoaderChoice): string | null {
   return outcome.kind === 'not-found' ? null : outcome.path;
 }

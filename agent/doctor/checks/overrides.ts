@@ -8,7 +8,7 @@ export const overrides: Check = {
   id: 'overrides',
   title: 'no variable keeps the service from the GPU',
   looksAt:
-    "the profile's override variables (CUDA_VISIBLE_DEVICES and the like) in Environment=, in environment files and in a container",
+    "the profile's override variables (such as CUDA_VISIBLE_DEVICES) in Environment=, in environment files and in a container",
   explains: ['devices-hidden-by-environment', 'library-forced-to-cpu', 'not-cuda'],
   examine(facts) {
     const { profile, machine, plan } = facts;

@@ -1,7 +1,7 @@
 import { broken, byHand, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** What stands in our way: while it does, nothing can be repaired. */
+/** What blocks vgpu-agent: nothing can be repaired until it is gone. */
 export const refused: Check = {
   id: 'refused',
   title: 'nothing is in the way of an install',

@@ -87,7 +87,7 @@ async function readThrough(
   const hash = createHash('sha256');
   const buffer = Buffer.alloc(Math.min(chunkBytes, size) + longestMark);
   let marked = false;
-  // The tail of the chunk before stands in front of the next, so a mark across the border is seen.
+  // The end of each chunk is put before the next one, so a mark across the border is seen.
   let tail = 0;
   for (let offset = 0; offset < size; ) {
     const { bytesRead } = await readAsync(descriptor, buffer, tail, buffer.length - tail, offset);

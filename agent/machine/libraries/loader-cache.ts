@@ -65,7 +65,7 @@ export function parseLoaderCache(file: Buffer): readonly LoaderCacheEntry[] | nu
   return entries;
 }
 
-/** Up to glibc 2.31 the new format stands behind an old one, at a multiple of eight. */
+/** Up to glibc 2.31 the new format follows an old one, at a multiple of eight. */
 function newCacheStart(file: Buffer): number | null {
   if (file.toString('latin1', 0, oldMagic.length) !== oldMagic) return 0;
   if (file.length < oldHeaderBytes) return null;

@@ -2,7 +2,7 @@
 import type { Warning } from '../../contracts/plan.js';
 import type { ServingFacts } from '../../contracts/serving.js';
 
-/** What stands in the manifest for a host: there is one on a machine. */
+/** The name of a host in the manifest: there is one on a machine. */
 export const hostProfile = 'host';
 
 export function interrupted(facts: ServingFacts): readonly Warning[] {

@@ -172,7 +172,7 @@ int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig) {
   return always(device, (int *)mig, 0);
 }
 
-/* nvmlGpuFabricInfo_t, and what stands behind the version number in those of nvmlDeviceGetGpuFabricInfoV. */
+/* nvmlGpuFabricInfo_t, and what follows the version number in those of nvmlDeviceGetGpuFabricInfoV. */
 struct fabric_info {
   unsigned char cluster[16];
   int status;

@@ -22,7 +22,7 @@ union slot {
   function call;
 };
 
-/* What is known of a table stands behind what refuses all of it. */
+/* The known slots of a table come after the slots that return an error. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 
 /* A slot whose purpose is not known fails closed, and says so under VGPU_LOG. */

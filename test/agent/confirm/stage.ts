@@ -1,5 +1,5 @@
 /**
- * A stage for the live confirmation: time that only passes when nobody has
+ * A stage for the live confirmation: time that only passes when no task has
  * anything else to do, a journal that is fed from real logs, a unit, processes and
  * a host that change when the script says so.
  */

@@ -158,7 +158,7 @@ says(file, libraryFormat, {
     ),
     ...consumer,
   }),
-  'a file that nobody has read': one({ elfProblem: null }),
+  'a file that was not read': one({ elfProblem: null }),
   'an object file': one({ elf: elf({ type: 'rel', soname: 'libcuda.so.1' }) }),
   'one for 32 bits of another machine': one({
     elf: elf({ class: 32, machine: 'i386', soname: 'libcuda.so.1' }),

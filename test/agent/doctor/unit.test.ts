@@ -297,7 +297,7 @@ const unsure = { verdict: { mode: 'undetermined' } } as const;
 says(file, output, {
   'there is no unit': doctorFacts(away),
   'it does': doctorFacts(),
-  'it goes to a file that nobody has read': doctorFacts(toFile),
+  'it goes to a file that was not read': doctorFacts(toFile),
   'it goes to a file that was read': doctorFacts({
     ...toFile,
     ...unsure,
@@ -321,7 +321,7 @@ says(file, restarted, {
   'it was not': doctorFacts({ machine: { unit: unit(), processes: [old] } }),
 });
 
-file.text('what stands in the place of the drop-in is named', () =>
+file.text('another file at the path of the drop-in is named', () =>
   (['directory', 'other'] as const)
     .map((kind) => {
       const state =

@@ -51,7 +51,7 @@ for (const [what, changes, why] of [
     { unit: unit({ activeState: 'inactive' }) },
     /systemctl start ollama\.service/,
   ],
-  ['of files that nobody has read', { unit: unit({ needDaemonReload: true }) }, /systemctl daemon-reload$/],
+  ['of files that were not read', { unit: unit({ needDaemonReload: true }) }, /systemctl daemon-reload$/],
   [
     'on another architecture',
     { distribution: { ...facts().distribution, architecture: 'aarch64' } },

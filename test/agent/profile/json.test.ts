@@ -119,7 +119,7 @@ for (const [text, message, column] of [
   ['{"a":1]', '"," or "}" was expected, but there is "]"', 7],
   ['[1}', '"," or "]" was expected, but there is "}"', 3],
   ['"ab', 'the end of the string (a double quote) was expected, but the file ends', 4],
-  ['"a\tb"', 'a control character stands in a string: "\\t"', 3],
+  ['"a\tb"', 'a string has a control character: "\\t"', 3],
   ['"a\\x"', '"\\\\x" is no escape of JSON', 3],
   ['"a\\xu0041"', '"\\\\x" is no escape of JSON', 3],
   ['x true', 'a value was expected, but there is "x"', 1],

@@ -339,7 +339,7 @@ test('a bad schema is not the fault of a profile: it ends the listing', () => {
   assert.equal(errorOf(() => readableProfiles(broken)).kind, 'internal');
 });
 
-test('one problem stands in the line of the file, several stand below it; how to go on is said', () => {
+test('one problem is on the line of the file, several are below it; the remedy is said', () => {
   const one = problemWith(changed('"schema": 1', '"schema": 2'));
   assert.match(one.message, /^\S+ollama\.json: line 3, schema: 2 was given, allowed: 1$/);
   const two = problemWith(changed('"schema": 1', '"schema": 2').replace('"probe": true', '"probe": 1'));

@@ -65,7 +65,7 @@ test('too many repetitions are refused; optional parts and small repetitions do 
   assert.equal(compilePattern('a?b??.{32}.{0,32}.*?.*.*.*.*').kind, 'ok');
 });
 
-test('what stands in a class or behind a backslash repeats nothing', () => {
+test('a character in a class or after a backslash repeats nothing', () => {
   for (const source of [
     '[*][*][*][*][*][*]',
     '[\\]*+][\\]*+][\\]*+]{3}x+x+x+x+x+',

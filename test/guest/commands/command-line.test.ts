@@ -1,5 +1,5 @@
 // The installed command as a person or a script meets it in a guest: slips, missing rights, missing parts of
-// the machine, profiles of one's own. Each has its exit code and one clear message, and changes nothing.
+// the machine, profiles of the user. Each has its exit code and one clear message, and changes nothing.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';

@@ -75,7 +75,7 @@ describe('metrics of the service', { skip, concurrency: 1 }, () => {
     );
   });
 
-  test('the unix socket answers anybody who asks for /metrics, and nothing else', async () => {
+  test('the unix socket answers a request of any user for /metrics, and no other path', async () => {
     const answer = await scrape(guest, socket);
     assert.match(answer, /^200 # HELP /);
     assert.match(answer, gpu);

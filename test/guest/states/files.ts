@@ -1,4 +1,4 @@
-// States in which something that is no link stands in the place of a public link.
+// States in which a public link is replaced by something that is no link.
 
 import { localLib, multiarch, type StartingState, whyNoProgram } from './state.js';
 

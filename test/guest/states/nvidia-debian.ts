@@ -8,11 +8,11 @@ import { repository } from '../support/repository.js';
 import { packageGroup, type StartingState } from './state.js';
 
 export interface DebianDriver extends StartingState {
-  /** `535.261.03` and the like. */
+  /** Such as `535.261.03`. */
   readonly version: string;
   /** Installs libcuda1, libnvidia-ml1 and nvidia-alternative once more, as an upgrade does. */
   reinstall(guest: Guest): Promise<void>;
-  /** Installs them with apt-get, from the files; what they depend on and nobody has is there in name only. */
+  /** Installs them with apt-get, from the files; missing dependencies are satisfied by empty packages. */
   installWithApt(guest: Guest): Promise<void>;
   /** Takes the libraries and the alternatives away, configuration included. */
   purge(guest: Guest): Promise<void>;

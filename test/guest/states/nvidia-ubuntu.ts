@@ -26,7 +26,7 @@ export const runInstaller: StartingState = {
   },
 };
 
-/** Copied by hand, and nobody has run ldconfig: it will set the links as soon as any package is installed. */
+/** Copied by hand, without ldconfig: it sets the links when the next package is installed. */
 export const copiedLibraries: StartingState = {
   name: "NVIDIA's libraries copied by hand, their links not set yet",
   design: 2,

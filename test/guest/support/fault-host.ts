@@ -80,7 +80,7 @@ function relay(client: Socket, settings: Settings): void {
   });
 }
 
-/** The version stands behind the magic bytes of the greeting. */
+/** The version follows the magic bytes of the greeting. */
 function withVersion(chunk: Buffer, version: number): Buffer {
   const at = chunk.indexOf('VGPUWIRE');
   if (at !== -1) chunk.writeUInt16LE(version, at + 8);

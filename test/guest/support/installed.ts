@@ -65,7 +65,7 @@ export async function prepareConsumer(
 }
 
 /**
- * Rebuilds the loader cache without setting links. Where nobody has since the libraries changed, an uninstall leaves
+ * Rebuilds the loader cache without setting links. Where that was not done since the libraries changed, an uninstall leaves
  * a fresh cache where a stale one was; that is no difference that anybody wants back.
  */
 export async function freshCache(guest: Guest): Promise<void> {

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 
 export interface Entry {
   readonly type: 'file' | 'directory' | 'link' | 'other';
-  /** Permission bits, setuid and the like included. */
+  /** Permission bits, including setuid and the sticky bit. */
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;

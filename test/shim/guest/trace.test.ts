@@ -149,7 +149,7 @@ describe('libvgpu-trace.so', { skip }, () => {
     );
   });
 
-  it('leaves RTLD_NEXT what it is: the next one behind who asks', async () => {
+  it('keeps the meaning of RTLD_NEXT: the next library after that of the caller', async () => {
     const lines = await traced(['next'], [library]);
     const asked = where(lines, { event: 'dlsym', symbol: 'cuInit' });
     assert.deepEqual(

@@ -213,7 +213,7 @@ describe('a guest that misbehaves', () => {
     assert.equal((await client.call(op('read_fetch'), words(CONTEXT), Buffer.alloc(7))).status, 1);
     const unknown = await client.call(op('read_fetch'), words(CONTEXT), words(99n));
     assert.equal(unknown.status, 0);
-    assert.equal(unknown.bulk.readBigUInt64LE(0), most, 'a ticket that nobody has');
+    assert.equal(unknown.bulk.readBigUInt64LE(0), most, 'a ticket that was not given out');
     for (const [size, alignment] of [
       [0n, 0n],
       [4096n, 0n],

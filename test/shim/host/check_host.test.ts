@@ -1,4 +1,4 @@
-/** vgpu-hostd --check: what it has found stands in its log, and the program goes on. */
+/** vgpu-hostd --check: its findings are in its log, and the program continues. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';

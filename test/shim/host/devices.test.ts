@@ -163,7 +163,7 @@ describe('the devices that a guest sees', () => {
     client.close();
     const asking = await WireClient.open(`${scratch.path}/s`, 'socket');
     asking.send(hello(3));
-    // vgpu_welcome: the number of devices stands behind magic, versions, features and frame_max.
+    // vgpu_welcome: the number of devices follows magic, versions, features and frame_max.
     assert.equal((await asking.receive())?.body.readUInt32LE(20), 1, 'nor is it told how many there are');
     asking.close();
   });

@@ -364,7 +364,7 @@ describe('what a host tells of sessions', () => {
 
   it('serves one who greets beside a thousand connections that say nothing, and buries the dead', async () => {
     const host = await start(['--listen', `tcp:127.0.0.1:${PORT}`]);
-    // All over TCP, hence one peer; more than there are slots, again and again.
+    // All over TCP, so they are one peer; more than there are slots, again and again.
     for (let i = 0; i < 1000; i++) {
       silent.push(connect(PORT, '127.0.0.1').on('error', () => undefined));
       if (i % 50 === 0) await new Promise((resolve) => setTimeout(resolve, 5));

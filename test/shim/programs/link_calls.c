@@ -214,7 +214,7 @@ static void later_names(void) {
   }
 }
 
-/* Each of many variables names the next one, which stands behind it: as many rounds over all would take
+/* Each of many variables names the next one, which follows it: as many rounds over all would take
  * minutes. */
 static void chained_names(void) {
   enum { VARIABLES = 4000 };

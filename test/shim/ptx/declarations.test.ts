@@ -76,7 +76,7 @@ describe('what PTX declares', () => {
     });
   }
 
-  it('lets a kernel read a pointer to bytes that stands behind a smaller parameter', async () => {
+  it('lets a kernel read a pointer to bytes that follows a smaller parameter', async () => {
     const body =
       '.reg .b32 %r; .reg .b64 %p; ld.param.u64 %p, [out]; ld.param.u32 %r, [n]; st.global.u32 [%p], %r;';
     const text = kernel('.param .u32 n, .param .u64 .ptr .global .align 1 out', '', body);

@@ -18,7 +18,7 @@ export interface Instruction {
   readonly anyNan?: fp.Format;
   /** An operand that is written in the text. */
   readonly immediate?: string;
-  /** What stands in the kernel instead of `name result, operands`: operands x0, x1, ..., results y or %result. */
+  /** The kernel's text instead of `name result, operands`: operands x0, x1, ..., results y or %result. */
   readonly body?: string;
 }
 

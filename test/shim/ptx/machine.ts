@@ -23,7 +23,7 @@ export interface Job {
   readonly device?: number;
   /** Kernels are decoded when they are first launched. */
   readonly lazy?: boolean;
-  /** Bytes of each buffer, or its size (zeros); `fresh`: of so many bytes that nobody has written. */
+  /** Bytes of each buffer, or its size (zeros); `fresh`: of so many bytes that were never written. */
   readonly buffers?: readonly (Buffer | number | { readonly fresh: number })[];
   /** Lines before the launches: `helpers 1`, `heap 65536`, ... */
   readonly before?: readonly string[];

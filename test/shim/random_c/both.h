@@ -33,7 +33,7 @@ HELPER int int_of(float f) {
   return f > -1.0e9f && f < 1.0e9f ? (int)f : -7;
 }
 
-/* Of the lanes of `mask`, the one asked for if it takes part, else one's own. */
+/* Of the lanes of `mask`, the one asked for if it is among them, else the own lane. */
 HELPER u32 from_xor(u32 mask, u32 value, u32 by) {
   u32 r = __shfl_xor_sync(mask, value, (int)(by & 31u), 32);
   return (mask >> ((LANE ^ by) & 31u) & 1u) != 0 ? r : value;

@@ -28,7 +28,7 @@ void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count) {
 
 static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count);
 
-/* What stands in the list and is no node of the graph. */
+/* An entry of the list that is no node of the graph. */
 static int add_frame(struct vgpu_exec_node *nodes, size_t *count, enum vgpu_node_kind kind, uint32_t opcode,
                      const void *body, uint32_t body_size) {
   struct vgpu_exec_node *made = &nodes[*count];
@@ -114,7 +114,7 @@ size_t vgpu_exec_encoded_size(const struct vgpu_work *work) {
   return work->frames * entry_size(work);
 }
 
-/* The stream is the launch's: none stands in the frame. */
+/* The stream is the launch's; the frame has none. */
 void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to) {
   const uint32_t head[4] = {work->opcode, work->body_size, work->bulk_size, 0};
   uint32_t entry = work->opcode & ~VGPU_OP_RANGE_MASK;

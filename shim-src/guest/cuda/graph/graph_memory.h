@@ -1,6 +1,6 @@
 /*
  * Memory that graphs allocate. Its address is reserved when the node is made; there is memory behind it from
- * the first launch on, until it is trimmed or nobody has it any more.
+ * the first launch on, until it is trimmed or no longer used.
  */
 #ifndef VGPU_GUEST_CUDA_GRAPH_MEMORY_H
 #define VGPU_GUEST_CUDA_GRAPH_MEMORY_H
@@ -34,7 +34,7 @@ void vgpu_graph_memory_added(const struct vgpu_node *node);
 
 /* Without it. A call that frees memory: false when it is none of a graph's, else *result is its result. */
 bool vgpu_graph_memory_free(struct vgpu_driver *driver, uint64_t address, int *result);
-/* Gives back what nobody has any more; waits for the work that may still use it. */
+/* Frees what is no longer used; waits for the work that may still use it. */
 void vgpu_graph_memory_sweep(struct vgpu_driver *driver);
 
 #endif

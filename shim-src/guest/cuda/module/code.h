@@ -18,7 +18,7 @@ struct vgpu_image {
   bool container; /* a fat binary: nothing to compile, so nothing to say about it at load */
 };
 
-/* From a program's pointer; the length stands in the image. A CUresult. */
+/* From a program's pointer; the length is in the image. A CUresult. */
 int vgpu_image_take(const struct vgpu_driver *driver, const void *code, struct vgpu_image *image);
 /* From a file's or buffer's bytes, where the length is known. */
 int vgpu_image_take_bytes(const struct vgpu_driver *driver, const void *bytes, uint64_t size,

@@ -13,7 +13,7 @@ struct vgpu_exec_object;
 
 enum vgpu_kernels { VGPU_KERNELS_RUN = 1, VGPU_KERNELS_SKIP = 2, VGPU_KERNELS_REFUSE = 3 };
 
-/* Stands in a device's name before " (simulated)", when it does not compute what it is asked to. */
+/* Part of a device's name, before " (simulated)", when it does not compute what it is asked to. */
 static inline const char *vgpu_kernels_word(enum vgpu_kernels kernels) {
   return kernels == VGPU_KERNELS_SKIP ? " - kernels skipped" : "";
 }

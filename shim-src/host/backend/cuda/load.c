@@ -79,7 +79,7 @@ static int query_room(struct vgpu_worker *worker, void *what) {
   return count < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* Waits for a load and forgets it: nobody has its number. Its context, if it has one, is current. */
+/* Waits for a load whose number no guest has, and frees it. Its context, if it has one, is current. */
 static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
   struct vgpu_cuda_load *load = *link;
   *link = load->next;

@@ -1,6 +1,6 @@
 /*
  * The metrics socket: a program that connects and asks anything is told the metrics as HTTP, which is what
- * Prometheus and curl speak. Nobody is waited for: one who asks nothing is hung up on.
+ * Prometheus and curl speak. A connection that asks nothing is closed after a while.
  */
 #ifndef VGPU_HOST_METRICS_H
 #define VGPU_HOST_METRICS_H

@@ -374,7 +374,7 @@ test('driver-too-old: the host coming back is no reason for a restart', () => {
   assert.ok(!bench.look(active('a')).includes('ask-serving'));
 });
 
-test('a change of the unit, a person who asks, and what makes it ready have the unit looked at soon', () => {
+test('a change of the unit, a request by a person, and readiness have the unit looked at soon', () => {
   for (const kind of ['unit-changed', 'doubt', 'ready', 'retry'] as const) {
     const bench = new Bench();
     assert.deepEqual(

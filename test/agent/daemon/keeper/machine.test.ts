@@ -138,7 +138,7 @@ test('nothing is installed: idle, unless agent.json declares it and it is the fi
   assert.deepEqual(bench.found(drift), ['idle', 'nothing to do']);
 });
 
-test('who asks for an installation while a look runs is not lost', () => {
+test('a request for an installation during a look is not lost', () => {
   const bench = new Bench();
   bench.noticed({ first: true });
   bench.tell({ kind: 'found', found: right, wanted: false, busy: null, rules: quick, now: bench.now });
@@ -322,7 +322,7 @@ test('repairs that are switched off are told with how many changes there are', (
   assert.equal(problemIn(effectsOf(begun, event)), 'repairs are switched off; 2 changes would correct it');
 });
 
-test('a person who asks makes all of it new: limits, failures and what was told', () => {
+test('a request by a person resets limits, failures and what was reported', () => {
   const tired: KeeperState = {
     ...beginKeeping('ollama', 'ollama.service', quick),
     failures: failuresToDegraded,

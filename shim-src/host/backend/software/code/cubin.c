@@ -1,6 +1,6 @@
 /*
  * A cubin: an ELF64 file for machine 190. Kernels are global functions in sections .text.NAME; what they
- * take stands in .nv.info.NAME (KPARAM_INFO), registers and stack in .nv.info, static shared memory is the
+ * take is in .nv.info.NAME (KPARAM_INFO), registers and stack in .nv.info, static shared memory is the
  * size of .nv.shared.NAME; variables are objects in .nv.global, .nv.global.init and .nv.constantN.
  */
 #include <elf.h>

@@ -7,7 +7,7 @@
 #include "host/backend/software/ptx/modes.h"
 #include "host/backend/software/ptx/special.h"
 
-/* Operands of the instruction at hand, until they are in the function's list. */
+/* Operands of the current instruction, until they are in the function's list. */
 struct list {
   uint32_t refs[BULK_MORE + 16];
   uint32_t count;

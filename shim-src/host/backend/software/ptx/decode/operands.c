@@ -195,8 +195,8 @@ static void listed(struct parser *p) {
 }
 
 /*
- * [tensor, {coordinates}], [texture, sampler, {coordinates}] and the like: who knows them looks at `count`.
- * One coordinate needs no braces, so only what follows tells a sampler from it.
+ * [tensor, {coordinates}], [texture, sampler, {coordinates}] and similar; callers that expect them check
+ * `count`. One coordinate needs no braces, so only what follows tells a sampler from it.
  */
 static void coordinates(struct parser *p, struct operand *to) {
   if (to->count > 1 || to->sampled) ptx_fail(p, PTX_INVALID, "an address with too many parts");

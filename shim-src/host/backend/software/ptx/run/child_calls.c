@@ -113,7 +113,7 @@ static struct child *with_buffer(struct ptx_children *children, uint64_t address
   return NULL;
 }
 
-/* What is launched now stands behind all that was launched before: also what got its buffer later. */
+/* A launch comes after all launches before it, even those that got their buffer later. */
 static uint8_t launch(const struct place *at, struct child *child, uint64_t stream) {
   struct child now = *child;
   now.kind = GRID;

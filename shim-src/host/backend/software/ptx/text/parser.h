@@ -47,7 +47,7 @@ struct symbol {
   uint64_t offset, size;
 };
 
-/* What stands behind a register and its dot. A scalar video operand is one part, a SIMD one lists several. */
+/* What follows a register and its dot. A scalar video operand is one part, a SIMD one lists several. */
 enum { PART_NONE, PART_B0, PART_B1, PART_B2, PART_B3, PART_H0, PART_H1, PART_BYTES, PART_HALVES };
 
 enum operand_kind { O_REGISTER, O_INTEGER, O_FLOAT, O_SYMBOL, O_ADDRESS, O_VECTOR, O_SINK, O_SPECIAL };
@@ -65,7 +65,7 @@ struct operand {
   int64_t value;         /* or the bits of a float */
   struct symbol *symbol; /* also base of an address; NULL: `number` is a register if has_base */
   bool has_base;
-  bool sampled; /* of an address with coordinates: a sampler stands in the element before them */
+  bool sampled; /* of an address with coordinates: the element before them is a sampler */
 };
 
 struct word {
@@ -98,7 +98,7 @@ struct parser {
   uint32_t hiding; /* names in reach that may hide a register of a range */
   struct fixup *fixups;
 
-  /* the function at hand */
+  /* the current function */
   struct ptx_function *function;
   struct ptx_instruction *code;
   uint32_t code_count, code_room;
@@ -115,7 +115,7 @@ struct parser {
   uint32_t returned_count;
   uint32_t local_bytes, shared_bytes;
   uint32_t module_shared; /* end of the shared variables outside of functions */
-  uint32_t shared_base;   /* where those of the function at hand begin */
+  uint32_t shared_base;   /* where those of the current function begin */
   uint32_t callee_shared; /* bytes of those of functions that are no kernels: each has a place of its own */
   struct ptx_shared_use *shared_uses; /* of variables outside of functions */
   uint32_t shared_use_count, shared_use_room;
@@ -124,7 +124,7 @@ struct parser {
 
   const struct ptx_mnemonic *met[MET];
 
-  /* the instruction at hand */
+  /* the current instruction */
   struct word parts[MAX_PARTS];
   uint32_t part_count;
   uint32_t mnemonic_line;

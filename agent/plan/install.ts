@@ -20,7 +20,7 @@ import { containerWarnings, deliveryOf, quadletChanges, quadletInForce } from '.
 import { reloadChange, restartChange } from './effect.js';
 import { guestConfChange, loaderConfChange } from './our-files.js';
 import { publicLinks } from './public-links.js';
-import { installRefusals } from './refusals.js';
+import { installRefusals, maskRefusals } from './refusals.js';
 import { servicePlan } from './service.js';
 import { retireChanges, storeChanges } from './store-changes.js';
 import { inForce, wantedVariables } from './unit/drop-in.js';
@@ -67,6 +67,8 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
       service.reload,
     ),
   ];
+  const masked = maskRefusals(made);
+  if (masked.length > 0) return { kind: 'refused', refusals: masked, warnings: interruptedWarning(facts) };
   // What an older plan made and this one does not want is given back only together with other work.
   const changes = made.length === 0 ? noteChange(facts, consumer) : [...made, ...retireChanges(facts)];
   // The agent's own service and other users' containers are no reason to restart this consumer.

@@ -1,8 +1,8 @@
 /** Why nothing may be done. Pure. */
 
 import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
-import { kindOf } from '../contracts/path-state.js';
-import type { PlanOptions, Refusal } from '../contracts/plan.js';
+import { kindOf, type PathState } from '../contracts/path-state.js';
+import type { Change, PlanOptions, Refusal } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentUnitFile, storeCurrent, storeRoot } from '../paths.js';
 import { unusedQuadlet } from './container.js';
@@ -139,15 +139,7 @@ function notOurs(path: string, what: string): Refusal {
 
 function fileRefusals(files: readonly OwnedFileFacts[]): readonly Refusal[] {
   return files.flatMap(({ path, state }) => {
-    if (state.kind === 'link' && state.target === '/dev/null') {
-      return [
-        {
-          code: 'file-masked',
-          message: `${path} is a link to /dev/null: somebody has switched it off`,
-          remedy: `if vgpu-agent may write it: rm ${path}`,
-        },
-      ];
-    }
+    if (isMask(state)) return [masked(path)];
     if (state.kind !== 'directory' && state.kind !== 'other') return [];
     const what = state.kind === 'directory' ? 'directory' : state.type;
     return [
@@ -158,4 +150,25 @@ function fileRefusals(files: readonly OwnedFileFacts[]): readonly Refusal[] {
       },
     ];
   });
+}
+
+/** What a person has switched off no plan writes over. */
+export function maskRefusals(changes: readonly Change[]): readonly Refusal[] {
+  return changes.flatMap((change) =>
+    (change.kind === 'write-file' || change.kind === 'copy-file') && isMask(change.before)
+      ? [masked(change.path)]
+      : [],
+  );
+}
+
+function isMask(state: PathState): boolean {
+  return state.kind === 'link' && state.target === '/dev/null';
+}
+
+function masked(path: string): Refusal {
+  return {
+    code: 'file-masked',
+    message: `${path} is a link to /dev/null: somebody has switched it off`,
+    remedy: `if vgpu-agent may write it: rm ${path}`,
+  };
 }

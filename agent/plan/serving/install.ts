@@ -11,15 +11,16 @@ import type { Change, Plan, Refusal, Warning } from '../../contracts/plan.js';
 import type { ServingFacts, ServingFile, ServingRequest } from '../../contracts/serving.js';
 import { hostConf, hostSocketUnit, hostUnit } from '../../paths.js';
 import { findItem, isOurs } from '../owned.js';
+import { maskRefusals } from '../refusals.js';
 import { hostProfile, interrupted } from './common.js';
 import { fileChange } from './files.js';
 import { runChanges } from './run.js';
 
 export function planServing(facts: ServingFacts, request: ServingRequest): Plan {
-  const refusals = refusalsOf(facts, request);
+  const files = facts.files.flatMap((file) => fileChange(file));
+  const refusals = [...refusalsOf(facts, request), ...maskRefusals(files)];
   const warnings = [...interrupted(facts), ...told(facts, request)];
   if (refusals.length > 0) return { kind: 'refused', refusals, warnings };
-  const files = facts.files.flatMap((file) => fileChange(file));
   const links = facts.links.flatMap(({ path: link, target, state }): readonly Change[] =>
     state.kind === 'link' && state.target === target
       ? []

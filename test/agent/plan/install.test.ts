@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { cdiFile, cdiNvidiaFile } from '../../../agent/paths.js';
 import { guestConfText, loaderConfText } from '../../../agent/plan/our-files.js';
 import {
   absent,
@@ -117,6 +118,20 @@ describe('refusals', () => {
     [
       'a drop-in that is switched off',
       { dropIn: { ...facts().dropIn, state: linkTo('/dev/null') } },
+      'file-masked',
+    ],
+    [
+      'a CDI file that is switched off',
+      {
+        containers: {
+          wanted: true,
+          spec: { path: cdiFile, state: linkTo('/dev/null'), content: null },
+          nvidia: { path: cdiNvidiaFile, state: absent, content: null },
+          nvidiaFrom: '/etc/cdi/nvidia.yaml',
+          dropIn: null,
+          podman: null,
+        },
+      },
       'file-masked',
     ],
     [

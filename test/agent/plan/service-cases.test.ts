@@ -98,6 +98,15 @@ says('it does not run', withService({ activeState: 'failed' }));
 says('it is being started', withService({ activeState: 'activating' }));
 says('its unit file was changed', withFile(agentUnitFile, 'edited\n'));
 says('another file of it was changed', withFile('/usr/share/other', 'edited\n'));
+says('its unit is masked', {
+  ...withService({
+    files: there.files.map((one) =>
+      one.present.path === agentUnitFile
+        ? { ...one, present: { path: agentUnitFile, state: linkTo('/dev/null'), content: null } }
+        : one,
+    ),
+  }),
+});
 says('its link at boot is gone', withService({ link: { ...there.link, state: absent } }));
 says(
   'its link at boot leads elsewhere',

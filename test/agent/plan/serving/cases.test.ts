@@ -52,6 +52,14 @@ says('the link leads elsewhere', {
 says('the link is a file', { ...host(0), links: [{ ...right, state: stood('x') }] });
 says('the mode of a file is another', host(0, [{ ...text(page, 'x'), state: stood('same', 0o600) }]));
 says('the mode of the program is another', host(0, [{ ...same, state: stood('b'.repeat(64), 0o644) }]));
+const masked = { kind: 'link', target: '/dev/null', ...owner } as const;
+says(
+  'the unit and the program are masked',
+  host(0, [
+    { ...same, state: masked },
+    { ...text(service, '[Service]'), state: masked, content: null },
+  ]),
+);
 const directory = { kind: 'directory', empty: true, mode: 0o755, ...owner } as const;
 says(
   'in the place of a file is a directory',

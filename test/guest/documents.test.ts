@@ -42,11 +42,11 @@ const withSecond: Page = async (guest) => {
 const pages: Readonly<Record<string, Page>> = {
   'docs/tutorial.md': withHost,
   'docs/howto/guest.md': withHost,
-  'docs/howto/read-a-verdict.md': installed,
   'docs/howto/host.md': async () => {},
 };
 /** Pages whose commands other tests also drive. */
 const longPages: Readonly<Record<string, Page>> = {
+  'docs/howto/read-a-verdict.md': installed,
   'docs/howto/several-consumers.md': withSecond,
   'docs/howto/upgrade-and-remove.md': installed,
   'docs/reference/trace.md': installed,

@@ -17,10 +17,21 @@ export function at(value: unknown, ...path: readonly (string | number)[]): unkno
   );
 }
 
-/** The one JSON document on stdout; fails with everything the agent said unless it ended with `code`. */
+/** The one JSON document on stdout; fails with everything the agent said, the verdict first, unless it ended with `code`. */
 export function documentOf(ran: Ran, code = 0): unknown {
-  assert.equal(ran.code, code, `exit status ${ran.code}, not ${code}\n${ran.stdout}\n${ran.stderr}`);
+  const said = `${ran.stdout}\n${ran.stderr}`;
+  assert.equal(ran.code, code, `exit status ${ran.code}, not ${code}\n${verdictIn(ran.stdout)}${said}`);
   return JSON.parse(ran.stdout);
+}
+
+/** A report is cut off long before the end of a plan, and the verdict comes after it. */
+function verdictIn(stdout: string): string {
+  try {
+    const verdict = at(JSON.parse(stdout), 'verdict');
+    return verdict === undefined || verdict === null ? '' : `${JSON.stringify(verdict, null, 1)}\n`;
+  } catch {
+    return '';
+  }
 }
 
 /** `install --yes --json`, which must prove GPU mode of a GPU that says it is simulated. */

@@ -11,6 +11,7 @@ export const guestConf = '/etc/vgpu/guest.conf';
 export const loaderConf = '/etc/ld.so.conf.d/000-vgpu.conf';
 export const manifestFile = '/var/lib/vgpu-agent/manifest.json';
 export const transactionFile = '/var/lib/vgpu-agent/transaction.jsonl';
+export const trialFile = '/var/lib/vgpu-agent/trial.jsonl';
 
 /** Where apply/ keeps what it owns, what it was about to do, and what stood there before. */
 export interface StatePaths {

@@ -295,6 +295,8 @@ export interface MachineFacts {
   readonly manifest: Manifest | null;
   /** A transaction was cut short (its log is there): apply/ must finish or undo it first. */
   readonly interrupted: boolean;
+  /** An install that stands may still be taken back: it waits for the service, or was killed while it waited. */
+  readonly trial?: boolean;
   /** `doctor --trace` is at work, or was cut short. */
   readonly traced?: boolean;
 }

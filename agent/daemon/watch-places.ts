@@ -13,6 +13,7 @@ import {
   manifestFile,
   storeRoot,
   storeVersions,
+  trialFile,
 } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 
@@ -37,6 +38,7 @@ export function watchPlaces(profile: Profile, facts: MachineFacts | null, manife
   one(guestConf);
   one(loaderConf);
   one(manifestFile);
+  one(trialFile);
   one(storeRoot);
   all(storeRoot);
   all(storeVersions);

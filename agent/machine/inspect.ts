@@ -3,7 +3,15 @@ import { machine } from 'node:os';
 import type { Distribution, LibraryCandidate, LoaderFacts, MachineFacts } from '../contracts/facts.js';
 import type { Consumer, Manifest } from '../contracts/manifest.js';
 import type { UnitFacts } from '../contracts/unit.js';
-import { defaultSocket, dropInPath, guestConf, loaderConf, traceRecord, transactionFile } from '../paths.js';
+import {
+  defaultSocket,
+  dropInPath,
+  guestConf,
+  loaderConf,
+  traceRecord,
+  transactionFile,
+  trialFile,
+} from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { CommandRunner } from '../run-command.js';
 import { consumersOwn } from '../systemd/container-unit.js';
@@ -134,6 +142,7 @@ export async function inspect(
     containers: parts[9],
     vmMemory: parts[10],
     interrupted: root.lstat(transactionFile) !== null,
+    ...(root.lstat(trialFile) === null ? {} : { trial: true }),
     ...(traced || isTraced() ? { traced: true } : {}),
   };
 }

@@ -35,6 +35,8 @@ export interface StatusView {
   } | null;
   /** An install or uninstall was cut short, and the next one cleans up. */
   readonly interrupted: boolean;
+  /** An install that stands may still be taken back, because it waits for the service or was killed meanwhile. */
+  readonly trial: boolean;
   /** All that are shown: every one that is installed, or the one that was asked for. */
   readonly consumers: readonly ConsumerView[];
   /** What `install` would do now to make it right again. */
@@ -72,10 +74,16 @@ export function statusText(view: StatusView, style: Style): string {
     row('host', hostText(view.host)),
   ];
   if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
-  if (view.interrupted) {
-    const text = 'an install or uninstall was cut short; the next vgpu-agent install or uninstall cleans up';
+  const warn = (text: string): void => {
     rows.push(`${style.caution('warning')}: ${wrap(text, style.width - 9, ' '.repeat(9))}`);
-  }
+  };
+  if (view.interrupted)
+    warn('an install or uninstall was cut short; the next vgpu-agent install or uninstall cleans up');
+  if (view.trial)
+    warn(
+      'an install with --rollback-on-failure waits until the service settles, or was killed while it waited; ' +
+        'what it installed stays, and sudo vgpu-agent doctor --fix ends the wait',
+    );
   for (const consumer of consumers) {
     if (consumers.length > 1) rows.push('');
     rows.push(...consumerRows(consumer, installed !== null, consumers.length > 1, style));

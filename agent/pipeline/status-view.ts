@@ -23,6 +23,7 @@ export function statusView(
   return {
     installed: manifest === null ? null : installedOf(manifest, profile),
     interrupted: facts.interrupted,
+    trial: facts.trial === true,
     consumers: [{ profile: profile.name, unit, drift, verdict }],
     drift,
     unit,
@@ -35,8 +36,8 @@ export function statusView(
 export function allInOne(views: readonly [StatusView, ...StatusView[]]): StatusView {
   const [first] = views;
   const last = views.at(-1) ?? first;
-  const { interrupted, host } = last;
-  return { ...first, interrupted, host, consumers: views.flatMap((view) => view.consumers) };
+  const { interrupted, trial, host } = last;
+  return { ...first, interrupted, trial, host, consumers: views.flatMap((view) => view.consumers) };
 }
 
 /** The view with a newer verdict about its one consumer. */

@@ -40,6 +40,7 @@ describe('an install on trial', () => {
         false,
         'for the service it is an install like any other',
       );
+      assert.equal((await world.facts()).trial, true);
       assert.deepEqual(await repair(world), [], 'and there is nothing to be repaired');
       const outcome = await takeTrialBack(world.effects(), world.emit, unit);
       assert.deepEqual(outcome, { kind: 'restarted', job: 'done' });
@@ -57,6 +58,7 @@ describe('an install on trial', () => {
       const plain = await state.make();
       await plain.install();
       assert.deepEqual(untimed(world), untimed(plain));
+      assert.equal((await world.facts()).trial, undefined);
       assert.equal(await endTrial(world.effects(), world.emit), false, 'it is over');
       world.dispose();
       plain.dispose();

@@ -10,6 +10,7 @@ const document = {
   command: 'status',
   installed: null,
   interrupted: false,
+  trial: false,
   consumers: [{ profile: 'ollama', unit, drift: [], verdict: null }],
   drift: [],
   unit,

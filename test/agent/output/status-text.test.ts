@@ -3,6 +3,9 @@ import { describe, it } from 'node:test';
 import type { Carrier } from '../../../agent/contracts/shim-codes.js';
 import { statusText } from '../../../agent/output/status-text.js';
 import { styleFor } from '../../../agent/output/style.js';
+import { statusView } from '../../../agent/pipeline/status-view.js';
+import { ollama } from '../confirm/support.js';
+import { settled } from '../plan/settled.js';
 import { verdict } from './samples.js';
 
 const plain = styleFor({ isTty: false, columns: undefined, wanted: true, env: {} });
@@ -15,6 +18,7 @@ function shown(carrier?: Carrier): readonly string[] {
     ...about,
     installed: null,
     interrupted: false,
+    trial: false,
     consumers: [{ ...about, profile: 'ollama', verdict: told }],
     host: { endpoint: 'vsock:2:14833', from: 'default', answer: { kind: 'unasked' } },
     verdict: told,
@@ -42,5 +46,18 @@ describe('what status says of the transport', () => {
 
   it('says nothing where the probe had no session, or does not tell', () => {
     assert.deepEqual(shown(), []);
+  });
+});
+
+const textOf = (changes: Partial<ReturnType<typeof settled>>): string =>
+  statusText(statusView(ollama, { ...settled(), ...changes }, null, null), plain).replaceAll(/\s+/g, ' ');
+
+describe('what status says of what a killed run left', () => {
+  it('names a run that was cut short and an install that still waits, each with what ends it', () => {
+    assert.doesNotMatch(textOf({}), /warning/);
+    assert.match(textOf({ interrupted: true }), /warning: an install or uninstall was cut short; the next/);
+    const trial = textOf({ trial: true });
+    assert.match(trial, /warning: an install with --rollback-on-failure waits .* was killed while it waited/);
+    assert.match(trial, /sudo vgpu-agent doctor --fix ends the wait/);
   });
 });

@@ -1,6 +1,8 @@
 /** One consumer in the service: its files kept, its verdict kept true, its log followed. */
+import type { ContainerLog } from '../confirm/effects.js';
 import { httpGet } from '../confirm/node-effects.js';
 import type { MachineFacts } from '../contracts/facts.js';
+import { dockerLogs } from '../machine/unit/docker-log.js';
 import { procSockets, servingNow } from '../pipeline/serving.js';
 import type { Workplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
@@ -11,6 +13,7 @@ import { type Judge, judge as makeJudge } from './judge/judge.js';
 import { type Keeper, keeper as makeKeeper } from './keeper/keeper.js';
 import { watchConsumerLog } from './log-watch.js';
 import type { Record } from './record.js';
+import { pause } from './waiting.js';
 import { allPlaces, type Places, watchPlaces } from './watch-places.js';
 
 export interface ServedEffects {
@@ -79,12 +82,32 @@ function serve(effects: ServedEffects, profile: Profile): Served {
     followLog() {
       if (followed) return;
       followed = true;
-      watchConsumerLog(profile, effects.journal, () => judge.doubt(), signal).catch((error: unknown) => {
+      const logs = {
+        journal: effects.journal,
+        containerLogs: (ending: AbortSignal) => containerLogs(work, profile.unit, ending),
+      };
+      watchConsumerLog(profile, logs, () => judge.doubt(), signal).catch((error: unknown) => {
         if (!signal.aborted) record.say(`the log of ${profile.unit} is not followed: ${String(error)}`);
       });
     },
     stop: () => end.abort(),
   };
+}
+
+/** A detached container that does not run yet, and a unit that was edited to run one, are looked for so seldom. */
+const containerEveryMs = 5_000;
+const unitEveryMs = 60_000;
+
+async function* containerLogs(
+  work: Workplace,
+  unit: string,
+  signal: AbortSignal,
+): AsyncIterable<ContainerLog> {
+  const sleep = () => pause(containerEveryMs, signal);
+  while (!signal.aborted) {
+    yield* dockerLogs({ unit: () => work.unit(unit), sleep }, signal);
+    await pause(unitEveryMs, signal);
+  }
 }
 
 /** All of them; which they are may change while the service runs. */

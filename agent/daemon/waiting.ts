@@ -5,6 +5,7 @@ export function pause(milliseconds: number, signal: AbortSignal): Promise<void> 
   return new Promise((resolve) => {
     const done = (): void => {
       clearTimeout(timer);
+      signal.removeEventListener('abort', done);
       resolve();
     };
     const timer = setTimeout(done, milliseconds);

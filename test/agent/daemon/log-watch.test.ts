@@ -10,13 +10,21 @@ const onCpu = 'load_tensors:          CPU model buffer size =     5.28 MiB';
 const onGpu = 'load_tensors:        CUDA0 model buffer size =     5.15 MiB';
 const begin = 'load_tensors: loading model tensors, this can take a while...';
 
+/** No detached container. */
+async function* none(): AsyncIterable<never> {}
+
 /** How often it doubts when these lines come in turn, each after the pause of the one before. */
 async function doubts(...lines: readonly string[]): Promise<number> {
   mock.timers.enable({ apis: ['setTimeout'] });
   const journal = new FakeJournal();
   const stop = new AbortController();
   let count = 0;
-  const watching = watchConsumerLog(ollama, journal, () => (count += 1), stop.signal);
+  const watching = watchConsumerLog(
+    ollama,
+    { journal, containerLogs: none },
+    () => (count += 1),
+    stop.signal,
+  );
   try {
     for (const line of lines) {
       await turns();
@@ -59,7 +67,12 @@ test('what systemd says of the unit, and lines of no start, are not the log of t
     const journal = new FakeJournal();
     const stop = new AbortController();
     let count = 0;
-    const watching = watchConsumerLog(ollama, journal, () => (count += 1), stop.signal);
+    const watching = watchConsumerLog(
+      ollama,
+      { journal, containerLogs: none },
+      () => (count += 1),
+      stop.signal,
+    );
     await turns();
     for (const [text, invocation, pid] of [
       [`${begin}\n${onCpu}`, start, 1],
@@ -93,6 +106,45 @@ test('what systemd says of the unit, and lines of no start, are not the log of t
     stop.abort();
     mock.timers.tick(20_000);
     assert.equal(count, 3, 'nothing is doubted after the end');
+    await watching;
+  } finally {
+    mock.timers.reset();
+  }
+});
+
+test('what a detached container prints is followed too, each container for itself', async () => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  try {
+    const stop = new AbortController();
+    let count = 0;
+    const said: string[] = [];
+    let wake = (): void => {};
+    const say = async (...lines: readonly string[]): Promise<number> => {
+      said.push(...lines);
+      wake();
+      for (let line = 0; line < 4; line += 1) await turns();
+      mock.timers.tick(10_000);
+      return count;
+    };
+    const bytes = async function* (): AsyncIterable<Buffer> {
+      for (;;) {
+        const line = said.shift();
+        if (line === 'ends' || stop.signal.aborted) return;
+        if (line !== undefined) yield Buffer.from(`${line}\n`);
+        else await new Promise<void>((resolve) => (wake = resolve));
+      }
+    };
+    const containerLogs = async function* () {
+      for (const name of ['one', 'two']) yield { source: `docker logs ${name}`, bytes: bytes() };
+    };
+    const effects = { journal: new FakeJournal(), containerLogs };
+    const watching = watchConsumerLog(ollama, effects, () => (count += 1), stop.signal);
+    assert.equal(await say(begin, onGpu), 1);
+    assert.equal(await say('[GIN] 2026/11/22 - 12:46:34 | 200 |'), 1);
+    assert.equal(await say(begin, onCpu), 2);
+    assert.equal(await say('ends', begin, onCpu), 3, 'the next container: the same words are news again');
+    stop.abort();
+    wake();
     await watching;
   } finally {
     mock.timers.reset();

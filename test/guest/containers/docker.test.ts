@@ -11,6 +11,7 @@ import { at, differences, documentOf, freshCache } from '../support/installed.js
 import { until } from '../support/process.js';
 import { whyNoRoot } from '../support/roots.js';
 import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
+import { said } from '../support/service.js';
 import { assertAnswersOnGpu, containerGuest, ollamaVolumes } from './ollama.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoRoot('docker-trixie') || whyNoRoot('bookworm');
@@ -230,14 +231,31 @@ describe('containers that docker runs', { skip }, () => {
       assert.match(without.stdout, /not traced: ollama\.service runs a container/);
     });
 
-    await t.test('the service says the same', { skip: whyNoOllama() }, async () => {
-      await unit(guest, 'ollama', ollama(device));
-      await guest.agent('install', '--service', '--yes', '--profile', 'ollama');
-      await until('the service has its verdict', 60_000, async () => {
-        const { document } = await tell(guest, 'status', '--profile', 'ollama');
-        return document.verdict?.mode === 'gpu' ? true : undefined;
-      });
-    });
+    await t.test(
+      'the service says the same, and follows what docker logs',
+      { skip: whyNoOllama() },
+      async () => {
+        const run = `/usr/bin/docker run --detach --rm --init --network=host --name ollama ${ollama(device)}`;
+        await background(guest, run, '/usr/bin/docker stop --time 2 ollama');
+        // Restarts of the consumer would be a reason to judge again by themselves.
+        const config = { schema: 1, profile: 'ollama', restart: { enabled: false } };
+        await guest.write('/etc/vgpu-agent/agent.json', JSON.stringify(config));
+        await guest.agent('install', '--service', '--yes', '--profile', 'ollama');
+        const serviceSays = (mode: Verdict['mode']) =>
+          until(`the service says ${mode}`, 60_000, async () => {
+            const { document } = await tell(guest, 'status', '--profile', 'ollama');
+            return document.verdict?.mode === mode ? true : undefined;
+          }).catch(async (error: unknown) => assert.fail(`${String(error)}\n${await said(guest)}`));
+        await serviceSays('gpu');
+        // Of a model that a person keeps from the GPU only the log tells.
+        const model = 'FROM /opt/models/one.gguf\\nPARAMETER num_gpu 0\\nPARAMETER num_predict 4\\n';
+        const ask = `printf '${model}' >/tmp/cpu && ollama create cpu -f /tmp/cpu && ollama run cpu 'one two'`;
+        await guest.must('docker', 'exec', 'ollama', 'sh', '-c', ask);
+        await serviceSays('cpu');
+        await guest.must('systemctl', 'stop', 'ollama');
+        await guest.must('rm', '-r', '/etc/vgpu-agent');
+      },
+    );
 
     await t.test('uninstall leaves a container running that would not start without the device', async () => {
       const start = await guest.invocationId('worker');

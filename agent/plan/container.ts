@@ -6,7 +6,7 @@ import type { ContainerFacts, MachineFacts } from '../contracts/facts.js';
 import type { Change, Refusal, Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
 import { cdiVariable } from '../paths.js';
-import { type ContainerUnit, containerOf, rootlessUser } from '../systemd/container-unit.js';
+import { type ContainerUnit, containerOf, isRootless } from '../systemd/container-unit.js';
 import { readableChange, writeChange } from './our-files.js';
 
 /** The first podman whose quadlet reads drop-ins (`NAME.container.d`). */
@@ -136,13 +136,12 @@ export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): re
 
 /** What keeps the verdict from the container. */
 function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
-  const user = rootlessUser(unit);
-  if (user !== null) {
+  if (isRootless(unit) && unit.dynamicUser) {
     return [
       {
         code: 'container-of-user',
-        message: `${unit.name} runs podman as ${user} (User=): vgpu-probe cannot look into that container, and the verdict goes by the log and the host's sessions`,
-        remedy: `for a verdict with the probe, run the container as root, as a quadlet in /etc/containers/systemd does ("Rootless" in docs/howto/containers.md)`,
+        message: `${unit.name} runs podman as a user that exists for it alone (DynamicUser=): vgpu-probe cannot look into that container, and the verdict goes by the log and the host's sessions`,
+        remedy: `for a verdict with the probe, give the unit a User= that stays ("Rootless" in docs/howto/containers.md)`,
       },
     ];
   }

@@ -91,10 +91,10 @@ export function editCommand(unit: UnitFacts): string {
   return `editor ${container.quadlet} && sudo systemctl daemon-reload`;
 }
 
-/** The user of a system unit whose podman is not root's, and whose containers root's podman does not know; null: root. */
-export function rootlessUser(unit: LoadedUnit): string | null {
+/** Is its podman another user's (`User=`)? Root's podman does not know the containers of that one. */
+export function isRootless(unit: LoadedUnit): boolean {
   const root = ['', 'root', '0'].includes(unit.user) && !unit.dynamicUser;
-  return root || containerOf(unit)?.engine !== 'podman' ? null : unit.user || 'a user of its own';
+  return !root && containerOf(unit)?.engine === 'podman';
 }
 
 export function isContainer(unit: UnitFacts): boolean {
@@ -184,10 +184,10 @@ function isSet(words: readonly string[], letter: string, long: string): boolean 
 
 /**
  * The engine's own programs (in brackets: systemd, before it has executed one), and the one that we put into the
- * container ourselves, to ask.
+ * container ourselves, to ask. A user's podman executes itself as /proc/self/exe, and leaves `podman pause` behind.
  */
 const notConsumers =
-  /^(?:\(?(?:podman(?:-compose)?|docker(?:-compose)?|conmon|crun|runc)\)?|runc:\[.*|vgpu-probe)$/;
+  /^(?:\(?(?:podman(?:-compose| pause)?|docker(?:-compose)?|conmon|crun|runc)\)?|exe|runc:\[.*|vgpu-probe)$/;
 
 /** podman's monitor, the parent of the container's first process. */
 export function isMonitor(name: string): boolean {

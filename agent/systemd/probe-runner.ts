@@ -1,7 +1,7 @@
 /** Runs vgpu-probe the way the consumer runs: what it cannot see there, the consumer cannot see either. */
 import type { ProbeRun } from '../contracts/probe.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { type ContainerUnit, containerOf, rootlessUser } from './container-unit.js';
+import { type ContainerUnit, containerOf, isRootless } from './container-unit.js';
 import { runInUnit, type UnitCommand, type UnitCommandEffects } from './run-in-unit.js';
 
 export interface ProbeQuestion {
@@ -23,11 +23,10 @@ const graceMs = 2_000;
 export async function runProbe(question: ProbeQuestion & UnitCommandEffects): Promise<ProbeRun> {
   const container = containerOf(question.unit);
   if (container?.name === null) return { kind: 'not-run', message: unnamed(container) };
-  const user = rootlessUser(question.unit);
-  if (user !== null)
+  if (isRootless(question.unit) && question.unit.dynamicUser)
     return {
       kind: 'not-run',
-      message: `the container is in the podman of ${user} (User=), which root's podman cannot enter`,
+      message: 'the container is in the podman of a user that exists for this unit alone (DynamicUser=)',
     };
   const ran = await runInUnit(probeCommand(question), question);
   return container === null || ran.kind === 'not-run' ? ran : ofContainer(ran);
@@ -47,13 +46,15 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
     // The engine itself puts the probe into the container, with the container's own rights: what an image holds is
     // never executed as root of the guest.
     const inside = [...container.options, 'exec', container.name ?? ''];
+    // Where a user's podman keeps its containers depends on its environment too: XDG_RUNTIME_DIR, HOME.
+    const rootless = isRootless(unit);
     return {
       ...common,
       program: container.program,
       args: [...inside, question.programInContainer ?? program, ...args],
-      environment: {},
-      environmentFiles: [],
-      outside: true,
+      environment: rootless ? unit.environment : {},
+      environmentFiles: rootless ? unit.environmentFiles : [],
+      outside: rootless ? 'user' : 'root',
     };
   }
   return {

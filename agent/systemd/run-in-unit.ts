@@ -25,8 +25,8 @@ export interface UnitCommand {
   readonly user: { readonly uid: number; readonly gid: number; readonly groups: readonly number[] } | null;
   /** Working directory; one that cannot be entered is `/`. */
   readonly directory: string;
-  /** Not in the unit's sandbox and not as its user: it goes into a container by itself. */
-  readonly outside?: true;
+  /** Not in the unit's sandbox, since it goes into a container by itself; as root, or as the unit's user. */
+  readonly outside?: 'root' | 'user';
   /** systemd ends it after so long. */
   readonly limitMs: number;
 }
@@ -90,9 +90,9 @@ export async function runInUnit(command: UnitCommand, effects: UnitCommandEffect
 export function unitArguments(command: UnitCommand, transientName: string): readonly string[] {
   const { unit, purpose, program, args, environment, environmentFiles, directory, limitMs } = command;
   const properties = [
-    ...(command.outside === true ? [] : userProperties(command)),
+    ...(command.outside === 'root' ? [] : userProperties(command)),
     ...environmentFiles.map((file) => `EnvironmentFile=${file}`),
-    ...(command.outside === true ? [] : sandboxProperties(unit)),
+    ...(command.outside === undefined ? sandboxProperties(unit) : []),
     ...(directory === '/' ? [] : [`WorkingDirectory=-${directory}`]),
     `RuntimeMaxSec=${Math.ceil(limitMs / 1000)}`,
     'KillMode=control-group',

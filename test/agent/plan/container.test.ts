@@ -168,6 +168,14 @@ describe('a unit that runs a container', () => {
       ['ollama'],
       'a container in the PID namespace of the guest',
     );
+    const rootless = ['podman', 'exe', 'podman pause', 'conmon', 'ollama'].map((name, at) =>
+      process(10 + at, name),
+    );
+    assert.deepEqual(
+      consumersOwn(ofQuadlet(), rootless).map(({ name }) => name),
+      ['ollama'],
+      "what a user's podman is made of is no consumer",
+    );
   });
 });
 
@@ -245,7 +253,7 @@ describe('an install for a container', () => {
     const execStart = '/usr/bin/podman run --name o --device vgpu.org/gpu=all image'.split(' ');
     const codes = (changes: Partial<LoadedUnit>) =>
       warningCodes(plan({ unit: unit({ execStart, ...changes }), containers: containers({ dropIn: null }) }));
-    assert.deepEqual(codes({ user: 'person' }), ['container-of-user']);
+    assert.deepEqual(codes({ user: 'person' }), [], 'the probe enters the container as that user');
     assert.deepEqual(codes({ user: '', dynamicUser: true }), ['container-of-user']);
     assert.deepEqual(codes({ user: 'root' }), []);
     const docker = ['/usr/bin/docker', ...execStart.slice(1)];

@@ -160,7 +160,7 @@ test("for a container the engine starts the probe inside, without the unit's use
   const execStart = ['/usr/bin/podman', 'run', '--name', 'systemd-x', '-d', 'image'];
   const args = probeArguments(
     {
-      unit: { ...hardened, execStart },
+      unit: { ...hardened, user: '', execStart },
       program: '/opt/vgpu/current/vgpu-probe',
       programInContainer: '/opt/vgpu/versions/0123456789abcdef/vgpu-probe',
       timeoutMs: 15_000,
@@ -174,6 +174,38 @@ test("for a container the engine starts the probe inside, without the unit's use
   ]);
   for (const mine of ['--property=User=', '--property=Device', '--setenv='])
     assert.ok(!args.some((one) => one.startsWith(mine)), mine);
+});
+
+test("into the container of a user's podman it goes as that user, by the environment of the unit", () => {
+  const execStart = ['/usr/bin/podman', 'run', '--name', 'x', 'image'];
+  const args = probeArguments(
+    { unit: { ...hardened, execStart }, program: '/p', timeoutMs: 15_000 },
+    'p.service',
+  );
+  assert.deepEqual(args.slice(args.indexOf('--') + 1, -4), ['/usr/bin/podman', 'exec', 'x']);
+  assert.ok(args.includes('--property=User=ollama'));
+  assert.ok(args.includes('--setenv=NOTE=a b%n"c'));
+  assert.ok(args.includes('--property=EnvironmentFile=-/etc/default/ollama'));
+  assert.ok(
+    !args.some((one) => /^--property=(?:Restrict|Private|NoNew|System)/.test(one)),
+    'not in its sandbox',
+  );
+});
+
+test('a user that exists for the unit alone has a podman that nobody else can enter', async () => {
+  const execStart = ['/usr/bin/podman', 'run', '--name', 'x', 'image'];
+  const ran = await runProbe({
+    unit: { ...hardened, user: '', dynamicUser: true, execStart },
+    program: '/p',
+    timeoutMs: 1000,
+    signal: new AbortController().signal,
+    runner: runnerSaying(''),
+    manager: {
+      watchExit: async () => ({ ended: async () => null, stop: async () => {} }),
+      kill: async () => {},
+    },
+  });
+  assert.ok(ran.kind === 'not-run' && /\(DynamicUser=\)$/.test(ran.message), JSON.stringify(ran));
 });
 
 test('a probe that the engine could not start in the container is no crash of it', async () => {

@@ -5,15 +5,16 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { assertDocument } from '../../agent/commands/json-schemas.js';
 import { ollamaServer, whyNoOllama } from '../support/consumer.js';
-import { type Guest, whyNoGuest } from '../support/guest.js';
+import { whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
 import { at, differences, documentOf, freshCache, uninstall } from '../support/installed.js';
 import { until } from '../support/process.js';
 import { whyNoLlama } from '../support/real-llama.js';
 import { whyNoRoot } from '../support/roots.js';
-import { assertVerdict, errorOf, evidence, installedGpu, tell } from '../support/scenario.js';
+import { assertVerdict, evidence, installedGpu, tell } from '../support/scenario.js';
 import { generous, said } from '../support/service.js';
 import { assertAnswersOnGpu, containerGuest, ollamaVolumes } from './ollama.js';
+import { podmanOfUser, probeOf } from './users.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoRoot('podman-trixie') || whyNoRoot('bookworm');
 const spec = '/etc/cdi/vgpu.json';
@@ -41,17 +42,6 @@ cp /run/image/usr/bin/sleep /home/person/root/usr/bin/
 chown -R person: /home/person /run/user/1000
 `;
 
-/** A user's manager without PAM, which the root has not. */
-const userManager = `
-chown -R person: /home/person/.config
-mkdir -p /etc/systemd/system/user@1000.service.d
-printf '[Service]\\nPAMName=\\nEnvironment=XDG_RUNTIME_DIR=/run/user/1000\\n' \
-  >/etc/systemd/system/user@1000.service.d/50-test.conf
-systemctl daemon-reload
-systemctl start user@1000
-rm -r /etc/systemd/system/user@1000.service.d
-`;
-
 function quadlet(lines: string): string {
   return `[Container]\nRootfs=/run/image:O\n${lines}\n[Service]\nTimeoutStopSec=2\n`;
 }
@@ -60,10 +50,6 @@ const ollamaQuadlet = quadlet(`${ollamaVolumes.map((volume) => `Volume=${volume}
 Environment=OLLAMA_HOST=0.0.0.0:11434 HOME=/root
 Exec=/usr/local/bin/ollama serve
 PublishPort=11434:11434`);
-
-function version(guest: Guest): Promise<string> {
-  return guest.must('readlink', '-f', '/opt/vgpu/current').then((path) => path.trim());
-}
 
 describe('containers', { skip }, () => {
   test('podman: from a quadlet on the CPU to the GPU, kept there, and back', async (t) => {
@@ -104,64 +90,14 @@ describe('containers', { skip }, () => {
       );
     });
 
-    await t.test('any container that asks for a device computes, of root and of a user', async () => {
-      const probe = [`${await version(guest)}/vgpu-probe`, '--json', '--compute'];
+    await t.test('any container that asks for a device computes', async () => {
+      const probe = [await probeOf(guest), '--json', '--compute'];
       const run = ['run', '--rm', '--network=host', '--device', 'nvidia.com/gpu=0', '--rootfs'];
       const mine = await guest.run('podman', ...run, '/run/image:O', ...probe);
       assert.equal(at(documentOf(mine), 'compute', 'ok'), true, mine.stdout);
-      // A /proc of its own is what a user namespace in a guest in namespaces may not mount.
-      const options = ['--cgroup-manager=cgroupfs', 'run', '--rm', '--network=host', '--pid=host'];
-      const rootless = await guest.runWith(
-        { user: 'person', env: { XDG_RUNTIME_DIR: '/run/user/1000', HOME: '/home/person' } },
-        'sh',
-        '-c',
-        `cd; exec podman ${options.join(' ')} --device vgpu.org/gpu=all --rootfs /home/person/root ${probe.join(' ')}`,
-      );
-      assert.equal(at(documentOf(rootless), 'compute', 'ok'), true, rootless.stdout);
     });
 
-    await t.test("a user's quadlet is named, and computes when it asks for the device", async () => {
-      const file = '/home/person/.config/containers/systemd/mine.container';
-      await guest.write(
-        file,
-        `[Container]
-Rootfs=/home/person/root
-Exec=/usr/bin/sleep infinity
-PodmanArgs=--pid=host --network=host --stop-timeout=1
-GlobalArgs=--cgroup-manager=cgroupfs
-AddDevice=vgpu.org/gpu=all
-[Quadlet]
-DefaultDependencies=false
-`,
-      );
-      const refused = errorOf(await guest.agent('install', '--json', '--yes', '--unit', 'mine'));
-      assert.match(refused.message, new RegExp(`^${file} makes mine\\.service for the user person alone`));
-      await guest.write(
-        '/home/person/.config/systemd/user/ask.service',
-        `[Service]
-Type=oneshot
-ExecStart=/usr/bin/podman --cgroup-manager=cgroupfs exec systemd-mine ${await version(guest)}/vgpu-probe --json --compute
-StandardOutput=file:/home/person/answer
-`,
-      );
-      await guest.must('bash', '-c', userManager);
-      const asked = await guest.runWith(
-        { user: 'person', env: { XDG_RUNTIME_DIR: '/run/user/1000', HOME: '/home/person' } },
-        'sh',
-        '-c',
-        // podman ends right after it has said READY=1, and a manager that reads this later no longer knows of whom it
-        // is: about one start in six fails so in a guest, with nothing of vgpu-agent in it. So it is tried again.
-        `cd; systemctl --user daemon-reload
-         for i in 1 2 3 4 5; do
-           systemctl --user start mine && break
-           journalctl --user -u mine -n 5 >&2
-           podman --cgroup-manager=cgroupfs system migrate >&2
-         done
-         systemctl --user start ask; cat answer`,
-      );
-      assert.equal(at(documentOf(asked), 'compute', 'ok'), true, asked.stdout + asked.stderr);
-      await guest.must('systemctl', 'stop', 'user@1000');
-    });
+    await podmanOfUser(t, guest);
 
     await t.test(
       'a real Ollama in a quadlet runs on the GPU, by all that is known',

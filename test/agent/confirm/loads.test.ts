@@ -195,3 +195,22 @@ test('of a load the lines are kept that place it, the last four', () => {
   assert.equal(found?.failed, true);
   assert.deepEqual(after('begin', 'layers 1/3')?.layers, { gpu: 1, all: 3 });
 });
+
+test('a count of layers that cannot be one says nothing', () => {
+  const quote = { kind: 'log-line', text: 'x', source: 'line 1' } as const;
+  for (const groups of [
+    { gpu: '4', all: '3' },
+    { gpu: '0', all: '0' },
+    { gpu: 'x', all: '3' },
+    { all: '3' },
+    { gpu: '3' },
+    {},
+  ])
+    assert.equal(afterLine(noLoads, 'layers', groups, quote), noLoads, JSON.stringify(groups));
+  assert.deepEqual(newestLoad(afterLine(noLoads, 'layers', { gpu: '3', all: '3' }, quote))?.layers, {
+    gpu: 3,
+    all: 3,
+  });
+  const onGpu = newestLoad(afterLine(noLoads, 'gpu', { gpu: '3', all: '3' }, quote));
+  assert.equal(onGpu?.layers, null, 'another line that has two numbers counts none');
+});

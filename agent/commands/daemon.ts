@@ -10,7 +10,7 @@ export function daemonCommand(run: Run): Command {
     .description("run the agent's service, which repairs drift (systemd starts it)")
     .addHelpText(
       'after',
-      `\nIt tells what it does in the journal: vgpu-agent logs.\n${examples(
+      `\nIt logs to the journal; vgpu-agent logs shows it.\n${examples(
         ['sudo vgpu-agent install --service', 'installs and enables the service'],
         ['systemctl reload vgpu-agent', 'reads /etc/vgpu-agent/agent.json again'],
       )}`,

@@ -44,12 +44,12 @@ export function setupCommand(run: Run): Command {
     .description('install, guided by questions')
     .addHelpText(
       'after',
-      '\nLooks for services that can use a GPU and for a host that answers, asks what is left to\n' +
-        'ask, shows the plan, asks once more, and carries it out as install does. Nothing is\n' +
-        'changed before the last question is answered; Ctrl-C at any question ends it, exit 130.\n' +
-        `Without a terminal: use install.\n${examples(
-          ['sudo vgpu-agent setup', 'the questions'],
-          ['sudo env TERM=dumb vgpu-agent setup', 'the same as plain numbered lines'],
+      '\nFinds services that can use a GPU and a host that answers, asks the other questions,\n' +
+        'shows the plan, and installs it after a last question. Nothing is changed before\n' +
+        'that. Ctrl-C at any question ends it with exit code 130.\n' +
+        `Without a terminal, use install.\n${examples(
+          ['sudo vgpu-agent setup', 'ask and install'],
+          ['sudo env TERM=dumb vgpu-agent setup', 'the same with plain numbered lines'],
         )}`,
     )
     .action(() => run(setup, { stoppable: true }));

@@ -6,6 +6,7 @@ import { type StatusView, statusText } from '../output/status-text.js';
 import { chooseAll } from '../pipeline/choose.js';
 import { allInOne, statusView } from '../pipeline/status-view.js';
 import type { Workplace } from '../pipeline/workplace.js';
+import { findConsumer } from '../plan/consumers.js';
 import type { Profile } from '../profile/types.js';
 import { exitCodeForMode } from './common.js';
 import { examples, profileHelp, unitHelp, unitName } from './options.js';
@@ -79,16 +80,18 @@ async function look(work: Workplace, profile: Profile, context: CommandContext):
   const facts = await work.inspect(profile, null, { quick: true });
   emit({ kind: 'facts', facts });
   const { manifest } = facts;
+  // Of one that is not installed there is nothing to be kept and nothing to be judged.
+  const installed = findConsumer(manifest, profile.unit) !== undefined ? manifest : null;
   let verdict: Verdict | null = null;
   // Other users' maps and the journal are closed to anybody else: a verdict without them would mislead.
-  if (manifest !== null && context.isRoot) {
+  if (installed !== null && context.isRoot) {
     const request = { profile, facts, mark: null, timeoutMs: verdictTimeoutMs, signal: context.signal };
     verdict = await work.confirm(request, emit);
   }
   const plan =
-    manifest === null
+    installed === null
       ? null
-      : work.planInstall(profile, facts, { endpoint: manifest.endpoint, force: true, restart: false });
+      : work.planInstall(profile, facts, { endpoint: installed.endpoint, force: true, restart: false });
   return statusView(profile, facts, plan, verdict);
 }
 

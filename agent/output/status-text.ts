@@ -3,6 +3,7 @@
 import type { HostFacts } from '../contracts/facts.js';
 import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import type { Verdict } from '../contracts/verdict.js';
+import { choiceOf } from '../profile/instance.js';
 import { oneLine, plural, wrap } from '../text.js';
 import type { Style } from './style.js';
 import { verdictText } from './verdict-text.js';
@@ -23,7 +24,7 @@ export interface ConsumerView {
 
 /** `unit`, `drift` and `verdict` are those of the first consumer that is shown. */
 export interface StatusView {
-  /** Null: nothing is. */
+  /** Null: nothing is for those that are shown; for others something may be. */
   readonly installed: {
     readonly agent: string;
     readonly profile: string;
@@ -70,7 +71,7 @@ export function statusText(view: StatusView, style: Style): string {
   const { installed, consumers } = view;
   const row = rowFor(style);
   const rows = [
-    row('installed', installed === null ? 'nothing; sudo vgpu-agent install' : installedText(installed)),
+    row('installed', installed === null ? notInstalledText(consumers) : installedText(installed)),
     row('host', hostText(view.host)),
   ];
   if (view.service !== undefined && view.service !== null) rows.push(...serviceRows(view.service, style));
@@ -150,6 +151,12 @@ function rowFor(style: Style): (label: string, text: string) => string {
     const wrapped = wrap(oneLine(text), style.width - margin.length).replaceAll('\n', `\n${margin}`);
     return `${label.padEnd(margin.length)}${wrapped}`;
   };
+}
+
+function notInstalledText([shown]: readonly ConsumerView[]): string {
+  if (shown === undefined) return 'nothing; sudo vgpu-agent install';
+  const { profile, unit } = shown;
+  return `nothing for ${unit.name}; sudo vgpu-agent install ${choiceOf({ name: profile, unit: unit.name })}`;
 }
 
 function installedText(installed: NonNullable<StatusView['installed']>): string {

@@ -21,7 +21,7 @@ export function statusView(
   const unit = unitOf(facts.unit);
   const drift = driftOf(plan).map((change) => ({ change: changeTitle(change), reason: change.reason }));
   return {
-    installed: manifest === null ? null : installedOf(manifest, profile),
+    installed: installedOf(manifest, profile),
     interrupted: facts.interrupted,
     trial: facts.trial === true,
     consumers: [{ profile: profile.name, unit, drift, verdict }],
@@ -37,7 +37,15 @@ export function allInOne(views: readonly [StatusView, ...StatusView[]]): StatusV
   const [first] = views;
   const last = views.at(-1) ?? first;
   const { interrupted, trial, host } = last;
-  return { ...first, interrupted, trial, host, consumers: views.flatMap((view) => view.consumers) };
+  const installed = views.find((view) => view.installed !== null)?.installed ?? null;
+  return {
+    ...first,
+    installed,
+    interrupted,
+    trial,
+    host,
+    consumers: views.flatMap((view) => view.consumers),
+  };
 }
 
 /** The view with a newer verdict about its one consumer. */
@@ -52,17 +60,11 @@ export function driftOf(plan: Plan | null): readonly Change[] {
   return plan.changes.filter((change) => change.kind !== 'restart' && change.kind !== 'service');
 }
 
-function installedOf(manifest: Manifest, profile: Profile): StatusView['installed'] {
+function installedOf(manifest: Manifest | null, { unit }: Profile): StatusView['installed'] {
+  const consumer = findConsumer(manifest, unit);
+  if (manifest === null || consumer === undefined) return null;
   const { agent, storeId, endpoint, items } = manifest;
-  const shown = findConsumer(manifest, profile.unit) ?? manifest.consumers[0];
-  return {
-    agent,
-    profile: shown?.profile ?? profile.name,
-    unit: shown?.unit ?? profile.unit,
-    storeId,
-    endpoint,
-    items: items.length,
-  };
+  return { agent, profile: consumer.profile, unit: consumer.unit, storeId, endpoint, items: items.length };
 }
 
 function unitOf(unit: UnitFacts): StatusView['unit'] {

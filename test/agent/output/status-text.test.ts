@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import type { Carrier } from '../../../agent/contracts/shim-codes.js';
 import { statusText } from '../../../agent/output/status-text.js';
 import { styleFor } from '../../../agent/output/style.js';
-import { statusView } from '../../../agent/pipeline/status-view.js';
+import { allInOne, statusView } from '../../../agent/pipeline/status-view.js';
 import { ollama } from '../confirm/support.js';
 import { settled } from '../plan/settled.js';
 import { verdict } from './samples.js';
@@ -59,5 +59,28 @@ describe('what status says of what a killed run left', () => {
     const trial = textOf({ trial: true });
     assert.match(trial, /warning: an install with --rollback-on-failure waits .* was killed while it waited/);
     assert.match(trial, /sudo vgpu-agent doctor --fix ends the wait/);
+  });
+});
+
+describe('what status says of a consumer that is not installed', () => {
+  const machine = settled();
+  const { manifest } = machine;
+  const others = manifest && {
+    ...manifest,
+    consumers: [{ profile: 'llama-server', unit: 'llama-server.service', links: [] }],
+  };
+
+  it('does not show what is installed for another one', () => {
+    for (const text of [textOf({ manifest: others }), textOf({ manifest: null })]) {
+      assert.match(text, /^installed nothing for ollama\.service; sudo vgpu-agent install --profile ollama /);
+      assert.doesNotMatch(text, /drift/);
+    }
+    assert.match(textOf({}), /^installed profile ollama, /);
+  });
+
+  it('is shown beside one that is', () => {
+    const absent = statusView(ollama, { ...machine, manifest: others }, null, null);
+    const view = allInOne([absent, statusView(ollama, machine, null, null)]);
+    assert.equal(view.installed?.profile, 'ollama');
   });
 });

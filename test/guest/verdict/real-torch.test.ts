@@ -24,12 +24,12 @@ const skip =
   (python === undefined && 'no PyTorch with CUDA 13 (as test/shim/third_party/torch.test.ts takes it)') ||
   (!long && 'takes a minute: --long');
 const unit = 'learner.service';
-/** Moves numbers to the GPU and back, then adds, which takes a kernel of PyTorch. */
+/** Moves numbers to the GPU and back, then adds, which takes a kernel. item() makes pinned memory before it waits. */
 const program = `import time, torch
 there = torch.arange(1 << 20, dtype=torch.float32).to("cuda")
 print("moved", bool((there.cpu() == torch.arange(1 << 20, dtype=torch.float32)).all()), flush=True)
 try:
-    print("added", (there + 1).cpu(), flush=True)
+    print("added", (there + 1).sum().item(), flush=True)
 except Exception as error:
     print("failed", str(error).splitlines()[0], flush=True)
 time.sleep(1000000)

@@ -32,7 +32,9 @@ void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes,
   }
   send.address = (uint64_t)(uintptr_t)memory;
   send.shared_region = *shared_region;
-  if (vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0) == CUDA_SUCCESS) return memory;
+  /* Not vgpu_cuda_call: that takes the failure of earlier work, which the program's next wait has to tell. */
+  struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
+  if (vgpu_cuda_exchange(VGPU_OP_shared_region_map, &exchange) == CUDA_SUCCESS) return memory;
   vgpu_session_shared_region_drop(driver->session, *shared_region, memory, bytes);
   return NULL;
 }

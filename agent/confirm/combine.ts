@@ -12,6 +12,7 @@
 
 import type { Device, Mode, Reason, Verdict } from '../contracts/verdict.js';
 import { adviceOn } from './advice.js';
+import { carrierOf } from './carrier.js';
 import {
   type Diagnosis,
   journalBypass,
@@ -41,7 +42,7 @@ export function combine(observation: Observation): Verdict {
   const devices = conclusion.mode === 'undetermined' ? [] : devicesOf(observation, conclusion);
   const probeSimulated =
     probe?.kind === 'answered' && (probe.report.simulated || probe.report.devices.some(isSimulated));
-  const carrier = probe?.kind === 'answered' ? probe.report.host?.carrier : undefined;
+  const carrier = carrierOf(observation);
   const { summary, next } = adviceOn(observation, conclusion, devices);
   return {
     mode: conclusion.mode,

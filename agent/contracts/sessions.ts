@@ -5,6 +5,8 @@
  */
 
 import {
+  type Carrier,
+  carrierCodes,
   type MemoryLimit,
   memoryLimitCodes,
   type SessionsFailure,
@@ -25,6 +27,8 @@ export interface HostSession {
   /** Calls that ended with an error; `lastRefusal` is the last CUresult or nvmlReturn_t, 0: none. */
   readonly refused: number;
   readonly lastRefusal: number;
+  /** What carries its calls; `none`: the host is too old to tell, or has not answered its greeting yet. */
+  readonly carrier: Carrier;
   readonly claimed: {
     readonly library: 'libcuda' | 'libnvidia-ml' | '?';
     /** In the PID namespace below. */
@@ -156,7 +160,8 @@ function sessionOf(value: unknown): HostSession | null {
     !isCount(lastRefusal)
   )
     return null;
-  return { session, age, memory, launches, calls, refused, lastRefusal, claimed };
+  const carrier = carrierCodes.find(({ code }) => code === item['carrier'])?.code ?? 'none';
+  return { session, age, memory, launches, calls, refused, lastRefusal, carrier, claimed };
 }
 
 const libraries = ['libcuda', 'libnvidia-ml', '?'] as const;

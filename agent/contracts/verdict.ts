@@ -93,7 +93,7 @@ export interface Verdict extends LogVerdict {
   readonly unit: string;
   readonly invocationId: string | null;
   readonly consumerVersion: string | null;
-  /** What carries the calls of a program in the unit's place; absent: it has no session, or does not tell. */
+  /** What carries the calls of its processes, else of a program in the unit's place; absent: nobody tells. */
   readonly carrier?: Carrier;
   /** One sentence for a person: why, and the exact next command if it is not GPU. */
   readonly summary: string;

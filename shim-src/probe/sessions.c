@@ -6,7 +6,7 @@
  *    "memory":{"limit":bytes,"by":"guest","line":3,"refused":{"count":1,"age":seconds,"program":"llama-server",
  *    "bytes":n,"limit":n,"free":n,"by":"guest"}},
  *    "sessions":[{"session":3,"age":milliseconds,"memory":bytes,"launches":9,"calls":99,"refused":1,
- *                 "lastRefusal":801,"claimed":{"library":"libcuda","pid":42,"pidNamespace":4026531836,
+ *                 "lastRefusal":801,"carrier":"rings","claimed":{"library":"libcuda","pid":42,"pidNamespace":4026531836,
  *                 "program":"llama-server"}}]}
  * or, with "ok":false, "error":{"code":"...","status":n,"message":"..."} and no sessions. `claimed` is what
  * the guest's process said of itself, as is the name of a program; all else the host has counted. "memory" is
@@ -49,11 +49,13 @@ static const char *library_name(uint32_t library) {
 static void print_session(FILE *out, const struct vgpu_session_facts *facts) {
   fprintf(out,
           "{\"session\":%llu,\"age\":%llu,\"memory\":%llu,\"launches\":%llu,\"calls\":%llu,\"refused\":%llu,"
-          "\"lastRefusal\":%d,\"claimed\":{\"library\":\"%s\",\"pid\":%u,\"pidNamespace\":%u,\"program\":",
+          "\"lastRefusal\":%d,\"carrier\":\"%s\",\"claimed\":{\"library\":\"%s\",\"pid\":%u,"
+          "\"pidNamespace\":%u,\"program\":",
           (unsigned long long)facts->session, (unsigned long long)facts->age,
           (unsigned long long)facts->memory, (unsigned long long)facts->launches,
           (unsigned long long)facts->calls, (unsigned long long)facts->refused, facts->last_refusal,
-          library_name(facts->library), facts->pid, facts->pid_namespace);
+          vgpu_carrier_code((int32_t)facts->carrier), library_name(facts->library), facts->pid,
+          facts->pid_namespace);
   print_text(out, facts->program);
   fputs("}}", out);
 }

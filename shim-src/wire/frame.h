@@ -235,8 +235,8 @@ static inline uint64_t vgpu_vm_steps(uint64_t bytes) {
 }
 
 /*
- * One session of the asking guest (same vsock CID, or same user of a unix socket). The last four are what the
- * guest's process said in its greeting: a claim that the host cannot check. All else is the host's own count.
+ * One session of the asking guest (same vsock CID, or same user of a unix socket). A "claim" is what the
+ * guest's process said in its greeting: a claim that the host cannot check. All else is the host's own word.
  */
 struct vgpu_session_facts {
   uint64_t session;
@@ -250,8 +250,13 @@ struct vgpu_session_facts {
   uint32_t pid;           /* claim: in the namespace below */
   uint32_t pid_namespace; /* claim: inode of the process's pid namespace; 0: not told */
   char program[64];       /* claim: zero-padded, printable ASCII */
+  /* Later than the first version: an older host's facts end here. */
+  uint32_t carrier; /* enum vgpu_carrier */
+  uint32_t reserved;
 };
-_Static_assert(sizeof(struct vgpu_session_facts) == 128, "session facts");
+#define VGPU_SESSION_FACTS_FIRST 128u
+_Static_assert(offsetof(struct vgpu_session_facts, carrier) == VGPU_SESSION_FACTS_FIRST, "session facts");
+_Static_assert(sizeof(struct vgpu_session_facts) == 136, "session facts");
 
 #define VGPU_KERNEL_NAME_BYTES 240u
 

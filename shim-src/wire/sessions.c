@@ -32,15 +32,17 @@ static enum vgpu_stream_result read_memory(int descriptor, struct vgpu_sessions_
   return result;
 }
 
-/* Elements of a later host are longer: what we do not know is skipped. */
+/* Elements of an older host are shorter. Those of a later one are longer: what we do not know is skipped. */
 static enum vgpu_stream_result read_elements(int descriptor, struct vgpu_sessions_list *list,
                                              int64_t deadline) {
   enum vgpu_stream_result result = VGPU_STREAM_OK;
+  const uint32_t size = list->reply.element_size;
+  const uint32_t known =
+      size < sizeof list->sessions[0] ? VGPU_SESSION_FACTS_FIRST : (uint32_t)sizeof list->sessions[0];
   for (uint32_t i = 0; i < list->reply.count && result == VGPU_STREAM_OK; i++) {
     struct vgpu_session_facts *facts = &list->sessions[i];
-    result = vgpu_stream_read(descriptor, facts, sizeof *facts, deadline);
-    if (result == VGPU_STREAM_OK)
-      result = vgpu_stream_skip(descriptor, list->reply.element_size - sizeof *facts, deadline);
+    result = vgpu_stream_read(descriptor, facts, known, deadline);
+    if (result == VGPU_STREAM_OK) result = vgpu_stream_skip(descriptor, size - known, deadline);
     make_plain(facts->program, sizeof facts->program);
   }
   return result;
@@ -82,7 +84,7 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
   uint64_t listed = (uint64_t)reply->count * reply->element_size;
   bool memory = (reply->welcome.features & VGPU_FEATURE_MEMORY) != 0;
   if (memcmp(reply->welcome.magic, VGPU_WIRE_MAGIC, sizeof reply->welcome.magic) != 0 ||
-      reply->count > VGPU_SESSIONS_LISTED_MAX || reply->element_size < sizeof list->sessions[0] ||
+      reply->count > VGPU_SESSIONS_LISTED_MAX || reply->element_size < VGPU_SESSION_FACTS_FIRST ||
       reply->element_size > VGPU_BULK_MAX ||
       (memory ? frame.bulk < listed + sizeof list->memory : frame.bulk != listed)) {
     return VGPU_SESSIONS_UNSOUND;

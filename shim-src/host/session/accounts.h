@@ -61,6 +61,7 @@ struct vgpu_account {
       uint32_t contexts[VGPU_DEVICES_MAX];
       int32_t denied;            /* number of the system call that ended the worker; -1: none */
       int32_t last_refusal;      /* the last error; 0: none */
+      uint32_t carrier;          /* enum vgpu_carrier; 0: the greeting is not answered yet */
       uint32_t busy;             /* seconds that the call which is worked on has taken; 0: less than some */
       uint64_t launches;         /* kernels that ran */
       uint64_t calls;            /* frames that were carried out */

@@ -10,6 +10,7 @@
 #include "host/log.h"
 #include "host/session/lifeline.h"
 #include "host/session/vm_rings.h"
+#include "wire/address.h"
 #include "wire/clock.h"
 #include "wire/stream.h"
 
@@ -81,6 +82,19 @@ static bool agree_on_rings(struct vgpu_worker *worker, bool *placed) {
   return true;
 }
 
+static enum vgpu_carrier carrier_of(const struct vgpu_worker *worker) {
+  if (worker->link.rings.base != NULL)
+    return worker->shared_regions.vm_memory != NULL ? VGPU_CARRIER_VM_MEMORY : VGPU_CARRIER_RINGS;
+  switch (worker->peer.kind) {
+    case VGPU_ADDRESS_VSOCK:
+      return VGPU_CARRIER_VSOCK;
+    case VGPU_ADDRESS_TCP:
+      return VGPU_CARRIER_TCP;
+    default:
+      return VGPU_CARRIER_UNIX;
+  }
+}
+
 /* Answers the greeting, which the daemon has read and found good. */
 static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
@@ -109,6 +123,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   worker->shared_regions_agreed = (welcome->features & VGPU_FEATURE_SHARED_REGION) != 0;
   worker->library = hello->library;
   if (result == VGPU_STREAM_OK && marked && !agree_on_rings(worker, &placed)) return false;
+  __atomic_store_n(&worker->accounts->slots[worker->slot].carrier, carrier_of(worker), __ATOMIC_RELAXED);
   vgpu_host_log("session", worker->session, "%s %s (guest pid %u) begins%s",
                 hello->library == VGPU_LIBRARY_NVML ? "libnvidia-ml" : "libcuda", hello->program, hello->pid,
                 placed ? ", in its VM's shared memory" : "");

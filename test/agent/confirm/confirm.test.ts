@@ -18,7 +18,7 @@ import {
 } from './support.js';
 
 const hostSession = {
-  ...{ session: 3, age: 1_000, calls: 9, refused: 0, lastRefusal: 0 },
+  ...{ session: 3, age: 1_000, calls: 9, refused: 0, lastRefusal: 0, carrier: 'rings' as const },
   claimed: { library: 'libcuda', pid: 100, pidNamespace: 0, program: 'ollama' },
 } as const;
 

@@ -28,6 +28,7 @@ const session: HostSession = {
   calls: 9,
   refused: 0,
   lastRefusal: 0,
+  carrier: 'rings',
   claimed: { library: 'libcuda', pid: 100, pidNamespace: 0, program: 'web' },
 };
 

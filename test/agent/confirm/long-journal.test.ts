@@ -22,7 +22,16 @@ function longJournal(): Stage {
       turnedAway: { count: 0, status: null, age: 0 },
       sessions: [
         {
-          ...{ session: 3, age: 1_000, memory: 4_000, launches: 9, calls: 9, refused: 0, lastRefusal: 0 },
+          ...{
+            session: 3,
+            age: 1_000,
+            memory: 4_000,
+            launches: 9,
+            calls: 9,
+            refused: 0,
+            lastRefusal: 0,
+            carrier: 'rings',
+          },
           claimed: { library: 'libcuda', pid: 100, pidNamespace: 0, program: 'ollama' },
         },
       ],

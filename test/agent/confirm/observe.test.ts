@@ -65,6 +65,7 @@ function sessionsAsked(
 
 const session: HostSession = {
   ...{ session: 3, age: 1, memory: 4_000, launches: 9, calls: 9, refused: 0, lastRefusal: 0 },
+  carrier: 'rings',
   claimed: { library: 'libcuda', pid: 100, pidNamespace: 0, program: 'ollama' },
 };
 const told = (...sessions: readonly HostSession[]): Stage['sessions'] => ({

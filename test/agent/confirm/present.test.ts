@@ -36,6 +36,7 @@ function session(changes: Partial<HostSession> = {}): HostSession {
     calls: 99,
     refused: 0,
     lastRefusal: 0,
+    carrier: 'rings',
     claimed: { library: 'libcuda', pid: 140, pidNamespace: 0, program: 'llama-server' },
     ...changes,
   };

@@ -42,7 +42,14 @@ function seen(
 }
 function session(changes: Partial<HostSession> = {}): HostSession {
   const claimed = { library: 'libcuda', pid: 140, pidNamespace: 0, program: 'llama-server' } as const;
-  const counts = { memory: 4_096, launches: 9, calls: 99, refused: 0, lastRefusal: 0 };
+  const counts = {
+    memory: 4_096,
+    launches: 9,
+    calls: 99,
+    refused: 0,
+    lastRefusal: 0,
+    carrier: 'rings' as const,
+  };
   return { session: 3, age: 5_400, ...counts, claimed, ...changes };
 }
 const nvml = session({ claimed: { ...session().claimed, library: 'libnvidia-ml' } });

@@ -22,6 +22,7 @@ function session(pid: number, pidNamespace = 0): HostSession {
     calls: 1,
     refused: 0,
     lastRefusal: 0,
+    carrier: 'rings',
     claimed: { library: 'libcuda', pid, pidNamespace, program: 'x' },
   };
 }

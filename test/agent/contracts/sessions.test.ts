@@ -31,6 +31,15 @@ function sessionsOf(changes: object): ReturnType<typeof parseSessions> {
   return read({ sessions: [session, { ...session, ...changes }] });
 }
 
+test('what carries the calls of a session is read; an older host does not tell', () => {
+  const of = (carrier: unknown): unknown => {
+    const document = sessionsOf({ carrier });
+    return document.kind === 'told' ? document.report.sessions.map((one) => one.carrier) : document;
+  };
+  for (const known of ['rings', 'vm-memory', 'vsock']) assert.deepEqual(of(known), ['none', known]);
+  for (const other of [undefined, null, 2, 'pigeon']) assert.deepEqual(of(other), ['none', 'none']);
+});
+
 test('a kernel that the host could not run is read; an older host tells of none', () => {
   const refused = { count: 2, age: 7, program: 'llama-server', kernel: 'gemm' };
   const of = (value: unknown): unknown => {
@@ -64,7 +73,7 @@ test('what the host told is read', () => {
     report: {
       host: told.host,
       simulated: true,
-      sessions: [session],
+      sessions: [{ ...session, carrier: 'none' }],
       turnedAway: { count: 0, status: null, age: 0 },
       refusedKernels: null,
       memory: null,

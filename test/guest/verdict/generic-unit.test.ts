@@ -75,6 +75,8 @@ test('a service without a profile: undetermined, then gpu, then cpu, by what the
   );
   assert.match(sessions[0]?.text ?? '', /^worker \(process \d+\) for \d+ s: .*, 1 kernels? launched$/);
 
+  assert.equal(working.document.verdict?.carrier, 'rings');
+
   // Another process of the same user is not this service.
   await guest.must('systemctl', 'restart', unit);
   assert.equal((await tell(guest, 'verify', '--unit', unit)).document.verdict?.reason, 'no-session');

@@ -58,6 +58,7 @@ interface Told {
     readonly calls: number;
     readonly refused: number;
     readonly lastRefusal: number;
+    readonly carrier: string;
     readonly claimed: {
       readonly library: string;
       readonly pid: number;
@@ -114,6 +115,23 @@ describe('what a host tells of sessions', () => {
     for (const host of hosts) await host.stop();
     [hosts, shells, clients, silent] = [[], [], [], []];
     scratch.remove();
+  });
+
+  it('tells what carries the calls of each session', async () => {
+    await start();
+    for (const [env, carrier] of [
+      [{}, 'rings'],
+      [{ VGPU_TRANSPORT: 'socket' }, 'unix'],
+    ] as const) {
+      const shell = open(env);
+      await askAll(shell, ['init', 'ctx 0']);
+      assert.deepEqual(
+        (await ask()).sessions.map((session) => session.carrier),
+        [carrier],
+      );
+      shell.kill();
+      await askUntil((now) => now.sessions.length === 0);
+    }
   });
 
   it('lists the sessions of the guest that asks, with what each has done', async () => {
@@ -274,8 +292,12 @@ describe('what a host tells of sessions', () => {
       connection.once('data', () => {
         const body = Buffer.alloc(184);
         body.write('VGPUWIRE');
-        body.writeUInt32LE(128, 164); // element_size, behind 160 bytes of welcome and the count
-        connection.end(frame({ opcode: 1, flags: 1, sequence: 0n, body }));
+        body.writeUInt32LE(1, 160); // count, behind the welcome
+        body.writeUInt32LE(128, 164); // element_size
+        const bulk = Buffer.alloc(128);
+        bulk.writeBigUInt64LE(7n); // its session
+        bulk.write('old', 64);
+        connection.end(frame({ opcode: 1, flags: 1, sequence: 0n, body, bulk }));
       });
     });
     await new Promise<void>((resolve) => server.listen(socket, resolve));
@@ -283,6 +305,12 @@ describe('what a host tells of sessions', () => {
     assert.equal(told.ok, true, JSON.stringify(told));
     assert.deepEqual(told.refusedKernels, { count: 0, age: 0, program: '', kernel: '' });
     assert.equal(told.memory, null);
+    const sessions = told.sessions.map(({ session, carrier, claimed }) => [
+      session,
+      carrier,
+      claimed.program,
+    ]);
+    assert.deepEqual(sessions, [[7, 'none', 'old']]);
     await new Promise((resolve) => server.close(resolve));
   });
 

@@ -94,6 +94,9 @@ describe("a VM's shared memory", () => {
     assert.match(second.stderr(), /over the socket/);
     await host.logged(/no room in the VM's shared memory of 8 MiB: the socket carries the frames/);
     await compute(first);
+    const told = await promisify(execFile)(builtFile('vgpu-probe'), ['--sessions', '--host', host.address]);
+    const ways = [...told.stdout.matchAll(/"carrier":"([^"]*)"/g)].map(([, way]) => way);
+    assert.deepEqual(ways, ['vm-memory', 'unix'], 'the host says which is which');
     first.kill();
     second.kill();
     await until('both sessions to end', () => isIdle(host), 10_000);

@@ -94,7 +94,7 @@ function journalctlFailed(code: number): VgpuError {
   return new VgpuError(`journalctl ended with status ${code}`, {
     kind: 'failed',
     operation: 'show the journal',
-    remedy: 'its own message is above; `journalctl --disk-usage` tells whether it can read its files',
+    remedy: 'its own message is above',
   });
 }
 

@@ -184,7 +184,7 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
 function transportText(carrier: Carrier): string {
   const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
   return carrier === 'vsock'
-    ? `${text}; memory that the VM shares with its host takes less time: vgpu-agent doctor says how`
+    ? `${text}; memory that the VM shares with its host takes less time: vgpu-agent doctor tells whether it can be had`
     : text;
 }
 

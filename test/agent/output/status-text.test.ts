@@ -40,7 +40,7 @@ describe('what status says of the transport', () => {
     const [line = ''] = shown('vsock');
     assert.match(
       line,
-      /^transport {3}vsock; memory that the VM shares .* takes less time: vgpu-agent doctor/,
+      /^transport {3}vsock; memory that the VM shares .* takes less time: vgpu-agent doctor tells/,
     );
   });
 

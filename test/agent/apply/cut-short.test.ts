@@ -33,6 +33,7 @@ describe('killed again while recovering', () => {
         assert.ok(sameLines(after, before) || sameLines(after, ends), `${command} killed at ${at}`);
         world.dispose();
       }
+      expected.start.dispose();
     }
   });
 });

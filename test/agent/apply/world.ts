@@ -45,6 +45,12 @@ const dropInDirectory = '/etc/systemd/system/ollama.service.d';
 /** Memory, where there is any: fsync on a disk would make the loops take minutes. */
 export const scratch = existsSync('/dev/shm') ? '/dev/shm' : '/tmp';
 
+/** Machines that a test has not taken away. A test that fails leaves its own: they go with the process. */
+const roots = new Set<string>();
+process.once('exit', () => {
+  for (const root of roots) rmSync(root, { recursive: true, force: true });
+});
+
 /** A shim that is good enough for the plan: libraries with our note. `version` decides the content id. */
 export function makeShim(version: string): string {
   const directory = mkdtempSync(path.join(scratch, 'vgpu-shim-'));
@@ -88,6 +94,7 @@ export class World {
 
   constructor(shim: string, content: Tree, options: WorldOptions = {}) {
     this.root = mkdtempSync(path.join(scratch, 'vgpu-world-'));
+    roots.add(this.root);
     this.shim = shim;
     this.#realTools = options.realTools ?? false;
     grow(this.root, content);
@@ -108,6 +115,7 @@ export class World {
 
   dispose(): void {
     rmSync(this.root, { recursive: true, force: true });
+    roots.delete(this.root);
   }
 
   /** A disk with that trouble on this machine. */

@@ -1,6 +1,6 @@
 /** What a report must not have is not in it, in whatever way it was written down. */
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, test } from 'node:test';
@@ -124,8 +124,9 @@ test('a long line without a match does not take long', () => {
   }
 });
 
-test('the names of this machine are read from where it keeps them', () => {
+test('the names of this machine are read from where it keeps them', (t) => {
   const root = mkdtempSync(path.join(tmpdir(), 'vgpu-identity-'));
+  t.after(() => rmSync(root, { recursive: true }));
   mkdirSync(path.join(root, 'etc'));
   const etc = (name: string, text: string): void => writeFileSync(path.join(root, 'etc', name), text);
   etc('hostname', 'moonbase\n');

@@ -35,7 +35,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (int i = 0; i < 2; i++) {
     struct vgpu_program program = {0};
     char why[200];
-    vgpu_program_read(copy, size, &targets[i], &program, why, sizeof why);
+    unsigned char *image = malloc(size == 0 ? 1 : size);
+    if (image == NULL) break;
+    memcpy(image, data, size);
+    vgpu_program_read(image, size, &targets[i], &program, why, sizeof why);
     vgpu_program_free(&program);
   }
   free(copy);

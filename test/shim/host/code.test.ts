@@ -8,6 +8,7 @@ import {
   askAll,
   type Host,
   isIdle,
+  SHIM,
   type Shell,
   scratchDirectory,
   startChain,
@@ -339,6 +340,29 @@ describe('kernels on a device that runs none', () => {
       assert.equal((await shell.ask('sync')).result, 801);
       assert.equal((await shell.ask('sync')).result, 0, 'told once');
       await host.logged(/kernel nothing: this simulated device executes no kernels/);
+    } finally {
+      shell.kill();
+      await host.stop();
+      scratch.remove();
+    }
+  });
+
+  // A module of 260 MB took five times its size at the host: each step made a copy.
+  it('holds the text of a module once', {
+    skip: SHIM.endsWith('/shim') ? false : 'sanitizers keep books of their own',
+  }, async () => {
+    const scratch = scratchDirectory();
+    const text = path.join(scratch.path, 'large.ptx');
+    const bytes = 64 << 20;
+    writeFileSync(text, Buffer.concat([PTX, Buffer.alloc(bytes - PTX.length, '// nothing\n')]));
+    const host = await startHost({ listen: `unix:${scratch.path}/s`, args: ['--image-cache', '0'] });
+    const shell = startShell({ VGPU_HOST: host.address }, 'code_shell');
+    try {
+      await askAll(shell, ['begin', `load 0 ${text}`]);
+      const worker = (await host.logged(/worker (\d+)/))[1];
+      const status = readFileSync(`/proc/${worker}/status`, 'utf8');
+      const most = Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1]) * 1024;
+      assert.ok(most > bytes && most < 1.5 * bytes, `${most} bytes resident at most, for a text of ${bytes}`);
     } finally {
       shell.kill();
       await host.stop();

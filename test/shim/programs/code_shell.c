@@ -24,8 +24,11 @@ static void **slot(const char *text) {
 static unsigned char *read_file(const char *path, size_t *size) {
   FILE *file = fopen(path, "rb");
   if (file == NULL) return NULL;
-  unsigned char *bytes = malloc(1 << 22);
-  *size = fread(bytes, 1, (1 << 22) - 1, file);
+  fseek(file, 0, SEEK_END);
+  size_t room = (size_t)ftell(file);
+  rewind(file);
+  unsigned char *bytes = malloc(room + 1);
+  *size = fread(bytes, 1, room, file);
   bytes[*size] = '\0';
   fclose(file);
   return bytes;

@@ -211,7 +211,7 @@ export class WireClient {
   }
 
   /** The next reply; undefined when the host closed. Throws after `limit` milliseconds. */
-  async receive(limit = 5000): Promise<Reply | undefined> {
+  async receive(limit = 20_000): Promise<Reply | undefined> {
     const end = performance.now() + limit;
     for (;;) {
       if (this.#pending.length >= HEADER) {

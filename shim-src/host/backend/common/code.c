@@ -98,13 +98,31 @@ int32_t vgpu_common_image_piece(struct vgpu_worker *worker, const struct vgpu_se
   return CUDA_SUCCESS;
 }
 
-unsigned char *vgpu_code_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
-  struct vgpu_upload *upload = *find_upload(worker, hash);
-  if (upload == NULL || upload->size != size || upload->have != size) {
-    if (size == 0 || size > vgpu_code_limit(worker)) return NULL;
-    return vgpu_images_get(worker->code_options->images, worker->slot, &worker->peer, hash, size);
-  }
+/* A finished upload, or NULL. */
+static struct vgpu_upload **find_finished(struct vgpu_worker *worker, const struct vgpu_hash *hash,
+                                          uint64_t size) {
+  struct vgpu_upload **link = find_upload(worker, hash), *upload = *link;
+  return upload == NULL || upload->size != size || upload->have != size ? NULL : link;
+}
+
+static unsigned char *from_cache(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
+  if (size == 0 || size > vgpu_code_limit(worker)) return NULL;
+  return vgpu_images_get(worker->code_options->images, worker->slot, &worker->peer, hash, size);
+}
+
+unsigned char *vgpu_code_take_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
+  struct vgpu_upload **link = find_finished(worker, hash, size);
+  if (link == NULL) return from_cache(worker, hash, size);
+  unsigned char *bytes = (*link)->bytes;
+  (*link)->bytes = NULL;
+  drop_upload(worker, link);
+  return bytes;
+}
+
+unsigned char *vgpu_code_copy_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
+  struct vgpu_upload **link = find_finished(worker, hash, size);
+  if (link == NULL) return from_cache(worker, hash, size);
   unsigned char *copy = malloc(size);
-  if (copy != NULL) memcpy(copy, upload->bytes, size);
+  if (copy != NULL) memcpy(copy, (*link)->bytes, size);
   return copy;
 }

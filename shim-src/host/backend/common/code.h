@@ -40,8 +40,13 @@ uint64_t vgpu_code_limit(const struct vgpu_worker *worker);
 bool vgpu_code_take(struct vgpu_worker *worker, uint64_t bytes);
 void vgpu_code_give(struct vgpu_worker *worker, uint64_t bytes);
 
-/* The image itself, a copy for free(), from an upload or the cache; NULL: not there. */
-unsigned char *vgpu_code_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
+/*
+ * The image itself, for free(), from an upload or the cache; NULL: not there. The upload ends: images are
+ * large, and nothing is copied.
+ */
+unsigned char *vgpu_code_take_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
+/* A copy of it, for free(); the upload stays. */
+unsigned char *vgpu_code_copy_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size);
 /* A finished upload is needed no more. */
 void vgpu_code_forget_upload(struct vgpu_worker *worker, const struct vgpu_hash *hash);
 

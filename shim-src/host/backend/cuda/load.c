@@ -15,7 +15,7 @@
 
 /* The image with a zero behind it: what is text ends there. NULL: the guest has to send it. */
 static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
-  unsigned char *image = vgpu_code_image(worker, hash, size);
+  unsigned char *image = vgpu_code_take_image(worker, hash, size);
   if (image == NULL) return NULL;
   char *linked = vgpu_parts_text(image, size, VGPU_IMAGE_MAX);
   if (linked != NULL) {
@@ -120,22 +120,19 @@ static struct vgpu_cuda_load *make(struct vgpu_worker *worker, uint64_t context,
   load->api = &worker->cuda->api;
   load->context = context;
   load->driver = of == NULL ? NULL : of->driver;
-  load->hash = *hash;
   load->image = find_image(worker, hash, bytes);
   *missing = load->image == NULL;
+  *outcome = CUDA_SUCCESS;
   if (load->image != NULL) {
-    *outcome = walk(worker, load->image, bytes);
+    /* It counts until the driver has it. */
+    load->bytes = vgpu_code_take(worker, bytes) ? bytes : 0;
+    *outcome = load->bytes == 0 ? CUDA_ERROR_OUT_OF_MEMORY : walk(worker, load->image, bytes);
     if (*outcome == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &load->options))
       *outcome = CUDA_ERROR_INVALID_VALUE;
     if (*outcome == CUDA_SUCCESS) return load;
-    uint32_t unused[2];
-    vgpu_cuda_jit_tell(&load->options, &unused[0], &unused[1], NULL);
-    free(load->image);
-    vgpu_code_forget_upload(worker, hash);
-  } else {
-    *outcome = CUDA_SUCCESS;
   }
-  free(load);
+  uint32_t unused[2];
+  vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
   return NULL;
 }
 
@@ -173,7 +170,7 @@ void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load,
   if (load == NULL) return;
   free(load->image);
   vgpu_cuda_jit_tell(&load->options, info_bytes, error_bytes, bulk);
-  vgpu_code_forget_upload(worker, &load->hash);
+  vgpu_code_give(worker, load->bytes);
   free(load);
 }
 

@@ -20,10 +20,10 @@ struct vgpu_cuda_load {
   const struct vgpu_driver_api *api;
   uint64_t context; /* of a module, by its number; 0: a library, which needs none */
   void *driver;     /* that context's */
-  struct vgpu_hash hash;
   struct vgpu_cuda_jit options;
   char *image;
-  void *object; /* CUmodule or CUlibrary */
+  uint64_t bytes; /* that the image takes of the session's allowance for code */
+  void *object;   /* CUmodule or CUlibrary */
   int32_t result;
   pthread_t thread;
   bool threaded;

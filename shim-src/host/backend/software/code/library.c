@@ -54,19 +54,33 @@ static bool architectures_differ(const struct vgpu_device_profiles *profiles) {
   return false;
 }
 
-static int32_t make_library(struct vgpu_worker *worker, const struct vgpu_send_cuLibraryLoadData *send,
-                            const struct vgpu_hash *hash, char *why, size_t why_size) {
-  if (send->device >= worker->inventory->profiles->count) return CUDA_ERROR_INVALID_DEVICE;
+/* The image, for devices of other architectures; NULL: they are all of one, or there is no room for it. */
+static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
+  if (!architectures_differ(worker->inventory->profiles)) return NULL;
+  unsigned char *image = vgpu_code_copy_image(worker, hash, size);
+  if (image == NULL || vgpu_code_take(worker, size)) return image;
+  free(image);
+  return NULL;
+}
+
+/* NULL: `result` says why. */
+static struct vgpu_library_object *make_library(struct vgpu_worker *worker,
+                                                const struct vgpu_send_cuLibraryLoadData *send,
+                                                const struct vgpu_hash *hash, int32_t *result, char *why,
+                                                size_t why_size) {
+  *result = CUDA_ERROR_INVALID_DEVICE;
+  if (send->device >= worker->inventory->profiles->count) return NULL;
   struct vgpu_loaded *loaded;
-  int32_t result = vgpu_programs_load(worker, hash, send->bytes, send->device, &loaded, why, why_size);
-  if (result != CUDA_SUCCESS) return result;
+  *result = vgpu_programs_load(worker, hash, send->bytes, send->device, &loaded, why, why_size);
+  if (*result != CUDA_SUCCESS) return NULL;
   struct vgpu_library_object *library = malloc(sizeof *library);
+  *result = CUDA_ERROR_OUT_OF_MEMORY;
   if (library != NULL)
-    result = vgpu_programs_name_handle(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library);
-  if (library == NULL || result != CUDA_SUCCESS) {
+    *result = vgpu_programs_name_handle(worker, send->library, VGPU_HANDLE_LIBRARY, 0, library);
+  if (*result != CUDA_SUCCESS) {
     free(library);
     vgpu_programs_release(worker, loaded);
-    return library == NULL ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    return NULL;
   }
   *library = (struct vgpu_library_object){.next = worker->software->programs.libraries,
                                           .number = send->library,
@@ -74,11 +88,7 @@ static int32_t make_library(struct vgpu_worker *worker, const struct vgpu_send_c
                                           .size = send->bytes};
   library->loaded[send->device] = loaded;
   worker->software->programs.libraries = library;
-  if (architectures_differ(worker->inventory->profiles) && vgpu_code_take(worker, send->bytes)) {
-    library->image = vgpu_code_image(worker, hash, send->bytes);
-    if (library->image == NULL) vgpu_code_give(worker, send->bytes);
-  }
-  return CUDA_SUCCESS;
+  return library;
 }
 
 int32_t vgpu_software_cuLibraryLoadData(struct vgpu_worker *worker,
@@ -87,7 +97,15 @@ int32_t vgpu_software_cuLibraryLoadData(struct vgpu_worker *worker,
   struct vgpu_load_reply answer = {&reply->result, &reply->missing, &reply->info_bytes, &reply->error_bytes};
   struct vgpu_hash hash = {{send->hash_0, send->hash_1, send->hash_2, send->hash_3}};
   char why[256] = "";
-  int32_t result = make_library(worker, send, &hash, why, sizeof why);
+  int32_t result;
+  unsigned char *image = image_to_keep(worker, &hash, send->bytes);
+  struct vgpu_library_object *library = make_library(worker, send, &hash, &result, why, sizeof why);
+  if (library != NULL) {
+    library->image = image;
+  } else if (image != NULL) {
+    vgpu_code_give(worker, send->bytes);
+    free(image);
+  }
   if (result != VGPU_CODE_MISSING) vgpu_code_forget_upload(worker, &hash);
   return vgpu_code_answer_load(answer, result, why, bulk);
 }

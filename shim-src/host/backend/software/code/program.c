@@ -154,14 +154,18 @@ static int32_t read_elf_entry(const struct vgpu_entry *entry, const struct vgpu_
   return result;
 }
 
-static int32_t read_ptx_text(const char *text, uint64_t size, const struct vgpu_program_target *target,
+/* `text` is zero-terminated and from malloc(). The program keeps it: a copy of 260 MB takes longer to make
+ * than the text takes to read. */
+static int32_t read_ptx_text(char *text, uint64_t size, const struct vgpu_program_target *target,
                              struct vgpu_program *program, bool facts, char *why, size_t why_size) {
   int32_t result = VGPU_PROGRAM_OK;
-  if (facts) result = vgpu_ptx_read(text, strnlen(text, size), target, program, why, why_size);
-  if (result != VGPU_PROGRAM_OK) return result;
-  program->ptx = strndup(text, size);
-  if (program->ptx == NULL) return VGPU_PROGRAM_NO_MEMORY;
-  program->bytes += strlen(program->ptx);
+  if (facts) result = vgpu_ptx_read(text, strlen(text), target, program, why, why_size);
+  if (result != VGPU_PROGRAM_OK) {
+    free(text);
+    return result;
+  }
+  program->ptx = text;
+  program->bytes += size;
   return VGPU_PROGRAM_OK;
 }
 
@@ -196,12 +200,10 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
   }
   /* Without the texts such a program is loaded, as a GPU does, and its kernels are not run. */
   if (text == NULL) return elf.whole != NULL && result == VGPU_PROGRAM_INVALID_PTX ? VGPU_PROGRAM_OK : result;
-  result = read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
-  free(text);
-  return result;
+  return read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
 }
 
-int32_t vgpu_program_read(const void *image, uint64_t size, const struct vgpu_program_target *target,
+int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu_program_target *target,
                           struct vgpu_program *program, char *why, size_t why_size) {
   *program = (struct vgpu_program){0};
   int32_t result = VGPU_PROGRAM_INVALID_IMAGE;
@@ -214,15 +216,18 @@ int32_t vgpu_program_read(const void *image, uint64_t size, const struct vgpu_pr
       result = vgpu_cubin_read(image, size, target, program, why, why_size);
       break;
     case VGPU_IMAGE_PTX: {
-      char *text = strndup(image, size);
+      char *text = realloc(image, size + 1);
       result = VGPU_PROGRAM_NO_MEMORY;
-      if (text != NULL) result = read_ptx_text(text, strlen(text), target, program, true, why, why_size);
-      free(text);
+      if (text == NULL) break;
+      image = NULL;
+      text[size] = '\0';
+      result = read_ptx_text(text, size, target, program, true, why, why_size);
       break;
     }
     case VGPU_IMAGE_NONE:
       break;
   }
+  free(image);
   if (result == VGPU_PROGRAM_OK) {
     result = vgpu_program_finish(program);
     if (result != VGPU_PROGRAM_OK)

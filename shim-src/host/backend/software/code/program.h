@@ -54,8 +54,9 @@ enum {
   VGPU_PROGRAM_INVALID_PTX = 218,
 };
 
-/* Reads an image (fat binary, cubin or PTX). A CUresult; `why` gets a line for people when it is not 0. */
-int32_t vgpu_program_read(const void *image, uint64_t size, const struct vgpu_program_target *target,
+/* Reads an image (fat binary, cubin or PTX) from malloc(), and keeps or frees it. A CUresult; `why` gets a
+ * line for people when it is not 0. */
+int32_t vgpu_program_read(unsigned char *image, uint64_t size, const struct vgpu_program_target *target,
                           struct vgpu_program *program, char *why, size_t why_size);
 void vgpu_program_free(struct vgpu_program *program);
 

@@ -26,8 +26,7 @@ static struct vgpu_program_target target_of(struct vgpu_worker *worker, uint32_t
   return (struct vgpu_program_target){.architecture = profile->compute_major * 10 + profile->compute_minor,
                                       .max_threads = profile->attributes[MAX_THREADS_PER_BLOCK],
                                       .shared_block = profile->attributes[SHARED_PER_BLOCK],
-                                      .registers_block = profile->attributes[REGISTERS_PER_BLOCK],
-                                      .memory_limit = vgpu_code_limit(worker) - worker->code.bytes};
+                                      .registers_block = profile->attributes[REGISTERS_PER_BLOCK]};
 }
 
 int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
@@ -39,8 +38,9 @@ int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *h
     *result = loaded;
     return CUDA_SUCCESS;
   }
-  unsigned char *image = vgpu_code_image(worker, hash, size);
+  unsigned char *image = vgpu_code_take_image(worker, hash, size);
   if (image == NULL) return VGPU_CODE_MISSING;
+  target.memory_limit = vgpu_code_limit(worker) - worker->code.bytes;
   loaded = malloc(sizeof *loaded);
   if (loaded == NULL) {
     free(image);
@@ -49,7 +49,6 @@ int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *h
   *loaded =
       (struct vgpu_loaded){.hash = *hash, .size = size, .architecture = target.architecture, .users = 1};
   int32_t status = vgpu_program_read(image, size, &target, &loaded->program, why, why_size);
-  free(image);
   if (status == CUDA_SUCCESS && !vgpu_code_take(worker, loaded->program.bytes)) {
     vgpu_program_free(&loaded->program);
     status = CUDA_ERROR_OUT_OF_MEMORY;

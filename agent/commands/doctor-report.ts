@@ -43,7 +43,13 @@ export async function report(
   for (const one of listed) {
     context.say(`  ${one.name.padEnd(widest)}  ${bytes(one.bytes).padStart(9)}  ${one.what}`);
   }
-  const go = await approved(context, 'doctor --report', yes, `Write it to ${file}?`, 'vgpu-agent doctor');
+  const go = await approved(
+    context,
+    `doctor --report ${file}`,
+    yes,
+    `Write it to ${file}?`,
+    'vgpu-agent doctor',
+  );
   // What writes it brings a library with it, which no other command needs.
   if (go) await (await import('../report/tarball.js')).writeTarball(runner, file, files);
   return { outcome: go ? 'written' : 'declined', path: file, files: listed };

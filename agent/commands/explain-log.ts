@@ -1,5 +1,6 @@
 /** `vgpu-agent explain-log FILE`: the verdict for a log that somebody has, offline. Needs no root and no systemd. */
-import { createReadStream } from 'node:fs';
+import { createReadStream, statSync } from 'node:fs';
+import { devNull } from 'node:os';
 import { Command } from 'commander';
 import type { LogVerdict } from '../contracts/verdict.js';
 import { errnoOf, VgpuError } from '../errors.js';
@@ -42,8 +43,8 @@ async function explain(file: string, name: string, context: CommandContext): Pro
     import('../confirm/log/explain.js'),
   ]);
   const profile = loadProfile(name);
-  const { mode, simulated, devices, reason, evidence } = await readLog(file, () =>
-    explainLog(profile, file === '-' ? bytesOf(context.stdin) : createReadStream(file)),
+  const { mode, simulated, devices, reason, evidence } = await readLog(file, async () =>
+    explainLog(profile, file === '-' ? bytesOf(context.stdin) : fileStream(file)),
   );
   const document: ExplainLogDocument = { mode, simulated, devices, reason, evidence };
   return { exitCode: exitCodeForMode(mode), document, text: (style) => logVerdictText(document, style) };
@@ -51,6 +52,22 @@ async function explain(file: string, name: string, context: CommandContext): Pro
 
 async function* bytesOf(stream: NodeJS.ReadableStream): AsyncGenerator<Buffer | string> {
   for await (const chunk of stream) yield chunk;
+}
+
+/** A device such as /dev/zero has no end, so the judge would never answer. /dev/null is a log with no lines. */
+function fileStream(file: string): AsyncIterable<Buffer> {
+  if (file !== devNull && statSync(file).isCharacterDevice()) throw unreadable(file, 'it is a device');
+  return createReadStream(file);
+}
+
+function unreadable(file: string, why: string, cause?: unknown): VgpuError {
+  return new VgpuError(`cannot read the log ${JSON.stringify(file)}: ${why}`, {
+    kind: 'usage',
+    operation: 'read the log',
+    path: file,
+    remedy: 'name a file with the log, or - to read it from standard input',
+    cause,
+  });
 }
 
 /** A file that is not there is a slip on the command line. */
@@ -65,12 +82,6 @@ async function readLog<T>(file: string, read: () => Promise<T>): Promise<T> {
       EISDIR: 'it is a directory',
       EACCES: 'permission denied',
     };
-    throw new VgpuError(`cannot read the log ${JSON.stringify(file)}: ${why[code] ?? code}`, {
-      kind: 'usage',
-      operation: 'read the log',
-      path: file,
-      remedy: 'name a file with the log, or - to read it from standard input',
-      cause: error,
-    });
+    throw unreadable(file, why[code] ?? code, error);
   }
 }

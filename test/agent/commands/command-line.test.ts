@@ -137,11 +137,13 @@ describe('explain-log', () => {
     assert.match(ran.stdout, /"mode": "undetermined"/);
   });
 
-  test('a file that is not there, or is a directory, is exit 2 and quoted', () => {
+  test('a file that is not there, or is a directory or a device, is exit 2 and quoted', () => {
     const missing = vgpu(['explain-log', '/nonexistent/x.log']);
     assert.equal(missing.status, 2);
     assert.match(told(missing), /cannot read the log "\/nonexistent\/x\.log": there is no such file/);
     assert.match(told(vgpu(['explain-log', logs])), /it is a directory/);
+    assert.match(told(vgpu(['explain-log', '/dev/zero'])), /"\/dev\/zero": it is a device/);
+    assert.equal(vgpu(['explain-log', '/dev/null']).status, 4);
   });
 });
 

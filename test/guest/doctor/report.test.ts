@@ -68,7 +68,7 @@ for (const consumer of consumers()) {
       const ran = await guest.agent('doctor', '--report', '/root/no.tar.gz');
       assert.equal(ran.code, 2, ran.stderr);
       assert.match(ran.stderr, /journal\.txt +\S+ k?B {2}this start of ollama\.service/);
-      assert.match(ran.stderr, /try: vgpu-agent doctor --report --yes/);
+      assert.match(ran.stderr, /try: vgpu-agent doctor --report \/root\/no\.tar\.gz --yes/);
       assert.equal(await guest.exists('/root/no.tar.gz'), false);
     });
 

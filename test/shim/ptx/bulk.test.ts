@@ -17,8 +17,13 @@ const HEAD = `.version 8.6
 const REGISTERS = '.reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .b16 %h<4>; .reg .f32 %f<4>; .reg .pred %p<4>;';
 
 /** One warp: `body` runs in lane 0 with %rd0 as the address of b1, %rd1 of b2, %r0 of shared memory. */
-function one(body: string, buffers: readonly (Buffer | number)[], shared = 8192): readonly Buffer[] {
-  const text = `${HEAD}
+function one(
+  body: string,
+  buffers: readonly (Buffer | number)[],
+  shared = 8192,
+  device: 90 | 100 = 90,
+): readonly Buffer[] {
+  const text = `${HEAD.replace('sm_90a', `sm_${device}a`)}
 .visible .entry k(.param .u64 a, .param .u64 b)
 {
   ${REGISTERS}
@@ -35,6 +40,7 @@ end:
 `;
   const outcome = runPtx({
     ptx: { text },
+    device,
     buffers,
     before: ['limit 20000'],
     launches: [{ kernel: 'k', block: [32], shared, args: ['b1', 'b2'] }],
@@ -439,6 +445,127 @@ ${wait(0, 'go')}
       assert.ok(at(out, 0).subarray(0, size).equals(expected));
     });
   }
+
+  describe('of compute capability 10', () => {
+    // 40 columns of 12 rows; the copies are of 16 columns, which begin at the column -3, 12 or 30
+    const ROWS = [7, 2, -1, 11];
+    for (const [swizzle, column, fill] of [
+      [0, 12, 0],
+      [0, 30, 1],
+      [0, -3, 0],
+      [2, 12, 0],
+      [3, 30, 1],
+    ] as const) {
+      const t: Tensor = { type: 7, bytes: 4, dims: [40, 12], box: [16, 1], swizzle, fill, at: [column] };
+      const size = at(strides(t), 1);
+      const room = Math.ceil(size / 128) * 128 + 128;
+      const names = `{%r9, ${ROWS.map((_, i) => `%r${10 + i}`).join(', ')}}`;
+      const rows = ROWS.map((row, i) => `  mov.u32 %r${10 + i}, ${row};`).join('\n');
+      const eachElement = (visit: (offset: number | undefined, place: number) => void): void => {
+        ROWS.forEach((row, i) => {
+          for (let j = 0; j < 16; j++) {
+            const x = column + j;
+            const inside = x >= 0 && x < 40 && row >= 0 && row < 12;
+            const place = i * (swizzle === 3 ? 128 : 64) + j * 4;
+            // pieces of 16 bytes: bits 4 and 5 (6, too, with 128 bytes) change with those three above them
+            const piece = (place >> 7) & ((1 << swizzle) - 1);
+            visit(inside ? row * 160 + x * 4 : undefined, place ^ (piece * 16));
+          }
+        });
+      };
+
+      it(`gather four rows from column ${column}, swizzle ${swizzle}, fill ${fill}`, () => {
+        const data = Buffer.concat([noise(size, 4), Buffer.alloc(room - size)]);
+        const expected = Buffer.alloc(512);
+        eachElement((offset, place) => {
+          if (offset !== undefined) data.copy(expected, place, offset, offset + 4);
+          else if (fill === 1) Buffer.from([0xff, 0xff, 0xff, 0x7f]).copy(expected, place);
+        });
+        const out = one(
+          `${map(t)}
+${rows}
+  mbarrier.init.shared::cta.b64 [%r0], 1;
+  add.u32 %r2, %r0, 1024;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], 256;
+  cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r2], [%rd9, ${names}], [%r0];
+${wait(0, 'go')}
+  cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 512;`,
+          [data, 512],
+          2048,
+          100,
+        );
+        assert.ok(at(out, 1).equals(expected));
+      });
+
+      it(`scatter four rows to column ${column}, swizzle ${swizzle}, fill ${fill}`, () => {
+        const tile = noise(512, 5);
+        const data = Buffer.concat([noise(size, 6), Buffer.alloc(room - size)]);
+        const expected = Buffer.from(data.subarray(0, size));
+        eachElement((offset, place) => {
+          if (offset !== undefined) tile.copy(expected, offset, place, place + 4);
+        });
+        const out = one(
+          `${map(t)}
+${rows}
+  mbarrier.init.shared::cta.b64 [%r0], 1;
+  add.u32 %r2, %r0, 1024;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0], 512;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 512, [%r0];
+${wait(0, 'go')}
+  cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%rd9, ${names}], [%r2];
+  cp.async.bulk.commit_group;
+  cp.async.bulk.wait_group 0;`,
+          [data, tile],
+          2048,
+          100,
+        );
+        assert.ok(at(out, 0).subarray(0, size).equals(expected));
+      });
+    }
+
+    it('need a box of one row to gather', () => {
+      const t: Tensor = { type: 7, bytes: 4, dims: [40, 12], box: [16, 2], at: [0] };
+      const body = `${map(t)}
+  add.u32 %r2, %r0, 1024;
+  cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r2], [%rd9, {0, 0, 0, 0, 0}], [%r0];`;
+      assert.throws(() => one(body, [4096, 16], 2048, 100), /trap: .*box has not one row/);
+    });
+
+    for (const [what, instruction] of [
+      [
+        'gather to global memory',
+        'cp.async.bulk.tensor.2d.global.shared::cta.tile::gather4.bulk_group [%rd0, {0, 0, 0, 0, 0}], [%r0]',
+      ],
+      [
+        'scatter and reduce',
+        'cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile::scatter4.bulk_group [%rd0, {0, 0, 0, 0, 0}], [%r0]',
+      ],
+      [
+        'gather by one row',
+        'cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r0], [%rd0, {0, 0}], [%r0]',
+      ],
+      [
+        'load as im2col without offsets',
+        'cp.async.bulk.tensor.3d.shared::cta.global.im2col_no_offs.mbarrier::complete_tx::bytes [%r0], [%rd0, {0, 0, 0}], [%r0]',
+      ],
+      [
+        'load two dimensions as im2col',
+        'cp.async.bulk.tensor.2d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r0], [%rd0, {0, 0}], [%r0], {0}',
+      ],
+      [
+        'load with an offset too few',
+        'cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [%r0], [%rd0, {0, 0, 0, 0}], [%r0], {0}',
+      ],
+    ] as const) {
+      it(`do not ${what}`, () => {
+        const name = at(instruction.split(' '), 0);
+        assert.throws(
+          () => one(`  ${instruction};`, [16, 16], 2048, 100),
+          (error: Error) => error.message.includes(`${name} is not supported`),
+        );
+      });
+    }
+  });
 
   it('reduce by their type', () => {
     const t: Tensor = { type: 7, bytes: 4, dims: [6, 3], box: [4, 4], at: [4, 1] };

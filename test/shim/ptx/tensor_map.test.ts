@@ -66,7 +66,7 @@ describe('descriptors of tensors', { skip }, () => {
     );
   });
 
-  it('are made by the software device for tiles, and for nothing else', async () => {
+  it('are made by the software device for tiles; interleaved layouts it does not have', async () => {
     const lines = await start(behind, ['libcuda.so.1']);
     assert.deepEqual(
       lines.map((line) => line.split(' ', 3).slice(0, 2).join(' ')),
@@ -80,6 +80,42 @@ describe('descriptors of tensors', { skip }, () => {
       ],
     );
     assert.match(lines[6] ?? '', /^tiled without strides 0 /);
+  });
+
+  it('let a kernel copy the columns of images, and only in their own mode', async () => {
+    assert.ok(behind);
+    const copy = await buildProgram({
+      name: 'tensor-im2col',
+      sources: ['test/shim/programs/tensor_im2col.c'],
+      sanitize: 'none',
+    });
+    const ended = await runProgram(copy, [], {
+      env: { VGPU_HOST: behind.address, LD_LIBRARY_PATH: SHIM },
+    });
+    assert.deepEqual([ended.code, ended.stderr], [0, '']);
+    const lines = ended.stdout.trim().split('\n');
+    const copied = lines.filter((line) => / (?:load|store|reduce) /.test(line));
+    assert.equal(copied.length, 28);
+    assert.deepEqual(
+      copied.filter((line) => !line.endsWith(' 0 complete 1 wrong 0')),
+      [],
+    );
+    assert.deepEqual(lines.slice(copied.length), [
+      'as it is 0',
+      'no channels 1',
+      '12 bytes 1',
+      '257 channels 1',
+      'no pixels 1',
+      '1024 pixels 0',
+      '1025 pixels 1',
+      'corner -128 0',
+      'corner -129 1',
+      'corner 128 1',
+      'corner -129 of 3 0',
+      'corner 16 of 5 1',
+      'interleaved 801',
+      'as a tile 719',
+    ]);
   });
 
   it('let a kernel that has them as parameters copy tiles, beyond the edges too', async () => {

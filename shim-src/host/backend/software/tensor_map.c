@@ -33,23 +33,31 @@ static bool within(int32_t value, int32_t last) {
   return value >= 0 && value <= last;
 }
 
-static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, struct ptx_tensor_map *map) {
+static int32_t judge(const struct vgpu_tensor_request *r, uint64_t address) {
   if (!within(r->data_type, TYPE_LAST) || !within(r->interleave, INTERLEAVE_LAST) ||
       !within(r->swizzle, SWIZZLE_LAST) || !within(r->promotion, PROMOTION_LAST) ||
       !within(r->fill, FILL_LAST))
     return CUDA_ERROR_INVALID_VALUE;
   if (r->data_type >= TYPES || r->interleave != 0 || r->swizzle > SWIZZLE_128B)
     return CUDA_ERROR_NOT_SUPPORTED;
-  uint32_t bytes = types[r->data_type].bytes, row = r->box[0] * bytes;
   if (address % 16 != 0 || (r->fill != 0 && !types[r->data_type].is_float)) return CUDA_ERROR_INVALID_VALUE;
   for (uint32_t d = 0; d < r->rank; d++) {
-    if (r->dim[d] == 0 || r->dim[d] > 1ull << 32 || r->box[d] == 0 || r->box[d] > 256 ||
-        r->element_strides[d] == 0 || r->element_strides[d] > 8)
+    if (r->dim[d] == 0 || r->dim[d] > 1ull << 32 || r->element_strides[d] == 0 || r->element_strides[d] > 8)
       return CUDA_ERROR_INVALID_VALUE;
     if (d > 0 && (r->strides[d - 1] % 16 != 0 || r->strides[d - 1] >= 1ull << 40))
       return CUDA_ERROR_INVALID_VALUE;
   }
-  if (row % 16 != 0 || (r->swizzle != 0 && row > 16u << r->swizzle)) return CUDA_ERROR_INVALID_VALUE;
+  return CUDA_SUCCESS;
+}
+
+/* What both forms have; `row`: how many elements lie beside each other in shared memory. */
+static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, uint32_t row,
+                      struct ptx_tensor_map *map) {
+  int32_t result = judge(r, address);
+  if (result != CUDA_SUCCESS) return result;
+  uint32_t bytes = row * types[r->data_type].bytes;
+  if (row == 0 || row > 256 || bytes % 16 != 0 || (r->swizzle != 0 && bytes > 16u << r->swizzle))
+    return CUDA_ERROR_INVALID_VALUE;
   *map = (struct ptx_tensor_map){.address = address,
                                  .last = (uint8_t)(r->rank - 1),
                                  .type = types[r->data_type].type,
@@ -57,9 +65,39 @@ static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, str
                                  .fill = (uint8_t)r->fill};
   for (uint32_t d = 0; d < r->rank; d++) {
     map->dims[d] = (uint32_t)r->dim[d];
-    map->box[d] = (uint16_t)r->box[d];
+    map->box[d] = d == 0 ? (uint16_t)row : 1;
     map->steps[d] = (uint8_t)r->element_strides[d];
     if (d > 0) map->strides[d - 1] = r->strides[d - 1];
+  }
+  return CUDA_SUCCESS;
+}
+
+static int32_t tiled(const struct vgpu_tensor_request *r, uint64_t address, struct ptx_tensor_map *map) {
+  for (uint32_t d = 1; d < r->rank; d++) {
+    if (r->box[d] == 0 || r->box[d] > 256) return CUDA_ERROR_INVALID_VALUE;
+  }
+  int32_t result = encode(r, address, r->box[0], map);
+  for (uint32_t d = 1; result == CUDA_SUCCESS && d < r->rank; d++) map->box[d] = (uint16_t)r->box[d];
+  return result;
+}
+
+static int32_t im2col(const struct vgpu_tensor_request *r, uint64_t address, struct ptx_tensor_map *map) {
+  /* The more dimensions there are, the fewer bits the descriptor has for each corner. */
+  static const int32_t limits[] = {[3] = 1 << 15, [4] = 1 << 7, [5] = 1 << 4};
+  if (r->rank < 3 || r->pixels_per_column == 0 || r->pixels_per_column > PTX_TENSOR_PIXELS)
+    return CUDA_ERROR_INVALID_VALUE;
+  int32_t limit = limits[r->rank];
+  for (uint32_t d = 0; d < r->rank - 2; d++) {
+    if (r->lower[d] < -limit || r->lower[d] >= limit || r->upper[d] < -limit || r->upper[d] >= limit)
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  int32_t result = encode(r, address, r->channels_per_pixel, map);
+  if (result != CUDA_SUCCESS) return result;
+  map->form = PTX_TENSOR_IM2COL;
+  map->pixels = (uint16_t)r->pixels_per_column;
+  for (uint32_t d = 0; d < r->rank - 2; d++) {
+    map->lower[d] = (int16_t)r->lower[d];
+    map->upper[d] = (int16_t)r->upper[d];
   }
   return CUDA_SUCCESS;
 }
@@ -82,14 +120,14 @@ int32_t vgpu_software_tensor_map(struct vgpu_worker *worker, const struct vgpu_s
     memcpy(&map, bulk->in, sizeof map);
     map.address = send->address;
     result = CUDA_SUCCESS;
-  } else if (send->form == VGPU_TENSOR_TILED) {
+  } else if (send->form == VGPU_TENSOR_TILED || send->form == VGPU_TENSOR_IM2COL) {
     struct vgpu_tensor_request request;
     if (bulk->in_size != sizeof request) return CUDA_ERROR_INVALID_VALUE;
     memcpy(&request, bulk->in, sizeof request);
     if (request.rank == 0 || request.rank > VGPU_TENSOR_RANK_MAX) return CUDA_ERROR_INVALID_VALUE;
-    result = encode(&request, send->address, &map);
-  } else if (send->form == VGPU_TENSOR_IM2COL || send->form == VGPU_TENSOR_IM2COL_WIDE) {
-    result = CUDA_ERROR_NOT_SUPPORTED;
+    result = (send->form == VGPU_TENSOR_TILED ? tiled : im2col)(&request, send->address, &map);
+  } else if (send->form == VGPU_TENSOR_IM2COL_WIDE) {
+    result = CUDA_ERROR_NOT_SUPPORTED; /* for compute capability 10 */
   }
   if (result != CUDA_SUCCESS) return result;
   memcpy(bulk->out, &map, sizeof map);

@@ -2,7 +2,7 @@
 #ifndef VGPU_PTX_BULK_H
 #define VGPU_PTX_BULK_H
 
-/* K_BULK: m is the operation | an enum ptx_atomic << 4 (of reductions). */
+/* K_BULK: m is the operation | an enum ptx_atomic << 4 (of reductions) | an enum ptx_bulk_mode << 8. */
 enum ptx_bulk {
   BULK_COPY,
   BULK_REDUCE,
@@ -16,6 +16,14 @@ enum ptx_bulk {
 };
 #define BULK_OPERATION(m) ((m)&15u)
 #define BULK_ATOMIC(m) ((m) >> 4 & 15u)
+#define BULK_MODE(m) ((m) >> 8 & 3u)
+
+/* Which elements of a tensor are copied. */
+enum ptx_bulk_mode {
+  MODE_TILE,
+  MODE_IM2COL, /* after the coordinates the offsets of W, H and D follow, 16 bits each */
+  MODE_ROWS,   /* gather4, scatter4: the first column and four rows */
+};
 
 /* Its operands in the list; addresses are generic and have 64 bits. What an instruction has not is PTX_NONE.
  */

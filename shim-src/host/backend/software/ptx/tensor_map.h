@@ -28,19 +28,27 @@ enum ptx_tensor_type {
   PTX_TENSOR_TYPES
 };
 
+enum ptx_tensor_form { PTX_TENSOR_TILED, PTX_TENSOR_IM2COL };
+
+#define PTX_TENSOR_PIXELS 1024u /* the most in a column */
+
 struct ptx_tensor_map {
-  uint64_t address;                  /* of the element 0, 0, .. */
-  uint64_t strides[PTX_TENSOR_RANK]; /* bytes, of dimension 1 on; the last is not used */
-  uint32_t dims[PTX_TENSOR_RANK];    /* elements; 0: 2^32 */
-  uint16_t box[PTX_TENSOR_RANK];     /* 1 to 256 elements */
-  uint8_t steps[PTX_TENSOR_RANK];    /* 1 to 8: only every so many elements one; not of dimension 0 */
-  uint8_t last;                      /* the highest dimension: rank - 1 */
-  uint8_t type;                      /* enum ptx_tensor_type */
-  uint8_t interleave;                /* 0: none; others are not known here */
-  uint8_t swizzle;                   /* 0 none, 1, 2, 3: within 32, 64, 128 bytes */
-  uint8_t fill;                      /* of what lies outside: 0 zeros, 1 NaN */
-  uint8_t atomicity;                 /* of swizzles; 0: 16 bytes, others are not known here */
-  uint8_t reserved[39];
+  uint64_t address;                   /* of the element 0, 0, .. */
+  uint64_t strides[PTX_TENSOR_RANK];  /* bytes, of dimension 1 on; the last is not used */
+  uint32_t dims[PTX_TENSOR_RANK];     /* elements; 0: 2^32 */
+  uint16_t box[PTX_TENSOR_RANK];      /* 1 to 256 elements */
+  uint8_t steps[PTX_TENSOR_RANK];     /* 1 to 8: only every so many elements one; not of dimension 0 */
+  uint8_t last;                       /* the highest dimension: rank - 1 */
+  uint8_t type;                       /* enum ptx_tensor_type */
+  uint8_t interleave;                 /* 0: none; others are not known here */
+  uint8_t swizzle;                    /* 0 none, 1, 2, 3: within 32, 64, 128 bytes */
+  uint8_t fill;                       /* of what lies outside: 0 zeros, 1 NaN */
+  uint8_t atomicity;                  /* of swizzles; 0: 16 bytes, others are not known here */
+  uint8_t form;                       /* enum ptx_tensor_form */
+  uint16_t pixels;                    /* im2col: 1 to 1024 in a column; box[0] is the channels of each */
+  int16_t lower[PTX_TENSOR_RANK - 2]; /* im2col: corners of the bounding box, of W, H and D, from the */
+  int16_t upper[PTX_TENSOR_RANK - 2]; /* first and from the last element of the dimension */
+  uint8_t reserved[24];
 };
 _Static_assert(sizeof(struct ptx_tensor_map) == 128, "a tensor map");
 

@@ -359,7 +359,7 @@ static const struct ptx_mnemonic *look_up(struct word word) {
   static const struct ptx_mnemonic *const lists[] = {
       ptx_convert_mnemonics, ptx_arithmetic_mnemonics, ptx_logic_mnemonics,  ptx_compare_mnemonics,
       ptx_memory_mnemonics,  ptx_control_mnemonics,    ptx_matrix_mnemonics, ptx_bulk_mnemonics,
-      ptx_wgmma_mnemonics,   ptx_video_mnemonics,      ptx_texture_mnemonics};
+      ptx_cluster_mnemonics, ptx_wgmma_mnemonics,      ptx_video_mnemonics,  ptx_texture_mnemonics};
   const struct ptx_mnemonic *known = NULL;
   for (size_t i = 0; known == NULL && i < sizeof lists / sizeof *lists; i++) known = find(lists[i], word);
   return known;

@@ -66,6 +66,12 @@ void ptx_decode_async(struct parser *p, bool reduce); /* st.async, red.async */
 void ptx_decode_bulk(struct parser *p);               /* cp.async.bulk and cp.reduce.async.bulk */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared);
 
+/* decode_cluster.c */
+/* A register with the sum; `a` itself when the value is 0. */
+uint32_t ptx_sum(struct parser *p, enum ptx_type type, uint32_t a, uint64_t value);
+/* Whether this part of the instruction's name is the shared memory of the block or of its cluster. */
+bool ptx_says_shared(struct parser *p, uint32_t part);
+
 /* texture/decode_texture.c: the object that is bound to a .texref or .surfref, 64 bits */
 uint32_t ptx_texture_reference(struct parser *p, const struct symbol *s);
 
@@ -79,6 +85,7 @@ struct ptx_mnemonic {
 /* Each ends with a NULL name. */
 extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],
     ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[],
-    ptx_bulk_mnemonics[], ptx_wgmma_mnemonics[], ptx_video_mnemonics[], ptx_texture_mnemonics[];
+    ptx_bulk_mnemonics[], ptx_cluster_mnemonics[], ptx_wgmma_mnemonics[], ptx_video_mnemonics[],
+    ptx_texture_mnemonics[];
 
 #endif

@@ -5,25 +5,12 @@
 #include "host/backend/software/ptx/bulk.h"
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
-#include "host/backend/software/ptx/special.h"
 
 /* Operands of the current instruction, until they are in the function's list. */
 struct list {
   uint32_t refs[BULK_MORE + 16];
   uint32_t count;
 };
-
-static uint32_t add(struct parser *p, enum ptx_type type, uint32_t a, uint64_t value) {
-  if (value == 0) return a;
-  uint32_t bytes = ptx_type_bytes(type), d = ptx_temporary(p, bytes);
-  ptx_emit_alu(p, OP_ADD, type, bytes, d, a, ptx_constant(p, bytes, value), PTX_NONE, 0);
-  return d;
-}
-
-static bool says_shared(struct parser *p, uint32_t part) {
-  return ptx_part(p, part, "shared") || ptx_part(p, part, "shared::cta") ||
-         ptx_part(p, part, "shared::cluster");
-}
 
 /* An address operand as a generic address of 64 bits. */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared) {
@@ -32,22 +19,56 @@ uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared) {
   uint64_t offset, window = shared ? PTX_SHARED_WINDOW : 0;
   enum ptx_type width;
   uint32_t base = ptx_address(p, &plain, shared ? S_SHARED : S_GENERIC, &offset, &width);
-  if (width == T_B64) return add(p, T_U64, base, offset + window);
+  if (width == T_B64) return ptx_sum(p, T_U64, base, offset + window);
   if (!shared) ptx_refuse(p, "an address of 64 bits expected");
-  uint32_t narrow = add(p, T_U32, base, (uint32_t)offset), d = ptx_temporary(p, 8);
+  uint32_t narrow = ptx_sum(p, T_U32, base, (uint32_t)offset), d = ptx_temporary(p, 8);
   ptx_emit_convert(p, T_U64, T_U32, d, narrow, 0);
-  return add(p, T_U64, d, window);
+  return ptx_sum(p, T_U64, d, window);
 }
 
-static void coordinates(struct parser *p, const struct operand *o, struct list *list) {
+static uint32_t dimensions(struct parser *p) {
   static const char *const names[] = {"1d", "2d", "3d", "4d", "5d"};
   uint32_t rank = 0;
   for (uint32_t i = 0; i < 5; i++) {
     if (ptx_has(p, names[i])) rank = i + 1;
   }
-  if (rank == 0 || o->count != rank) ptx_refuse(p, "as many coordinates as dimensions expected");
-  for (uint32_t i = 0; i < rank; i++)
+  return rank;
+}
+
+static void coordinates(struct parser *p, const struct operand *o, enum ptx_bulk_mode mode,
+                        struct list *list) {
+  uint32_t rank = dimensions(p);
+  if (mode == MODE_ROWS) {
+    if (rank != 2 || o->count != 5) ptx_refuse(p, "two dimensions, a column and four rows expected");
+  } else if (rank == 0 || o->count != rank) {
+    ptx_refuse(p, "as many coordinates as dimensions expected");
+  }
+  if (mode == MODE_IM2COL && rank < 3) ptx_refuse(p, "three dimensions or more expected");
+  for (uint32_t i = 0; i < o->count; i++)
     list->refs[list->count++] = ptx_source(p, &p->elements[o->first + i], T_U32);
+}
+
+/* Where in its filter an im2col copy is, in W, H and D; o NULL: at the first element. */
+static void offsets(struct parser *p, const struct operand *o, struct list *list) {
+  uint32_t count = dimensions(p) - 2;
+  if (o != NULL && (o->kind != O_VECTOR || o->count != count))
+    ptx_refuse(p, "an offset for each dimension but the first and the last expected");
+  for (uint32_t i = 0; i < count; i++)
+    list->refs[list->count++] =
+        o == NULL ? ptx_constant(p, 2, 0) : ptx_source(p, &p->elements[o->first + i], T_U16);
+}
+
+/* Each direction has modes of its own. */
+static enum ptx_bulk_mode copy_mode(struct parser *p, uint32_t first, bool load, bool reduce) {
+  for (uint32_t i = first; i < p->part_count; i++) {
+    if (ptx_part(p, i, load ? "im2col" : "im2col_no_offs")) return MODE_IM2COL;
+    if (!reduce && ptx_part(p, i, load ? "tile::gather4" : "tile::scatter4")) return MODE_ROWS;
+    bool other = ptx_part(p, i, "im2col") || ptx_part(p, i, "im2col_no_offs") ||
+                 ptx_part(p, i, "im2col::w") || ptx_part(p, i, "im2col::w::128") ||
+                 ptx_part(p, i, "tile::gather4") || ptx_part(p, i, "tile::scatter4");
+    if (other) ptx_refuse(p, "this mode");
+  }
+  return MODE_TILE;
 }
 
 static struct ptx_instruction *emit(struct parser *p, const struct list *list, uint32_t m) {
@@ -117,39 +138,38 @@ static void rest(struct parser *p, uint32_t at, struct list *list) {
 
 static void tile(struct parser *p, uint32_t first, bool reduce) {
   /* first: the part that says where to; it follows the number of dimensions */
-  for (uint32_t i = 1; i < p->part_count; i++) {
-    bool other =
-        p->parts[i].length > 5 && (ptx_part(p, i, "im2col") || ptx_part(p, i, "im2col_no_offs") ||
-                                   ptx_part(p, i, "im2col::w") || ptx_part(p, i, "im2col::w::128") ||
-                                   ptx_part(p, i, "tile::gather4") || ptx_part(p, i, "tile::scatter4"));
-    if (other) ptx_refuse(p, "only tiles are copied");
-  }
+  bool load = ptx_says_shared(p, first);
+  enum ptx_bulk_mode mode = copy_mode(p, first, load, reduce);
+  uint32_t kind = (uint32_t)mode << 8;
   struct list list = empty();
   const struct operand *o = p->operands;
-  if (says_shared(p, first)) {
+  if (load) {
     if (reduce || !ptx_part(p, first + 1, "global") || !ptx_has(p, "mbarrier::complete_tx::bytes"))
       ptx_refuse(p, NULL);
-    ptx_need(p, 3, 5);
+    bool info = mode == MODE_IM2COL;
+    ptx_need(p, info ? 4 : 3, info ? 6 : 5);
     list.refs[BULK_TO] = ptx_generic(p, &o[0], true);
     list.refs[BULK_FROM] = ptx_generic(p, &o[1], false);
     list.refs[BULK_BARRIER] = ptx_generic(p, &o[2], true);
-    coordinates(p, &o[1], &list);
-    rest(p, 3, &list);
-    emit(p, &list, BULK_LOAD_TILE);
+    coordinates(p, &o[1], mode, &list);
+    if (info) offsets(p, &o[3], &list);
+    rest(p, info ? 4 : 3, &list);
+    emit(p, &list, BULK_LOAD_TILE | kind);
     return;
   }
-  if (!ptx_part(p, first, "global") || !says_shared(p, first + 1) || !ptx_has(p, "bulk_group"))
+  if (!ptx_part(p, first, "global") || !ptx_says_shared(p, first + 1) || !ptx_has(p, "bulk_group"))
     ptx_refuse(p, NULL);
   ptx_need(p, 2, 3);
   list.refs[BULK_TO] = ptx_generic(p, &o[0], false);
   list.refs[BULK_FROM] = ptx_generic(p, &o[1], true);
-  coordinates(p, &o[0], &list);
+  coordinates(p, &o[0], mode, &list);
+  if (mode == MODE_IM2COL) offsets(p, NULL, &list);
   rest(p, 2, &list);
-  emit(p, &list, reduce ? BULK_REDUCE_TILE | (uint32_t)reduction(p) << 4 : BULK_STORE_TILE);
+  emit(p, &list, kind | (reduce ? BULK_REDUCE_TILE | (uint32_t)reduction(p) << 4 : BULK_STORE_TILE));
 }
 
 static void plain(struct parser *p, uint32_t first, bool reduce) {
-  bool to_shared = says_shared(p, first), from_shared = says_shared(p, first + 1);
+  bool to_shared = ptx_says_shared(p, first), from_shared = ptx_says_shared(p, first + 1);
   bool known = (to_shared || ptx_part(p, first, "global")) &&
                (from_shared || (ptx_part(p, first + 1, "global") && to_shared && !reduce));
   bool counted = ptx_has(p, "mbarrier::complete_tx::bytes");
@@ -204,7 +224,7 @@ static void decode_tensormap(struct parser *p) {
   const struct operand *o = p->operands;
   if (ptx_part(p, 1, "cp_fenceproxy")) {
     ptx_need(p, 3, 3);
-    if (!ptx_part(p, 2, "global") || !says_shared(p, 3)) ptx_refuse(p, NULL);
+    if (!ptx_part(p, 2, "global") || !ptx_says_shared(p, 3)) ptx_refuse(p, NULL);
     list.refs[BULK_TO] = ptx_generic(p, &o[0], false);
     list.refs[BULK_FROM] = ptx_generic(p, &o[1], true);
     emit(p, &list, BULK_MAP_COPY);
@@ -220,59 +240,9 @@ static void decode_tensormap(struct parser *p) {
       ptx_refuse(p, "a dimension from 0 to 4 expected");
     ordinal = (uint32_t)o[1].value;
   }
-  list.refs[BULK_TO] = ptx_generic(p, &o[0], says_shared(p, 4));
+  list.refs[BULK_TO] = ptx_generic(p, &o[0], ptx_says_shared(p, 4));
   list.refs[list.count++] = ptx_source(p, &o[at], fields[field].wide ? T_B64 : T_B32);
   emit(p, &list, BULK_MAP_REPLACE)->target = field | ordinal << 8;
-}
-
-static uint32_t two(struct parser *p, enum ptx_operation op, enum ptx_type type, uint32_t a, uint32_t b) {
-  uint32_t bytes = ptx_type_bytes(type), d = ptx_temporary(p, bytes);
-  ptx_emit_alu(p, op, type, bytes, d, a, b, PTX_NONE, 0);
-  return d;
-}
-
-/* The same place in the shared memory of another block: program.h says where that lies in the window. */
-static void decode_mapa(struct parser *p) {
-  ptx_need(p, 3, 3);
-  bool wide = ptx_last_type(p) == T_U64;
-  enum ptx_type type = wide ? T_U64 : T_U32, bits = wide ? T_B64 : T_B32;
-  uint32_t bytes = wide ? 8 : 4;
-  const struct operand *o = p->operands;
-  uint32_t a = ptx_source(p, &o[1], type), rank = ptx_source(p, &o[2], T_U32);
-  if (wide) {
-    uint32_t d = ptx_temporary(p, 8);
-    ptx_emit_convert(p, T_U64, T_U32, d, rank, 0);
-    rank = d;
-  }
-  /* A variable of this block that is named where generic addresses are meant */
-  bool named = o[1].kind == O_SYMBOL && !says_shared(p, 1);
-  if (named && wide) a = add(p, T_U64, a, PTX_SHARED_WINDOW);
-  uint32_t place = two(p, OP_AND, bits, a, ptx_constant(p, bytes, ~PTX_RANK_MASK));
-  uint32_t block = two(p, OP_SHL, bits, add(p, type, rank, 1), ptx_constant(p, 4, PTX_RANK_SHIFT));
-  uint32_t d = ptx_destination(p, &o[0], type);
-  ptx_emit_alu(p, OP_OR, bits, bytes, d, place, block, PTX_NONE, 0);
-}
-
-/* The rank of the block whose shared memory an address lies in. */
-static void decode_getctarank(struct parser *p) {
-  ptx_need(p, 2, 2);
-  enum ptx_type type = ptx_last_type(p) == T_U64 ? T_U64 : T_U32;
-  uint32_t a = ptx_source(p, &p->operands[1], type), bits = a;
-  if (type == T_U64) {
-    bits = ptx_temporary(p, 4);
-    ptx_emit_convert(p, T_U32, T_U64, bits, a, 0);
-  }
-  uint32_t rank = two(p, OP_SHR, T_U32, bits, ptx_constant(p, 4, PTX_RANK_SHIFT));
-  uint32_t own = ptx_temporary(p, 0),
-           mine = ptx_source(p, &(struct operand){.kind = O_SPECIAL, .number = SR_CLUSTER_CTARANK}, T_U32);
-  struct ptx_instruction *in = ptx_emit(p, K_SETP);
-  in->u.compare = ptx_alu_best()->compare[C_EQ][T_U32];
-  in->d = own;
-  in->a = rank;
-  in->b = ptx_constant(p, 4, 0);
-  uint32_t other = add(p, T_U32, rank, UINT32_MAX);
-  uint32_t d = ptx_destination(p, &p->operands[0], T_U32);
-  ptx_emit_alu(p, OP_SELP, T_U32, 4, d, mine, other, own, 0);
 }
 
 /* st.async, red.async: [address], value or {values}, [mbarrier] */
@@ -300,5 +270,4 @@ void ptx_decode_async(struct parser *p, bool reduce) {
   in->size = (uint8_t)bytes;
 }
 
-const struct ptx_mnemonic ptx_bulk_mnemonics[] = {
-    {"tensormap", decode_tensormap}, {"mapa", decode_mapa}, {"getctarank", decode_getctarank}, {NULL, NULL}};
+const struct ptx_mnemonic ptx_bulk_mnemonics[] = {{"tensormap", decode_tensormap}, {NULL, NULL}};

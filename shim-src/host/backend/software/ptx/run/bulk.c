@@ -169,6 +169,12 @@ bool ptx_bulk(const struct place *at, uint32_t mask) {
       case BULK_REDUCE_ASYNC:
         done = put(at, lane);
         break;
+      case BULK_MAP_REPLACE:
+        done = ptx_map_replace(at, lane);
+        break;
+      case BULK_MAP_COPY:
+        done = ptx_map_copy(at, lane);
+        break;
       default:
         done = ptx_tensor(at, lane);
         break;

@@ -19,7 +19,10 @@ bool ptx_bulk_complete(const struct place *at, uint32_t lane, uint64_t barrier, 
 /* Each element of `to` is combined with that of `from`; size, type and m of `as` say how. */
 void ptx_bulk_reduce(const struct ptx_instruction *as, unsigned char *to, const unsigned char *from,
                      uint64_t bytes);
-/* tensor.c: copies by tensor maps, and changes of maps. */
+/* tensor.c: copies by tensor maps. */
 bool ptx_tensor(const struct place *at, uint32_t lane);
+/* tensor_fields.c: changes of maps. */
+bool ptx_map_replace(const struct place *at, uint32_t lane);
+bool ptx_map_copy(const struct place *at, uint32_t lane);
 
 #endif

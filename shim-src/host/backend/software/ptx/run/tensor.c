@@ -1,4 +1,4 @@
-/* Tiles of tensors between global and shared memory, as a tensor map describes them; changes of maps. */
+/* Parts of tensors between global and shared memory, as a tensor map describes them. */
 #include "host/backend/software/ptx/tensor_map.h"
 
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "host/backend/software/ptx/bulk.h"
 #include "host/backend/software/ptx/run/bulk_memory.h"
 
+#define GATHERED 4u    /* rows of gather4 and scatter4 */
 #define ROW_MOST 2048u /* bytes: 256 elements of 8 */
 
 static const struct {
@@ -22,8 +23,21 @@ static bool wrong(const struct place *at, uint32_t lane, const char *text) {
   return false;
 }
 
-static bool read_map(const struct place *at, uint32_t lane, uint32_t index, uint32_t rank,
-                     struct ptx_tensor_map *map) {
+/* How many dimensions the instruction's coordinates have; what it has beside them depends on its mode. */
+static uint32_t dimensions(const struct ptx_instruction *in) {
+  uint32_t more = in->x_count - (uint32_t)BULK_MORE;
+  switch (BULK_MODE(in->m)) {
+    case MODE_IM2COL:
+      return (more + 2) / 2;
+    case MODE_ROWS:
+      return 2;
+    default:
+      return more;
+  }
+}
+
+static bool read_map(const struct place *at, uint32_t lane, uint32_t index, struct ptx_tensor_map *map) {
+  uint32_t rank = dimensions(at->in), mode = BULK_MODE(at->in->m);
   uint64_t address = ptx_bulk_operand(at, index, lane, 8);
   if (!ptx_bulk_aligned(at, lane, address, 64, "the tensor map")) return false;
   const unsigned char *memory = ptx_bulk_memory(at, lane, address, sizeof *map, false);
@@ -37,6 +51,12 @@ static bool read_map(const struct place *at, uint32_t lane, uint32_t index, uint
     return wrong(at, lane,
                  "a tensor map with an interleaved layout, or another atom of the swizzle than 16 "
                  "bytes: not supported by this simulated device");
+  if (map->form != (mode == MODE_IM2COL ? PTX_TENSOR_IM2COL : PTX_TENSOR_TILED))
+    return wrong(at, lane, "a tensor map of another mode (tiled, im2col) than the instruction has");
+  if (mode == MODE_IM2COL && (map->pixels == 0 || map->pixels > PTX_TENSOR_PIXELS))
+    return wrong(at, lane, "a tensor map whose number of pixels in a column is out of range");
+  if (mode == MODE_ROWS && map->box[1] != 1)
+    return wrong(at, lane, "a tensor map whose box has not one row, as gather4 and scatter4 need");
   for (uint32_t d = 0; d < rank; d++) {
     if (map->box[d] == 0 || map->box[d] > 256 || map->steps[d] == 0 || map->steps[d] > 8)
       return wrong(at, lane, "a tensor map whose box or element strides are out of range");
@@ -53,15 +73,15 @@ static bool read_map(const struct place *at, uint32_t lane, uint32_t index, uint
   return true;
 }
 
-/* One tile, gone through row by row. */
+/* What is copied, row by row. In im2col mode a row is a pixel's channels. */
 struct tile {
   const struct place *at;
   uint32_t lane;
   const struct ptx_tensor_map *map;
-  uint32_t bytes;                 /* of an element */
-  uint32_t row;                   /* bytes of a row in the box */
-  uint32_t pitch;                 /* from row to row in shared memory */
-  uint32_t rows[PTX_TENSOR_RANK]; /* how many along each dimension */
+  uint32_t bytes; /* of an element */
+  uint32_t row;   /* bytes of a row in the box */
+  uint32_t pitch; /* from row to row in shared memory */
+  uint32_t rows;  /* in all */
   int64_t origin[PTX_TENSOR_RANK];
   struct block *block; /* whose shared memory it is */
   uint64_t offset;     /* there */
@@ -77,6 +97,11 @@ static uint64_t swizzled(uint64_t offset, uint32_t swizzle) {
   return offset ^ (offset >> 3 & ((16u << swizzle) - 16));
 }
 
+/* How many rows of a box there are along a dimension. */
+static uint32_t along(const struct ptx_tensor_map *map, uint32_t d) {
+  return d == 0 ? 1 : ((uint32_t)map->box[d] + map->steps[d] - 1) / map->steps[d];
+}
+
 static bool begin(struct tile *t, uint64_t address) {
   const struct ptx_tensor_map *map = t->map;
   const struct launch_state *l = t->at->worker->launch;
@@ -84,17 +109,18 @@ static bool begin(struct tile *t, uint64_t address) {
   t->row = map->box[0] * t->bytes;
   /* a row narrower than the swizzle leaves the rest of its atom free */
   t->pitch = map->swizzle != 0 ? 16u << map->swizzle : t->row;
-  uint64_t rows = 1;
+  uint32_t mode = BULK_MODE(t->at->in->m);
+  uint64_t rows = mode == MODE_IM2COL ? map->pixels : mode == MODE_ROWS ? GATHERED : 1;
   for (uint32_t d = 0; d <= map->last; d++) {
     t->origin[d] = (int32_t)ptx_bulk_operand(t->at, BULK_MORE + d, t->lane, 4);
-    t->rows[d] = d == 0 ? 1 : ((uint32_t)map->box[d] + map->steps[d] - 1) / map->steps[d];
-    rows *= t->rows[d];
+    if (mode == MODE_TILE) rows *= along(map, d);
   }
   if (!ptx_bulk_aligned(t->at, t->lane, address, 128, "the place in shared memory")) return false;
   t->offset = address - PTX_SHARED_WINDOW;
   t->block = address - PTX_SHARED_WINDOW < PTX_WINDOW_SIZE ? ptx_shared_block(t->at, &t->offset) : NULL;
   /* Swizzles change places within 1024 bytes, which a tile that is not so aligned may leave. */
   t->span = rows * t->pitch;
+  t->rows = (uint32_t)rows;
   uint64_t end = t->offset + t->span;
   if (map->swizzle != 0 && t->offset % (128u << map->swizzle) != 0) end = (end + 1023) / 1024 * 1024;
   if (t->block == NULL || end > l->shared_bytes) {
@@ -185,21 +211,48 @@ static bool one_row(const struct tile *t, const int64_t *coordinate, uint64_t of
   return true;
 }
 
-/* Its bytes, all of the box; 0: a fault was raised. */
-static uint64_t all_rows(const struct tile *t) {
-  int64_t coordinate[PTX_TENSOR_RANK] = {0};
-  uint32_t at[PTX_TENSOR_RANK] = {0};
-  uint64_t offset = t->offset, bytes = 0;
-  for (;;) {
-    for (uint32_t d = 0; d <= t->map->last; d++)
-      coordinate[d] = t->origin[d] + (int64_t)at[d] * t->map->steps[d];
-    if (!one_row(t, coordinate, offset)) return 0;
-    offset += t->pitch;
-    bytes += t->row;
-    uint32_t d = 1;
-    while (d <= t->map->last && ++at[d] == t->rows[d]) at[d++] = 0;
-    if (d > t->map->last) return bytes;
+/* Where row number `i` of a box begins. */
+static void in_box(const struct tile *t, uint32_t i, int64_t *coordinate) {
+  for (uint32_t d = 1; d <= t->map->last; d++) {
+    uint32_t count = along(t->map, d);
+    coordinate[d] = t->origin[d] + (int64_t)(i % count) * t->map->steps[d];
+    i /= count;
   }
+}
+
+/*
+ * Pixels go along W, H and D within the bounding box, then on to the next image. Filter offsets move what is
+ * read, but not the box: the same pixels are gone through for each element of a filter.
+ */
+static void next_pixel(const struct ptx_tensor_map *map, int64_t *pixel) {
+  for (uint32_t d = 1; d < map->last; d++) {
+    pixel[d] += map->steps[d];
+    if (pixel[d] <= (int64_t)extent(map, d) - 1 + map->upper[d - 1]) return;
+    pixel[d] = map->lower[d - 1];
+  }
+  pixel[map->last]++;
+}
+
+/* Its bytes, with those that are not in the tensor; 0: a fault was raised. */
+static uint64_t all_rows(const struct tile *t) {
+  uint32_t mode = BULK_MODE(t->at->in->m), last = t->map->last;
+  int64_t coordinate[PTX_TENSOR_RANK] = {0}, pixel[PTX_TENSOR_RANK];
+  memcpy(pixel, t->origin, sizeof pixel);
+  coordinate[0] = t->origin[0];
+  for (uint32_t i = 0; i < t->rows; i++) {
+    if (mode == MODE_TILE) {
+      in_box(t, i, coordinate);
+    } else if (mode == MODE_ROWS) {
+      coordinate[1] = (int32_t)ptx_bulk_operand(t->at, BULK_MORE + 1 + i, t->lane, 4);
+    } else {
+      for (uint32_t d = 1; d <= last; d++) coordinate[d] = pixel[d];
+      for (uint32_t d = 1; d < last; d++)
+        coordinate[d] += (int64_t)ptx_bulk_operand(t->at, BULK_MORE + last + d, t->lane, 2);
+      next_pixel(t->map, pixel);
+    }
+    if (!one_row(t, coordinate, t->offset + (uint64_t)i * t->pitch)) return 0;
+  }
+  return (uint64_t)t->rows * t->row;
 }
 
 static bool known_reduction(const struct ptx_tensor_map *map, uint32_t op) {
@@ -211,11 +264,10 @@ static bool known_reduction(const struct ptx_tensor_map *map, uint32_t op) {
   return !floats && (op != A_INC || type == T_U32) && (op != A_DEC || type == T_U32);
 }
 
-static bool copy_tile(const struct place *at, uint32_t lane) {
+bool ptx_tensor(const struct place *at, uint32_t lane) {
   bool load = BULK_OPERATION(at->in->m) == BULK_LOAD_TILE;
   struct ptx_tensor_map map;
-  if (!read_map(at, lane, load ? BULK_FROM : BULK_TO, at->in->x_count - (uint32_t)BULK_MORE, &map))
-    return false;
+  if (!read_map(at, lane, load ? BULK_FROM : BULK_TO, &map)) return false;
   if (BULK_OPERATION(at->in->m) == BULK_REDUCE_TILE && !known_reduction(&map, BULK_ATOMIC(at->in->m)))
     return wrong(at, lane, "a reduction that the tensor's type does not have");
   uint64_t place = ptx_bulk_operand(at, load ? BULK_TO : BULK_FROM, lane, 8);
@@ -237,75 +289,4 @@ static bool copy_tile(const struct place *at, uint32_t lane) {
     if (load && !ptx_bulk_complete(at, lane, barrier, bytes)) return false;
   }
   return true;
-}
-
-static bool replace(const struct place *at, uint32_t lane) {
-  uint64_t address = ptx_bulk_operand(at, BULK_TO, lane, 8);
-  uint32_t field = at->in->target & 0xff, d = at->in->target >> 8;
-  bool wide = field == MAP_ADDRESS || field == MAP_STRIDE;
-  uint64_t value = ptx_bulk_operand(at, BULK_MORE, lane, wide ? 8 : 4);
-  if (!ptx_bulk_aligned(at, lane, address, 64, "the tensor map")) return false;
-  unsigned char *memory = ptx_bulk_memory(at, lane, address, sizeof(struct ptx_tensor_map), true);
-  if (memory == NULL) return false;
-  struct ptx_tensor_map map;
-  memcpy(&map, memory, sizeof map);
-  switch (field) {
-    case MAP_ADDRESS:
-      map.address = value;
-      break;
-    case MAP_RANK:
-      map.last = value < 255 ? (uint8_t)value : 255;
-      break;
-    case MAP_BOX:
-      map.box[d] = value < UINT16_MAX ? (uint16_t)value : UINT16_MAX;
-      break;
-    case MAP_DIM:
-      map.dims[d] = (uint32_t)value;
-      break;
-    case MAP_STRIDE:
-      map.strides[d] = value;
-      break;
-    case MAP_STEP:
-      map.steps[d] = value < 255 ? (uint8_t)value : 255;
-      break;
-    case MAP_TYPE:
-      map.type = value < 255 ? (uint8_t)value : 255;
-      break;
-    case MAP_INTERLEAVE:
-      map.interleave = value < 255 ? (uint8_t)value : 255;
-      break;
-    case MAP_SWIZZLE:
-      map.swizzle = value < 255 ? (uint8_t)value : 255;
-      break;
-    case MAP_FILL:
-      map.fill = value < 255 ? (uint8_t)value : 255;
-      break;
-    default:
-      map.atomicity = value < 255 ? (uint8_t)value : 255;
-      break;
-  }
-  memcpy(memory, &map, sizeof map);
-  return true;
-}
-
-static bool copy_map(const struct place *at, uint32_t lane) {
-  uint64_t to = ptx_bulk_operand(at, BULK_TO, lane, 8), from = ptx_bulk_operand(at, BULK_FROM, lane, 8);
-  if (!ptx_bulk_aligned(at, lane, to | from, 64, "the tensor map")) return false;
-  const unsigned char *source = ptx_bulk_memory(at, lane, from, sizeof(struct ptx_tensor_map), false);
-  unsigned char *memory =
-      source == NULL ? NULL : ptx_bulk_memory(at, lane, to, sizeof(struct ptx_tensor_map), true);
-  if (memory == NULL) return false;
-  memcpy(memory, source, sizeof(struct ptx_tensor_map));
-  return true;
-}
-
-bool ptx_tensor(const struct place *at, uint32_t lane) {
-  switch (BULK_OPERATION(at->in->m)) {
-    case BULK_MAP_REPLACE:
-      return replace(at, lane);
-    case BULK_MAP_COPY:
-      return copy_map(at, lane);
-    default:
-      return copy_tile(at, lane);
-  }
 }

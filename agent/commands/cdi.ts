@@ -6,6 +6,7 @@ import { ExitCode } from '../errors.js';
 import type { Style } from '../output/style.js';
 import { chooseOne } from '../pipeline/choose.js';
 import { cdiSpec, deviceCount } from '../plan/cdi.js';
+import { devicesIn } from '../plan/cdi-devices.js';
 import { oneLine } from '../text.js';
 import { endpoint, examples, hostHelp } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
@@ -26,6 +27,8 @@ export interface CdiListDocument {
   readonly schema: 1;
   readonly command: 'cdi list';
   readonly devices: readonly OfferedDevice[];
+  /** The agent's files that offer no device: a person or a program has changed them. */
+  readonly broken: readonly string[];
   /** The file of somebody else's that offers nvidia.com/gpu; null: there is none. */
   readonly nvidiaFrom: string | null;
 }
@@ -69,11 +72,16 @@ async function generate(options: GenerateOptions, context: CommandContext): Prom
 async function list(): Promise<Outcome> {
   const { containers } = await lookedAt(null);
   const files = containers === undefined ? [] : [containers.spec, containers.nvidia];
-  const devices = files.flatMap(({ path, content }) =>
-    content === null ? [] : devicesIn(content).map((name): OfferedDevice => ({ name, file: path })),
-  );
+  const devices: OfferedDevice[] = [];
+  const broken: string[] = [];
+  for (const { path, content } of files) {
+    if (content === null) continue;
+    const names = devicesIn(content);
+    if (names.length === 0) broken.push(path);
+    devices.push(...names.map((name) => ({ name, file: path })));
+  }
   const nvidiaFrom = containers?.nvidiaFrom ?? null;
-  const document: CdiListDocument = { schema: 1, command: 'cdi list', devices, nvidiaFrom };
+  const document: CdiListDocument = { schema: 1, command: 'cdi list', devices, broken, nvidiaFrom };
   return { exitCode: ExitCode.done, document, text: (style) => listText(document, style) };
 }
 
@@ -91,34 +99,18 @@ async function lookedAt(host: string | null): Promise<MachineFacts> {
   }
 }
 
-/** Of an installed file; one that was changed by hand may be anything. */
-function devicesIn(text: string): readonly string[] {
-  try {
-    const spec: unknown = JSON.parse(text);
-    const kind = member(spec, 'kind');
-    const devices = member(spec, 'devices');
-    if (typeof kind !== 'string' || !Array.isArray(devices)) return [];
-    return devices.flatMap((device: unknown) => {
-      const name = member(device, 'name');
-      return typeof name === 'string' ? [`${oneLine(kind)}=${oneLine(name)}`] : [];
-    });
-  } catch {
-    return [];
-  }
-}
-
-function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
-}
-
-function listText({ devices, nvidiaFrom }: CdiListDocument, style: Style): string {
+function listText({ devices, broken, nvidiaFrom }: CdiListDocument, style: Style): string {
   const [first] = devices;
-  if (first === undefined)
-    return 'No device for containers: vgpu-agent install writes it where podman, docker, containerd or /etc/cdi is.';
+  const repair = broken.map((file) => `${file} offers no device: sudo vgpu-agent install writes it again`);
+  if (first === undefined) {
+    const absent =
+      'No device for containers: vgpu-agent install writes it where podman, docker, containerd or /etc/cdi is.';
+    return broken.length === 0 ? absent : repair.join('\n');
+  }
   const offered = devices.map(({ name, file }) => `${style.bold(name)}  ${style.dim(file)}`);
   const foreign =
     nvidiaFrom === null ? [] : [`${cdiNvidiaKind} is offered by ${oneLine(nvidiaFrom)}, not by us`];
-  return [...offered, ...foreign, '', ...usage(first.name)].join('\n');
+  return [...offered, ...repair, ...foreign, '', ...usage(first.name)].join('\n');
 }
 
 function usage(name: string): readonly string[] {

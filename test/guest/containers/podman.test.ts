@@ -88,6 +88,12 @@ describe('containers', { skip }, () => {
         listed.stdout,
         /"vgpu\.org\/gpu=all"[\s\S]*"vgpu\.org\/gpu=0"[\s\S]*"nvidia\.com\/gpu=all"/,
       );
+      const whole = await guest.read(spec);
+      await guest.write(spec, '{"kind":"vgpu.org/gpu","devices":{}}');
+      const broken = await guest.agent('cdi', 'list');
+      assert.match(broken.stdout, /vgpu\.json offers no device: sudo vgpu-agent install writes it again/);
+      assertDocument('cdi-list', (await guest.agent('cdi', 'list', '--json')).stdout);
+      await guest.write(spec, whole);
     });
 
     await t.test('any container that asks for a device computes', async () => {

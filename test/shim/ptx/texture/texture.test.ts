@@ -1,7 +1,7 @@
 /** tex, tld4 and txq against the formulas of the CUDA programming guide, computed here. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { bytes, random } from '../machine.js';
+import { bytes, random, runPtx } from '../machine.js';
 import { type Fetch, fetch, floats } from './fetch.js';
 import { cubeFace, type Image, type Mode, sample } from './reference.js';
 
@@ -267,6 +267,139 @@ describe('a mipmapped texture', () => {
       read('linear-mip linear-filter', `mov.f32 %f8, 0f00000000; ${grad}`, list),
       [0, 10, 20, 0],
     );
+  });
+});
+
+describe('gradients and the base level', () => {
+  // A texel is 10 times the number of its level plus 10, in a line of 16, a cube of 16 and a cube map of 16.
+  const pyramid = (texels: (n: number) => number): Buffer =>
+    Buffer.concat(
+      [16, 8, 4, 2, 1].map((n, level) =>
+        bytes(Float32Array.from({ length: texels(n) }, () => 10 * level + 10)),
+      ),
+    );
+  const read = (
+    instruction: string,
+    shape: string,
+    texels: (n: number) => number,
+    places: number[][],
+  ): number[] => {
+    const { words } = fetch({
+      texture: `${shape} levels=5 coords modes=111 linear-mip linear-filter`,
+      image: pyramid(texels),
+      instruction: `mov.f32 %f8, 0f00000000; ${instruction}`,
+      places,
+    });
+    return places.map((_, i) => floats(words)[i * 4] ?? Number.NaN);
+  };
+  const LINE = ['16 1 1 f32 1', (n: number): number => n] as const;
+  const SPACE = ['16 16 16 f32 1', (n: number): number => n ** 3] as const;
+
+  it('read level 0 where the instruction says base, or nothing', () => {
+    for (const base of ['.base', '']) {
+      const plane = `tex${base}.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd2, {%f4, %f5}]`;
+      assert.deepEqual(
+        read(plane, '16 16 1 f32 1', (n) => n * n, [[0.5, 0.5]]),
+        [10],
+      );
+      assert.deepEqual(
+        read(`tex${base}.1d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd2, {%f4}]`, ...LINE, [[0.3]]),
+        [10],
+      );
+    }
+  });
+
+  it('take the level from the longer of two derivatives, in texels', () => {
+    const line = 'tex.grad.1d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd2, {%f4}], {%f5}, {%f6}';
+    const steps = [0, 1, 2, 3, 4];
+    const places = steps.flatMap((k) => [
+      [0.5, 2 ** k / 16, 0],
+      [0.5, 1 / 16, -(2 ** k) / 16],
+    ]);
+    assert.deepEqual(
+      read(line, ...LINE, places),
+      steps.flatMap((k) => [10 * k + 10, 10 * k + 10]),
+    );
+    // a direction in space: 2 texels along each of two axes are 2 times the root of 2, 1.5 levels
+    const space =
+      'tex.grad.3d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd2, {%f4, %f4, %f4, %f4}], {%f5, %f8, %f6, %f8}, {%f8, %f7, %f8, %f8}';
+    assert.deepEqual(
+      read(space, ...SPACE, [
+        [0.5, 2 / 16, 2 / 16, 0],
+        [0.5, 1 / 16, 0, 8 / 16],
+        [0.5, 0, 4 / 16, 1 / 16],
+      ]),
+      [25, 40, 30],
+    );
+  });
+});
+
+describe('every form that PTX has', () => {
+  const at: Record<string, string> = {
+    '1d': '{%f1}',
+    '2d': '{%f1, %f2}',
+    '3d': '{%f1, %f2, %f3, %f4}',
+    a1d: '{%r9, %f1}',
+    a2d: '{%r9, %f1, %f2, %f3}',
+    cube: '{%f1, %f2, %f3, %f4}',
+    acube: '{%r9, %f1, %f2, %f3}',
+  };
+  const slope: Record<string, string> = {
+    '1d': '{%f1}',
+    '2d': '{%f1, %f2}',
+    a1d: '{%f1}',
+    a2d: '{%f1, %f2}',
+  };
+  const offset: Record<string, string> = {
+    '1d': '{%r1}',
+    '2d': '{%r1, %r2}',
+    '3d': '{%r1, %r2, %r3, %r4}',
+    a1d: '{%r1}',
+    a2d: '{%r1, %r2}',
+  };
+  const texture = Object.entries(at).flatMap(([shape, place]) => {
+    const derivative = slope[shape] ?? '{%f1, %f2, %f3, %f4}';
+    const more: [string, string][] = [
+      ['base', ''],
+      ['level', ', %f9'],
+      ['grad', `, ${derivative}, ${derivative}`],
+    ];
+    return more.flatMap(([mode, operands]) =>
+      ['f32', 's32', 'u32'].flatMap((type) => {
+        const to = type === 'f32' ? '{%f5, %f6, %f7, %f8}' : '{%r5, %r6, %r7, %r8}';
+        const whole = `tex.${mode}.${shape}.v4.${type}.f32 ${to}, [%rd1, ${place}]${operands}`;
+        const moved = offset[shape];
+        return moved === undefined ? [whole] : [whole, `${whole}, ${moved}`];
+      }),
+    );
+  });
+  const asked = (mnemonic: string, names: string): string[] =>
+    names.split(' ').map((name) => `${mnemonic}.${name}.b32 %r1, [%rd1]`);
+  const questions = [
+    ...asked('txq', 'width height depth channel_data_type channel_order normalized_coords array_size'),
+    ...asked('txq', 'num_mipmap_levels num_samples filter_mode addr_mode_0 addr_mode_1 addr_mode_2'),
+    ...asked('suq', 'width height depth channel_data_type channel_order array_size memory_layout'),
+    ...['width', 'height', 'depth'].map((name) => `txq.level.${name}.b32 %r1, [%rd1], %r2`),
+    'istypep.texref %p1, %rd1',
+    'istypep.surfref %p1, %rd1',
+  ];
+
+  it('is decoded', () => {
+    const lines = [...texture, ...questions];
+    assert.equal(lines.length, 7 * 9 + 5 * 9 + 25);
+    const text = `.version 8.6
+.target sm_90
+.address_size 64
+.entry k(.param .u64 p)
+{
+.reg .b32 %r<10>; .reg .b64 %rd<3>; .reg .pred %p<2>; .reg .f32 %f<10>;
+ld.param.u64 %rd1, [p];
+${lines.join(';\n')};
+}
+`;
+    const { load, refused } = runPtx({ ptx: { text } });
+    assert.match(load, /^ok /);
+    assert.deepEqual(refused, []);
   });
 });
 

@@ -1,5 +1,4 @@
-/* Addresses in the shared memory of the blocks of a cluster: to another block and to the number of a block.
- */
+/* Addresses in the shared memory of other blocks of a cluster, and the number of the block of an address. */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/special.h"
 

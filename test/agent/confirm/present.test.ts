@@ -238,6 +238,17 @@ test('nothing is loaded: the last load counts until there is a newer one', () =>
   assert.deepEqual(judged(present([], []), { log: gpuLog }), ['gpu', null]);
 });
 
+test('what else the log has against the GPU stays, although what is loaded computes at the host', () => {
+  const seen = present([model('a', 4_000)], [session()]);
+  const failed = { ...cpuLoad, reason: 'context-create-failed' } as const;
+  assert.deepEqual(judged(seen, { log: failed }), ['degraded', 'context-create-failed']);
+  const { load } = cpuLoad;
+  assert.ok(load !== null);
+  const contradicted = { ...cpuLoad, load: { ...load, outcome: 'gpu' } } as const;
+  assert.deepEqual(judged(seen, { log: contradicted }), ['degraded', 'model-on-cpu']);
+  assert.deepEqual(judged(seen, { log: { ...cpuLoad, load: null } }), ['degraded', 'model-on-cpu']);
+});
+
 test('the model on the CPU is gone and what is loaded computes at the host: gpu', () => {
   const whole = [model('a', 4_000)];
   assert.deepEqual(judged(present(whole, [session()]), { log: cpuLoad }), ['gpu', null]);

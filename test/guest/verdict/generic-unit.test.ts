@@ -1,4 +1,4 @@
-// Any service, with no profile and no log that says anything: its verdict stands on the sessions that the host has
+// Any service, with no profile and no log that says anything: its verdict comes from the sessions that the host has
 // with its processes. The service is a shell that does what lines in a pipe say, as its own user.
 
 import assert from 'node:assert/strict';

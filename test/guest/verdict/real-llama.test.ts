@@ -1,5 +1,5 @@
 // Debian's llama-server, unmodified, in a guest of Debian sid: what anybody can install. Its log does not name the GPU,
-// so its verdict stands on what the host has of it. Its tokens are those that it gave on the CPU.
+// so its verdict comes from the host's sessions. Its tokens are those that it gave on the CPU.
 
 import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -17,7 +17,7 @@ interface Case {
   readonly user: string;
   readonly endpoint: string;
   readonly invocationId: string | null;
-  readonly masked: boolean;
+  readonly unitKind: Observation['unit']['kind'];
   /** The environment file that sets the variable which hides the GPU. */
   readonly file: string | null;
   /** There was too little device memory: starting it again or another setting of the unit would not help. */
@@ -45,6 +45,11 @@ const editVariable = (about: Case): string =>
   about.file === null ? edit(about) : `sudoedit ${about.file} && ${restart(about)}`;
 const probe = ({ user }: Case): string =>
   `sudo -u ${user === '' ? 'root' : user} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
+/** What tells why a unit does not run, or makes it able to. */
+function unitCommand({ unit, unitKind }: Case): string {
+  if (unitKind === 'masked') return `sudo systemctl unmask ${unit}`;
+  return unitKind === 'absent' ? 'systemctl list-unit-files --type=service' : `systemctl status ${unit}`;
+}
 const allLogs = ({ unit }: Case): string => `sudo journalctl --unit=${unit} --lines=100`;
 const logs = (about: Case): string =>
   about.invocationId === null
@@ -117,7 +122,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'unit-failed': {
     why: 'is not running',
     alone: true,
-    next: ({ unit, masked }) => (masked ? `sudo systemctl unmask ${unit}` : `systemctl status ${unit}`),
+    next: unitCommand,
   },
   // Of all starts: the newest may not have said anything yet.
   'unit-restarting': { why: 'keeps ending and being started again', alone: true, next: allLogs },
@@ -183,7 +188,7 @@ export function adviceOn(
     user: unit.kind === 'loaded' ? unit.user : '',
     endpoint,
     invocationId,
-    masked: unit.kind === 'masked',
+    unitKind: unit.kind,
     file: overrideTrouble({ profile, unit })?.file ?? null,
     memoryShort: memoryShort(observation),
     older: olderNow({ probe, host }),

@@ -146,6 +146,7 @@ function hostTrouble(observation: Observation): Diagnosis | null {
 }
 
 function unitState({ unit, restarts }: Observation): string {
+  if (unit.kind === 'absent') return 'there is no such unit';
   if (unit.kind !== 'loaded') return `the unit is ${unit.kind}`;
   const again = restarts > 0 ? `, started ${restarts + 1} times while we watched` : '';
   return `${unit.activeState} (${unit.subState}), result ${unit.result || 'none'}${again}`;

@@ -53,7 +53,7 @@ function unitEvidence(observation: Observation): readonly Evidence[] {
     items.push({ kind: 'unit', text, weight, source: observation.profile.unit });
   };
   if (unit.kind !== 'loaded') {
-    say(`the unit is ${unit.kind}`, 'against');
+    say(unit.kind === 'absent' ? 'systemd knows no such unit' : `the unit is ${unit.kind}`, 'against');
     return items;
   }
   if (unit.activeState !== 'active')

@@ -66,7 +66,7 @@ function unitRefusals({ unit, containers }: MachineFacts): readonly Refusal[] {
         unusedQuadlet(unit.name, containers) ?? {
           code: 'unit-absent',
           message: `there is no ${unit.name} on this machine`,
-          remedy: 'install the consumer first, or name another profile: vgpu-agent install --profile NAME',
+          remedy: 'install the consumer first, or name another one: --profile NAME or --unit NAME.service',
         },
       ];
     case 'masked':

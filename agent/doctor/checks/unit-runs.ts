@@ -25,8 +25,8 @@ export const unitRuns: Check = {
           cause: `There is no ${name} on this machine, so there is nothing that could use a GPU.`,
           evidence: [`systemd knows no unit ${name}`],
           remedy: byHand(
-            'install the consumer, or name another profile',
-            'sudo vgpu-agent doctor --profile NAME',
+            'install the consumer, or name another one: --profile NAME or --unit NAME.service',
+            'systemctl list-unit-files --type=service',
           ),
         });
       }

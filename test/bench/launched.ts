@@ -5,10 +5,17 @@ import { join } from 'node:path';
 import { shim } from './paths.js';
 
 /** Nanoseconds of the processor for one launch, without helpers: one core; `device` 61 is compute capability 6.1. */
-export function launched(module: string, buffers: readonly number[], launch: string, device = 61): number {
+export function launched(
+  module: string,
+  buffers: readonly number[],
+  launch: string,
+  device = 61,
+  before: readonly string[] = [],
+): number {
   const input = [
     `module ${module} ${device}`,
     ...buffers.map((size) => `buffer ${size}`),
+    ...before,
     `launch ${launch}`,
     '',
   ];

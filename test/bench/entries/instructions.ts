@@ -15,6 +15,8 @@ export const instructions: Entry = {
 
 const ROUNDS = 2000;
 const IN_LOOP = 64;
+/** What texture instructions read: the second buffer, filtered. */
+const PICTURE = 'texture 2 32 32 1 f32 1 linear-filter';
 
 interface Instruction {
   readonly name: string;
@@ -62,6 +64,8 @@ const MEASURED: readonly Instruction[] = [
     text: `mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
     {%c0, %c1, %c2, %c3}, {a, a, a, a}, {b, b}, {%c0, %c1, %c2, %c3};`,
   },
+  f32('tex.2d.f32.f32', 'tex.2d.v4.f32.f32 {%c0, %c1, %c2, %c3}, [%t, {%x, %x}];'),
+  f32('tex.2d.f32.f32 of some lanes', '@%some tex.2d.v4.f32.f32 {%c0, %c1, %c2, %c3}, [%t, {%x, %x}];'),
   { name: 'div.s32', type: 's32', values: ['123456789', '1'], text: 'div.s32 a, a, b;' },
 ];
 
@@ -70,13 +74,15 @@ function kernel({ type, values, text }: Instruction): string {
   return `.version 7.8
 .target sm_90
 .address_size 64
-.visible .entry k(.param .u64 out, .param .u32 rounds)
+.visible .entry k(.param .u64 out, .param .u32 rounds, .param .u64 picture)
 {
   .shared .b32 kept[32];
-  .reg .b64 %out; .reg .${type} a, b; .reg .b32 %n, %s, %i; .reg .f32 %c<4>; .reg .pred %more, %some;
+  .reg .b64 %out, %t; .reg .f32 %x; .reg .${type} a, b; .reg .b32 %n, %s, %i; .reg .f32 %c<4>; .reg .pred %more, %some;
   ld.param.u64 %out, [out];
   ld.param.u32 %n, [rounds];
+  ld.param.u64 %t, [picture];
   mov.u32 %i, %tid.x;
+  cvt.rn.f32.u32 %x, %i;
   setp.lt.u32 %some, %i, 13;
   mov.u32 %s, kept;
   mad.lo.u32 %s, %i, 4, %s;
@@ -103,7 +109,9 @@ async function measure(runs: number): Promise<readonly Comparison[]> {
       const file = join(scratch, `${instruction.name.replaceAll(' ', '-')}.ptx`);
       writeFileSync(file, kernel(instruction));
       return () =>
-        launched(file, [4096], `k 1 1 1 32 1 1 0 : b1 u32:${ROUNDS}`, 90) / (ROUNDS * IN_LOOP) / 1e3;
+        launched(file, [4096, 4096], `k 1 1 1 32 1 1 0 : b1 u32:${ROUNDS} t1`, 90, [PICTURE]) /
+        (ROUNDS * IN_LOOP) /
+        1e3;
     };
     const comparisons: Comparison[] = [];
     for (const instruction of MEASURED) {

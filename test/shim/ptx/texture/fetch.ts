@@ -1,6 +1,6 @@
 /** One kernel that reads a texture at places that a buffer lists, and writes what comes. */
 import assert from 'node:assert/strict';
-import { bytes, runPtx, u32 } from '../machine.js';
+import { bytes, type Outcome, runPtx, u32 } from '../machine.js';
 
 export interface Fetch {
   /** Behind `texture BUFFER`: the image and its sampler, see ptx_run.c. */
@@ -53,14 +53,24 @@ ${what.declarations ?? ''}
 `;
   const flat = what.places.flatMap((place) => [0, 1, 2, 3].map((i) => place[i] ?? 0));
   const places = what.integers === true ? Int32Array.from(flat) : Float32Array.from(flat);
-  const outcome = runPtx({
-    ptx: { text },
-    buffers: [bytes(places), flat.length * 4, what.image],
-    before: [`texture 3 ${what.texture}`, ...(what.before ?? [])],
-    launches: [{ kernel: 'k', grid: [what.places.length], block: [1], args: ['b1', 'b2', 't1'] }],
-  });
+  const run = (grid: number, block: number): Outcome =>
+    runPtx({
+      ptx: { text },
+      buffers: [bytes(places), flat.length * 4, what.image],
+      before: [`texture 3 ${what.texture}`, ...(what.before ?? [])],
+      launches: [{ kernel: 'k', grid: [grid], block: [block], args: ['b1', 'b2', 't1'] }],
+    });
+  const outcome = run(what.places.length, 1);
   assert.match(outcome.load, /^ok /);
   assert.deepEqual(outcome.refused, []);
+  // The lanes of a warp sample together; each gets what it gets alone, bit for bit.
+  const together = run(1, what.places.length);
+  if (/^ok /.test(outcome.launches[0] ?? '')) {
+    assert.match(together.launches[0] ?? '', /^ok /);
+    assert.deepEqual(together.buffers, outcome.buffers);
+  } else {
+    assert.doesNotMatch(together.launches[0] ?? '', /^ok /);
+  }
   const [, out = Buffer.alloc(0), image = Buffer.alloc(0)] = outcome.buffers;
   return { words: u32(out), said: outcome.launches[0] ?? '', image };
 }

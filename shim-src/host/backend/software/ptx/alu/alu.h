@@ -186,6 +186,18 @@ typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
 /* The lanes of `mask` from one register to another. */
 typedef void ptx_blend_lanes(void *d, const void *from, uint32_t mask);
 
+/* How coordinates along one axis of a texture become texels. */
+enum ptx_beyond { AXIS_CLAMP, AXIS_BORDER, AXIS_WRAP };
+struct ptx_axis {
+  uint32_t size;
+  enum ptx_beyond beyond; /* which texel is read for one beyond the edge */
+  bool integers, normalized, filtered;
+};
+struct ptx_texels {
+  int32_t at[2][PTX_LANES]; /* -1: the border; the second only where it is filtered, as weights are */
+  float weight[2][PTX_LANES];
+};
+
 struct ptx_alu {
   ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
   ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
@@ -209,6 +221,11 @@ struct ptx_alu {
   ptx_deal *deal[4][2][4];
   ptx_collect *collect[4][4];
   ptx_blend_lanes *blend[4]; /* [register 1, 2, 4, 8] */
+  /* alu_texture.h; offsets may be NULL */
+  void (*texel_axis)(struct ptx_texels *to, const void *coordinates, const int32_t *offsets,
+                     const struct ptx_axis *axis);
+  void (*texel_bytes)(uint32_t (*to)[PTX_LANES], const uint32_t *words, uint32_t channels, bool floats);
+  void (*texel_add)(float (*sum)[PTX_LANES], const float (*texel)[PTX_LANES], const float *weight);
 };
 
 extern const struct ptx_alu ptx_alu_base, ptx_alu_v3, ptx_alu_v4;

@@ -11,6 +11,9 @@ uint64_t ptx_image_operand(const struct place *at, uint32_t index, uint32_t lane
 /* The lane's result or value number `index`. */
 unsigned char *ptx_image_result(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
 
+/* lanes_sample.c: all lanes' samples of one texture, where it has a way for them at once; false: it has not.
+ */
+bool ptx_sample_together(const struct place *at, uint32_t mask, const struct ptx_reading *reading);
 /* surface.c: false: a fault was raised. */
 bool ptx_surface(const struct place *at, uint32_t lane, const struct ptx_texture *surface);
 

@@ -61,7 +61,7 @@ static int64_t within(const struct ptx_reading *r, uint32_t axis, int64_t i) {
   return i >= 0 && i < r->size[axis] ? i : beyond(r, axis, i);
 }
 
-static void border(const struct ptx_reading *r, union ptx_channels *to) {
+void ptx_border(const struct ptx_reading *r, union ptx_channels *to) {
   for (int c = 0; c < 4; c++) {
     float value = r->image->linear ? 0 : r->sampler->border[c];
     if (r->floats) to->f[c] = value;
@@ -73,7 +73,7 @@ static void border(const struct ptx_reading *r, union ptx_channels *to) {
 static void fetch(const struct ptx_reading *r, const struct ptx_sample *sample, const int64_t at[3],
                   union ptx_channels *to) {
   if ((at[0] | at[1] | at[2]) < 0) {
-    border(r, to);
+    ptx_border(r, to);
     return;
   }
   uint32_t z = r->axes == 3 ? (uint32_t)at[2] : sample->layer;

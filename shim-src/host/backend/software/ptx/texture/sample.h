@@ -40,6 +40,8 @@ bool ptx_reads_floats(const struct ptx_texture *texture);
 /* One texel; the caller has checked that it is there. */
 void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level, uint32_t x, uint32_t y,
                uint32_t z, union ptx_channels *to);
+/* What is read beyond the edge where the mode is border. */
+void ptx_border(const struct ptx_reading *reading, union ptx_channels *to);
 void ptx_begin_reading(struct ptx_reading *reading);
 void ptx_sample(struct ptx_reading *reading, const struct ptx_sample *sample, union ptx_channels *to);
 /* Which face of a cube a direction meets, and where: 0 to 1 within it. */

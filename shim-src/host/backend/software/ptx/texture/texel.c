@@ -66,7 +66,8 @@ void ptx_fetch(const struct ptx_texture *t, const struct ptx_level *level, uint3
   const unsigned char *from = level->bytes + z * level->slice + y * level->row + (uint64_t)x * t->bytes;
   if (t->texel == TEXEL_F32) {
     *to = (union ptx_channels){.f = {0, 0, 0, 1}};
-    memcpy(to->f, from, t->bytes);
+    if (t->bytes == 16) memcpy(to->f, from, 16); /* a size that is known is no call */
+    else memcpy(to->f, from, t->bytes);
     return;
   }
   uint32_t bytes = t->bytes / t->channels;

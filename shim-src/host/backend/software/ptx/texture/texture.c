@@ -158,7 +158,8 @@ static bool sample_lanes(const struct place *at, uint32_t mask) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);
     uint64_t now[2] = {ptx_image_operand(at, IMAGE_OBJECT, lane, 8),
                        ptx_image_operand(at, IMAGE_SAMPLER, lane, 8)};
-    if (left == mask || now[0] != objects[0] || now[1] != objects[1]) {
+    bool first = left == mask;
+    if (first || now[0] != objects[0] || now[1] != objects[1]) {
       const struct ptx_texture *found = find(at, IMAGE_OBJECT, lane, false);
       if (found == NULL) return false;
       image = *found;
@@ -170,6 +171,7 @@ static bool sample_lanes(const struct place *at, uint32_t mask) {
       objects[0] = now[0];
       objects[1] = now[1];
       ptx_begin_reading(&reading);
+      if (first && ptx_sample_together(at, mask, &reading)) return true;
     }
     sampled(at, lane, &reading);
   }

@@ -1,0 +1,91 @@
+/* Samples of textures, 32 lanes at a time: the arithmetic of texture/sample.c; included by alu.c. */
+
+#define WEIGHT_ONE 256 /* weights have 8 bits behind the point */
+
+/* What limited() of sample.c does. */
+#define WITHIN(x, low, high) ((x) > (low) ? (x) < (high) ? (x) : (high) : (low))
+
+/* The texel that is read for each: itself, one at the edge, or -1 for the border. */
+static void inside(s32 *at, const struct ptx_axis *a) {
+  const s32 size = (s32)a->size, last = size - 1;
+  switch (a->beyond) {
+    case AXIS_BORDER:
+      LANES at[i] = at[i] >= 0 && at[i] < size ? at[i] : -1;
+      return;
+    case AXIS_WRAP:
+      for (int i = 0; i < PTX_LANES; i++) {
+        if (at[i] >= 0 && at[i] < size) continue;
+        at[i] %= size;
+        if (at[i] < 0) at[i] += size;
+      }
+      return;
+    default:
+      LANES at[i] = at[i] < 0 ? 0 : at[i] > last ? last : at[i];
+  }
+}
+
+static void texels_by_integers(struct ptx_texels *to, const s32 *x, const s32 *offset) {
+  const s64 most = 1 << 30; /* further out than any size */
+  LANES {
+    const s64 at = (s64)x[i] + offset[i];
+    to->at[0][i] = (s32)WITHIN(at, -most, most);
+  }
+}
+
+static void texel_axis(struct ptx_texels *to, const void *coordinates, const s32 *offset,
+                       const struct ptx_axis *a) {
+  static const s32 none[PTX_LANES] = {0};
+  if (offset == NULL) offset = none;
+  if (a->integers) {
+    texels_by_integers(to, coordinates, offset);
+    inside(to->at[0], a);
+    return;
+  }
+  const float *c = coordinates, size = (float)a->size;
+  float x[PTX_LANES];
+  if (a->normalized && a->beyond == AXIS_WRAP) LANES x[i] = (c[i] - floorf(c[i])) * size;
+  else if (a->normalized) LANES x[i] = c[i] * size;
+  else LANES x[i] = c[i];
+  LANES x[i] = WITHIN(x[i], -1048576.0f, 536870912.0f) + (float)offset[i];
+  if (!a->filtered) {
+    LANES {
+      const s32 whole = (s32)x[i];
+      to->at[0][i] = whole - (x[i] < (float)whole);
+    }
+    inside(to->at[0], a);
+    return;
+  }
+  LANES {
+    /* floor(v) is the place in 256ths of a texel: its whole texels, and the rest, which is the weight */
+    const double v = ((double)x[i] - 0.5) * WEIGHT_ONE + 0.5, texel = v / WEIGHT_ONE;
+    const s32 cut = (s32)texel, whole = cut - (texel < (double)cut);
+    const s32 rest = (s32)(v - (double)whole * WEIGHT_ONE);
+    to->at[0][i] = whole;
+    to->at[1][i] = whole + 1;
+    to->weight[1][i] = (float)rest / WEIGHT_ONE;
+    to->weight[0][i] = 1.0f - to->weight[1][i];
+  }
+  inside(to->at[0], a);
+  inside(to->at[1], a);
+}
+
+/* Channels of 8 bits, which lie in words, as floats from 0 to 1 or as they are. */
+static void texel_bytes(u32 (*to)[PTX_LANES], const u32 *words, u32 channels, bool floats) {
+  for (u32 c = 0; c < channels; c++) {
+    const u32 shift = 8 * c;
+    if (!floats) LANES to[c][i] = words[i] >> shift & 255;
+    else LANES {
+        const float value = (float)(s32)(words[i] >> shift & 255) / 255.0f;
+        memcpy(&to[c][i], &value, 4);
+      }
+  }
+}
+
+/* A corner's part of a filtered sample: one without weight is left out, it may be an infinity. */
+static void texel_add(float (*sum)[PTX_LANES], const float (*texel)[PTX_LANES], const float *weight) {
+  for (int c = 0; c < 4; c++) {
+    float *s = sum[c];
+    const float *t = texel[c];
+    LANES s[i] = weight[i] == 0.0f ? s[i] : s[i] + weight[i] * t[i];
+  }
+}

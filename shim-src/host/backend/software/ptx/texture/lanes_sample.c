@@ -1,0 +1,162 @@
+/*
+ * Samples of one texture by many lanes at once: the frequent ones, bit for bit what sample.c gives a lane. It
+ * does one axis after the other for all lanes, then one corner of the filter after the other.
+ */
+#include <string.h>
+
+#include "host/backend/software/ptx/texture/image.h"
+
+#define FEW 4 /* with so few lanes one after the other is faster */
+
+/* A texel of each lane: channels, as sample.c has them. */
+union values {
+  float f[4][PTX_LANES];
+  uint32_t u[4][PTX_LANES];
+};
+
+static uint32_t reference(const struct place *at, uint32_t index) {
+  return at->split->frame->function->x[at->in->x + index];
+}
+
+static const void *operand(const struct place *at, uint32_t index) {
+  uint32_t from = reference(at, index);
+  return from == PTX_NONE ? NULL : ptx_operand(at, from);
+}
+
+/* One object and one sampler for all lanes: constants are, most others are found to be. */
+static bool same_for_all(const struct place *at, uint32_t index, uint32_t mask) {
+  const unsigned char *objects = operand(at, index);
+  if (objects == NULL) return true;
+  uint32_t first = (uint32_t)__builtin_ctz(mask);
+  for (uint32_t left = mask & (mask - 1); left != 0; left &= left - 1) {
+    if (memcmp(objects + first * 8, objects + (uint32_t)__builtin_ctz(left) * 8, 8) != 0) return false;
+  }
+  return true;
+}
+
+static bool has_way(const struct place *at, uint32_t mask, const struct ptx_reading *r) {
+  uint32_t m = at->in->m;
+  if (__builtin_popcount(mask) <= FEW || r->gather || r->image->cube || r->image->level_count > 1 ||
+      at->in->size != 4 || (m & IMAGE_PACKED) != 0)
+    return false;
+  for (uint32_t axis = 0; axis < r->axes; axis++) {
+    if (r->mode[axis] == ADDRESS_MIRROR) return false;
+  }
+  return same_for_all(at, IMAGE_OBJECT, mask) && same_for_all(at, IMAGE_SAMPLER, mask);
+}
+
+static void place_axes(const struct place *at, const struct ptx_reading *r, struct ptx_texels *texels) {
+  for (uint32_t axis = 0; axis < r->axes; axis++) {
+    uint8_t mode = r->mode[axis];
+    struct ptx_axis how = {.size = r->size[axis],
+                           .beyond = r->image->linear || mode == ADDRESS_BORDER ? AXIS_BORDER
+                                     : mode == ADDRESS_WRAP                     ? AXIS_WRAP
+                                                                                : AXIS_CLAMP,
+                           .integers = r->integers,
+                           .normalized = r->sampler->normalized_coordinates,
+                           .filtered = r->filtered};
+    at->worker->alu->texel_axis(&texels[axis], operand(at, IMAGE_X + axis), operand(at, IMAGE_OFFSET + axis),
+                                &how);
+  }
+}
+
+/* Layers are clamped; the third axis of a space is done already. */
+static void place_layers(const struct place *at, const struct ptx_reading *r, int32_t *layers) {
+  const int32_t *layer = operand(at, IMAGE_LAYER);
+  int32_t last = r->level->depth == 0 ? 0 : (int32_t)r->level->depth - 1;
+  for (int i = 0; i < PTX_LANES; i++) {
+    int32_t z = layer == NULL || (at->in->m & IMAGE_LAYERED) == 0 ? 0 : layer[i];
+    layers[i] = z < 0 ? 0 : z > last ? last : z;
+  }
+}
+
+static bool single(const struct ptx_texture *t) {
+  return t->channels == 1 && (t->texel == TEXEL_F32 || t->texel == TEXEL_U32 || t->texel == TEXEL_S32);
+}
+
+/* Channels that a format has not. */
+static void absent(const struct ptx_reading *r, union values *to) {
+  for (uint32_t c = r->image->channels; c < 4; c++) {
+    for (int i = 0; i < PTX_LANES; i++) {
+      if (r->floats) to->f[c][i] = c < 3 ? 0 : 1;
+      else to->u[c][i] = c < 3 ? 0 : 1;
+    }
+  }
+}
+
+/* The texels at (x, y, z) of the lanes of `mask`; those of up to 4 bytes as words first. */
+static void fetch(const struct place *at, const struct ptx_reading *r, const int32_t *x, const int32_t *y,
+                  const int32_t *z, uint32_t mask, const union ptx_channels *border, union values *to) {
+  const struct ptx_texture *t = r->image;
+  const struct ptx_level *level = r->level;
+  bool small = t->texel == TEXEL_U8 && !t->srgb, one = single(t);
+  uint32_t words[PTX_LANES] = {0}, outside = 0;
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    if ((x[lane] | y[lane] | z[lane]) < 0) {
+      outside |= 1u << lane;
+      continue;
+    }
+    const unsigned char *from = level->bytes + (uint64_t)z[lane] * level->slice +
+                                (uint64_t)y[lane] * level->row + (uint64_t)x[lane] * t->bytes;
+    if (t->bytes == 4 && (small || one)) {
+      memcpy(&words[lane], from, 4);
+    } else if (small) {
+      words[lane] = from[0] | (t->bytes == 2 ? (uint32_t)from[1] << 8 : 0);
+    } else {
+      union ptx_channels texel;
+      ptx_fetch(t, level, (uint32_t)x[lane], (uint32_t)y[lane], (uint32_t)z[lane], &texel);
+      for (int c = 0; c < 4; c++) to->u[c][lane] = texel.u[c];
+    }
+  }
+  if (one) memcpy(to->u[0], words, sizeof words);
+  else if (small) at->worker->alu->texel_bytes(to->u, words, t->channels, r->floats);
+  if (one || small) absent(r, to);
+  for (; outside != 0; outside &= outside - 1) {
+    for (int c = 0; c < 4; c++) to->u[c][__builtin_ctz(outside)] = border->u[c];
+  }
+}
+
+static void filter(const struct place *at, const struct ptx_reading *r, const struct ptx_texels *texels,
+                   const int32_t *layers, uint32_t mask, const union ptx_channels *border,
+                   union values *sum) {
+  static const int32_t zeros[PTX_LANES] = {0};
+  union values texel;
+  memset(sum, 0, sizeof *sum);
+  memset(&texel, 0, sizeof texel);
+  for (uint32_t corner = 0; corner < 1u << r->axes; corner++) {
+    const int32_t *where[3] = {texels[0].at[corner & 1], zeros, layers};
+    float weight[PTX_LANES];
+    memcpy(weight, texels[0].weight[corner & 1], sizeof weight);
+    for (uint32_t axis = 1; axis < r->axes; axis++) {
+      const float *more = texels[axis].weight[corner >> axis & 1];
+      where[axis] = texels[axis].at[corner >> axis & 1];
+      for (int i = 0; i < PTX_LANES; i++) weight[i] *= more[i];
+    }
+    fetch(at, r, where[0], where[1], where[2], mask, border, &texel);
+    at->worker->alu->texel_add(sum->f, (const float(*)[PTX_LANES])texel.f, weight);
+  }
+}
+
+bool ptx_sample_together(const struct place *at, uint32_t mask, const struct ptx_reading *r) {
+  static const int32_t zeros[PTX_LANES] = {0};
+  if (!has_way(at, mask, r)) return false;
+  struct ptx_texels texels[3];
+  int32_t layers[PTX_LANES];
+  union ptx_channels border;
+  union values value;
+  place_axes(at, r, texels);
+  place_layers(at, r, layers);
+  ptx_border(r, &border);
+  if (r->filtered) {
+    filter(at, r, texels, layers, mask, &border, &value);
+  } else {
+    memset(&value, 0, sizeof value);
+    fetch(at, r, texels[0].at[0], r->axes > 1 ? texels[1].at[0] : zeros,
+          r->axes > 2 ? texels[2].at[0] : layers, mask, &border, &value);
+  }
+  uint32_t count = at->in->x_count - (uint32_t)IMAGE_MORE;
+  for (uint32_t c = 0; c < count; c++)
+    at->worker->alu->blend[2](ptx_image_result(at, c, 0, 4), value.u[c], mask);
+  return true;
+}

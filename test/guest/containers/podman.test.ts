@@ -103,6 +103,19 @@ describe('containers', { skip }, () => {
       assert.equal(at(documentOf(mine), 'compute', 'ok'), true, mine.stdout);
     });
 
+    await t.test('a compose file with what cdi list prints computes by podman-compose', async () => {
+      await guest.must('bash', '-c', 'tar -C /home/person/root -c . | podman import - small:1');
+      const { stdout } = await guest.agent('cdi', 'list');
+      const lines = /compose file of podman-compose, in the service:\n((?: .*\n)+)/.exec(stdout)?.[1] ?? '';
+      const service = `    image: localhost/small:1\n    network_mode: host\n    command: ${await probeOf(guest)} --json --compute\n`;
+      const text = `services:\n  asks:\n${service}${lines.replaceAll(/^/gm, '  ')}\n`;
+      await guest.write('/srv/compose.yaml', text);
+      const asked = await guest.run('podman-compose', '-f', '/srv/compose.yaml', 'run', '--rm', 'asks');
+      // It prints the pod's ID first.
+      const document = { ...asked, stdout: asked.stdout.slice(asked.stdout.indexOf('{')) };
+      assert.equal(at(documentOf(document), 'compute', 'ok'), true, `${text}${asked.stdout}${asked.stderr}`);
+    });
+
     await podmanOfUser(t, guest);
 
     await t.test(

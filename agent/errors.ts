@@ -22,7 +22,7 @@ export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
  * - `usage`: a bad flag or argument; `profile`: a profile that does not fit its schema
  * - `refused`: we could, but must not (not root, not ours, a working real GPU, lock held)
  * - `failed`: the machine said no (I/O, bus, a tool); nothing half done is left
- * - `rolled-back`: failed, and everything was taken back
+ * - `rolled-back`: failed, and everything was undone
  * - `interrupted`: the person said stop
  * - `internal`: a bug of vgpu-agent
  */

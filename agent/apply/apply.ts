@@ -66,11 +66,11 @@ export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recove
   }
   const { intent } = transaction.begin;
   if (transaction.state === 'committed') {
-    emit({ kind: 'phase', phase: 'recover', text: `finish the ${intent} that was cut short` });
+    emit({ kind: 'phase', phase: 'recover', text: `finish the interrupted ${intent}` });
     await finish(effects, transaction, emit);
     return { kind: 'finished', intent };
   }
-  emit({ kind: 'phase', phase: 'recover', text: `take back the ${intent} that was cut short` });
+  emit({ kind: 'phase', phase: 'recover', text: `undo the interrupted ${intent}` });
   await takeBack(effects, transaction.steps, emit, null);
   return { kind: 'rolled-back', intent };
 }
@@ -91,7 +91,7 @@ export async function rollback(
       operation: 'roll back',
     });
   }
-  emit({ kind: 'phase', phase: 'rollback', text: `take back the ${transaction.begin.intent}` });
+  emit({ kind: 'phase', phase: 'rollback', text: `undo the ${transaction.begin.intent}` });
   await appendRecord(effects.disk, { type: 'rollback' });
   await takeBack(effects, transaction.steps, emit, null);
   if (transaction.steps.some((step) => step.type === 'path' && step.path === agentUnitFile)) {
@@ -125,7 +125,7 @@ async function commitChanges(
 ): Promise<void> {
   const { disk } = effects;
   if ((await readTransaction(disk)) !== null) {
-    throw new VgpuError('a former run was cut short and has not been cleaned up', {
+    throw new VgpuError('an earlier run was interrupted and has not been cleaned up', {
       kind: 'refused',
       operation: 'apply the plan',
       remedy: 'run vgpu-agent install or vgpu-agent uninstall again',
@@ -202,7 +202,7 @@ async function takeBack(
     await undoSteps(effects, steps, emit);
     await closeTransaction(effects.disk);
   } catch (error) {
-    throw undoFailed(because ?? new Error('a former run was cut short'), error);
+    throw undoFailed(because ?? new Error('an earlier run was interrupted'), error);
   }
 }
 

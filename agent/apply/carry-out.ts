@@ -145,7 +145,7 @@ async function preflight({ effects, emit }: Work, { user, required, inherited }:
   for (const file of inherited) {
     const problem = await effects.loadProblem(user, file);
     if (problem === null) continue;
-    const text = `the unit had this in LD_PRELOAD before, and it stays: ${problem}`;
+    const text = `the unit had this in LD_PRELOAD before vgpu-agent, and it stays there: ${problem}`;
     emit({ kind: 'note', level: 'warning', code: 'preload-entry-broken', text, remedy: null });
   }
 }
@@ -222,7 +222,7 @@ function itemOf(file: string, state: PathState): OwnedItem {
     case 'other':
       throw new VgpuError(`${file} cannot be adopted: it is ${state.kind}`, {
         kind: 'internal',
-        operation: 'adopt what a lost manifest owned',
+        operation: 'adopt a file that a lost manifest owned',
         path: file,
       });
   }
@@ -278,7 +278,7 @@ async function removeDirectory(
         kind: 'note',
         level: 'info',
         code: 'directory-kept',
-        text: `${directory} stays: it holds files that are not ours`,
+        text: `${directory} stays: it holds files that vgpu-agent did not make`,
         remedy: null,
       });
     }

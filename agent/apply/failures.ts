@@ -60,11 +60,11 @@ function textOf(error: Error, key: string): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
 
-/** Everything was taken back (exit 7). */
+/** Everything was undone (exit 7). */
 export function rolledBack(error: unknown): VgpuError {
   const failure = failureOf(error);
   const interrupted = error instanceof VgpuError && error.kind === 'interrupted';
-  return new VgpuError(`${failure.text}; everything was taken back`, {
+  return new VgpuError(`${failure.text}; everything was undone`, {
     kind: interrupted ? 'interrupted' : 'rolled-back',
     operation: failure.operation,
     ...(failure.path === undefined ? {} : { path: failure.path }),
@@ -77,7 +77,7 @@ export function rolledBack(error: unknown): VgpuError {
 export function undoFailed(error: unknown, undoError: unknown): VgpuError {
   const [first, second] = [failureOf(error), failureOf(undoError)];
   return new VgpuError(
-    `${first.text}; taking it back failed too: ${second.text}. Nothing is lost: the next vgpu-agent install or uninstall goes on from there`,
+    `${first.text}; undoing it failed too: ${second.text}. No data is lost: the next vgpu-agent install or uninstall continues from there`,
     {
       kind: 'failed',
       operation: second.operation,

@@ -161,7 +161,7 @@ async function held(file: string): Promise<VgpuError> {
   const text = (await fs.readFile(file, 'utf8').catch(() => '')).trim();
   const match = /^(\d+) (.*)$/.exec(text);
   const who = match === null ? 'another vgpu-agent' : `vgpu-agent ${match[2]} (process ${match[1]})`;
-  return new VgpuError(`${who} is at work`, {
+  return new VgpuError(`${who} is changing this machine`, {
     kind: 'refused',
     operation: 'take the lock',
     path: file,

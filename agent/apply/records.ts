@@ -125,7 +125,7 @@ function parseRecord(
   try {
     value = JSON.parse(line);
   } catch {
-    throw damaged(log, number, `it is no JSON: ${JSON.stringify(line.slice(0, 80))}`);
+    throw damaged(log, number, `it is not JSON: ${JSON.stringify(line.slice(0, 80))}`);
   }
   const checked = check(value);
   if (checked.kind === 'wrong') throw damaged(log, number, firstProblem(checked.errors));
@@ -137,6 +137,6 @@ function damaged(log: string, line: number, problem: string): VgpuError {
     kind: 'failed',
     operation: 'read the transaction log',
     path: log,
-    remedy: `look at ${log}: it lists what a run that was cut short had begun; remove it when that is undone`,
+    remedy: `look at ${log}: it lists the changes that an interrupted run had begun; undo them by hand, then remove it`,
   });
 }

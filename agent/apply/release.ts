@@ -66,7 +66,7 @@ async function leave(work: Work, item: PlacedItem, present: PathState): Promise<
     kind: 'note',
     level: 'warning',
     code: 'no-longer-ours',
-    text: `${item.path} ${now} now; it is not ours any more and stays${where}`,
+    text: `${item.path} ${now} now, so vgpu-agent does not own it any more and leaves it${where}`,
     remedy: null,
   });
 }

@@ -36,7 +36,7 @@ export async function sweepStore(effects: ApplyEffects, transaction: Transaction
     await removeItems(disk, directories);
     for (const item of directories) {
       if (item.kind === 'directory' && (await disk.inspect(item.path)).kind !== 'absent') {
-        note(emit, 'directory-kept', `${item.path} stays: it holds files that are not ours`);
+        note(emit, 'directory-kept', `${item.path} stays: it holds files that vgpu-agent did not make`);
       }
     }
     return;

@@ -94,7 +94,7 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
     await forgetTrace(effects);
     return false;
   }
-  emit({ kind: 'phase', phase: 'recover', text: `take back the trace of ${unit} that was cut short` });
+  emit({ kind: 'phase', phase: 'recover', text: `undo the interrupted trace of ${unit}` });
   await disarmTrace(unit, effects);
   const mapped = await effects.mappedUnder(storeVersions);
   const runs = [...mapped].some((file) => path.basename(file) === tracerName);
@@ -106,7 +106,7 @@ export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<b
     level: 'warning',
     code: 'trace-taken-back',
     text:
-      `a doctor --trace of ${unit} was cut short; what it left was taken away` +
+      `a doctor --trace of ${unit} was interrupted; vgpu-agent removed what it left` +
       (restart === null ? '' : failed ? `, but: ${restart.message}` : `, and ${unit} started again`),
     remedy: failed ? `systemctl restart ${unit}` : null,
   });

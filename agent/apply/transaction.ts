@@ -67,7 +67,7 @@ export class OpenTransaction {
     // A link stands for the directory it leads to (/lib on a merged /usr).
     if (present.kind === 'directory' || present.kind === 'link') return [];
     if (present.kind !== 'absent') {
-      throw new VgpuError(`${directory} is in the way: it is no directory`, {
+      throw new VgpuError(`${directory} is in the way: it is not a directory`, {
         kind: 'failed',
         operation: 'make a directory',
         path: directory,
@@ -122,7 +122,7 @@ function aimOfState(state: PathState): Aim {
     case 'other':
       throw new VgpuError(`a ${state.type} cannot be put back`, {
         kind: 'internal',
-        operation: 'restore what was there before',
+        operation: 'restore the former file',
       });
   }
 }

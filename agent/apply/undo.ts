@@ -77,7 +77,7 @@ async function undoPath({ disk }: ApplyEffects, step: PathRecord, emit: Emit): P
   const present = await disk.inspect(step.path);
   if (sameState(present, step.from)) return false;
   if (present.kind === 'directory' && step.to.kind === 'directory' && !present.empty) {
-    note(emit, 'directory-kept', `${step.path} stays: somebody else has put something into it`);
+    note(emit, 'directory-kept', `${step.path} stays: another program has put a file into it`);
     return false;
   }
   const backup = step.backup === null ? null : path.join(disk.state.backups, step.backup);
@@ -116,7 +116,7 @@ async function keepStranger(what: {
   note(
     emit,
     'changed-meanwhile',
-    `${step.path} was changed by somebody else meanwhile and stays as it is${former}`,
+    `${step.path} was changed by another program in the meantime and stays as it is${former}`,
   );
 }
 

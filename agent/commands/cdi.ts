@@ -109,7 +109,7 @@ function listText({ devices, broken, nvidiaFrom }: CdiListDocument, style: Style
   }
   const offered = devices.map(({ name, file }) => `${style.bold(name)}  ${style.dim(file)}`);
   const foreign =
-    nvidiaFrom === null ? [] : [`${cdiNvidiaKind} is offered by ${oneLine(nvidiaFrom)}, not by us`];
+    nvidiaFrom === null ? [] : [`${cdiNvidiaKind} is defined by ${oneLine(nvidiaFrom)}, not by vgpu-agent`];
   return [...offered, ...repair, ...foreign, '', ...usage(first.name)].join('\n');
 }
 

@@ -223,7 +223,7 @@ function repairedText(repaired: FixOutcome | null): readonly string[] {
     case 'declined':
       return ['--fix: nothing was changed'];
     case 'done':
-      return [`--fix: ${plural(repaired.changes, 'change')} made; this is how it is now`];
+      return [`--fix: ${plural(repaired.changes, 'change')} made; the result follows`];
   }
 }
 

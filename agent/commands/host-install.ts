@@ -137,7 +137,7 @@ async function running(work: HostWorkplace): Promise<HostDaemon> {
     operation: 'ask the daemon that was installed',
     path: 'vgpu-hostd.service',
     remedy:
-      'journalctl -u vgpu-hostd says why; when that is put right, systemctl start vgpu-hostd; or vgpu-agent host uninstall',
+      'journalctl -u vgpu-hostd says why; repair that, then systemctl start vgpu-hostd; or remove it with vgpu-agent host uninstall',
   });
 }
 
@@ -157,7 +157,7 @@ async function askedDevice(
     {
       kind: 'choice',
       id: 'device',
-      message: 'Which GPU shall this machine serve?',
+      message: 'Which GPU should this machine serve?',
       choices: [
         { value: 'cuda', label: 'cuda', explanation: 'the GPU of this machine' },
         { value: 'software', label: 'software', explanation: 'a simulated one, which says so' },
@@ -172,13 +172,13 @@ async function askedDevice(
 function listenAddress(value: string, earlier: readonly string[] = []): readonly string[] {
   const port = /^vsock:(\d{1,10})$/.exec(value)?.[1];
   const parsed = parseEndpoint(port === undefined ? value : `vsock:2:${port}`);
-  if (parsed.kind === 'bad') throw new InvalidArgumentError(`It is no address: ${parsed.reason}.`);
+  if (parsed.kind === 'bad') throw new InvalidArgumentError(`It is not an address: ${parsed.reason}.`);
   if (parsed.kind === 'tcp' || (parsed.kind === 'vsock' && port === undefined)) {
     throw new InvalidArgumentError('Write unix:PATH, or vsock:PORT (no CID: any guest may connect).');
   }
   // systemd splits and expands the text of a unit.
   if (parsed.kind === 'unix' && /[\s%"'\\$]/.test(parsed.path)) {
-    throw new InvalidArgumentError('The path must be without blanks, quotes, %, $ and backslashes.');
+    throw new InvalidArgumentError('The path must not have blanks, quotes, %, $ or backslashes.');
   }
   return earlier.includes(value) ? earlier : [...earlier, value];
 }

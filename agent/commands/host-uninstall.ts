@@ -25,7 +25,7 @@ interface HostUninstallOptions {
 
 export function hostUninstallCommand(run: Run): Command {
   return new Command('uninstall')
-    .description('remove everything; restore what was there before host install, byte for byte')
+    .description('remove everything; restore the former file host install, byte for byte')
     .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
     .option('--end-sessions', 'continue even while guests are served; their sessions end')
@@ -62,7 +62,12 @@ async function hostUninstall(options: HostUninstallOptions, context: CommandCont
         asks: options.yes !== true,
         approve: async (plan) => {
           emit({ kind: 'plan', plan });
-          return approved(context, 'host uninstall', options.yes === true, 'Take this back?');
+          return approved(
+            context,
+            'host uninstall',
+            options.yes === true,
+            'Remove it and restore what was here before?',
+          );
         },
       },
       emit,

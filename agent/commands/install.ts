@@ -159,8 +159,8 @@ function outcomeOf(result: InstallResult): Outcome {
           [
             verdictText({ ...verdict, next: null }, style),
             '',
-            `everything was taken back; ${unit} runs as before`,
-            `next, once that is repaired: ${next}`,
+            `everything was undone; ${unit} runs as before`,
+            `after the repair: ${next}`,
           ].join('\n'),
       };
     }
@@ -178,7 +178,7 @@ function outcomeOf(result: InstallResult): Outcome {
           if (verdict !== null) return `${verdictText(verdict, style)}\n\n${did}`;
           return plan.changes.length === 0
             ? did
-            : `${did}; it counts from the next start of ${plan.unit}:\n` +
+            : `${did}; it applies from the next start of ${plan.unit}:\n` +
                 `  systemctl restart ${plan.unit} && vgpu-agent verify`;
         },
       };

@@ -45,7 +45,7 @@ async function plan(options: PlanOptions, context: CommandContext): Promise<Outc
   try {
     const profile = await chooseOne(work, options);
     const { emit } = context.talk;
-    emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+    emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
     const facts = await work.inspect(profile, options.host ?? null);
     emit({ kind: 'facts', facts });
     const made = work.planInstall(profile, facts, {

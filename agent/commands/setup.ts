@@ -73,7 +73,7 @@ function noTerminal(): VgpuError {
     kind: 'usage',
     operation: 'setup',
     remedy:
-      'say it by flags: vgpu-agent install --profile NAME --host ADDRESS --service --yes ' +
+      'use options instead: vgpu-agent install --profile NAME --host ADDRESS --service --yes ' +
       '(vgpu-agent install --help)',
   });
 }

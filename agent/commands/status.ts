@@ -76,7 +76,7 @@ async function status(options: StatusOptions, context: CommandContext): Promise<
 
 async function look(work: Workplace, profile: Profile, context: CommandContext): Promise<StatusView> {
   const { emit } = context.talk;
-  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+  emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
   const facts = await work.inspect(profile, null, { quick: true });
   emit({ kind: 'facts', facts });
   const { manifest } = facts;

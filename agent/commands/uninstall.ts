@@ -33,7 +33,7 @@ interface UninstallOptions {
 
 export function uninstallCommand(run: Run): Command {
   return new Command('uninstall')
-    .description('remove everything; restore what was there before install, byte for byte')
+    .description('remove everything; restore the former file install, byte for byte')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .addOption(
@@ -78,7 +78,10 @@ async function uninstallOutcome(options: UninstallOptions, context: CommandConte
 function inOne(outcomes: readonly Outcome[]): Outcome {
   const last = outcomes.at(-1);
   if (last === undefined)
-    throw new VgpuError('nothing to take away', { kind: 'internal', operation: 'uninstall' });
+    throw new VgpuError('nothing is installed, so there is nothing to remove', {
+      kind: 'internal',
+      operation: 'uninstall',
+    });
   const before = outcomes.slice(0, -1).map((one) => one.document);
   return {
     exitCode: last.exitCode,
@@ -112,7 +115,7 @@ async function takeAway(
       asks: options.yes !== true,
       approve: async (plan) => {
         emit({ kind: 'plan', plan });
-        return approved(context, 'uninstall', options.yes === true, planQuestion('Take this back', plan));
+        return approved(context, 'uninstall', options.yes === true, planQuestion('Uninstall', plan));
       },
     },
     emit,

@@ -50,10 +50,10 @@ async function verify(options: VerifyOptions, context: CommandContext): Promise<
     requireRoot(context, 'verify');
     const { emit } = context.talk;
     await takeBackTrace(work, emit);
-    emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+    emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
     const facts = await work.inspect(profile, null);
     emit({ kind: 'facts', facts });
-    emit({ kind: 'phase', phase: 'confirm', text: `asking ${profile.unit} where it runs` });
+    emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${profile.unit} runs` });
     const timeoutMs = options.timeout === undefined ? null : options.timeout * 1000;
     const judged = await work.confirm(
       { profile, facts, mark: null, timeoutMs, compute: options.compute === true, signal: context.signal },

@@ -70,8 +70,8 @@ const advices: Readonly<Record<Reason, Advice>> = {
   },
   'no-device': { why: 'finds no CUDA device', next: askHost },
   'driver-init-failed': { why: 'could not start the CUDA driver', next: probe },
-  'driver-library-mismatch': { why: 'finds a driver and a libcuda that do not fit together', next: install },
-  'library-symbol-missing': { why: 'misses a function in the libcuda that it loaded', next: install },
+  'driver-library-mismatch': { why: 'finds a driver and a libcuda of different versions', next: install },
+  'library-symbol-missing': { why: 'does not find a function in the libcuda that it loaded', next: install },
   'compute-capability-unreadable': { why: "could not read the device's compute capability", next: probe },
   'architecture-not-compiled': {
     why: 'was not built for the compute capability of this device',
@@ -81,13 +81,13 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'discovery-timeout': { why: 'gave up looking for GPUs before one answered', next: restart },
   'probe-crashed': { why: 'lost a process to a crash while it looked for GPUs', next: logs },
   'devices-hidden-by-environment': {
-    why: 'has its GPUs hidden by an environment variable',
-    repair: 'take it out',
+    why: 'does not see its GPUs: an environment variable hides them',
+    repair: 'remove the variable',
     next: editVariable,
   },
   'library-forced-to-cpu': {
-    why: 'is told by a variable to use the CPU',
-    repair: 'take it out',
+    why: 'uses the CPU because an environment variable says so',
+    repair: 'remove the variable',
     next: editVariable,
   },
   'no-discovery-line': { why: 'did not say which device it uses', next: logs },
@@ -96,15 +96,18 @@ const advices: Readonly<Record<Reason, Advice>> = {
     repair: 'update it',
     next: logs,
   },
-  'shim-not-loaded': { why: 'was not seen using our libcuda', next: install },
-  'foreign-library-loaded': { why: 'uses a libcuda that is not ours', next: plan },
+  'shim-not-loaded': { why: 'has not loaded the libcuda of vgpu-agent', next: install },
+  'foreign-library-loaded': { why: 'uses a libcuda that is not that of vgpu-agent', next: plan },
   'library-not-found': { why: 'cannot load libcuda.so.1', next: install },
   // Running install again would change nothing; its plan checks the preload and warns of what hides it.
-  'preload-ignored': { why: 'runs without our library: the loader refused to preload it', next: plan },
+  'preload-ignored': {
+    why: 'runs without the libcuda of vgpu-agent: the loader did not preload it',
+    next: plan,
+  },
   'host-unreachable': { why: 'cannot reach the host', repair: 'start vgpu-hostd there', next: restart },
   'host-refused': { why: 'is refused by the host', repair: 'see the log of vgpu-hostd there', next: askHost },
   'host-foreign': {
-    why: 'finds something else than vgpu-hostd at the address of the host',
+    why: 'finds a program other than vgpu-hostd at the address of the host',
     repair: 'give the address to vgpu-hostd, or name another one (--host)',
     next: askHost,
   },
@@ -115,7 +118,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
   'host-slow': { why: 'waits too long for the host', next: askHost },
   'transport-blocked-by-sandbox': { why: "is kept from the host by its unit's sandbox", next: edit },
   'output-bypasses-journal': {
-    why: "writes its log past the journal, where this start's lines cannot be told from others",
+    why: 'does not write its log to the journal, so lines of this start cannot be told from older ones',
     repair: 'set StandardOutput=journal and StandardError=journal under [Service]',
     next: edit,
   },
@@ -133,11 +136,11 @@ const advices: Readonly<Record<Reason, Advice>> = {
   },
   'memory-round-trip-failed': { why: 'has a GPU whose memory does not keep what is written', next: probe },
   'consumer-not-restarted': { why: 'was started before the shim was in place', next: restart },
-  'probe-disagrees': { why: 'and our own probe do not find the same', next: restart },
-  'not-cuda': { why: 'uses a GPU by another way than CUDA, not through us', next: probe },
+  'probe-disagrees': { why: 'and vgpu-probe disagree about the GPU', next: restart },
+  'not-cuda': { why: 'uses a GPU without CUDA, and not through vgpu-agent', next: probe },
   'layers-not-offloaded': {
     why: 'found the GPU, but not all layers of the model are on it',
-    repair: 'what is not there fits with more device memory, a smaller model, or more --gpu-layers (num_gpu)',
+    repair: 'give it more device memory, a smaller model, or more --gpu-layers (num_gpu)',
     next: (about) => (about.memoryShort ? doctor(about) : edit(about)),
   },
   'model-on-cpu': {
@@ -160,7 +163,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
     next: probe,
   },
   'compute-failed': {
-    why: 'has a GPU on which our own kernels did not run and compute right',
+    why: 'has a GPU on which the test kernels failed or computed wrong numbers',
     next: (about) => `${probe(about)} --compute`,
   },
 };
@@ -168,7 +171,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
 const modeWords: Readonly<Record<Mode, string>> = {
   gpu: 'runs on the GPU',
   cpu: 'runs on the CPU',
-  degraded: 'is not in a state to be called GPU mode',
+  degraded: 'is not confirmed to run on the GPU',
   undetermined: 'may or may not run on the GPU',
 };
 
@@ -201,7 +204,7 @@ export function adviceOn(
     const warning = simulated ? ' This GPU is simulated: no real GPU is used.' : '';
     const computed =
       probe?.kind === 'answered' && probe.report.compute?.ok === true
-        ? ' Our own kernels compute right on it.'
+        ? ' The test kernels compute the right numbers on it.'
         : '';
     return {
       summary: `${title} ${modeWords.gpu}${names.length === 0 ? '' : `: ${names.join('; ')}`}.${computed}${warning}`,
@@ -209,7 +212,10 @@ export function adviceOn(
     };
   }
   if (reason === null) {
-    return { summary: `${title} ${modeWords[mode]}, and nothing says why.`, next: probeOrLogs(about) };
+    return {
+      summary: `${title} ${modeWords[mode]}, and no log line or check says why.`,
+      next: probeOrLogs(about),
+    };
   }
   const advice = advices[reason];
   const particulars = detail === null ? '' : ` (${detail})`;

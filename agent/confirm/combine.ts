@@ -111,7 +111,8 @@ function concludeWordless(observation: Observation): Conclusion {
   const trouble = mapsTrouble(observation) ?? probeTrouble(observation.probe);
   if (trouble !== null) return degraded(trouble);
   const { sessions } = observation.present;
-  const detail = sessions.kind === 'unknown' ? `the host does not tell: ${sessions.message}` : null;
+  const detail =
+    sessions.kind === 'unknown' ? `the host does not report its sessions: ${sessions.message}` : null;
   return { mode: 'undetermined', reason: 'no-session', detail };
 }
 
@@ -148,7 +149,7 @@ function hostTrouble(observation: Observation): Diagnosis | null {
 function unitState({ unit, restarts }: Observation): string {
   if (unit.kind === 'absent') return 'there is no such unit';
   if (unit.kind !== 'loaded') return `the unit is ${unit.kind}`;
-  const again = restarts > 0 ? `, started ${restarts + 1} times while we watched` : '';
+  const again = restarts > 0 ? `, started ${restarts + 1} times during the check` : '';
   return `${unit.activeState} (${unit.subState}), result ${unit.result || 'none'}${again}`;
 }
 
@@ -188,8 +189,12 @@ function concludeGpu(observation: Observation, now: Present): Conclusion {
   }
   if (observation.computeAsked === true && !(answered && probe.report.compute?.ok === true)) {
     // Asked for and not had: what is claimed then must not be more than what is known.
-    const why = probe?.kind === 'not-run' ? probe.message : 'the probe did not come to them';
-    return { mode: 'undetermined', reason: 'compute-failed', detail: `our kernels were not run: ${why}` };
+    const why = probe?.kind === 'not-run' ? probe.message : 'vgpu-probe did not get that far';
+    return {
+      mode: 'undetermined',
+      reason: 'compute-failed',
+      detail: `the test kernels were not run: ${why}`,
+    };
   }
   return { mode: 'gpu', reason: null, detail: null };
 }
@@ -199,8 +204,8 @@ function whyUnproven(observation: Observation): string {
   const processes = processesThatCount(observation);
   const looked =
     processes.length === 0
-      ? 'no process could be looked at'
-      : 'no process had it loaded when it was looked at';
+      ? 'no process could be inspected'
+      : 'no process had it loaded when they were inspected';
   return probe?.kind === 'not-run' ? `${looked}, and vgpu-probe could not be run: ${probe.message}` : looked;
 }
 

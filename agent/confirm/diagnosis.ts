@@ -120,7 +120,7 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
         : { reason: 'host-slow', detail };
     }
     if (error.name === hostLost) {
-      return { reason: 'host-unreachable', detail: `it was lost in the middle: ${detail}` };
+      return { reason: 'host-unreachable', detail: `the session was lost during the probe: ${detail}` };
     }
     if (computing) return { reason: 'compute-failed', detail };
     if (report.roundTrip?.ok === false || memorySteps.has(error.step)) {
@@ -238,10 +238,10 @@ export function preloadIgnored({ processes, probe }: Observation): string | null
   const what = `process ${main.pid} (${main.name}) has it in LD_PRELOAD, but not loaded`;
   // The probe lies beside the library: where it cannot be started either, the store is the trouble.
   if (probe?.kind === 'not-run')
-    return `${what}; vgpu-probe beside it could not be run either, so see whether ${storeCurrent} is there and readable`;
+    return `${what}; vgpu-probe beside it could not be run either, so see whether ${storeCurrent} exists and is readable`;
   return (
     `${what}; ` +
-    `the loader ignores LD_PRELOAD for a program that gains rights when it is started: ` +
+    `the loader ignores LD_PRELOAD for a program that gains privileges when it is started: ` +
     `\`getcap ${main.executable ?? `/proc/${main.pid}/exe`}\` shows its file capabilities, \`ls -l\` a set-user-ID bit`
   );
 }

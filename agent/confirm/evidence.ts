@@ -58,7 +58,7 @@ function unitEvidence(observation: Observation): readonly Evidence[] {
   }
   if (unit.activeState !== 'active')
     say(`${unit.activeState} (${unit.subState}), result ${unit.result || 'none'}`, 'against');
-  if (restarts > 0) say(`it was started again ${restarts} time(s) while we watched`, 'against');
+  if (restarts > 0) say(`it was started again ${restarts} time(s) during the check`, 'against');
   if (journalError !== null) say(`the journal cannot be read: ${journalError}`, 'neutral');
   const bypass = journalBypass(unit);
   if (bypass !== null) say(`${bypass}: its output does not reach the journal`, 'neutral');
@@ -75,7 +75,7 @@ function readinessEvidence({ readiness, elapsedMs }: Observation): readonly Evid
       return [
         {
           kind: 'readiness',
-          text: `it answers requests, ${after} s after we began to ask`,
+          text: `it answers requests, ${after} s after the first request`,
           weight: 'neutral',
           source: readiness.url,
         },
@@ -101,7 +101,9 @@ function loadedEvidence({ present: { loaded } }: Observation): readonly Evidence
   if (loaded.kind === 'unasked') return [];
   const { url } = loaded;
   if (loaded.kind === 'silent')
-    return [{ kind: 'loaded', text: `it does not tell: ${loaded.message}`, weight: 'neutral', source: url }];
+    return [
+      { kind: 'loaded', text: `it does not report it: ${loaded.message}`, weight: 'neutral', source: url },
+    ];
   return loaded.models.map(({ name, bytes, gpuBytes }) => ({
     kind: 'loaded',
     text: `${name}: ${inWords(gpuBytes)} of ${inWords(bytes)} on the GPU`,
@@ -117,7 +119,14 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
   const host = unit.kind === 'loaded' ? hostOfUnit(unit, endpoint) : endpoint;
   const source = `${host}, its list of this guest's sessions`;
   if (sessions.kind === 'unknown')
-    return [{ kind: 'sessions', text: `not told: ${sessions.message}`, weight: 'neutral', source }];
+    return [
+      {
+        kind: 'sessions',
+        text: `the host does not report them: ${sessions.message}`,
+        weight: 'neutral',
+        source,
+      },
+    ];
   const own = computing(sessions.own);
   const items: Evidence[] = own.map(({ claimed, memory, launches, age }) => ({
     kind: 'sessions',
@@ -151,10 +160,13 @@ function sessionsEvidence(observation: Observation): readonly Evidence[] {
 
 const mappedTexts: Readonly<Record<Mapped, { readonly text: string; readonly weight: Evidence['weight'] }>> =
   {
-    shim: { text: 'has our libcuda loaded', weight: 'for' },
+    shim: { text: 'has the libcuda of vgpu-agent loaded', weight: 'for' },
     stale: { text: 'has an older libcuda of vgpu-agent loaded, whose file is gone', weight: 'against' },
-    foreign: { text: 'has a libcuda loaded that is not ours', weight: 'against' },
-    mixed: { text: 'has a libcuda loaded that is not ours, beside ours', weight: 'against' },
+    foreign: { text: 'has another libcuda loaded than that of vgpu-agent', weight: 'against' },
+    mixed: {
+      text: 'has two libraries named libcuda loaded: that of vgpu-agent and another one',
+      weight: 'against',
+    },
     none: { text: 'has no libcuda loaded', weight: 'neutral' },
     unknown: { text: 'could not be examined', weight: 'neutral' },
   };
@@ -163,7 +175,7 @@ function mapsEvidence({ role, facts }: SeenProcess): Evidence {
   const mapped = mappedBy(facts);
   const said = mappedTexts[mapped];
   const preloaded = mapped === 'shim' && isPreloaded(facts);
-  const text = preloaded ? `${said.text}, as LD_PRELOAD gives it to every process` : said.text;
+  const text = preloaded ? `${said.text}, because LD_PRELOAD loads it into every process` : said.text;
   const weight = preloaded ? 'neutral' : said.weight;
   const paths = libcudaPaths(facts);
   const who = role === 'main' ? `the main process (${facts.name})` : `its child ${facts.name}`;
@@ -211,7 +223,8 @@ function probeEvidence({ probe, unit }: Observation): readonly Evidence[] {
   }
   const devices = report.devices.map(({ name, compute }) => `${name} (compute ${compute})`).join(', ');
   const trip = report.roundTrip;
-  const memory = trip === null ? '' : `; ${trip.bytes} bytes went there and back in ${trip.microseconds} us`;
+  const memory =
+    trip === null ? '' : `; ${trip.bytes} bytes were written and read back in ${trip.microseconds} us`;
   return item(`${devices} through ${report.library ?? 'libcuda.so.1'}${memory}`, 'for');
 }
 
@@ -226,19 +239,19 @@ function computeEvidence({ probe, computeAsked, unit }: Observation): readonly E
   const item = (text: string, weight: Evidence['weight']): readonly Evidence[] => [
     { kind: 'compute', text, weight, source },
   ];
-  if (probe?.kind !== 'answered') return item('our kernels were not run', 'neutral');
+  if (probe?.kind !== 'answered') return item('the test kernels were not run', 'neutral');
   const { compute, error } = probe.report;
-  if (compute === undefined) return item('the probe did not come to our kernels', 'neutral');
+  if (compute === undefined) return item('vgpu-probe did not get as far as the test kernels', 'neutral');
   if (compute.ok) {
     const { values, microseconds } = compute;
     return item(
-      `our kernels ran there: ${values} numbers, every one as the CPU computes it, in ${microseconds} us`,
+      `the test kernels ran there: ${values} numbers, each the same as on the CPU, in ${microseconds} us`,
       'for',
     );
   }
   const how = error === null ? '' : error.message.includes(error.step) ? '' : `${error.step}: `;
   return item(
-    `our kernels did not run and compute right: ${how}${error?.message ?? 'no reason given'}`,
+    `the test kernels failed or computed wrong numbers: ${how}${error?.message ?? 'no reason given'}`,
     'against',
   );
 }

@@ -12,7 +12,7 @@ export type End = 'settled' | 'timed-out' | 'unit-failed' | 'unit-restarting';
 export type ReadinessSeen =
   | { readonly kind: 'answered'; readonly url: string; readonly afterMs: number }
   | { readonly kind: 'silent'; readonly url: string; readonly lastError: string }
-  /** The profile asks for none, or the unit has a network of its own. */
+  /** The profile asks for none, or the unit has its own network namespace. */
   | { readonly kind: 'unasked'; readonly why: string };
 
 export type Role = 'main' | 'child';

@@ -156,8 +156,9 @@ function processes(sessions: readonly HostSession[]): string {
 /** `the host turned 2 sessions of this guest away, the last 3 s ago: it has as many sessions as it allows`. */
 export function turnedAwayText({ count, status, age }: TurnedAway): string {
   const sessions = count === 1 ? 'a session' : `${count} sessions`;
-  const why = statusCodes.find(({ code }) => code === status)?.text ?? 'for a reason that is not known here';
-  return `the host turned ${sessions} of this guest away, the last ${age} s ago: ${why}`;
+  const why =
+    statusCodes.find(({ code }) => code === status)?.text ?? 'for a reason that this version does not know';
+  return `the host refused ${sessions} of this guest, the last ${age} s ago: ${why}`;
 }
 
 /** `the host could not run 2 kernels of this guest, the last 3 s ago for llama-server: NAME`. */

@@ -32,7 +32,7 @@ export function watchReadiness(
 ): ReadinessWatch {
   const { readiness } = profile;
   if (readiness.kind === 'none') {
-    const unasked = { kind: 'unasked', why: 'the profile asks for none' } as const;
+    const unasked = { kind: 'unasked', why: 'the profile requires none' } as const;
     return { seen: () => unasked, answeredAt: () => null, forget() {}, done: Promise.resolve() };
   }
   const start = effects.clock.now();
@@ -56,7 +56,7 @@ export function watchReadiness(
   };
 
   const ask = async (url: string): Promise<void> => {
-    if (seen.kind === 'unasked') seen = { kind: 'silent', url, lastError: 'not answered yet' };
+    if (seen.kind === 'unasked') seen = { kind: 'silent', url, lastError: 'no answer yet' };
     const answer = await effects.get(url, answerWithinMs, signal);
     if (signal.aborted) return;
     if (answer.kind === 'failed') seen = { kind: 'silent', url, lastError: answer.message };
@@ -74,7 +74,7 @@ export function watchReadiness(
     for (let turn = 0; !signal.aborted; turn += 1) {
       const unit = now.unit();
       if (unit.kind === 'loaded' && unit.sandbox.privateNetwork) {
-        seen = { kind: 'unasked', why: 'the unit has a network of its own' };
+        seen = { kind: 'unasked', why: 'the unit has its own network namespace' };
       } else {
         const urls = urlsNow();
         disown();
@@ -96,7 +96,7 @@ export function watchReadiness(
     forget() {
       answeredAt = null;
       if (seen.kind === 'answered')
-        seen = { kind: 'silent', url: seen.url, lastError: 'not answered since the new start' };
+        seen = { kind: 'silent', url: seen.url, lastError: 'no answer since the service started again' };
     },
     done: run(),
   };

@@ -11,7 +11,7 @@ export function parseProbeReport(text: string): ProbeReport | { readonly problem
   try {
     value = JSON.parse(text);
   } catch {
-    return { problem: `vgpu-probe printed no JSON: ${JSON.stringify(text.slice(0, 200))}` };
+    return { problem: `vgpu-probe did not print JSON: ${JSON.stringify(text.slice(0, 200))}` };
   }
   const report = isObject(value) ? reportOf(value) : null;
   return report ?? { problem: `vgpu-probe printed an unknown document: ${text.slice(0, 200)}` };

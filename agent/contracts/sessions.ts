@@ -106,7 +106,7 @@ export function parseSessions(text: string): SessionsDocument {
   try {
     value = JSON.parse(text);
   } catch {
-    return bad('it is no JSON document');
+    return bad('it is not a JSON document');
   }
   const document = record(value);
   if (document === null || document['schema'] !== 1) return bad('it has no "schema": 1');
@@ -119,7 +119,7 @@ export function parseSessions(text: string): SessionsDocument {
   const items: readonly unknown[] = sessions;
   const read = items.map(sessionOf);
   const at = read.indexOf(null);
-  if (at !== -1) return bad(`sessions[${at}] is no session`);
+  if (at !== -1) return bad(`sessions[${at}] is not a session`);
   const refusedKernels = refusedKernelsOf(document['refusedKernels']);
   const report = {
     host,
@@ -141,7 +141,7 @@ function failureOf(value: unknown): SessionsDocument {
   const code = sessionsFailureCodes.find((one) => one.code === error?.['code'])?.code;
   const message = error?.['message'];
   return code === undefined || typeof message !== 'string'
-    ? bad('"error" has no code that is known')
+    ? bad('"error" has an unknown code')
     : { kind: 'failed', code, message };
 }
 

@@ -75,7 +75,7 @@ export function createConfigReader(
     const parsed = parseJson(text);
     if (parsed.kind === 'bad') {
       const { line, column } = parsed.place;
-      throw badConfig(file, [`line ${line}, column ${column}: no JSON: ${parsed.message}`]);
+      throw badConfig(file, [`line ${line}, column ${column}: not JSON: ${parsed.message}`]);
     }
     const { value, places } = parsed;
     const checked = check(value);
@@ -89,7 +89,7 @@ export function createConfigReader(
     }
     const given = checked.value;
     if (given.profile !== undefined && given.consumers !== undefined) {
-      throw badConfig(file, ['profile: consumers says it already; leave profile out']);
+      throw badConfig(file, ['profile: remove it, because consumers already names the profile']);
     }
     const endpoint = given.host === undefined || given.host === null ? null : parseEndpoint(given.host);
     if (endpoint?.kind === 'bad') throw badConfig(file, [`host: ${endpoint.reason}`]);
@@ -139,7 +139,9 @@ export function readConfigText(file = agentConf): string | null {
   const bytes = readLimited(file, maxConfigBytes);
   if (bytes !== null) return bytes.toString('utf8');
   if (!isThere(file)) return null;
-  throw badConfig(file, [`it is no regular file of at most ${maxConfigBytes} bytes that root may believe`]);
+  throw badConfig(file, [
+    `it must be a regular file of at most ${maxConfigBytes} bytes that only root can change`,
+  ]);
 }
 
 function isThere(file: string): boolean {

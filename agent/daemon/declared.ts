@@ -59,7 +59,10 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
       mark = markOf(effects.text);
       const loaded = load(await effects.manifest());
       if (loaded.kind === 'refused') {
-        refuse(loaded.problem, `agent.json is refused, the former one stays in force: ${loaded.problem}`);
+        refuse(
+          loaded.problem,
+          `agent.json is not valid, so the previous one stays in force: ${loaded.problem}`,
+        );
         throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
       }
       board.update({ configProblem: null });

@@ -64,7 +64,7 @@ function inheritedEnds(text: string | undefined): Ends | null {
   return {
     input,
     output,
-    onEnd: (listener) => output.on('close', () => listener('vgpu-watch, which started us, is gone')),
+    onEnd: (listener) => output.on('close', () => listener('vgpu-watch, the parent process, has ended')),
   };
 }
 

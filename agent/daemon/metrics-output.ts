@@ -50,7 +50,7 @@ export function metricsOutput(
     } catch (error) {
       const why = error instanceof VgpuError ? error.message : (errnoOf(error) ?? String(error));
       complainOnce(
-        `cannot write ${file}: ${why}; its directory has to be in ReadWritePaths= of vgpu-agent.service`,
+        `cannot write ${file}: ${why}; add its directory to ReadWritePaths= of vgpu-agent.service (systemctl edit vgpu-agent)`,
       );
     }
   };

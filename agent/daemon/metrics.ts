@@ -55,10 +55,10 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
     registers,
   });
   for (const state of phases) states.set({ state }, phase === state ? 1 : 0);
-  gauge('vgpu_drift', 'What differs now from what was installed.', drift.length);
+  gauge('vgpu_drift', 'Files and links that differ from what was installed.', drift.length);
   gauge(
     'vgpu_config_refused',
-    '1: agent.json does not fit and the former one is in force.',
+    '1: agent.json is not valid and the previous one is in force.',
     snapshot.configProblem === null ? 0 : 1,
   );
   gauge(
@@ -68,15 +68,19 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   );
   gauge('vgpu_host_up', '1: the host answers.', host.answers === true ? 1 : 0);
   if (roundTrip !== null)
-    gauge('vgpu_host_round_trip_seconds', 'One question to the host and its answer.', roundTrip);
+    gauge('vgpu_host_round_trip_seconds', 'Time from a question to the host to its answer.', roundTrip);
   if (repairMilliseconds !== null) {
-    gauge('vgpu_last_repair_seconds', 'From noticed to repaired, the last time.', repairMilliseconds / 1000);
+    gauge(
+      'vgpu_last_repair_seconds',
+      'Time from drift noticed to drift repaired, the last time.',
+      repairMilliseconds / 1000,
+    );
   }
-  counter('vgpu_checks_total', 'Looks at the machine.', counters.checks);
+  counter('vgpu_checks_total', 'Inspections of the machine.', counters.checks);
   counter('vgpu_drifts_total', 'Differences found.', counters.drifts);
   counter('vgpu_repairs_total', 'Repairs made.', counters.repairs);
-  counter('vgpu_repairs_failed_total', 'Repairs that failed and were taken back.', counters.failedRepairs);
+  counter('vgpu_repairs_failed_total', 'Repairs that failed and were undone.', counters.failedRepairs);
   counter('vgpu_consumer_restarts_total', 'Restarts of the consumer by the service.', counters.restarts);
-  counter('vgpu_host_losses_total', 'Times that the host did not answer any more.', hostLosses);
+  counter('vgpu_host_losses_total', 'Times that the host stopped answering.', hostLosses);
   return registry.metrics();
 }

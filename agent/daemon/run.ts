@@ -157,7 +157,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     if (env['NOTIFY_SOCKET'] === undefined) return;
     const unit = await manager.unit(agentUnit).catch(() => null);
     if (unit?.kind !== 'absent') return;
-    line('uninstalled; nothing is left to keep');
+    line('everything was uninstalled; the service has nothing to do and ends');
     stopping.abort();
   };
 
@@ -226,7 +226,7 @@ export async function runService(options: ServiceOptions): Promise<void> {
     },
     reloaded: () => lookAll(),
     resumed: () => {
-      const text = 'the machine woke up; everything is looked at again';
+      const text = 'the machine resumed from sleep; everything is inspected again';
       record.write({ kind: 'resumed', profile: null, unit: null, text });
       helper.tick();
       lookAll();

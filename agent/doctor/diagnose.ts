@@ -21,7 +21,11 @@ function examine(check: Check, facts: DoctorFacts): CheckResult['finding'] {
     return check.examine(facts);
   } catch (error) {
     const said = error instanceof Error ? error.message : String(error);
-    return { kind: 'unknown', why: 'the check itself failed, a fault of vgpu-agent', evidence: [said] };
+    return {
+      kind: 'unknown',
+      why: 'the check itself failed, which is a bug in vgpu-agent',
+      evidence: [said],
+    };
   }
 }
 

@@ -51,13 +51,13 @@ export function repairPlace(
   if (planned) return fixes(facts, 'set the link to the shim; what is there is kept');
   if (ownerOfPath !== null) {
     return byHand(
-      `it belongs to the package ${ownerOfPath}; if nothing else needs that`,
+      `it belongs to the package ${ownerOfPath}; if no other program needs it`,
       `sudo apt-get remove ${ownerOfPath}`,
     );
   }
   const { unit } = facts.profile;
   return byHand(
-    'it is not ours to touch; move it away and start the service again',
+    'vgpu-agent does not change it; move it away and restart the service',
     `sudo mv ${file} ${file}.away && sudo systemctl restart ${unit}`,
   );
 }

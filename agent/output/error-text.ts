@@ -33,7 +33,7 @@ export function errorText(error: unknown, style: Style, verbose: boolean): strin
   if (remedy !== null) lines.push(`  ${style.bold('try:')} ${indented(printable(remedy), style.width - 7)}`);
   if (kind === 'internal' && remedy === null) {
     lines.push(
-      '  This is a fault of vgpu-agent. Please report it with the output of the same command and --verbose.',
+      '  This is a bug in vgpu-agent. Please report it with the output of the same command and --verbose.',
     );
   }
   if (verbose) lines.push(...causes(error));

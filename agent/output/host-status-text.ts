@@ -36,7 +36,7 @@ export function hostStatusText(view: HostView, style: Style): string {
     `vgpu-hostd.socket ${unitText(units.socket)}; vgpu-hostd.service ${unitText(units.service)}`,
     ...answerText(answer, installed !== null, style),
     ...(view.outdated
-      ? [`${style.caution('outdated')}: another program than the installed one serves: vgpu-hostd hand-over`]
+      ? [`${style.caution('outdated')}: the running program is not the installed one: vgpu-hostd hand-over`]
       : []),
     ...view.drift.map(
       (file) =>
@@ -44,7 +44,7 @@ export function hostStatusText(view: HostView, style: Style): string {
     ),
     ...(view.interrupted
       ? [
-          `${style.caution('interrupted')}: an earlier run was cut short; host install or host uninstall clears up`,
+          `${style.caution('interrupted')}: an earlier run was interrupted; host install or host uninstall cleans up`,
         ]
       : []),
   ];

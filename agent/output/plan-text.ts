@@ -135,7 +135,7 @@ function stateText(state: PathState): string {
 
 /** The question below a plan that was shown: what is done, and whether a service restarts for it. */
 export function planQuestion(
-  verb: 'Change this' | 'Take this back',
+  verb: 'Change this' | 'Uninstall',
   { changes, unit }: Pick<Plan & { kind: 'ready' }, 'changes' | 'unit'>,
 ): string {
   const restarts = changes.some((one) => one.kind === 'restart');

@@ -79,7 +79,7 @@ export function statusText(view: StatusView, style: Style): string {
     rows.push(`${style.caution('warning')}: ${wrap(text, style.width - 9, ' '.repeat(9))}`);
   };
   if (view.interrupted)
-    warn('an install or uninstall was cut short; the next vgpu-agent install or uninstall cleans up');
+    warn('an install or uninstall was interrupted; the next vgpu-agent install or uninstall cleans up');
   if (view.trial)
     warn(
       'an install with --rollback-on-failure waits until the service settles, or was killed while it waited; ' +
@@ -127,9 +127,10 @@ function consumerRows(
 function serviceRows(service: NonNullable<StatusView['service']>, style: Style): readonly string[] {
   const { state, problem, configProblem, pendingRestart, repairs, restarts } = service;
   const did = `${plural(repairs, 'repair')}, ${plural(restarts, 'restart')}`;
-  const refused = configProblem === null ? null : `agent.json is refused: ${configProblem}`;
+  const refused =
+    configProblem === null ? null : `agent.json is not valid, the previous one is in force: ${configProblem}`;
   return [
-    rowFor(style)('agent', `${state}; ${did} since it runs`),
+    rowFor(style)('agent', `${state}; ${did} since it started`),
     ...troubleRows([problem, refused, dueText(pendingRestart)], style),
   ];
 }
@@ -184,7 +185,7 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
 function transportText(carrier: Carrier): string {
   const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
   return carrier === 'vsock'
-    ? `${text}; memory that the VM shares with its host takes less time: vgpu-agent doctor tells whether it can be had`
+    ? `${text}; memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it`
     : text;
 }
 

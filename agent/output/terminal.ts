@@ -112,7 +112,7 @@ export function terminalTalk(sink: Sink, style: Style, volume: Volume, now: () =
         } else if (volume === 'normal' && stepsStay) line(step(event, changeTitle(event.change)));
         return;
       case 'change-undone':
-        if (volume !== 'quiet') line(`taken back: ${changeTitle(event.change)}`);
+        if (volume !== 'quiet') line(`undone: ${changeTitle(event.change)}`);
         return;
       case 'note':
         note(event);
@@ -157,7 +157,7 @@ function phaseText({ phase, text }: Extract<Event, { kind: 'phase' }>): string {
     case 'recover':
       return `cleaning up: ${text}`;
     case 'rollback':
-      return `taking back: ${text}`;
+      return `undoing: ${text}`;
     case 'inspect':
     case 'plan':
     case 'confirm':

@@ -39,9 +39,9 @@ function linesOf({ bindings, opened, bypassed }: TracedProcess): readonly string
   const lines = [
     ...bindings.map(bindingText),
     ...foreign.map(({ file, vendor }) => `opened ${libraryText({ library: file, vendor })}`),
-    ...bypassed.map((object) => `what ${object} looks up is not seen`),
+    ...bypassed.map((object) => `lookups of ${object} are not traced`),
   ];
-  return lines.length > 0 ? lines : ['called nothing of what it asked for'];
+  return lines.length > 0 ? lines : ['called no function of it'];
 }
 
 function line(text: string, indent: string, style: Style): string {

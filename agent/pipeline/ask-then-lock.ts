@@ -63,7 +63,7 @@ export async function askThenLock<P, R>(
       kind: 'note',
       level: 'warning',
       code: 'plan-changed',
-      text: 'the machine changed while the question was open, and the plan with it; here it is again',
+      text: 'the machine changed while the question was open; this is the new plan',
       remedy: null,
     });
   }

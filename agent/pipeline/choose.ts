@@ -66,7 +66,7 @@ function ofProfile(profile: Profile, installed: readonly Consumer[]): Profile {
 
 function severalInstalled(installed: readonly Consumer[]): VgpuError {
   const list = installed.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');
-  return new VgpuError(`several services have the GPU: ${list}; which one is meant?`, {
+  return new VgpuError(`several services have the GPU, so the command must name one: ${list}`, {
     kind: 'usage',
     operation: 'choose the service',
     remedy: `name it: --unit ${installed[0]?.unit ?? 'UNIT'}`,

@@ -32,10 +32,10 @@ export async function examine(work: DoctorWorkplace, request: DoctorRequest, emi
 async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit): Promise<DoctorFacts> {
   const { profile, timeoutMs, signal, traced = null } = request;
   const mark = traced?.mark ?? null;
-  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+  emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
   const machine = await work.inspect(profile, null);
   emit({ kind: 'facts', facts: machine });
-  emit({ kind: 'phase', phase: 'confirm', text: `asking ${profile.unit} where it runs` });
+  emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${profile.unit} runs` });
   const [observation, look] = await Promise.all([
     work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit),
     work.lookCloser(profile, machine),

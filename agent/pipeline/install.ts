@@ -45,7 +45,7 @@ export type InstallResult =
       /** Null when no restart was wanted: then nothing is there to be judged. */
       readonly verdict: Verdict | null;
     }
-  /** The verdict was not `gpu` and everything was taken back. */
+  /** The verdict was not `gpu` and everything was undone. */
   | { readonly kind: 'rolled-back'; readonly plan: ReadyPlan; readonly verdict: Verdict };
 
 /**
@@ -158,7 +158,7 @@ export async function inspectAndPlan(
   emit: Emit,
 ): Promise<{ readonly facts: MachineFacts; readonly plan: ReadyPlan }> {
   const { profile, host, force, restart, service = null } = request;
-  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+  emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
   const facts = await work.inspect(profile, host);
   emit({ kind: 'facts', facts });
   const plan = work.planInstall(profile, facts, { endpoint: host, force, restart, service });
@@ -168,7 +168,7 @@ export async function inspectAndPlan(
 
 async function judge(work: Workplace, request: InstallRequest, state: Changed, emit: Emit): Promise<Verdict> {
   const { facts, mark } = state;
-  emit({ kind: 'phase', phase: 'confirm', text: `asking ${state.plan.unit} where it runs` });
+  emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${state.plan.unit} runs` });
   try {
     const verdict = await work.confirm(
       {
@@ -191,7 +191,7 @@ async function judge(work: Workplace, request: InstallRequest, state: Changed, e
       kind: 'interrupted',
       operation: 'confirm',
       path: state.plan.unit,
-      remedy: 'vgpu-agent verify asks again; vgpu-agent uninstall takes everything back',
+      remedy: 'vgpu-agent verify continues; vgpu-agent uninstall removes everything',
       cause: error,
     });
   }
@@ -208,7 +208,7 @@ async function concludeOrTakeBack(
   try {
     verdict = await judge(work, request, state, emit);
     if (wanted && verdict.mode === 'gpu') {
-      emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has begun` });
+      emit({ kind: 'phase', phase: 'service', text: `waiting until ${agentUnit} has started` });
       await work.serviceUp(state.plan.unit, 'begun', request.signal);
     }
   } catch (error) {
@@ -254,13 +254,16 @@ async function settledOrTakeBack(
       return outcome;
     });
     if (restart !== null) throw takenBack(error, `journalctl -u ${agentUnit} -n 20 says why`);
-    throw new VgpuError(`${error.message}. It was not taken back: something else was changed meanwhile`, {
-      kind: 'failed',
-      operation: error.operation,
-      path: agentUnit,
-      remedy: 'vgpu-agent status says how it is',
-      cause: error,
-    });
+    throw new VgpuError(
+      `${error.message}. It was not undone, because another change was made in the meantime`,
+      {
+        kind: 'failed',
+        operation: error.operation,
+        path: agentUnit,
+        remedy: 'vgpu-agent status says how it is',
+        cause: error,
+      },
+    );
   }
   await again(() => work.endTrial(emit));
   return { ...done(state), verdict };

@@ -7,7 +7,7 @@ export async function recoverFirst(work: Pick<Workplace, 'recover'>, emit: Emit)
   if (recovery.kind === 'nothing') return;
   const text =
     recovery.kind === 'rolled-back'
-      ? `an earlier ${recovery.intent} was cut short; it was taken back`
-      : `an earlier ${recovery.intent} was cut short at its very end; it was finished`;
+      ? `an earlier ${recovery.intent} was interrupted; it was undone`
+      : `an earlier ${recovery.intent} was interrupted at its end; it was finished`;
   emit({ kind: 'note', level: 'warning', code: `recovered-${recovery.kind}`, text, remedy: null });
 }

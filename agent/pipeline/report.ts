@@ -75,7 +75,7 @@ async function versionsOf(
   const { manifest, shim, distribution } = machine;
   return [
     `vgpu-agent ${agentVersion()}`,
-    `installed by ${manifest === null ? 'nobody' : `vgpu-agent ${manifest.agent}, shim ${manifest.storeId}`}`,
+    `installed by ${manifest === null ? 'nothing' : `vgpu-agent ${manifest.agent}, shim ${manifest.storeId}`}`,
     `shim beside the agent ${shim.version} ${shim.id}`,
     `${profile.name} ${verdict.consumerVersion ?? 'unknown'}`,
     `system ${distribution.prettyName}`,

@@ -43,7 +43,7 @@ export async function serviceUp(
     if (goal === 'begun' && said !== null && unit.kind === 'loaded' && unit.activeState === 'active') return;
     if (unit.kind !== 'loaded') throw notUp(goal, `systemd says that the unit is ${unit.kind}`);
     before ??= unit.restarts;
-    if (unit.activeState === 'failed') throw notUp(goal, 'systemd has given it up (failed)');
+    if (unit.activeState === 'failed') throw notUp(goal, 'systemd does not start it any more (failed)');
     if (unit.restarts - before >= hopelessRestarts) {
       throw notUp(goal, `it was started ${unit.restarts} times and ended each time`);
     }

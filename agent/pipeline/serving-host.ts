@@ -77,7 +77,7 @@ export async function planHost(
   request: ServingRequest,
   emit: Emit,
 ): Promise<ReadyPlan> {
-  emit({ kind: 'phase', phase: 'inspect', text: 'looking at this machine and vgpu-hostd' });
+  emit({ kind: 'phase', phase: 'inspect', text: 'inspecting this machine and vgpu-hostd' });
   const present = request.device ?? (await work.device());
   if (present === null && intent === 'install') throw noDevice();
   const facts = await work.look(request, present ?? 'software');
@@ -87,7 +87,7 @@ export async function planHost(
 }
 
 function noDevice(): VgpuError {
-  return new VgpuError('nobody said which device this machine is to serve', {
+  return new VgpuError('no --device was given, and no device was installed before', {
     kind: 'usage',
     operation: 'plan the install of the host',
     remedy: '--device cuda for the GPU of this machine, --device software for a simulated one',

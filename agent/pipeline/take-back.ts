@@ -36,7 +36,7 @@ export async function tellTakenBack(
 
 /** What is thrown then: why, and that nothing of the install is left. */
 export function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {
-  return new VgpuError(`${error.message}. Everything was taken back`, {
+  return new VgpuError(`${error.message}. Everything was undone`, {
     kind: 'rolled-back',
     operation: error.operation,
     ...(error.path === undefined ? {} : { path: error.path }),

@@ -48,7 +48,7 @@ export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: 
       command: 'trace',
       tidy: () => work.recoverTrace(emit),
       plan: async () => {
-        emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${profile.unit}` });
+        emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${profile.unit}` });
         const machine = await work.inspect(profile, null);
         const decision = planTrace(machine);
         return decision.kind === 'not-possible' ? decision.why : { machine, plan: decision.plan };
@@ -84,11 +84,14 @@ async function notWhileServing(
   for (;;) {
     const serves = await work.serving(profile, signal);
     if (signal.aborted) {
-      throw new VgpuError(`stopped while waiting until ${profile.unit} serves nobody; nothing was changed`, {
-        kind: 'interrupted',
-        operation: 'trace',
-        path: profile.unit,
-      });
+      throw new VgpuError(
+        `stopped while waiting until ${profile.unit} has no requests; nothing was changed`,
+        {
+          kind: 'interrupted',
+          operation: 'trace',
+          path: profile.unit,
+        },
+      );
     }
     if (serves === null) return;
     const elapsedMs = performance.now() - begun;
@@ -97,7 +100,7 @@ async function notWhileServing(
         kind: 'refused',
         operation: 'trace',
         path: profile.unit,
-        remedy: 'run it without --yes: then it asks, and says who is served',
+        remedy: 'run it without --yes: it then shows the requests and asks',
       });
     }
     const text = `${profile.unit}, which serves requests: ${serves}`;
@@ -191,7 +194,7 @@ async function tracedStart(
       });
     }
     stopIfAsked(request);
-    emit({ kind: 'phase', phase: 'confirm', text: `asking ${plan.unit} where it runs, traced` });
+    emit({ kind: 'phase', phase: 'confirm', text: `finding out where ${plan.unit} runs, with the tracer` });
     const observation = await work.observe({ profile, facts: machine, mark, timeoutMs, signal }, emit);
     return { observation, live: await work.tracing.live(plan.unit) };
   } finally {
@@ -223,7 +226,7 @@ async function putBack(
 
 function stopIfAsked({ signal, profile }: TraceRequest): void {
   if (!signal.aborted) return;
-  throw new VgpuError('stopped on request; nothing of the trace is left', {
+  throw new VgpuError('stopped on request; the trace was removed completely', {
     kind: 'interrupted',
     operation: 'trace',
     path: profile.unit,

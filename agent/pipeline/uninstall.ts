@@ -74,7 +74,7 @@ export async function planUninstall(
   request: Pick<UninstallRequest, 'profile' | 'restart'>,
   emit: Emit,
 ): Promise<ReadyPlan> {
-  emit({ kind: 'phase', phase: 'inspect', text: `looking at this machine and ${request.profile.unit}` });
+  emit({ kind: 'phase', phase: 'inspect', text: `inspecting this machine and ${request.profile.unit}` });
   const facts = await work.inspect(request.profile, null);
   emit({ kind: 'facts', facts });
   const plan = work.planUninstall(request.profile, facts, {

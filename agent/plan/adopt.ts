@@ -28,7 +28,7 @@ export function adoptChanges(
 ): readonly Change[] {
   const { manifest, store } = facts;
   if (manifest !== null || store.current.kind !== 'link' || store.versions.length === 0) return [];
-  const reason = 'it is as install makes it, but no manifest names it; it is noted down';
+  const reason = 'it is as install makes it, but no manifest lists it; the manifest lists it now';
   const directories = [storeRoot, storeVersions].map((path) => ({ path, state: store.root }));
   const present = files.filter((file) => file.present.content === file.content).map((file) => file.present);
   const linked = facts.candidates.filter(

@@ -134,14 +134,14 @@ function reasonFor(
 ): string {
   if (!present) {
     const manual = group.status === 'manual' ? ' (chosen by hand; that comes back on uninstall)' : '';
-    return `Debian's alternatives set these links, now to ${group.value}${manual}; a choice of our own survives upgrades`;
+    return `Debian's alternatives set these links, now to ${group.value}${manual}; a choice of vgpu-agent survives upgrades`;
   }
-  if (!sameSlaves) return `the group ${group.name} has other links than when our choice was made`;
+  if (!sameSlaves) return `the group ${group.name} has other links than at the install`;
   if (group.value !== ours) return `the group ${group.name} was switched to ${group.value} since the install`;
   if (stand) {
     return inPlace
-      ? `our choice of the group ${group.name} is there, but no manifest names it; it is noted down`
-      : `our choice of the group ${group.name} has another priority than we give it`;
+      ? `vgpu-agent's choice of the group ${group.name} is set, but no manifest lists it; the manifest lists it now`
+      : `vgpu-agent's choice of the group ${group.name} has another priority than install gives it`;
   }
   return `a link of the group ${group.name} was changed by hand; update-alternatives sets it again`;
 }

@@ -109,20 +109,22 @@ export function cdiChanges(facts: MachineFacts, endpoint: string): readonly Chan
   return wantedCdi(facts, endpoint).flatMap(({ present, content }): readonly Change[] => {
     if (content === null) return withdrawn(facts, present.path);
     if (present.content === content) return [];
-    return [writeChange(present, content, reasons[present.path] ?? 'containers get the GPU by it')];
+    return [
+      writeChange(present, content, reasons[present.path] ?? 'containers get the GPU through this file'),
+    ];
   });
 }
 
 const reasons: Readonly<Record<string, string>> = {
-  [cdiFile]: `containers get the GPU by it: --device ${cdiKind}=all`,
-  [cdiNvidiaFile]: `nothing else offers ${cdiNvidiaKind}, and compose files ask for that name`,
+  [cdiFile]: `containers request the GPU with --device ${cdiKind}=all`,
+  [cdiNvidiaFile]: `no other file defines ${cdiNvidiaKind}, and compose files use that name`,
 };
 
 /** NVIDIA's own tool offers the name now: two files with one device make it unusable. */
 function withdrawn({ manifest, containers }: MachineFacts, file: string): readonly Change[] {
   const item = manifest?.items.find((one) => one.kind === 'file' && one.path === file);
   if (item?.kind !== 'file') return [];
-  const reason = `${containers?.nvidiaFrom ?? 'another file'} offers ${cdiNvidiaKind} now`;
+  const reason = `${containers?.nvidiaFrom ?? 'another file'} defines ${cdiNvidiaKind} now`;
   return [{ kind: 'remove-owned', path: file, restores: item.before, reason }];
 }
 

@@ -46,7 +46,7 @@ function elsewhere({ engine, command, name }: ContainerUnit, unit: LoadedUnit): 
   if (command === 'compose') return composeElsewhere(unit, device);
   return {
     kind: 'by-hand',
-    message: `${unit.name} starts the container ${name ?? ''} that was made before, and it was not given the GPU`,
+    message: `${unit.name} starts the container ${name ?? ''} that was made before, without the GPU`,
     remedy: `make it again with ${engine} create --device ${device}, ${then}`,
   };
 }
@@ -140,7 +140,7 @@ function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): rea
     return [
       {
         code: 'container-of-user',
-        message: `${unit.name} runs podman as a user that exists for it alone (DynamicUser=): vgpu-probe cannot look into that container, and the verdict goes by the log and the host's sessions`,
+        message: `${unit.name} runs podman as a user that exists only for it (DynamicUser=): vgpu-probe cannot enter that container, so the verdict uses the log and the host's sessions`,
         remedy: `for a verdict with the probe, give the unit a User= that stays ("Rootless" in docs/howto/containers.md)`,
       },
     ];
@@ -149,7 +149,7 @@ function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): rea
   return [
     {
       code: 'container-without-name',
-      message: `the container of ${unit.name} has no name to find it by: without it nothing is known of its processes`,
+      message: `the container of ${unit.name} has no name, so vgpu-agent cannot find its processes`,
       remedy: `add --name NAME to ${engine} run in ${unit.fragment}, then: systemctl daemon-reload`,
     },
   ];
@@ -163,13 +163,13 @@ export function unusedQuadlet(unit: string, containers: ContainerFacts | undefin
   return user === null
     ? {
         code: 'quadlet-without-unit',
-        message: `systemd has made no ${unit} of ${file}`,
+        message: `systemd has not made ${unit} from ${file}`,
         remedy:
           'run systemctl daemon-reload; podman before 4.4 knows no quadlets: there, write the unit with podman generate systemd',
       }
     : {
         code: 'quadlet-of-user',
-        message: `${file} makes ${unit} for the user ${user} alone, and vgpu-agent looks after services of the system`,
+        message: `${file} makes ${unit} only for the user ${user}, and vgpu-agent supports only system services`,
         remedy: `move it to /etc/containers/systemd, or let the user add ${addDevice} to [Container] in it ("Rootless" in docs/howto/containers.md)`,
       };
 }

@@ -11,9 +11,9 @@ export function reloadChange(
   service: boolean,
 ): readonly Change[] {
   if (dropIns.some((change) => change.kind === 'write-file' || change.kind === 'remove-owned')) {
-    return [{ kind: 'daemon-reload', reason: 'systemd reads drop-ins only then' }];
+    return [{ kind: 'daemon-reload', reason: 'systemd reads drop-ins only when it reloads' }];
   }
-  if (service) return [{ kind: 'daemon-reload', reason: 'systemd reads unit files only then' }];
+  if (service) return [{ kind: 'daemon-reload', reason: 'systemd reads unit files only when it reloads' }];
   if (inForce) return [];
   return [{ kind: 'daemon-reload', reason: 'the drop-in is there, but systemd has not read it yet' }];
 }
@@ -27,7 +27,7 @@ export function restartChange(
 ): readonly Change[] {
   if (!options.restart) return [];
   const reason = changes.some((change) => concernsConsumer(facts, change))
-    ? 'a program looks for GPUs once, at its start'
+    ? 'a program looks for GPUs only once, when it starts'
     : outdatedReason(facts, unit, variables);
   return reason === null ? [] : [{ kind: 'restart', unit: unit.name, reason }];
 }

@@ -116,7 +116,7 @@ export function interruptedWarning(facts: MachineFacts): readonly Warning[] {
     {
       code: 'interrupted-run',
       message:
-        'a former run was cut short; what it left is cleared up before anything else, and the plan may change',
+        'an earlier run was interrupted; vgpu-agent cleans up after it first, and the plan may change then',
       remedy: null,
     },
   ];
@@ -125,7 +125,7 @@ export function interruptedWarning(facts: MachineFacts): readonly Warning[] {
 function ldconfigChange(facts: MachineFacts, profile: Profile, before: readonly Change[]): readonly Change[] {
   const links = before.some((change) => change.kind !== 'adopt' && change.kind !== 'make-directory');
   if (links) {
-    const reason = 'the loader finds libraries by its cache, which is built again';
+    const reason = 'the loader finds libraries by its cache, which ldconfig rebuilds';
     return [{ kind: 'ldconfig', links: false, reason }];
   }
   const wanted = new Set(Object.values(profile.publicLinks.names).map((name) => `${storeCurrent}/${name}`));
@@ -137,7 +137,7 @@ function ldconfigChange(facts: MachineFacts, profile: Profile, before: readonly 
 /** Everything is there already, made for another consumer or by a former version, but the manifest does not say so. */
 function noteChange({ manifest }: MachineFacts, consumer: Consumer): readonly Change[] {
   if (isNoted(manifest, consumer)) return [];
-  const reason = 'everything that it needs is there; the manifest says from now on that it is for it, too';
+  const reason = 'everything that it needs is installed; the manifest now lists this consumer too';
   return [{ kind: 'note-consumer', unit: consumer.unit, reason }];
 }
 

@@ -18,7 +18,7 @@ export function guestConfChange(facts: MachineFacts, endpoint: string): readonly
   const content = present.content === null ? guestConfText(endpoint) : withHost(present.content, endpoint);
   const reason =
     present.content === null
-      ? 'tells the shim where the host is'
+      ? 'gives the shim the address of the host'
       : `the host is at ${endpoint} now, was at ${parseGuestConf(present.content) ?? 'no address'}`;
   return [writeChange({ ...present, path: guestConf }, content, reason)];
 }
@@ -41,7 +41,7 @@ function withHost(text: string, endpoint: string): string {
 
 export function loaderConfChange(facts: MachineFacts): readonly Change[] {
   if (facts.loaderConf.content === loaderConfText)
-    return readableChange(facts.loaderConf, 'tools read it too');
+    return readableChange(facts.loaderConf, 'tools of other users read it');
   const reason = 'the loader looks into the store before every other directory (000- sorts first)';
   return [writeChange({ ...facts.loaderConf, path: loaderConf }, loaderConfText, reason)];
 }

@@ -80,13 +80,13 @@ function judge(
     case 'absent': {
       if (slave !== undefined) return { kind: 'right' };
       if (ldconfigSets(candidate, facts)) {
-        return ldconfigLink(place, 'it is not here yet, but ldconfig will set it', facts);
+        return ldconfigLink(place, 'it does not exist yet, but ldconfig will set it', facts);
       }
       const removed = facts.manifest?.items.some(
         (item) => item.kind === 'link' && item.path === candidate.path,
       );
-      if (removed) return link(place, 'it was there after the last install and has been removed since');
-      return create ? link(place, 'programs look for it here, and nothing is here') : { kind: 'right' };
+      if (removed) return link(place, 'it was removed since the last install');
+      return create ? link(place, 'programs look for it here, and there is no such file') : { kind: 'right' };
     }
     case 'link':
       if (slave !== undefined) return { kind: 'right' };
@@ -101,7 +101,7 @@ function judge(
       if (!state.empty) return { kind: 'refusal', refusal: directoryInTheWay(candidate.path) };
       return link(
         { ...place, target: slave ?? target },
-        'an empty directory is in the way (a container run leaves such)',
+        'an empty directory is in the way (containers can leave one)',
       );
     case 'other':
       return { kind: 'refusal', refusal: thingInTheWay(candidate.path, state.type) };
@@ -174,7 +174,7 @@ function ldconfigLink(place: Place, found: string, facts: MachineFacts): Verdict
       target: name,
       before: state,
       ownerPackage: candidate.ownerOfPath,
-      reason: `${found}; now as ldconfig will keep it`,
+      reason: `${found}; ldconfig keeps the new link`,
     });
   }
   return changes.length === 0 ? { kind: 'right' } : { kind: 'change', changes };
@@ -213,7 +213,7 @@ function linkReason(candidate: LibraryCandidate, present: string): string {
     case 'dangling':
       return `it points to ${present}, and ${resolution.missing} does not exist`;
     case 'loop':
-      return `it points to ${present}, and the links go round in a circle`;
+      return `it points to ${present}, and the links form a loop`;
     case 'directory':
       return `it points to ${present}, which is a directory`;
     case 'absent':
@@ -229,7 +229,7 @@ function linkReason(candidate: LibraryCandidate, present: string): string {
 }
 
 function fileReason(candidate: LibraryCandidate): string {
-  const whose = candidate.vendor === 'nvidia' ? "NVIDIA's library" : 'a library that is not ours';
+  const whose = candidate.vendor === 'nvidia' ? "NVIDIA's library" : 'another library';
   return `a regular file of no package is here (${whose}); it is kept and comes back on uninstall`;
 }
 

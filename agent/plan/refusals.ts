@@ -50,7 +50,7 @@ function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptio
   return [
     {
       code: 'service-not-roots',
-      message: `${service.unit} would run as root what others than root can change: ${service.changeable}`,
+      message: `${service.unit} would run programs as root that other users can change: ${service.changeable}`,
       remedy:
         'sudo scripts/install-agent puts a copy into /usr/lib/vgpu-agent, which only root can change; then run the same command again',
     },
@@ -73,8 +73,8 @@ function unitRefusals({ unit, containers }: MachineFacts): readonly Refusal[] {
       return [
         {
           code: 'unit-masked',
-          message: `${unit.name} is masked${unit.path === '' ? '' : ` (${unit.path})`}: somebody does not want it to run`,
-          remedy: `if it shall run: systemctl unmask ${unit.name}`,
+          message: `${unit.name} is masked${unit.path === '' ? '' : ` (${unit.path})`}, so systemd does not start it`,
+          remedy: `to allow it to run: systemctl unmask ${unit.name}`,
         },
       ];
     case 'bad':
@@ -93,8 +93,8 @@ function gpuRefusals({ realGpu }: MachineFacts, { force }: PlanOptions): readonl
   return [
     {
       code: 'real-gpu-works',
-      message: `a real GPU works in this guest (${realGpu.evidence}); programs would lose it`,
-      remedy: 'if that is what you want: vgpu-agent install --force',
+      message: `a real GPU works in this guest (${realGpu.evidence}), and programs would not use it any more`,
+      remedy: 'to install nevertheless: vgpu-agent install --force',
     },
   ];
 }
@@ -105,7 +105,7 @@ function endpointRefusals(endpoint: string): readonly Refusal[] {
   return [
     {
       code: 'bad-endpoint',
-      message: `${JSON.stringify(endpoint)} is no address of a host: ${parsed.reason}`,
+      message: `${JSON.stringify(endpoint)} is not an address of a host: ${parsed.reason}`,
       remedy: 'name it: vgpu-agent install --host vsock:2:14833',
     },
   ];
@@ -126,7 +126,7 @@ function storeRefusals({ store, manifest }: MachineFacts): readonly Refusal[] {
       const shape = /^versions\/[0-9a-f]{16}$/.test(current.target);
       return owned || shape
         ? []
-        : [notOurs(storeCurrent, `points to ${current.target}, which is no version of vgpu-agent`)];
+        : [notOurs(storeCurrent, `points to ${current.target}, which is not a version of vgpu-agent`)];
     }
     default:
       return [notOurs(storeCurrent, `is ${kindOf(current)}, not a link of vgpu-agent`)];
@@ -168,7 +168,7 @@ function isMask(state: PathState): boolean {
 function masked(path: string): Refusal {
   return {
     code: 'file-masked',
-    message: `${path} is a link to /dev/null: somebody has switched it off`,
-    remedy: `if vgpu-agent may write it: rm ${path}`,
+    message: `${path} is a link to /dev/null (masked), so vgpu-agent does not write that file`,
+    remedy: `to let vgpu-agent write it, remove the link: rm ${path}`,
   };
 }

@@ -48,14 +48,14 @@ export function servicePlan(facts: MachineFacts, options: PlanOptions, endpoint:
       kind: 'service',
       unit: service.unit,
       action: 'start',
-      reason: 'it keeps all this as it is, and tells when it is not',
+      reason: 'it repairs drift and reports it',
     });
   } else if (unitChanged) {
     run.push({
       kind: 'service',
       unit: service.unit,
       action: 'restart',
-      reason: 'its unit file is another now',
+      reason: 'its unit file has changed',
     });
   }
   return { files, reload, run };
@@ -74,17 +74,17 @@ function fileChanges(service: ServiceFacts, file: ServiceFile, endpoint: string 
 }
 
 const reasons: Readonly<Record<string, string>> = {
-  [agentConf]: 'what the service keeps true; yours to edit (vgpu-agent.json(5))',
-  [agentUnitFile]: 'the service that keeps all this as it is',
+  [agentConf]: 'the configuration of the service, which you may edit (vgpu-agent.json(5))',
+  [agentUnitFile]: 'the service that repairs drift',
   '/etc/dbus-1/system.d/org.vgpu.Agent1.conf':
-    'who may ask the service: everybody; polkit says who may have it act',
-  [polkitFile]: 'who besides root may have the service act',
+    'bus policy: every user may query the service; polkit decides who may have it act',
+  [polkitFile]: 'polkit actions: which users besides root may have the service act',
   '/usr/lib/systemd/catalog/vgpu-agent.catalog': 'journalctl -x explains the entries of the service',
 };
 
 function reasonOf(file: string): string {
-  if (file.startsWith(`${manDirectory}/`)) return 'man finds it';
-  if (completions.some(([path]) => path === file)) return 'the shell completes the words of vgpu-agent';
+  if (file.startsWith(`${manDirectory}/`)) return 'man page';
+  if (completions.some(([path]) => path === file)) return 'completion of vgpu-agent in the shell';
   return reasons[file] ?? 'a file of the service';
 }
 
@@ -107,12 +107,12 @@ function removal(facts: MachineFacts): ServicePlan {
   const files = paths.flatMap((path): readonly Change[] => {
     const item = manifest?.items.find((one) => one.kind !== 'alternative' && one.path === path);
     if (item?.kind !== 'file' && item?.kind !== 'link') return [];
-    return [{ kind: 'remove-owned', path, restores: item.before, reason: 'the service is not wanted' }];
+    return [{ kind: 'remove-owned', path, restores: item.before, reason: 'the service was not requested' }];
   });
   return {
     files: [...files, ...emptied(facts, paths)],
     reload: files.length > 0,
-    run: [{ kind: 'service', unit: service.unit, action: 'stop', reason: 'it is not wanted any more' }],
+    run: [{ kind: 'service', unit: service.unit, action: 'stop', reason: 'it was not requested this time' }],
   };
 }
 
@@ -125,7 +125,13 @@ function emptied({ manifest }: MachineFacts, gone: readonly string[]): readonly 
       (one) => one.kind !== 'alternative' && !gone.includes(one.path) && dirname(one.path) === item.path,
     );
     if (others) return [];
-    return [{ kind: 'remove-directory', path: item.path, reason: 'we made it; it goes if it is empty' }];
+    return [
+      {
+        kind: 'remove-directory',
+        path: item.path,
+        reason: 'vgpu-agent made it; it is removed if it is empty',
+      },
+    ];
   });
 }
 

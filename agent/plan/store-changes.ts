@@ -23,7 +23,7 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
     const reason = 'files of this version are missing or are not what was installed; they are written again';
     changes.push({ kind: 'store', shim, reason });
   } else if (!isOwned(facts, `${storeVersions}/${shim.id}`)) {
-    const reason = 'it is in the store, but no manifest names it; it is noted down';
+    const reason = 'it is in the store, but no manifest lists it; the manifest lists it now';
     changes.push({ kind: 'store', shim, reason });
   }
   const target = `versions/${shim.id}`;
@@ -38,7 +38,7 @@ export function storeChanges(facts: MachineFacts): readonly Change[] {
       reason: `the version in use${from}; everything installed goes through this link`,
     });
   } else if (!isOwned(facts, storeCurrent)) {
-    const reason = 'it leads to our store, but no manifest names it; it is noted down';
+    const reason = 'it leads to the store, but no manifest lists it; the manifest lists it now';
     changes.push({ kind: 'adopt', path: storeCurrent, state: store.current, reason });
   }
   return changes;
@@ -49,7 +49,11 @@ export function retireChanges({ store, shim, manifest }: MachineFacts): readonly
   return store.versions.flatMap(({ id }): readonly Change[] => {
     if (id === shim.id || itemsOfVersion(manifest?.items ?? [], id).length === 0) return [];
     return [
-      { kind: 'remove-store', id, reason: 'a former version; it goes when no process uses it any more' },
+      {
+        kind: 'remove-store',
+        id,
+        reason: 'a former version; it is removed when no process uses it any more',
+      },
     ];
   });
 }

@@ -29,7 +29,7 @@ export function planTrace(facts: MachineFacts): TraceDecision {
   if (unit.kind !== 'loaded') return no(`${unit.name} is ${unit.kind}`);
   if (manifest === null) return no('nothing is installed: sudo vgpu-agent install');
   if (containerOf(unit) !== null)
-    return no(`${unit.name} runs a container, which the variables of the unit do not reach`);
+    return no(`${unit.name} runs a container, which does not get the variables of the unit`);
   const { architecture } = facts.distribution;
   if (architecture !== 'x86_64')
     return no(`the tracer is made for x86_64, and this machine is ${architecture}`);
@@ -44,9 +44,7 @@ export function planTrace(facts: MachineFacts): TraceDecision {
     return no(`systemd has not read the files of ${unit.name}: sudo systemctl daemon-reload`);
   const { rootDirectory } = unit.sandbox;
   if (rootDirectory !== '' && rootDirectory !== '/') {
-    return no(
-      `${unit.name} has a file system of its own (RootDirectory=${rootDirectory}), without the tracer`,
-    );
+    return no(`${unit.name} has its own root directory (RootDirectory=${rootDirectory}), without the tracer`);
   }
   return { kind: 'ready', plan: { unit: unit.name, dropIn: dropInOf(unit), writer: writerOf(facts, unit) } };
 }
@@ -57,7 +55,7 @@ function dropInOf(unit: LoadedUnit): TracePlan['dropIn'] {
     ':',
   );
   const lines = [
-    '# Written by vgpu-agent doctor --trace, for one start. If that was killed, the next vgpu-agent takes it away.',
+    '# Written by vgpu-agent doctor --trace, for one start. If that was killed, the next vgpu-agent removes it.',
     '[Service]',
     environmentLine('LD_PRELOAD', escapeSpecifiers(preload)),
     environmentLine(tracerVariables.file, traceFile),

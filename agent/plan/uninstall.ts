@@ -107,12 +107,12 @@ function serviceWithout(facts: MachineFacts, unit: string): ServiceChanges {
     if (file.present.path !== agentUnitFile) return [];
     const text = serviceText(service, file, { consumers });
     if (file.present.content === text) return [];
-    return [writeChange(file.present, text, 'it names the consumers that are left')];
+    return [writeChange(file.present, text, 'it lists the consumers that remain')];
   });
   const run: readonly Change[] =
     files.length === 0
       ? []
-      : [{ kind: 'service', unit: agentUnit, action: 'restart', reason: 'its unit file is another now' }];
+      : [{ kind: 'service', unit: agentUnit, action: 'restart', reason: 'its unit file has changed' }];
   return { files, run };
 }
 
@@ -120,7 +120,7 @@ const stopService: Change = {
   kind: 'service',
   unit: agentUnit,
   action: 'stop',
-  reason: 'there is nothing left to keep',
+  reason: 'no consumer remains',
 };
 
 function ownsService({ manifest }: MachineFacts): boolean {
@@ -149,12 +149,14 @@ function ownedChanges(
       giveBack(
         item,
         item.path === agentUnitFile || item.path === agentUnitLink
-          ? 'the service is not there any more'
+          ? 'the service does not exist any more'
           : 'the unit no longer names the shim',
       ),
     ),
     ...written,
-    ...(dropIns.length + written.length > 0 ? [reload('systemd forgets the drop-in only then')] : []),
+    ...(dropIns.length + written.length > 0
+      ? [reload('systemd unloads the drop-in only when it reloads')]
+      : []),
     ...alternatives.map(
       ({ group, path }): Change => ({
         kind: 'remove-alternative',
@@ -168,14 +170,16 @@ function ownedChanges(
     ...configuration.map((item) =>
       giveBack(
         item,
-        item.path === guestConf ? 'nobody asks for the host any more' : 'the service is not there any more',
+        item.path === guestConf
+          ? 'no remaining consumer uses the host'
+          : 'the service does not exist any more',
       ),
     ),
     ...inStore
       .filter((item) => item.path === storeCurrent)
-      .map((item) => giveBack(item, 'nothing leads to the store any more')),
+      .map((item) => giveBack(item, 'no link or setting refers to the store any more')),
     ...storeIds(facts, items).map(
-      (id): Change => ({ kind: 'remove-store', id, reason: 'nothing leads to it any more' }),
+      (id): Change => ({ kind: 'remove-store', id, reason: 'no link or setting refers to it any more' }),
     ),
     ...reversed
       .filter((item) => item.kind === 'directory' && !isInVersion(item.path))
@@ -183,7 +187,7 @@ function ownedChanges(
         ({ path }): Change => ({
           kind: 'remove-directory',
           path,
-          reason: 'we made it; it goes if it is empty',
+          reason: 'vgpu-agent made it; it is removed if it is empty',
         }),
       ),
   ];
@@ -211,7 +215,7 @@ function backReason({ before }: PlacedItem): string {
  */
 function ldconfig(loader: readonly PlacedItem[], facts: MachineFacts): Change {
   const links = loader.some((item) => wasUpgraded(item, facts));
-  return { kind: 'ldconfig', links, reason: 'the loader forgets the store' };
+  return { kind: 'ldconfig', links, reason: "the loader's cache no longer has the store" };
 }
 
 /** Does the item's former link lead to a version that is gone, while another one is there? */
@@ -244,7 +248,7 @@ function leftoverChanges({ unit, dropIn }: MachineFacts): readonly Change[] {
   return stale &&
     !unit.dropIns.some((one) => one.content.includes(`${storeRoot}/`)) &&
     !unit.fragmentContent?.includes(`${storeRoot}/`)
-    ? [reload('the drop-in is gone, but systemd still has it in force')]
+    ? [reload('the drop-in is removed, but systemd still has it loaded')]
     : [];
 }
 
@@ -260,7 +264,7 @@ function restartChange(
   // It would have the device again, or not start without it.
   if (asksItself(facts)) return [];
   const reason = changes.some((change) => change.kind === 'daemon-reload')
-    ? 'it runs with an environment that it no longer has'
+    ? 'it still runs with the environment of the drop-in'
     : leansOnStore(facts);
   return reason === null ? [] : [{ kind: 'restart', unit: name, reason }];
 }
@@ -274,7 +278,7 @@ function deviceWarnings(facts: MachineFacts, changes: readonly Change[]): readon
   const { unit } = facts;
   if (unit.kind !== 'loaded' || !asksItself(facts)) return [];
   const where = containerOf(unit)?.quadlet ?? unit.fragment;
-  const then = changes.some(isOwnCdi) ? 'does not start again as long as it does' : 'goes on to get it';
+  const then = changes.some(isOwnCdi) ? 'does not start again until that is removed' : 'keeps it';
   return [
     {
       code: 'container-asks-for-device',
@@ -312,8 +316,8 @@ function traceWarnings(facts: MachineFacts): readonly Warning[] {
   return [
     {
       code: 'unowned-traces',
-      message: `no manifest names anything here, but there is ${traces.join(', ')}`,
-      remedy: 'run vgpu-agent install, which takes them over, and then vgpu-agent uninstall',
+      message: `no manifest lists anything here, but this was found: ${traces.join(', ')}`,
+      remedy: 'run vgpu-agent install, which adopts it, and then vgpu-agent uninstall',
     },
   ];
 }

@@ -101,7 +101,7 @@ export function vmMemoryChanges(facts: MachineFacts, endpoint: string): readonly
   const wanted = wantedVmMemoryRule(facts, endpoint);
   if (wanted === null) return [];
   const { present, content } = wanted;
-  if (present.content === content) return readableChange(present, 'udev reads it, and so may everybody');
+  if (present.content === content) return readableChange(present, 'udev and every user may read it');
   const reason = 'udev lets the service open the memory that this machine shares with its host';
   return [writeChange(present, content, reason)];
 }
@@ -138,8 +138,8 @@ export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonl
       return [
         {
           code: 'shared-memory-locked',
-          message: `the kernel is in lockdown (Secure Boot) and maps ${now.device.path} for nobody: calls go over vsock`,
-          remedy: 'turn Secure Boot off in this machine, or leave it so',
+          message: `the kernel is in lockdown (Secure Boot) and no process can map ${now.device.path}: calls go over vsock`,
+          remedy: 'turn Secure Boot off in this machine, or leave it',
         },
       ];
     case 'protected':
@@ -147,15 +147,15 @@ export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonl
         {
           code: 'shared-memory-protected',
           message: `${facts.unit.name} has ProtectKernelTunables=yes and cannot open ${now.device.path}, the memory that this machine shares with its host: calls go over vsock`,
-          remedy: `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it so`,
+          remedy: `systemctl edit ${facts.unit.name}, ProtectKernelTunables=no under [Service], or leave it`,
         },
       ];
     case 'overridden':
       return [
         {
           code: 'shared-memory-overridden',
-          message: `${vmMemoryRule} is not the rule of vgpu-agent and is left as it is: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
-          remedy: `take ${vmMemoryRule} away and install again, or leave it so`,
+          message: `${vmMemoryRule} was not written by vgpu-agent and is left unchanged: ${facts.unit.name} may not open ${now.device.path}, the memory that this machine shares with its host, and calls go over vsock`,
+          remedy: `take ${vmMemoryRule} away and install again, or leave it`,
         },
       ];
     case 'not-yet':

@@ -77,7 +77,7 @@ function sandboxWarnings(unit: LoadedUnit, endpoint: string): readonly Warning[]
   return sandboxObstacles(endpoint, unit.sandbox).map(({ setting, remedy, keepsFrom }) => ({
     code: 'sandbox-blocks-transport',
     message: `${unit.name} has ${setting}: ${
-      keepsFrom === 'host' ? 'the shim cannot reach the host from there' : 'the shim is not seen from there'
+      keepsFrom === 'host' ? 'the shim cannot connect to the host' : 'the shim is hidden from it'
     }`,
     remedy: isContainer(unit) ? remedy : `${remedy}: systemctl edit ${unit.name}, under [Service]`,
   }));
@@ -100,7 +100,7 @@ function overrideWarnings(unit: LoadedUnit, variables: readonly WantedVariable[]
     return [
       {
         code: 'environment-overridden',
-        message: `${overridden} wins over the drop-in: ${unit.name} will not have our ${name}`,
+        message: `${overridden} overrides the drop-in: ${unit.name} will not get vgpu-agent's ${name}`,
         remedy: overridden.startsWith('/')
           ? `in ${overridden}, put ${entries.join(separator)}${separator} before the value of ${name}, or remove the line`
           : `remove it: systemctl edit ${unit.name}`,
@@ -149,7 +149,7 @@ function loaderWarnings(facts: MachineFacts): readonly Warning[] {
     return [
       {
         code: 'loader-prefers-another',
-        message: `${directory.from} sorts before ${ours} and names ${directory.path}, where ${found.path} is: programs without our environment get that one`,
+        message: `${directory.from} sorts before ${ours} and lists ${directory.path}, which has ${found.path}: programs without vgpu-agent's variables load that library`,
         remedy: `rename ${directory.from} so that it sorts later, then run ldconfig`,
       },
     ];
@@ -164,7 +164,7 @@ function gpuWarnings({ realGpu }: MachineFacts): readonly Warning[] {
       message: realGpu.works
         ? `a real GPU works in this guest (${realGpu.evidence}); programs will use the host's instead`
         : `there is a real GPU in this guest that does not work (${realGpu.evidence})`,
-      remedy: realGpu.works ? 'vgpu-agent uninstall gives it back' : null,
+      remedy: realGpu.works ? 'vgpu-agent uninstall restores it' : null,
     },
   ];
 }

@@ -131,7 +131,7 @@ class Reader {
       if (this.#text[this.#at] !== '"') throw this.#unexpected('a key in double quotes');
       const keyOffset = this.#at;
       const key = this.#string();
-      if (seen.has(key)) throw new Mistake(`the key ${JSON.stringify(key)} stands here twice`, keyOffset);
+      if (seen.has(key)) throw new Mistake(`the key ${JSON.stringify(key)} is given twice`, keyOffset);
       seen.add(key);
       this.#space();
       if (this.#text[this.#at] !== ':') throw this.#unexpected('":"');
@@ -192,7 +192,7 @@ class Reader {
         result += plain;
         this.#at += 2;
       } else {
-        throw new Mistake(`${JSON.stringify(`\\${letter}`)} is no escape of JSON`, this.#at);
+        throw new Mistake(`${JSON.stringify(`\\${letter}`)} is not an escape of JSON`, this.#at);
       }
     }
   }

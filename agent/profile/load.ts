@@ -102,7 +102,9 @@ export function parseProfile(text: string, file: string, validate: ProfileValida
   const parsed = parseJson(text);
   if (parsed.kind === 'bad') {
     const { line, column } = parsed.place;
-    throw badProfile(file, [{ at: `line ${line}, column ${column}`, message: `no JSON: ${parsed.message}` }]);
+    throw badProfile(file, [
+      { at: `line ${line}, column ${column}`, message: `not JSON: ${parsed.message}` },
+    ]);
   }
   const result = validate(parsed.value);
   if (result.kind === 'ok') return result.profile;
@@ -149,7 +151,7 @@ function unknownProfile(name: string, known: readonly ProfileName[], places: Pro
 const unreadable: Readonly<Record<string, string>> = {
   EACCES: 'permission denied',
   EISDIR: 'it is a directory',
-  ELOOP: 'its links lead in a circle',
+  ELOOP: 'its links form a loop',
 };
 
 function readText(file: string): string {

@@ -37,7 +37,7 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
     if (validRange(versions) === null) {
       say(
         pointer,
-        `${JSON.stringify(versions)} is no range of versions; allowed: as in ">=0.12.4 <0.30" or "*"`,
+        `${JSON.stringify(versions)} is not a range of versions; allowed: as in ">=0.12.4 <0.30" or "*"`,
       );
     }
   };
@@ -66,7 +66,7 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
       if (owned !== undefined) {
         say(
           pointer,
-          `${JSON.stringify(path)} belongs to the consumer (consumerLibraries); vgpu-agent puts nothing there`,
+          `${JSON.stringify(path)} belongs to the consumer (consumerLibraries); vgpu-agent writes nothing there`,
         );
       }
     });
@@ -80,7 +80,7 @@ export function checkMeaning(profile: Profile): readonly Problem[] {
       );
     }
     if (profile.environment.findIndex(({ name }) => name === entry.name) !== index) {
-      say(`${pointer}/name`, `${JSON.stringify(entry.name)} stands here twice`);
+      say(`${pointer}/name`, `${JSON.stringify(entry.name)} is given twice`);
     }
     entry.entries.forEach((text, at) => {
       variables(`${pointer}/entries/${at}`, text);
@@ -149,7 +149,7 @@ function checkGroups(
       if (!groups.includes(name)) {
         say(
           `${pointer}/fields/${field}/${at}`,
-          `${JSON.stringify(name)} is no group of the expression in "message"`,
+          `${JSON.stringify(name)} is not a group of the expression in "message"`,
         );
       }
     });

@@ -28,7 +28,7 @@ export function compilePattern(source: string): PatternResult {
   } catch (error) {
     const said = error instanceof Error ? error.message : String(error);
     // V8 repeats the whole expression before the reason.
-    return { kind: 'bad', message: `no regular expression: ${said.replace(/^.*: (?=[^:]+$)/s, '')}` };
+    return { kind: 'bad', message: `not a regular expression: ${said.replace(/^.*: (?=[^:]+$)/s, '')}` };
   }
   const danger = findDanger(source);
   if (danger !== null) return { kind: 'bad', message: danger };
@@ -60,7 +60,7 @@ function findDanger(source: string): string | null {
     } else if (part === '|') risky[risky.length - 1] = true;
     else if (isUnbounded(part)) {
       if (inRisky) {
-        return 'a repeated group that itself holds a repetition or a choice can take for ever; write it flat';
+        return 'a repeated group that itself holds a repetition or a choice can take forever; write it without nesting';
       }
       unbounded += 1;
       if (unbounded > maxUnbounded) return `more than ${maxUnbounded} unbounded repetitions`;

@@ -2,7 +2,7 @@
 import { VgpuError } from '../errors.js';
 
 export function alreadyThere(file: string): VgpuError {
-  return new VgpuError(`${file} is there already, and a report is never written over something`, {
+  return new VgpuError(`${file} is there already, and a report never overwrites a file`, {
     kind: 'usage',
     operation: 'write the report',
     path: file,

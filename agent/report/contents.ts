@@ -31,16 +31,16 @@ export function reportFiles(sources: ReportSources, scrub: Scrubber): readonly R
   const { facts, document, text, versions, journal, agentJournal } = sources;
   const { machine, look, plan, profile } = facts;
   const plain: readonly (readonly [name: string, what: string, text: string])[] = [
-    ['doctor.txt', 'what the doctor says', text],
+    ['doctor.txt', 'the findings of the doctor', text],
     ['versions.txt', 'versions of all components', versions.join('\n')],
     ['unit.txt', `${profile.unit} and its drop-ins`, unitText(machine.unit)],
     ['journal.txt', `this start of ${profile.unit}`, lines(journal)],
-    ['agent-journal.txt', 'the last words of vgpu-agent.service', lines(agentJournal)],
-    ['loader.txt', 'what the loader knows of drivers', loaderText(machine)],
+    ['agent-journal.txt', 'the last log lines of vgpu-agent.service', lines(agentJournal)],
+    ['loader.txt', 'drivers in the cache of the loader', loaderText(machine)],
   ];
   const json: readonly (readonly [name: string, what: string, value: unknown])[] = [
     ['doctor.json', 'the same, with the evidence of every check', document],
-    ['facts.json', 'the facts that the checks were given', { machine: withoutTexts(machine), look, plan }],
+    ['facts.json', 'the facts that the checks used', { machine: withoutTexts(machine), look, plan }],
   ];
   return [
     ...plain.map(([name, what, content]) => ({ name, what, text: `${scrub.text(content).trimEnd()}\n` })),

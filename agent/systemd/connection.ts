@@ -288,7 +288,7 @@ function streamOf(bus: object): Closable | null {
 function busGone(address: string | undefined, cause: unknown): VgpuError {
   const where = address === undefined || address === '' ? systemBusSocket : address;
   const why = errnoOf(cause) ?? (cause instanceof Error ? cause.message : String(cause));
-  return new VgpuError(`the system bus at ${where} is not there: ${why}`, {
+  return new VgpuError(`cannot connect to the system bus at ${where}: ${why}`, {
     kind: 'failed',
     operation: 'connect to the system bus',
     path: where,

@@ -61,7 +61,7 @@ export function withoutFields(error: unknown): JournalFields {
   const why =
     errnoOf(error) === 'ERR_DLOPEN_FAILED'
       ? `the module systemd-journald was compiled for another Node than ${process.version}`
-      : 'the module systemd-journald is not there or was not compiled';
+      : 'the module systemd-journald does not exist or was not compiled';
   return {
     priority: 'warning',
     message: `journal entries have no fields (MESSAGE_ID, VGPU_UNIT, ...): ${why}; scripts/setup compiles it`,
@@ -108,7 +108,7 @@ export function journalFields(message: JournalMessage): JournalFields {
       }),
     };
   }
-  const words = { installed: 'installed', uninstalled: 'uninstalled', rolledBack: 'installation taken back' };
+  const words = { installed: 'installed', uninstalled: 'uninstalled', rolledBack: 'installation undone' };
   return {
     priority: 'notice',
     message: `${message.unit}: vgpu ${words[message.kind]} (${message.changes} changes)`,

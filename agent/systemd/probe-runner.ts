@@ -26,7 +26,7 @@ export async function runProbe(question: ProbeQuestion & UnitCommandEffects): Pr
   if (isRootless(question.unit) && question.unit.dynamicUser)
     return {
       kind: 'not-run',
-      message: 'the container is in the podman of a user that exists for this unit alone (DynamicUser=)',
+      message: 'the container is in the podman of a user that exists only for this unit (DynamicUser=)',
     };
   const ran = await runInUnit(probeCommand(question), question);
   return container === null || ran.kind === 'not-run' ? ran : ofContainer(ran);
@@ -69,7 +69,7 @@ export function probeCommand(question: ProbeQuestion): UnitCommand {
 function unnamed({ engine, command }: ContainerUnit): string {
   return command === 'compose'
     ? 'no container of the compose file is known'
-    : `the container has no name to find it by: add --name NAME to ${engine} run`;
+    : `the container has no name, so it cannot be found: add --name NAME to ${engine} run`;
 }
 
 /** Where the program ran it printed its document, or a signal ended it (128 and above). */
@@ -83,6 +83,6 @@ function ofContainer(ran: Extract<ProbeRun, { kind: 'ran' }>): ProbeRun {
   if (/version `GLIBC_[\d.]+' not found/.test(stderr))
     return { kind: 'not-run', message: "vgpu-probe needs a newer C library than the container's image has" };
   const said = `${stdout}\n${stderr}`.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
-  const why = exitCode === 127 ? 'it is not there, so the container was not given the device' : said;
+  const why = exitCode === 127 ? 'it does not exist there, so the container does not have the device' : said;
   return { kind: 'not-run', message: `vgpu-probe could not be executed in the container: ${why}` };
 }

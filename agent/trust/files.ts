@@ -55,7 +55,7 @@ export function openDirectory(directory: string): OpenDirectory {
   if (way.strangers.size > 0) {
     way.directory.close();
     throw new VgpuError(
-      `${directory} is reached through a link that another user than root could have made`,
+      `${directory} is reached through a link that a user other than root could have made`,
       {
         kind: 'refused',
         operation: 'open the directory',
@@ -68,7 +68,7 @@ export function openDirectory(directory: string): OpenDirectory {
 }
 
 /**
- * Opens a regular file for reading; null when there is none at that path, or it is no regular file, or a link leads to
+ * Opens a regular file for reading; null when there is none at that path, or it is not a regular file, or a link leads to
  * it by which another user would have root read what that user may not. The caller closes it. Throws a VgpuError
  * `failed` when this process may not read it.
  */
@@ -203,7 +203,7 @@ export function changeableByOthers(file: string): string | null {
 
 /** Goes to the directory of `file`, or to the directory `file` itself. Null: there is no such way. */
 function walk(file: string, wanted: 'entry' | 'directory'): Way | null {
-  if (!path.isAbsolute(file)) throw failed('open', file, 'it is no absolute path');
+  if (!path.isAbsolute(file)) throw failed('open', file, 'it is not an absolute path');
   const strangers = new Set<number>();
   let open = true;
   let links = 0;

@@ -47,7 +47,7 @@ export async function decide(
     const decision = decisionOf(standing.found, standing.answers);
     if (question === null) {
       if (decision !== null) return { decision, standing };
-      throw new VgpuError('no question is left and no decision', { kind: 'internal', operation: 'ask' });
+      throw new VgpuError('the dialogue ended without a decision', { kind: 'internal', operation: 'ask' });
     }
     const answer = await effects.ask(question, { back: standing.past.length > 0 });
     standing =
@@ -87,7 +87,7 @@ async function taken(
     }
     case 'go':
     case 'device':
-      throw new VgpuError('the wizard does not ask this', { kind: 'internal', operation: 'ask' });
+      throw new VgpuError('the wizard does not have this question', { kind: 'internal', operation: 'ask' });
   }
 }
 

@@ -92,14 +92,14 @@ async function presentProfiles({ profiles, unit, signal }: FindOutEffects): Prom
   if (present.length > 0) return present;
   const masked = units.find(({ unit: { kind } }) => kind === 'masked')?.profile;
   throw new VgpuError(
-    `there is no service here to give a GPU to: ${units.map((one) => `${one.profile.unit} is ${one.unit.kind}`).join(', ')}`,
+    `no service here can be given a GPU: ${units.map((one) => `${one.profile.unit} is ${one.unit.kind}`).join(', ')}`,
     {
       kind: 'refused',
       operation: 'look for services',
       remedy:
         masked === undefined
           ? `install one of them first, or describe yours in ${userProfiles} (docs/reference/profiles.md)`
-          : `if it shall run: systemctl unmask ${masked.unit}`,
+          : `to allow it to run: systemctl unmask ${masked.unit}`,
     },
   );
 }

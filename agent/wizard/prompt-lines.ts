@@ -45,7 +45,7 @@ export async function askInLines(
     }
     const value = line === '' ? preselected() : choices[Number(line) - 1]?.value;
     if (value === undefined) {
-      stderr.write(`${JSON.stringify(line)} is no number from 1 to ${choices.length}\n`);
+      stderr.write(`${JSON.stringify(line)} is not a number from 1 to ${choices.length}\n`);
       return null;
     }
     return value === backValue ? { kind: 'back' } : { kind: 'answer', value };

@@ -46,7 +46,7 @@ function consumerQuestion(found: Found): Question {
   return {
     kind: 'choice',
     id: 'consumer',
-    message: 'Which service shall use the GPU of the host?',
+    message: 'Which service should use the GPU of the host?',
     choices: found.consumers.map(({ profile }) => ({
       value: profile.name,
       label: profile.name,
@@ -116,7 +116,7 @@ function addressQuestion(): Question {
     message: 'Where does vgpu-hostd listen? (unix:/PATH, vsock:CID:PORT, tcp:ADDRESS:PORT)',
     problem: (text) => {
       const parsed = parseEndpoint(text);
-      return parsed.kind === 'bad' ? `${JSON.stringify(text)} is no address: ${parsed.reason}` : null;
+      return parsed.kind === 'bad' ? `${JSON.stringify(text)} is not an address: ${parsed.reason}` : null;
     },
   };
 }
@@ -128,13 +128,17 @@ function serviceQuestion({ installed }: Found): Question {
     id: 'service',
     message: there ? 'Keep the service vgpu-agent.service?' : 'Install the service vgpu-agent.service too?',
     choices: [
-      { value: yes, label: 'Yes', explanation: 'it watches, repairs what changes, and restarts when needed' },
+      {
+        value: yes,
+        label: 'Yes',
+        explanation: 'it watches for drift, repairs it, and restarts the service when needed',
+      },
       {
         value: no,
         label: 'No',
         explanation: there
-          ? 'it is taken away; nobody watches then'
-          : 'set up once; nobody watches, updates may undo it',
+          ? 'it is removed; nothing repairs drift then'
+          : 'set up once; nothing repairs drift, and updates may undo it',
       },
     ],
     preselected: yes,
@@ -148,7 +152,7 @@ export function goQuestion(unit: string): Question {
     id: 'go',
     message: `Change this, and restart ${unit}?`,
     choices: [
-      { value: yes, label: 'Yes', explanation: 'all of the above; uninstall puts every byte back' },
+      { value: yes, label: 'Yes', explanation: 'all of the above; uninstall restores every byte' },
       { value: no, label: 'No', explanation: 'nothing is changed' },
     ],
     // Enter alone changes nothing, here as in install.

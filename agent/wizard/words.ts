@@ -9,7 +9,7 @@ export function foundText(found: Found, style: Style): string {
   const libraries = [...new Set(consumers.flatMap((one) => one.libraries.map(libraryLine)))];
   const items: readonly (readonly [label: string, lines: readonly string[]])[] = [
     ['services', consumers.map(({ profile }) => `${profile.unit}: ${profile.description}`)],
-    ['libraries', libraries.length === 0 ? ['none of others in the way'] : libraries],
+    ['libraries', libraries.length === 0 ? ['no other library in the way'] : libraries],
     ['host', hosts.map(hostLine)],
     [
       'installed',
@@ -21,7 +21,7 @@ export function foundText(found: Found, style: Style): string {
     ],
   ];
   return [
-    style.bold('What is here'),
+    style.bold('This machine'),
     ...items.flatMap(([label, lines]) =>
       lines.map((line, index) => item(index === 0 ? label : '', line, style)),
     ),
@@ -34,7 +34,7 @@ function item(label: string, text: string, style: Style): string {
 }
 
 function libraryLine({ path, vendor, ownerOfFile }: Consumer['libraries'][number]): string {
-  const whose = vendor === 'nvidia' ? "NVIDIA's" : "neither ours nor NVIDIA's";
+  const whose = vendor === 'nvidia' ? "NVIDIA's" : 'neither of vgpu-agent nor of NVIDIA';
   return `${path} is ${whose}${ownerOfFile === null ? '' : ` (package ${ownerOfFile})`}`;
 }
 

@@ -54,7 +54,7 @@ export function emitCodesHeader(lists: readonly CodeList[]): string {
     out.push('};');
     for (const [word, unknown] of [
       ['code', '?'],
-      ['text', 'for a reason that is not known here'],
+      ['text', 'for a reason that this version does not know'],
     ] as const) {
       out.push(`static inline const char *${list.name}_${word}(int32_t number) {`, '  switch (number) {');
       for (const one of list.codes)

@@ -136,7 +136,7 @@ export function parseDescription(file: string, text: string): EntryPoint[] {
     const number = Number(digits);
     const other = numbers.get(number);
     if (other !== undefined) fail(`number ${number} is already that of ${other}`);
-    if (symbols.has(symbol)) fail(`${symbol} stands here twice`);
+    if (symbols.has(symbol)) fail(`${symbol} is given twice`);
     if (number === 0) fail('0 is not a number for an entry point');
     numbers.set(number, symbol);
     symbols.add(symbol);

@@ -49,7 +49,7 @@ static const char *why(enum vgpu_stream_result result) {
     case VGPU_STREAM_CLOSED:
       return "it closed the connection";
     default:
-      return "its answer is not one of vgpu-hostd";
+      return "the answer does not come from vgpu-hostd";
   }
 }
 

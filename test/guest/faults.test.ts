@@ -55,7 +55,7 @@ function assertRolledBack(ran: Ran, directory: string, words: RegExp, context: s
   assert.equal(at(document, 'error', 'exitCode'), 7, said);
   const message = String(at(document, 'error', 'message'));
   assert.match(message, words, said);
-  assert.match(message, /everything was taken back$/, said);
+  assert.match(message, /everything was undone$/, said);
   assert.ok(
     message.includes(directory),
     `${context}: the message names no path below ${directory}: ${message}`,
@@ -297,7 +297,7 @@ describe('a disk that turns read-only in the middle', { skip }, () => {
           if (ran.code !== 0) {
             const message = String(at(JSON.parse(ran.stdout), 'error', 'message'));
             assert.match(message, /read-only/i, said);
-            const told = ran.code === 7 ? /everything was taken back$/ : /Nothing is lost|tries again$/;
+            const told = ran.code === 7 ? /everything was undone$/ : /No data is lost|tries again$/;
             assert.match(message, told, said);
           }
           await assertConsumerStarts(guest, context);

@@ -75,7 +75,7 @@ test('a host that was installed serves a guest that was installed, and each give
     },
     async (t) => {
       const terminal = await Terminal.start(host, 'vgpu-agent host install', t);
-      await terminal.shows(/Which GPU shall this machine serve/);
+      await terminal.shows(/Which GPU should this machine serve/);
       await terminal.type('Down', 'Enter');
       await terminal.shows(/Change this/);
       await terminal.type('n', 'Enter');
@@ -209,7 +209,7 @@ test('a host that was installed serves a guest that was installed, and each give
   await t.test('while guests are served, nothing that ends their sessions is done unasked', async () => {
     refused(
       await host.agent('host', 'uninstall', '--yes'),
-      /sessions? of guests (?:is|are) served, and would end/,
+      /sessions? of guests (?:is|are) open and would end/,
     );
     const start = await host.invocationId('vgpu-hostd');
     const ran = await host.agent(
@@ -224,7 +224,7 @@ test('a host that was installed serves a guest that was installed, and each give
     assert.equal(ran.code, 0, ran.stderr);
     assert.match(
       ran.stderr,
-      /the addresses changed; that counts from its next start, which would end \d+ session/,
+      /the addresses changed; that applies from its next start, which ends \d+ session/,
     );
     assert.equal(await host.invocationId('vgpu-hostd'), start);
   });

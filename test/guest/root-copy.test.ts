@@ -45,7 +45,7 @@ describe('a checkout in a home directory', { skip }, () => {
     );
     const error = errorOf(ran);
     assert.equal(error.exitCode, 6);
-    assert.match(error.message, /would run as root what others than root can change: \/home\/dev/);
+    assert.match(error.message, /would run programs as root that other users can change: \/home\/dev/);
     assert.deepEqual(await differences(bare, await guest.listing()), []);
   });
 

@@ -139,7 +139,7 @@ export function readDevice(
   let fieldOf: (name: string) => string | undefined;
   if (pattern === null) {
     if (record.kind === 'plain' || record.fields.get('msg') !== rule.message) return null;
-    if (record.kind === 'cut' || truncated) return { kind: 'spoilt', why: 'the line is cut short' };
+    if (record.kind === 'cut' || truncated) return { kind: 'spoilt', why: 'the line is truncated' };
     const keys = ['msg', ...Object.values(rule.fields).flat()];
     const twice = keys.find((key) => record.repeated.has(key));
     if (twice !== undefined) return { kind: 'spoilt', why: `it has ${twice}= twice` };
@@ -147,7 +147,7 @@ export function readDevice(
   } else {
     const match = pattern.exec(text.slice(0, maxMatchLength));
     if (match === null) return null;
-    if (truncated) return { kind: 'spoilt', why: 'the line is cut short' };
+    if (truncated) return { kind: 'spoilt', why: 'the line is truncated' };
     fieldOf = (name) => match.groups?.[name];
   }
   const field = (name: keyof DeviceRule['fields']): string | null => {
@@ -159,7 +159,7 @@ export function readDevice(
   };
   const library = (field('library') ?? '').toLowerCase();
   if (library === '') return { kind: 'spoilt', why: 'it names no library' };
-  if (!libraryName.test(library)) return { kind: 'spoilt', why: 'what it names is no library' };
+  if (!libraryName.test(library)) return { kind: 'spoilt', why: 'the name that it has is not a library' };
   const compute = field('compute');
   const device = { library, compute: compute ?? '', name: field('name') ?? '', pci: field('pci') };
   if (rule.cpu.includes(library)) return { kind: 'device', device, what: 'cpu' };

@@ -29,13 +29,13 @@ export async function mayNot(
         '',
       ],
     });
-    if (!Array.isArray(result)) return `only root may call ${call.member}: polkit's answer is none`;
+    if (!Array.isArray(result)) return `only root may call ${call.member}: polkit gave no valid answer`;
     if (result[0] === true) return null;
     return `you may not call ${call.member}: polkit does not allow you ${action}`;
   } catch (error) {
     // Fail closed: no polkit, one that does not know the action, or one that keeps silent.
     const why = error instanceof BusError ? error.type : String(error);
-    return `only root may call ${call.member} (polkit was no help: ${why})`;
+    return `only root may call ${call.member} (polkit did not answer: ${why})`;
   }
 }
 

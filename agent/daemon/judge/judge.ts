@@ -70,7 +70,7 @@ export function judge(effects: JudgeEffects): Judge {
   };
 
   const confirm = async (mark: Mark | null): Promise<Verdict> => {
-    if (facts === null) throw new Error('judged before the machine was looked at');
+    if (facts === null) throw new Error('a verdict was requested before the machine was inspected');
     return work.confirm({ profile, facts, mark, timeoutMs: null, signal }, () => {});
   };
 

@@ -16,7 +16,7 @@ export function lostVerdict(before: Verdict, reason: string): Verdict {
       before.mode === 'gpu'
         ? `${before.unit} began on the GPU, but its host does not answer now (${reason}): requests fail or are answered on the CPU.`
         : before.summary,
-    next: 'start vgpu-hostd on the host; the service does the rest',
+    next: 'start vgpu-hostd on the host; vgpu-agent.service then restarts the service if necessary',
   };
 }
 
@@ -28,10 +28,15 @@ export function staleVerdict(before: Verdict): Verdict {
     mode: 'degraded',
     reason: 'consumer-not-restarted',
     evidence: [
-      { kind: 'host', text: 'the host was away during this start', weight: 'against', source: null },
+      {
+        kind: 'host',
+        text: 'the host did not answer for a while since this start',
+        weight: 'against',
+        source: null,
+      },
       ...before.evidence,
     ],
-    summary: `${before.unit} began on the GPU and lost its host meanwhile; the host is back, and it has to be started again to be sure.`,
+    summary: `${before.unit} began on the GPU and lost its host since then. The host answers again; restart the service, because its sessions may be lost.`,
     next: `sudo systemctl restart ${before.unit}`,
   };
 }

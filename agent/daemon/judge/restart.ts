@@ -1,6 +1,7 @@
 /** Is the consumer restarted, and when? Once for a cause, within limits, and not while it serves requests. Pure. */
 import type { JournalMessage } from '../../contracts/journal-messages.js';
 import type { Reason } from '../../contracts/verdict.js';
+import { plural } from '../../text.js';
 import { mayDo, noted } from '../limiter.js';
 import {
   after,
@@ -47,8 +48,8 @@ export function decide(before: JudgeState, now: number): Next {
     const until = new Date(permission.at).toISOString();
     const why =
       permission.kind === 'later'
-        ? 'the last restart was just now'
-        : `${permission.times} restarts within an hour are the limit`;
+        ? 'the last restart was a moment ago'
+        : `the limit of ${plural(permission.times, 'restart')} in an hour is reached`;
     const waits = wait(state, pending, `${why}; not before ${until}`);
     return { ...waits, effects: [{ kind: 'look', when: permission.at }, ...waits.effects] };
   }
@@ -90,7 +91,7 @@ function wish(state: JudgeState): JudgeState {
   const survived = state.survivor !== null && state.survivor === invocationId;
   const next = { ...state, survivor: null };
   if (survived && (verdict === null || hostReasons.has(verdict.reason))) {
-    const reason = 'the host is back, and what it had there before is lost';
+    const reason = 'the host answers again, and the sessions from before are lost';
     return { ...next, pending: { cause: 'host', reason, invocationId } };
   }
   if (next.pending !== null || verdict === null || verdict.mode === 'gpu' || next.lost !== null) return next;

@@ -196,7 +196,7 @@ export function keeper(effects: KeeperEffects): Keeper {
     const recovery = await work.recover(notes, { keepTrial: true });
     if (recovery.kind !== 'nothing') {
       const how = recovery.kind === 'finished' ? 'finished' : 'taken back';
-      record.say(`an ${recovery.intent} that was cut short was ${how}`);
+      record.say(`an interrupted ${recovery.intent} was ${how}`);
     }
     // Between the look and the lock a command may have been at work; after an uninstall nothing is kept.
     const manifest = await work.manifest();

@@ -113,7 +113,7 @@ function goOn(before: KeeperState, seen: Found, now: number): Next {
     const problem = `${what} changes again and again; the next repair is not before ${until}`;
     return { state, effects: [...effects, look, { kind: 'show', phase: 'waiting', problem }, settledBut] };
   }
-  const problem = `${what}: ${permission.times} repairs within an hour are the limit; something else keeps changing it. Find it, then systemctl reload vgpu-agent; the next try is at ${until}`;
+  const problem = `${what}: the limit of ${plural(permission.times, 'repair')} in an hour is reached, because another program keeps changing it. Find that program, then run systemctl reload vgpu-agent; the next try is at ${until}`;
   const { profile, unit } = state;
   const told: readonly KeeperEffect[] = state.toldLimit
     ? []
@@ -187,7 +187,7 @@ function failed(state: KeeperState, why: string, causes: readonly string[], now:
   const pause = hopeless ? degradedPauseMs : failurePauseMs * 2 ** (failures - 1);
   const what = causes.length === 0 ? 'the repair' : causes.join(', ');
   const after = hopeless
-    ? `given up after ${failures} tries; correct it, then systemctl reload vgpu-agent`
+    ? `no more tries after ${failures} failures; repair it by hand, then run systemctl reload vgpu-agent`
     : `the next try is in ${pause / 1000} s`;
   const problem = `${what} could not be repaired: ${why}; ${after}`;
   const { profile, unit } = state;

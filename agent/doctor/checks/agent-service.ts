@@ -6,8 +6,8 @@ import type { Check } from '../types.js';
 /** Installed with --service: then it has to run, and to be able to. */
 export const agentService: Check = {
   id: 'agent-service',
-  title: 'vgpu-agent.service runs and keeps it so',
-  looksAt: `the files of ${agentUnit}, its state in systemd, and what it says of itself on the bus`,
+  title: 'vgpu-agent.service runs',
+  looksAt: `the files of ${agentUnit}, its state in systemd, and its state on the bus`,
   explains: [],
   examine(facts) {
     const { machine, look, profile } = facts;
@@ -27,10 +27,10 @@ export const agentService: Check = {
     }
     if (service.activeState !== 'active' && service.activeState !== 'reloading') {
       return warning({
-        cause: `${agentUnit} is installed and does not run: nothing repairs what changes, and nothing notices the host.`,
+        cause: `${agentUnit} is installed and does not run: no program repairs drift or watches the host.`,
         evidence: [`systemd says: ${service.activeState}`],
         remedy: byHand(
-          'start it, and read why it ended',
+          'start it again, and read why it ended',
           `sudo systemctl restart ${agentUnit}; journalctl -u ${agentUnit}`,
         ),
       });
@@ -39,17 +39,17 @@ export const agentService: Check = {
     if (status === null) return ok(`${agentUnit} is active`);
     if (status.state === 'degraded') {
       return warning({
-        cause: `${agentUnit} has given up repairing: it tried as often as it may, and it did not last.`,
+        cause: `${agentUnit} has stopped repairing: its limit is reached, and the changes came back each time.`,
         evidence: [`it says: ${status.problem ?? 'degraded'}`],
         remedy: byHand(
-          'repair what it names, then let it try again',
+          'repair what it names, then restart it',
           `sudo systemctl restart ${agentUnit} && vgpu-agent status ${choiceOf(profile)}`,
         ),
       });
     }
     if (status.configProblem !== null) {
       return warning({
-        cause: 'Its configuration has a fault and is not in force; the one before still is.',
+        cause: 'Its configuration has an error and is not in force; the previous one still is.',
         evidence: [status.configProblem],
         remedy: byHand('repair /etc/vgpu-agent/agent.json, then', `sudo systemctl reload ${agentUnit}`),
       });

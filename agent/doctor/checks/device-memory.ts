@@ -6,15 +6,15 @@ import type { Check, Remedy, Trouble } from '../types.js';
 /** Loading failed, or went to the CPU, because the host had no device memory for it. */
 export const deviceMemory: Check = {
   id: 'device-memory',
-  title: 'the host has the memory that this guest asks for',
+  title: 'the host has enough device memory for this guest',
   looksAt:
-    "the host's word on this guest: the last allocation of device memory that it refused, and the limit that it keeps; and what the service said of free memory when it loaded",
+    "the host's report on this guest: the last allocation of device memory that it refused, and its limit; and the free memory that the service logged when it loaded a model",
   explains: ['model-on-cpu', 'layers-not-offloaded', 'context-create-failed'],
   examine({ observation, verdict }) {
     const { sessions } = observation.present;
-    if (sessions.kind !== 'told') return notApplicable('the host does not tell');
+    if (sessions.kind !== 'told') return notApplicable('the host does not report it');
     const { memory } = sessions;
-    if (memory === null) return notApplicable('the host is too old to tell');
+    if (memory === null) return notApplicable('the host is too old to report it');
     const large = tooLarge(observation);
     const { load } = observation.log;
     const short = load !== null && load.outcome !== 'gpu' ? load.short : null;
@@ -23,10 +23,10 @@ export const deviceMemory: Check = {
     const trouble: Trouble = {
       cause:
         memory.refused !== null
-          ? `The host refused ${who} device memory. A program that cannot do without it fails with "out of memory", or goes on on the CPU.`
+          ? `The host refused ${who} device memory. The program fails with "out of memory", or continues on the CPU.`
           : large !== null
-            ? 'What the service has loaded is larger than the device memory that the host lets this guest have, so a part of it is on the CPU.'
-            : 'The service counted the free device memory before it loaded its model, and put on the CPU what did not fit. llama.cpp leaves 1 GiB free.',
+            ? 'The service has loaded more than the device memory that the host allows this guest, so a part of it is on the CPU.'
+            : 'The service counted the free device memory before it loaded its model, and put what did not fit on the CPU. llama.cpp leaves 1 GiB free.',
       evidence: [
         ...(memory.refused === null ? [] : [refusedMemoryText(memory.refused, memory.line)]),
         ...(large === null ? [] : [large]),
@@ -45,7 +45,7 @@ function remedyOf({ refused, by, line }: MemoryTold): Remedy {
       const where =
         line === 0 ? 'its line for this guest' : `line ${line}, or in the "limits" line that it follows`;
       return onTheHost(
-        `load something smaller, or raise memory= in hostd.conf of the host (${where}; see vgpu-hostd.conf(5)); new sessions have the new limit, so load it again then`,
+        `load something smaller, or raise memory= in hostd.conf of the host (${where}; see vgpu-hostd.conf(5)); the limit applies to new sessions, so load it again afterwards`,
         'sudoedit /etc/vgpu/hostd.conf && sudo systemctl reload vgpu-hostd',
       );
     }
@@ -57,7 +57,7 @@ function remedyOf({ refused, by, line }: MemoryTold): Remedy {
     case 'device':
     case 'none':
       return onTheHost(
-        'load something smaller, or unload what others hold; this shows who holds how much of the device',
+        'load something smaller, or unload models of other guests; this command shows how much each session holds',
         'sudo vgpu-hostd status',
       );
   }

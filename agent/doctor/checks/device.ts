@@ -6,21 +6,21 @@ import type { Check, DoctorFacts, Remedy } from '../types.js';
 
 /** What is told here, and no check before this one knows more of. */
 const causes: Partial<Readonly<Record<Reason, string>>> = {
-  'driver-init-failed': 'A GPU is offered, and its driver cannot be started.',
+  'driver-init-failed': 'The service finds a GPU, but cannot start its driver.',
   'compute-capability-unreadable':
-    'A GPU is offered, and the service cannot read its compute capability, so it does without.',
+    'The service finds a GPU, but cannot read its compute capability, so it does not use it.',
   'context-create-failed':
-    'A GPU is there, and no CUDA context can be made on it: the host refuses it, or has no memory left for it.',
+    'The service finds a GPU, but cannot create a CUDA context on it: the host refuses it, or has no memory left for it.',
   'probe-crashed':
-    'A process that looked for GPUs was ended by a signal; that may happen again at the first model.',
+    'A signal ended a process that looked for GPUs; that may happen again when the first model is loaded.',
 };
 
 /** The driver was reached, and goes no further. */
 export const device: Check = {
   id: 'device',
-  title: 'the GPU works where the service would use it',
+  title: 'the GPU works in the environment of the service',
   looksAt:
-    'how far vgpu-probe comes as the user of the service and in its environment, and what the service says of the device',
+    "how far vgpu-probe gets as the service's user and in its environment, and what the service logged about the device",
   explains: [
     'driver-init-failed',
     'compute-capability-unreadable',
@@ -34,7 +34,7 @@ export const device: Check = {
     const met = probeTrouble(probe);
     const cause = met === null ? undefined : causes[met.reason];
     if (met !== null && cause !== undefined) {
-      const evidence = `vgpu-probe, in place of the service: ${met.detail ?? 'it found no working GPU'}`;
+      const evidence = `vgpu-probe, run as the service: ${met.detail ?? 'it found no working GPU'}`;
       return broken({ cause, evidence: [evidence], remedy: remedyOf(met.reason, facts) });
     }
     const own = log.mode === 'gpu' ? null : log.reason;
@@ -49,7 +49,7 @@ export const device: Check = {
     if (other !== null) {
       return broken({
         cause:
-          'The service uses another GPU than the host gives: the host has another one since, or the service found its own through another library.',
+          "The service uses another GPU than the one that the host offers: the host's GPU has changed since, or the service found one through another library.",
         evidence: [other.detail ?? ''],
         remedy: again(facts),
       });
@@ -62,14 +62,14 @@ export const device: Check = {
 function remedyOf(reason: Reason, facts: DoctorFacts): Remedy {
   if (reason !== 'probe-crashed') {
     return onTheHost(
-      'see what vgpu-hostd says of it; the library in the guest says its part with VGPU_LOG=stderr',
+      'read the log of vgpu-hostd; VGPU_LOG=stderr shows the log of the library in the guest',
       'journalctl -u vgpu-hostd --lines=50',
     );
   }
   const { invocationId, unit } = facts.verdict;
   const start = invocationId === null ? `--unit=${unit}` : `_SYSTEMD_INVOCATION_ID=${invocationId}`;
   return byHand(
-    'read what it said before it ended; coredumpctl(1) has the process, if cores are kept',
+    'read its log before it ended; coredumpctl(1) has the core dump if the system keeps them',
     `sudo journalctl ${start}`,
   );
 }

@@ -12,13 +12,13 @@ interface Binary {
 /** Programs and libraries that name a driver in a way which no preload and no search path changes. */
 export const directLinking: Check = {
   id: 'direct-linking',
-  title: 'the service asks for the driver by its SONAME',
+  title: 'the service is linked to the driver by its SONAME',
   looksAt:
-    "DT_NEEDED of the service's programs and own libraries; a preloaded shim answers to a SONAME, with RTLD_DEEPBIND too",
+    "DT_NEEDED of the service's programs and own libraries; a preloaded shim is found by its SONAME, with RTLD_DEEPBIND too",
   explains: ['shim-not-loaded', 'foreign-library-loaded'],
   examine(facts) {
     const binaries = binariesOf(facts);
-    if (binaries.length === 0) return notApplicable('no program or library of it could be read');
+    if (binaries.length === 0) return notApplicable('none of its programs and libraries could be read');
     const asking = binaries.flatMap(({ path: file, elf }) =>
       elf.needed
         .filter((name) => libraryOf(path.basename(name)) !== null)
@@ -33,8 +33,8 @@ export const directLinking: Check = {
     return broken({
       cause:
         fixed === null
-          ? 'It names a driver by a path or a version of its own, which the shim does not answer to.'
-          : 'It is linked statically: there is no loader that would heed LD_PRELOAD or LD_LIBRARY_PATH.',
+          ? 'It is linked to a driver by a path or by another SONAME, so the shim is not used.'
+          : 'It is linked statically: no loader reads LD_PRELOAD or LD_LIBRARY_PATH for it.',
       evidence: [
         ...wrong.map(({ file, name }) => `${file}: DT_NEEDED ${name}`),
         ...(fixed === null ? [] : [`${fixed} has no DT_NEEDED at all`]),

@@ -20,7 +20,7 @@ export const discoveryTime: Check = {
         : []),
     ];
     return broken({
-      cause: `${verdict.profile} gave up looking for GPUs before one answered. It looks once, at its start.`,
+      cause: `${verdict.profile} stopped looking for GPUs before one answered. It looks only once, when it starts.`,
       evidence: [...lines, ...now],
       remedy: byHand(
         now.length > 0

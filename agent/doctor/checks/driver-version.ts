@@ -5,7 +5,7 @@ import type { Check } from '../types.js';
 export const driverVersion: Check = {
   id: 'driver-version',
   title: 'the driver is new enough for the service',
-  looksAt: 'the driver and CUDA versions that the host shows, and what the service says of them in its log',
+  looksAt: 'the driver and CUDA versions that the host reports, and what the service logged about them',
   explains: ['driver-too-old', 'driver-library-mismatch'],
   examine({ observation, verdict }) {
     const { log, probe } = observation;
@@ -29,7 +29,7 @@ export const driverVersion: Check = {
     return broken({
       cause:
         said === 'driver-too-old'
-          ? `${verdict.profile} wants a newer NVIDIA driver than the one that the host shows.`
+          ? `${verdict.profile} needs a newer NVIDIA driver than the one of the host.`
           : 'The driver and its library on the host are of different versions.',
       evidence: [...lines, ...shown],
       remedy: byHand(

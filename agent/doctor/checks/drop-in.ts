@@ -19,8 +19,9 @@ import type { Check, DoctorFacts, Trouble } from '../types.js';
 /** The environment that the service is given: its file, and whether systemd has read it. */
 export const dropIn: Check = {
   id: 'drop-in',
-  title: 'our drop-in is whole and systemd has read it',
-  looksAt: "our drop-ins of the unit, byte for byte, and the unit's environment as systemd has it in force",
+  title: 'the drop-in of vgpu-agent is complete and systemd has read it',
+  looksAt:
+    "vgpu-agent's drop-ins of the unit, byte for byte, and the unit's environment as systemd has loaded it",
   explains: [],
   examine(facts) {
     const { unit, manifest, dropIn: file } = facts.machine;
@@ -32,18 +33,18 @@ export const dropIn: Check = {
     const files = planned.filter((change) => 'path' in change && paths.has(change.path));
     if (files.length > 0) {
       return broken({
-        cause: `The drop-in ${whatHappened(facts)}: ${unit.name} is not told where the shim is, or not as it has to be.`,
+        cause: `The drop-in ${whatHappened(facts)}: ${unit.name} does not get the right path of the shim.`,
         evidence: files.flatMap(differences),
-        remedy: fixes(facts, 'write it again, let systemd read it and start the service again'),
+        remedy: fixes(facts, 'write it again, have systemd read it, and restart the service'),
       });
     }
     const reload = planned.find((change) => change.kind === 'daemon-reload');
     if (reload !== undefined) {
       const stale = unit.needDaemonReload ? ['NeedDaemonReload=yes'] : [];
       return broken({
-        cause: `The drop-in is there, but systemd has not read it: a start of ${unit.name} goes without it.`,
+        cause: `The drop-in is there, but systemd has not read it: the next start of ${unit.name} does not use it.`,
         evidence: [changeEvidence(reload), ...stale],
-        remedy: fixes(facts, 'let systemd read it and start the service again'),
+        remedy: fixes(facts, 'have systemd read it, and restart the service'),
       });
     }
     const delivery = deliveryOf(facts.machine, unit);
@@ -74,7 +75,7 @@ function whatHappened({ machine: { dropIn: file, manifest } }: DoctorFacts): str
     return state.kind === 'absent' ? 'is missing' : `was replaced by ${kindOf(state)}`;
   const item = manifest?.items.find((one) => one.kind === 'file' && one.path === file.path);
   return item?.kind === 'file' && item.sha256 === state.sha256
-    ? 'is as we wrote it, but another setting of the unit that came since does not go with it'
+    ? 'is unchanged, but a newer setting of the unit conflicts with it'
     : 'was changed';
 }
 

@@ -6,7 +6,7 @@ import type { Check } from '../types.js';
 /** The drop-in says it, and something else of the unit takes it away again. */
 export const environment: Check = {
   id: 'environment',
-  title: 'nothing overrides what our drop-in sets',
+  title: 'no setting overrides the drop-in of vgpu-agent',
   looksAt:
     "UnsetEnvironment=, environment files and later drop-ins of the unit that set or clear the loader's variables",
   explains: ['consumer-not-restarted', 'shim-not-loaded', 'foreign-library-loaded'],
@@ -26,8 +26,8 @@ export const environment: Check = {
       .filter(({ overridden }) => !overridden.startsWith('/'))
       .map(({ overridden }) => overridden.replace(' of the unit', ''));
     return broken({
-      cause: 'The service does not get the variables that lead the loader to the shim.',
-      evidence: taken.map(({ name, overridden }) => `${overridden} wins over our ${name}`),
+      cause: 'The service does not get the variables by which the loader finds the shim.',
+      evidence: taken.map(({ name, overridden }) => `${overridden} overrides the ${name} of vgpu-agent`),
       remedy: isFile
         ? byHand(
             `take ${first.name} out of that file, then start the service again`,

@@ -6,9 +6,9 @@ import type { Check, DoctorFacts } from '../types.js';
 /** Somebody else's driver where ours is looked for: NVIDIA's without a GPU, or one that is neither's. */
 export const foreignLibrary: Check = {
   id: 'foreign-library',
-  title: 'no other driver stands where ours is looked for',
+  title: 'no other driver is found in place of the shim',
   looksAt:
-    "whose every libcuda and libnvidia-ml in the public and the service's directories is, told by content",
+    'the vendor of each libcuda and libnvidia-ml in the public directories and those of the service, by content',
   explains: ['foreign-library-loaded'],
   examine(facts) {
     if (facts.machine.manifest === null) return notApplicable('nothing is installed');
@@ -19,8 +19,8 @@ export const foreignLibrary: Check = {
     const trouble = {
       cause:
         inPublic.length > 0
-          ? 'A program that looks for the CUDA driver there gets that one, which does not lead to the host.'
-          : `${facts.profile.name}'s own directories come before all others for its children, and hold a driver that does not lead to the host.`,
+          ? 'A program that looks for the CUDA driver there gets that library, which does not use the host.'
+          : `${facts.profile.name}'s own directories are searched first for its child processes, and hold a driver that does not use the host.`,
       evidence: [...inPublic, ...inConsumer].map((candidate) => describe(candidate, facts)),
       remedy: repairPlace(facts, first),
     };
@@ -35,7 +35,8 @@ function isForeign(candidate: LibraryCandidate): boolean {
 
 function describe(candidate: LibraryCandidate, { machine }: DoctorFacts): string {
   const noGpu = machine.realGpu.kind === 'none' ? ', which finds no GPU in this machine' : '';
-  const whose = candidate.vendor === 'nvidia' ? `NVIDIA's library${noGpu}` : "neither ours nor NVIDIA's";
+  const whose =
+    candidate.vendor === 'nvidia' ? `NVIDIA's library${noGpu}` : 'neither of vgpu-agent nor of NVIDIA';
   const owner = candidate.ownerOfFile === null ? '' : ` (package ${candidate.ownerOfFile})`;
   return `${whereFound(candidate)} is ${whose}${owner}`;
 }

@@ -7,7 +7,7 @@ import type { Check } from '../types.js';
 /** Where the shim is told that the host is. */
 export const guestConf: Check = {
   id: 'guest-conf',
-  title: 'the shim is told where the host is',
+  title: 'the shim knows the address of the host',
   looksAt: `host= in ${file}, whether every user may read it, and VGPU_HOST in the unit`,
   explains: ['host-unreachable', 'no-device'],
   examine(facts) {
@@ -19,9 +19,9 @@ export const guestConf: Check = {
     const own = unit.kind === 'loaded' ? hostOfUnit(unit, host ?? '') : (host ?? '');
     if (set !== undefined && own !== (host ?? '')) {
       const bad = parseEndpoint(own);
-      const isBad = bad.kind === 'bad' ? `${JSON.stringify(own)} is no address: ${bad.reason}` : null;
+      const isBad = bad.kind === 'bad' ? `${JSON.stringify(own)} is not an address: ${bad.reason}` : null;
       return broken({
-        cause: `${profile.unit} has an address of its own for the host, and ${file} does not count for it.`,
+        cause: `${profile.unit} sets its own address of the host, which overrides ${file}.`,
         evidence: [
           `VGPU_HOST=${own} [${set.file ?? 'Environment='}]`,
           `host=${host ?? ''} [${file}]`,
@@ -36,8 +36,8 @@ export const guestConf: Check = {
       machine.guestConf.state.kind === 'absent'
         ? 'is missing'
         : host === machine.manifest.endpoint
-          ? 'may not be read by everybody'
-          : 'names another host than the one that was installed, or none';
+          ? 'cannot be read by every user'
+          : 'names no host, or another one than was installed';
     return broken({
       cause: `${file} ${what}: programs do not find the host.`,
       evidence: planned.map(changeEvidence),

@@ -9,7 +9,7 @@ export const host: Check = {
   id: 'host',
   title: 'the host answers',
   looksAt:
-    "the host's address, asked twice: by vgpu-probe as root without a sandbox, and as the service's user in its unit's",
+    "the host's address, asked twice by vgpu-probe: as root without a sandbox, and as the service's user in the sandbox of the unit",
   explains: [
     'host-unreachable',
     'host-refused',
@@ -57,8 +57,8 @@ function answersFor(
     return broken({
       cause:
         status === 'busy'
-          ? 'The host is there and full: this guest has as many sessions as it may.'
-          : 'The host is there, and its hostd.conf does not let this guest in.',
+          ? 'The host is full: this guest has reached its limit of sessions.'
+          : 'The host runs, but its hostd.conf does not allow this guest.',
       evidence: [line, `in the unit: no host: ${refused.message}`],
       remedy: onTheHost(
         `on the host, ${status === 'busy' ? 'allow this guest more sessions (sessions=)' : 'allow this guest'} in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)`,
@@ -68,10 +68,10 @@ function answersFor(
   }
   if (refused !== null) {
     return broken({
-      cause: `The host answers root and refuses the user of ${profile.unit}.`,
+      cause: `The host answers root, but refuses the user of ${profile.unit}.`,
       evidence: [line, `in the unit: no host: ${refused.message}`],
       remedy: byHand(
-        'on the host, let that user or guest in (vgpu-hostd.conf), or open the socket to it here',
+        'on the host, allow that user or guest (vgpu-hostd.conf), or give it access to the socket here',
         `ls -l ${socketOf(endpoint) ?? '/run/vgpu'}; id ${machine.serviceUser?.name ?? 'root'}`,
       ),
     });
@@ -79,9 +79,9 @@ function answersFor(
   if (answer.milliseconds > slowHostMs) {
     return warning({
       cause:
-        'The host answers late. A program gives up looking for GPUs after some seconds and stays on the CPU.',
+        'The host answers late. A program stops looking for GPUs after some seconds and stays on the CPU.',
       evidence: [line],
-      remedy: onTheHost('see on the host what keeps vgpu-hostd waiting', 'journalctl -u vgpu-hostd'),
+      remedy: onTheHost('find out on the host why vgpu-hostd is slow', 'journalctl -u vgpu-hostd'),
     });
   }
   return ok(line);
@@ -97,16 +97,16 @@ function unreachable(
   switch (word?.code) {
     case 'version':
       return broken({
-        cause: 'The host is there and speaks another version of the protocol; see the check "versions".',
+        cause: 'The host runs, but speaks another version of the protocol; see the check "versions".',
         evidence,
-        remedy: byHand('bring both sides to one release', 'vgpu-agent version'),
+        remedy: byHand('install the same release on both sides', 'vgpu-agent version'),
       });
     case 'refused':
       return broken({
         cause: refusalOf(word),
         evidence,
         remedy: onTheHost(
-          'on the host, read why: it may be full, or not let this guest in',
+          'on the host, read the log for the reason: it may be full, or not allow this guest',
           'journalctl -u vgpu-hostd',
         ),
       });
@@ -114,29 +114,29 @@ function unreachable(
     case 'lost':
       return broken({
         cause:
-          'Something takes the connection and does not answer: the host is frozen, overloaded or stopped.',
+          'A program accepts the connection and does not answer: the host is frozen, overloaded or stopped.',
         evidence,
         remedy: onTheHost(
-          'on the host, see whether vgpu-hostd runs and start it again',
+          'on the host, see whether vgpu-hostd runs, and restart it',
           'systemctl restart vgpu-hostd',
         ),
       });
     case 'foreign':
       return broken({
-        cause: 'Something answers at the address of the host, and it is not vgpu-hostd.',
+        cause: 'The program that answers at the address of the host is not vgpu-hostd.',
         evidence,
         remedy: whoListens(endpoint, profile.name),
       });
     case 'closed':
       return broken({
         cause:
-          'Something takes the connection and closes it without an answer: it is not vgpu-hostd, or vgpu-hostd ended in the middle.',
+          'A program accepts the connection and closes it without an answer: it is not vgpu-hostd, or vgpu-hostd ended at that moment.',
         evidence,
         remedy: whoListens(endpoint, profile.name),
       });
     default:
       return broken({
-        cause: 'Nobody answers at the address of the host.',
+        cause: 'No program answers at the address of the host.',
         evidence,
         remedy: startIt(endpoint, profile.name),
       });
@@ -155,13 +155,13 @@ function wordsOf(endpoint: string, message: string, word: HostWord | null): read
 function refusalOf({ status }: HostWord): string {
   switch (status) {
     case 'busy':
-      return 'The host is there and full: it serves as many sessions as it may.';
+      return 'The host is full: it has reached its limit of sessions.';
     case 'no-device':
-      return 'The host is there and has no GPU to give.';
+      return 'The host runs, but has no GPU.';
     case 'not-allowed':
-      return 'The host is there, and its hostd.conf does not let this guest in.';
+      return 'The host runs, but its hostd.conf does not allow this guest.';
     default:
-      return 'The host is there and refuses this guest.';
+      return 'The host runs, but refuses this guest.';
   }
 }
 

@@ -6,7 +6,7 @@ import type { Check } from '../types.js';
 /** An install or uninstall that was killed half way, or an install that was killed while it waited for the service. */
 export const interrupted: Check = {
   id: 'interrupted',
-  title: 'no install was cut short',
+  title: 'no install was interrupted',
   looksAt:
     `the undo log ${transactionFile}, which is there only while something is changed, and ${trialFile}, ` +
     'which is there only while an install waits for the service',
@@ -15,24 +15,24 @@ export const interrupted: Check = {
     const { machine, profile } = facts;
     if (machine.interrupted) {
       const cause =
-        'An install or uninstall was cut short, and what it had begun is half done. ' +
-        'The next vgpu-agent finishes it or takes it back before anything else.';
+        'An install or uninstall was interrupted, and its changes are incomplete. ' +
+        'The next vgpu-agent install or uninstall finishes or undoes it first.';
       return broken({
         cause,
-        evidence: [`${transactionFile} is there, and no vgpu-agent is at work`],
+        evidence: [`${transactionFile} exists, and no vgpu-agent is changing this machine`],
         remedy:
           machine.manifest === null
             ? byHand('install again', `sudo vgpu-agent install ${choiceOf(profile)}`)
-            : fixes(facts, 'clear it up, and put right what is not'),
+            : fixes(facts, 'clean up, and repair what differs'),
       });
     }
     if (machine.trial !== true) return ok();
     return warning({
       cause:
         'An install with --rollback-on-failure waits until the service settles, or was killed while it waited. ' +
-        'What it installed is complete and stays; the copies for taking it back are still kept.',
+        'What it installed is complete and stays; the copies for undoing it are still kept.',
       evidence: [`${trialFile} is there`],
-      remedy: fixes(facts, 'if that install does not run any more, have the copies removed'),
+      remedy: fixes(facts, 'if that install does not run any more, remove the copies'),
     });
   },
 };

@@ -8,28 +8,28 @@ import type { Check } from '../types.js';
 export const loadedLibrary: Check = {
   id: 'loaded-library',
   title: 'its processes have loaded the shim, and no other',
-  looksAt: 'every libcuda in /proc/PID/maps of its processes, told by content',
+  looksAt: 'every libcuda in /proc/PID/maps of its processes, and its vendor by content',
   explains: ['foreign-library-loaded', 'consumer-not-restarted', 'shim-not-loaded', 'no-session'],
   examine(facts) {
     const { processes } = facts.observation;
     if (facts.machine.manifest === null) return notApplicable('nothing is installed');
-    if (processes.length === 0) return notApplicable('no process of the service was seen');
+    if (processes.length === 0) return notApplicable('no process of the service was found');
     const mapped = processes.map((one) => ({ one, mapped: mappedBy(one.facts) }));
     const lines = mapped.filter(({ one }) => one.facts.libraries.length > 0).map(({ one }) => lineOf(one));
     const other = mapped.filter(({ one }) => hasOther(one));
     const stale = mapped.filter((each) => each.mapped === 'stale');
     if (other.length > 0) {
       return broken({
-        cause: 'It computes through a driver that does not lead to the host.',
+        cause: 'It computes through a driver that does not use the host.',
         evidence: other.map(({ one }) => lineOf(one)),
         remedy: isContainer(facts.machine.unit)
           ? shimFirst(facts)
-          : fixes(facts, 'put the shim before it and start the service again'),
+          : fixes(facts, 'put the shim before it and restart the service'),
       });
     }
     if (stale.length > 0) {
       return broken({
-        cause: 'It still runs with a shim that has been replaced or removed since.',
+        cause: 'It still runs with a shim that has been replaced or removed since it started.',
         evidence: stale.map(({ one }) => lineOf(one)),
         remedy: fixes(facts, 'start it again'),
       });
@@ -51,7 +51,7 @@ function hasOther({ facts }: SeenProcess): boolean {
 }
 
 function lineOf({ facts }: SeenProcess): string {
-  const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: "neither ours nor NVIDIA's" };
+  const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'neither of vgpu-agent nor of NVIDIA' };
   const kinds = new Set(
     facts.libraries
       .filter(({ path }) => isLibcuda(path))

@@ -8,8 +8,7 @@ import type { Check } from '../types.js';
 export const loadedModels: Check = {
   id: 'loaded-models',
   title: 'what the service has loaded is on the GPU',
-  looksAt:
-    "what the service has loaded, by its own word, and the host's list of the sessions of its processes",
+  looksAt: "what the service says it has loaded, and the host's list of the sessions of its processes",
   explains: ['model-on-cpu', 'layers-not-offloaded', 'no-session', 'host-refused'],
   examine({ machine, observation, verdict, profile }) {
     if (machine.manifest === null) return notApplicable('nothing is installed');
@@ -21,7 +20,7 @@ export const loadedModels: Check = {
     const lastOnCpu = log.mode === 'degraded' && log.load !== null && log.load.outcome !== 'gpu';
     if (now.kind !== 'contradicted' && !lastOnCpu) {
       return now.kind === 'nothing'
-        ? notApplicable('it has nothing loaded, or does not tell')
+        ? notApplicable('it has nothing loaded, or does not report it')
         : ok(...evidence);
     }
     const quoted = lastOnCpu ? (log.load?.quotes ?? []).map(({ text }) => text) : [];
@@ -29,8 +28,8 @@ export const loadedModels: Check = {
     if (sessions.kind === 'told' && sessions.turnedAway?.status === 'busy') {
       return broken({
         cause:
-          `${turnedAwayText(sessions.turnedAway)}. What was loaded without one is on the CPU, ` +
-          'and stays there until it is unloaded.',
+          `${turnedAwayText(sessions.turnedAway)}. Models loaded without a session are on the CPU, ` +
+          'and stay there until they are unloaded.',
         evidence: [...evidence, ...quoted],
         remedy: onTheHost(
           'allow this guest more sessions (sessions= in /etc/vgpu/hostd.conf, see vgpu-hostd.conf(5)), then load it again',
@@ -41,11 +40,11 @@ export const loadedModels: Check = {
     return broken({
       cause:
         now.kind === 'contradicted'
-          ? `A part of what it has loaded is not on the GPU: ${now.detail}. It stays so until it is unloaded.`
-          : 'What it loaded last went to the CPU; what it loads next may do so too.',
+          ? `A part of what it has loaded is not on the GPU: ${now.detail}. It stays on the CPU until it is unloaded.`
+          : 'The last model that it loaded went to the CPU; the next one may do so too.',
       evidence: [...evidence, ...quoted],
       remedy: byHand(
-        'start it again, or unload that and load it again; where the device memory is too small for it, only a smaller one helps',
+        'restart the service, or unload the model and load it again; if the device memory is too small for it, use a smaller one',
         `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf(profile)}`,
       ),
     });

@@ -8,9 +8,9 @@ import type { Check, DoctorFacts, Finding } from '../types.js';
 /** What the loader would take, for every process as it was started and for the next start. */
 export const loaderChoice: Check = {
   id: 'loader-choice',
-  title: 'the loader takes the shim for every process',
+  title: 'the loader chooses the shim for every process',
   looksAt:
-    "what the loader itself says (LD_DEBUG=libs, no code of the program runs): as the unit's user, in its " +
+    "the output of the loader itself (LD_DEBUG=libs, no code of the program runs): as the unit's user, in its " +
     "sandbox, with each process's environment",
   explains: ['library-not-found', 'foreign-library-loaded', 'shim-not-loaded', 'no-session'],
   examine(facts) {
@@ -46,7 +46,7 @@ export const loaderChoice: Check = {
         file === null
           ? fixes(facts, 'put the shim where the loader looks')
           : byHand(
-              'see who put it there, take it away or rename it, and start the service again',
+              'find out where it comes from, remove or rename it, and restart the service',
               `ls -l ${file}; dpkg -S ${file}`,
             ),
     });
@@ -57,11 +57,11 @@ export const loaderChoice: Check = {
 function inContainer(facts: DoctorFacts): Finding {
   const { probe } = facts.observation;
   const library = probe?.kind === 'answered' ? probe.report.library : null;
-  if (library === null) return notApplicable('nothing tells what the loader of the container takes');
+  if (library === null) return notApplicable("the choice of the container's loader is not known");
   const told = `vgpu-probe, in the container: ${library}`;
   if (isOurLibrary(library, true)) return ok(told);
   return broken({
-    cause: 'The loader of the container takes a driver that does not lead to the host.',
+    cause: 'The loader of the container chooses a driver that does not use the host.',
     evidence: [told],
     remedy: shimFirst(facts),
   });
@@ -96,7 +96,7 @@ function culprit({ outcome }: LoaderChoice): string | null {
 function causeOf(choices: readonly LoaderChoice[]): string {
   const named = [...new Set(choices.map(({ library }) => library))].join(' and ');
   if (choices.some(({ outcome }) => outcome.kind === 'refused')) {
-    return `The loader meets a file named ${named} that is no library, and gives up there.`;
+    return `The loader finds a file named ${named} that is not a library, and stops there.`;
   }
   if (choices.some(({ outcome }) => outcome.kind === 'not-found')) {
     return `The loader does not find ${named} in the environment of the service.`;
@@ -111,7 +111,7 @@ function lineOf({ pid, name }: ProcessChoices, { library, neededBy, outcome }: L
     case 'not-found':
       return `${who}: ${asked}: not found`;
     case 'refused':
-      return `${who}: ${asked}: ${outcome.path} is met first: ${outcome.reason}`;
+      return `${who}: ${asked}: ${outcome.path} is found first: ${outcome.reason}`;
     case 'found': {
       const real = outcome.realPath === outcome.path ? '' : ` -> ${outcome.realPath}`;
       const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'not ours' } as const;

@@ -13,7 +13,7 @@ export const opensByPath: Check = {
   examine(facts) {
     const { profile, verdict, look, machine } = facts;
     const rule = profile.doctor?.opensByPath;
-    if (rule === undefined) return notApplicable('the profile says nothing of it');
+    if (rule === undefined) return notApplicable('the profile has no rule for it');
     if (!versionFits(rule.versions, verdict.consumerVersion)) {
       const version = verdict.consumerVersion ?? 'of an unknown version';
       return notApplicable(`${profile.name} ${version} asks the loader instead`);
@@ -21,13 +21,13 @@ export const opensByPath: Check = {
     if (machine.manifest === null) return notApplicable('nothing is installed');
     const found = look.openedByPath;
     const lines = found.map(({ path, realPath, vendor }) => {
-      const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: "neither ours nor NVIDIA's" };
+      const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'neither of vgpu-agent nor of NVIDIA' };
       return `${path}${realPath === path ? '' : ` (${realPath})`}: ${vendor === null ? 'unreadable' : whose[vendor]}`;
     });
     const [first] = found;
     if (first?.vendor === 'vgpu') return ok(...lines);
     const trouble = {
-      cause: `${profile.name} ${verdict.consumerVersion ?? ''} opens libcuda by absolute path, where LD_PRELOAD does not count, and ${
+      cause: `${profile.name} ${verdict.consumerVersion ?? ''} opens libcuda by absolute path, which LD_PRELOAD does not change, and ${
         first === undefined ? 'finds none' : 'finds another before the shim'
       }.`,
       evidence: lines.length > 0 ? lines : [`no libcuda.so* in any of ${rule.directories.length} places`],

@@ -5,7 +5,7 @@ import type { Check } from '../types.js';
 /** What it does not say to the journal cannot be evidence. */
 export const output: Check = {
   id: 'output',
-  title: 'what the service says reaches the journal',
+  title: 'the log of the service reaches the journal',
   looksAt: 'StandardOutput= and StandardError= of the unit, and whether the journal could be read',
   explains: ['output-bypasses-journal', 'journal-unavailable', 'no-discovery-line'],
   examine(facts) {
@@ -20,23 +20,23 @@ export const output: Check = {
       );
       if (observation.logFile === null && verdict.mode === 'undetermined') {
         return broken({
-          cause: `Where it runs cannot be told: ${unit.name} does not write to the journal.`,
+          cause: `It is not known where it runs: ${unit.name} does not write to the journal.`,
           evidence: [bypass],
           remedy,
         });
       }
       return warning({
-        cause: `${unit.name} does not write to the journal; what it said of this start may be missed.`,
+        cause: `${unit.name} does not write to the journal; lines of this start may be missed.`,
         evidence: observation.logFile === null ? [bypass] : [bypass, `read instead: ${observation.logFile}`],
         remedy,
       });
     }
     if (observation.journalError !== null) {
       return broken({
-        cause: 'The journal cannot be read, so that nothing can be said of what the service says.',
+        cause: 'The journal cannot be read, so the log of the service is not known.',
         evidence: [observation.journalError],
         remedy: {
-          text: 'see what is wrong with it',
+          text: 'see why',
           command: 'systemctl status systemd-journald',
           where: 'guest',
           fix: false,

@@ -27,7 +27,7 @@ export const overrides: Check = {
     if (hits.length === 0 && fromImage.length > 0) {
       const names = fromImage.map(({ variable }) => variable);
       return broken({
-        cause: `The container of ${unit.name} is told to leave the GPU alone, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
+        cause: `The container of ${unit.name} is configured not to use the GPU, and not by its command: ${fromImage.map(({ why }) => why).join('; ')}.`,
         evidence: names.map(
           (name) =>
             `${name}=${facts.look.containerEnvironment[name] ?? ''} [the image of its container, or its compose file]`,
@@ -40,7 +40,7 @@ export const overrides: Check = {
     }
     if (hits.length > 0) {
       return broken({
-        cause: `${unit.name} is told to leave the GPU alone: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
+        cause: `${unit.name} is configured not to use the GPU: ${hits.map(({ rule }) => rule.why).join('; ')}.`,
         evidence: hits.map(
           ({ rule, found }) =>
             `${rule.variable}=${found.value} [${found.file ?? (isContainer(unit) ? 'the command of its container' : 'Environment=')}]`,
@@ -56,9 +56,9 @@ export const overrides: Check = {
     );
     if (doubtful.length > 0) {
       return warning({
-        cause: 'A variable chooses among devices or libraries, and may choose one that is not there.',
+        cause: 'A variable selects a device or library, and may select one that does not exist.',
         evidence: doubtful.map(({ message }) => message),
-        remedy: editUnit(facts, 'take it out unless it is meant'),
+        remedy: editUnit(facts, 'remove it unless it is intended'),
       });
     }
     return ok();

@@ -6,8 +6,9 @@ import type { Check, DoctorFacts, Remedy } from '../types.js';
 /** LD_PRELOAD names it, but the service's user cannot load it: the loader prints a line and goes on without. */
 export const preloadReadable: Check = {
   id: 'preload-readable',
-  title: "the service's user can load what is preloaded",
-  looksAt: "every entry of the unit's LD_PRELOAD and ours of LD_LIBRARY_PATH, opened as the service's user",
+  title: "the service's user can load the preloaded libraries",
+  looksAt:
+    "every entry of the unit's LD_PRELOAD, and vgpu-agent's of LD_LIBRARY_PATH, opened as the service's user",
   explains: ['preload-ignored', 'library-not-found'],
   examine(facts) {
     const { preload } = facts.look;
@@ -16,7 +17,7 @@ export const preloadReadable: Check = {
     const [first] = bad;
     if (first === undefined) return ok(...preload.map(({ text }) => text));
     return broken({
-      cause: `The loader ignores what it cannot open, and ${facts.profile.unit} starts without it.`,
+      cause: `The loader ignores libraries that it cannot open, and ${facts.profile.unit} starts without them.`,
       evidence: bad.map(({ variable, text }) => `${variable}: ${text}`),
       remedy: remedyFor(first, facts),
     });
@@ -29,12 +30,12 @@ function remedyFor({ entry, check, variable }: PreloadEntry, facts: DoctorFacts)
   switch (check.kind) {
     case 'unreadable':
       return byHand(
-        'open it to everybody, and start the service again',
+        'let every user read it, and restart the service',
         `sudo chmod a+rX ${check.blockedAt} && ${restart}`,
       );
     case 'noexec':
       return byHand(
-        'allow code to be mapped from there, and start the service again',
+        'mount it without noexec, and restart the service',
         `sudo mount -o remount,exec ${check.mount} && ${restart}`,
       );
     case 'missing':

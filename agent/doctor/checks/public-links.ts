@@ -22,7 +22,8 @@ export const publicLinks: Check = {
       return ok(...leading.map((candidate) => `${candidate.path} leads to the shim`));
     }
     return broken({
-      cause: 'A program that looks for the CUDA driver where drivers are does not find the shim there.',
+      cause:
+        'A program that looks for the CUDA driver in the usual directories does not find the shim there.',
       evidence: planned.map(changeEvidence),
       remedy: fixes(facts, 'set the links again'),
     });

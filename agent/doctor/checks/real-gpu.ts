@@ -12,10 +12,10 @@ export const realGpu: Check = {
   examine({ machine, profile }) {
     const { realGpu: found, manifest } = machine;
     if (found.kind === 'none') return ok();
-    if (manifest === null) return notApplicable('nothing is installed that could stand before it');
+    if (manifest === null) return notApplicable('no shim is installed that could take its place');
     const evidence = [found.evidence];
     const giveBack = byHand(
-      'if it is the one to be used, take the shim away',
+      'if the service should use that GPU, uninstall the shim',
       `sudo vgpu-agent uninstall ${choiceOf(profile)}`,
     );
     if (found.works) {
@@ -27,8 +27,8 @@ export const realGpu: Check = {
     }
     return warning({
       cause:
-        'There is a device of a real GPU in this guest, and it does not work. ' +
-        'That does not matter to the shim; to use that GPU, repair its driver.',
+        'This guest has a device of a real GPU that does not work. ' +
+        'The shim does not need it; to use that GPU, repair its driver.',
       evidence,
       remedy: giveBack,
     });

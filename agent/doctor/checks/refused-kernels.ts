@@ -10,17 +10,17 @@ export const refusedKernels: Check = {
   explains: [],
   examine({ observation }) {
     const { sessions } = observation.present;
-    if (sessions.kind !== 'told') return notApplicable('the host does not tell');
+    if (sessions.kind !== 'told') return notApplicable('the host does not report it');
     const refused = sessions.refusedKernels;
     if (refused === null) return ok();
     const { program } = refused;
     return warning({
       cause:
-        `The host could not run a kernel, and what ${program} needed it for failed. A simulated device runs ` +
+        `The host could not run a kernel of ${program}, so that operation failed. A simulated device runs ` +
         'kernels that come as PTX; those of cuBLAS come as code of real GPUs only.',
       evidence: [refusedKernelsText(refused)],
       remedy: onTheHost(
-        'see "A real LLM on it" in docs/reference/software-gpu.md for what needs such kernels and what leads around them ' +
+        'see "A real LLM on it" in docs/reference/software-gpu.md for the programs that need such kernels and how to avoid them ' +
           '(weights that are quantised, batches of 16 tokens); the log of vgpu-hostd says why it refused this one',
         "journalctl -u vgpu-hostd -g 'cannot be run here'",
       ),

@@ -7,7 +7,7 @@ import type { Check } from '../types.js';
 /** A program looks for GPUs once, at its start: what was set later does not count for it. */
 export const restarted: Check = {
   id: 'restarted',
-  title: 'the running service has what is set for it',
+  title: 'the running service has the present settings',
   looksAt: 'the loader variables and the mapped libraries of its processes against what is installed now',
   explains: ['consumer-not-restarted'],
   examine(facts) {
@@ -21,7 +21,7 @@ export const restarted: Check = {
       return main === undefined ? ok() : ok(`process ${main.pid} (${main.name}) was started with it`);
     }
     return broken({
-      cause: `${unit.name} runs with what was set when it was started, and that is not what is set now.`,
+      cause: `${unit.name} runs with the settings from its start, and these have changed since.`,
       evidence: [old],
       remedy: fixes(facts, 'start it again'),
     });

@@ -18,9 +18,9 @@ export const sandbox: Check = {
     if (unit.kind !== 'loaded') return notApplicable(`${unit.name} is ${unit.kind}`);
     const obstacles = sandboxObstacles(endpoint, unit.sandbox);
     const [first] = obstacles;
-    if (first === undefined) return ok(`nothing is in the way to ${endpoint}`);
+    if (first === undefined) return ok(`no setting blocks ${endpoint}`);
     return broken({
-      cause: `A setting of ${unit.name} shuts its processes in: they cannot reach the host, or not read the shim.`,
+      cause: `A setting of ${unit.name} restricts its processes: they cannot reach the host or cannot read the shim.`,
       evidence: obstacles.map(({ setting, keepsFrom }) =>
         keepsFrom === 'host' ? `${setting}, and the host is ${endpoint}` : setting,
       ),

@@ -5,7 +5,7 @@ import type { Check, DoctorFacts } from '../types.js';
 /** For a program that gains rights when it is started, the loader ignores what its environment says. */
 export const secureExecution: Check = {
   id: 'secure-execution',
-  title: 'the loader heeds the environment of the service',
+  title: 'the loader uses the environment of the service',
   looksAt:
     'AT_SECURE of its processes as the kernel told them, file capabilities and set-ID bits of their programs',
   explains: ['preload-ignored'],
@@ -22,7 +22,7 @@ export const secureExecution: Check = {
     const programs = executables.filter(({ path }) => secure.some(({ executable }) => executable === path));
     const trouble = {
       cause:
-        'The program gains rights when it is started, so the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it (ld.so(8), secure-execution mode).',
+        'The program gains privileges when it is started, so the loader ignores LD_PRELOAD and LD_LIBRARY_PATH for it (ld.so(8), secure-execution mode).',
       evidence: [
         ...secure.map(({ pid, name }) => `process ${pid} (${name}): AT_SECURE=1 in /proc/${pid}/auxv`),
         ...programs.flatMap(rightsOf),
@@ -47,14 +47,14 @@ function remedyFor(
   const restart = `sudo systemctl restart ${profile.unit}`;
   const [program] = programs.filter((one) => rightsOf(one).length > 0);
   if (program === undefined) {
-    return byHand('find out what gives it rights (a security module?)', `systemctl show ${profile.unit}`);
+    return byHand('find out what gives it privileges (a security module?)', `systemctl show ${profile.unit}`);
   }
   const take = [
     ...(program.setId ? [`sudo chmod ug-s ${program.path}`] : []),
     ...(program.capabilities ? [`sudo setcap -r ${program.path}`] : []),
   ];
   return byHand(
-    'take the rights from the file (AmbientCapabilities= of the unit gives the same without this)',
+    'remove them from the file (AmbientCapabilities= of the unit gives the same privileges without this effect)',
     [...take, restart].join(' && '),
   );
 }

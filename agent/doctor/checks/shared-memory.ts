@@ -6,7 +6,7 @@ import type { Check } from '../types.js';
 /** Nothing fails without it: calls take longer, and memory of both sides is refused. */
 export const sharedMemory: Check = {
   id: 'shared-memory',
-  title: 'calls go through memory of both sides',
+  title: 'calls go through shared memory',
   looksAt:
     "this machine's PCI devices of ivshmem, who may open their memory, the service's user and its groups, and whether the kernel is in lockdown",
   explains: [],
@@ -31,37 +31,38 @@ export const sharedMemory: Check = {
         });
       case 'locked':
         return warning({
-          cause: 'The kernel is in lockdown and maps memory of PCI devices for nobody. Calls go over vsock.',
+          cause:
+            'The kernel is in lockdown and no process can map memory of PCI devices. Calls go over vsock.',
           evidence: [now.device.path, '/sys/kernel/security/lockdown'],
-          remedy: byHand('turn Secure Boot off in this machine, or leave it so', 'mokutil --sb-state'),
+          remedy: byHand('turn Secure Boot off in this machine, or leave it', 'mokutil --sb-state'),
         });
       case 'protected':
         return warning({
           cause:
             'The unit has ProtectKernelTunables=yes and cannot open the memory that this machine shares with its host. Calls go over vsock.',
           evidence: [now.device.path],
-          remedy: editUnit(facts, 'set ProtectKernelTunables=no under [Service], or leave it so'),
+          remedy: editUnit(facts, 'set ProtectKernelTunables=no under [Service], or leave it'),
         });
       case 'overridden':
         return warning({
           cause:
-            "A file or link of a person's own has the name of the rule of udev that would let the service open the memory that this machine shares with its host. Calls go over vsock.",
-          evidence: [facing(now.device), `${vmMemoryRule} is not the rule of vgpu-agent`],
-          remedy: byHand('take it away and install again, or leave it so', `ls -l ${vmMemoryRule}`),
+            'The udev rule that lets the service open the memory shared with the host cannot be written: another file or link has its name. Calls go over vsock.',
+          evidence: [facing(now.device), `${vmMemoryRule} was not written by vgpu-agent`],
+          remedy: byHand('remove it and install again, or leave it', `ls -l ${vmMemoryRule}`),
         });
       case 'not-yet':
         if (now.rule === 'missing')
           return warning({
             cause:
-              'The rule of udev that lets the service open the memory that this machine shares with its host is missing. Calls go over vsock.',
+              'The udev rule that lets the service open the memory shared with the host is missing or was changed. Calls go over vsock.',
             evidence: [facing(now.device), `${vmMemoryRule} is missing or was changed`],
-            remedy: fixes(facts, 'have it written'),
+            remedy: fixes(facts, 'write it again'),
           });
         return warning({
           cause:
-            'The rule of udev lets the service open the memory that this machine shares with its host, and udev has not looked at the device since. Calls go over vsock.',
+            'The udev rule lets the service open the memory shared with the host, but udev has not applied it yet. Calls go over vsock.',
           evidence: [facing(now.device)],
-          remedy: byHand('have udev look at it, then start the service again', lookAgain(now.device)),
+          remedy: byHand('have udev apply it, then restart the service', lookAgain(now.device)),
         });
       case 'closed':
         return warning({

@@ -7,8 +7,8 @@ import type { Check } from '../types.js';
 /** After a boot, or after the host was away: it looked when there was nothing to find. */
 export const startOrder: Check = {
   id: 'start-order',
-  title: 'the GPU was there when the service looked',
-  looksAt: 'what the service said at its start, against what vgpu-probe finds now in its place',
+  title: 'the GPU was available when the service started',
+  looksAt: 'what the service logged at its start, compared with what vgpu-probe finds now in its environment',
   // Whatever else is broken is the likelier cause: this one is told first only where it stands alone.
   explains: [],
   examine({ machine, observation, verdict }) {
@@ -18,23 +18,23 @@ export const startOrder: Check = {
     // Where the service named its own reason, that one is told by the check it belongs to.
     const vague = log.reason === null || log.reason === 'no-device' || log.reason === 'driver-init-failed';
     if (log.mode !== 'cpu') return ok();
-    if (!vague) return notApplicable('the service gave a reason of its own');
+    if (!vague) return notApplicable('the service logged another reason');
     if (probe?.kind !== 'answered' || !probe.report.ok) return notApplicable('no GPU answers now either');
     const lines = log.evidence.filter(({ kind }) => kind === 'log-line').map(({ text }) => text);
     const guarded = machine.service?.activeState === 'active';
     return broken({
       cause:
         `A GPU answers now, and ${verdict.profile} found none when it started: ` +
-        'it looked before the host was there, or before the shim was. It looks once.',
+        'it started before the host or the shim was available. It looks only once.',
       evidence: [
         ...lines,
         `now vgpu-probe finds ${probe.report.devices[0]?.name ?? 'a device'}, as its user and in its unit`,
-        ...(guarded ? [] : [`${agentUnit} does not run, which would have started it again`]),
+        ...(guarded ? [] : [`${agentUnit} does not run; it would have restarted it`]),
       ],
       remedy: byHand(
         guarded
           ? 'start it again'
-          : 'start it again; vgpu-agent install --service sees to the order at boot and does this by itself',
+          : 'start it again; vgpu-agent install --service sets the order at boot and does this automatically',
         `sudo systemctl restart ${verdict.unit} && sudo vgpu-agent verify ${choiceOf({ name: verdict.profile, unit: verdict.unit })}`,
       ),
     });

@@ -7,7 +7,7 @@ import type { Check } from '../types.js';
 export const store: Check = {
   id: 'store',
   title: "the shim's files are as they were installed",
-  looksAt: `every file in ${storeVersions}/ against the content that its directory is named by, and ${storeCurrent}`,
+  looksAt: `every file in ${storeVersions}/ against the hash in the name of its directory, and ${storeCurrent}`,
   // What is mapped from a file that was changed is not known as ours any more.
   explains: [
     'foreign-library-loaded',
@@ -35,13 +35,13 @@ export const store: Check = {
         ? `${storeCurrent} is ${kindOf(found.current)}`
         : version === undefined
           ? `${storeCurrent} -> ${found.current.target}, which is not there`
-          : `${storeVersions}/${id}: files are missing, changed or cut short`;
+          : `${storeVersions}/${id}: files are missing, changed or truncated`;
     const planned = plannedChanges(facts).filter(
       (change) => change.kind === 'store' || ('path' in change && change.path === storeCurrent),
     );
     return broken({
       cause:
-        'Files of the shim are not what was installed, so that programs cannot load it, or load something else.',
+        'Files of the shim are not as they were installed, so programs cannot load it, or load other code.',
       evidence: [
         seen,
         ...(id === machine.shim.id ? (look.storeDamage ?? []) : []),

@@ -7,7 +7,7 @@ const shown = 10;
 /** A library that lacks one function is not loaded at all. */
 export const symbols: Check = {
   id: 'symbols',
-  title: 'the shim has every function that is asked for',
+  title: 'the shim has every function that the service needs',
   looksAt:
     "the functions of the driver and of NVML that the service's own libraries need at load time, with their versions, against what the shim exports",
   explains: ['library-symbol-missing'],
@@ -24,7 +24,7 @@ export const symbols: Check = {
       cause:
         `The loader refuses ${lacking.map(({ path }) => path).join(', ')}: ` +
         `the shim ${machine.shim.version} does not have what it needs.` +
-        (all ? '' : ' Others of its libraries can be loaded; it will use those.'),
+        (all ? '' : ' It will use its other libraries, which can be loaded.'),
       evidence: lacking.map(({ path, missing }) => {
         const rest = missing.length > shown ? `, and ${missing.length - shown} more` : '';
         return `${path} needs ${missing.slice(0, shown).join(', ')}${rest}`;

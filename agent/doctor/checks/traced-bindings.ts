@@ -13,9 +13,9 @@ const shown = 8;
 /** What no other check sees: the library that each function of the driver was taken from, in one real start. */
 export const tracedBindings: Check = {
   id: 'traced-bindings',
-  title: 'what its processes call is the shim (--trace)',
+  title: 'its processes call the shim (--trace)',
   looksAt:
-    'with --trace: one start with libvgpu-trace.so, which tells the library of every CUDA and NVML symbol',
+    'with --trace: one start with libvgpu-trace.so, which shows the library of every CUDA and NVML symbol',
   explains: ['foreign-library-loaded', 'shim-not-loaded', 'preload-ignored'],
   examine(facts) {
     const { trace } = facts;
@@ -43,7 +43,7 @@ function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
   const { process, binding } = first;
   const { library } = binding;
   return broken({
-    cause: `${processNames([process])} calls ${libraryText(binding)}, which does not lead to the host.`,
+    cause: `${processNames([process])} calls ${libraryText(binding)}, which does not use the host.`,
     evidence: [...limited(bindingLines(trace, isForeign)), ...asides(trace)],
     remedy: repairPlace(facts, {
       path: library,
@@ -58,7 +58,7 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
   if (processes.some(({ bindings }) => bindings.length > 0)) return null;
   const deaf = live.find(({ traced }) => traced === false);
   if (deaf !== undefined) {
-    return unknown(`the tracer was not heeded: ${deaf.deaf ?? 'nobody knows why'}`, ...asides(trace));
+    return unknown(`the tracer was not loaded: ${deaf.deaf ?? 'the reason is not known'}`, ...asides(trace));
   }
   if (processes.length === 0) return unknown('no process was seen with the tracer', ...asides(trace));
   // What goes past the tracer may have found a driver.
@@ -68,8 +68,8 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
   }
   return broken({
     cause: processes.some((one) => one.asked)
-      ? 'Its processes asked for a CUDA driver and called nothing of it: it was not found, or could not be loaded.'
-      : 'None of its processes ever opened libcuda, so no driver can help: it does not look for CUDA at all.',
+      ? 'Its processes looked for a CUDA driver and called no function of it: it was not found, or could not be loaded.'
+      : 'None of its processes opened libcuda: the service does not look for CUDA at all.',
     evidence: [
       ...limited(
         together(processes, (one) => silence(one, processes)).map(
@@ -78,7 +78,10 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
       ),
       ...asides(trace),
     ],
-    remedy: byHand('see what it says of its own search', `sudo vgpu-agent logs ${choiceOf(facts.profile)}`),
+    remedy: byHand(
+      'read what it logs about its own search',
+      `sudo vgpu-agent logs ${choiceOf(facts.profile)}`,
+    ),
   });
 }
 
@@ -88,7 +91,8 @@ function partly(trace: TracedStart, facts: DoctorFacts): Finding | null {
   const past = trace.processes.some(({ bypassed, opened }) => bypassed.length > 0 || opened.some(isForeign));
   if (!past && trace.live.every(({ traced }) => traced !== false)) return null;
   return warning({
-    cause: 'What was seen is bound to the shim, but parts of the service go past what is preloaded.',
+    cause:
+      'All symbols that were traced are bound to the shim, but parts of the service bypass preloaded libraries.',
     evidence: [...asides(trace), ...limited(bindingLines(trace))],
     remedy: byHand('see which libraries its processes have loaded', 'sudo vgpu-agent doctor --json'),
   });
@@ -126,12 +130,12 @@ function asides({ processes, live, strange, cut, complete, more }: TracedStart):
     ),
     ...limited(
       [...new Set(bypassed)].map(
-        (object) => `what ${object} looks up is not seen: RTLD_DEEPBIND, or it is bound to itself`,
+        (object) => `lookups of ${object} are not traced: RTLD_DEEPBIND, or it is bound to itself`,
       ),
     ),
     ...live.filter(({ traced }) => traced === false).map(deafText),
     ...(complete ? [] : ['the service had not said which device it uses when the trace ended']),
-    ...(cut ? ['the trace reached its limit: what came later is missing'] : []),
+    ...(cut ? ['the trace reached its limit: later entries are missing'] : []),
     ...(more > 0 ? [`it started so many processes that ${more} of them were only counted`] : []),
     ...(strange > 0 ? [`${plural(strange, 'line')} of the trace could not be read`] : []),
   ];

@@ -6,7 +6,7 @@ import type { Check, DoctorFacts } from '../types.js';
 export const unitRuns: Check = {
   id: 'unit-runs',
   title: 'the service runs',
-  looksAt: 'the state of the unit as systemd has it, and whether it was started again while we looked',
+  looksAt: 'the state of the unit as systemd has it, and whether it was started again during the check',
   explains: ['unit-failed', 'unit-restarting'],
   examine(facts) {
     const { unit } = facts.observation;
@@ -22,7 +22,7 @@ export const unitRuns: Check = {
           });
         }
         return broken({
-          cause: `There is no ${name} on this machine, so there is nothing that could use a GPU.`,
+          cause: `There is no ${name} on this machine, so no service can use the GPU.`,
           evidence: [`systemd knows no unit ${name}`],
           remedy: byHand(
             'install the consumer, or name another one: --profile NAME or --unit NAME.service',
@@ -32,9 +32,9 @@ export const unitRuns: Check = {
       }
       case 'masked':
         return broken({
-          cause: `${name} is masked: somebody does not want it to run.`,
+          cause: `${name} is masked, so systemd does not start it.`,
           evidence: [`${unit.path === '' ? name : unit.path} leads to /dev/null`],
-          remedy: byHand('if it shall run', `sudo systemctl unmask ${name}`),
+          remedy: byHand('to allow it to run', `sudo systemctl unmask ${name}`),
         });
       case 'bad':
         return broken({
@@ -57,7 +57,7 @@ function running({ observation }: DoctorFacts): ReturnType<Check['examine']> {
     return broken({
       cause: `${name} keeps ending and being started again.`,
       evidence: [state, ...lastWords.slice(-3).map(({ text }) => text)],
-      remedy: byHand('see what it says before it ends', `sudo journalctl --unit=${name} --lines=100`),
+      remedy: byHand('read what it logs before it ends', `sudo journalctl --unit=${name} --lines=100`),
     });
   }
   if (activeState === 'active' || activeState === 'activating' || activeState === 'reloading') {

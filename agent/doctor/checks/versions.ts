@@ -9,7 +9,7 @@ import { wordInUnit } from './host.js';
 export const versions: Check = {
   id: 'versions',
   title: 'shim and host speak one protocol version',
-  looksAt: 'the note in the installed shim, and what the host greets with',
+  looksAt: "the note in the installed shim, and the version in the host's greeting",
   explains: ['host-version'],
   examine(facts) {
     const { machine, profile } = facts;
@@ -32,7 +32,7 @@ export const versions: Check = {
     switch (olderSide(word)) {
       case 'host':
         return broken({
-          cause: 'The host is older than the shim of this guest, and they do not understand each other.',
+          cause: 'The host is older than the shim of this guest, and their protocol versions differ.',
           evidence,
           remedy: onTheHost(
             'upgrade vgpu-hostd on the host to the release of this guest, then restart it there',
@@ -41,15 +41,15 @@ export const versions: Check = {
         });
       case 'guest':
         return broken({
-          cause: 'The shim of this guest is older than the host, and they do not understand each other.',
+          cause: 'The shim of this guest is older than the host, and their protocol versions differ.',
           evidence,
           remedy: byHand('upgrade vgpu-agent here to the release of the host, then', install),
         });
       case null:
         return broken({
-          cause: 'The shim of this guest and the host are of releases that do not understand each other.',
+          cause: 'The shim of this guest and the host have different protocol versions.',
           evidence,
-          remedy: byHand('bring both to one release; here, after an upgrade of vgpu-agent', install),
+          remedy: byHand('install the same release on both; here, after an upgrade of vgpu-agent', install),
         });
     }
   },

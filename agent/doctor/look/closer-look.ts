@@ -184,7 +184,7 @@ async function readLibrary(root: Root, contents: ContentCache, file: string): Pr
     const resolution = root.resolve(file);
     if (resolution.kind !== 'file') return { path: file, elf: null, problem: resolution.kind };
     const content = await contents.of(root.prefix + resolution.realPath, file);
-    if (content === null) return { path: file, elf: null, problem: 'it is no regular file' };
+    if (content === null) return { path: file, elf: null, problem: 'it is not a regular file' };
     return content.elf.kind === 'elf'
       ? { path: file, elf: content.elf.facts, problem: null }
       : { path: file, elf: null, problem: content.elf.reason };

@@ -11,7 +11,7 @@ export function describeSocket(root: Root, { endpoint, answer }: HostFacts): rea
   try {
     const stats = root.stat(parsed.path);
     if (stats === null) return [`${parsed.path} does not exist`];
-    if (!stats.isSocket()) return [`${parsed.path} is there, and is no socket`];
+    if (!stats.isSocket()) return [`${parsed.path} exists, and is not a socket`];
     const mode = permissions(stats).toString(8).padStart(4, '0');
     return [`${parsed.path} is a socket, mode ${mode}, owner ${stats.uid}:${stats.gid}`];
   } catch (error) {

@@ -33,14 +33,14 @@ export async function storeDamage(
       const at = path.join(directory, link.name);
       const state = await pathState(root, at, contents);
       if (state.kind === 'link' && state.target === link.target) return null;
-      return `${at} is no link to ${link.target}`;
+      return `${at} is not a link to ${link.target}`;
     }),
   ]);
   const known = new Set([...shim.files, ...shim.links].map(({ name }) => name));
   const more = root.readdir(directory).filter((name) => !known.has(name));
   return [
     ...lines.filter((line) => line !== null),
-    ...more.map((name) => `${path.join(directory, name)} is not ours`),
+    ...more.map((name) => `${path.join(directory, name)} was not made by vgpu-agent`),
   ];
 }
 

@@ -51,7 +51,7 @@ function hasTracer(pid: number): boolean | null {
 
 function whyDeaf(process: ProcessFacts, elf: ExecutableFacts['elf']): string | null {
   if (isSecure(process.pid) === true) {
-    return 'it gains rights when it is started (AT_SECURE), so the loader ignores LD_PRELOAD';
+    return 'it gains privileges when it is started (AT_SECURE), so the loader ignores LD_PRELOAD';
   }
   if (elf !== null && (elf.class !== 64 || elf.machine !== 'x86_64')) {
     return `its program is for ${elf.machine}, ${elf.class} bits, and the tracer is not`;
@@ -60,9 +60,9 @@ function whyDeaf(process: ProcessFacts, elf: ExecutableFacts['elf']): string | n
   const environment = environmentNow(process.pid);
   if (environment === null) return null;
   const preload = environment['LD_PRELOAD'];
-  if (preload?.includes(tracerName) === true) return 'it did not load what LD_PRELOAD names';
+  if (preload?.includes(tracerName) === true) return 'it did not load the library that LD_PRELOAD names';
   return preload === undefined
-    ? 'something took LD_PRELOAD from its environment'
+    ? 'LD_PRELOAD was removed from its environment'
     : `something else set its LD_PRELOAD: ${JSON.stringify(preload)}`;
 }
 

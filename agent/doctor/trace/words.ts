@@ -33,7 +33,7 @@ export function together(
   return [...groups.values()];
 }
 
-/** `11 symbols of libggml-cuda.so -> our libcuda.so.1`. */
+/** `11 symbols of libggml-cuda.so -> vgpu-agent's libcuda.so.1`. */
 export function bindingText(binding: Binding): string {
   const { symbols, example } = binding;
   const what = symbols === 1 ? `the symbol ${example}` : `${symbols} symbols`;
@@ -56,11 +56,11 @@ function referrer({ way, by }: Binding): string {
 export function libraryText({ library, vendor }: Pick<Binding, 'library' | 'vendor'>): string {
   switch (vendor) {
     case 'vgpu':
-      return `our ${path.basename(library)}`;
+      return `vgpu-agent's ${path.basename(library)}`;
     case 'nvidia':
       return `${library}, NVIDIA's`;
     case 'foreign':
-      return `${library}, neither ours nor NVIDIA's`;
+      return `${library}, neither of vgpu-agent nor of NVIDIA`;
     case null:
       return `${library}, which cannot be read`;
   }
@@ -68,12 +68,12 @@ export function libraryText({ library, vendor }: Pick<Binding, 'library' | 'vend
 
 /** Of a process that bound nothing. With lookups that go past the tracer nobody knows what it did not see. */
 export function silence({ asked }: TracedProcess, all: readonly TracedProcess[]): string {
-  if (asked) return 'called nothing of a driver';
+  if (asked) return 'called no function of a driver';
   return all.some(({ bypassed }) => bypassed.length > 0)
-    ? 'opened no driver that was seen'
+    ? 'opened no driver in the trace'
     : 'never opened libcuda';
 }
 
 export function deafText({ pid, program, deaf }: LiveProcess): string {
-  return `${processNames([{ pid, program }])} is not traced: ${deaf ?? 'nobody knows why'}`;
+  return `${processNames([{ pid, program }])} is not traced: ${deaf ?? 'the reason is not known'}`;
 }

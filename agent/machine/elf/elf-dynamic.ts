@@ -59,7 +59,7 @@ export function readProgram(source: ByteSource): ElfProgram | string {
   if (order !== 1 && order !== 2) return `unknown byte order ${order}`;
   const layout = new Layout(wordClass === 2, order === 1);
   const header = source.read(0, layout.is64 ? 64 : 52);
-  if (header === null) return 'the ELF header is cut short';
+  if (header === null) return 'the ELF header is truncated';
   const segments = readSegments(source, layout, header);
   return typeof segments === 'string' ? segments : { source, layout, header, segments };
 }

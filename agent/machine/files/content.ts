@@ -42,7 +42,7 @@ const maxRemembered = 1_000;
 export class ContentCache {
   readonly #known = new Map<string, Promise<Content>>();
 
-  /** The content at a path of this process's own view (`Root.hostPath`); null when it is no regular file. */
+  /** The content at a path of this process's own view (`Root.hostPath`); null when it is not a regular file. */
   async of(hostPath: string, shown: string): Promise<Content | null> {
     return this.ofDescriptor(openRegular(hostPath, shown));
   }

@@ -66,7 +66,7 @@ function parseTcp(rest: string): ReturnType<typeof parseEndpoint> {
   if (port < 1 || port > 65535) return bad('the port must be from 1 to 65535');
   const address = six ?? four ?? '';
   if (six === undefined ? !isIPv4(address) : !isIPv6(address)) {
-    return bad(`${JSON.stringify(address)} is no ${six === undefined ? 'IPv4' : 'IPv6'} address`);
+    return bad(`${JSON.stringify(address)} is not an ${six === undefined ? 'IPv4' : 'IPv6'} address`);
   }
   return { kind: 'tcp', address, port };
 }
@@ -75,7 +75,7 @@ function parseTcp(rest: string): ReturnType<typeof parseEndpoint> {
 export function requireEndpoint(text: string, source: string): Endpoint {
   const endpoint = parseEndpoint(text);
   if (endpoint.kind !== 'bad') return endpoint;
-  throw new VgpuError(`${source} ${JSON.stringify(text)} is no address of a host: ${endpoint.reason}`, {
+  throw new VgpuError(`${source} ${JSON.stringify(text)} is not an address of a host: ${endpoint.reason}`, {
     kind: 'usage',
     operation: 'read the address of the host',
     remedy: howToWrite,
@@ -128,7 +128,7 @@ export function resolveEndpoint(
     const endpoint = parseEndpoint(host);
     const problem =
       endpoint.kind === 'bad'
-        ? `${guestConf}: ${JSON.stringify(host)} is no address of a host: ${endpoint.reason}; ${howToWrite}`
+        ? `${guestConf}: ${JSON.stringify(host)} is not an address of a host: ${endpoint.reason}; ${howToWrite}`
         : null;
     return { endpoint: host, from: 'guest.conf', problem };
   }

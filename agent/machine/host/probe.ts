@@ -67,5 +67,5 @@ export function describeFailure(report: ProbeReport): string {
   if (report.devices.length === 0) return 'the driver lists no device';
   return report.roundTrip === null
     ? 'the memory round trip was not made'
-    : 'the memory round trip brought back other bytes';
+    : 'the memory round trip returned other bytes';
 }

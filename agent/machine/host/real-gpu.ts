@@ -35,7 +35,7 @@ export async function findRealGpu(
     return {
       kind: 'present',
       works: false,
-      evidence: `${trace} exists; the driver was not asked`,
+      evidence: `${trace} exists; the driver was not queried`,
     };
   }
   const failures: string[] = [];

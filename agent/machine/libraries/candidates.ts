@@ -194,7 +194,7 @@ async function contentOf(
 ): Promise<Content | { readonly problem: string } | null> {
   if (resolution.kind !== 'file') return null;
   const content = await contents.of(root.prefix + resolution.realPath, file);
-  return content ?? { problem: 'it is no regular file' };
+  return content ?? { problem: 'it is not a regular file' };
 }
 
 function judge(

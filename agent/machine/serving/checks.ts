@@ -104,7 +104,8 @@ function vsockProblems({ root, listen }: Checking): readonly ServingProblem[] {
   return [
     {
       code: 'no-vhost-vsock',
-      message: 'there is no /dev/vhost-vsock: no virtual machine can be given a vsock device that leads here',
+      message:
+        'there is no /dev/vhost-vsock: no virtual machine can have a vsock device that connects to this host',
       remedy: 'modprobe vhost_vsock, and a line "vhost_vsock" in /etc/modules-load.d/vhost_vsock.conf',
       weight: 'warning',
     },

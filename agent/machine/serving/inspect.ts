@@ -237,7 +237,7 @@ function missing(file: string, cause?: unknown): VgpuError {
     path: file,
     remedy:
       readBuildInfo()?.packaged === 'deb'
-        ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which says what comes next'
+        ? 'on Debian the daemon is a package of its own: apt install vgpu-hostd, which prints the next command'
         : 'build it (npm run build) or install vgpu-agent again; files of it are missing',
     ...(cause === undefined ? {} : { cause }),
   });

@@ -65,7 +65,7 @@ async function versionOf(root: Root, file: string, contents: ContentCache): Prom
   const host = root.hostPath(file);
   const content = host === null ? null : await contents.of(host, file);
   if (content === null) throw broken(file, 'is missing');
-  if (content.elf.kind === 'problem') throw broken(file, `is no library: ${content.elf.reason}`);
+  if (content.elf.kind === 'problem') throw broken(file, `is not a library: ${content.elf.reason}`);
   const { provenance } = content.elf.facts;
   if (provenance === null) throw broken(file, 'has no .note.vgpu, so it is not a library of vgpu-agent');
   return provenance.version;

@@ -51,7 +51,7 @@ export async function canLoad(
   if (resolution.kind === 'directory') return { kind: 'not-a-library', reason: 'it is a directory' };
 
   const content = await effects.contents.of(resolution.realPath, file);
-  if (content === null) return { kind: 'not-a-library', reason: 'it is no regular file' };
+  if (content === null) return { kind: 'not-a-library', reason: 'it is not a regular file' };
   if (content.elf.kind === 'problem') return { kind: 'not-a-library', reason: content.elf.reason };
   const mismatch = architectureProblem(content.elf.facts, effects.architecture);
   if (mismatch !== null) return mismatch;
@@ -72,7 +72,7 @@ export async function canSearch(
   directory: string,
 ): Promise<LoadCheck> {
   const resolution = new Root('/').resolve(directory);
-  if (resolution.kind === 'file') return { kind: 'not-a-library', reason: 'it is no directory' };
+  if (resolution.kind === 'file') return { kind: 'not-a-library', reason: 'it is not a directory' };
   if (resolution.kind === 'dangling') return { kind: 'missing', missing: resolution.missing };
   if (resolution.kind !== 'directory') return { kind: 'missing', missing: directory };
   if (await testAs(runner, user, '-x', directory)) return { kind: 'loadable' };

@@ -17,12 +17,12 @@ export function planServingAway(facts: ServingFacts, request: Pick<ServingReques
         busy === null
           ? {
               code: 'in-use',
-              message: `${hostUnit} runs and does not say whether it serves guests, whose sessions would end`,
-              remedy: `systemctl status ${hostUnit} shows how it is; vgpu-agent host uninstall --end-sessions goes on all the same`,
+              message: `${hostUnit} runs and does not say whether it serves guests; their sessions would end`,
+              remedy: `systemctl status ${hostUnit} shows its state; vgpu-agent host uninstall --end-sessions removes it in any case`,
             }
           : {
               code: 'in-use',
-              message: `${plural(busy, 'session')} of guests ${busy === 1 ? 'is' : 'are'} served, and would end`,
+              message: `${plural(busy, 'session')} of guests ${busy === 1 ? 'is' : 'are'} open and would end`,
               remedy:
                 'vgpu-hostd sessions shows them; vgpu-agent host uninstall --end-sessions ends them; or vgpu-agent uninstall in each guest first',
             },
@@ -71,16 +71,22 @@ function stopChanges(facts: ServingFacts): readonly Change[] {
   const stops = [hostSocketUnit, hostUnit].flatMap((unit): readonly Change[] => {
     const { activeState } = unit === hostUnit ? facts.service : facts.socket;
     if (activeState === 'inactive' || activeState === 'failed') return [];
-    return [{ kind: 'service', unit, action: 'stop', reason: 'this machine serves no more' }];
+    return [{ kind: 'service', unit, action: 'stop', reason: 'this machine stops serving guests' }];
   });
-  const reason = 'systemd forgets the units';
+  const reason = 'systemd unloads the units';
   return [...stops, { kind: 'service', unit: hostUnit, action: 'daemon-reload', reason }];
 }
 
 function directories(items: readonly OwnedItem[]): readonly Change[] {
   return items.flatMap((item): readonly Change[] =>
     item.kind === 'directory'
-      ? [{ kind: 'remove-directory', path: item.path, reason: 'we made it; it goes if it is empty' }]
+      ? [
+          {
+            kind: 'remove-directory',
+            path: item.path,
+            reason: 'vgpu-agent made it; it is removed if it is empty',
+          },
+        ]
       : [],
   );
 }

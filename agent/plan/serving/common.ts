@@ -7,7 +7,7 @@ export const hostProfile = 'host';
 
 export function interrupted(facts: ServingFacts): readonly Warning[] {
   if (!facts.interrupted) return [];
-  const message = 'a former run was cut short; what it left is cleared up before anything else';
+  const message = 'an earlier run was interrupted; vgpu-agent cleans up after it first';
   return [{ code: 'interrupted-run', message, remedy: null }];
 }
 

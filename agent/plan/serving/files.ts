@@ -22,13 +22,13 @@ function reasonOf(file: string): string {
     case hostd:
       return 'the daemon, and the command that asks it';
     case hostDefaults:
-      return 'which device it serves; yours to edit';
+      return 'the device that it serves; you may edit it';
     case hostConf:
-      return 'how much each guest may have; yours to edit';
+      return 'the limits of each guest; you may edit it';
     default:
       if (file.endsWith('.socket')) return 'the addresses at which it serves';
       if (file.endsWith('.service')) return 'how systemd starts it';
       if (file.endsWith('.json')) return 'a GPU that --profile can simulate';
-      return 'man finds it';
+      return 'man page';
   }
 }

@@ -61,7 +61,7 @@ function refusalsOf(facts: ServingFacts, request: ServingRequest): readonly Refu
     .map(({ code, message, remedy, weight }) => ({
       code,
       message,
-      remedy: weight === 'device' ? `${remedy}; --force installs all the same` : remedy,
+      remedy: weight === 'device' ? `${remedy}; --force installs in any case` : remedy,
     }));
   const foreign = facts.files.flatMap((file): readonly Refusal[] => {
     if (file.ownerPackage === null || fileChange(file).length === 0) return [];
@@ -85,7 +85,7 @@ function ownRules({ files, manifest }: ServingFacts): readonly Refusal[] {
   return [
     {
       code: 'own-rules',
-      message: `${hostConf} is there, and somebody's own`,
+      message: `${hostConf} exists, and vgpu-agent did not write it`,
       remedy: `leave --memory and --sessions out and write limits into that file (vgpu-hostd.conf(5))`,
     },
   ];

@@ -26,7 +26,7 @@ export function runChanges(
   if (facts.service.activeState !== 'active') {
     const moved = socketActive && written.has(unit(hostSocketUnit));
     const socket = moved
-      ? [act(hostSocketUnit, 'restart', 'it has other addresses now')]
+      ? [act(hostSocketUnit, 'restart', 'its addresses have changed')]
       : socketActive
         ? []
         : [act(hostSocketUnit, 'start', 'guests can connect from now on')];
@@ -60,8 +60,8 @@ export function runChanges(
       : [
           {
             code: 'restart-due',
-            message: `${why.join(' and ')} changed; that counts from its next start, which would end ${busy === null ? 'the sessions of guests, and the daemon does not say how many there are' : plural(busy, 'session')}`,
-            remedy: `when the guests can spare it: ${restart}; or now, with --end-sessions`,
+            message: `${why.join(' and ')} changed; that applies from its next start, which ends ${busy === null ? 'the sessions of guests, and the daemon does not say how many there are' : plural(busy, 'session')}`,
+            remedy: `when the guests do not need it: ${restart}; or now, with --end-sessions`,
           },
         ];
   const word = (action: 'hand-over' | 'reload', reason: string): Change => ({
@@ -71,9 +71,9 @@ export function runChanges(
     reason,
   });
   const changes = replaced
-    ? [word('hand-over', 'the new program takes new sessions; the old one ends with its last')]
+    ? [word('hand-over', 'the new program takes new sessions; the old one ends after its last session')]
     : written.has(hostConf)
-      ? [word('reload', 'the limits count for new sessions')]
+      ? [word('reload', 'the limits apply to new sessions')]
       : [];
   return { changes, warnings };
 }

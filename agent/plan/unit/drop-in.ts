@@ -105,7 +105,7 @@ export function wantedDropIns(
     {
       path: first,
       content: `${dropInText(profile.name, variables, null)}${startRecordLines(unit)}`,
-      reason: `gives ${unit.name} ${variables.map((variable) => variable.name).join(' and ')}, and keeps what it has set already`,
+      reason: `gives ${unit.name} ${variables.map((variable) => variable.name).join(' and ')}, and keeps the values that it has already`,
     },
   ];
   if (contested.variables.length > 0) {
@@ -113,7 +113,7 @@ export function wantedDropIns(
     wanted.push({
       path: lastDropInPath(unit.name),
       content: dropInText(profile.name, contested.variables, contested.by),
-      reason: `${contested.by} sets ${names} after ${path.basename(first)} and would win; this one comes later and has both values`,
+      reason: `${contested.by} sets ${names} after ${path.basename(first)} and would override it; this one comes later and has both values`,
     });
   }
   return wanted;

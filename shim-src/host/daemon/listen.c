@@ -31,7 +31,7 @@ static bool clear_way(const char *text, const struct vgpu_address *address, cons
   struct stat info;
   if (lstat(path, &info) != 0) return errno == ENOENT ? true : fail(text, "lstat");
   if (!S_ISSOCK(info.st_mode)) {
-    vgpu_host_log("error", 0, "cannot listen on %s: %s is there and is no socket", text, path);
+    vgpu_host_log("error", 0, "cannot listen on %s: %s exists and is not a socket", text, path);
     return false;
   }
   int probe = vgpu_stream_connect(address, vgpu_now_ms() + 500);

@@ -41,7 +41,7 @@ for (const state of [...startingStates, upgrade]) {
             assert.deepEqual(withoutTimes(world.listing()), done.listing, where);
           } else {
             assert.equal(exitCodeOf(error), 7, `${where}: ${error.message}`);
-            assert.match(error.message, /everything was taken back/, where);
+            assert.match(error.message, /everything was undone/, where);
             assert.notEqual(error.path, undefined, where);
             assert.notEqual(error.remedy, undefined, where);
             assert.deepEqual(world.listing(), before, where);

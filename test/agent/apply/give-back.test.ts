@@ -350,7 +350,7 @@ describe('a plan that no longer fits', () => {
     const before = world.listing();
     await assert.rejects(apply(plan, world.effects(), world.emit), {
       kind: 'rolled-back',
-      message: /libcuda\.so\.1 changed after the plan was made; everything was taken back/,
+      message: /libcuda\.so\.1 changed after the plan was made; everything was undone/,
     });
     assert.deepEqual(world.listing(), before);
     world.dispose();

@@ -151,7 +151,7 @@ describe('a trace', () => {
     assert.equal(machine.restarts, 1);
     assert.match(
       machine.notes()[0] ?? '',
-      /ollama\.service was cut short; .*, and ollama\.service started again$/,
+      /ollama\.service was interrupted; .*, and ollama\.service started again$/,
     );
 
     await beginTrace(plan, machine.effects());

@@ -67,7 +67,10 @@ test('a libcuda that LD_PRELOAD put there is no proof', () => {
   assert.equal(maps.length, 2);
   for (const { weight, text } of maps) {
     assert.equal(weight, 'neutral');
-    assert.match(text, /has our libcuda loaded, as LD_PRELOAD gives it to every process/);
+    assert.match(
+      text,
+      /has the libcuda of vgpu-agent loaded, because LD_PRELOAD loads it into every process/,
+    );
   }
 });
 
@@ -119,7 +122,7 @@ test('a preload that is not there is no word on file capabilities where the stor
   const bare = findingsOf('0.32.9_cuda_v13_no-libcuda_debug0');
   const lost = combine(observation({ log: bare, processes: main(), probe: notRun }));
   assert.equal(lost.reason, 'preload-ignored');
-  assert.match(lost.summary, /see whether \/opt\/vgpu\/current is there and readable/);
+  assert.match(lost.summary, /see whether \/opt\/vgpu\/current exists and is readable/);
   assert.doesNotMatch(lost.summary, /getcap/);
 });
 

@@ -33,8 +33,8 @@ const evidence = (verdict: Verdict) =>
 test('right numbers speak for the GPU, and the summary says so', () => {
   const verdict = judged({ probe: answered({ compute: right }) });
   assert.equal(verdict.mode, 'gpu');
-  assert.match(evidence(verdict).join(), /^for: our kernels ran there: 1000 numbers, every one .* in 70 us$/);
-  assert.match(verdict.summary, /compute right on it/);
+  assert.match(evidence(verdict).join(), /^for: the test kernels ran there: 1000 numbers, each .* in 70 us$/);
+  assert.match(verdict.summary, /compute the right numbers on it/);
 });
 
 describe('no GPU where the numbers are wrong or the kernels do not run', () => {

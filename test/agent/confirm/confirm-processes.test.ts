@@ -23,7 +23,8 @@ test('children that live for 60 ms are seen, and what they had loaded is remembe
   assert.equal(verdict.mode, 'gpu');
   assert.ok(
     verdict.evidence.some(
-      ({ kind, text }) => kind === 'maps' && /its child llama-server has our libcuda/.test(text),
+      ({ kind, text }) =>
+        kind === 'maps' && /its child llama-server has the libcuda of vgpu-agent/.test(text),
     ),
   );
 });

@@ -83,17 +83,17 @@ test('an announcement that cannot be trusted is told, with the reason', () => {
     const line = announced(...given);
     return line?.kind === 'spoilt' ? line.why : line;
   };
-  assert.equal(why('GPU CUDA H100 9.0', {}, { truncated: true }), 'the line is cut short');
+  assert.equal(why('GPU CUDA H100 9.0', {}, { truncated: true }), 'the line is truncated');
   assert.equal(why('GPU  H100 9.0'), 'it names no library');
   assert.equal(why('GPU', { message: '^GPU$' }), 'it names no library');
   for (const library of ['-cuda', 'cu/da', 'x'.repeat(32)])
-    assert.equal(why(`GPU ${library} H100 9.0`), 'what it names is no library', library);
+    assert.equal(why(`GPU ${library} H100 9.0`), 'the name that it has is not a library', library);
   const record = { message: 'found' };
   assert.equal(
     why('msg=found library=cuda', record, { format: 'logfmt', truncated: true }),
-    'the line is cut short',
+    'the line is truncated',
   );
-  assert.equal(why('msg=found library="cu', record, { format: 'logfmt' }), 'the line is cut short');
+  assert.equal(why('msg=found library="cu', record, { format: 'logfmt' }), 'the line is truncated');
   for (const key of ['msg=found', 'library=cuda', 'pci=1'])
     assert.equal(
       why(`msg=found library=cuda pci=1 ${key}`, record, { format: 'logfmt' }),

@@ -191,7 +191,7 @@ test('an announcement that is cut short or doubled does not count', () => {
   const judge = createLogJudge(ollama);
   judge.push({ ...plainEntry(gpu, 'line 1'), truncated: true });
   assert.equal(judge.findings().mode, 'undetermined');
-  assert.match(judge.findings().evidence[0]?.text ?? '', /^not counted, the line is cut short/);
+  assert.match(judge.findings().evidence[0]?.text ?? '', /^not counted, the line is truncated/);
 });
 
 test('only the last start counts: a GPU line of a former start never does', () => {

@@ -206,7 +206,7 @@ test('a session that was refused is the reason', () => {
   const seen = present([model('a', 4_000), model('b', 0)], [session()], refusals);
   assert.deepEqual(judged(seen), ['degraded', 'host-refused']);
   const { summary } = combine(observation({ log: gpuLog, present: seen }));
-  assert.match(summary, /turned a session of this guest away, the last 3 s ago: it has as many sessions/);
+  assert.match(summary, /refused a session of this guest, the last 3 s ago: it has as many sessions/);
 });
 
 test('a host that is full serves those that it has: a probe without a place is no contradiction', () => {

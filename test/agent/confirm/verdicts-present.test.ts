@@ -123,7 +123,7 @@ says(
   'its log is not read: the host has no session',
   when({ ...seen(null, {}), readiness: { kind: 'unasked', why: 'x' } }),
 );
-says('its log is not read: the host does not tell', {
+says('its log is not read: the host does not report it', {
   ...when({}),
   present: { loaded: { kind: 'unasked' }, sessions: { kind: 'unknown', message: 'it is too old' } },
 });

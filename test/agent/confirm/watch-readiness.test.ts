@@ -48,7 +48,7 @@ test('a profile that has nothing to ask asks nothing, whatever the unit says', a
   const scene = new Scene();
   const watch = scene.watch({ ...ollama, readiness: { kind: 'none' } });
   await scene.pass(1_000);
-  assert.deepEqual(watch.seen(), { kind: 'unasked', why: 'the profile asks for none' });
+  assert.deepEqual(watch.seen(), { kind: 'unasked', why: 'the profile requires none' });
   assert.equal(watch.answeredAt(), null);
   assert.deepEqual(scene.asked, []);
   scene.stop();
@@ -60,7 +60,7 @@ test('a unit with a network of its own is not asked, and the reason is told', as
   scene.unit = unit({ sandbox: { ...openSandbox, privateNetwork: true } });
   const watch = scene.watch();
   await scene.pass(1_000);
-  assert.deepEqual(watch.seen(), { kind: 'unasked', why: 'the unit has a network of its own' });
+  assert.deepEqual(watch.seen(), { kind: 'unasked', why: 'the unit has its own network namespace' });
   assert.deepEqual(scene.asked, []);
   scene.stop();
   await watch.done;
@@ -72,7 +72,7 @@ test('until the first answer it is silent, and then as its last answer says', as
   scene.answer = () => ({ kind: 'failed', message: 'ECONNRESET' });
   const watch = scene.watch();
   await scene.pass(10);
-  assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'not answered yet' });
+  assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'no answer yet' });
   await scene.pass(60);
   assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'ECONNRESET' });
   // The next question is under way; what is known is the last answer.
@@ -213,7 +213,7 @@ test('a new start has to answer again; one that was silent stays so, with its re
   assert.deepEqual(watch.seen(), {
     kind: 'silent',
     url: home,
-    lastError: 'not answered since the new start',
+    lastError: 'no answer since the service started again',
   });
   assert.equal(watch.answeredAt(), null);
   scene.answer = () => refused;
@@ -235,5 +235,5 @@ test('an answer that comes after the end of the watch counts for nothing', async
   await scene.pass(10);
   scene.stop();
   await watch.done;
-  assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'not answered yet' });
+  assert.deepEqual(watch.seen(), { kind: 'silent', url: home, lastError: 'no answer yet' });
 });

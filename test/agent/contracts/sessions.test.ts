@@ -106,7 +106,7 @@ test('why it did not tell is a code, too', () => {
 test('whatever is no such document is refused, and what is wrong is named', () => {
   const problem = (document: ReturnType<typeof parseSessions>): string =>
     document.kind === 'bad' ? document.problem : '';
-  assert.equal(problem(parseSessions('')), 'it is no JSON document');
+  assert.equal(problem(parseSessions('')), 'it is not a JSON document');
   for (const text of ['null', '[]', '7', '{}', '{"schema":2}'])
     assert.equal(problem(parseSessions(text)), 'it has no "schema": 1', text);
   for (const changes of [{ ok: 1 }, { host: 7 }, { simulated: 'yes' }])
@@ -130,7 +130,7 @@ test('a session with a member that is missing, negative or of another type is re
   for (const changes of bad)
     assert.deepEqual(
       sessionsOf(changes),
-      { kind: 'bad', problem: 'sessions[1] is no session' },
+      { kind: 'bad', problem: 'sessions[1] is not a session' },
       JSON.stringify(changes),
     );
   assert.equal(sessionsOf({ claimed: { ...claimed, library: '?' } }).kind, 'told');

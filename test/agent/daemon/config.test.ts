@@ -49,7 +49,7 @@ test('a group that is given in part keeps the rest of its defaults', () => {
 });
 
 for (const [text, message] of [
-  ['{', /line 1, column 2: no JSON/],
+  ['{', /line 1, column 2: not JSON/],
   ['{}', /"schema" is missing/],
   ['{"schema":2}', /line 1, schema: 2 was given, allowed: 1/],
   ['{"schema":1,\n"repair":{"perhour":1}}', /line 2, repair\.perhour: unknown key; did you mean "perHour"\?/],
@@ -79,7 +79,7 @@ test('a directory in the place of agent.json is refused as a value too', (contex
   mkdirSync(file);
   const loaded = loadDesired(() => readConfigText(file), null, read, loadProfile);
   assert.equal(loaded.kind, 'refused');
-  assert.match(loaded.kind === 'refused' ? loaded.problem : '', /agent\.json: it is no regular file/);
+  assert.match(loaded.kind === 'refused' ? loaded.problem : '', /agent\.json: it must be a regular file/);
 });
 
 test('vgpu-agent.json(5) explains every key, and tells the true defaults', () => {

@@ -62,7 +62,7 @@ test('a bad file at the start: the defaults are in force, and it is told once', 
   bench.manifest = manifestOf(llama);
   const declared = await bench.declare();
   assert.deepEqual(unitsOf(declared), ['llama-server.service']);
-  assert.match(bench.board.now.configProblem ?? '', /line 1, column 2: no JSON/);
+  assert.match(bench.board.now.configProblem ?? '', /line 1, column 2: not JSON/);
   assert.deepEqual(
     bench.said.map((one) => one.split(' ')[0]),
     ['configRefused'],
@@ -80,7 +80,10 @@ test('a bad file on a reload: the former one stays in force, and the reload fail
   );
   assert.equal(declared.now.config.checkMinutes, 7);
   assert.match(bench.board.now.configProblem ?? '', /checkMinutes/);
-  assert.match(bench.said.join(), /^configRefused agent\.json is refused, the former one stays in force: /);
+  assert.match(
+    bench.said.join(),
+    /^configRefused agent\.json is not valid, so the previous one stays in force: /,
+  );
 });
 
 test('a corrected file takes the problem away', async () => {

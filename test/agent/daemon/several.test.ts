@@ -82,7 +82,10 @@ for (const [config, problem] of [
   [{ consumers: 'all' }, /consumers/],
   [{ consumers: [{ profile: 'ollama', unit: '../x' }] }, /consumers\[0\]\.unit: "\.\.\/x" was given/],
   [{ consumers: ['olama'] }, /Did you mean "ollama"/],
-  [{ consumers: ['ollama'], profile: 'ollama' }, /profile: consumers says it already/],
+  [
+    { consumers: ['ollama'], profile: 'ollama' },
+    /profile: remove it, because consumers already names the profile/,
+  ],
 ] as const) {
   test(`refused: ${JSON.stringify(config)}`, () => assert.match(String(kept(config, null)), problem));
 }

@@ -176,7 +176,7 @@ describe('agent-service', () => {
     const status = { state: 'degraded', problem: 'libcuda.so.1 was replaced 20 times', configProblem: null };
     const facts = doctorFacts({ machine: machine('active'), look: { service: { status } } });
     const trouble = troubleOf(agentService.examine(facts));
-    assert.match(trouble.cause, /given up repairing/);
+    assert.match(trouble.cause, /stopped repairing/);
     assert.match(trouble.evidence, /replaced 20 times/);
   });
 

@@ -270,7 +270,7 @@ const byPath = (
   },
 });
 says(file, opensByPath, {
-  'the profile says nothing of it': doctorFacts({ profile: llamaServer }),
+  'the profile has no rule for it': doctorFacts({ profile: llamaServer }),
   'a version that does not': doctorFacts(),
   'a version that nobody knows': doctorFacts({ verdict: { consumerVersion: null } }),
   'nothing is installed': doctorFacts({ ...bare, verdict: former }),

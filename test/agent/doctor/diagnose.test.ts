@@ -55,8 +55,8 @@ test('a check that throws is unknown, with what it said, and hides no other', ()
       finding.kind === 'unknown' ? [finding.why, ...finding.evidence] : finding.kind,
     ),
     [
-      ['the check itself failed, a fault of vgpu-agent', 'boom'],
-      ['the check itself failed, a fault of vgpu-agent', 'bang'],
+      ['the check itself failed, which is a bug in vgpu-agent', 'boom'],
+      ['the check itself failed, which is a bug in vgpu-agent', 'bang'],
       'ok',
     ],
   );

@@ -88,7 +88,7 @@ says(file, host, {
 
 test('a shut socket is the cause even where another program was turned away before', () => {
   const facts = inUnit(denied, {}, { present: turnedAway });
-  assert.match(troubleOf(host.examine(facts)).cause, /answers root and refuses the user/);
+  assert.match(troubleOf(host.examine(facts)).cause, /answers root, but refuses the user/);
 });
 
 for (const [endpoint, command] of [

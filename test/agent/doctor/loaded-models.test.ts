@@ -55,14 +55,14 @@ test('loaded-models: a model on the CPU is broken, named, and repaired by a rest
 
 test('loaded-models: the last load went to the CPU, and nothing is loaded now: broken, with its line', () => {
   const trouble = troubleOf(examine({ log: onCpu }));
-  assert.match(trouble.cause, /What it loaded last went to the CPU/);
+  assert.match(trouble.cause, /The last model that it loaded went to the CPU/);
   assert.match(trouble.evidence, /CPU model buffer size/);
 });
 
 test('loaded-models: a host that is full is the cause, and the remedy is on the host', () => {
   const finding = examine(present(0, { count: 2, status: 'busy', age: 3 }));
   const trouble = troubleOf(finding);
-  assert.match(trouble.cause, /turned 2 sessions of this guest away, the last 3 s ago/);
+  assert.match(trouble.cause, /refused 2 sessions of this guest, the last 3 s ago/);
   assert.match(trouble.text, /sessions= in \/etc\/vgpu\/hostd\.conf/);
   assert.equal(finding.kind === 'broken' ? finding.remedy.where : null, 'host');
   const denied = troubleOf(examine(present(0, { count: 1, status: 'not-allowed', age: 3 })));
@@ -77,9 +77,9 @@ test('host: a session that was refused because the host is full is repaired ther
     const machine = { host: { endpoint: 'unix:/run/vgpu/hostd.sock', from: 'guest.conf', answer } } as const;
     return troubleOf(host.examine(doctorFacts({ observation: seen, machine })));
   };
-  assert.match(at('busy').cause, /as many sessions as it may/);
+  assert.match(at('busy').cause, /has reached its limit of sessions/);
   assert.match(at('busy').text, /sessions=.*hostd\.conf/);
-  assert.match(at('not-allowed').cause, /does not let this guest in/);
+  assert.match(at('not-allowed').cause, /does not allow this guest/);
   for (const status of ['busy', 'not-allowed'] as const)
     assert.equal(at(status).command, 'systemctl restart vgpu-hostd');
 });

@@ -50,7 +50,7 @@ says(file, unitRuns, {
     { lastWords: words },
   ),
   'it keeps ending': seen({}, { end: 'unit-restarting', lastWords: words }),
-  'it was started again while we looked': seen({}, { restarts: 1 }),
+  'it was started again during the check': seen({}, { restarts: 1 }),
 });
 
 const path = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';

@@ -33,7 +33,7 @@ test('a bug is called a fault of vgpu-agent, and its stack is told only when ask
   const bug = new TypeError('x is undefined');
   assert.match(
     errorText(bug, plain, false),
-    /internal error: x is undefined\n {2}This is a fault of vgpu-agent/,
+    /internal error: x is undefined\n {2}This is a bug in vgpu-agent/,
   );
   assert.doesNotMatch(errorText(bug, plain, false), /error-text\.test/);
   assert.match(errorText(bug, plain, true), /error-text\.test/);

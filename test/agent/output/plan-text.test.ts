@@ -17,7 +17,7 @@ test('a plan reads as a diff: what, why, before and after', () => {
 + shim 0.1.0 as 0123456789abcdef (2 files, 1.1 MB)
     the libraries that every link leads to
 ~ file /etc/vgpu/guest.conf (0644)
-    tells the shim where the host is
+    gives the shim the address of the host
      # where the host is
     -host=vsock:2:14833
     +host=unix:/run/vgpu/hostd.sock
@@ -93,5 +93,5 @@ test('the question names a service only when the plan restarts it, and prints it
     'Change this, and restart a\\nb.service?',
   );
   const without = changes.filter(({ kind }) => kind !== 'restart');
-  assert.equal(planQuestion('Take this back', { unit, changes: without }), 'Take this back?');
+  assert.equal(planQuestion('Uninstall', { unit, changes: without }), 'Uninstall?');
 });

@@ -43,7 +43,7 @@ export const changes: readonly Change[] = [
     before: { kind: 'file', size: 40, sha256: 'ef'.repeat(32), mode: 0o644, ...owner },
     previousContent: '# where the host is\nhost=vsock:2:14833\n',
     ownerPackage: null,
-    reason: 'tells the shim where the host is',
+    reason: 'gives the shim the address of the host',
   },
   {
     kind: 'write-link',

@@ -40,7 +40,7 @@ describe('what status says of the transport', () => {
     const [line = ''] = shown('vsock');
     assert.match(
       line,
-      /^transport {3}vsock; memory that the VM shares .* takes less time: vgpu-agent doctor tells/,
+      /^transport {3}vsock; memory that the VM shares .* takes less time: vgpu-agent doctor says/,
     );
   });
 
@@ -55,7 +55,7 @@ const textOf = (changes: Partial<ReturnType<typeof settled>>): string =>
 describe('what status says of what a killed run left', () => {
   it('names a run that was cut short and an install that still waits, each with what ends it', () => {
     assert.doesNotMatch(textOf({}), /warning/);
-    assert.match(textOf({ interrupted: true }), /warning: an install or uninstall was cut short; the next/);
+    assert.match(textOf({ interrupted: true }), /warning: an install or uninstall was interrupted; the next/);
     const trial = textOf({ trial: true });
     assert.match(trial, /warning: an install with --rollback-on-failure waits .* was killed while it waited/);
     assert.match(trial, /sudo vgpu-agent doctor --fix ends the wait/);

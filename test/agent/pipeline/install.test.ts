@@ -262,7 +262,7 @@ test('with --rollback-on-failure a service that does not begin is taken back wit
   const wanted = request({ rollbackOnFailure: true, service: true });
   await assert.rejects(install(work, wanted, quiet), (error) => {
     assert.ok(error instanceof VgpuError);
-    assert.deepEqual([error.kind, error.message], ['rolled-back', 'not up. Everything was taken back']);
+    assert.deepEqual([error.kind, error.message], ['rolled-back', 'not up. Everything was undone']);
     return true;
   });
   const steps = [
@@ -296,7 +296,7 @@ test('with --rollback-on-failure a service that begins and does not settle is ta
   const { work, did } = workplace({ serviceFails: 'settled' });
   await assert.rejects(install(work, wanted, quiet), (error) => {
     assert.ok(error instanceof VgpuError);
-    assert.deepEqual([error.kind, error.message], ['rolled-back', 'not up. Everything was taken back']);
+    assert.deepEqual([error.kind, error.message], ['rolled-back', 'not up. Everything was undone']);
     assert.match(error.remedy ?? '', /^journalctl -u vgpu-agent\.service/);
     return true;
   });
@@ -312,7 +312,7 @@ test('with --rollback-on-failure a service that begins and does not settle is ta
   const other = workplace({ serviceFails: 'settled', changedMeanwhile: true });
   await assert.rejects(install(other.work, wanted, quiet), {
     kind: 'failed',
-    message: 'not up. It was not taken back: something else was changed meanwhile',
+    message: 'not up. It was not undone, because another change was made in the meantime',
   });
   assert.ok(!other.did.includes('journal rolledBack'));
 });

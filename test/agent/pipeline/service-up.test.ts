@@ -51,7 +51,7 @@ test('it has begun when it is active and answers, settled or not', async () => {
   const silent: Moment = [unit('active'), null];
   const waiting: Moment = [unit('active'), { state: 'waiting', problem: '' }];
   assert.equal(await wait([[unit('activating'), null], silent, waiting], signal, 'begun'), 200);
-  await assert.rejects(wait([[unit('failed'), null]], signal, 'begun'), /given it up/);
+  await assert.rejects(wait([[unit('failed'), null]], signal, 'begun'), /does not start it any more/);
 });
 
 test('a service that ends again and again is told after three starts, not after a minute', async () => {
@@ -65,7 +65,7 @@ test('former restarts of a service that now stays do not count', async () => {
 });
 
 test('one that was given up, or gives up itself, is told at once and with its reason', async () => {
-  await assert.rejects(wait([[unit('failed'), null]]), /not up: systemd has given it up/);
+  await assert.rejects(wait([[unit('failed'), null]]), /not up: systemd does not start it any more/);
   const degraded: Moment = [unit('active'), { state: 'degraded', problem: 'it cannot write /opt' }];
   await assert.rejects(wait([degraded]), /not up: it cannot write \/opt/);
 });

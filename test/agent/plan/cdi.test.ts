@@ -116,7 +116,7 @@ describe('an install', () => {
     const manifest = noted(nvidiaFile);
     const change = changeAt(plan({ containers: foreign, manifest }), nvidiaFile);
     assert.ok(change?.kind === 'remove-owned');
-    assert.match(change.reason, /\/run\/cdi\/nvidia\.yaml offers nvidia\.com\/gpu now/);
+    assert.match(change.reason, /\/run\/cdi\/nvidia\.yaml defines nvidia\.com\/gpu now/);
     // One that nobody noted down is not ours to take away.
     assert.equal(changeAt(plan({ containers: foreign }), nvidiaFile), undefined);
   });

@@ -111,7 +111,7 @@ says(
 );
 says('guest.conf is empty', changed({ guestConf: fileWith(guestConf, '') }));
 says(
-  'guest.conf may not be read by everybody',
+  'guest.conf cannot be read by every user',
   changed({ guestConf: fileWith(guestConf, guestConf.content ?? '', 0o640) }),
 );
 says(
@@ -120,7 +120,7 @@ says(
 );
 says('the loader file is gone', changed({ loaderConf: { ...loaderConf, state: absent, content: null } }));
 says(
-  'the loader file may not be read by everybody',
+  'the loader file cannot be read by every user',
   changed({ loaderConf: fileWith(loaderConf, loaderConf.content ?? '', 0o600) }),
 );
 says(
@@ -128,7 +128,7 @@ says(
   changed({ loader: { ...now.loader, cache: now.loader.cache.slice(0, 1) } }),
 );
 says('the drop-in was changed', changed({ dropIn: fileWith(dropIn, '[Service]\n') }));
-says('the drop-in may not be read by everybody', changed({ dropIn: fileWith(dropIn, text, 0o600) }));
+says('the drop-in cannot be read by every user', changed({ dropIn: fileWith(dropIn, text, 0o600) }));
 says('systemd has not read the drop-in', changed({ unit: unitWith({ environment: {} }) }));
 says(
   'systemd has another value of one variable',
@@ -227,9 +227,9 @@ says(
   { endpoint: 'unix:/y' },
 );
 says('the host moves for this one', now, { endpoint: 'unix:/y' });
-says('a former run was cut short', changed({ interrupted: true }));
+says('an earlier run was interrupted', changed({ interrupted: true }));
 says(
-  'a former run was cut short, and nothing may be done',
+  'an earlier run was interrupted, and nothing may be done',
   changed({ interrupted: true, unit: { kind: 'absent', name: 'ollama.service' } }),
 );
 

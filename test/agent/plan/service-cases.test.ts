@@ -341,7 +341,7 @@ gives('it does not run', { ...few, unit: { ...loaded, activeState: 'inactive' } 
 gives('it has failed', { ...few, unit: { ...loaded, activeState: 'failed' } });
 gives('its unit is gone', { ...few, unit: { kind: 'absent', name: 'ollama.service' } });
 gives('another unit was looked at', { ...few, unit: { ...loaded, name: 'other.service' } });
-gives('a former run was cut short', { ...few, interrupted: true });
+gives('an earlier run was interrupted', { ...few, interrupted: true });
 const without = { ...facts(), unit: unit() };
 gives('nothing is installed, and a process uses the store', { ...without, processes: [processFacts()] });
 gives('nothing is installed, and a process was told of the store', {

@@ -71,7 +71,7 @@ test('a service that would run what others can change is refused, with the path 
   assert.ok(made.kind === 'refused');
   assert.deepEqual(refusalCodes(made), ['service-not-roots']);
   const [refusal] = made.refusals;
-  assert.match(refusal?.message ?? '', /would run as root .*: \/home\/dev\/vgpu\/dist$/);
+  assert.match(refusal?.message ?? '', /would run programs as root .*: \/home\/dev\/vgpu\/dist$/);
   assert.match(refusal?.remedy ?? '', /scripts\/install-agent/);
 });
 

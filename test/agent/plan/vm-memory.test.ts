@@ -172,11 +172,11 @@ describe('the check shared-memory', () => {
     assert.match(missing.evidence, /<model type='ivshmem-plain'\/>/);
     assert.match(missing.command, /^sudo virsh edit NAME/);
     const unwritten = troubleOf(examine({ vmMemory: memory(), ...inRender }));
-    assert.match(unwritten.cause, /rule of udev.* is missing/);
+    assert.match(unwritten.cause, /udev rule.* is missing/);
     assert.match(unwritten.command, /doctor --fix/);
     const masked = { path: file, content: null, state: linkTo('/dev/null') };
     const overridden = troubleOf(examine({ vmMemory: memory({ rule: masked }), ...inRender }));
-    assert.match(overridden.evidence, /70-vgpu-memory\.rules is not the rule of vgpu-agent/);
+    assert.match(overridden.evidence, /70-vgpu-memory\.rules was not written by vgpu-agent/);
     const later = troubleOf(examine({ vmMemory: memory({ rule: written }), ...inRender }));
     assert.match(later.command, /udevadm trigger/);
     assert.match(later.evidence, /mode 0600 and group 0/);

@@ -78,7 +78,7 @@ test('a repeated key is a mistake', () => {
   const result = parseJson('{"a": 1,\n "a": 2}');
   assert.deepEqual(result, {
     kind: 'bad',
-    message: 'the key "a" stands here twice',
+    message: 'the key "a" is given twice',
     place: { line: 2, column: 2 },
   });
 });
@@ -120,8 +120,8 @@ for (const [text, message, column] of [
   ['[1}', '"," or "]" was expected, but there is "}"', 3],
   ['"ab', 'the end of the string (a double quote) was expected, but the file ends', 4],
   ['"a\tb"', 'a string has a control character: "\\t"', 3],
-  ['"a\\x"', '"\\\\x" is no escape of JSON', 3],
-  ['"a\\xu0041"', '"\\\\x" is no escape of JSON', 3],
+  ['"a\\x"', '"\\\\x" is not an escape of JSON', 3],
+  ['"a\\xu0041"', '"\\\\x" is not an escape of JSON', 3],
   ['x true', 'a value was expected, but there is "x"', 1],
   ['x 1', 'a value was expected, but there is "x"', 1],
 ] as const) {

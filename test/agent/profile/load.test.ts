@@ -108,7 +108,7 @@ test('a mistake of JSON is told with file, line and column', () => {
   const error = problemWith('{\n  "schema": 1,\n  "name": ollama\n}');
   assert.match(
     error.message,
-    /own\/ollama\.json: line 3, column 11: no JSON: a value was expected, but there is "o"/,
+    /own\/ollama\.json: line 3, column 11: not JSON: a value was expected, but there is "o"/,
   );
   assert.equal(error.kind, 'profile');
 });
@@ -133,7 +133,7 @@ test('what is missing, given for another version, or not there at all is told wi
     /the profile: the key "unit" is missing/,
   );
   assert.match(problemWith(changed('"schema": 1', '"schema": 2')).message, /schema: 2 was given, allowed: 1/);
-  assert.match(problemWith('').message, /line 1, column 1: no JSON: a value was expected/);
+  assert.match(problemWith('').message, /line 1, column 1: not JSON: a value was expected/);
 });
 
 test('a wrong type is told', () => {
@@ -175,13 +175,13 @@ test('a bad regular expression is told with its field', () => {
   const error = problemWith(changed('"^NVIDIA driver too old$"', '"^NVIDIA (driver"'));
   assert.match(
     error.message,
-    /line \d+, log\.reasons\[\d+\]\.message: "\^NVIDIA \(driver": no regular expression: Unterminated group/,
+    /line \d+, log\.reasons\[\d+\]\.message: "\^NVIDIA \(driver": not a regular expression: Unterminated group/,
   );
 });
 
 test('an expression that can take for ever is refused', () => {
   const error = problemWith(changed('"^NVIDIA driver too old$"', '"^(N+)+$"'));
-  assert.match(error.message, /log\.reasons\[\d+\]\.message: .*take for ever/);
+  assert.match(error.message, /log\.reasons\[\d+\]\.message: .*take forever/);
 });
 
 test('a version expression without its group is refused', () => {
@@ -191,7 +191,10 @@ test('a version expression without its group is refused', () => {
 
 test('a bad range of versions is told', () => {
   const error = problemWith(changed('"<0.1.35"', '"older than 0.1.35"'));
-  assert.match(error.message, /log\.reasons\[0\]\.versions: "older than 0\.1\.35" is no range of versions/);
+  assert.match(
+    error.message,
+    /log\.reasons\[0\]\.versions: "older than 0\.1\.35" is not a range of versions/,
+  );
 });
 
 test('an unknown variable is told with those that are known', () => {
@@ -245,7 +248,7 @@ test('a text grammar must name groups that its expression has', () => {
     '"name": ["nmae"], "pci": []',
   );
   const error = problemWith(text, 'llama-server');
-  assert.match(error.message, /log\.devices\[0\]\.fields\.name\[0\]: "nmae" is no group/);
+  assert.match(error.message, /log\.devices\[0\]\.fields\.name\[0\]: "nmae" is not a group/);
 });
 
 /** Profiles of these names in a directory of the test's own, and nowhere else. */
@@ -362,7 +365,7 @@ test('what cannot be read as a file is told with the reason', () => {
   symlinkSync('/nowhere', path.join(at, 'gone.json'));
   for (const [name, why] of [
     ['dir', /^cannot read \S+dir\.json: it is a directory$/],
-    ['loop', /^cannot read \S+loop\.json: its links lead in a circle$/],
+    ['loop', /^cannot read \S+loop\.json: its links form a loop$/],
     ['gone', /^cannot read \S+gone\.json: ENOENT/],
   ] as const) {
     const error = errorOf(() => loadProfile(name, own));

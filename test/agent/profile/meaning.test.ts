@@ -9,7 +9,7 @@ import type { LogGrammar, Profile, ProfileEnvironment } from '../../../agent/pro
 const ollama = loadProfile('ollama');
 const llama = loadProfile('llama-server');
 const bad = '(open';
-const isBad = '"(open": no regular expression: Unterminated group';
+const isBad = '"(open": not a regular expression: Unterminated group';
 
 const told = (profile: Profile): readonly string[] =>
   checkMeaning(profile).map(({ pointer, message }) => `${pointer}: ${message}`);
@@ -76,7 +76,7 @@ test('the fields of a device in a text log are groups of its expression', () => 
   const fields = { library: [], compute: ['capability'], name: ['name'], pci: [] };
   const devices = [{ ...device, message: 'Device (?<name>.{1,9})', fields }];
   assert.deepEqual(ofLog({ devices }, llama), [
-    '/log/devices/0/fields/compute/0: "capability" is no group of the expression in "message"',
+    '/log/devices/0/fields/compute/0: "capability" is not a group of the expression in "message"',
   ]);
   const none = [{ ...device, message: 'Device' }];
   assert.equal(ofLog({ devices: none }, llama).length, 2);
@@ -100,7 +100,7 @@ test('a text log has no fields for a reason to look at', () => {
 
 test('versions are ranges, wherever they stand', () => {
   const versions = 'new ones';
-  const no = `"new ones" is no range of versions; allowed: as in ">=0.12.4 <0.30" or "*"`;
+  const no = `"new ones" is not a range of versions; allowed: as in ">=0.12.4 <0.30" or "*"`;
   assert.deepEqual(ofLog({ reasons: [{ ...reason, versions }] }), [`/log/reasons/0/versions: ${no}`]);
   assert.deepEqual(ofLog({ devices: [{ ...device, versions }] }, llama), [`/log/devices/0/versions: ${no}`]);
   const doctor = {
@@ -141,7 +141,7 @@ test("nothing is put into the consumer's own directories, with a star or without
     const directories = { ...publicLinks.directories, arch: [{ path: '/opt/own', create: true }] };
     const profile = { ...ollama, consumerLibraries: [own], publicLinks: { ...publicLinks, directories } };
     assert.deepEqual(told(profile), [
-      '/publicLinks/directories/arch/0/path: "/opt/own" belongs to the consumer (consumerLibraries); vgpu-agent puts nothing there',
+      '/publicLinks/directories/arch/0/path: "/opt/own" belongs to the consumer (consumerLibraries); vgpu-agent writes nothing there',
     ]);
   }
 });
@@ -158,7 +158,7 @@ test("the loader's variables are joined by a colon, others as they like", () => 
 test('a variable is set once', () => {
   const environment = [preload, { ...preload }];
   assert.deepEqual(told({ ...ollama, environment }), [
-    `/environment/1/name: "${preload.name}" stands here twice`,
+    `/environment/1/name: "${preload.name}" is given twice`,
   ]);
 });
 

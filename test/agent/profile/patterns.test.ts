@@ -10,7 +10,7 @@ test('plain expressions compile, with the names of their groups', () => {
 
 test('a bad expression is told with the reason and without the noise', () => {
   const result = compilePattern('(a');
-  assert.deepEqual(result, { kind: 'bad', message: 'no regular expression: Unterminated group' });
+  assert.deepEqual(result, { kind: 'bad', message: 'not a regular expression: Unterminated group' });
 });
 
 for (const source of [
@@ -93,9 +93,9 @@ test('an expression is as long as allowed, and no longer', () => {
 });
 
 test('the mistake is named even where the expression has colons and lines', () => {
-  assert.equal(whyNot('a: b\n(c: d'), 'no regular expression: Unterminated group');
+  assert.equal(whyNot('a: b\n(c: d'), 'not a regular expression: Unterminated group');
   // Without the flag u this would be the letter.
-  assert.match(whyNot('\\y'), /^no regular expression: Invalid escape/);
+  assert.match(whyNot('\\y'), /^not a regular expression: Invalid escape/);
 });
 
 test('a group in a class is none', () => {

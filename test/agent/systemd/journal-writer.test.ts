@@ -30,5 +30,5 @@ test('entries without fields are explained by what is wrong with the module', ()
   const otherNode = Object.assign(new Error('NODE_MODULE_VERSION 115'), { code: 'ERR_DLOPEN_FAILED' });
   assert.match(withoutFields(otherNode).message, /compiled for another Node than v\d+\..*scripts\/setup/);
   const missing = Object.assign(new Error('Cannot find package'), { code: 'ERR_MODULE_NOT_FOUND' });
-  assert.match(withoutFields(missing).message, /is not there or was not compiled; scripts\/setup/);
+  assert.match(withoutFields(missing).message, /does not exist or was not compiled; scripts\/setup/);
 });

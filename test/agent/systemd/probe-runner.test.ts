@@ -226,7 +226,7 @@ test('a probe that the engine could not start in the container is no crash of it
     });
   for (const [exitCode, stderr, message] of [
     [1, 'Error response from daemon: No such container: x\n', /No such container: x$/],
-    [127, 'OCI runtime: not found\n', /it is not there, so the container was not given the device$/],
+    [127, 'OCI runtime: not found\n', /it does not exist there, so the container does not have the device$/],
     [1, "/p: /lib/libc.so.6: version `GLIBC_2.34' not found (required by /p)\n", /newer C library/],
   ] as const) {
     const result = await ran(exitCode, stderr);

@@ -57,7 +57,7 @@ describe('a profile of one’s own', { skip }, () => {
     [
       'a comma too few',
       (text) => text.replace('"schema": 1,', '"schema": 1'),
-      /line 4, column \d+: no JSON: /,
+      /line 4, column \d+: not JSON: /,
     ],
     [
       'a misspelt key',
@@ -67,9 +67,9 @@ describe('a profile of one’s own', { skip }, () => {
     [
       'a bad regular expression',
       (text) => text.replace('"^NVIDIA driver too old$"', '"^NVIDIA (driver"'),
-      /log\.reasons\[\d+\]\.message: "\^NVIDIA \(driver": no regular expression: Unterminated group/,
+      /log\.reasons\[\d+\]\.message: "\^NVIDIA \(driver": not a regular expression: Unterminated group/,
     ],
-    ['nothing at all', () => '', /line 1, column 1: no JSON: a value was expected/],
+    ['nothing at all', () => '', /line 1, column 1: not JSON: a value was expected/],
   ] as const satisfies readonly (readonly [string, (text: string) => string, RegExp])[]) {
     test(`${what}: exit 2, file and field are named`, async () => {
       await mine(change);

@@ -169,7 +169,7 @@ test('SIGINT between two changes takes everything back', { skip }, async (t) => 
   const env = await atCheckpoint(guest, 5, "process.kill(process.pid, 'SIGINT')");
   const ran = await guest.runWith({ env }, 'vgpu-agent', 'install', '--yes');
   assert.equal(ran.code, 130, ran.stderr);
-  assert.match(ran.stderr, /everything was taken back/);
+  assert.match(ran.stderr, /everything was undone/);
   assert.deepEqual(await before.diff(await guest.listing()), []);
   assert.equal(await guest.invocationId('ollama'), start);
 });

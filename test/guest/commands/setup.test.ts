@@ -16,7 +16,7 @@ const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || (await whyNoTerm
 
 /** A question stands as `? ...` while it is asked, and as `> ...` once it is answered. */
 const asks = {
-  consumer: /^\? Which service shall use the GPU of the host\?$/m,
+  consumer: /^\? Which service should use the GPU of the host\?$/m,
   host: /^\? Use the GPU of the host at unix:\/run\/vgpu\/hostd\.sock\?$/m,
   noHost: /^\? No host answers\. What now\?$/m,
   address: /^\? Where does vgpu-hostd listen\?/m,
@@ -63,7 +63,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     const terminal = await Terminal.start(guest, 'vgpu-agent setup', t);
     const first = await terminal.shows(asks.host);
     assert.match(first, /^ {2}services {2}ollama\.service: /m);
-    assert.match(first, /^ {2}libraries none of others in the way$/m);
+    assert.match(first, /^ {2}libraries no other library in the way$/m);
     assert.match(first, /unix:\/run\/vgpu\/hostd\.sock answers: NVIDIA .* \(simulated\)$/m);
     assert.match(first, /vsock:2:14833 does not answer: /m);
     assert.match(first, /^ {2}installed nothing yet$/m);
@@ -181,7 +181,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await terminal.type('2', 'Enter');
     await terminal.shows(asks.address);
     await terminal.type('unix:relative', 'Enter');
-    await terminal.shows(/"unix:relative" is no address: the path of the socket must be absolute/);
+    await terminal.shows(/"unix:relative" is not an address: the path of the socket must be absolute/);
     await terminal.type('C-u', 'back', 'Enter');
     await terminal.shows(asks.host);
     await terminal.type('Enter');
@@ -301,7 +301,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await guest.must('systemctl', 'stop', 'ollama');
     const none = await (await Terminal.start(guest, 'vgpu-agent setup', t)).end();
     assert.equal(none.code, 6, none.text);
-    assert.match(flat(none.text), /there is no service here to give a GPU to: .*ollama\.service is absent/);
+    assert.match(flat(none.text), /no service here can be given a GPU: .*ollama\.service is absent/);
     await guest.must('ln', '-s', '/dev/null', unit);
     await guest.must('systemctl', 'daemon-reload');
     const masked = await (await Terminal.start(guest, 'vgpu-agent setup', t)).end();
@@ -321,7 +321,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     const asked = await terminal.shows(asks.host);
     assert.match(
       flat(asked),
-      / libraries \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1 is neither ours nor NVIDIA's/,
+      / libraries \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1 is neither of vgpu-agent nor of NVIDIA/,
     );
     await terminal.type('Enter');
     await terminal.shows(asks.service);
@@ -368,7 +368,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     const asked = await dumb.shows(/^number, or Enter for 1:$/m);
     assert.match(asked, /^Use the GPU of the host at .*\?\n 1\. Yes .*\n 2\. Another address /m);
     await dumb.type('7', 'Enter');
-    await dumb.shows(/^"7" is no number from 1 to 2$/m);
+    await dumb.shows(/^"7" is not a number from 1 to 2$/m);
     await dumb.type('2', 'Enter');
     await dumb.shows(/^address:|^address or back:/m);
     await dumb.type('back', 'Enter');

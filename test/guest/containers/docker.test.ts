@@ -114,7 +114,7 @@ describe('containers that docker runs', { skip }, () => {
       assert.match(installed.stdout, /was started before its container was given the device/);
       const verified = await tell(guest, 'verify', '--unit', 'worker', '--compute');
       const verdict = await assertVerdict(guest, verified, { mode: 'undetermined', reason: 'no-session' });
-      assert.match(evidence(verdict, 'compute').join(), /every one as the CPU computes it/);
+      assert.match(evidence(verdict, 'compute').join(), /each the same as on the CPU/);
       // Neither docker's client nor what it starts our probe by is the consumer.
       assert.doesNotMatch(
         evidence(verdict, 'maps').join('\n'),

@@ -63,7 +63,10 @@ export async function assertAnswersOnGpu(
     evidence(verdict, 'sessions').join(),
     /llama-server \(process \d+\) .* [1-9]\d* kernels launched/,
   );
-  assert.match(evidence(verdict, 'maps').join('\n'), /child llama-server has our libcuda loaded/);
+  assert.match(
+    evidence(verdict, 'maps').join('\n'),
+    /child llama-server has the libcuda of vgpu-agent loaded/,
+  );
   const doctor = await tell(guest, 'doctor', '--profile', 'ollama');
   assert.equal(doctor.code, 0, doctor.stdout);
   return verdict;

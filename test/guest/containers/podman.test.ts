@@ -71,10 +71,13 @@ describe('containers', { skip }, () => {
       await assertVerdict(guest, installed, { mode: 'undetermined', reason: 'no-session' });
       const verified = await tell(guest, 'verify', '--unit', 'worker', '--compute');
       const verdict = await assertVerdict(guest, verified, { mode: 'undetermined', reason: 'no-session' });
-      assert.match(evidence(verdict, 'compute').join(), /every one as the CPU computes it/);
+      assert.match(evidence(verdict, 'compute').join(), /each the same as on the CPU/);
       assert.match(evidence(verdict, 'probe').join(), /through \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1/);
       // Neither podman's monitor nor the probe is the consumer; what crun is before it becomes the probe may be seen.
-      assert.doesNotMatch(evidence(verdict, 'maps').join('\n'), /conmon|vgpu-probe|our libcuda/);
+      assert.doesNotMatch(
+        evidence(verdict, 'maps').join('\n'),
+        /conmon|vgpu-probe|the libcuda of vgpu-agent/,
+      );
     });
 
     await t.test('the files are what the command prints, and list names the devices', async () => {
@@ -165,7 +168,7 @@ TimeoutStopSec=2
         );
         assert.match(
           evidence(verdict, 'maps').join('\n'),
-          /^the main process \(llama-server\) has our libcuda/m,
+          /^the main process \(llama-server\) has the libcuda of vgpu-agent/m,
         );
         await uninstall(guest, '--profile', 'llama-server');
         await guest.must('systemctl', 'stop', 'llama-server');

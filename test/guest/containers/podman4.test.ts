@@ -59,7 +59,7 @@ systemctl restart ${name}`,
         await install(name);
         const verified = await tell(guest, 'verify', '--unit', name, '--compute');
         const verdict = await assertVerdict(guest, verified, { mode: 'undetermined', reason: 'no-session' });
-        assert.match(evidence(verdict, 'compute').join(), /every one as the CPU computes it/);
+        assert.match(evidence(verdict, 'compute').join(), /each the same as on the CPU/);
         assert.match(evidence(verdict, 'maps').join('\n'), /^the main process \(sleep\)/);
       });
     }

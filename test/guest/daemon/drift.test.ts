@@ -200,7 +200,7 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
     'ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl stop vgpu-agent; mkdir -p /etc/systemd/system/vgpu-agent.service.d; printf "[Service]\\nReadOnlyPaths=/usr/lib/x86_64-linux-gnu\\n" >/etc/systemd/system/vgpu-agent.service.d/x.conf; ln -sfn /nonexistent /usr/lib/x86_64-linux-gnu/libcuda.so.1; systemctl daemon-reload; systemctl start vgpu-agent',
   );
   const line = await untilEntry(guest, messageIds.repairLimit, 0, 60_000);
-  assert.match(line, /libcuda\.so\.1 could not be repaired: .*given up after 5 tries/);
+  assert.match(line, /libcuda\.so\.1 could not be repaired: .*no more tries after 5 failures/);
   assert.equal(await property(guest, 'State'), 's "degraded"');
   assert.match(await guest.must('vgpu-agent', 'metrics'), /^vgpu_agent_state\{state="degraded"\} 1$/m);
   const shown = await guest.agent('status');
@@ -226,7 +226,10 @@ test('somebody who changes it back again and again meets the ceiling of an hour'
       await until('the repair', 60_000, async () => ((await linkTarget(guest)) === right ? true : undefined));
     await new Promise((resolve) => setTimeout(resolve, 700));
   }
-  assert.match(await untilEntry(guest, messageIds.repairLimit), /3 repairs within an hour are the limit/);
+  assert.match(
+    await untilEntry(guest, messageIds.repairLimit),
+    /the limit of 3 repairs in an hour is reached/,
+  );
   assert.equal(await property(guest, 'State'), 's "degraded"');
   await guest.must('systemctl', 'reload', 'vgpu-agent');
   await until('the repair after a reload', 60_000, async () =>

@@ -72,8 +72,8 @@ breakages('the doctor on links, other drivers and the store', [
     break: (guest) => sh(guest, `gcc -shared -nostdlib -Wl,-soname,libcuda.so.1 -x c /dev/null -o ${own}`),
     undo: (guest) => guest.must('rm', own),
     check: 'foreign-library',
-    cause: /own directories come before all others/,
-    evidence: [/\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is neither ours nor NVIDIA's/],
+    cause: /own directories are searched first/,
+    evidence: [/\/usr\/local\/lib\/ollama\/libcuda\.so\.1 is neither of vgpu-agent nor of NVIDIA/],
     command:
       /^sudo mv \/usr\/local\/lib\/ollama\/libcuda\.so\.1 \S+\.away && sudo systemctl restart ollama\.service$/,
     fix: false,

@@ -34,7 +34,7 @@ async function gone(guest: Guest, path: string): Promise<void> {
   await again(guest);
 }
 
-const opens = /^ollama 0\.11\.11 opens libcuda by absolute path, where LD_PRELOAD does not count, and /;
+const opens = /^ollama 0\.11\.11 opens libcuda by absolute path, which LD_PRELOAD does not change, and /;
 
 breakages(
   'the doctor on what a service opens by path',
@@ -49,7 +49,7 @@ breakages(
       first: 'foreign-library',
       cause: new RegExp(`${opens.source}finds another before the shim\\.$`),
       evidence: [
-        /^\/usr\/local\/lib\/ollama\/libcuda\.so\.1: neither ours nor NVIDIA's$/m,
+        /^\/usr\/local\/lib\/ollama\/libcuda\.so\.1: neither of vgpu-agent nor of NVIDIA$/m,
         /^\/opt\/vgpu\/current\/libcuda\.so.*: the shim$/m,
       ],
       command: /^sudo mv \/usr\/local\/lib\/ollama\/libcuda\.so\.1 \S+\.away && sudo systemctl restart /,
@@ -64,7 +64,7 @@ breakages(
       first: 'environment',
       cause: new RegExp(`${opens.source}finds another before the shim\\.$`),
       evidence: [
-        /^\/usr\/local\/cuda-12\.4\/targets\/x86_64-linux\/lib\/libcuda\.so: neither ours nor NVIDIA's$/m,
+        /^\/usr\/local\/cuda-12\.4\/targets\/x86_64-linux\/lib\/libcuda\.so: neither of vgpu-agent nor of NVIDIA$/m,
         /^\/usr\/lib\/x86_64-linux-gnu\/libcuda\.so.*: the shim$/m,
       ],
       command: /^sudo mv \/usr\/local\/cuda-12\.4\/\S+\/libcuda\.so \S+\.away && sudo systemctl restart /,

@@ -66,7 +66,7 @@ for (const consumer of consumers())
       await terminal.type('y', 'Enter');
       const { code, text } = await terminal.end(120_000);
       assert.equal(code, 0, text);
-      assert.match(text, /^--fix: \d+ changes? made; this is how it is now$/m);
+      assert.match(text, /^--fix: \d+ changes? made; the result follows$/m);
       assertHealthy(await doctor(guest));
     });
 

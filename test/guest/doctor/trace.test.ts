@@ -83,7 +83,7 @@ describe('doctor --trace', { skip }, () => {
     assertHealthy(document);
     assert.match(
       evidenceOf(document),
-      /^llama-server \(.*\): 11 symbols of libggml-cuda\.so -> our libcuda\.so\.1/m,
+      /^llama-server \(.*\): 11 symbols of libggml-cuda\.so -> vgpu-agent's libcuda\.so\.1/m,
     );
     assert.match(
       evidenceOf(document),
@@ -115,10 +115,10 @@ describe('doctor --trace', { skip }, () => {
       assert.ok(finding.kind === 'broken', JSON.stringify(finding));
       assert.match(
         finding.cause,
-        /^(llama-server|ollama) \(.*\) calls \S+libcuda-fake\.so, neither ours nor NVIDIA's/,
+        /^(llama-server|ollama) \(.*\) calls \S+libcuda-fake\.so, neither of vgpu-agent nor of NVIDIA/,
       );
       const line =
-        /^llama-server \(.*\): 11 symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, neither ours/m;
+        /^llama-server \(.*\): 11 symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, neither of vgpu-agent/m;
       assert.match(evidenceOf(document), line);
       assert.match(finding.remedy.command, /libcuda-fake\.so/);
     } finally {
@@ -139,7 +139,7 @@ describe('doctor --trace', { skip }, () => {
     try {
       const document = await doctor(guest, ...trace);
       assert.equal(findingOf(document).kind, 'ok', 'what is linked is ours, and it is on the GPU');
-      assert.match(evidenceOf(document), /11 symbols of libggml-cuda\.so -> our libcuda\.so\.1/);
+      assert.match(evidenceOf(document), /11 symbols of libggml-cuda\.so -> vgpu-agent's libcuda\.so\.1/);
       assert.match(evidenceOf(document), /^what \S+libggml-cuda\.so looks up is not seen: RTLD_DEEPBIND/m);
       const bypassed = document.trace?.processes.flatMap((one) => one.bypassed) ?? [];
       assert.ok(bypassed.includes('/usr/local/lib/ollama/cuda_v12/libggml-cuda.so'), bypassed.join());
@@ -153,7 +153,7 @@ describe('doctor --trace', { skip }, () => {
     try {
       const finding = findingOf(await doctor(guest, ...trace));
       assert.ok(finding.kind === 'unknown', JSON.stringify(finding));
-      assert.match(finding.why, /not heeded: something took LD_PRELOAD from its environment/);
+      assert.match(finding.why, /not heeded: LD_PRELOAD was removed from its environment/);
     } finally {
       await settings(guest);
     }
@@ -265,7 +265,7 @@ describe('doctor --trace', { skip }, () => {
     assert.ok(finding.kind === 'broken', JSON.stringify(finding));
     assert.match(
       finding.cause,
-      /^ollama \(process \d+\) calls \/usr\/local\/lib\/ollama\/libcuda\.so\.1, neither ours/,
+      /^ollama \(process \d+\) calls \/usr\/local\/lib\/ollama\/libcuda\.so\.1, neither of vgpu-agent/,
     );
     assert.match(
       evidenceOf(document),
@@ -315,7 +315,7 @@ describe('doctor --trace of a real Ollama', { skip: skipBoth || whyNoOllama() },
     assert.equal(document.verdict.mode, 'gpu');
     assert.match(
       evidenceOf(document),
-      /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> our libcuda\.so\.1/m,
+      /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> vgpu-agent's libcuda\.so\.1/m,
     );
     assert.match(
       evidenceOf(document),
@@ -340,9 +340,9 @@ describe('doctor --trace of a real Ollama', { skip: skipBoth || whyNoOllama() },
     try {
       const finding = findingOf(await doctor(guest, ...trace));
       assert.ok(finding.kind === 'broken', JSON.stringify(finding));
-      assert.match(finding.cause, /calls \S+libcuda-fake\.so, neither ours nor NVIDIA's/);
+      assert.match(finding.cause, /calls \S+libcuda-fake\.so, neither of vgpu-agent nor of NVIDIA/);
       const line =
-        /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, neither ours/m;
+        /^llama-server \(.*\): \d{2,} symbols of libggml-cuda\.so -> \S+libcuda-fake\.so, neither of vgpu-agent/m;
       assert.match(finding.evidence.join('\n'), line);
     } finally {
       await settings(guest);

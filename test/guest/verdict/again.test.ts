@@ -182,8 +182,8 @@ describe('--rollback-on-failure', { skip }, () => {
 
     const text = await guest.agent('install', '--yes', '--rollback-on-failure', '--quiet');
     assert.equal(text.code, 7);
-    assert.match(text.stdout, /^everything was taken back; ollama\.service runs as before$/m);
-    assert.match(text.stdout, /^next, once that is repaired: sudo vgpu-agent install/m);
+    assert.match(text.stdout, /^everything was undone; ollama\.service runs as before$/m);
+    assert.match(text.stdout, /^after the repair: sudo vgpu-agent install/m);
   });
 
   test('an upgrade that fails goes back to what worked, not to nothing', async (t) => {
@@ -214,7 +214,7 @@ describe('--rollback-on-failure', { skip }, () => {
     const before = await guest.listing();
     const ran = await guest.agent('install', '--yes', '--service', '--rollback-on-failure');
     assert.equal(ran.code, 7, ran.stderr);
-    assert.match(ran.stderr, /vgpu-agent\.service is installed but not up: .*Everything was taken back/);
+    assert.match(ran.stderr, /vgpu-agent\.service is installed but not up: .*Everything was undone/);
     assert.deepEqual(await before.diff(await guest.listing()), []);
     assert.equal(await guest.exists('/etc/systemd/system/vgpu-agent.service'), false);
     await assertServes(guest);
@@ -225,7 +225,7 @@ describe('--rollback-on-failure', { skip }, () => {
     const unsettled = await guest.agent('install', '--yes', '--service', '--rollback-on-failure');
     assert.equal(unsettled.code, 7, unsettled.stderr);
     const why = unsettled.stderr.slice(unsettled.stderr.indexOf('waiting until'));
-    assert.match(why, /installed but not up: .*given up after.*Everything was taken back/s);
+    assert.match(why, /installed but not up: .*no more tries after.*Everything was undone/s);
     assert.deepEqual(await before.diff(await guest.listing()), []);
     assert.notEqual(await guest.property('vgpu-agent', 'ActiveState'), 'active');
     await assertServes(guest);

@@ -56,7 +56,7 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
       mode: 'cpu',
       reason: 'host-foreign',
       withinMs: 60_000,
-      says: /finds something else than vgpu-hostd .* \(its answer is not one of vgpu-hostd\)/,
+      says: /finds a program other than vgpu-hostd .* \(the answer does not come from vgpu-hostd\)/,
     },
     {
       fault: { mode: 'dies', bytes: 200 },

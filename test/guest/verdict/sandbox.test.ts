@@ -54,7 +54,7 @@ describe('a sandbox that does not keep the shim from its work', { skip, concurre
       const verdict = await installedGpu(guest);
       const hasNetwork = !lines.includes('PrivateNetwork=yes');
       assert.equal(evidence(verdict, 'readiness').length, hasNetwork ? 1 : 0);
-      assert.match(evidence(verdict, 'probe').join(), /went there and back/);
+      assert.match(evidence(verdict, 'probe').join(), /were written and read back/);
       if (hasNetwork) await assertServes(guest);
     });
   }
@@ -72,7 +72,7 @@ describe('a sandbox that keeps the unit from the host, or from the store', { ski
       'transport-blocked-by-sandbox',
       /to allow it, set BindPaths=\/run\/vgpu\/hostd\.sock/,
     ],
-    [['InaccessiblePaths=/opt'], 'preload-ignored', /the loader refused to preload it/],
+    [['InaccessiblePaths=/opt'], 'preload-ignored', /the loader did not preload it/],
   ] as const) {
     test(`${lines.join(' ')}: cpu, ${reason}, warned of before; taken away: gpu`, async (t) => {
       const guest = await ready(t);
@@ -106,7 +106,7 @@ describe('variables of the unit', { skip, concurrency }, () => {
     [
       'CUDA_VISIBLE_DEVICES=-1',
       'devices-hidden-by-environment',
-      /\(CUDA_VISIBLE_DEVICES=-1: .*\); take it out\.$/,
+      /\(CUDA_VISIBLE_DEVICES=-1: .*\); remove the variable\.$/,
     ],
     [
       'VGPU_HOST=unix:/nonexistent',
@@ -152,7 +152,7 @@ describe('files that the service may not read', { skip }, () => {
       assert.match(
         error.message,
         new RegExp(
-          `^the user "ollama" may not read /opt/vgpu/.*: ${closed} is closed to it; everything was taken back$`,
+          `^the user "ollama" may not read /opt/vgpu/.*: ${closed} is closed to it; everything was undone$`,
         ),
       );
       assert.match(error.remedy ?? '', /namei -l/);

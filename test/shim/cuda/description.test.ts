@@ -55,7 +55,7 @@ describe('the description of entry points', () => {
       '0001 cuA - refused ()\n0001 cuB - refused ()',
       /x\.api:2: number 1 is already that of cuA/,
     ],
-    ['a symbol twice', '0001 cuA - refused ()\n0002 cuA - refused ()', /x\.api:2: cuA stands here twice/],
+    ['a symbol twice', '0001 cuA - refused ()\n0002 cuA - refused ()', /x\.api:2: cuA is given twice/],
     ['number zero', '0000 cuA - refused ()', /0 is not a number/],
     ['an unknown way', '0001 cuA - telepathy ()', /"telepathy" is not a way to carry a call/],
     ['a carried call without its body', '0001 cuA - oneway ()', /needs "send\(\.\.\.\)"/],

@@ -164,7 +164,7 @@ describe('what our libcuda tells of its way to the host', () => {
     assert.deepEqual([silent?.code, silent?.hostWire], ['version', null]);
   });
 
-  it('a library that is not ours has no word, and a failure has a kind', async () => {
+  it('another library has no word, and a failure has a kind', async () => {
     const missing = await probe(undefined, ['--library', path.join(scratch.path, 'libcuda.so.1')]);
     assert.deepEqual([missing.host, missing.error?.kind], [null, 'library']);
     const other = await probe(undefined, ['--library', builtFile('libnvidia-ml.so.1')]);

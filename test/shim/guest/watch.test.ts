@@ -145,7 +145,7 @@ for (const transport of ['unix', 'tcp'] as const) {
       [
         'nonsense',
         Buffer.from('HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n'.repeat(20)),
-        /not one of vgpu-hostd|closed/,
+        /does not come from vgpu-hostd|closed/,
       ],
       ['nothing, and keeps the line', null, /^host down no answer within the limit$/],
     ] as const) {

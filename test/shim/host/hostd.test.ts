@@ -156,7 +156,7 @@ describe('vgpu-hostd', () => {
         { limit: 5000 },
       );
       assert.equal(ended.code, 1);
-      assert.match(ended.stderr, /is there and is no socket/);
+      assert.match(ended.stderr, /exists and is not a socket/);
     }
     assert.equal(readFileSync(`${scratch.path}/file`, 'utf8'), 'precious');
     assert.equal(readlinkSync(`${scratch.path}/link`), 'file');

@@ -80,7 +80,8 @@ export async function askLoader(
 
 function understood(stdout: string, stderr: string): LoaderWords | string {
   const words = readLoaderWords(stdout, stderr);
-  if ('problem' in words) return `the loader's words are not understood: ${JSON.stringify(words.problem)}`;
+  if ('problem' in words)
+    return `the output of the loader is not understood: ${JSON.stringify(words.problem)}`;
   if (words.objects !== null || words.searches.length > 0) return words;
   return words.complaint ?? 'the loader said nothing: it is not glibc’s';
 }

@@ -89,14 +89,14 @@ async function choicesOf(
 ): Promise<readonly LoaderChoice[] | string> {
   const { root, unit, executable } = subject;
   const interpreter = interpreterOf(root, executable);
-  if (interpreter === null) return 'it is no program that a dynamic loader starts';
+  if (interpreter === null) return 'no dynamic loader starts this program';
   // A program names what starts it. Only a loader that root alone could have put there is run.
   const changeable = changeableByOthers(path.join(unit.sandbox.rootDirectory, interpreter));
   if (changeable !== null) {
-    return `it is started by ${interpreter}, and another user than root can change ${changeable}; that is not run`;
+    return `it is started by ${interpreter}, and another user than root can change ${changeable}, so it was not run`;
   }
   if (!(await isGlibc(question, subject, interpreter))) {
-    return `it is started by ${interpreter}, which is not glibc's loader and tells nothing of what it takes`;
+    return `it is started by ${interpreter}, which is not glibc's loader and cannot show what it chooses`;
   }
   const resolution = root.resolve(executable);
   const program = resolution.kind === 'file' ? resolution.realPath : executable;

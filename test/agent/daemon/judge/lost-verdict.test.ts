@@ -14,7 +14,10 @@ test('a host that went away degrades a GPU verdict at once, and says what to do;
     lost.summary,
     /^ollama\.service began on the GPU, but its host does not answer now \(refused\)/,
   );
-  assert.equal(lost.next, 'start vgpu-hostd on the host; the service does the rest');
+  assert.equal(
+    lost.next,
+    'start vgpu-hostd on the host; vgpu-agent.service then restarts the service if necessary',
+  );
   assert.deepEqual(lost.evidence.slice(0, 1), [
     { kind: 'host', text: 'the host does not answer: refused', weight: 'against', source: null },
   ]);
@@ -29,11 +32,16 @@ test('a host that came back leaves the start before it in doubt', () => {
   assert.deepEqual([stale.mode, stale.reason], ['degraded', 'consumer-not-restarted']);
   assert.match(
     stale.summary,
-    /^ollama\.service began on the GPU and lost its host meanwhile; .* to be sure\.$/,
+    /^ollama\.service began on the GPU and lost its host since then\. .* may be lost\.$/,
   );
   assert.equal(stale.next, 'sudo systemctl restart ollama.service');
   assert.deepEqual(stale.evidence, [
-    { kind: 'host', text: 'the host was away during this start', weight: 'against', source: null },
+    {
+      kind: 'host',
+      text: 'the host did not answer for a while since this start',
+      weight: 'against',
+      source: null,
+    },
     ...gpu.evidence,
   ]);
   const cpu = { ...gpu, mode: 'cpu' } as const;

@@ -306,7 +306,7 @@ test('restarts keep their distance, and their ceiling of an hour', () => {
   bench.now += 10_000;
   assert.deepEqual(due(), [
     `look ${bench.now + 20_000}`,
-    `due: the last restart was just now; not before ${until(20_000)}`,
+    `due: the last restart was a moment ago; not before ${until(20_000)}`,
     'write restartDeferred',
   ]);
   for (let time = 0; time < 5; time += 1) {
@@ -315,7 +315,7 @@ test('restarts keep their distance, and their ceiling of an hour', () => {
     bench.serving(null);
     due();
   }
-  assert.match(due().join('\n'), /due: 6 restarts within an hour are the limit/);
+  assert.match(due().join('\n'), /due: the limit of 6 restarts in an hour is reached/);
   bench.tell({ kind: 'retry' });
   bench.look(active('a'));
   assert.equal(bench.judged(gpu('a')).at(-1), 'ask-serving');
@@ -407,7 +407,7 @@ test('a restart that waits is written once with its cause; the time that it wait
     kind: 'restartDeferred',
     profile: 'ollama',
     unit: 'ollama.service',
-    text: `a restart is due (former library) and waits: 1 restarts within an hour are the limit; not before ${until}`,
+    text: `a restart is due (former library) and waits: the limit of 1 restart in an hour is reached; not before ${until}`,
     fields: { CAUSE: 'outdated' },
   });
   assert.deepEqual(messagesOf(bench.tell({ ...look, now: bench.now + 2_000 })), []);

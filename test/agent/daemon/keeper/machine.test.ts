@@ -204,7 +204,7 @@ test('the ceiling of an hour: degraded, told once, and tried again when the hour
   const held = ['count drifts', 'write drift', `look ${later}`, 'degraded'];
   assert.deepEqual(bench.goOn(drift), [...held, 'write repairLimit', 'nothing to do']);
   assert.deepEqual(bench.goOn(drift), [`look ${later}`, 'degraded', 'nothing to do']);
-  assert.match(bench.written.at(-1) ?? '', /^\/lib\/a: 2 repairs within an hour are the limit/);
+  assert.match(bench.written.at(-1) ?? '', /^\/lib\/a: the limit of 2 repairs in an hour is reached/);
   bench.now = later;
   assert.match(bench.goOn(drift).at(-1) ?? '', /^repair/);
 });
@@ -227,7 +227,7 @@ test('failures: tried again after pauses that double, then given up until a pers
   ]);
   assert.match(
     bench.written.at(-1) ?? '',
-    /^\/lib\/a could not be repaired: no space left; given up after 5 tries/,
+    /^\/lib\/a could not be repaired: no space left; no more tries after 5 failures/,
   );
   assert.deepEqual(bench.noticed(), []);
   assert.deepEqual(bench.tell({ kind: 'retry' }), ['look now']);

@@ -101,7 +101,7 @@ says(file, tracedBindings, {
   'nothing was seen, and the tracer was not heeded': onCpu('', {
     live: [living(8, true), living(9, false, 'it gains rights when it is started')],
   }),
-  'nothing was seen, and nobody knows why': onCpu('', { live: [living(9, false)] }),
+  'nothing was seen, and the reason is not known': onCpu('', { live: [living(9, false)] }),
   'no process was seen': onCpu(''),
   'no symbol was seen, and it is on the GPU': onGpu(program),
   'no symbol was seen of a start that was not over': onCpu(program, { complete: false }),

@@ -88,7 +88,7 @@ describe('elf', () => {
     for (const [bytes, reason] of [
       [Buffer.alloc(0), /0 bytes/],
       [Buffer.from('/* GNU ld script */ INPUT(x)'), /magic/],
-      [buildElf().subarray(0, 40), /header is cut short/],
+      [buildElf().subarray(0, 40), /header is truncated/],
     ] as const) {
       const reading = read(bytes);
       assert.ok(reading.kind === 'problem');

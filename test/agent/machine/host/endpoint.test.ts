@@ -69,7 +69,7 @@ describe('endpoint', () => {
       (error) => {
         assert.ok(error instanceof VgpuError);
         assert.equal(error.kind, 'usage');
-        assert.match(error.message, /^--host "tcp:host:1" is no address/);
+        assert.match(error.message, /^--host "tcp:host:1" is not an address/);
         assert.match(error.remedy ?? '', /vsock:CID:PORT/);
         return true;
       },
@@ -108,7 +108,7 @@ describe('endpoint', () => {
     assert.throws(() => resolveEndpoint({ ...none, environment: 'nonsense' }), /VGPU_HOST "nonsense"/);
     const found = resolveEndpoint({ ...none, guestConf: 'host=nonsense\n' });
     assert.equal(found.from, 'guest.conf');
-    assert.match(found.problem ?? '', /guest\.conf: "nonsense" is no address/);
+    assert.match(found.problem ?? '', /guest\.conf: "nonsense" is not an address/);
     assert.equal(resolveEndpoint({ ...none, flag: 'unix:/x', guestConf: 'host=nonsense\n' }).problem, null);
   });
 

@@ -131,7 +131,7 @@ describe('host', () => {
       { ...report, ok: false, roundTrip: { bytes: 1, ok: false, microseconds: 1 } },
       /other bytes/,
     ],
-    ['garbage', 'Segmentation fault', /no JSON/],
+    ['garbage', 'Segmentation fault', /did not print JSON/],
     ['nothing in time', 'slow', /did not end within 1500 ms/],
     [
       'a probe that does not start',
@@ -275,6 +275,6 @@ describe('real-gpu', () => {
       null,
     );
     assert.ok(found.kind === 'present' && !found.works);
-    assert.match(found.evidence, /not asked/);
+    assert.match(found.evidence, /not queried/);
   });
 });

@@ -107,7 +107,7 @@ describe('candidates', () => {
     const found = await at(directory, `${multiarch}/libcuda.so.1`);
     assert.ok(found.state.kind === 'other');
     assert.equal(found.state.type, 'fifo');
-    assert.deepEqual([found.elf, found.vendor, found.elfProblem], [null, null, 'it is no regular file']);
+    assert.deepEqual([found.elf, found.vendor, found.elfProblem], [null, null, 'it is not a regular file']);
   });
 
   it('looks where the loader, the consumer, drivers and we keep libraries', async (context) => {

@@ -44,7 +44,7 @@ says('a machine that serves nothing yet', {
   daemon: null,
 });
 says('nothing was changed since', host(3));
-says('a former run was cut short', { ...host(0), interrupted: true });
+says('an earlier run was interrupted', { ...host(0), interrupted: true });
 says('the link leads elsewhere', {
   ...host(0),
   links: [{ ...right, state: { kind: 'link', target: '/dev/null', ...owner } }],

@@ -21,7 +21,7 @@ export async function hostRefuses(t: TestContext, scene: Scene): Promise<void> {
     const doctor = await tell(guest, 'doctor');
     const first = doctor.document.checks.find(({ id }) => id === doctor.document.first)?.finding;
     assert.ok(first?.kind === 'broken');
-    assert.match(first.cause, /as many sessions as it may/);
+    assert.match(first.cause, /has reached its limit of sessions/);
     assert.match(first.remedy.text, /sessions=/);
   });
 

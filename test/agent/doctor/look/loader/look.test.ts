@@ -223,7 +223,7 @@ describe('the question to the loader', { skip }, () => {
     writeFileSync(shop.at('script'), '#!/bin/sh\n', { mode: 0o755 });
     for (const program of [shop.at('script'), shop.at('none')]) {
       const seen = await look(program, {});
-      assert.match(seen.problem ?? '', /no program that a dynamic loader starts/);
+      assert.match(seen.problem ?? '', /no dynamic loader starts this program/);
       assert.deepEqual(seen.processes, []);
     }
   });

@@ -51,6 +51,8 @@ VGPU_FIRST(pthread_rwlock_wrlock, 2.2.5);
 VGPU_FIRST(pthread_rwlock_unlock, 2.2.5);
 VGPU_FIRST(pthread_condattr_setclock, 2.3.3);
 VGPU_FIRST(pthread_setname_np, 2.12);
+VGPU_FIRST(pthread_getattr_np, 2.2.5);
+VGPU_FIRST(pthread_attr_getstack, 2.2.5);
 VGPU_FIRST(sem_init, 2.2.5);
 VGPU_FIRST(sem_post, 2.2.5);
 VGPU_FIRST(sem_wait, 2.2.5);

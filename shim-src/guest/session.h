@@ -108,6 +108,8 @@ uint32_t vgpu_session_piece(const struct vgpu_session *session);
 
 /* True if shared regions can be device memory, too, at the guest's own address. */
 bool vgpu_session_maps(const struct vgpu_session *session);
+/* True if shared regions lie in memory that this VM has of its host, and are no memory of the kernel here. */
+bool vgpu_session_in_vm_memory(const struct vgpu_session *session);
 /* Whether other processes of this guest can open what is shared. */
 bool vgpu_session_exchanges(const struct vgpu_session *session);
 

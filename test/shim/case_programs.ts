@@ -67,6 +67,65 @@ function describeInside(what: string, programs: CasePrograms): void {
   });
 }
 
+type Transport = 'unix' | 'unix without a ring' | 'tcp' | 'chain' | "a VM's memory";
+
+/** Describes all of them once; `port` is for TCP. */
+function describeOver(what: string, programs: CasePrograms, port: number, transport: Transport): void {
+  describe(
+    transport === 'chain' ? `${what} with --device cuda over our own library` : `${what} over ${transport}`,
+    () => {
+      const scratch = scratchDirectory();
+      let host: Host;
+      let memory: VmMemory | undefined;
+
+      before(async () => {
+        if (transport === 'chain') {
+          host = await startChain(scratch.path);
+          return;
+        }
+        if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
+        host = await startHost({
+          listen: transport === 'tcp' ? `tcp:127.0.0.1:${port}` : `unix:${scratch.path}/s`,
+          args: memory?.args ?? [],
+        });
+      });
+      after(async () => {
+        await host.stop();
+        memory?.remove();
+        scratch.remove();
+      });
+
+      for (const [program, cases] of Object.entries(programs)) {
+        for (const [name, sentence] of Object.entries(cases)) {
+          it(sentence, async () => {
+            const more: Record<string, string> =
+              transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : (memory?.env ?? {});
+            const before = sessionsBegun(host);
+            assert.deepEqual(await run(program, name, { VGPU_HOST: host.address, ...more }), {
+              code: 0,
+              signal: null,
+              output: '',
+            });
+            // Its line may come later than the end of the program; and the next one counts free memory.
+            await until(
+              'the session to begin and to end',
+              () => sessionsBegun(host) > before && isIdle(host),
+              20_000,
+            );
+            assert.doesNotMatch(host.log(), /Sanitizer|violation/);
+            if (memory !== undefined) assert.match(host.log(), /begins, in its VM's shared memory/);
+          });
+        }
+      }
+    },
+  );
+}
+
+/** The same for what only happens where memory is shared: over rings, and once. */
+export function describeCasesOverRings(what: string, programs: CasePrograms): void {
+  describeOver(what, programs, 0, 'unix');
+}
+
 /**
  * Describes all of them four times and once without a host; `port` is for TCP and the file's own. `vmMemory`: once
  * more with rings and shared regions in a file, as a VM has them in the memory of a PCI device.
@@ -74,54 +133,6 @@ function describeInside(what: string, programs: CasePrograms): void {
 export function describeCases(what: string, programs: CasePrograms, port: number, vmMemory = false): void {
   describeInside(what, programs);
   const over = ['unix', 'unix without a ring', 'tcp', 'chain'] as const;
-  for (const transport of [...over, ...(vmMemory ? (["a VM's memory"] as const) : [])]) {
-    describe(
-      transport === 'chain' ? `${what} with --device cuda over our own library` : `${what} over ${transport}`,
-      () => {
-        const scratch = scratchDirectory();
-        let host: Host;
-        let memory: VmMemory | undefined;
-
-        before(async () => {
-          if (transport === 'chain') {
-            host = await startChain(scratch.path);
-            return;
-          }
-          if (transport === "a VM's memory") memory = makeVmMemory(scratch.path, 512);
-          host = await startHost({
-            listen: transport === 'tcp' ? `tcp:127.0.0.1:${port}` : `unix:${scratch.path}/s`,
-            args: memory?.args ?? [],
-          });
-        });
-        after(async () => {
-          await host.stop();
-          memory?.remove();
-          scratch.remove();
-        });
-
-        for (const [program, cases] of Object.entries(programs)) {
-          for (const [name, sentence] of Object.entries(cases)) {
-            it(sentence, async () => {
-              const more: Record<string, string> =
-                transport === 'unix without a ring' ? { VGPU_TRANSPORT: 'socket' } : (memory?.env ?? {});
-              const before = sessionsBegun(host);
-              assert.deepEqual(await run(program, name, { VGPU_HOST: host.address, ...more }), {
-                code: 0,
-                signal: null,
-                output: '',
-              });
-              // Its line may come later than the end of the program; and the next one counts free memory.
-              await until(
-                'the session to begin and to end',
-                () => sessionsBegun(host) > before && isIdle(host),
-                20_000,
-              );
-              assert.doesNotMatch(host.log(), /Sanitizer|violation/);
-              if (memory !== undefined) assert.match(host.log(), /begins, in its VM's shared memory/);
-            });
-          }
-        }
-      },
-    );
-  }
+  for (const transport of [...over, ...(vmMemory ? (["a VM's memory"] as const) : [])])
+    describeOver(what, programs, port, transport);
 }

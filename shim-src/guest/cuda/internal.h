@@ -129,6 +129,14 @@ int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
  */
 bool vgpu_lent_possible(void);
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region);
+/* Likewise for a range of the program's own memory (registered.c): it is device memory at the range's
+ * address, whatever is there now. Ended by vgpu_lent_end and vgpu_session_shared_region_drop.
+ */
+void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes,
+                         uint32_t *shared_region);
+void vgpu_lent_end(const void *memory);
+/* Whether the program's own memory can be shared where it is: not in the memory that a VM has of its host. */
+bool vgpu_lent_in_place(struct vgpu_driver *driver);
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address); /* false: it is no managed memory */
 /* share.c: whether processes can share anything here. */
 bool vgpu_shares_possible(void);

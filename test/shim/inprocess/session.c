@@ -211,6 +211,11 @@ bool vgpu_session_maps(const struct vgpu_session *session) {
   return false;
 }
 
+bool vgpu_session_in_vm_memory(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
 bool vgpu_session_exchanges(const struct vgpu_session *session) {
   (void)session;
   return false;

@@ -84,12 +84,6 @@ static void mapped(void) {
     OK(CALL(cuMemFreeHost, (void *), memory));
     IS(INVALID_VALUE, CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), &at, memory, 0));
   }
-  /* registered memory is the program's own */
-  unsigned char *own = check_bytes(8192);
-  devptr at = 0;
-  OK(CALL(cuMemHostRegister_v2, (void *, size_t, unsigned), own, 8192, 0));
-  IS(NOT_SUPPORTED, CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), &at, own, 0));
-  OK(CALL(cuMemHostUnregister, (void *), own));
 }
 
 static void managed(void) {

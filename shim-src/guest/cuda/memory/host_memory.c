@@ -8,6 +8,9 @@
 
 #include "cuda_api.h"
 #include "guest/cuda/internal.h"
+#include "guest/cuda/memory/registered.h"
+
+#define DEVICE_MAP 2u /* CU_MEMHOSTREGISTER_DEVICEMAP */
 
 static int current_context(struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
@@ -92,7 +95,10 @@ int cuMemFreeHost(void *p) {
   return CUDA_SUCCESS;
 }
 
-/* Registered memory is the program's own and cannot be shared afterwards: it has no address on the device. */
+/*
+ * Registered memory is shared with the device when the program asks for its address there, or said when it
+ * registered it that it would: memory that is only copied from stays as it is.
+ */
 int cuMemHostGetDevicePointer_v2(uint64_t *pdptr, void *p, uint32_t Flags) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -102,7 +108,8 @@ int cuMemHostGetDevicePointer_v2(uint64_t *pdptr, void *p, uint32_t Flags) {
       vgpu_region_on_device(&region)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!region.lent) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!region.lent && (region.kind != VGPU_REGION_REGISTERED || !vgpu_registered_lend(driver, &region)))
+    return CUDA_ERROR_NOT_SUPPORTED;
   *pdptr = (uint64_t)(uintptr_t)p;
   return CUDA_SUCCESS;
 }
@@ -136,6 +143,8 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
                                .ordinal = context->ordinal};
   switch (vgpu_regions_add(&driver->regions, &region)) {
     case VGPU_REGIONS_OK:
+      /* Where that cannot be, cuMemHostGetDevicePointer refuses; copies from it work all the same. */
+      if ((Flags & DEVICE_MAP) != 0) (void)vgpu_registered_lend(driver, &region);
       return CUDA_SUCCESS;
     case VGPU_REGIONS_NO_MEMORY:
       return CUDA_ERROR_OUT_OF_MEMORY;
@@ -158,5 +167,6 @@ int cuMemHostUnregister(void *p) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   vgpu_readback_flush(driver, p, region.size);
+  vgpu_registered_take_back(driver, &region);
   return CUDA_SUCCESS;
 }

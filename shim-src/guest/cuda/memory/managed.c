@@ -22,7 +22,13 @@ bool vgpu_lent_possible(void) {
   return driver != NULL && vgpu_session_maps(driver->session);
 }
 
-void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region) {
+bool vgpu_lent_in_place(struct vgpu_driver *driver) {
+  return vgpu_session_maps(driver->session) && !vgpu_session_in_vm_memory(driver->session);
+}
+
+/* `address`: where the device is to have it; 0: where it is mapped here. */
+static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
+                  uint32_t *shared_region) {
   void *memory;
   struct vgpu_send_shared_region_map send = {.context = context, .bytes = bytes};
   if (!vgpu_session_maps(driver->session) ||
@@ -30,7 +36,7 @@ void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes,
       !vgpu_session_shared_region_make(driver->session, bytes, shared_region, &memory)) {
     return NULL;
   }
-  send.address = (uint64_t)(uintptr_t)memory;
+  send.address = address != 0 ? address : (uint64_t)(uintptr_t)memory;
   send.shared_region = *shared_region;
   /* Not vgpu_cuda_call: that takes the failure of earlier work, which the program's next wait has to tell. */
   struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
@@ -39,10 +45,23 @@ void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes,
   return NULL;
 }
 
-void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region) {
+void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region) {
+  return take(driver, context, 0, bytes, shared_region);
+}
+
+void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes,
+                         uint32_t *shared_region) {
+  return take(driver, 0, (uint64_t)(uintptr_t)range, bytes, shared_region);
+}
+
+void vgpu_lent_end(const void *memory) {
   struct vgpu_send_shared_region_unmap send = {.address = (uint64_t)(uintptr_t)memory};
   struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
   (void)vgpu_cuda_exchange(VGPU_OP_shared_region_unmap, &exchange);
+}
+
+void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region) {
+  vgpu_lent_end(memory);
   vgpu_session_shared_region_drop(driver->session, shared_region, memory, bytes);
 }
 

@@ -63,6 +63,16 @@ bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool 
   return there;
 }
 
+bool vgpu_regions_set_lent(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
+                           bool lent) {
+  pthread_rwlock_wrlock(&regions->lock);
+  struct vgpu_region found;
+  bool there = find_locked(regions, start, &found) && found.start == start && found.kind == kind;
+  if (there) regions->array[upper_bound(regions, start) - 1].lent = lent;
+  pthread_rwlock_unlock(&regions->lock);
+  return there;
+}
+
 bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint64_t size) {
   pthread_rwlock_rdlock(&regions->lock);
   size_t at = upper_bound(regions, address);

@@ -67,6 +67,10 @@ bool vgpu_regions_advise(struct vgpu_regions *regions, uint64_t address, uint64_
  */
 bool vgpu_regions_set_sync(struct vgpu_regions *regions, uint64_t address, bool sync);
 
+/* Says whether host memory is device memory as well; false: no region of that kind starts at `start`. */
+bool vgpu_regions_set_lent(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
+                           bool lent);
+
 /* Takes the region of that kind that starts at `start` away. */
 bool vgpu_regions_remove(struct vgpu_regions *regions, uint64_t start, enum vgpu_region_kind kind,
                          struct vgpu_region *removed);

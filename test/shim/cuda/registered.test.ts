@@ -1,0 +1,31 @@
+import { describeCases, describeCasesOverRings } from '../case_programs.js';
+
+describeCases(
+  'memory that the program registers',
+  {
+    registered_calls: {
+      turns: 'a kernel and the program use it in turn where it is, or it has no address there',
+    },
+  },
+  44_000 + (process.pid % 3_000),
+  true,
+);
+
+describeCasesOverRings('registered memory that is shared in place', {
+  registered_calls: {
+    reallocated: 'an allocation that was registered, or is, can grow',
+    writers: 'threads that write to it and beside it lose nothing in 400 registrations',
+    first_writes: 'the first write to a page is not lost either',
+    forks: 'a child has its own copy of it, and changes nothing of the parent',
+    forks_while_a_kernel_writes: 'neither a kernel nor the program loses a write while children are made',
+    written_in_a_fork:
+      "what another library's fork handler writes is in the child, the parent and the kernel",
+    unregistered_at_once: 'a launch before the end of a registration has written what it writes',
+    other_memory:
+      'files, shared memory, stacks, holes and pages of another registration have no address there',
+    stacks: "nor has a thread's own stack",
+    without_rights: 'an ordinary user loses nothing either',
+    without_userfaultfd: 'where userfaultfd is not allowed it has no address on the device, and copies work',
+    pinned_elsewhere: 'memory that is pinned for other devices is left where it is',
+  },
+});

@@ -133,7 +133,7 @@ const struct ptx_alu PTX_VARIANT_NAME(ptx_alu) = {.operation = {[OP_MOV] = {ALL_
     .gather = {ALL_LOADS(gather)}, .scatter = {ALL_STORES(scatter)}, .gather_whole = {ALL_WHOLE_LOADS},
     .scatter_whole = {ALL_WHOLE_STORES}, .deal = {ALL_LOADS(deal)}, .collect = {ALL_STORES(collect)},
     .blend = {[1] = blend_u16, [2] = blend_u32, [3] = blend_u64}, .texel_axis = texel_axis,
-    .texel_bytes = texel_bytes, .texel_add = texel_add,
+    .texel_places = texel_places, .texel_bytes = texel_bytes, .texel_add = texel_add,
     .widen = {[T_F16] = widen_f16,   [T_BF16] = widen_bf16, [T_TF32] = widen_tf32, [T_E4M3] = widen_e4m3,
               [T_E5M2] = widen_e5m2, [T_S8] = widen_s8,     [T_U8] = widen_u8},
     .compare = {

@@ -224,6 +224,9 @@ struct ptx_alu {
   /* alu_texture.h; offsets may be NULL */
   void (*texel_axis)(struct ptx_texels *to, const void *coordinates, const int32_t *offsets,
                      const struct ptx_axis *axis);
+  /* Where texels lie in an image; lanes of the result have none, and get the first. */
+  uint32_t (*texel_places)(uint64_t *to, const int32_t *x, const int32_t *y, const int32_t *z, uint32_t bytes,
+                           uint64_t row, uint64_t slice);
   void (*texel_bytes)(uint32_t (*to)[PTX_LANES], const uint32_t *words, uint32_t channels, bool floats);
   void (*texel_add)(float (*sum)[PTX_LANES], const float (*texel)[PTX_LANES], const float *weight);
 };

@@ -69,6 +69,17 @@ static void texel_axis(struct ptx_texels *to, const void *coordinates, const s32
   inside(to->at[1], a);
 }
 
+static uint32_t texel_places(u64 *to, const s32 *x, const s32 *y, const s32 *z, u32 bytes, u64 row,
+                             u64 slice) {
+  u32 outside = 0;
+  LANES {
+    const u64 place = (u64)(u32)x[i] * bytes + (u64)(u32)y[i] * row + (u64)(u32)z[i] * slice;
+    to[i] = (x[i] | y[i] | z[i]) < 0 ? 0 : place;
+  }
+  LANES outside |= (u32)((x[i] | y[i] | z[i]) < 0) << i;
+  return outside;
+}
+
 /* Channels of 8 bits, which lie in words, as floats from 0 to 1 or as they are. */
 static void texel_bytes(u32 (*to)[PTX_LANES], const u32 *words, u32 channels, bool floats) {
   for (u32 c = 0; c < channels; c++) {

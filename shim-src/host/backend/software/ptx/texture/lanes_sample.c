@@ -6,7 +6,7 @@
 
 #include "host/backend/software/ptx/texture/image.h"
 
-#define FEW 4 /* with so few lanes one after the other is faster */
+#define FEW 6 /* with so few lanes one after the other is faster */
 
 /* A texel of each lane: channels, as sample.c has them. */
 union values {
@@ -84,34 +84,36 @@ static void absent(const struct ptx_reading *r, union values *to) {
   }
 }
 
-/* The texels at (x, y, z) of the lanes of `mask`; those of up to 4 bytes as words first. */
+/* Texels of up to 4 bytes, as words. A place is there for lanes that do not count, too: all are in the image.
+ */
+static void fetch_words(const struct place *at, const struct ptx_reading *r, const uint64_t *places,
+                        union values *to) {
+  const struct ptx_alu *alu = at->worker->alu;
+  const struct ptx_texture *t = r->image;
+  _Alignas(64) uint32_t words[PTX_LANES];
+  ptx_gather *gather = alu->gather[__builtin_ctz(t->bytes)][0][2];
+  gather(words, r->level->bytes, places, REACH_NO_HALVES | REACH_NO_STEPS, FULL);
+  if (single(t)) memcpy(to->u[0], words, sizeof words);
+  else alu->texel_bytes(to->u, words, t->channels, r->floats);
+  absent(r, to);
+}
+
+/* The texels at (x, y, z) of the lanes of `mask`. */
 static void fetch(const struct place *at, const struct ptx_reading *r, const int32_t *x, const int32_t *y,
                   const int32_t *z, uint32_t mask, const union ptx_channels *border, union values *to) {
   const struct ptx_texture *t = r->image;
-  const struct ptx_level *level = r->level;
-  bool small = t->texel == TEXEL_U8 && !t->srgb, one = single(t);
-  uint32_t words[PTX_LANES] = {0}, outside = 0;
-  for (uint32_t left = mask; left != 0; left &= left - 1) {
-    uint32_t lane = (uint32_t)__builtin_ctz(left);
-    if ((x[lane] | y[lane] | z[lane]) < 0) {
-      outside |= 1u << lane;
-      continue;
-    }
-    const unsigned char *from = level->bytes + (uint64_t)z[lane] * level->slice +
-                                (uint64_t)y[lane] * level->row + (uint64_t)x[lane] * t->bytes;
-    if (t->bytes == 4 && (small || one)) {
-      memcpy(&words[lane], from, 4);
-    } else if (small) {
-      words[lane] = from[0] | (t->bytes == 2 ? (uint32_t)from[1] << 8 : 0);
-    } else {
+  uint64_t places[PTX_LANES];
+  uint32_t outside = at->worker->alu->texel_places(places, x, y, z, t->bytes, r->level->row, r->level->slice);
+  if (single(t) || (t->texel == TEXEL_U8 && !t->srgb)) {
+    fetch_words(at, r, places, to);
+  } else {
+    for (uint32_t left = mask & ~outside; left != 0; left &= left - 1) {
+      uint32_t lane = (uint32_t)__builtin_ctz(left);
       union ptx_channels texel;
-      ptx_fetch(t, level, (uint32_t)x[lane], (uint32_t)y[lane], (uint32_t)z[lane], &texel);
+      ptx_fetch(t, r->level, (uint32_t)x[lane], (uint32_t)y[lane], (uint32_t)z[lane], &texel);
       for (int c = 0; c < 4; c++) to->u[c][lane] = texel.u[c];
     }
   }
-  if (one) memcpy(to->u[0], words, sizeof words);
-  else if (small) at->worker->alu->texel_bytes(to->u, words, t->channels, r->floats);
-  if (one || small) absent(r, to);
   for (; outside != 0; outside &= outside - 1) {
     for (int c = 0; c < 4; c++) to->u[c][__builtin_ctz(outside)] = border->u[c];
   }

@@ -155,6 +155,13 @@ enum vgpu_stream_result vgpu_outbox_post(struct vgpu_outbox *outbox, struct vgpu
   return flush(outbox, deadline);
 }
 
+void vgpu_outbox_renew(struct vgpu_outbox *outbox) {
+  outbox->used = 0;
+  outbox->written = 0;
+  outbox->failed = false;
+  set_oldest(outbox, 0);
+}
+
 void vgpu_outbox_destroy(struct vgpu_outbox *outbox, int64_t deadline) {
   pthread_mutex_lock(outbox->lock);
   (void)flush(outbox, deadline);

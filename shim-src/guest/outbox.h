@@ -47,4 +47,7 @@ enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgp
                                           const void *body, uint32_t body_size, const void *bulk,
                                           uint32_t bulk_size, int64_t deadline);
 
+/* There is another connection at the descriptor: what is kept here is not written to it. */
+void vgpu_outbox_renew(struct vgpu_outbox *outbox);
+
 #endif

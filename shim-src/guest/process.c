@@ -34,8 +34,12 @@ struct vgpu_process *vgpu_process(void) {
   return process != NULL ? process : make_slot();
 }
 
+struct vgpu_process *vgpu_process_made(void) {
+  return __atomic_load_n(&slot, __ATOMIC_ACQUIRE);
+}
+
 static void before_fork(void) {
-  struct vgpu_process *process = __atomic_load_n(&slot, __ATOMIC_ACQUIRE);
+  struct vgpu_process *process = vgpu_process_made();
   parent_state = process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
 }
 

@@ -19,6 +19,9 @@ struct vgpu_process {
  */
 struct vgpu_process *vgpu_process(void);
 
+/* The same, if it was made. */
+struct vgpu_process *vgpu_process_made(void);
+
 /* Calls `in_child(state of the parent)` in a fork()ed child; it may only make async-signal-safe calls. */
 int vgpu_process_on_fork(void (*in_child)(void *state));
 

@@ -76,19 +76,27 @@ static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const 
 
 static bool shake_hands(struct vgpu_session *session, enum vgpu_library library, enum sharing sharing,
                         struct brought *brought, int64_t deadline) {
-  struct vgpu_hello hello = {
-      .major = VGPU_WIRE_MAJOR,
-      .minor = VGPU_WIRE_MINOR,
-      .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | VGPU_FEATURE_EXCHANGE | features_of(sharing),
-      .frame_max = VGPU_FRAME_MAX,
-      .library = (uint32_t)library,
-  };
-  vgpu_hello_introduce(&hello);
+  struct {
+    struct vgpu_hello hello;
+    struct vgpu_resume resume;
+  } greeting = {.hello = {
+                    .major = VGPU_WIRE_MAJOR,
+                    .minor = VGPU_WIRE_MINOR,
+                    .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | VGPU_FEATURE_EXCHANGE |
+                                features_of(sharing) | (session->line.limit_ms > 0 ? VGPU_FEATURE_RESUME : 0),
+                    .frame_max = VGPU_FRAME_MAX,
+                    .library = (uint32_t)library,
+                }};
+  const struct vgpu_hello *hello = &greeting.hello;
+  const bool survives = (hello->features & VGPU_FEATURE_RESUME) != 0;
+  vgpu_hello_introduce(&greeting.hello);
+  if (survives) greeting.resume.machine = vgpu_machine();
 
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO, .sequence = 0};
   /* A host that refuses says so before it hears us, and may have hung up: the answer is there all the same.
    */
-  (void)vgpu_stream_write_frame(session->descriptor, &frame, &hello, sizeof hello, NULL, 0, deadline);
+  (void)vgpu_stream_write_frame(session->descriptor, &frame, &greeting,
+                                survives ? sizeof greeting : sizeof *hello, NULL, 0, deadline);
   struct vgpu_frame reply;
   enum vgpu_stream_result result = vgpu_stream_read_passed(
       session->descriptor, &reply, sizeof reply, sharing == SHARE_SOCKET ? &brought->memory : NULL, deadline);
@@ -125,7 +133,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
     fail_for_version(welcome, 0);
     return false;
   }
-  if (!ours || welcome->device_count > VGPU_DEVICES_MAX || (welcome->features & ~hello.features) != 0) {
+  if (!ours || welcome->device_count > VGPU_DEVICES_MAX || (welcome->features & ~hello->features) != 0) {
     vgpu_transport_failed(VGPU_TRANSPORT_FOREIGN, 0, 0, "%s", vgpu_transport_text(VGPU_TRANSPORT_FOREIGN));
     return false;
   }
@@ -200,6 +208,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
                           vgpu_transport_text(VGPU_TRANSPORT_NO_MEMORY));
     return VGPU_NO_HOST;
   }
+  session->line.limit_ms = (int64_t)vgpu_line_wanted() * 1000;
   enum sharing sharing = what_to_share(&address, library);
   enum greeting greeting = greet(session, &address, text, library, sharing, deadline);
   if (greeting == NO_RINGS) {
@@ -219,6 +228,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   vgpu_ahead_init(&session->ahead, session->descriptor);
   session->begins_work = begins_work;
   session->next_sequence = 1;
+  vgpu_line_begin(session, &address, library);
   vgpu_transport_carried(carrier_of(session, &address));
   vgpu_log("session %llu with %s at %s: %u device(s), %s", (unsigned long long)session->welcome.session,
            session->welcome.host, text, session->welcome.device_count,
@@ -231,6 +241,8 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
 
 void vgpu_session_close(struct vgpu_session *session) {
   if (session == NULL) return;
+  vgpu_line_goodbye(session);
+  vgpu_line_end(session);
   vgpu_outbox_destroy(&session->outbox, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
   vgpu_ahead_destroy(&session->ahead);
   close(session->descriptor);
@@ -248,6 +260,17 @@ void vgpu_session_abandon(struct vgpu_session *session) {
    * rings are not mapped in a child. */
   if (session == NULL) return;
   close(session->descriptor);
+  int candidate = __atomic_load_n(&session->line.candidate, __ATOMIC_ACQUIRE);
+  if (candidate >= 0) close(candidate);
+  if (session->line.wake >= 0) close(session->line.wake);
+}
+
+void vgpu_session_goodbye(struct vgpu_session *session) {
+  if (session != NULL) vgpu_line_goodbye(session);
+}
+
+bool vgpu_session_keeps(const struct vgpu_session *session) {
+  return session->line.kept.bytes != NULL;
 }
 
 const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session) {

@@ -33,6 +33,15 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **session, enum vgpu_lib
 /* Ends the session; the host frees what it held. No other thread may be inside a call. NULL is allowed. */
 void vgpu_session_close(struct vgpu_session *session);
 
+/*
+ * The process ends, or may: from here on the end of its connection is the end of the session. Calls still
+ * work. NULL is allowed.
+ */
+void vgpu_session_goodbye(struct vgpu_session *session);
+
+/* True if bulk of one-way calls is kept until the host has it: what `stays` is not copied. */
+bool vgpu_session_keeps(const struct vgpu_session *session);
+
 /* In a fork()ed child: gives back the descriptor without touching the parent's session. */
 void vgpu_session_abandon(struct vgpu_session *session);
 
@@ -64,6 +73,8 @@ struct vgpu_send {
   const void *bulk;
   /* Shared memory where the data lies instead, or is to be put if the call brings some; NULL: none. */
   const struct vgpu_span *shared_region;
+  /* Of a one-way call: the bulk stays as it is until a later waiting call was answered. */
+  bool stays;
 };
 
 struct vgpu_receive {

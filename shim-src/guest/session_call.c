@@ -57,21 +57,19 @@ static void rouse(struct vgpu_pending *waiter) {
   if (waiter->asleep) pthread_cond_signal(&waiter->wake);
 }
 
-/* With `state` held. */
-static void lose_locked(struct vgpu_session *session, const char *reason) {
+void vgpu_session_rouse(struct vgpu_session *session) {
+  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) rouse(waiter);
+  pthread_cond_broadcast(&session->line.restored);
+}
+
+void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason) {
   if (!session->lost) {
     __atomic_store_n(&session->lost, true, __ATOMIC_RELEASE);
     vgpu_log("session %llu is lost: %s", (unsigned long long)session->welcome.session, reason);
     /* Wakes a thread inside poll(); the descriptor stays ours until the session is closed. */
     shutdown(session->descriptor, SHUT_RDWR);
   }
-  for (struct vgpu_pending *waiter = session->pending; waiter != NULL; waiter = waiter->next) rouse(waiter);
-}
-
-void vgpu_session_lose(struct vgpu_session *session, const char *reason) {
-  pthread_mutex_lock(&session->state);
-  lose_locked(session, reason);
-  pthread_mutex_unlock(&session->state);
+  vgpu_session_rouse(session);
 }
 
 static const char *reason_of(enum vgpu_stream_result result) {
@@ -86,6 +84,16 @@ static const char *reason_of(enum vgpu_stream_result result) {
       break;
   }
   return "unknown";
+}
+
+/*
+ * With `state` held: reading or writing failed. A host that was silent may be reached by another connection;
+ * one that said all the time that it works has had enough time.
+ */
+static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline) {
+  bool over = result == VGPU_STREAM_UNSOUND || (result == VGPU_STREAM_TIMEOUT && vgpu_left_ms(deadline) == 0);
+  if (over) vgpu_session_lose_locked(session, reason_of(result));
+  else vgpu_line_break(session, reason_of(result));
 }
 
 /* Copies out of the ring, or reads from the socket, what follows a reply's header. */
@@ -212,7 +220,8 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   pthread_mutex_lock(&session->state);
   session->reading = false;
   if (result != VGPU_STREAM_OK) {
-    lose_locked(session, reason_of(result));
+    fail_locked(session, result, deadline);
+    pthread_cond_broadcast(&session->line.restored); /* nobody reads any more */
     return;
   }
   bool printed = (frame.flags & VGPU_FLAG_PRINTED) != 0;
@@ -247,7 +256,7 @@ static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self,
   } while (result == ETIMEDOUT && !self->done && was_heard(session, &seen, deadline));
   self->asleep = false;
   pthread_cond_destroy(&self->wake);
-  if (result == ETIMEDOUT && !self->done) lose_locked(session, reason_of(VGPU_STREAM_TIMEOUT));
+  if (result == ETIMEDOUT && !self->done) fail_locked(session, VGPU_STREAM_TIMEOUT, deadline);
 }
 
 /*
@@ -269,7 +278,8 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
       self->outcome = VGPU_LOST;
       break;
     }
-    if (session->reading) sleep_until(session, self, deadline);
+    if (session->line.broken && !session->lost) pthread_cond_wait(&session->line.restored, &session->state);
+    else if (session->reading) sleep_until(session, self, deadline);
     else read_one(session, self, deadline);
   }
   struct vgpu_pending **link = &session->pending;
@@ -324,20 +334,69 @@ static uint32_t lane(void) {
   return own;
 }
 
+/* The call of vgpu_session_call, which makes room for others. */
+static bool makes_room(uint32_t opcode) {
+  return opcode == VGPU_OP_PING;
+}
+
+/*
+ * Of a session that survives its connection, at return with `sending` held: room for one frame among those
+ * that are kept. It is made by a call, whose answer says that the host has all that was sent before.
+ */
+static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const struct vgpu_send *send,
+                          bool stays) {
+  struct vgpu_kept *kept = &session->line.kept;
+  pthread_mutex_lock(&session->sending);
+  if (kept->bytes == NULL) return true;
+  bool last = makes_room(opcode);
+  while (!vgpu_kept_fits(kept, send->body_size, send->bulk_size, stays, last)) {
+    pthread_mutex_unlock(&session->sending);
+    int32_t status;
+    struct timespec pause = {.tv_nsec = 1000000};
+    if (last) nanosleep(&pause, NULL); /* many others do the same */
+    else if (vgpu_session_call(session, VGPU_OP_PING, NULL, NULL, &status) != VGPU_ANSWERED) return false;
+    if (vgpu_session_is_lost(session)) return false;
+    pthread_mutex_lock(&session->sending);
+  }
+  return true;
+}
+
+/* Numbers the frame and writes it. Of a session that survives its connection it is kept, and a break is no
+ * failure. */
+static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struct vgpu_frame *frame,
+                                             const struct vgpu_send *send, bool stays, int64_t deadline) {
+  struct vgpu_line *line = &session->line;
+  if (line->kept.bytes == NULL) return write_frame(session, frame, send, deadline);
+  vgpu_frame_acknowledge(frame, atomic_load_explicit(&session->answered, memory_order_relaxed));
+  vgpu_kept_add(&line->kept, frame, send->body, send->body_size, send->bulk, send->bulk_size, stays);
+  if (__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE)) return VGPU_STREAM_OK;
+  enum vgpu_stream_result result = write_frame(session, frame, send, deadline);
+  if (result == VGPU_STREAM_OK || result == VGPU_STREAM_UNSOUND) return result;
+  pthread_mutex_lock(&session->state);
+  fail_locked(session, result, deadline);
+  bool lost = session->lost;
+  pthread_mutex_unlock(&session->state);
+  return lost ? result : VGPU_STREAM_OK;
+}
+
 /* Sends one frame; `self` is NULL for one that nobody waits for. */
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {
   struct vgpu_frame frame = {.opcode = opcode, .flags = flags, .lane = lane()};
-  pthread_mutex_lock(&session->sending);
+  bool stays = self != NULL || send->stays; /* who waits leaves it */
+  if (!enter_sending(session, opcode, send, stays)) return VGPU_LOST;
   frame.sequence = session->next_sequence++;
   if (begins_work(session, opcode)) atomic_store(&session->launched, frame.sequence);
   bool lost = self == NULL ? vgpu_session_is_lost(session) : !enter_list(session, self, frame.sequence);
-  enum vgpu_stream_result result = lost ? VGPU_STREAM_OK : write_frame(session, &frame, send, deadline);
+  enum vgpu_stream_result result =
+      lost ? VGPU_STREAM_OK : send_numbered(session, &frame, send, stays, deadline);
   pthread_mutex_unlock(&session->sending);
   if (lost) return VGPU_LOST;
   if (result != VGPU_STREAM_OK) {
-    vgpu_session_lose(session, reason_of(result));
+    pthread_mutex_lock(&session->state);
+    vgpu_session_lose_locked(session, reason_of(result));
+    pthread_mutex_unlock(&session->state);
     if (self == NULL) return VGPU_LOST;
   }
   return VGPU_ANSWERED;

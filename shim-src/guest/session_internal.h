@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "guest/line.h"
 #include "guest/outbox.h"
 #include "guest/session.h"
 #include "guest/vm_memory.h"
@@ -39,6 +40,7 @@ struct vgpu_session {
   struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
   struct vgpu_doorbell doorbell;
   struct vgpu_welcome welcome;
+  struct vgpu_line line;        /* of a session that survives its connection */
   vgpu_begins_work begins_work; /* NULL: no call does */
   pthread_mutex_t pieces;       /* see session_pieces.c */
   pthread_mutex_t
@@ -77,7 +79,10 @@ bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_ma
 bool vgpu_session_place_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                void **memory);
 
-/* Why a session ends; said once to VGPU_LOG. Wakes everybody who waits. */
-void vgpu_session_lose(struct vgpu_session *session, const char *reason);
+/* Why a session ends; said once to VGPU_LOG. Wakes everybody who waits. With `state` held. */
+void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason);
+
+/* Likewise: everybody who waits looks again. */
+void vgpu_session_rouse(struct vgpu_session *session);
 
 #endif

@@ -57,6 +57,15 @@
  *
  * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens.
  *
+ * With VGPU_FEATURE_RESUME, which only frames over a socket can have, the session survives its connection. A
+ * guest that offers it has a struct vgpu_resume behind its HELLO. If its connection broke it connects again
+ * and greets with `join` and `join_secret`, too; the host answers with a struct vgpu_resumed behind WELCOME.
+ * Then the guest sends all frames again that the host has not, and the host all replies that the guest has
+ * not. Both keep what they sent until they know that it came: the guest until a later frame was answered; the
+ * host until a request says so, in `status` and `deferred`, which have no other meaning there. A frame that
+ * the host has already is skipped, so nothing is carried out twice. A guest that ends sends VGPU_OP_GOODBYE:
+ * the end of the connection is then the end of the session, and so is one in which the host does not wait.
+ *
  * With VGPU_FEATURE_ALIVE a host that works on a call gives a sign of life every VGPU_ALIVE_MS: over a stream
  * a header alone, VGPU_OP_ALIVE as a reply with sequence 0; beside rings a ring of the doorbell. A guest that
  * hears nothing for VGPU_CALL_LIMIT_MS has lost its host; while it hears something it waits, up to
@@ -111,6 +120,7 @@ enum vgpu_control_opcode {
   VGPU_OP_SHARED_REGION_DROP = 7, /* vgpu_shared_region_drop -> nothing: the host has forgotten it */
   VGPU_OP_ALIVE = 8,              /* by the host: it works */
   VGPU_OP_VM_RINGS = 9,           /* vgpu_vm_place -> vgpu_vm_place_reply: where the rings are to lie */
+  VGPU_OP_GOODBYE = 10,           /* one-way, no body: this connection's end will be the session's */
 };
 
 /* Frame flags. */
@@ -126,11 +136,11 @@ enum vgpu_control_opcode {
 #define VGPU_FEATURE_PRINT 0x20u     /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
 #define VGPU_FEATURE_ALIVE 0x40u     /* signs of life while the host works on a call */
 #define VGPU_FEATURE_EXCHANGE 0x200u /* what other sessions share: share_memory */
-#define VGPU_FEATURE_JOIN 0x4u       /* further streams of one session, by session number and secret */
 #define VGPU_FEATURE_MEMORY 0x80u    /* in a question for sessions: vgpu_memory_told follows the list */
 #define VGPU_FEATURE_RING 0x8u       /* the layout of ring.h; 0x1 was one with two cache lines a ring */
 /* Rings and shared regions in memory that a VM has from its host; with 0x100 the host alone chose places. */
 #define VGPU_FEATURE_VM_MEMORY 0x400u
+#define VGPU_FEATURE_RESUME 0x800u /* the session survives its connection */
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
@@ -140,10 +150,21 @@ struct vgpu_frame {
   uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
   uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
   uint64_t sequence; /* a reply has that of its request */
-  int32_t status;    /* reply: CUresult, nvmlReturn_t or vgpu_status by the opcode's range; else 0 */
-  int32_t deferred;  /* reply: first failure of an earlier one-way frame, else 0 */
+  /* Reply: CUresult, nvmlReturn_t or vgpu_status by the opcode's range. Request: vgpu_frame_acknowledge, or
+   * 0. */
+  int32_t status;
+  int32_t deferred; /* reply: first failure of an earlier one-way frame, else 0 */
 };
 _Static_assert(sizeof(struct vgpu_frame) == 40, "frame header");
+
+/* With VGPU_FEATURE_RESUME, in a request: all replies up to this sequence have come. */
+static inline void vgpu_frame_acknowledge(struct vgpu_frame *frame, uint64_t sequence) {
+  frame->status = (int32_t)(uint32_t)sequence;
+  frame->deferred = (int32_t)(uint32_t)(sequence >> 32);
+}
+static inline uint64_t vgpu_frame_acknowledged(const struct vgpu_frame *frame) {
+  return (uint64_t)(uint32_t)frame->deferred << 32 | (uint32_t)frame->status;
+}
 
 /* Bulk data that lies in a shared region instead of in the frame. */
 struct vgpu_span {
@@ -176,7 +197,7 @@ struct vgpu_hello {
   /* Inode of that namespace (/proc/self/ns/pid), by which a guest with containers finds the process; 0: not
    * told. Older guests send 0. */
   uint32_t pid_namespace;
-  uint64_t join;        /* session to join (VGPU_FEATURE_JOIN), else 0 */
+  uint64_t join;        /* session to continue (VGPU_FEATURE_RESUME), else 0 */
   uint64_t join_secret; /* as told in its WELCOME */
   char program[64];     /* for the host's log; zero-padded */
 };
@@ -200,6 +221,18 @@ struct vgpu_welcome {
   char host[64];         /* "vgpu-hostd 0.1.0 software"; zero-terminated */
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
+
+/* Behind a HELLO with VGPU_FEATURE_RESUME. */
+struct vgpu_resume {
+  uint64_t received; /* of a session that goes on: all replies up to this sequence have come; else 0 */
+  /* Of the guest's running kernel (vgpu_machine); 0: not told. With it and the pid namespace a host on the
+   * same one knows the guest's process. */
+  uint64_t machine;
+};
+/* And behind its WELCOME. */
+struct vgpu_resumed {
+  uint64_t next; /* all frames before this sequence have come */
+};
 
 #define VGPU_VM_MARK_BYTES 16u
 /* Places begin and end at multiples: a page on every machine. The first is for marks. */

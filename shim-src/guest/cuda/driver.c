@@ -29,6 +29,14 @@ static void abandon(void *state) {
   vgpu_session_abandon(((struct vgpu_driver *)state)->session);
 }
 
+/* At the end of the program: its host need not wait for it. */
+__attribute__((destructor)) static void say_goodbye(void) {
+  struct vgpu_process *process = vgpu_process_made();
+  const struct vgpu_driver *driver =
+      process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
+  if (driver != NULL) vgpu_session_goodbye(driver->session);
+}
+
 static void choose_devices(struct vgpu_driver *driver, const struct vgpu_device_facts *all, uint32_t count) {
   uint32_t chosen = vgpu_cuda_visible(getenv("CUDA_VISIBLE_DEVICES"), all, count, driver->host_index);
   driver->device_count = (int32_t)chosen;
@@ -292,11 +300,17 @@ int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t sen
 
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                    uint32_t bulk_size) {
+  return vgpu_cuda_post_bulk(opcode, send, send_size, bulk, bulk_size, false);
+}
+
+int vgpu_cuda_post_bulk(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
+                        uint32_t bulk_size, bool stays) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
   if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   if (vgpu_capture_post(driver, opcode, send, send_size, bulk, bulk_size, &result)) return result;
-  struct vgpu_send sending = {.body = send, .body_size = send_size, .bulk = bulk, .bulk_size = bulk_size};
+  struct vgpu_send sending = {
+      .body = send, .body_size = send_size, .bulk = bulk, .bulk_size = bulk_size, .stays = stays};
   return post(driver, opcode, &sending);
 }

@@ -112,6 +112,9 @@ int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, v
                         uint32_t bulk_size);
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                    uint32_t bulk_size);
+/* `stays`: the bulk stays as it is until the caller has waited for a later call. */
+int vgpu_cuda_post_bulk(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
+                        uint32_t bulk_size, bool stays);
 
 /* Likewise with the data in shared memory: to be read from there, or put there in full. */
 int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t send_size,

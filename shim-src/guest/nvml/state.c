@@ -15,6 +15,14 @@ static void in_forked_child(void *state) {
   vgpu_session_abandon(nvml->session);
 }
 
+/* At the end of the program: its host need not wait for it. */
+__attribute__((destructor)) static void say_goodbye(void) {
+  struct vgpu_process *process = vgpu_process_made();
+  const struct vgpu_nvml *nvml = process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
+
+  if (nvml != NULL) vgpu_session_goodbye(nvml->session);
+}
+
 /* A device that a handle may mean, and nothing else: handles are addresses of these bytes. */
 static const char handles[VGPU_DEVICES_MAX];
 

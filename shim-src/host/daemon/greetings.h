@@ -19,9 +19,11 @@ struct vgpu_greeting {
   uint64_t session; /* its number, should it become one */
   int64_t until;
   struct vgpu_peer peer;
+  uint32_t pid; /* unix: of who connected; 0: not known */
   struct vgpu_peer_limits limits;
   char who[96];
   struct vgpu_hello hello; /* once it is whole */
+  struct vgpu_resume resume;
   size_t filled;
   unsigned char bytes[VGPU_GREETING_MAX];
 };

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/daemon/resume.h"
 #include "host/daemon/vm_memory_file.h"
 #include "host/log.h"
 #include "wire/clock.h"
@@ -20,6 +21,7 @@ static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct 
   if (peer->outstanding != 0) limits.outstanding = peer->outstanding;
   if (peer->calls != 0) limits.calls = peer->calls;
   limits.peer_memory = peer->memory;
+  limits.reconnect = peer->reconnect;
   return limits;
 }
 
@@ -35,6 +37,13 @@ static struct vgpu_vm_memory vm_memory_of(const struct vgpu_greeting *greeting) 
         "%s gets no shared memory: vm-memory=%s of line %u: %s; the socket carries the frames", greeting->who,
         limits->vm_memory, limits->line, error);
   return memory;
+}
+
+static void close_all(const struct vgpu_spawned *spawned) {
+  const int descriptors[] = {spawned->exchange, spawned->line, spawned->peer};
+  for (size_t i = 0; i < sizeof descriptors / sizeof *descriptors; i++) {
+    if (descriptors[i] >= 0) close(descriptors[i]);
+  }
 }
 
 /* The greeting becomes a session; the connection is taken over. */
@@ -68,12 +77,15 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
                                      .limits = limits_of(&supervisor->limits, &greeting->limits),
                                      .hello = greeting->hello};
   struct vgpu_vm_memory memory = vm_memory_of(greeting);
+  struct vgpu_spawned spawned = {.connection = greeting->descriptor, .vm_memory = &memory};
   setup.vm_memory = memory.bytes;
-  int exchange = vgpu_exchange_join(&supervisor->exchange, (uint32_t)slot, session, &greeting->peer);
-  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, greeting->descriptor, &memory, exchange);
-  if (exchange >= 0) close(exchange);
+  spawned.exchange = vgpu_exchange_join(&supervisor->exchange, (uint32_t)slot, session, &greeting->peer);
+  vgpu_resume_prepare(entry, greeting, &setup, &spawned);
+  pid_t pid = vgpu_spawn(&supervisor->spawner, &setup, &spawned);
+  close_all(&spawned);
   vgpu_vm_memory_close(&memory);
   if (pid < 0) {
+    vgpu_resume_end(entry);
     vgpu_host_log_limited("error", session, "refused %s: no worker: %s", greeting->who, strerror(errno));
     supervisor->sessions.turned_away++;
     vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, VGPU_STATUS_BUSY, NULL);
@@ -175,12 +187,15 @@ static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeti
   struct vgpu_greeting greeting = *place;
   vgpu_greetings_remove(&supervisor->greetings, place);
   int32_t status = result == VGPU_GREETING_WHOLE ? vgpu_greeting_status(&greeting.hello) : 0;
+  if (result == VGPU_GREETING_WHOLE) greeting.resume = vgpu_greeting_resume(greeting.bytes);
   if (result == VGPU_GREETING_UNSOUND) {
     close(greeting.descriptor);
   } else if (status != VGPU_STATUS_OK) {
     refuse_greeting(supervisor, &greeting, status);
   } else if (greeting.hello.library == VGPU_LIBRARY_SESSIONS) {
     tell_sessions(supervisor, &greeting);
+  } else if (greeting.hello.join != 0) {
+    vgpu_resume_session(supervisor, &greeting);
   } else {
     begin_session(supervisor, &greeting);
   }
@@ -199,6 +214,7 @@ static void greet(struct vgpu_supervisor *supervisor, int connection) {
   struct vgpu_identity identity;
   vgpu_peer_of(connection, &identity, greeting.who, sizeof greeting.who);
   greeting.peer = identity.peer;
+  greeting.pid = identity.pid;
   int32_t status =
       vgpu_admit(&supervisor->admission, &identity, greeting.who, greeting.session, &greeting.limits);
   if (status != VGPU_STATUS_OK) {

@@ -18,6 +18,8 @@ struct vgpu_session_entry {
   int64_t began; /* vgpu_now_ms */
   char who[96];  /* the peer, for people */
   struct vgpu_hello hello;
+  uint64_t secret; /* that its guest continues it with, over a new connection; 0: it cannot */
+  int line;        /* to the worker, for such connections; -1: none */
 };
 
 struct vgpu_sessions {

@@ -60,26 +60,30 @@ _Noreturn static void become_worker(const struct vgpu_spawner *spawner, const in
   _exit(NOT_STARTED);
 }
 
-pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session, int connection,
-                 const struct vgpu_vm_memory *vm_memory, int exchange) {
+pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session,
+                 const struct vgpu_spawned *spawned) {
   int descriptors[VGPU_WORKER_DESCRIPTORS];
   for (int i = 0; i < VGPU_WORKER_DESCRIPTORS; i++) descriptors[i] = spawner->descriptors[i];
   int memory = memory_with("vgpu-session", session, sizeof *session);
   if (memory < 0) return -1;
+  const bool vm = spawned->vm_memory->bytes > 0;
   const struct {
     enum vgpu_worker_descriptor number;
     int descriptor;
-  } own[] = {{VGPU_WORKER_CONNECTION, connection},
-             {VGPU_WORKER_SESSION, memory},
-             {VGPU_WORKER_VM_MEMORY, vm_memory->holder},
-             {VGPU_WORKER_VM_MEMORY_AGAIN, vm_memory->looker}};
-  const size_t count = vm_memory->bytes == 0 ? 2 : sizeof own / sizeof *own;
-  /* Without it a worker shares nothing with others, and works. */
-  descriptors[VGPU_WORKER_EXCHANGE] = exchange < 0 ? -1 : fcntl(exchange, F_DUPFD_CLOEXEC, ABOVE);
+    bool needed;
+  } own[] = {{VGPU_WORKER_CONNECTION, spawned->connection, true},
+             {VGPU_WORKER_SESSION, memory, true},
+             {VGPU_WORKER_VM_MEMORY, vm ? spawned->vm_memory->holder : -1, vm},
+             {VGPU_WORKER_VM_MEMORY_AGAIN, vm ? spawned->vm_memory->looker : -1, vm},
+             {VGPU_WORKER_EXCHANGE, spawned->exchange, false},
+             {VGPU_WORKER_LINE, spawned->line, false},
+             {VGPU_WORKER_PEER, spawned->peer, false}};
+  const size_t count = sizeof own / sizeof *own;
   bool all = true;
   for (size_t i = 0; i < count; i++) {
-    descriptors[own[i].number] = fcntl(own[i].descriptor, F_DUPFD_CLOEXEC, ABOVE);
-    all = all && descriptors[own[i].number] >= 0;
+    int *given = &descriptors[own[i].number];
+    *given = own[i].descriptor < 0 ? -1 : fcntl(own[i].descriptor, F_DUPFD_CLOEXEC, ABOVE);
+    all = all && (*given >= 0 || !own[i].needed);
   }
   pid_t pid = all ? vfork() : -1;
   if (pid == 0) become_worker(spawner, descriptors);
@@ -88,7 +92,6 @@ pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_s
   for (size_t i = 0; i < count; i++) {
     if (descriptors[own[i].number] >= 0) close(descriptors[own[i].number]);
   }
-  if (descriptors[VGPU_WORKER_EXCHANGE] >= 0) close(descriptors[VGPU_WORKER_EXCHANGE]);
   errno = error;
   return pid;
 }

@@ -19,9 +19,15 @@ bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setu
 /* Gives workers a descriptor at this number; takes it over. False with errno. */
 bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor number, int descriptor);
 
-/* The pid of a new worker, or -1 with errno. Connection, memory (of bytes 0: none) and exchange (-1: none)
- * stay the caller's. */
-pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session, int connection,
-                 const struct vgpu_vm_memory *vm_memory, int exchange);
+/* What one worker gets; all stay the caller's. -1, and memory of bytes 0: none. */
+struct vgpu_spawned {
+  int connection;
+  const struct vgpu_vm_memory *vm_memory;
+  int exchange, line, peer; /* without one of them a worker does without what it is for */
+};
+
+/* The pid of a new worker, or -1 with errno. */
+pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session,
+                 const struct vgpu_spawned *spawned);
 
 #endif

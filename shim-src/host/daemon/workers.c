@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include "host/daemon/resume.h"
 #include "host/log.h"
 #include "host/session/confine.h"
 
@@ -24,6 +25,7 @@ static void bury(struct vgpu_supervisor *supervisor, pid_t pid, int status) {
       vgpu_sessions_add_refused_memory(entry, account, &record->memory);
     }
     entry->pid = 0;
+    vgpu_resume_end(entry);
     vgpu_exchange_leave(&supervisor->exchange, i);
     supervisor->sessions.ended++;
     vgpu_accounts_end(supervisor->accounts, i);

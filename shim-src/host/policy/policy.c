@@ -123,11 +123,16 @@ struct limit {
   const char *key;
   uint64_t most;
   bool bytes;
+  bool zero; /* is a number, too, and the same as none */
 };
 
-static const struct limit limits[] = {
-    {"sessions", VGPU_SESSIONS_MAX, false}, {"connects", 1000000, false}, {"memory", 1ull << 50, true},
-    {"outstanding", 1ull << 40, true},      {"calls", 1000000000, false}, {"weight", 10000, false}};
+static const struct limit limits[] = {{"sessions", VGPU_SESSIONS_MAX, false, false},
+                                      {"connects", 1000000, false, false},
+                                      {"memory", 1ull << 50, true, false},
+                                      {"outstanding", 1ull << 40, true, false},
+                                      {"calls", 1000000000, false, false},
+                                      {"reconnect", 86400, false, true},
+                                      {"weight", 10000, false, false}};
 
 static void set_limit(struct vgpu_peer_limits *into, const struct limit *limit, uint64_t value) {
   switch (limit - limits) {
@@ -145,6 +150,9 @@ static void set_limit(struct vgpu_peer_limits *into, const struct limit *limit, 
       break;
     case 4:
       into->calls = (uint32_t)value;
+      break;
+    case 5:
+      into->reconnect = (uint32_t)value;
       break;
     default:
       into->weight = value == 0 ? VGPU_WEIGHT_USUAL : (uint32_t)value;
@@ -168,9 +176,10 @@ static bool limit_value(struct reader *reader, const struct limit *limit, const 
       rest++;
     }
   }
-  if (rest == NULL || *rest != '\0' || value == 0)
-    return wrong(reader, "%s=\"%s\" is not a number from 1 to %llu%s, nor none", limit->key, text,
-                 (unsigned long long)limit->most, limit->bytes ? " (K, M, G or T may follow)" : "");
+  if (rest == NULL || *rest != '\0' || (value == 0 && !limit->zero))
+    return wrong(reader, "%s=\"%s\" is not a number from %d to %llu%s, nor none", limit->key, text,
+                 limit->zero ? 0 : 1, (unsigned long long)limit->most,
+                 limit->bytes ? " (K, M, G or T may follow)" : "");
   set_limit(into, limit, value);
   return true;
 }
@@ -269,9 +278,11 @@ static bool setting(struct reader *reader, char *word, struct vgpu_rule *rule,
   if (strcmp(word, "vm-memory") == 0) return vm_memory(reader, value, rule);
   const struct match *match = find_match(word);
   if (match == NULL || rule == NULL)
-    return wrong(reader, "\"%s\" is not known here%s", word,
-                 rule == NULL ? ": limits are sessions, connects, memory, outstanding, calls, weight, devices"
-                              : "");
+    return wrong(
+        reader, "\"%s\" is not known here%s", word,
+        rule == NULL
+            ? ": limits are sessions, connects, memory, outstanding, calls, weight, reconnect, devices"
+            : "");
   if (rule->kind != match->kind)
     return wrong(reader, "%s= is of %s peers only", word,
                  match->kind == VGPU_ADDRESS_UNIX ? "unix" : "vsock");

@@ -33,6 +33,8 @@ struct vgpu_identity {
 /* The file says nothing: the daemon's own limit holds (admission.h). */
 #define VGPU_LIMIT_USUAL UINT32_MAX
 
+#define VGPU_RECONNECT_USUAL 30u
+
 /* 0: no limit. */
 struct vgpu_peer_limits {
   uint32_t sessions;    /* of the peer, at a time */
@@ -41,6 +43,7 @@ struct vgpu_peer_limits {
   uint64_t outstanding; /* of each session: bytes that wait at the host */
   uint32_t calls;       /* of each session, a second */
   uint32_t weight;      /* of the peer's share of the software device's processors; never 0 */
+  uint32_t reconnect;   /* seconds that a session waits for its guest's next connection; 0: it does not */
   uint32_t choice;      /* of devices: one more than its place in policy->choices; 0: all of them */
   uint32_t line;        /* of the file, that says so; 0: none does */
   struct vgpu_chosen_devices devices;      /* what they are, once the peer is admitted */
@@ -48,8 +51,10 @@ struct vgpu_peer_limits {
 };
 
 #define VGPU_USUAL_LIMITS                                                                                    \
-  ((struct vgpu_peer_limits){                                                                                \
-      .sessions = VGPU_LIMIT_USUAL, .connects = VGPU_LIMIT_USUAL, .weight = VGPU_WEIGHT_USUAL})
+  ((struct vgpu_peer_limits){.sessions = VGPU_LIMIT_USUAL,                                                   \
+                             .connects = VGPU_LIMIT_USUAL,                                                   \
+                             .weight = VGPU_WEIGHT_USUAL,                                                    \
+                             .reconnect = VGPU_RECONNECT_USUAL})
 
 struct vgpu_numbers {
   uint32_t count; /* 0: any */

@@ -63,6 +63,7 @@ struct vgpu_account {
       int32_t last_refusal;      /* the last error; 0: none */
       uint32_t carrier;          /* enum vgpu_carrier; 0: the greeting is not answered yet */
       uint32_t busy;             /* seconds that the call which is worked on has taken; 0: less than some */
+      int64_t waiting_since;     /* for its guest, whose connection broke: vgpu_now_ms; 0: it does not */
       uint64_t launches;         /* kernels that ran */
       uint64_t calls;            /* frames that were carried out */
       uint64_t refused;          /* of those, how many ended with an error */

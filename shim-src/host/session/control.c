@@ -132,6 +132,9 @@ int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *bo
   switch (opcode) {
     case VGPU_OP_PING:
       return body_size == 0 ? VGPU_STATUS_OK : VGPU_STATUS_INVALID;
+    case VGPU_OP_GOODBYE:
+      __atomic_store_n(&worker->link.line.leaving, true, __ATOMIC_RELAXED);
+      return body_size == 0 ? VGPU_STATUS_OK : VGPU_STATUS_INVALID;
     case VGPU_OP_DEVICE_FACTS:
       if (body_size != sizeof facts_request) return VGPU_STATUS_INVALID;
       memcpy(&facts_request, body, sizeof facts_request);

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "host/log.h"
+#include "wire/address.h"
 #include "wire/clock.h"
+#include "wire/stream.h"
 
 /* For what the guest has sent before it left and is soon done: launches in the log, a message. */
 #define GRACE_MS 300
@@ -64,24 +66,142 @@ static bool is_idle_sign_due(const struct vgpu_link *link, struct quiet *quiet) 
   return times >= FIRST_IDLE_SIGN && ((times & (times - 1)) == 0 || times % IDLE_SIGNS == 0);
 }
 
+/* Within a moment: a process closes what it has open before it has ended. */
+enum sight { SIGHT_NOTHING, SIGHT_GUEST_IS_BACK, SIGHT_PEER_HAS_ENDED };
+
+static enum sight look_at_peer(const struct vgpu_line *line) {
+  struct pollfd pollers[] = {{.fd = line->channel, .events = POLLIN}, {.fd = line->peer, .events = POLLIN}};
+  if (poll(pollers, 2, GRACE_MS) <= 0) return SIGHT_NOTHING;
+  return pollers[0].revents != 0 ? SIGHT_GUEST_IS_BACK : SIGHT_PEER_HAS_ENDED;
+}
+
+/* Whether the end of this connection is the end of the guest, as far as kernels tell. */
+static bool is_gone(const struct vgpu_worker *worker, short events) {
+  const struct vgpu_line *line = &worker->link.line;
+  if (!vgpu_line_survives(line)) return true;
+  if (line->peer_is_guest) return look_at_peer(line) == SIGHT_PEER_HAS_ENDED;
+  switch (worker->peer.kind) {
+    case VGPU_ADDRESS_VSOCK:
+      /* The guest's kernel closes for a process that has ended. A VM that was saved, moved or reset does not.
+       */
+      return (events & POLLERR) == 0;
+    case VGPU_ADDRESS_UNIX:
+      /* A process that brings connections from elsewhere (sshd, a VM's monitor) closes this one because its
+       * guest has; if it has ended itself, the guest may live. */
+      return line->peer >= 0 && look_at_peer(line) == SIGHT_NOTHING;
+    default:
+      return false;
+  }
+}
+
+_Noreturn static void leave(void) {
+  vgpu_host_log_flush();
+  _exit(0); /* what the session held goes with the process */
+}
+
+/* The watcher's view: is there a connection, and if not, since when. */
+struct watch {
+  bool down;
+  int64_t since;
+};
+
+static void set_waiting(struct vgpu_worker *worker, int64_t since) {
+  __atomic_store_n(&worker->accounts->slots[worker->slot].waiting_since, since, __ATOMIC_RELAXED);
+}
+
+/* The guest is back, over this connection. */
+static void greet_again(struct vgpu_worker *worker, int connection, uint64_t received) {
+  struct {
+    struct vgpu_welcome welcome;
+    struct vgpu_resumed resumed;
+  } answer;
+  vgpu_welcome_fill(&answer.welcome, worker->backend, worker->inventory);
+  answer.welcome.session = worker->session;
+  answer.welcome.features = VGPU_FEATURE_RESUME;
+  answer.resumed.next = __atomic_load_n(&worker->link.next_sequence, __ATOMIC_RELAXED);
+  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
+  /* A new connection has room for it. */
+  if (vgpu_stream_write_frame(connection, &reply, &answer, sizeof answer, NULL, 0, vgpu_now_ms()) ==
+      VGPU_STREAM_OK) {
+    vgpu_line_offer(&worker->link.line, connection, received);
+  } else {
+    close(connection);
+  }
+}
+
+/* From the daemon, which has looked at who it is. True: it is the newest connection now. */
+static bool take_connection(struct vgpu_worker *worker) {
+  struct vgpu_line *line = &worker->link.line;
+  struct vgpu_line_message message;
+  int connection, peer;
+  if (!vgpu_line_receive(line->channel, &message, &connection, &peer)) {
+    line->channel = -1; /* the daemon has ended; this process will, too */
+    return false;
+  }
+  int unused = line->peer_is_guest ? peer : line->peer;
+  if (!line->peer_is_guest) line->peer = peer;
+  if (unused >= 0) close(unused);
+  greet_again(worker, connection, message.received);
+  return true;
+}
+
+static void go_down(struct vgpu_worker *worker, struct watch *watch, short events) {
+  if (is_gone(worker, events)) {
+    struct timespec grace = {.tv_nsec = GRACE_MS * 1000000l};
+    nanosleep(&grace, NULL);
+    leave();
+  }
+  vgpu_line_ended(&worker->link.line);
+  *watch = (struct watch){.down = true, .since = vgpu_now_ms()};
+  set_waiting(worker, watch->since);
+  vgpu_host_log_limited("waiting", worker->session, "the connection broke; waiting %u s for its guest",
+                        worker->link.line.limit_s);
+}
+
+static void come_up(struct vgpu_worker *worker, struct watch *watch) {
+  if (watch->down)
+    vgpu_host_log_limited("continued", worker->session, "its guest is back after %lld ms",
+                          (long long)(vgpu_now_ms() - watch->since));
+  watch->down = false;
+  set_waiting(worker, 0);
+}
+
+/* Milliseconds to the next look. */
+static int pause_of(const struct vgpu_worker *worker, const struct watch *watch) {
+  if (!watch->down) return VGPU_ALIVE_MS;
+  int left = vgpu_left_ms(watch->since + (int64_t)worker->link.line.limit_s * 1000);
+  return left < VGPU_ALIVE_MS ? left : VGPU_ALIVE_MS;
+}
+
 static void *watch(void *argument) {
   struct vgpu_worker *worker = argument;
   struct vgpu_link *link = &worker->link;
   struct tick tick = {0};
-  struct pollfd poller = {.fd = link->descriptor, .events = POLLRDHUP};
   struct quiet quiet = {0};
-  /* Bytes that come do not wake it: only the end does, and the time for a sign of life. */
+  struct watch state = {0};
+  /* Bytes that come do not wake it: only the end does, a new connection, and the time for a sign of life. */
   for (;;) {
-    int ended = poll(&poller, 1, VGPU_ALIVE_MS);
-    if (ended > 0 && (poller.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) break;
+    struct pollfd pollers[] = {
+        {.fd = state.down ? -1 : vgpu_line_newest(&link->line), .events = POLLRDHUP},
+        {.fd = link->line.agreed ? link->line.channel : -1, .events = POLLIN},
+        {.fd = state.down && link->line.peer_is_guest ? link->line.peer : -1, .events = POLLIN}};
+    int ended = poll(pollers, 3, pause_of(worker, &state));
+    if (ended < 0) continue;
+    if (pollers[1].revents != 0 && take_connection(worker)) {
+      come_up(worker, &state);
+      continue;
+    }
+    if (pollers[2].revents != 0) leave(); /* while it was waited for */
+    if ((pollers[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+      go_down(worker, &state, pollers[0].revents);
+    if (state.down && vgpu_left_ms(state.since + (int64_t)link->line.limit_s * 1000) == 0) {
+      vgpu_host_log("gone", worker->session, "its guest did not come back within %u s", link->line.limit_s);
+      leave();
+    }
     if (ended != 0) continue;
     vgpu_link_tell_alive(link, is_idle_sign_due(link, &quiet));
     count_busy(worker, &tick);
   }
-  struct timespec grace = {.tv_nsec = GRACE_MS * 1000000l};
-  nanosleep(&grace, NULL);
-  vgpu_host_log_flush();
-  _exit(0); /* what the session held goes with the process */
 }
 
 bool vgpu_lifeline_start(struct vgpu_worker *worker) {
@@ -89,7 +209,7 @@ bool vgpu_lifeline_start(struct vgpu_worker *worker) {
   pthread_t thread;
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  /* Enough for a line of the log. */
+  /* Enough for a line of the log and a greeting. */
   pthread_attr_setstacksize(&attributes, 64 << 10);
   bool started = pthread_create(&thread, &attributes, watch, worker) == 0;
   pthread_attr_destroy(&attributes);

@@ -13,7 +13,8 @@
  * that.
  *
  * Starts a thread that ends this process when the guest has hung up and the session has not ended by itself
- * soon after, and tells the guest meanwhile that its call is being worked on. In a worker, once it has
+ * soon after, and tells the guest meanwhile that its call is being worked on. A session that survives its
+ * connection (line.h) waits for its guest first. In a worker, once it has
  * greeted. False: no thread could be made.
  */
 bool vgpu_lifeline_start(struct vgpu_worker *worker);

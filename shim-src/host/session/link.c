@@ -8,6 +8,8 @@
 #include "wire/shared.h"
 #include "wire/stream.h"
 
+typedef const struct vgpu_dispatch_row *find_row(const void *context, uint32_t opcode);
+
 /* A guest that started a frame must finish it; one that asked must read the answer. */
 #define FRAME_LIMIT_MS 60000
 
@@ -53,32 +55,92 @@ static void take_from_ring(struct vgpu_link *link, struct vgpu_request *request)
   request->bulk = in_place ? bulk : link->in + frame->body;
 }
 
-bool vgpu_link_receive(struct vgpu_link *link,
-                       const struct vgpu_dispatch_row *(*find)(const void *context, uint32_t opcode),
-                       const void *context, struct vgpu_request *request, const char **violation) {
+/*
+ * The connection has ended: goes on with the guest's next one, where it has sent again what is missing here.
+ * False: there is none.
+ */
+static bool reconnect(struct vgpu_link *link) {
+  uint64_t received;
+  int next = vgpu_line_wait(&link->line, &received);
+  if (next < 0) return false;
+  pthread_mutex_lock(&link->writing);
+  link->descriptor = link->ahead.descriptor = next;
+  link->ahead.begin = link->ahead.end = 0;
+  vgpu_replies_drop(&link->line.replies, received);
+  /* If this one has ended, too, reading notices it. */
+  (void)vgpu_replies_send(&link->line.replies, next, vgpu_now_ms() + FRAME_LIMIT_MS);
+  pthread_mutex_unlock(&link->writing);
+  return true;
+}
+
+static void count_frame(struct vgpu_link *link) {
+  __atomic_store_n(&link->next_sequence, link->next_sequence + 1, __ATOMIC_RELAXED);
+}
+
+static bool receive_from_ring(struct vgpu_link *link, find_row *find, const void *context,
+                              struct vgpu_request *request, const char **violation) {
   struct vgpu_frame *frame = &request->frame;
-  bool ring = link->rings.base != NULL;
-  *violation = NULL;
   enum vgpu_stream_result result =
-      ring ? vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE)
-           : vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
+      vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE);
   if (result == VGPU_STREAM_CLOSED) return false;
   *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame)
-               : ring                   ? "a frame or an index of the ring that makes no sense"
-                                        : "a frame whose sizes do not agree";
+                                        : "a frame or an index of the ring that makes no sense";
   if (*violation != NULL) return false;
   __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
-  __atomic_store_n(&link->next_sequence, link->next_sequence + 1, __ATOMIC_RELAXED);
+  count_frame(link);
   link->current = frame->length;
   request->row = find(context, frame->opcode);
-  request->body = link->in;
-  request->bulk = link->in + frame->body;
-  if (ring) {
-    take_from_ring(link, request);
-    return true;
+  take_from_ring(link, request);
+  return true;
+}
+
+/* Of a guest that may have sent it before its connection broke. */
+static bool had_already(const struct vgpu_link *link, const struct vgpu_frame *frame) {
+  return link->line.agreed && frame->sequence != 0 && frame->sequence < link->next_sequence;
+}
+
+/* One frame that is not had already; what is behind `frame` lies at link->in. */
+static enum vgpu_stream_result read_frame(struct vgpu_link *link, struct vgpu_frame *frame,
+                                          const char **violation) {
+  for (;;) {
+    enum vgpu_stream_result result = vgpu_ahead_read_header(&link->ahead, frame, VGPU_NO_DEADLINE);
+    if (result == VGPU_STREAM_CLOSED) return result;
+    if (result != VGPU_STREAM_OK) *violation = "a frame whose sizes do not agree";
+    else if (!had_already(link, frame)) *violation = wrong_with(link, frame);
+    if (*violation != NULL) return VGPU_STREAM_UNSOUND;
+    __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
+    result = vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
+                             vgpu_about_now_ms() + FRAME_LIMIT_MS);
+    if (result != VGPU_STREAM_OK || !had_already(link, frame)) return result;
+    __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
   }
-  return vgpu_ahead_read(&link->ahead, link->in, frame->length - sizeof *frame,
-                         vgpu_about_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
+}
+
+/* What the guest has is kept no longer; what it has not must not change while the request is carried out. */
+static void settle_replies(struct vgpu_link *link, const struct vgpu_frame *frame) {
+  struct vgpu_line *line = &link->line;
+  vgpu_replies_drop(&line->replies, vgpu_frame_acknowledged(frame));
+  if (!vgpu_replies_settle(&line->replies)) __atomic_store_n(&line->overrun, true, __ATOMIC_RELAXED);
+}
+
+bool vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
+                       struct vgpu_request *request, const char **violation) {
+  struct vgpu_frame *frame = &request->frame;
+  *violation = NULL;
+  request->body = link->in;
+  if (link->rings.base != NULL) return receive_from_ring(link, find, context, request, violation);
+  enum vgpu_stream_result result;
+  while ((result = read_frame(link, frame, violation)) == VGPU_STREAM_CLOSED) {
+    __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
+    if (!reconnect(link)) return false;
+  }
+  if (result != VGPU_STREAM_OK) return false;
+  count_frame(link);
+  if (link->line.agreed) settle_replies(link, frame);
+  link->current = frame->length;
+  request->row = find(context, frame->opcode);
+  request->bulk = link->in + frame->body;
+  return true;
 }
 
 bool vgpu_link_has_more(const struct vgpu_link *link) {
@@ -105,11 +167,17 @@ bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const voi
     return vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size,
                                  &link->doorbell, deadline) == VGPU_STREAM_OK;
   }
+  struct vgpu_line *line = &link->line;
+  if (line->agreed && !line->overrun &&
+      !vgpu_replies_keep(&line->replies, reply, body, body_size, bulk, bulk_size)) {
+    __atomic_store_n(&line->overrun, true, __ATOMIC_RELAXED);
+  }
   pthread_mutex_lock(&link->writing);
   enum vgpu_stream_result result =
       vgpu_stream_write_frame(link->descriptor, reply, body, body_size, bulk, bulk_size, deadline);
   pthread_mutex_unlock(&link->writing);
-  return result == VGPU_STREAM_OK;
+  /* What could not be sent is sent over the guest's next connection, which reading waits for. */
+  return result == VGPU_STREAM_OK || (result == VGPU_STREAM_CLOSED && line->agreed);
 }
 
 void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
@@ -121,10 +189,12 @@ void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
   /* While an answer is written, that is the sign. */
   if (pthread_mutex_trylock(&link->writing) != 0) return;
   struct vgpu_frame sign = {.opcode = VGPU_OP_ALIVE, .flags = VGPU_FLAG_REPLY};
+  /* One that is not taken yet is nobody's but the watcher's, which is here. */
+  int newest = link->line.agreed ? vgpu_line_newest(&link->line) : link->descriptor;
   /* A guest that leaves no room for it is not waiting for one. */
-  struct pollfd poller = {.fd = link->descriptor, .events = POLLOUT};
+  struct pollfd poller = {.fd = newest, .events = POLLOUT};
   if (poll(&poller, 1, 0) == 1 && (poller.revents & POLLOUT) != 0) {
-    (void)vgpu_stream_write_frame(link->descriptor, &sign, NULL, 0, NULL, 0, vgpu_now_ms() + FRAME_LIMIT_MS);
+    (void)vgpu_stream_write_frame(newest, &sign, NULL, 0, NULL, 0, vgpu_now_ms() + FRAME_LIMIT_MS);
   }
   pthread_mutex_unlock(&link->writing);
 }

@@ -5,12 +5,13 @@
 #include <pthread.h>
 
 #include "host/backend/dispatch.h"
+#include "host/session/line.h"
 #include "host/session/vm_memory.h"
 #include "wire/ahead.h"
 #include "wire/ring.h"
 
 struct vgpu_link {
-  int descriptor;
+  int descriptor;          /* changes with the connection: under `writing` for other threads */
   struct vgpu_rings rings; /* none: the socket carries the frames */
   struct vgpu_doorbell doorbell;
   struct vgpu_ahead ahead; /* of the socket, where it carries the frames */
@@ -20,6 +21,7 @@ struct vgpu_link {
   bool alive;              /* the guest wants signs of life */
   bool working;            /* on a call; read by the thread that gives them */
   pthread_mutex_t writing; /* to the socket, where it carries the frames */
+  struct vgpu_line line;   /* of a session that survives its connection */
 };
 
 /* One frame of the guest, checked as far as that can be without knowing the call. */
@@ -57,7 +59,10 @@ void vgpu_link_tell_alive(struct vgpu_link *link, bool idle);
 /* The request is carried out: nothing of it is needed any more. To be called before the reply. */
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request);
 
-/* False: the guest is gone, or reads its replies too slowly. */
+/*
+ * False: the guest is gone, or reads its replies too slowly. If the session survives its connection, the bulk
+ * stays as it is until the next vgpu_link_receive().
+ */
 bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size);
 

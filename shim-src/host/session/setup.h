@@ -24,7 +24,9 @@ enum vgpu_worker_descriptor {
   VGPU_WORKER_VM_MEMORY = 10, /* with memory of the guest's VM */
   VGPU_WORKER_VM_MEMORY_AGAIN = 11,
   VGPU_WORKER_EXCHANGE = 12, /* unless the daemon could make none */
-  VGPU_WORKER_DESCRIPTORS = 13,
+  VGPU_WORKER_LINE = 13,     /* likewise */
+  VGPU_WORKER_PEER = 14,     /* the process of the guest or of who connected, where known */
+  VGPU_WORKER_DESCRIPTORS = 15,
 };
 
 #define VGPU_WORKER_GROUPS 8u
@@ -53,6 +55,8 @@ struct vgpu_session_setup {
   int32_t daemon; /* its pid */
   uint32_t slot;
   uint64_t session;
+  uint64_t secret; /* 0: it does not survive its connection */
+  bool peer_is_guest;
   struct vgpu_peer peer;
   struct vgpu_chosen_devices devices;
   struct vgpu_limits limits;

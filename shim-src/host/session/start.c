@@ -33,6 +33,11 @@ static void *take(int descriptor, size_t least) {
   return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* -1: the daemon gave none. */
+static int there(enum vgpu_worker_descriptor number) {
+  return fcntl((int)number, F_GETFD) < 0 ? -1 : (int)number;
+}
+
 static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
                   const struct vgpu_session_setup *session) {
   static struct vgpu_options options;
@@ -51,7 +56,10 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
       .bytes = session->vm_memory, .holder = VGPU_WORKER_VM_MEMORY, .looker = VGPU_WORKER_VM_MEMORY_AGAIN};
   syscall(SYS_close_range, VGPU_WORKER_DESCRIPTORS, ~0u, 0); /* closed on exec, as all of the daemon's are */
   worker->link.descriptor = VGPU_WORKER_CONNECTION;
+  vgpu_line_init(&worker->link.line, VGPU_WORKER_CONNECTION, there(VGPU_WORKER_LINE), there(VGPU_WORKER_PEER),
+                 session->peer_is_guest, session->limits.reconnect);
   worker->session = session->session;
+  worker->secret = session->secret;
   worker->slot = session->slot;
   worker->watched = true;
   worker->exchanges = fcntl(VGPU_WORKER_EXCHANGE, F_GETFD) >= 0;

@@ -95,6 +95,13 @@ static enum vgpu_carrier carrier_of(const struct vgpu_worker *worker) {
   }
 }
 
+/* Where frames go through shared memory the end of the socket is the end of a process, or of its machine. */
+static bool survives(const struct vgpu_worker *worker, const struct vgpu_welcome *welcome) {
+  const uint32_t shared = VGPU_FEATURE_RING | VGPU_FEATURE_VM_MEMORY;
+  return worker->watched && worker->secret != 0 && worker->link.line.channel >= 0 &&
+         (welcome->features & shared) == 0;
+}
+
 /* Answers the greeting, which the daemon has read and found good. */
 static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *hello) {
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
@@ -112,6 +119,9 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
   if (worker->exchanges && worker->backend->memory_is_ours)
     welcome->features |= hello->features & VGPU_FEATURE_EXCHANGE;
+  if (survives(worker, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
+  worker->link.line.agreed = (welcome->features & VGPU_FEATURE_RESUME) != 0;
+  if (worker->link.line.agreed) welcome->secret = worker->secret;
   pthread_mutex_init(&worker->link.writing, NULL);
   worker->link.alive = (welcome->features & VGPU_FEATURE_ALIVE) != 0;
   worker->printed.agreed = (welcome->features & VGPU_FEATURE_PRINT) != 0;

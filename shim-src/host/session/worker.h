@@ -23,6 +23,7 @@ struct vgpu_limits {
   uint32_t calls;          /* frames a second; 0: no limit */
   uint64_t peer_memory;    /* bytes, of all sessions of this peer; 0: no limit */
   uint64_t session_shared; /* bytes of memory shared with the guest; 0: no rings either */
+  uint32_t reconnect;      /* seconds that a session waits for a guest whose connection broke; 0: none does */
 };
 
 struct vgpu_worker {
@@ -31,8 +32,9 @@ struct vgpu_worker {
   bool shared_regions_agreed;
   struct vgpu_vm_memory vm_memory; /* of the guest's VM */
   uint64_t session;
-  uint32_t slot; /* in accounts */
-  bool watched;  /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
+  uint64_t secret; /* that a guest continues it with; 0: it cannot */
+  uint32_t slot;   /* in accounts */
+  bool watched;    /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
   struct vgpu_peer peer;
   bool exchanges; /* shares memory with other sessions (exchange.h) */
   uint32_t library;

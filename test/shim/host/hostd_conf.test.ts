@@ -114,6 +114,9 @@ describe('the grammar of hostd.conf', () => {
     ['limits sessions=0', 'sessions="0" is not a number from 1 to 256, nor none'],
     ['limits sessions=257', 'sessions="257" is not a number from 1 to 256'],
     ['limits sessions=1K', 'sessions="1K" is not a number'],
+    ['limits reconnect=86401', 'reconnect="86401" is not a number from 0 to 86400, nor none'],
+    ['limits reconnect=soon', 'reconnect="soon" is not a number from 0 to 86400'],
+    ['deny any reconnect=5', 'reconnect= has no meaning for a peer that is denied'],
     ['limits connects=often', 'connects="often" is not a number from 1 to 1000000'],
     [
       'limits memory=8GB',
@@ -168,7 +171,7 @@ test('vgpu-hostd.conf(5) explains every word of the grammar, and mandoc has no c
   const text = readFileSync(page, 'utf8');
   const source = readFileSync(path.join(ROOT, 'shim-src/host/policy/policy.c'), 'utf8');
   const keys = [...source.matchAll(/\{"(\w+)", /g)].map(([, key]) => key);
-  assert.equal(keys.length, 10);
+  assert.equal(keys.length, 11);
   for (const key of keys) assert.match(text, new RegExp(`^\\.It (Cm|Li) ${key}=`, 'm'), key);
   for (const word of ['allow', 'deny', 'limits', 'workers', 'unix', 'vsock', 'tcp', 'any'])
     assert.match(text, new RegExp(`^\\.(It|Cm|Li|Op) .*\\b${word}\\b`, 'm'), word);

@@ -36,7 +36,8 @@ describe('a host whose driver takes longer than a host may be silent', {
   });
 
   const open = async (address: string, program: string): Promise<Shell> => {
-    const shell = startShell({ VGPU_HOST: address }, program);
+    // Over TCP it would try to continue its session for 30 s more (wire/reconnect.test.ts).
+    const shell = startShell({ VGPU_HOST: address, VGPU_RECONNECT: '0' }, program);
     shells.push(shell);
     return shell;
   };

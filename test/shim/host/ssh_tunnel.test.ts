@@ -160,19 +160,22 @@ describe('a host that is reached through SSH', { skip: whyNot() }, () => {
     assert.notEqual(await new Promise((resolve) => tcp.once('exit', resolve)), 0, 'no port');
   });
 
-  it('is lost with the tunnel, says so, and is there again with the next one', async () => {
-    const shell = startShell({ VGPU_HOST: `unix:${remote}` });
+  it('goes on with the next tunnel, or says that its host is lost if it may not wait', async () => {
+    const patient = startShell({ VGPU_HOST: `unix:${remote}` });
+    const impatient = startShell({ VGPU_HOST: `unix:${remote}`, VGPU_RECONNECT: '0' });
     try {
-      await askAll(shell, ['init', 'retain 0', 'use 1']);
+      for (const shell of [patient, impatient]) await askAll(shell, ['init', 'retain 0', 'use 1']);
       const ended = new Promise((resolve) => tunnel.once('exit', resolve));
       tunnel.kill('SIGKILL');
       await ended;
-      await assert.rejects(askAll(shell, ['alloc 300000']), 'its session is lost');
+      await assert.rejects(askAll(impatient, ['alloc 300000']), 'its session is lost');
+      assert.equal((await probe()).host?.code, 'unreachable');
+      const waiting = askAll(patient, ['alloc 300000', 'sync']);
+      await startTunnel();
+      await waiting;
     } finally {
-      shell.kill();
+      for (const shell of [patient, impatient]) shell.kill();
     }
-    assert.equal((await probe()).host?.code, 'unreachable');
-    await startTunnel();
     assert.equal((await probe()).ok, true, said);
   });
 });

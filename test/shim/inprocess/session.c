@@ -216,6 +216,15 @@ bool vgpu_session_in_vm_memory(const struct vgpu_session *session) {
   return false;
 }
 
+void vgpu_session_goodbye(struct vgpu_session *session) {
+  (void)session;
+}
+
+bool vgpu_session_keeps(const struct vgpu_session *session) {
+  (void)session;
+  return false;
+}
+
 bool vgpu_session_exchanges(const struct vgpu_session *session) {
   (void)session;
   return false;

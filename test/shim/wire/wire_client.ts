@@ -70,6 +70,9 @@ export function hello(
     readonly major?: number;
     readonly magic?: string;
     readonly join?: bigint;
+    readonly secret?: bigint;
+    /** Of struct vgpu_resume, which is sent with it. */
+    readonly received?: bigint;
     readonly features?: number;
   } = {},
 ): Buffer {
@@ -81,8 +84,10 @@ export function hello(
   body.writeUInt32LE(library, 20);
   body.writeUInt32LE(4242, 24);
   body.writeBigUInt64LE(fields.join ?? 0n, 32);
+  body.writeBigUInt64LE(fields.secret ?? 0n, 40);
   body.write('wire test', 48, 'latin1');
-  return frame({ opcode: 1, sequence: 0n, body });
+  const resume = fields.received === undefined ? Buffer.alloc(0) : words(fields.received, 0n);
+  return frame({ opcode: 1, sequence: 0n, body: Buffer.concat([body, resume]) });
 }
 
 /** Little-endian numbers of 8 bytes (bigint) or 4 (number). */

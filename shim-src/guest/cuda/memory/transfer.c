@@ -12,6 +12,8 @@
 #include "cuda_calls.h"
 #include "guest/cuda/stream/capture.h"
 
+#define STAYS_BYTES (512u << 10)
+
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async) {
   int result;
   *transfer = (struct vgpu_transfer){.driver = vgpu_cuda_driver(&result), .async = async};
@@ -57,16 +59,18 @@ static bool find_shared_region(const struct vgpu_transfer *transfer, const void 
 }
 
 static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
-                      uint32_t bytes, const struct vgpu_span *span) {
+                      uint32_t bytes, const struct vgpu_span *span, bool stays) {
   if (transfer->async) {
     struct vgpu_send_cuMemcpyHtoDAsync_v2 send = {
         .context = transfer->context, .stream = transfer->stream, .destination = destination};
-    return span != NULL ? vgpu_cuda_post_shared_region(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, span)
-                        : vgpu_cuda_post(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, source, bytes);
+    return span != NULL
+               ? vgpu_cuda_post_shared_region(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, span)
+               : vgpu_cuda_post_bulk(VGPU_OP_cuMemcpyHtoDAsync_v2, &send, sizeof send, source, bytes, stays);
   }
   struct vgpu_send_cuMemcpyHtoD_v2 send = {.context = transfer->context, .destination = destination};
-  return span != NULL ? vgpu_cuda_post_shared_region(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, span)
-                      : vgpu_cuda_post(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes);
+  return span != NULL
+             ? vgpu_cuda_post_shared_region(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, span)
+             : vgpu_cuda_post_bulk(VGPU_OP_cuMemcpyHtoD_v2, &send, sizeof send, source, bytes, stays);
 }
 
 /*
@@ -101,17 +105,22 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
   uint64_t first = destination;
+  /* Of a session that keeps what it sends it is quicker to wait for the host once than to copy so much. */
+  bool stays = !shared && bytes >= STAYS_BYTES && vgpu_session_keeps(transfer->driver->session);
   for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
     span.length = step;
-    result = send_piece(transfer, destination, at, step, shared ? &span : NULL);
+    result = send_piece(transfer, destination, at, step, shared ? &span : NULL, stays);
     span.offset += step;
     destination += step;
     at += step;
     bytes -= step;
   }
   /* The program may change the bytes when this returns: the host must have taken them. */
-  if (result == CUDA_SUCCESS && shared && !transfer->async) result = vgpu_cuda_ping();
+  if (stays || (result == CUDA_SUCCESS && shared && !transfer->async)) {
+    int taken = vgpu_cuda_ping();
+    if (result == CUDA_SUCCESS) result = taken;
+  }
   return result == CUDA_SUCCESS ? arrive(transfer, first) : result;
 }
 

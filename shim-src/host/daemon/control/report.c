@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "wire/address.h"
+#include "wire/clock.h"
 #include "wire/uuid.h"
 
 /* Names of devices and programs: what JSON, a terminal or Prometheus would mind is replaced. */
@@ -33,6 +34,13 @@ static const struct vgpu_session_entry *entry_of(const struct vgpu_sessions *ses
 static uint32_t busy_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   return __atomic_load_n(&account->busy, __ATOMIC_RELAXED);
+}
+
+/* Milliseconds that it has waited for its guest, whose connection broke; 0: it does not. */
+static uint64_t waiting_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
+  const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
+  int64_t since = __atomic_load_n(&account->waiting_since, __ATOMIC_RELAXED), now = vgpu_now_ms();
+  return since <= 0 || since > now ? 0 : (uint64_t)(now - since) + 1;
 }
 
 /* "0,2": which of the host's devices a session sees. */
@@ -85,6 +93,10 @@ static void table(const struct report *report, bool sessions_only) {
             (unsigned long long)facts->launches, (unsigned long long)facts->calls,
             (unsigned long long)facts->refused);
     print_devices(out, supervisor, entry);
+    uint64_t waiting = waiting_of(supervisor, entry);
+    if (waiting > 0)
+      fprintf(out, " (its connection broke: waiting for its guest, %llus)",
+              (unsigned long long)(waiting / 1000));
     fputc('\n', out);
   }
 }
@@ -94,12 +106,14 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
   fprintf(
       out,
       "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
-      "\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"refused\":%llu,\"lastRefusal\":%d,\"claimed\":{"
+      "\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"waiting\":%llu,\"refused\":%llu,\"lastRefusal\":%d,"
+      "\"claimed\":{"
       "\"library\":\"%s\","
       "\"pid\":%u,\"pidNamespace\":%u,\"program\":\"",
       (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
       (unsigned long long)facts->age, (unsigned long long)facts->memory, (unsigned long long)facts->launches,
-      (unsigned long long)facts->calls, busy_of(supervisor, entry), (unsigned long long)facts->refused,
+      (unsigned long long)facts->calls, busy_of(supervisor, entry),
+      (unsigned long long)waiting_of(supervisor, entry), (unsigned long long)facts->refused,
       facts->last_refusal, library_name(facts->library), facts->pid, facts->pid_namespace);
   print_text(out, facts->program, sizeof facts->program);
   fputs("\"},\"devices\":[", out);

@@ -1,0 +1,47 @@
+/*
+ * Frames of a session that can be continued (VGPU_FEATURE_RESUME): kept until the host has answered one that
+ * was sent later, so that they can be sent again over another connection. All calls are made with the
+ * session's `sending` lock held.
+ */
+#ifndef VGPU_GUEST_KEPT_H
+#define VGPU_GUEST_KEPT_H
+
+#include <stdatomic.h>
+
+#include "wire/stream.h"
+
+#define VGPU_KEPT_BYTES (3u << 20)
+#define VGPU_KEPT_COPIED (16u << 10) /* longer bulk that stays where it is is not copied */
+#define VGPU_KEPT_HELD 64u
+
+struct vgpu_kept {
+  unsigned char *bytes; /* VGPU_KEPT_BYTES; the frames, oldest first, without the bulk that is held */
+  uint32_t used;
+  uint64_t newest; /* sequence of the last frame */
+  struct {
+    uint64_t sequence;
+    const void *bulk; /* in the caller's memory, which stays as it is until the host has it */
+  } held[VGPU_KEPT_HELD];
+  uint32_t held_count;
+  const _Atomic uint64_t *answered; /* the session's */
+};
+
+/* False: no memory. */
+bool vgpu_kept_init(struct vgpu_kept *kept, const _Atomic uint64_t *answered);
+void vgpu_kept_destroy(struct vgpu_kept *kept);
+
+/*
+ * Whether there is room for a frame; what the host has answered makes way. `stays`: its bulk need not be
+ * copied. A frame that makes room itself has `last`, and a little more.
+ */
+bool vgpu_kept_fits(struct vgpu_kept *kept, uint32_t body_size, uint32_t bulk_size, bool stays, bool last);
+
+/* It fits. The sizes of `frame` are set. */
+void vgpu_kept_add(struct vgpu_kept *kept, struct vgpu_frame *frame, const void *body, uint32_t body_size,
+                   const void *bulk, uint32_t bulk_size, bool stays);
+
+/* Sends all frames from this sequence on. */
+enum vgpu_stream_result vgpu_kept_send(struct vgpu_kept *kept, int descriptor, uint64_t next,
+                                       int64_t deadline);
+
+#endif

@@ -1,0 +1,324 @@
+#include "guest/line.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guest/log.h"
+#include "guest/session_internal.h"
+#include "wire/clock.h"
+#include "wire/greeting.h"
+
+#define USUAL_S 30u
+#define MOST_S 86400u
+#define FIRST_PAUSE_MS 20
+#define LONGEST_PAUSE_MS 1000
+#define READER_LIMIT_MS 1000 /* to read what came before the end */
+#define LASTED_MS 5000       /* a connection that was there for so long was one */
+#define GOODBYE_MS 100
+
+uint32_t vgpu_line_wanted(void) {
+  const char *text = secure_getenv("VGPU_RECONNECT");
+  if (text == NULL || *text == '\0') return USUAL_S;
+  char *end = NULL;
+  errno = 0;
+  unsigned long seconds = strtoul(text, &end, 10);
+  if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && seconds <= MOST_S)
+    return (uint32_t)seconds;
+  vgpu_log("VGPU_RECONNECT \"%s\" is not a number of seconds from 0 to %u: %u it is", text, MOST_S, USUAL_S);
+  return USUAL_S;
+}
+
+static void wake(const struct vgpu_line *line) {
+  const uint64_t one = 1;
+  ssize_t written = write(line->wake, &one, sizeof one);
+  (void)written; /* one that is full has woken it */
+}
+
+void vgpu_line_break(struct vgpu_session *session, const char *reason) {
+  struct vgpu_line *line = &session->line;
+  if (!line->survives || session->lost) {
+    vgpu_session_lose_locked(session, reason);
+    return;
+  }
+  if (line->broken) return;
+  __atomic_store_n(&line->broken, true, __ATOMIC_RELEASE);
+  vgpu_log("session %llu: %s; connecting again", (unsigned long long)session->welcome.session, reason);
+  shutdown(session->descriptor, SHUT_RDWR); /* everybody leaves it */
+  vgpu_session_rouse(session);
+  wake(line);
+}
+
+static void forget_wakes(const struct vgpu_line *line) {
+  uint64_t count;
+  ssize_t got = read(line->wake, &count, sizeof count);
+  (void)got;
+}
+
+static void nap(const struct vgpu_line *line, int milliseconds) {
+  struct pollfd poller = {.fd = line->wake, .events = POLLIN};
+  if (poll(&poller, 1, milliseconds) > 0) forget_wakes(line);
+}
+
+enum answer { ANSWER_BACK, ANSWER_LATER, ANSWER_NEVER };
+
+/* Greets on a new connection; *next is the first frame that the host has not. */
+static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t *next, int64_t deadline) {
+  struct {
+    struct vgpu_hello hello;
+    struct vgpu_resume resume;
+  } greeting = {.hello = {.major = VGPU_WIRE_MAJOR,
+                          .minor = VGPU_WIRE_MINOR,
+                          .features = VGPU_FEATURE_RESUME,
+                          .frame_max = VGPU_FRAME_MAX,
+                          .library = (uint32_t)session->line.library,
+                          .join = session->welcome.session,
+                          .join_secret = session->welcome.secret},
+                .resume = {.received = atomic_load(&session->answered), .machine = vgpu_machine()}};
+  struct {
+    struct vgpu_welcome welcome;
+    struct vgpu_resumed resumed;
+  } answer;
+  vgpu_hello_introduce(&greeting.hello);
+  struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO};
+  (void)vgpu_stream_write_frame(descriptor, &frame, &greeting, sizeof greeting, NULL, 0, deadline);
+  enum vgpu_stream_result result = vgpu_stream_read_header(descriptor, &frame, deadline);
+  if (result == VGPU_STREAM_UNSOUND) return ANSWER_NEVER;
+  if (result != VGPU_STREAM_OK) return ANSWER_LATER;
+  if (frame.opcode != VGPU_OP_HELLO || frame.flags != VGPU_FLAG_REPLY || frame.sequence != 0)
+    return ANSWER_NEVER;
+  if (frame.status != VGPU_STATUS_OK) return frame.status == VGPU_STATUS_BUSY ? ANSWER_LATER : ANSWER_NEVER;
+  if (frame.body < sizeof answer) return ANSWER_NEVER;
+  result = vgpu_stream_read(descriptor, &answer, sizeof answer, deadline);
+  if (result == VGPU_STREAM_OK)
+    result = vgpu_stream_skip(descriptor, frame.length - sizeof frame - sizeof answer, deadline);
+  if (result != VGPU_STREAM_OK) return ANSWER_LATER;
+  if (memcmp(answer.welcome.magic, VGPU_WIRE_MAGIC, sizeof answer.welcome.magic) != 0 ||
+      answer.welcome.session != session->welcome.session) {
+    return ANSWER_NEVER;
+  }
+  *next = answer.resumed.next;
+  return ANSWER_BACK;
+}
+
+/* The new connection takes the number of the old one, so that nobody need be told of another. */
+static bool restore(struct vgpu_session *session, int descriptor, uint64_t next) {
+  struct vgpu_line *line = &session->line;
+  pthread_mutex_lock(&session->sending);
+  pthread_mutex_lock(&session->state);
+  while (session->reading) pthread_cond_wait(&line->restored, &session->state);
+  bool up = !session->lost && !line->ending && dup3(descriptor, session->descriptor, O_CLOEXEC) >= 0;
+  if (up) {
+    session->ahead.begin = session->ahead.end = 0;
+    vgpu_outbox_renew(&session->outbox);
+    line->count++;
+    line->up_at = vgpu_now_ms();
+    __atomic_store_n(&line->broken, false, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&line->restored);
+  }
+  uint64_t count = line->count;
+  pthread_mutex_unlock(&session->state);
+  if (up) {
+    /* Replies are read meanwhile, by those who wait for them. */
+    enum vgpu_stream_result result =
+        vgpu_kept_send(&line->kept, session->descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
+    pthread_mutex_lock(&session->state);
+    if (result != VGPU_STREAM_OK && count == line->count)
+      vgpu_line_break(session, "the new connection broke");
+    pthread_mutex_unlock(&session->state);
+  }
+  pthread_mutex_unlock(&session->sending);
+  return up;
+}
+
+static void set_candidate(struct vgpu_session *session, int descriptor) {
+  pthread_mutex_lock(&session->state);
+  __atomic_store_n(&session->line.candidate, descriptor, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&session->state);
+}
+
+/* One attempt. */
+static enum answer connect_again(struct vgpu_session *session) {
+  struct vgpu_line *line = &session->line;
+  int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
+  uint64_t next = 0;
+  int descriptor = vgpu_stream_connect(&line->address, deadline);
+  if (descriptor < 0) return ANSWER_LATER;
+  set_candidate(session, descriptor);
+  enum answer answer = greet(session, descriptor, &next, deadline);
+  if (answer == ANSWER_BACK && next > line->taken) {
+    line->taken = next;
+    line->since = vgpu_now_ms();
+  }
+  if (answer == ANSWER_BACK && !restore(session, descriptor, next)) answer = ANSWER_LATER;
+  set_candidate(session, -1);
+  close(descriptor);
+  return answer;
+}
+
+static bool is_over(struct vgpu_session *session) {
+  pthread_mutex_lock(&session->state);
+  bool over = session->lost || session->line.ending;
+  pthread_mutex_unlock(&session->state);
+  return over;
+}
+
+static void give_up(struct vgpu_session *session, const char *reason) {
+  pthread_mutex_lock(&session->state);
+  __atomic_store_n(&session->line.survives, false, __ATOMIC_RELEASE);
+  vgpu_session_lose_locked(session, reason);
+  pthread_mutex_unlock(&session->state);
+}
+
+/* What came before the connection broke has been read. */
+static void let_reader_leave(struct vgpu_session *session) {
+  pthread_mutex_lock(&session->state);
+  while (session->reading) pthread_cond_wait(&session->line.restored, &session->state);
+  pthread_mutex_unlock(&session->state);
+}
+
+/* Until the session has a connection or is lost. A connection that breaks at once and brought nothing is
+ * none. */
+static void reconnect(struct vgpu_session *session) {
+  struct vgpu_line *line = &session->line;
+  let_reader_leave(session);
+  const int64_t began = vgpu_now_ms();
+  const uint64_t answered = atomic_load(&session->answered);
+  if (line->since == 0 || answered != line->answered || began - line->up_at > LASTED_MS) line->since = began;
+  line->answered = answered;
+  int pause = FIRST_PAUSE_MS;
+  for (;;) {
+    if (is_over(session)) return;
+    enum answer answer = connect_again(session);
+    if (answer == ANSWER_BACK) {
+      vgpu_log("session %llu continues after %lld ms", (unsigned long long)session->welcome.session,
+               (long long)(vgpu_now_ms() - began));
+      return;
+    }
+    if (answer == ANSWER_NEVER) {
+      give_up(session, "the connection broke, and the host does not know the session any more");
+      return;
+    }
+    int left = vgpu_left_ms(line->since + line->limit_ms);
+    if (left == 0) {
+      give_up(session, "the connection broke, and the host did not take the session up again in time "
+                       "(VGPU_RECONNECT)");
+      return;
+    }
+    nap(line, pause < left ? pause : left);
+    pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
+  }
+}
+
+/* The connection has ended: who reads finds that, too, behind the last reply. If nobody reads, nobody waits.
+ */
+static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
+  pthread_mutex_lock(&session->state);
+  if (*noticed == 0) *noticed = vgpu_now_ms();
+  if (session->pending == NULL || vgpu_now_ms() - *noticed > READER_LIMIT_MS)
+    vgpu_line_break(session, "the connection broke");
+  bool broken = session->line.broken;
+  pthread_mutex_unlock(&session->state);
+  if (broken) *noticed = 0;
+  return broken;
+}
+
+static void *keep_up(void *context) {
+  struct vgpu_session *session = context;
+  struct vgpu_line *line = &session->line;
+  int64_t noticed = 0;
+  prctl(PR_SET_NAME, "vgpu-line");
+  while (!is_over(session)) {
+    struct pollfd pollers[] = {{.fd = session->descriptor, .events = POLLRDHUP},
+                               {.fd = line->wake, .events = POLLIN}};
+    if (poll(pollers, 2, -1) < 0) continue;
+    forget_wakes(line);
+    if (__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE) ||
+        (pollers[0].revents != 0 && has_broken(session, &noticed))) {
+      reconnect(session);
+    } else if (pollers[0].revents != 0) {
+      nap(line, FIRST_PAUSE_MS);
+    }
+  }
+  return NULL;
+}
+
+/* The program's signals are not for this thread. */
+static bool start(struct vgpu_session *session) {
+  sigset_t all, before;
+  sigfillset(&all);
+  bool blocked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
+  bool runs = blocked && pthread_create(&session->line.thread, NULL, keep_up, session) == 0;
+  if (blocked) pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return runs;
+}
+
+void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *address,
+                     enum vgpu_library library) {
+  struct vgpu_line *line = &session->line;
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&line->restored, &attributes);
+  pthread_condattr_destroy(&attributes);
+  line->candidate = line->wake = -1;
+  if ((session->welcome.features & VGPU_FEATURE_RESUME) == 0) return;
+  line->address = *address;
+  line->library = library;
+  line->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  line->survives = true;
+  if (line->wake >= 0 && vgpu_kept_init(&line->kept, &session->answered) && start(session)) return;
+  vgpu_kept_destroy(&line->kept);
+  vgpu_line_goodbye(session);
+  line->survives = false;
+}
+
+void vgpu_line_goodbye(struct vgpu_session *session) {
+  struct vgpu_line *line = &session->line;
+  if (!__atomic_load_n(&line->survives, __ATOMIC_ACQUIRE)) return;
+  /* A thread may hold it for long, and the program ends. */
+  int64_t deadline = vgpu_now_ms() + GOODBYE_MS;
+  while (pthread_mutex_trylock(&session->sending) != 0) {
+    if (vgpu_left_ms(deadline) == 0) return;
+    struct timespec pause = {.tv_nsec = 1000000};
+    nanosleep(&pause, NULL);
+  }
+  struct vgpu_frame frame = {
+      .opcode = VGPU_OP_GOODBYE, .flags = VGPU_FLAG_ONEWAY, .sequence = session->next_sequence};
+  bool there = !vgpu_session_is_lost(session) && !__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE);
+  enum vgpu_stream_result result = VGPU_STREAM_OK;
+  if (there) {
+    session->next_sequence++;
+    result = vgpu_outbox_write(&session->outbox, &frame, NULL, 0, NULL, 0, deadline);
+  }
+  pthread_mutex_lock(&session->state);
+  /* What is called after it still travels, for as long as this connection lasts. */
+  if (there) __atomic_store_n(&line->survives, false, __ATOMIC_RELEASE);
+  if (result != VGPU_STREAM_OK) vgpu_session_lose_locked(session, "the host takes no goodbye");
+  pthread_mutex_unlock(&session->state);
+  pthread_mutex_unlock(&session->sending);
+}
+
+void vgpu_line_end(struct vgpu_session *session) {
+  struct vgpu_line *line = &session->line;
+  pthread_mutex_lock(&session->state);
+  line->ending = true;
+  int candidate = __atomic_load_n(&line->candidate, __ATOMIC_ACQUIRE);
+  if (candidate >= 0) shutdown(candidate, SHUT_RDWR);
+  pthread_mutex_unlock(&session->state);
+  if (line->kept.bytes != NULL) {
+    wake(line);
+    pthread_join(line->thread, NULL);
+  }
+  vgpu_kept_destroy(&line->kept);
+  if (line->wake >= 0) close(line->wake);
+  pthread_cond_destroy(&line->restored);
+}

@@ -45,7 +45,7 @@ function fragments(path: string): Set<string> {
   return new Set([...text.matchAll(/^#+ +(.*?) *$/gmu)].map((match) => fragment(match[1] ?? '')));
 }
 
-test('every relative link of a document leads to a file, and its fragment to a heading', { skip }, () => {
+test('every relative link of a document refers to a file, and its fragment to a heading', { skip }, () => {
   const documents = files('.md');
   assert.ok(documents.includes('README.md'), 'finds the documents');
   const dead: string[] = [];

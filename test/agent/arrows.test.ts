@@ -82,7 +82,7 @@ test('nothing in agent/ is cast through unknown', () => {
 /** What a file gives to others: `export function name`, `export const name` and similar, without types. */
 const values = /^export (?:async )?(?:function\*?|const|class) (\w+)/gm;
 
-test('what a file of agent/ exports, another file takes; what only tests take, the agent runs itself', () => {
+test('every export of a file of agent/ is imported by another one; exports that only tests import are used in the agent', () => {
   const texts = new Map<string, string>();
   for (const part of ['agent', 'scripts', 'test']) {
     const below = path.join(packageRoot(), part);

@@ -77,7 +77,7 @@ function inFiles(pattern: RegExp): Readonly<Record<string, number>> {
   return found;
 }
 
-test('what other programs print is read in known places only, each with its reason', () => {
+test('output of other programs is read only in listed places, each with its reason', () => {
   // A member of a result, or taken out of one; not the streams of this process.
   const read =
     /(?<!\b(?:self|process|terminal|tty))\.std(?:out|err)\b|const \{[^}]*\bstd(?:out|err)\b[^}]*\} = (?!terminal)/g;

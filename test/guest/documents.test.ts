@@ -74,7 +74,7 @@ describe('a page followed word for word', { skip }, () => {
   }
 });
 
-test('a line of a page is found whatever its blanks and what stands for [...], and nothing else is', () => {
+test('a line of a page is found with any blanks and any text for [...], and no other line is', () => {
   const output = 'GPU (simulated)  x\n  + log       time=1 msg="a" id=0 library=CUDA\n';
   assert.ok(showsLine(output, '+ log [...] msg="a" [...]'));
   assert.ok(showsLine(output, 'GPU (simulated) x'));

@@ -116,7 +116,7 @@ describe('install', { skip }, () => {
     });
   }
 
-  test('where the disk fills up in the middle of a file, a backup or the log: takes everything back', {
+  test('when the disk fills up in the middle of a file, a backup or the log it undoes everything', {
     skip: mixed.skip,
   }, async (t) => {
     const { guest, before } = await prepared(mixed, t);
@@ -151,7 +151,7 @@ describe('install', { skip }, () => {
     await assertConsumerStarts(guest, 'after disks that filled up');
   });
 
-  test("where Debian's alternatives cannot be changed: says so, and changes nothing", {
+  test("when Debian's alternatives cannot be changed it says so, and changes nothing", {
     skip: debian550.skip,
   }, async (t) => {
     const { guest, before } = await prepared(debian550, t);
@@ -180,7 +180,7 @@ describe('install', { skip }, () => {
     await assertUnchanged(guest, before, 'after install and uninstall');
   });
 
-  test('where ldconfig fails: takes everything back', { skip: mixed.skip }, async (t) => {
+  test('when ldconfig fails it undoes everything', { skip: mixed.skip }, async (t) => {
     const { guest, before } = await prepared(mixed, t);
     const why = await whyNotSpoilable(guest, 'immutable');
     if (why !== false) return t.skip(why);
@@ -191,7 +191,7 @@ describe('install', { skip }, () => {
     await assertUnchanged(guest, before, 'install with an immutable cache');
   });
 
-  test('where the lock cannot be made: is refused, and names the lock', async (t) => {
+  test('when the lock cannot be made it refuses, and names the lock', async (t) => {
     const guest = await Guest.start({}, t);
     await prepareConsumer(guest, consumerDesigns().at(-1) ?? 3);
     const before = await guest.listing();

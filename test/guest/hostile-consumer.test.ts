@@ -82,7 +82,7 @@ head -c 64 /bin/true >preload.so
 // biome-ignore lint/suspicious/noControlCharactersInRegex: finding them is the purpose
 const raw = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029]/;
 
-describe('what a hostile consumer plants', { skip }, () => {
+describe('files that a hostile consumer plants', { skip }, () => {
   let guest: Guest;
 
   before(async () => {
@@ -164,19 +164,19 @@ describe('what a hostile consumer plants', { skip }, () => {
     assert.equal(packed.stdout.trim(), '0');
   });
 
-  test('the service goes on, and writes its metrics over no link', async () => {
+  test('the service continues, and does not write its metrics through a link', async () => {
     assert.equal(await guest.property('vgpu-agent', 'ActiveState'), 'active');
     assert.equal(await guest.property('vgpu-agent', 'NRestarts'), '0');
     const metrics = await guest.run('sh', '-c', `test ! -L ${theirs}/metrics/vgpu.prom`);
     assert.equal(metrics.code, 0, 'the link is replaced');
   });
 
-  test('nobody but root can hold the lock', async () => {
+  test('only root can hold the lock', async () => {
     const held = await guest.runWith({ user: 'nobody' }, 'flock', '-n', '/run/vgpu-agent/lock', 'true');
     assert.notEqual(held.code, 0);
   });
 
-  test('agent.json as a directory is told, and the former one stays in force', async () => {
+  test('a directory named agent.json is reported, and the previous configuration stays in force', async () => {
     await guest.must('sh', '-c', 'mv /etc/vgpu-agent/agent.json /root/; mkdir /etc/vgpu-agent/agent.json');
     await guest.run('systemctl', 'reload', 'vgpu-agent');
     await guest.must('systemctl', 'restart', 'vgpu-agent');

@@ -81,7 +81,7 @@ describe('a host that misbehaves', () => {
     assert.equal(existsSync(hosts.socket), false);
   });
 
-  test('refused: a socket that nobody listens on', async () => {
+  test('refused: a socket without a listener', async () => {
     await hosts.startFaulty({ mode: 'refused' });
     assert.equal(existsSync(hosts.socket), true);
     assert.equal((await talk(hosts.socket, 'hello', 1_000)).end, 'refused');
@@ -108,7 +108,7 @@ describe('a host that misbehaves', () => {
     assert.ok((said.waited ?? 0) >= 400, `${said.waited} ms`);
   });
 
-  test('dies: gone in the middle of an answer, for everybody', async (t) => {
+  test('dies: it ends in the middle of an answer, for every client', async (t) => {
     const socket = await faulty(t, '--mode', 'dies', '--bytes', '3');
     const said = await talk(socket, 'hello', 2_000);
     assert.deepEqual([said.end, said.answer.toString()], ['closed', 'hel']);

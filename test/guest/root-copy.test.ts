@@ -147,7 +147,7 @@ describe('a checkout in a home directory', { skip }, () => {
     assert.deepEqual(await differences(bare, await guest.listing()), []);
   });
 
-  test('does not take the place of what is somebody else’s', async () => {
+  test('does not replace a file that the agent did not write', async () => {
     await guest.must('mkdir', '/usr/lib/vgpu-agent');
     const ran = await guest.run(`${checkout}/scripts/install-agent`);
     assert.equal(ran.code, 6);

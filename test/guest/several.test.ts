@@ -119,7 +119,7 @@ describe('several consumers', { skip }, () => {
     await settled(guest, 3);
   });
 
-  test('each is verified by itself, and none is guessed', async () => {
+  test('each is verified separately, and none is guessed', async () => {
     for (const unit of units) {
       const document = documentOf(await guest.agent('verify', '--unit', unit, '--json'));
       assert.deepEqual([at(document, 'verdict', 'unit'), at(document, 'verdict', 'mode')], [unit, 'gpu']);

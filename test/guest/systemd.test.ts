@@ -44,7 +44,7 @@ describe('agent/systemd in a guest', { skip }, () => {
     await guest.must('systemctl', 'daemon-reload');
   }
 
-  test('a loaded unit is told with what only its files say', async () => {
+  test('a loaded unit includes the settings that only its files have', async () => {
     await guest.write('/etc/default/full', 'FROM_FILE=1\n');
     await define(
       'full.service',
@@ -218,7 +218,7 @@ RestrictAddressFamilies=AF_INET
       await following.stop();
     });
 
-    test('what came right after an entry of somebody else is not lost', async () => {
+    test('an entry right after one of another unit is not lost', async () => {
       const following = await follow(async (unit, say) => {
         await guest.must('logger', '--tag', 'other', 'something else');
         const cursor = await ask('tail');

@@ -77,7 +77,7 @@ async function leadsTo(guest: Guest, name: string): Promise<string> {
   return (await guest.must('readlink', '-f', `${multiarch}/${name}`)).trim();
 }
 
-describe('what packages do between install and uninstall', { skip }, () => {
+describe('package changes between install and uninstall', { skip }, () => {
   for (const driver of long ? [debian535, debian550] : [debian550]) {
     test(`${driver.name}: reinstalled, the links stay ours; uninstall gives them to the driver`, {
       skip: driver.skip,

@@ -77,7 +77,7 @@ async function failure(work: Promise<unknown>, where: string): Promise<VgpuError
 }
 
 describe('a disk that stays full or read-only', () => {
-  it('keeps the log when taking back fails too, and the next command goes on from there', async () => {
+  it('keeps the log when undoing fails too, and the next command continues from there', async () => {
     const states: readonly StartingState[] = [bare, ...startingStates.slice(2, 3)];
     for (const state of states) {
       for (const command of commands) {

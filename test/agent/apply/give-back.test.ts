@@ -24,7 +24,7 @@ async function installed(state = bare): Promise<World> {
   return world;
 }
 
-describe('what somebody changed since the install', () => {
+describe('changes by others since the install', () => {
   it('keeps an edited drop-in beside its place when it is taken away', async () => {
     const world = await installed();
     appendFileSync(world.root + dropIn, 'Environment=MINE=1\n');
@@ -111,7 +111,7 @@ describe('what somebody changed since the install', () => {
     world.dispose();
   });
 
-  it('keeps installed directories that hold somebody else’s files', async () => {
+  it('keeps installed directories that have files of other programs', async () => {
     const world = await installed();
     writeFileSync(`${world.root}/etc/vgpu/notes.txt`, 'mine');
     writeFileSync(`${world.root}/opt/vgpu/notes.txt`, 'mine');
@@ -141,8 +141,8 @@ describe('what somebody changed since the install', () => {
   });
 });
 
-describe('what was there and looks like ours', () => {
-  it('stays somebody’s own: an empty /opt/vgpu, a guest.conf with the very same text', async () => {
+describe('existing files that look like those of vgpu-agent', () => {
+  it('does not adopt files that existed before: an empty /opt/vgpu, a guest.conf with the same text', async () => {
     const model = await installed();
     const world = await bare.make();
     mkdirSync(`${world.root}/opt/vgpu`);
@@ -207,7 +207,7 @@ describe('a damaged log', () => {
     world.dispose();
   });
 
-  it('is one with a record that nobody wrote so: nothing is done by halves', async () => {
+  it('is refused with an invalid record, and no part of it is carried out', async () => {
     const world = await bare.make();
     await assert.rejects(world.install({}, world.disk({ kind: 'kill', at: 60 })));
     const file = `${world.root}/var/lib/vgpu-agent/transaction.jsonl`;
@@ -269,7 +269,7 @@ describe('taking back after a failed confirmation', () => {
     });
   }
 
-  it('goes on with taking back when it is killed in the middle', async () => {
+  it('continues to undo after it was killed in the middle', async () => {
     const start = await upgrade.make();
     const before = start.listing();
     const plan = ready(await start.planInstall());
@@ -318,7 +318,7 @@ describe('the restart', () => {
     world.dispose();
   });
 
-  it('is told when systemd does not answer', async () => {
+  it('is reported when systemd does not answer', async () => {
     const world = await bare.make();
     world.restartJob = () => {
       throw new Error('no reply within 1 s');

@@ -68,7 +68,7 @@ describe('acquireLock', () => {
     await lock.release();
   });
 
-  it('waits for as long as it is told', async (context) => {
+  it('waits for the given time', async (context) => {
     const file = lockFile(context);
     const child = await holder(file);
     const waiting = acquireLock({ command: 'install', waitMs: 5000, file });
@@ -115,7 +115,7 @@ describe('acquireLock', () => {
     assert.match(String(said), /^refused run as root/);
   });
 
-  it('can be opened by its owner alone, or anybody could hold it', async (context) => {
+  it('can be opened only by its owner, so no other user can hold it', async (context) => {
     const file = lockFile(context);
     const umask = process.umask(0);
     context.after(() => process.umask(umask));

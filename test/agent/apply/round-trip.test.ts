@@ -84,7 +84,7 @@ function withoutTimes(world: World, clean: World): readonly string[] {
 }
 
 describe('an upgrade', () => {
-  it('switches by one link, restarts, and removes the version that nobody uses any more', async () => {
+  it('switches one link, restarts, and removes the version that no process uses any more', async () => {
     const world = await upgrade.make();
     try {
       const { plan } = await world.install();

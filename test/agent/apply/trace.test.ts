@@ -88,7 +88,7 @@ describe('a trace', () => {
     assert.equal(machine.reloads, 2);
   });
 
-  it('of a user that is not known before lets everybody write, and nobody read', async (context) => {
+  it('for a user that is not known before gives every user write access, and none read access', async (context) => {
     const machine = new Machine(context);
     await beginTrace({ ...plan, writer: null }, machine.effects());
     assert.equal(statSync(`${machine.root}/run/vgpu-agent/trace/events`).mode & 0o777, 0o622);
@@ -119,7 +119,7 @@ describe('a trace', () => {
     });
   }
 
-  it('that was killed at any step is found, and nothing of it is left', async (context) => {
+  it('that was killed at any step is found and removed completely', async (context) => {
     const whole = new Machine(context);
     const log = whole.disk();
     const all = whole.effects(log);
@@ -143,7 +143,7 @@ describe('a trace', () => {
     }
   });
 
-  it('that still runs is started again, and that is told; a failure too', async (context) => {
+  it('that still runs is restarted, and that is reported; a failure too', async (context) => {
     const machine = new Machine(context);
     await beginTrace(plan, machine.effects());
     machine.traced = true;
@@ -162,7 +162,7 @@ describe('a trace', () => {
     assert.deepEqual(machine.left(), empty);
   });
 
-  it('is not begun, and not looked for, where somebody put something else in its place', async (context) => {
+  it('is not started, and not searched for, where another file is in its place', async (context) => {
     const machine = new Machine(context);
     writeFileSync(`${machine.root}/run/vgpu-agent/trace`, 'mine');
     assert.equal(await machine.recover(), false);
@@ -171,7 +171,7 @@ describe('a trace', () => {
     assert.equal(machine.reloads, 0);
   });
 
-  it('whose record names no unit is cleared away, and no path is made of it', async (context) => {
+  it('a record without a unit is removed, and no path is made from it', async (context) => {
     for (const name of ['../../etc', 'a/b.service', '', '.service', 'x.socket', '..service']) {
       const machine = new Machine(context);
       mkdirSync(`${machine.root}/run/vgpu-agent/trace`);

@@ -106,7 +106,7 @@ describe('help', () => {
   }
 });
 
-test('version is told at once, without systemd and without root', () => {
+test('version is printed at once, without systemd and without root', () => {
   const ran = vgpu(['version', '--json']);
   assert.equal(ran.status, 0, ran.stderr);
   const document: unknown = JSON.parse(ran.stdout);
@@ -227,7 +227,7 @@ describe('without root', { skip: !root && 'needs root to drop it' }, () => {
     });
   }
 
-  test('a log that may not be read is told so', async () => {
+  test('a log without read permission is reported', async () => {
     const file = path.join(directory, 'secret.log');
     await writeFile(file, 'x', { mode: 0o600 });
     const args = [

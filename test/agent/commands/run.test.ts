@@ -58,7 +58,7 @@ describe('vgpu-agent run', () => {
     assert.equal(ran.stdout, 'read by the command\n--json -v -- --help\n');
   });
 
-  test('what the caller has set stays, behind ours', () => {
+  test('values that the caller has set are kept, after those of vgpu-agent', () => {
     const ran = run(['--', 'sh', '-c', 'echo "$LD_LIBRARY_PATH $OWN"'], {
       LD_LIBRARY_PATH: '/tmp/of-the-caller::',
       OWN: 'kept',
@@ -124,7 +124,7 @@ describe('vgpu-agent run', () => {
     assert.equal(ran.stdout, `${nobody}\n`);
   });
 
-  test('a host that is not there is told before anything is started', () => {
+  test('a missing host is reported before the command is started', () => {
     const ran = run(['--host', 'unix:/nonexistent/vgpu.sock', '--', 'sh', '-c', 'echo started']);
     assert.equal(ran.status, 6, ran.stderr);
     assert.equal(ran.stdout, '');
@@ -142,7 +142,7 @@ describe('vgpu-agent run', () => {
     assert.match(directory.stderr, /cannot run "\/tmp": permission denied/);
   });
 
-  test('a slip is told with what to type', () => {
+  test('the error for a mistyped word says what to type', () => {
     for (const [args, message] of [
       [[], /no command was given\n {2}try: vgpu-agent run -- COMMAND/],
       [['--print', '--', 'ls'], /--print runs nothing, and "ls" was given/],

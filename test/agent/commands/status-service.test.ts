@@ -18,7 +18,7 @@ const document = {
   verdict: null,
 };
 
-test('what docs/json describes is read as it is', () => {
+test('a document as docs/json describes it is read unchanged', () => {
   const json = JSON.stringify(document);
   assertDocument('status', json);
   assert.deepEqual(readStatus(json), document);

@@ -162,7 +162,7 @@ test('a device that our probe does not find is not ours, or is gone', () => {
   assert.equal(combine(observation({ probe: answered({ devices: both }) })).mode, 'gpu');
 });
 
-test('a preload that the loader ignored is told, whatever the verdict', () => {
+test('an ignored preload is reported with any verdict', () => {
   const verdict = combine(observation({ processes: main() }));
   assert.equal(verdict.mode, 'gpu');
   assert.ok(verdict.evidence.some(({ text, weight }) => weight === 'against' && /getcap/.test(text)));

@@ -96,7 +96,7 @@ test('kernels that could not be tried leave it undetermined; not asked for, they
   }
 });
 
-test('who is on the CPU stays there, whatever the kernels do', () => {
+test('a CPU verdict stays, whatever the test kernels do', () => {
   const log = findingsOf('0.32.9_count0_debug0');
   assert.equal(judged({ log, probe: answered({ compute: right }) }).mode, 'cpu');
 });
@@ -113,7 +113,7 @@ test('an answer whose compute is no such thing is not believed', () => {
   assert.equal(probeResult({ kind: 'ran', ...run, stdout }).kind, 'crashed');
 });
 
-test('the probe is told to run kernels only when they are asked for', () => {
+test('the probe runs kernels only when they are requested', () => {
   const base = { unit: unit(), program: '/p', timeoutMs: 1000 };
   assert.equal(probeCommand({ ...base, compute: true }).args.at(-1), '--compute');
   assert.ok(!probeCommand(base).args.includes('--compute'));

@@ -97,7 +97,7 @@ test('a unit that crashes again and again is restarting', async () => {
   assert.ok(stage.clock.now() < 12_000);
 });
 
-test('a unit that failed, or stays down, is told without waiting for the limit', async () => {
+test('a unit that failed, or stays down, is reported without waiting for the limit', async () => {
   for (const activeState of ['failed', 'inactive']) {
     const stage = createStage();
     stage.clock.at(500, () => {
@@ -116,7 +116,7 @@ test('a unit that failed, or stays down, is told without waiting for the limit',
   }
 });
 
-test('a unit that is not there is told at once', async () => {
+test('a missing unit is reported at once', async () => {
   const stage = createStage();
   stage.unit = { kind: 'absent', name: 'ollama.service' };
   const verdict = await run(stage);

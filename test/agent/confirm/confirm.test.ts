@@ -154,7 +154,7 @@ test('a journal that cannot be read is undetermined, whatever else is fine', asy
   assert.deepEqual([verdict.mode, verdict.reason], ['undetermined', 'journal-unavailable']);
 });
 
-test('output that bypasses the journal is told', async () => {
+test('output that bypasses the journal is reported', async () => {
   const stage = createStage();
   stage.http = ready;
   stage.unit = unit({

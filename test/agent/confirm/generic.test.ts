@@ -75,7 +75,7 @@ test('one that was just started is given time to begin its work', async () => {
 const seen = (changes: Partial<Observation>): Observation =>
   observation({ profile, log: judgeLog(profile, []), ...changes });
 
-test('what keeps it from the GPU is said before that it has no session', () => {
+test('the cause of a missing GPU is reported before the missing session', () => {
   const reasonOf = (changes: Partial<Observation>): readonly [string, string | null] => {
     const { mode, reason } = combine(seen(changes));
     return [mode, reason];

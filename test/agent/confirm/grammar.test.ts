@@ -78,7 +78,7 @@ test('a grammar asks for a compute capability where its lines have one, or it is
   assert.equal(what({}), 'unusable');
 });
 
-test('an announcement that cannot be trusted is told, with the reason', () => {
+test('an announcement that cannot be trusted is reported, with the reason', () => {
   const why = (...given: Parameters<typeof announced>) => {
     const line = announced(...given);
     return line?.kind === 'spoilt' ? line.why : line;

@@ -101,7 +101,7 @@ test('another process is another start, unless the consumer has children', () =>
   assert.deepEqual(seen(withChildren, device(7), over(8)), ['gpu', 0]);
 });
 
-test("after a boot, or systemd's word of an end, the next line that means something begins a start", () => {
+test("after a boot, or systemd's message that the unit ended, the next relevant line begins a start", () => {
   const ends: readonly Partial<LogEntry>[] = [
     { text: '-- Reboot --', speaker: 'boundary' },
     { text: 'x.service: Main process exited, code=exited', speaker: 'manager' },
@@ -145,14 +145,14 @@ test('starts and entries are counted', () => {
   assert.equal(judged(gpu).starts, 0, 'a log that begins in the middle of one');
 });
 
-test('a device that is announced too late is told, with the reason', () => {
+test('a device that is announced too late is reported, with the reason', () => {
   assert.deepEqual(texts(judged('CPU', gpu)), ['CPU', `not counted, the CPU was announced already: ${gpu}`]);
   assert.deepEqual(texts(judged('over', gpu)), [`not counted, discovery was over already: ${gpu}`]);
   assert.deepEqual(texts(judged('CPU one', 'CPU two')), ['CPU one', 'CPU two']);
   assert.deepEqual(texts(judged(gpu, 'CPU')), ['CPU'], 'a device before the CPU is of a former start');
 });
 
-test('of lines that do not count the newest twelve are kept', () => {
+test('the newest twelve of the lines that do not count are kept', () => {
   const late = Array.from({ length: 15 }, (_, index) => `GPU n${index}`);
   const cut = (kept: readonly string[]): readonly string[] => kept.map((text) => text.slice(-7).trim());
   assert.deepEqual(cut(texts(judged('over', ...late))), cut(late.slice(3)));
@@ -199,7 +199,7 @@ test('two kinds of lines of the same devices are put together, in whatever order
   assert.deepEqual(judged(two, place).devices, [second], 'one of another name is another device');
 });
 
-test('of lists of the same length the first is the base', () => {
+test('the first of several lists of the same length is the base', () => {
   const { devices } = judged('GPU H100 9.0', 'place A100 02:00.0');
   assert.deepEqual(
     devices.map(({ name }) => name),
@@ -216,7 +216,7 @@ test('one simulated device makes it a simulated GPU', () => {
   assert.equal(judgeLog(simulated, ['GPU A', 'GPU B']).simulated, false);
 });
 
-test('what outweighs an announcement is the reason; other words are told and weigh nothing', () => {
+test('a line that outweighs an announcement is the reason; other lines are reported and do not count', () => {
   const weights = (findings: LogFindings) => findings.evidence.map(({ weight }) => weight);
   const contradicted = judged(gpu, 'fell back');
   assert.deepEqual([contradicted.mode, contradicted.reason], ['degraded', 'context-create-failed']);
@@ -228,13 +228,13 @@ test('what outweighs an announcement is the reason; other words are told and wei
   assert.equal(judged('CPU', 'why', 'fell back').reason, 'context-create-failed');
 });
 
-test('a log of a version without announcements is told, by a reason or by a hint', () => {
+test('a log of a version without announcements is reported, by a reason or a hint', () => {
   for (const line of ['old', 'too old'])
     assert.deepEqual([judged(line).mode, judged(line).reason], ['undetermined', 'unsupported-log-version']);
   assert.equal(judged('why').reason, 'no-discovery-line');
 });
 
-test('a line of a load that is quoted as a reason already stands there once', () => {
+test('a line of a load that is already quoted as a reason is not quoted twice', () => {
   assert.deepEqual(texts(judged(gpu, 'load failed')), [gpu, 'load failed']);
   assert.deepEqual(texts(judged(gpu, 'load failed', 'on the CPU')), [gpu, 'load failed', 'on the CPU']);
   const weights = judged(gpu, 'on the GPU').evidence.map(({ weight }) => weight);

@@ -79,7 +79,7 @@ test('layers on the CPU degrade, some of them as all', () => {
   assert.deepEqual(judged(begin, none, mapped), ['degraded', 'layers-not-offloaded']);
 });
 
-test('what was tried while it looked for devices is older than what it found', () => {
+test('attempts during discovery are older than the devices that it found', () => {
   assert.equal(judgeLog(ollama, [failed, device]).mode, 'gpu');
   assert.equal(judgeLog(ollama, [failed, begin, mapped, device]).load, null);
 });
@@ -186,7 +186,7 @@ test('another load begins with its own words, not with what belongs to the one b
   for (const [words, outcome] of placed) assert.equal(after(...words.split(','))?.outcome, outcome, words);
 });
 
-test('of a load the lines are kept that place it, the last four', () => {
+test('the last four lines that place a load are kept', () => {
   const found = after('failed', 'begin', 'cpu', 'cpu', 'cpu', 'cpu');
   assert.deepEqual(
     found?.quotes.map(({ source }) => source),

@@ -42,7 +42,7 @@ test('a line may come in pieces, and a piece may end within a character', async 
   assert.deepEqual(await texts('one ', 'é', ' two\nth', 'ree'), ['one é two', 'three']);
 });
 
-test('of a longer line 64 KiB are kept, and it is told; the next one is whole', async () => {
+test('64 KiB of a longer line are kept, and that is reported; the next line is whole', async () => {
   const whole = 'x'.repeat(maxLineBytes);
   const cut = async (...chunks: readonly string[]) =>
     (await read(...chunks)).map(({ text, truncated }) => [text.length, truncated]);
@@ -96,7 +96,7 @@ const stamps = [
   'Nov 21 08:00:00 ',
 ];
 
-test('what stands before a line in a journal or a syslog is taken away', () => {
+test('the prefix of a line from a journal or a syslog is removed', () => {
   for (const stamp of stamps) {
     const entry = (line: string) => {
       const { text, pid, speaker } = entryOfLine(`${stamp}${line}`, 'x', false);
@@ -112,7 +112,7 @@ test('what stands before a line in a journal or a syslog is taken away', () => {
   }
 });
 
-test('what only looks like such a prefix is the line itself', () => {
+test('text that only resembles such a prefix belongs to the line', () => {
   for (const line of [
     'time=2026-11-21T00:22:29.592Z level=INFO msg="x"',
     '2026-11-21T08:00:00Z',
@@ -136,7 +136,7 @@ test("a compose service's name before a line is taken away, with its colours", (
     assert.equal(entryOfLine(line, 'x', false).text, line);
 });
 
-test('the line between two boots is told apart', () => {
+test('the line between two boots is recognised', () => {
   for (const line of ['-- Reboot --', `-- Boot ${'0a'.repeat(16)} --`]) {
     const { text, pid, speaker } = entryOfLine(line, 'x', false);
     assert.deepEqual([text, pid, speaker], [line, null, 'boundary']);
@@ -201,13 +201,13 @@ test('a message is a text, bytes, or a list of these; null has nothing', () => {
   assert.deepEqual(said({ x: 1 }), []);
 });
 
-test('what is no entry of a journal is told as such', () => {
+test('text that is not a journal entry is reported as such', () => {
   for (const record of [{}, { message: 'x' }, null, 7, 'MESSAGE', [1]])
     assert.equal(ofJson(record), null, JSON.stringify(record));
   assert.equal(entriesOfJson('{"MESSAGE":', 'x'), null);
 });
 
-test('a log that somebody has is judged to its end', async () => {
+test('a log from a file is judged to its end', async () => {
   const stream = async function* (): AsyncIterable<string> {
     yield 'time=2026-11-21T00:22:29.000Z level=INFO source=routes.go:1933 msg="server config" env="map[]"\n';
     yield 'time=2026-11-21T00:22:29.665Z level=INFO source=types.go:32 msg="inference compute" library=cpu compute=""';

@@ -50,7 +50,7 @@ test('a line that ends inside a quote or an escape was cut', () => {
   }
 });
 
-test('what is no record is not taken for one', () => {
+test('text that is not a record is not taken for one', () => {
   const lines = [
     '',
     '   ',
@@ -88,7 +88,7 @@ test('a record has up to 256 fields', () => {
   assert.deepEqual(parseLogfmt(record(257)), { kind: 'plain' });
 });
 
-test('a repeated key is told', () => {
+test('a repeated key is reported', () => {
   const parsed = parseLogfmt('msg=a library=cpu msg=b');
   assert.equal(parsed.kind, 'record');
   if (parsed.kind === 'record') {

@@ -21,7 +21,7 @@ assert.ok(shim !== undefined && stale !== undefined && foreign !== undefined);
 const nvml: Library = { path: `${store}/libnvidia-ml.so.1`, deleted: false, vendor: 'vgpu' };
 const gone: Library = { path: '/opt/vgpu/versions/ffff/libcuda.so.1', deleted: true, vendor: null };
 
-test('a libcuda is told by its name, in every version', () => {
+test('a libcuda is recognised by its name, in every version', () => {
   for (const name of ['libcuda.so', 'libcuda.so.1', 'libcuda.so.550.163.01'])
     assert.ok(isLibcuda(`/x/${name}`));
   for (const name of ['libcudart.so.12', 'xlibcuda.so.1', 'libnvidia-ml.so.1']) {
@@ -29,7 +29,7 @@ test('a libcuda is told by its name, in every version', () => {
   }
 });
 
-test('what is loaded is the shim, an older one, another library, or both', () => {
+test('the loaded library is the shim, an older one, another library, or both', () => {
   assert.equal(of(shim), 'shim');
   assert.equal(of(stale, shim), 'shim');
   assert.equal(of(stale), 'stale');

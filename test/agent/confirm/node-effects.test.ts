@@ -45,7 +45,7 @@ test('a server that answers is heard, whatever its status', async () => {
   assert.equal(missing.kind === 'answered' ? missing.status : 0, 404);
 });
 
-test('nobody listening is told by its errno name', async () => {
+test('a refused connection is reported by its errno name', async () => {
   const server = createServer();
   const url = await listen(server);
   await new Promise((resolve) => server.close(resolve));
@@ -74,7 +74,7 @@ test('a server that accepts and says nothing, drips, or floods is cut off', asyn
   assert.equal((await httpGet(flood, 5_000, never)).kind, 'failed');
 });
 
-test('the limit holds although everything that nobody keeps is collected meanwhile', async () => {
+test('the limit also holds while unused entries are collected', async () => {
   const mute = await listen(createServer(() => {}));
   setFlagsFromString('--expose-gc');
   const collect: unknown = runInNewContext('gc');
@@ -130,7 +130,7 @@ async function follow(
 
 const pause = (): Promise<void> => systemClock.sleep(150, never);
 
-test('what is appended after the offset comes, and nothing before it', async () => {
+test('text appended after the offset is read, and none before it', async () => {
   const file = path.join(directory, 'append.log');
   writeFileSync(file, 'old\n');
   const text = await follow(

@@ -124,7 +124,7 @@ test('one that answers and says nothing is given five seconds, from its answer o
   }
 });
 
-test('what goes past the journal is not waited for', async () => {
+test('output that bypasses the journal is not waited for', async () => {
   const stage = await begun();
   stage.unit = unit({ standardOutput: 'null' });
   answersAt(stage, 150);
@@ -224,7 +224,7 @@ test('a new start is caught up with and looked at as the first one was', async (
   assert.ok(elapsedMs <= 4_400, `${elapsedMs} ms`);
 });
 
-test('that the former start worked says nothing of the new one, which is asked about at once', async () => {
+test('the verdict of the former start does not apply to the new one, which is judged at once', async () => {
   const stage = await begun(wordless);
   stage.http = ready;
   stage.sessions = told(session);
@@ -367,7 +367,7 @@ test('the unit has the last word on a start that is settled: it may have ended, 
   assert.deepEqual([seen.end, seen.invocationId, seen.log.mode], ['settled', secondStart, 'cpu']);
 });
 
-test('what is told is the unit as it is, and of one that ends again and again as it ended', async () => {
+test('the unit is reported as it is, and one that keeps ending as it ended', async () => {
   const result = ({ unit: seen }: Observation): string => (seen.kind === 'loaded' ? seen.result : seen.kind);
   const loop = await begun();
   for (const count of [1, 2, 3]) {
@@ -412,7 +412,7 @@ test('one that has failed, or ends again and again, is not asked what it has loa
   }
 });
 
-test('what contradicts the rest is looked at twice more, after 0.7 s each, before it is believed', async () => {
+test('contradicting evidence is checked twice more, after 0.7 s each, before it counts', async () => {
   const models = [{ name: 'a', size: 4_000, size_vram: 0 }];
   const loaded: Stage['http'] = { kind: 'answered', status: 200, body: JSON.stringify({ models }) };
   const looks = async (later: Stage['http'] | null): Promise<readonly number[]> => {
@@ -433,7 +433,7 @@ test('what contradicts the rest is looked at twice more, after 0.7 s each, befor
   assert.deepEqual(await looks({ ...loaded, body: '{"models":[]}' }), [0, 700]);
 });
 
-test('each second it is told what is waited for', async () => {
+test('each second it reports what it waits for', async () => {
   const stage = await begun();
   stage.probe = async (signal) => {
     await stage.clock.sleep(3_500, signal);

@@ -175,7 +175,7 @@ test('a limit of the host that is below what is loaded is named', () => {
   ]);
 });
 
-test('where memory is what lacks, the next command is the doctor, who knows whose limit it is; else a start', () => {
+test('when memory is missing the next command is the doctor, which knows the limit; otherwise it is a restart', () => {
   const told = (gpuBytes: readonly number[], limit: number, refused: RefusedMemory | null): PresentSeen => {
     const seen = present(
       gpuBytes.map((bytes, index) => model(`m${index}`, bytes)),
@@ -319,14 +319,14 @@ test('a start on the CPU stays one', () => {
     assert.equal(judged(present([model('a', 0)], own), { log })[0], 'cpu');
 });
 
-test('of a unit that is down nothing present counts', () => {
+test('of a unit that does not run has no present evidence', () => {
   assert.deepEqual(judged(present([model('a', 0)], []), { end: 'unit-failed' }), [
     'undetermined',
     'unit-failed',
   ]);
 });
 
-test('what is present, by itself', () => {
+test('present evidence', () => {
   assert.equal(kindOf(present(null, null)), 'nothing');
   assert.equal(kindOf(present([], null)), 'nothing');
   assert.equal(kindOf(present([], [])), 'nothing', 'Ollama has sessions only while a model is loaded');

@@ -33,14 +33,14 @@ test('a good answer is an answer', () => {
   });
 });
 
-test('what the shim tells of the host is kept, as codes', () => {
+test("the shim's report on the host is kept, as codes", () => {
   const word = hostWord('unreachable', { errno: 'ECONNREFUSED' });
   const failed = report({ ok: false, devices: [], roundTrip: null, host: word, error });
   const result = probeResult(ran({ exitCode: 1, stdout: JSON.stringify(failed) }));
   assert.deepEqual(result.kind === 'answered' ? result.report.host : null, word);
 });
 
-test('codes that only a newer probe knows, and a probe that is too old to tell, are no word of the host', () => {
+test('unknown codes of a newer probe, and a probe too old to report one, give no answer of the host', () => {
   for (const host of [undefined, null, 'unreachable', {}, { code: 'beamed' }, { code: 4 }]) {
     const stdout = JSON.stringify({ ...report({ ok: false, error }), host });
     const result = probeResult(ran({ exitCode: 1, stdout }));
@@ -86,7 +86,7 @@ test('a document that the exit status gives the lie is not believed', () => {
   assert.equal(probeResult(ran({ stdout: JSON.stringify(report({ ok: false })) })).kind, 'crashed');
 });
 
-test('what is wrong is said, with the beginning of what the probe wrote to standard error', () => {
+test("the error has the beginning of the probe's standard error", () => {
   const messageOf = (run: ProbeRun): string => {
     const result = probeResult(run);
     return 'message' in result ? result.message : result.kind;

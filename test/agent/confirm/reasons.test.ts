@@ -23,7 +23,7 @@ test('every reason is listed once in the table, and says what is seen and what t
   }
 });
 
-test('every link in it leads to a reason', () => {
+test('every link in it refers to a reason', () => {
   for (const [, target] of text.matchAll(/\]\(#([^)]+)\)/g)) {
     assert.ok(
       reasons.some((reason) => reason === target),

@@ -85,7 +85,7 @@ test('the last words are the newest four lines, without blank ones, and where th
   await scene.close(watch);
 });
 
-test("of systemd's words only those about an end are kept, and none of an unknown start", async () => {
+test("only systemd's messages about an end are kept, and none of an unknown start", async () => {
   const scene = new Scene();
   const watch = scene.watch();
   const ends = [
@@ -125,7 +125,7 @@ test('the announcement has the time of its first line, and a line that begins a 
   await scene.close(watch);
 });
 
-test('what was said before is read first and followed from its end: no entry counts twice, none is lost', async () => {
+test('earlier entries are read first and followed from their end: no entry counts twice, none is lost', async () => {
   const scene = new Scene();
   scene.say(['one', 'two', 'three']);
   scene.say(['of another'], secondStart);
@@ -182,7 +182,7 @@ test('to catch up is to follow from the last entry that came', async () => {
   await scene.close(watch);
 });
 
-test('a journal that ends by itself is not followed again', async () => {
+test('a journal whose reader ends is not followed again', async () => {
   const scene = new Scene();
   scene.reader.follow = () => ending(() => scene.asked.push('follow'));
   const watch = scene.watch();
@@ -236,7 +236,7 @@ test('2000 lines of four unknown starts are kept, the newest four', async () => 
   await scene.close(watch);
 });
 
-test("a file's lines are told with their place, and go on over a new start", async () => {
+test('lines of a log file have their position, and continue after a restart', async () => {
   const scene = new Scene();
   scene.followFile = () => bytesOf(`${startLine}\n`, `${deviceLine}\n`);
   const watch = scene.watch({ outputFile: { path: '/var/log/x', offset: 0 } });
@@ -278,7 +278,7 @@ for (const [what, failing] of Object.entries<(scene: Scene, fail: () => void) =>
   });
 }
 
-test('a file or a container that cannot be read is told', async () => {
+test('a file or container that cannot be read is reported', async () => {
   const fail = (): void => {
     throw new Error('EACCES');
   };

@@ -97,7 +97,7 @@ test('the list of what is loaded is asked where the consumer listens: its log be
   assert.equal(await at({ unit: elsewhere }, url), 'silent');
 });
 
-test('who cannot be asked is not', async () => {
+test('a machine that cannot answer is not asked', async () => {
   const asked = async (changes: Partial<PresentQuestion>): Promise<string> =>
     (await lookAtPresent({ ...question, ...changes }, effects({ answers: { [url]: empty } }), never)).loaded
       .kind;
@@ -138,7 +138,7 @@ test('a profile without a variable is asked at its own address', async () => {
   assert.equal(looked.loaded.kind, 'told');
 });
 
-test('nobody who answers is told with the reason', async () => {
+test('a missing answer is reported with the reason', async () => {
   const { loaded } = await lookAtPresent(question, effects({}), never);
   assert.deepEqual(loaded, { kind: 'silent', url, message: `nobody at ${url}` });
 });
@@ -149,7 +149,7 @@ test('an answer that is no such list is silence', async () => {
   assert.deepEqual(loaded, { kind: 'silent', url, message: 'its answer has no "models"' });
 });
 
-test("the unit's sessions are told apart from others of this guest", async () => {
+test("the unit's sessions are distinguished from others of this guest", async () => {
   const sessions = { kind: 'told', report: reported([session(100), session(5)]), seconds: 60 } as const;
   const { sessions: seen } = await lookAtPresent(question, effects({ sessions }), never);
   assert.ok(seen.kind === 'told');
@@ -159,7 +159,7 @@ test("the unit's sessions are told apart from others of this guest", async () =>
   );
 });
 
-test('how long the youngest process has been running is told beside its sessions', async () => {
+test('the age of the youngest process is reported with its sessions', async () => {
   const sessions = { kind: 'told', report: reported([]), seconds: 60 } as const;
   const processes = [
     processFacts({ startTicks: '5000' }),
@@ -172,7 +172,7 @@ test('how long the youngest process has been running is told beside its sessions
   assert.equal(gone.sessions.kind === 'told' ? gone.sessions.youngest : gone, undefined);
 });
 
-test('what was turned away before this start does not count', async () => {
+test('sessions refused before this start do not count', async () => {
   const away = async (age: number): Promise<number | undefined> => {
     const report = reported([], { count: 3, status: 'busy', age });
     const answer = { kind: 'told', report, seconds: 60 } as const;
@@ -183,7 +183,7 @@ test('what was turned away before this start does not count', async () => {
   assert.equal(await away(61), undefined);
 });
 
-test('refused memory is told for an hour, and its limit for ever', async () => {
+test('refused memory is reported for an hour, and its limit always', async () => {
   const refused = { count: 1, program: 'p', bytes: 9, limit: 8, free: 7, by: 'guest' } as const;
   const seen = async (age: number): Promise<unknown> => {
     const memory = { limit: 8, by: 'guest', line: 3, refused: { ...refused, age } } as const;
@@ -200,7 +200,7 @@ test('refused memory is told for an hour, and its limit for ever', async () => {
   assert.deepEqual(await seen(3_601), { limit: 8, by: 'guest', line: 3, refused: null });
 });
 
-test('a refused kernel is told for an hour', async () => {
+test('a refused kernel is reported for an hour', async () => {
   const kernel = { count: 1, program: 'p', kernel: 'k' } as const;
   const seen = async (age: number | null): Promise<unknown> => {
     const refusedKernels = age === null ? null : { ...kernel, age };
@@ -213,7 +213,7 @@ test('a refused kernel is told for an hour', async () => {
   assert.equal(await seen(null), null);
 });
 
-test('a limit of memory without a refusal is told as it is, and none as none', async () => {
+test('a memory limit is read even without a refusal, and no limit as none', async () => {
   const limited = { limit: 8, by: 'guest', line: 3, refused: null } as const;
   for (const memory of [limited, null]) {
     const answer = { kind: 'told', report: { ...reported([]), memory }, seconds: 60 } as const;

@@ -69,7 +69,7 @@ test('it looks every 25 ms, and every 100 ms after more than a minute', async ()
   await watch.done;
 });
 
-test('what a process had loaded is kept at its end, and the newest of what it has while it lives', async () => {
+test('the libraries of a process are kept after its end, and the newest ones while it runs', async () => {
   const scene = new Scene();
   scene.now = [{ ...main, libraries: [] }];
   const watch = scene.watch();
@@ -88,7 +88,7 @@ test('what a process had loaded is kept at its end, and the newest of what it ha
   await watch.done;
 });
 
-test('a process that never had libcuda is told as it was seen last', async () => {
+test('a process that never had libcuda is reported as last seen', async () => {
   const scene = new Scene();
   scene.now = [{ ...main, libraries: [] }];
   const watch = scene.watch();
@@ -162,7 +162,7 @@ test('processes that are older than the main one are of a former start', async (
   assert.deepEqual(await counted([old, same, main], 100), ['child 81', 'main 100']);
 });
 
-test('where the profile names none, all count', async () => {
+test('when the profile names none, all count', async () => {
   const other = processFacts({ pid: 150, parent: 100, name: 'sh', startTicks: '5060' });
   assert.deepEqual(await counted([main, other], 100, nameless), ['main 100', 'child 150']);
   const former = processFacts({ pid: 80, startTicks: '10' });

@@ -55,7 +55,7 @@ test('a profile that has nothing to ask asks nothing, whatever the unit says', a
   await watch.done;
 });
 
-test('a unit with a network of its own is not asked, and the reason is told', async () => {
+test('a unit with its own network namespace is not queried, and the reason is reported', async () => {
   const scene = new Scene();
   scene.unit = unit({ sandbox: { ...openSandbox, privateNetwork: true } });
   const watch = scene.watch();
@@ -158,7 +158,7 @@ test('after its answer the watch wakes every 200 ms, although its log has said w
   await watch.done;
 });
 
-test('an address of the log that nobody asked takes the answer of another one away', async () => {
+test('a new address in the log that was not queried yet discards the answer of the former address', async () => {
   const scene = new Scene();
   scene.answer = () => ready;
   const watch = scene.watch();
@@ -178,7 +178,7 @@ test('an address of the log that nobody asked takes the answer of another one aw
   await watch.done;
 });
 
-test('where an address means all of them, each is asked in its turn', async () => {
+test('when an address stands for several, each is tried in turn', async () => {
   const scene = new Scene();
   scene.address = '[::]:11434';
   const watch = scene.watch();

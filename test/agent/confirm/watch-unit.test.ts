@@ -65,7 +65,7 @@ test("its counter tells the starts since we began; systemctl restart's zero take
   assert.deepEqual((await told([first], restarts, known)).told, [1], 'one before the first look');
 });
 
-test('a new start is told once, whatever the counter says', async () => {
+test('a new start is reported once, whatever the restart counter says', async () => {
   const ids = (...all: readonly (string | null)[]) => all.map((invocationId) => at({ invocationId }));
   const [first, ...later] = ids(firstStart, firstStart, null, secondStart, secondStart);
   assert.ok(first !== undefined);

@@ -48,7 +48,7 @@ const manifest: Manifest = {
 };
 const nobody = (): null => null;
 
-test('what was written is read as it was', () => {
+test('written text is read back unchanged', () => {
   const read = checkManifest(JSON.parse(JSON.stringify(manifest)), nobody);
   assert.deepEqual(read, { kind: 'ok', manifest });
 });
@@ -102,7 +102,7 @@ test('a manifest of schema 1 names every consumer that has a drop-in, the latest
   ]);
 });
 
-test('of a drop-in that does not say its profile there is no consumer; its file stays owned', () => {
+test('a drop-in without a profile makes no consumer; its file stays owned', () => {
   const read = checkManifest(former, nobody);
   assert.deepEqual(
     read.kind === 'ok' && [read.manifest.consumers.map((one) => one.unit), read.manifest.items.length],

@@ -31,7 +31,7 @@ function sessionsOf(changes: object): ReturnType<typeof parseSessions> {
   return read({ sessions: [session, { ...session, ...changes }] });
 }
 
-test('what carries the calls of a session is read; an older host does not tell', () => {
+test('the transport of a session is read; an older host does not report it', () => {
   const of = (carrier: unknown): unknown => {
     const document = sessionsOf({ carrier });
     return document.kind === 'told' ? document.report.sessions.map((one) => one.carrier) : document;
@@ -67,7 +67,7 @@ test('the limit of device memory, and what was refused of it, is read; an older 
     assert.deepEqual(of({ ...memory, refused: other }), { ...memory, refused: null }, JSON.stringify(other));
 });
 
-test('what the host told is read', () => {
+test("the host's report is read", () => {
   assert.deepEqual(read({}), {
     kind: 'told',
     report: {

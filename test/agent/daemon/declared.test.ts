@@ -56,7 +56,7 @@ test('without a file, what is installed is in force', async () => {
   assert.deepEqual(bench.said, []);
 });
 
-test('a bad file at the start: the defaults are in force, and it is told once', async () => {
+test('with a bad file at the start the defaults are in force, and it is reported once', async () => {
   const bench = new Bench();
   bench.text = '{';
   bench.manifest = manifestOf(llama);

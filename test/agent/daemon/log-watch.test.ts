@@ -61,7 +61,7 @@ test('the same again, and lines that say nothing of it, are none', async () => {
   assert.equal(await doubts(begin, onCpu, onCpu, begin, onCpu), 1);
 });
 
-test('what systemd says of the unit, and lines of no start, are not the log of the consumer', async () => {
+test("systemd's messages about the unit, and lines of no start, do not belong to the consumer's log", async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const journal = new FakeJournal();
@@ -112,7 +112,7 @@ test('what systemd says of the unit, and lines of no start, are not the log of t
   }
 });
 
-test('what a detached container prints is followed too, each container for itself', async () => {
+test('the output of detached containers is followed too, each container separately', async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const stop = new AbortController();

@@ -56,7 +56,7 @@ describe('the metrics file', () => {
     assert.deepEqual(await whileTextIsMade(elsewhere), ['other.prom']);
   });
 
-  it('is written over nothing that a link planted in its directory leads to', {
+  it('does not overwrite the target of a link planted in its directory', {
     skip: process.geteuid?.() === 0 ? false : 'only root can make files of another user',
   }, async (context) => {
     const root = mkdtempSync('/run/vgpu-metrics-');

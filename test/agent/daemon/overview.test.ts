@@ -51,7 +51,7 @@ test('nothing is known of no consumer', () => {
   );
 });
 
-test('the view shows what the service does for each, and what differs is told once', () => {
+test('the view shows the state of each consumer, and each difference once', () => {
   const { board, a, b } = boards();
   const view = {
     ...statusView(ollama, settled(), null, null),

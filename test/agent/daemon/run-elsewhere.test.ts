@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { runElsewhere } from '../../../agent/daemon/run-elsewhere.js';
 
-test("what must run as the consumer's user is started by systemd, since the service may not change its own", async () => {
+test("programs that run as the consumer's user are started by systemd, because the service cannot change its user", async () => {
   const ran: string[] = [];
   const runner = runElsewhere({
     run: async (file, args) => {

@@ -118,7 +118,7 @@ test('as one, the worst counts: its phase, its verdict, its problem with the nam
   );
 });
 
-test('of one alone the problem and the restart that is due stand without its name', () => {
+test('with one consumer the problem and the due restart do not have its name', () => {
   const board = new Board();
   board.setConsumers([{ profile: 'ollama', unit: 'ollama.service' }]);
   const due = { reason: 'the host is back', waitsFor: 'it serves' };
@@ -142,7 +142,7 @@ test('counters of all are added up, and what is known of one stays when another 
   );
 });
 
-test('turns are taken one after the other, and one that fails holds nobody up', async () => {
+test('turns are taken one after the other, and a failed one does not block the next', async () => {
   const turn = turns();
   const said: string[] = [];
   const task = (name: string, ms: number) => async (): Promise<void> => {

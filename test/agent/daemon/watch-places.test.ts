@@ -56,7 +56,7 @@ test('all that a plan looks at is watched, by name where others write too', () =
   assert.equal(watchPlaces(ollama, { ...seen, unit: unit({ fragment: '' }) }, null).has('.'), false);
 });
 
-test('what several consumers need watched is watched once, all of a directory where one needs all', () => {
+test('paths that several consumers need are watched once, and a whole directory where one needs all', () => {
   const merged = allPlaces([
     new Map([
       ['/a', new Set(['x'])],

@@ -90,7 +90,7 @@ test('overrides: what an image sets is named, unless the command of its containe
   assert.notEqual(overrides.examine(doctorFacts({ machine: { unit: chosen }, look })).kind, 'broken');
 });
 
-test('output: a verdict that stands all the same makes it a warning; a journal that cannot be read is broken', () => {
+test('output: with a verdict it is a warning; an unreadable journal is broken', () => {
   const silent = { unit: unit({ standardError: 'append:/var/log/ollama.log' }) };
   assert.equal(troubleOf(output.examine(doctorFacts({ machine: silent }))).kind, 'warning');
   const observation = { journalError: 'journalctl: Permission denied' };
@@ -172,7 +172,7 @@ describe('agent-service', () => {
     },
   });
 
-  test('one that gave up is told with its own words', () => {
+  test('one that stopped repairing is reported with its own message', () => {
     const status = { state: 'degraded', problem: 'libcuda.so.1 was replaced 20 times', configProblem: null };
     const facts = doctorFacts({ machine: machine('active'), look: { service: { status } } });
     const trouble = troubleOf(agentService.examine(facts));
@@ -180,7 +180,7 @@ describe('agent-service', () => {
     assert.match(trouble.evidence, /replaced 20 times/);
   });
 
-  test('one that failed is told; one that runs, or was never installed, is no alarm', () => {
+  test('one that failed is reported; one that runs, or was never installed, is not', () => {
     const failed = troubleOf(agentService.examine(doctorFacts({ machine: machine('failed') })));
     assert.match(failed.evidence, /failed/);
     const status = { state: 'settled', problem: null, configProblem: null };

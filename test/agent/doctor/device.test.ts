@@ -112,7 +112,7 @@ test('docs/reference/reasons.md names for each reason the checks that explain it
   }
 });
 
-test('what a check explains it is first to tell', () => {
+test('each check is the first that reports the reasons which it explains', () => {
   const first = (facts: Parameters<typeof diagnose>[0]) => diagnose(facts).broken[0]?.check.id;
   assert.equal(first(probed('cuCtxCreate_v3', 'CUDA_ERROR_NOT_SUPPORTED')), 'device');
   assert.equal(first(probed('cuInit', 'CUDA_ERROR_UNKNOWN')), 'device');

@@ -20,7 +20,7 @@ const made = (id: string, explains: readonly Reason[], examine: Check['examine']
 const wrong = () => broken({ cause: 'c', evidence: [], remedy: byHand('t', 'c') });
 const healthy = made('fine', [], () => ok());
 
-test('what explains the verdict comes first among what is broken, then the order of causes', () => {
+test('the finding that explains the verdict comes first, then the others in the order of causes', () => {
   const facts = doctorFacts({ verdict: { mode: 'cpu', reason: 'no-device' } });
   const all = [
     made('a', [], wrong),

@@ -9,7 +9,7 @@ import { type Tree, tree } from './support.js';
 
 const unit = { kind: 'absent', name: 'ollama.service' } as const;
 
-describe('what concerns containers', () => {
+describe('findings about containers', () => {
   const read = async (context: Parameters<typeof tree>[0], content: Tree) =>
     readContainers(new Root(tree(context, content)), spawnRunner(), unit, new ContentCache());
 
@@ -20,7 +20,7 @@ describe('what concerns containers', () => {
     assert.equal((await read(context, { etc: { cdi: {} } })).wanted, true);
   });
 
-  it('names the file of somebody else that offers nvidia.com/gpu, not our own', async (context) => {
+  it("names another program's file that defines nvidia.com/gpu, not vgpu-agent's own", async (context) => {
     const yaml = '---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: "0"\n';
     const json = '{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[]}';
     assert.equal((await read(context, { 'etc/cdi/vgpu-nvidia.json': json })).nvidiaFrom, null);

@@ -10,11 +10,11 @@ test('a new file is all additions', () => {
   assert.deepEqual(shown('', 'a\nb\n'), ['+a', '+b']);
 });
 
-test('a changed line stands between its neighbours', () => {
+test('a changed line is shown between its neighbours', () => {
   assert.deepEqual(shown('a\nb\nc\n', 'a\nB\nc\n'), [' a', '-b', '+B', ' c']);
 });
 
-test('what is far from a change is left out', () => {
+test('lines far from a change are left out', () => {
   const before = Array.from({ length: 20 }, (_, index) => `line ${index}`);
   const after = before.with(10, 'changed');
   assert.deepEqual(shown(`${before.join('\n')}\n`, `${after.join('\n')}\n`), [

@@ -25,7 +25,7 @@ function textOf(...remedies: readonly Remedy[]): string {
 
 const edit = 'sudo systemctl edit ollama.service';
 
-test('a command that stands above is not told again, what else to do with it is', () => {
+test('a command that was printed above is not repeated, but the rest of the remedy is', () => {
   const text = textOf(byHand('take A out', edit), byHand('take B out', edit));
   assert.match(
     text,

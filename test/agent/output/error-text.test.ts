@@ -29,7 +29,7 @@ test('the JSON tells the same story, with the exit code', () => {
   });
 });
 
-test('a bug is called a fault of vgpu-agent, and its stack is told only when asked', () => {
+test('a bug is called a bug in vgpu-agent, and its stack is printed only with --verbose', () => {
   const bug = new TypeError('x is undefined');
   assert.match(
     errorText(bug, plain, false),
@@ -40,7 +40,7 @@ test('a bug is called a fault of vgpu-agent, and its stack is told only when ask
   assert.equal(errorDocument(bug).exitCode, 1);
 });
 
-test('causes are told with --verbose', () => {
+test('causes are printed with --verbose', () => {
   const error = new VgpuError('cannot write', {
     kind: 'failed',
     operation: 'write',

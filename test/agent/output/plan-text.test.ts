@@ -64,7 +64,7 @@ test('a refused plan tells every refusal with its remedy', () => {
   );
 });
 
-test('what comes back on uninstall is named', () => {
+test('the plan names the files that uninstall restores', () => {
   const removal = {
     kind: 'remove-owned',
     path: '/usr/lib/x86_64-linux-gnu/libcuda.so.1',

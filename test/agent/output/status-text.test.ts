@@ -28,7 +28,7 @@ function shown(carrier?: Carrier): readonly string[] {
     .filter((line) => line.startsWith('transport'));
 }
 
-describe('what status says of the transport', () => {
+describe('the transport in status', () => {
   it('names what carries the calls', () => {
     assert.deepEqual(shown('rings'), ['transport   rings in memory that the program and the host share']);
     assert.deepEqual(shown('vm-memory'), [
@@ -52,7 +52,7 @@ describe('what status says of the transport', () => {
 const textOf = (changes: Partial<ReturnType<typeof settled>>): string =>
   statusText(statusView(ollama, { ...settled(), ...changes }, null, null), plain).replaceAll(/\s+/g, ' ');
 
-describe('what status says of what a killed run left', () => {
+describe('status after a killed run', () => {
   it('names a run that was cut short and an install that still waits, each with what ends it', () => {
     assert.doesNotMatch(textOf({}), /warning/);
     assert.match(textOf({ interrupted: true }), /warning: an install or uninstall was interrupted; the next/);
@@ -62,7 +62,7 @@ describe('what status says of what a killed run left', () => {
   });
 });
 
-describe('what status says of a consumer that is not installed', () => {
+describe('status for a consumer that is not installed', () => {
   const machine = settled();
   const { manifest } = machine;
   const others = manifest && {

@@ -39,7 +39,7 @@ test('without a terminal every step is a line, and nothing moves the cursor', ()
   assert.equal(text(), 'looking\n[1/7] directory /etc/vgpu/ (0755)\nnothing to do\n');
 });
 
-test('without a terminal waiting is told at once and then every ten seconds', () => {
+test('without a terminal the waiting is reported at once and then every ten seconds', () => {
   const { talk, text, pass } = talkTo(false);
   for (let elapsed = 0; elapsed <= 21_000; elapsed += 500) {
     talk.emit(waiting(elapsed));

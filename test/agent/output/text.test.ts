@@ -14,7 +14,7 @@ test('text is wrapped at the width, its indentation included', () => {
   for (const line of wrapped.split('\n')) assert.ok(line.length <= 20, line);
 });
 
-test('a word longer than the line stands alone and whole', () => {
+test('a word longer than the line gets a line of its own, unbroken', () => {
   assert.equal(
     wrap('see /usr/lib/x86_64-linux-gnu/libcuda.so.1 now', 12),
     'see\n/usr/lib/x86_64-linux-gnu/libcuda.so.1\nnow',
@@ -32,7 +32,7 @@ test('sizes and durations are said as a person says them', () => {
 
 const terminal = { isTty: true, columns: 80, wanted: true, env: {} };
 
-test('colour needs a terminal that has it, and nobody against it', () => {
+test('colour needs a terminal that supports it, and no option or variable against it', () => {
   assert.equal(styleFor(terminal).good('x'), '\u001b[32mx\u001b[39m');
   for (const options of [
     { ...terminal, isTty: false },

@@ -138,7 +138,7 @@ function request(over: Partial<InstallRequest> = {}): InstallRequest {
 
 const quiet = (): void => {};
 
-test('a plan of only a restart has nothing to take back: its verdict is told, whatever it is', async () => {
+test('a plan of only a restart has nothing to undo, so its verdict is reported, whatever it is', async () => {
   const onlyRestart = { ...plan, changes: plan.changes.filter(({ kind }) => kind === 'restart') };
   assert.equal(onlyRestart.changes.length, 1);
   const { work, did } = workplace({ plan: onlyRestart, verdict: cpuVerdict });
@@ -170,7 +170,7 @@ test('an install looks, asks, marks the journal, applies, lets the lock go, and 
   ]);
 });
 
-test('a service that was asked for is waited for last, without the lock; one that nobody asked for is not', async () => {
+test('a requested service is waited for last, without the lock; one that was not requested is not waited for', async () => {
   const { work, did } = workplace();
   await install(work, request({ service: true }), quiet);
   assert.deepEqual(did.slice(-3), ['journal verdict', 'wait for the service: settled', 'stop looking']);
@@ -179,7 +179,7 @@ test('a service that was asked for is waited for last, without the lock; one tha
   assert.ok(!other.did.some((step) => step.startsWith('wait for the service')));
 });
 
-test('with nothing to do nobody is asked, and the running start is judged', async () => {
+test('with nothing to do there is no question, and the running service is judged', async () => {
   const { work, did } = workplace({ plan: emptyPlan });
   const approve = async (): Promise<boolean> => assert.fail('asked');
   const result = await install(work, request({ approve }), quiet);

@@ -54,7 +54,7 @@ test('it has begun when it is active and answers, settled or not', async () => {
   await assert.rejects(wait([[unit('failed'), null]], signal, 'begun'), /does not start it any more/);
 });
 
-test('a service that ends again and again is told after three starts, not after a minute', async () => {
+test('a service that keeps ending is reported after three starts, not after a minute', async () => {
   const loop = [0, 0, 1, 2, 3, 4].map((restarts): Moment => [unit('activating', restarts), null]);
   await assert.rejects(wait(loop), /not up: it was started 3 times and ended each time/);
 });
@@ -64,13 +64,13 @@ test('former restarts of a service that now stays do not count', async () => {
   assert.equal(await wait([old, [unit('active', 17), { state: 'settled', problem: '' }]]), 100);
 });
 
-test('one that was given up, or gives up itself, is told at once and with its reason', async () => {
+test('one that failed, or stopped repairing, is reported at once with its reason', async () => {
   await assert.rejects(wait([[unit('failed'), null]]), /not up: systemd does not start it any more/);
   const degraded: Moment = [unit('active'), { state: 'degraded', problem: 'it cannot write /opt' }];
   await assert.rejects(wait([degraded]), /not up: it cannot write \/opt/);
 });
 
-test('one that never settles is told after a minute, with its last words', async () => {
+test('one that never settles is reported after a minute, with its last message', async () => {
   const waiting: Moment = [unit('active'), { state: 'waiting', problem: 'dpkg is at work' }];
   await assert.rejects(wait([waiting]), /after 60 s it says waiting: dpkg is at work/);
   await assert.rejects(wait([[unit('activating'), null]]), /after 60 s systemd says activating/);

@@ -117,7 +117,7 @@ describe('a trace', () => {
     assert.equal(did, 'lock trace, begin, restart, observe, disarm, restart, read, forget, unlock');
   });
 
-  test('that nobody wants changes nothing', async () => {
+  test('that was not requested changes nothing', async () => {
     assert.deepEqual(await run({ approve: false }), {
       outcome: 'not-traced',
       said: [],
@@ -126,7 +126,7 @@ describe('a trace', () => {
     });
   });
 
-  test('of a unit that serves requests waits until it serves nobody, and says so', async () => {
+  test('of a unit with open requests waits until there are none, and says so', async () => {
     const answers = ['1 loaded, 1 connected', null];
     const { outcome, did, waited } = await run({ serving: () => answers.shift() ?? null });
     assert.equal(outcome, 'traced');
@@ -140,7 +140,7 @@ describe('a trace', () => {
     assert.equal(did, 'lock trace, begin, disarm, forget, unlock');
   });
 
-  test('whose traced start fails is put back, with the reason told', async () => {
+  test('after a failed traced start the unit is restored, and the reason is reported', async () => {
     const { outcome, said, did } = await run({ restart: { kind: 'failed', message: 'no such luck' } });
     assert.match(outcome, /could not be started with the tracer: no such luck/);
     assert.deepEqual(said, ['no such luck'], 'the second restart failed, too');
@@ -158,7 +158,7 @@ describe('a trace', () => {
     assert.equal(did, 'lock trace, begin, restart, observe, disarm, restart, forget, unlock');
   });
 
-  test('that cannot be taken back keeps its record for the next command, and does not claim otherwise', async () => {
+  test('that cannot be undone keeps its record for the next command, and says so', async () => {
     const stop = new AbortController();
     const { outcome, did } = await run(
       {

@@ -100,7 +100,7 @@ test('a quadlet that asks for the GPU itself gives our drop-in back, with what w
   assert.equal(changeAt(foreign, dropIn)?.kind, undefined, 'a drop-in that no manifest names stays');
 });
 
-test('podman of a version that cannot be read, or none, is told to a person; another quadlet keeps its drop-in', () => {
+test('for a podman of an unknown version the user gets the manual step; another quadlet keeps its drop-in', () => {
   for (const podman of ['dev', '4.9.9', null]) {
     const made = plan({ unit: ofQuadlet(), containers: containers({ podman }) });
     assert.deepEqual([changeAt(made, dropIn), made.warnings.length], [undefined, 1], String(podman));

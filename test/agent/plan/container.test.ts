@@ -37,7 +37,7 @@ function containers(changes: Partial<ContainerFacts> = {}): ContainerFacts {
 }
 
 describe('a unit that runs a container', () => {
-  it('is told by its command, with name, quadlet and devices', () => {
+  it('is recognised by its command, with name, quadlet and devices', () => {
     assert.deepEqual(containerOf(ofQuadlet(['--device', 'vgpu.org/gpu=all', '--device=/dev/fuse'])), {
       engine: 'podman',
       program: '/usr/bin/podman',
@@ -70,7 +70,7 @@ describe('a unit that runs a container', () => {
     });
   });
 
-  it('is told where it starts one that was made before, or those of a compose file', () => {
+  it('is reported for a container that was made before, and for those of a compose file', () => {
     const started = unit({ execStart: ['/usr/bin/podman', 'container', 'start', '-a', 'web'] });
     assert.deepEqual(
       [containerOf(started)?.command, containerOf(started)?.name, containerOf(started)?.detached],
@@ -108,7 +108,7 @@ describe('a unit that runs a container', () => {
     );
   });
 
-  it('is told of a compose file: where that is, and which container was given the GPU', () => {
+  it('has the place of its compose file, and which container was given the GPU', () => {
     const execStart =
       '/usr/bin/docker --host unix:///d compose -p shop --file a.yml -f b.yml up -d --wait'.split(' ');
     const nothing = containerOf(unit({ execStart }));

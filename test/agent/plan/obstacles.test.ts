@@ -85,7 +85,7 @@ const ours: readonly OwnedItem[] = [
   { kind: 'link', path: '/opt/vgpu/versions/ab/x', target: '/y', ...none },
 ];
 
-test('what stands there is ours if it is what we made: the content of a file, the target of a link', () => {
+test('a file with the recorded content and a link with the recorded target belong to vgpu-agent', () => {
   const directory = { kind: 'directory', empty: true, mode: 0o755, ...owner } as const;
   const states = [
     absent,

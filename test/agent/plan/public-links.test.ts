@@ -52,7 +52,7 @@ describe('a public link', () => {
     assert.equal(changeAt(made, short), undefined);
   });
 
-  it('is not right through a sibling that nobody will make', () => {
+  it('is not correct through a sibling link that no command will make', () => {
     const made = withCandidates(dangling('/usr/local/lib/libcuda.so', 'libcuda.so.1'));
     assert.match(String(changeAt(made, '/usr/local/lib/libcuda.so')?.reason), /does not exist/);
   });
@@ -97,7 +97,7 @@ describe('a public link', () => {
     assert.deepEqual(warningCodes(made), ['package-owned-link']);
   });
 
-  it('is made again when somebody removed it, also where it is not made by itself', () => {
+  it('is made again when it was removed, also where the system does not make it', () => {
     const path = '/usr/local/lib/libcuda.so.1';
     const made = plan({
       manifest: {

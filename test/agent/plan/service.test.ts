@@ -75,7 +75,7 @@ test('a service that would run what others can change is refused, with the path 
   assert.match(refusal?.remedy ?? '', /scripts\/install-agent/);
 });
 
-test('what only root can change is not refused, nor an install without the service', () => {
+test('files that only root can change are not refused, nor an install without the service', () => {
   assert.equal(plan({ service: service(null, null) }, { service: true }).kind, 'ready');
   assert.equal(plan({ service: service(null, '/home/dev') }).kind, 'ready');
   assert.equal(plan({ service: service(null, '/home/dev') }, { service: false }).kind, 'ready');

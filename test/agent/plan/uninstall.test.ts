@@ -71,7 +71,7 @@ function plan(changes: Partial<MachineFacts> = {}, restart = true): Plan {
 }
 
 describe('the order of an uninstall', () => {
-  it('lets the unit forget us first, then everything that leads to the store, then the store', () => {
+  it("removes the unit's settings first, then everything that refers to the store, then the store", () => {
     const steps = changesOf(plan()).map((change) =>
       'path' in change && change.kind !== 'remove-alternative' ? change.path : change.kind,
     );
@@ -128,7 +128,7 @@ describe('the order of an uninstall', () => {
 describe('the consumer after an uninstall', () => {
   const restarts = (plan: Plan): boolean => changesOf(plan).some((change) => change.kind === 'restart');
 
-  it('is not started when it does not run, is gone, or when nobody wants it', () => {
+  it('is not started when it does not run, was removed, or was not requested', () => {
     assert.equal(restarts(plan()), true);
     assert.equal(restarts(plan({ unit: unit({ activeState: 'inactive' }) })), false);
     assert.equal(restarts(plan({ unit: unit({ activeState: 'failed' }) })), false);

@@ -67,7 +67,7 @@ describe('a plan for a guest with a device of shared memory', () => {
     );
   });
 
-  it('opens it to nobody whose group does not have it, and says what that would mean', () => {
+  it('opens it to no user outside the group, and says what membership would mean', () => {
     const made = plan({ vmMemory: memory() });
     assert.equal(changeAt(made, file), undefined);
     assert.deepEqual(about(made), ['shared-memory-closed']);
@@ -118,7 +118,7 @@ describe('a plan for a guest with a device of shared memory', () => {
     assert.deepEqual(about(plan(machine)), ['shared-memory-protected']);
   });
 
-  it('restarts nobody for the rule', () => {
+  it('restarts no service for the rule', () => {
     const made = changesOf(plan({ vmMemory: memory(), ...inRender }));
     const without = changesOf(plan({ ...inRender }));
     assert.deepEqual(
@@ -148,7 +148,7 @@ describe('a plan for a guest without such a device', () => {
       assert.ok(remedy.includes(part), part);
   });
 
-  it('says nothing of it over a unix socket or TCP, or when nobody looked', () => {
+  it('says nothing of it over a unix socket or TCP, or when it was not inspected', () => {
     for (const endpoint of ['unix:/run/vgpu/hostd.sock', 'tcp:127.0.0.1:14833'])
       assert.deepEqual(about(plan({ vmMemory: memory({ devices: [] }) }, { endpoint })), [], endpoint);
     assert.deepEqual(about(plan()), []);

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { packageRoot } from '../../../agent/paths.js';
 import { parseJson, pointerPart } from '../../../agent/profile/json.js';
 
-test('what JSON.parse accepts is read the same', () => {
+test('text that JSON.parse accepts is read the same', () => {
   const texts = [
     'null',
     ' true ',
@@ -28,7 +28,7 @@ test('what JSON.parse accepts is read the same', () => {
   }
 });
 
-test('what JSON.parse refuses is refused', () => {
+test('text that JSON.parse refuses is refused', () => {
   const texts = [
     '',
     '{',
@@ -56,7 +56,7 @@ test('what JSON.parse refuses is refused', () => {
   }
 });
 
-test('a mistake is told with its line and column', () => {
+test('a mistake is reported with its line and column', () => {
   const result = parseJson('{\n  "a": 1,\n  "b" 2\n}');
   assert.deepEqual(result, {
     kind: 'bad',
@@ -65,7 +65,7 @@ test('a mistake is told with its line and column', () => {
   });
 });
 
-test('an unfinished file is told at its end', () => {
+test('an unfinished file is reported with its end as the position', () => {
   const result = parseJson('{\n  "a": [1,\n');
   assert.deepEqual(result, {
     kind: 'bad',

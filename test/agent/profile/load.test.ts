@@ -104,7 +104,7 @@ test('a name cannot lead out of the directories', () => {
   }
 });
 
-test('a mistake of JSON is told with file, line and column', () => {
+test('a JSON mistake is reported with file, line and column', () => {
   const error = problemWith('{\n  "schema": 1,\n  "name": ollama\n}');
   assert.match(
     error.message,
@@ -113,13 +113,13 @@ test('a mistake of JSON is told with file, line and column', () => {
   assert.equal(error.kind, 'profile');
 });
 
-test('a misspelt key is told with the right one', () => {
+test('the error for a misspelt key names the right key', () => {
   const error = problemWith(changed('"readiness"', '"readyness"'));
   assert.match(error.message, /line \d+, readyness: unknown key; did you mean "readiness"\?/);
   assert.match(error.message, /the key "readiness" is missing/);
 });
 
-test('a wrong value is told with what is allowed', () => {
+test('the error for a wrong value lists what is allowed', () => {
   const error = problemWith(changed('"kind": "http"', '"kind": "htpp"'));
   assert.match(
     error.message,
@@ -127,7 +127,7 @@ test('a wrong value is told with what is allowed', () => {
   );
 });
 
-test('what is missing, given for another version, or not there at all is told with its place', () => {
+test('a missing key, a wrong version and an empty file are reported with their place', () => {
   assert.match(
     problemWith(changed(/^ {2}"unit": .*\n/m, '')).message,
     /the profile: the key "unit" is missing/,
@@ -136,12 +136,12 @@ test('what is missing, given for another version, or not there at all is told wi
   assert.match(problemWith('').message, /line 1, column 1: not JSON: a value was expected/);
 });
 
-test('a wrong type is told', () => {
+test('a wrong type is reported', () => {
   const error = problemWith(changed('"baseSeconds": 30', '"baseSeconds": "30"'));
   assert.match(error.message, /line \d+, timeouts\.baseSeconds: "30" was given, allowed: number/);
 });
 
-test('an unknown reason is told with the nearest one', () => {
+test('the error for an unknown reason names the nearest one', () => {
   const error = problemWith(changed('"reason": "driver-too-old"', '"reason": "driver-to-old"'));
   assert.match(
     error.message,
@@ -171,7 +171,7 @@ test('a template unit is a service', () => {
   rmSync(path.join(directory, 'own', 'ollama.json'));
 });
 
-test('a bad regular expression is told with its field', () => {
+test('a bad regular expression is reported with its field', () => {
   const error = problemWith(changed('"^NVIDIA driver too old$"', '"^NVIDIA (driver"'));
   assert.match(
     error.message,
@@ -179,7 +179,7 @@ test('a bad regular expression is told with its field', () => {
   );
 });
 
-test('an expression that can take for ever is refused', () => {
+test('an expression that can take forever is refused', () => {
   const error = problemWith(changed('"^NVIDIA driver too old$"', '"^(N+)+$"'));
   assert.match(error.message, /log\.reasons\[\d+\]\.message: .*take forever/);
 });
@@ -189,7 +189,7 @@ test('a version expression without its group is refused', () => {
   assert.match(error.message, /log\.version\.message: .* has no group \(\?<version>\.\.\.\)/);
 });
 
-test('a bad range of versions is told', () => {
+test('a bad range of versions is reported', () => {
   const error = problemWith(changed('"<0.1.35"', '"older than 0.1.35"'));
   assert.match(
     error.message,
@@ -197,7 +197,7 @@ test('a bad range of versions is told', () => {
   );
 });
 
-test('an unknown variable is told with those that are known', () => {
+test('the error for an unknown variable lists the known ones', () => {
   const error = problemWith(changed('"${store}/libcuda.so.1"', '"${stoer}/libcuda.so.1"'));
   assert.match(
     error.message,
@@ -222,7 +222,7 @@ test('the name must be that of the file', () => {
   assert.match(error.message, /"ollama" was given, but the file is named "mine\.json"/);
 });
 
-test('every problem is told at once', () => {
+test('all problems are reported together', () => {
   const text = good
     .replace('"schema": 1', '"schema": 2')
     .replace('"unit": "ollama.service"', '"unit": 7')
@@ -313,7 +313,7 @@ test('a directory that is not there, or is none, has no profiles; one that canno
   assert.deepEqual([error.kind, error.operation, error.path], ['failed', 'list profiles', loop]);
 });
 
-test('where there is no profile at all, that is told, and where to put one', () => {
+test('without any profile it says so, and where to put one', () => {
   const empty = placesWith({});
   const error = errorOf(() => loadProfile('ollama', empty));
   assert.equal(error.message, 'no profile is named "ollama". There are none.');
@@ -324,7 +324,7 @@ test('where there is no profile at all, that is told, and where to put one', () 
   );
 });
 
-test('of several profiles those that can be read are read, and the others are told', () => {
+test('readable profiles are read, and the others are reported', () => {
   const other = good.replace('"name": "ollama"', '"name": "other"');
   const { profiles, problems } = readableProfiles(placesWith({ 'bad.json': '{', 'other.json': other }));
   assert.deepEqual(
@@ -353,11 +353,11 @@ test('one problem is on the line of the file, several are below it; the remedy i
   );
 });
 
-test('the name of the file is told at its field', () => {
+test('a wrong file name is reported at its field', () => {
   assert.match(problemWith(good, 'mine').message, /mine\.json: name: "ollama" was given/);
 });
 
-test('what cannot be read as a file is told with the reason', () => {
+test('a path that cannot be read as a file is reported with the reason', () => {
   const own = placesWith({});
   const [at = ''] = own.directories;
   mkdirSync(path.join(at, 'dir.json'));

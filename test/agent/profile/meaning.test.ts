@@ -61,7 +61,7 @@ test('the device rules of a text log are expressions too, told once; those of lo
   assert.deepEqual(ofLog({ devices: [{ ...device, message: 'inference compute (x' }] }), []);
 });
 
-test('what is read out of a line needs a group of that name', () => {
+test('a field that is read from a line needs a group of that name', () => {
   const no = (group: string) => `"plain" has no group (?<${group}>...)`;
   assert.deepEqual(ofLog({ version: { message: 'plain' } }), [`/log/version/message: ${no('version')}`]);
   assert.deepEqual(ofLog({ address: { message: 'plain' } }), [`/log/address/message: ${no('address')}`]);

@@ -8,7 +8,7 @@ test('plain expressions compile, with the names of their groups', () => {
   if (result.kind === 'ok') assert.deepEqual(result.groups, ['address', 'version']);
 });
 
-test('a bad expression is told with the reason and without the noise', () => {
+test('a bad expression is reported with the reason only', () => {
   const result = compilePattern('(a');
   assert.deepEqual(result, { kind: 'bad', message: 'not a regular expression: Unterminated group' });
 });
@@ -77,7 +77,7 @@ test('a character in a class or after a backslash repeats nothing', () => {
   }
 });
 
-test('a group is known by what it holds, however deep, and not by what stands before or beside it', () => {
+test('a group is judged by its content at any depth, not by the text before or after it', () => {
   assert.match(whyNot('(((x+)))+'), /repeated group/);
   assert.match(whyNot('(?:(?:(?:x|y)))*'), /repeated group/);
   assert.match(whyNot('(?:x|y){33}'), /repeated group/);
@@ -104,7 +104,7 @@ test('a group in a class is none', () => {
 });
 
 // An exponential pattern would not end within the age of the machine; a busy machine is no reason to fail.
-test('what is allowed ends on a hostile line', () => {
+test('an allowed expression ends on a hostile line', () => {
   const hostile = `${'a'.repeat(2047)}!`;
   for (const source of ['^a+b', 'a+b', '(?:aa)+b', '[a-z]+[a-z]+$']) {
     const result = compilePattern(source);

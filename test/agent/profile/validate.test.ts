@@ -28,7 +28,7 @@ for (const [pointer, readable] of [
   });
 }
 
-test('an unknown key is told with those that are allowed, and the nearest', () => {
+test('the error for an unknown key lists the allowed keys, and the nearest one', () => {
   const schema = { type: 'object', properties: { name: {}, unit: {} }, additionalProperties: false };
   assert.deepEqual(told(schema, { nmae: 1 }), [
     '/nmae: unknown key; did you mean "name"? Allowed here: name, unit',
@@ -39,7 +39,7 @@ test('an unknown key is told with those that are allowed, and the nearest', () =
   ]);
 });
 
-test('a name that is not allowed for a key is told, and why', () => {
+test('a key with a forbidden name is reported, with the reason', () => {
   const schema = { type: 'object', propertyNames: { pattern: '^[a-z]+$' } };
   assert.deepEqual(told(schema, { A: 1 }), [
     ': "A" was given, allowed: what matches ^[a-z]+$',
@@ -47,7 +47,7 @@ test('a name that is not allowed for a key is told, and why', () => {
   ]);
 });
 
-test('of a list of values all are told, and the nearest of the words', () => {
+test('the error for a wrong choice lists all values, and the nearest one', () => {
   assert.deepEqual(told({ enum: ['http', 'none', 3, null] }, 'htpp'), [
     ': "htpp" was given, allowed: "http", "none", 3, null; did you mean "http"?',
   ]);
@@ -63,7 +63,7 @@ test('types, a constant, a pattern and what ajv says itself', () => {
   assert.deepEqual(told({ type: 'number', minimum: 3 }, 2), [': 2 was given, but it must be >= 3']);
 });
 
-test('of alternatives and conditions only what failed in them is told, each thing once', () => {
+test('for alternatives and conditions only the failed parts are reported, each once', () => {
   const anyOf = [{ type: 'string' }, { type: 'null' }];
   assert.deepEqual(told({ anyOf }, 7), [': 7 was given, allowed: string', ': 7 was given, allowed: null']);
   assert.deepEqual(told({ anyOf: [{ type: 'string' }, { type: 'string', minLength: 1 }] }, 7), [
@@ -79,7 +79,7 @@ test('of alternatives and conditions only what failed in them is told, each thin
   assert.deepEqual(told(conditional, { a: 1 }), [': the key "b" is missing']);
 });
 
-test('what was given is quoted up to 80 characters', () => {
+test('the given value is quoted up to 80 characters', () => {
   const quoted = (length: number) => told({ const: 1 }, 'x'.repeat(length))[0]?.split(' ')[1] ?? '';
   assert.equal(quoted(78), `"${'x'.repeat(78)}"`);
   assert.equal(quoted(79), `"${'x'.repeat(79)}...`);

@@ -80,7 +80,7 @@ describe('names and addresses go', () => {
   });
 });
 
-test('what a report is for stays', () => {
+test('the facts that a report is for are kept', () => {
   for (const text of [
     'msg="Listening on 127.0.0.1:11434 (version 0.32.9)"',
     'time=2026-11-21T10:04:45.010Z level=INFO source=types.go:32 msg="inference compute" library=CUDA compute=9.0 pci_id=0000:01:00.0',
@@ -97,7 +97,7 @@ test('what a report is for stays', () => {
   }
 });
 
-test('of a JSON value every string is looked at, and members with telling names go whole', () => {
+test('every string of a JSON value is checked, and members with revealing names are removed', () => {
   const value = createScrubber(identity).value({
     environment: { API_TOKEN: secret, PATH: '/bin', HOME: '/home/alice' },
     list: [`password=${secret}`, 3, null, true],

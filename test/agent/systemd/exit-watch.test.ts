@@ -21,7 +21,7 @@ test('an exit status is a number, a signal a name', () => {
   assert.deepEqual(mainExit({ Result: 'resources' }), { result: 'resources', exitCode: null, signal: null });
 });
 
-test('the end of the unit is told once it is over, by its own signals alone', async () => {
+test('the end of the unit is reported when it is complete, only by its own signals', async () => {
   const { bus, calls, listeners, changed } = fakeBus();
   const watch = await watchExit(bus, 'p.service', async () => {});
   changed('p.service', 'Unit', { ActiveState: 'active' });

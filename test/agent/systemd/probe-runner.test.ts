@@ -141,7 +141,7 @@ test('standard error is what the probe wrote, whatever it looks like', async () 
   assert.deepEqual([result.timedOut, result.stderr], [false, 'Finished with result: timeout\n']);
 });
 
-test('what systemd could not start did not run, and says why', async () => {
+test('a command that systemd could not start did not run, and the reason is reported', async () => {
   assert.deepEqual(await run({ result: 'exit-code', exitCode: 217, signal: null }), {
     kind: 'not-run',
     message: 'the user "ollama" of ollama.service does not exist',
@@ -192,7 +192,7 @@ test("into the container of a user's podman it goes as that user, by the environ
   );
 });
 
-test('a user that exists for the unit alone has a podman that nobody else can enter', async () => {
+test('no other user can enter the podman of a DynamicUser= unit', async () => {
   const execStart = ['/usr/bin/podman', 'run', '--name', 'x', 'image'];
   const ran = await runProbe({
     unit: { ...hardened, user: '', dynamicUser: true, execStart },

@@ -69,7 +69,7 @@ test('no restriction of address families differs from a list that allows none', 
   assert.deepEqual(restriction([false, ['AF_UNIX']]), { deny: true, families: ['AF_UNIX'] });
 });
 
-test('a filter of system calls is told with its kind, without the errors; none and an empty one are none', () => {
+test('a system call filter is read with its kind, without its error names; an empty one counts as none', () => {
   const filter = (value: unknown) =>
     loaded({ service: { SystemCallFilter: value } }).sandbox.systemCallFilter;
   assert.deepEqual(filter([true, ['read', 'write:EPERM']]), { deny: false, calls: ['read', 'write'] });
@@ -108,7 +108,7 @@ test('a bad unit says what systemd says of it', () => {
   });
 });
 
-test('comments, continued lines and other sections are told from assignments', () => {
+test('comments, continued lines and other sections are not taken for assignments', () => {
   const file = `[Service]
 # ExecStart=/no
 ExecStart=/bin/a \\
@@ -122,6 +122,6 @@ Environment=B=2
   assert.deepEqual(assignments([file], 'Service', 'Environment'), ['A=1']);
 });
 
-test('an empty assignment takes back what stands before it', () => {
+test('an empty assignment clears the values before it', () => {
   assert.equal(lastAssignment(['[Service]\nX=1\n', '[Service]\nX=\n'], 'Service', 'X'), null);
 });

@@ -63,7 +63,7 @@ describe('a file that is read', { skip }, () => {
     assert.equal(text(root), null);
   });
 
-  it('is none that a stranger’s link leads to and the stranger could not read', (context) => {
+  it("is not a file that another user's link refers to and that user cannot read", (context) => {
     const { root, theirs } = place(context);
     const secret = file(path.join(root, 'secret'), 'hidden', 0o600);
     assert.equal(text(link(path.join(theirs, 'link'), secret, stranger)), null);
@@ -125,7 +125,7 @@ describe('a file that is written', { skip }, () => {
     assert.deepEqual(fs.readdirSync(theirs), ['out']);
   });
 
-  it('goes into no directory that a stranger’s link leads to', (context) => {
+  it("does not enter a directory through another user's link", (context) => {
     const { root, theirs } = place(context);
     link(path.join(theirs, 'in'), root, stranger);
     assert.throws(
@@ -135,7 +135,7 @@ describe('a file that is written', { skip }, () => {
     assert.throws(() => openDirectory(path.join(root, 'absent')), /no such directory/);
   });
 
-  it('goes where the directory went that was opened, not where its name leads now', (context) => {
+  it('writes into the directory that was opened, not into the one that has its name now', (context) => {
     const { root, theirs } = place(context);
     const inner = path.join(theirs, 'inner');
     fs.mkdirSync(inner);
@@ -149,8 +149,8 @@ describe('a file that is written', { skip }, () => {
   });
 });
 
-describe('what others could change', { skip }, () => {
-  it('is told for the file, a directory above it, and what a link leads to', (context) => {
+describe('programs that other users could change', { skip }, () => {
+  it('is reported for the file, a directory above it, and the target of a link', (context) => {
     const { root, theirs } = place(context);
     const ours = file(path.join(root, 'ours'), '', 0o755);
     assert.equal(changeableByOthers(ours), null);
@@ -162,7 +162,7 @@ describe('what others could change', { skip }, () => {
   });
 });
 
-describe('a directory that somebody fills', () => {
+describe('a directory that another process fills', () => {
   it('gives no more names than were asked for', (context) => {
     const directory = fs.mkdtempSync(path.join(tmpdir(), 'vgpu-trust-'));
     context.after(() => fs.rmSync(directory, { recursive: true, force: true }));

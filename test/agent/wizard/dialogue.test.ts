@@ -48,7 +48,7 @@ function person(...answers: readonly string[]): DialogueEffects & { readonly ask
   };
 }
 
-describe('what is asked', () => {
+describe('questions', () => {
   for (const [what, here, answers, questions, decided] of [
     [
       'one service and one host: a yes',
@@ -102,7 +102,7 @@ describe('what is asked', () => {
   }
 });
 
-test('from the plan back leads to the last question, its answer forgotten', async () => {
+test('from the plan, "back" returns to the last question without its answer', async () => {
   const { standing } = await decide(beginning(found()), person('unix:/a', 'yes'));
   const someone = person('no');
   const { decision } = await decide(back(standing), someone);
@@ -110,7 +110,7 @@ test('from the plan back leads to the last question, its answer forgotten', asyn
   assert.equal(decision.service, false);
 });
 
-test('who stops because no host answers is refused, with what was tried and why', async () => {
+test('setup without an answering host ends as refused, with the addresses tried and the errors', async () => {
   const hosts = [host('unix:/a', false), host('vsock:2:1', false)];
   await assert.rejects(decide(beginning(found({ hosts })), person('stop')), (error) => {
     assert.ok(error instanceof VgpuError);
@@ -136,7 +136,7 @@ test('candidates: what is set comes first, the usual places last, each once', ()
   );
 });
 
-test('what is no address is no candidate', () => {
+test('an invalid address is not a candidate', () => {
   const sources = { environment: '', guestConf: 'host=http://nowhere\n', installed: null };
   const endpoints = hostCandidates(sources).map(({ endpoint }) => endpoint);
   assert.deepEqual(endpoints, ['unix:/run/vgpu/hostd.sock', 'vsock:2:14833']);

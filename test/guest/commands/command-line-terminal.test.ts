@@ -71,7 +71,7 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     assert.equal(await guest.invocationId('ollama'), start);
   });
 
-  test('what changed while the question was open is asked about again', async (t) => {
+  test('after a change while the question was open it is asked again', async (t) => {
     const guest = await ready(t);
     const terminal = await Terminal.start(guest, 'vgpu-agent install', t);
     await terminal.shows(question);
@@ -99,7 +99,7 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     assert.notEqual((await tell(guest, 'status')).document.installed, null);
   });
 
-  test('what the other commands print fits, when all is well and when not', async (t) => {
+  test('the output of the other commands matches its schema, with and without faults', async (t) => {
     const guest = await ready(t);
     await installedGpu(guest);
     const commands = [
@@ -143,7 +143,7 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     }
   });
 
-  test('what a log or a file name holds cannot steer the terminal', { skip: whyNoStandIn() }, async (t) => {
+  test('text of a log or a file name cannot control the terminal', { skip: whyNoStandIn() }, async (t) => {
     const guest = await ready(t, { start: false, env: { STANDIN_LINES_BEFORE: '/var/log/evil' } });
     const evil =
       "ERROR: ld.so: object '/x\u001b]0;owned\u0007\u001b[2J' from LD_PRELOAD cannot be preloaded (x): ignored.\n";

@@ -81,7 +81,7 @@ describe('a profile of one’s own', { skip }, () => {
     });
   }
 
-  test('that is wrong is told so by every command, and in JSON', async () => {
+  test('that is wrong is reported by every command, and in JSON', async () => {
     await mine((text) => text.replace('"schema": 1', '"schema": 2'));
     for (const command of [['plan'], ['status'], ['verify'], ['uninstall'], ['explain-log', '/dev/null']]) {
       const error = errorOf(await guest.agent(...command, '--json', '--profile', 'mine'));
@@ -112,7 +112,7 @@ describe('a profile of one’s own', { skip }, () => {
     await guest.must('rmdir', `${profiles}/mine.json`);
   });
 
-  test('that is broken is in nobody’s way who does not name it', async () => {
+  test('that is broken does no harm to a command that does not name it', async () => {
     await guest.write(`${profiles}/broken.json`, '{');
     assert.equal((await guest.agent('plan')).code, 0);
     await guest.must('rm', `${profiles}/broken.json`);
@@ -233,7 +233,7 @@ describe('on a guest that is as it should be', { skip }, () => {
     }
   });
 
-  test('standard output that is full is told, exit 1', async () => {
+  test('a full standard output is reported, exit 1', async () => {
     const ran = await guest.run('sh', '-c', 'vgpu-agent plan --quiet >/dev/full');
     assert.equal(ran.code, 1);
     assert.equal(ran.stderr, 'vgpu-agent: cannot write to standard output: ENOSPC\n');

@@ -207,7 +207,7 @@ test('--no-restart changes files, restarts nothing and gives no verdict', { skip
   assert.match(verified.stdout, /^next: .*systemctl restart ollama\.service/m);
 });
 
-test('drift is told by status and repaired by install', { skip }, async (t) => {
+test('status shows drift and install repairs it', { skip }, async (t) => {
   const guest = await prepared(t);
   assert.equal((await guest.agent('install', '--yes')).code, 0);
   const link = (await guest.must('sh', '-c', 'ls /usr/lib/*/libcuda.so.1')).trim();
@@ -219,7 +219,7 @@ test('drift is told by status and repaired by install', { skip }, async (t) => {
   assert.equal((await guest.must('readlink', link)).trim(), '/opt/vgpu/current/libcuda.so.1');
 });
 
-test('verify where nothing is installed leads to install', { skip }, async (t) => {
+test('verify without an installation says to run install', { skip }, async (t) => {
   const guest = await prepared(t);
   const ran = await guest.agent('verify');
   assert.equal(ran.code, 3, ran.stdout + ran.stderr);

@@ -167,7 +167,7 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     await assertRunsWithoutShim(guest);
   });
 
-  test('an install beside one that stands still is refused after ten seconds, says who holds the lock, and changes nothing', async (t) => {
+  test('while a stopped install holds the lock, another is refused after ten seconds, names the holder, and changes nothing', async (t) => {
     const { guest, before } = await prepared(t);
     const n = await middle(guest, 'install');
     await uninstall(guest, '--no-restart');

@@ -211,7 +211,7 @@ describe('SIGKILL', { skip, concurrency: 2 }, () => {
     }
   });
 
-  test('and a reboot: the guest comes up with its consumer, and the next command goes on', {
+  test('after a reboot the consumer runs, and the next command finishes the work', {
     skip: mixed.skip,
   }, async (t) => {
     const { guest, before } = await prepared(mixed, t);

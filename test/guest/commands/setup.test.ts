@@ -100,7 +100,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await guest.must('vgpu-agent', 'uninstall', '--yes');
   });
 
-  test('what it does is what the command line that it prints does', async (t) => {
+  test('the command line that it prints does the same', async (t) => {
     const flags = ['--profile', 'ollama', '--host', 'unix:/run/vgpu/hostd.sock', '--service'];
     const byFlags = assertDocument(
       'install',
@@ -174,7 +174,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await assertUntouched();
   });
 
-  test('"Back" leads to the former question, from the plan too, and other answers make another plan', async (t) => {
+  test('"Back" returns to the previous question, also from the plan, and other answers make another plan', async (t) => {
     const terminal = await Terminal.start(guest, 'vgpu-agent setup', t);
     const first = await terminal.shows(asks.host);
     assert.doesNotMatch(first, /^ *>? *Back /m, 'nothing is before the first');
@@ -314,7 +314,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await guest.must('systemctl', 'start', 'ollama');
   });
 
-  test("somebody else's library is shown before the first question", async (t) => {
+  test('another library is shown before the first question', async (t) => {
     const library = '/usr/lib/x86_64-linux-gnu/libcuda.so.1';
     await guest.must('cp', '/usr/lib/x86_64-linux-gnu/libm.so.6', library);
     const terminal = await Terminal.start(guest, 'vgpu-agent setup', t);
@@ -332,7 +332,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await guest.must('rm', library);
   });
 
-  test("where the verdict is not GPU it ends with the doctor's first finding", async (t) => {
+  test("without a GPU verdict it ends with the doctor's first finding", async (t) => {
     await settings(
       guest,
       'Environment=CUDA_VISIBLE_DEVICES=-1',

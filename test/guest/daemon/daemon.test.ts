@@ -218,7 +218,7 @@ describe('one guest with the service', { skip }, () => {
     assert.equal(await property(guest, 'ConfigProblem'), 's ""');
   });
 
-  test('killed with SIGKILL it is back, and goes on repairing', async () => {
+  test('killed with SIGKILL it starts again, and continues to repair', async () => {
     for (const which of ['vgpu-watch', 'node']) {
       const main = await guest.property('vgpu-agent', 'MainPID');
       const victim = which === 'vgpu-watch' ? main : (await guest.must('pgrep', '-P', main, 'node')).trim();

@@ -216,7 +216,7 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
   await settledOnGpu(guest);
 });
 
-test('somebody who changes it back again and again meets the ceiling of an hour', { skip }, async (t) => {
+test('a program that keeps changing it back meets the limit of repairs in an hour', { skip }, async (t) => {
   const guest = await Guest.start({}, t);
   await guest.hosts.start();
   await installService(guest, { ...generous, repair: { perHour: 3, backoffSeconds: 0 } });
@@ -237,7 +237,7 @@ test('somebody who changes it back again and again meets the ceiling of an hour'
   );
 });
 
-test('with restarts switched off a due restart is told and not made', {
+test('with restarts switched off a due restart is reported and not made', {
   skip: skip || whyNoStandIn(),
 }, async (t) => {
   const guest = await Guest.start({}, t);

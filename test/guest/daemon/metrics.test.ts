@@ -48,7 +48,7 @@ describe('metrics of the service', { skip, concurrency: 1 }, () => {
     for (const end of ends.reverse()) await end();
   });
 
-  test('the textfile holds what the bus tells, whole and readable for everybody, and follows a repair', async () => {
+  test('the textfile has the same values as the bus, complete and readable for every user, and changes after a repair', async () => {
     await eventually('the textfile tells the verdict', async () =>
       gpu.test((await guest.run('cat', textfile)).stdout),
     );
@@ -122,7 +122,7 @@ describe('metrics of the service', { skip, concurrency: 1 }, () => {
     assert.equal(await guest.read(file), 'mine');
   });
 
-  test('a textfile where the unit may not write is told with what to do', async () => {
+  test('a textfile in a directory that the unit cannot write is reported with a remedy', async () => {
     await configure({ textfile: '/srv/vgpu.prom' });
     await eventually('the trouble is told', async () =>
       /cannot write \/srv\/vgpu\.prom: .*ReadWritePaths=/.test(await said(guest)),

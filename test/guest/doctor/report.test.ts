@@ -118,7 +118,7 @@ for (const consumer of consumers()) {
     });
     after(() => guest?.stop());
 
-    test('where nothing is installed the first red line says so, and --fix does not install', async () => {
+    test('without an installation the first red line says so, and --fix does not install', async () => {
       const document = await doctor(guest, '--fix', '--yes');
       assert.equal(document.first, 'installed');
       assert.deepEqual(document.fix, { outcome: 'nothing', changes: 0, broken: ['installed'] });
@@ -148,7 +148,7 @@ for (const consumer of consumers()) {
       assert.equal((await guest.agent('doctor', '--fix', '--yes')).code, 0);
     });
 
-    test('who is not root is told how to be', async () => {
+    test('a user who is not root gets the command with sudo', async () => {
       const ran = await guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'doctor');
       assert.equal(ran.code, 6, 'not root');
       assert.match(ran.stderr, /doctor must run as root\n {2}try: sudo vgpu-agent doctor/);

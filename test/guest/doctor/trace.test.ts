@@ -148,7 +148,7 @@ describe('doctor --trace', { skip }, () => {
     }
   });
 
-  test('where LD_PRELOAD is not heeded it says so, and not that no CUDA was used', async () => {
+  test('when LD_PRELOAD is ignored it says so, and not that no CUDA was used', async () => {
     await settings(guest, 'UnsetEnvironment=LD_PRELOAD');
     try {
       const finding = findingOf(await doctor(guest, ...trace));

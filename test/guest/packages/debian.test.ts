@@ -185,7 +185,7 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       );
     });
 
-    test('with the service, an upgrade goes on by its rules: the consumer is restarted, and the GPU stays proven', async () => {
+    test('with the service an upgrade follows its rules: the consumer is restarted, and the GPU stays confirmed', async () => {
       const [start, pid] = [await consumer(), await guest.property('vgpu-agent', 'MainPID')];
       await mustApt(guest, 'install', '--allow-downgrades', `vgpu-agent=${version}`);
       assert.notEqual(await guest.property('vgpu-agent', 'MainPID'), pid, 'the new program runs');

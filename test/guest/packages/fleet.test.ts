@@ -19,7 +19,7 @@ import { settledOnGpu } from '../support/service.js';
 const root = 'package-trixie';
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoPackages() || whyNoRoot(root);
 
-test('the role converges three guests, one of them with a fault that is told; a second run changes nothing', {
+test('the role converges three guests and reports the fault of one; a second run changes nothing', {
   skip: skip || (process.env['VGPU_TEST_LONG'] === '1' ? false : 'minutes: VGPU_TEST_LONG=1'),
 }, async (t) => {
   const source = await buildPackages();

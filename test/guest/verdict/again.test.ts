@@ -328,7 +328,7 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     assert.equal((await tell(guest, 'status')).document.interrupted, false);
   });
 
-  test('twice: it ends at once, and the next command goes on from there', async (t) => {
+  test('twice: it ends at once, and the next command finishes the work', async (t) => {
     const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
     const agent = launch(guest, 'install', '--yes');
     await until('it asks the consumer', 20_000, () =>

@@ -110,7 +110,7 @@ describe('install with a host that does not help', { skip, concurrency: 3 }, () 
     assert.equal(await follow(guest, again), 0);
   });
 
-  test('without --host and without a host the guess is told, and --host repairs it', async (t) => {
+  test('without --host and without a host it prints the guessed address, and --host corrects it', async (t) => {
     const guest = await ready(t, { design: quickest, host: false, start: false });
     const told = await tell(guest, 'install', '--yes');
     const verdict = await assertVerdict(guest, told, { mode: 'cpu', reason: 'host-unreachable' });

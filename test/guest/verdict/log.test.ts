@@ -134,7 +134,7 @@ describe('old lines in the journal', { skip }, () => {
     await assertServes(guest);
   });
 
-  test('of a former start do not speak for one that has said nothing yet', {
+  test('from an earlier start do not count for a start that has logged nothing yet', {
     skip: whyNoStandIn(),
   }, async (t) => {
     const guest = await ready(t);
@@ -147,7 +147,7 @@ describe('old lines in the journal', { skip }, () => {
     assert.deepEqual(evidence(verdict, 'log-line'), []);
   });
 
-  test('of a former start, said again by this one before it begins, do not count', async (t) => {
+  test('from an earlier start do not count when they appear again before this one begins', async (t) => {
     const guest = await ready(t);
     const gpu = await installedGpu(guest);
     const line = evidence(gpu, 'log-line').find((text) => /library=CUDA/i.test(text)) ?? '';
@@ -233,7 +233,7 @@ describe('lines that are not what one expects', { skip: skipKnobs }, () => {
 });
 
 describe('discovery that takes its time', { skip: skipKnobs }, () => {
-  test('is waited for, and the waiting is told', async (t) => {
+  test('is waited for, and the waiting is reported', async (t) => {
     const guest = await ready(t, { start: false, env: { STANDIN_DELAY_MS: '3500' } });
     const told = await tell(guest, 'install', '--yes');
     await assertVerdict(guest, told, { mode: 'gpu' });

@@ -208,7 +208,7 @@ describe('a GPU that is not ours', { skip: skip || whyNoStandIn(), concurrency }
     }
   }
 
-  test('the log names a device that our probe does not find, and nobody was seen at work: never gpu', async (t) => {
+  test('a device in the log that vgpu-probe does not find, without a session, is never gpu', async (t) => {
     const guest = await ready(t);
     await installedGpu(guest);
     const line =
@@ -244,7 +244,7 @@ describe('a GPU that is not ours', { skip: skip || whyNoStandIn(), concurrency }
 });
 
 describe('a program that the loader trusts with nothing', { skip: skip || whyNoStandIn() }, () => {
-  test('file capabilities: that the preload is ignored is told, and the public links carry it', async (t) => {
+  test('with file capabilities the ignored preload is reported, and the public links still give it the GPU', async (t) => {
     const guest = await ready(t, { design: 2 });
     await guest.must('setcap', 'cap_net_bind_service=ep', '/usr/local/bin/ollama');
     const verdict = await installedGpu(guest);
@@ -254,7 +254,7 @@ describe('a program that the loader trusts with nothing', { skip: skip || whyNoS
     );
   });
 
-  test('taken away by UnsetEnvironment=: told, and not called gpu on the word of the probe alone', async (t) => {
+  test('removed by UnsetEnvironment=: reported, and not called gpu because of the probe alone', async (t) => {
     const guest = await ready(t);
     await settings(guest, 'UnsetEnvironment=LD_PRELOAD LD_LIBRARY_PATH');
     const told = await tell(guest, 'install', '--yes');

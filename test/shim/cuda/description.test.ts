@@ -112,7 +112,7 @@ describe('the description of entry points', () => {
     );
   });
 
-  it('gives an opcode its number for ever', () => {
+  it('never changes the number of an opcode', () => {
     const calls = emitCalls(library('0200 cuA - oneway ()\n send(a: u64)'));
     assert.match(calls, /#define VGPU_OP_cuA \(VGPU_OP_CUDA \| 0x00c8u\)/);
     assert.match(
@@ -154,7 +154,7 @@ describe('the description of entry points', () => {
   });
 });
 
-describe('what is committed', () => {
+describe('committed files', () => {
   const read = (name: 'cuda' | 'nvml', soname: string, refusal: number): Library => ({
     name,
     soname,

@@ -77,7 +77,7 @@ describe('launches from kernels', () => {
     assert.deepEqual(await numbers('sum'), [1000 + 5 + 6 + 7 + 8 + 2 * 0x01010101 + 7 + 8]);
   });
 
-  it('that cannot be are told to the thread that asked, and nobody else is stopped', async () => {
+  it('that cannot be carried out give an error to the calling thread, and stop no other thread', async () => {
     await load(90);
     await launch('errors');
     const words = 'invalid configuration argument';

@@ -32,7 +32,7 @@ async function probe(
   return report;
 }
 
-describe('what our libcuda tells of its way to the host', () => {
+describe("the state of the host connection, as the guest's libcuda reports it", () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let socket = '';
   let server: Server | null = null;
@@ -85,7 +85,7 @@ describe('what our libcuda tells of its way to the host', () => {
     }
   });
 
-  it('what carries the calls of a session: rings, or the socket where there are none', async () => {
+  it('the transport of a session: rings, or the socket without them', async () => {
     const tcp = `tcp:127.0.0.1:${port}`;
     const carriers = [
       [`unix:${socket}`, {}, 'rings'],
@@ -103,7 +103,7 @@ describe('what our libcuda tells of its way to the host', () => {
     assert.equal((await word())?.carrier, undefined, 'there is no session');
   });
 
-  it('nobody there: the errno of the attempt', async () => {
+  it('without a listener: the errno of the attempt', async () => {
     const { code, errno, hostWire, message } = (await word()) ?? {};
     assert.deepEqual([code, errno, hostWire], ['unreachable', 'ENOENT', null]);
     assert.match(message ?? '', /^cannot connect to unix:/);

@@ -93,7 +93,7 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
     assert.deepEqual(answer.nvml, { ok: true, driver: '570.1.2', error: null });
   });
 
-  it('with --compute a library that has no modules is told, and its memory is still judged', async () => {
+  it('with --compute a library without modules is reported, and its memory is still judged', async () => {
     const { answer } = await probe('', ['--compute']);
     assert.equal(answer.roundTrip?.ok, true);
     assert.deepEqual(answer.compute, { ok: false, values: 0, wrong: 0, microseconds: 0 });
@@ -116,7 +116,7 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
     assert.match(answer.error?.message ?? '', /\/nonexistent\/libcuda\.so\.1: cannot open shared object/);
   });
 
-  it('a file that is no library and a library without the calls are told apart', async () => {
+  it('a file that is not a library and a library without the calls give different errors', async () => {
     const text = path.join(scratch, 'text.so');
     await writeFile(text, 'not a library');
     const noElf = await probe('none', ['--library', text]);
@@ -181,7 +181,7 @@ describe('vgpu-probe', { concurrency: 8 }, () => {
     });
   }
 
-  it('a result without a name is told by its number', async () => {
+  it('a result without a name is reported by its number', async () => {
     const { answer } = await probe('cuInit:4242');
     assert.equal(answer.error?.code, 4242);
     assert.equal(answer.error?.name, null);

@@ -74,7 +74,7 @@ describe('vgpu-probe --compute', () => {
     assert.equal(answer.error?.name, 'CUDA_ERROR_NOT_SUPPORTED');
   });
 
-  it('runs no kernel unless it is told to', async () => {
+  it('runs no kernel without the option', async () => {
     const { code, answer } = await probe(['--software-kernels', 'refuse']);
     assert.equal(code, 0);
     assert.equal(answer.compute, null);

@@ -87,7 +87,7 @@ describe('libvgpu-trace.so', { skip }, () => {
     return found;
   };
 
-  it('says nothing unless it is told where', async () => {
+  it('prints nothing without a destination', async () => {
     const ended = await start([builtFile('libvgpu-trace.so')], {}, ['looks']);
     assert.equal(ended.code, 0, ended.stderr);
     assert.equal(ended.stderr, '');
@@ -132,7 +132,7 @@ describe('libvgpu-trace.so', { skip }, () => {
     assert.equal(only(plain, { event: 'dlsym', symbol: 'cuInit' })['caller'], library);
   });
 
-  it('tells what cuGetProcAddress gives, of each libcuda by itself', async () => {
+  it('shows the results of cuGetProcAddress for each libcuda separately', async () => {
     const lines = await traced(['asks', cuda, copy]);
     const asked = (of: string, symbol: string): Line =>
       only(lines, { event: 'cuGetProcAddress', of, symbol });
@@ -168,7 +168,7 @@ describe('libvgpu-trace.so', { skip }, () => {
     assert.ok(lines.every((line) => line['pid'] === pid));
   });
 
-  it('adds nothing to a file that has reached VGPU_TRACE_LIMIT, and the program goes on', async () => {
+  it('adds nothing to a file that has reached VGPU_TRACE_LIMIT, and the program continues', async () => {
     const file = path.join(scratch.path, 'limited');
     const env = { VGPU_TRACE: file, VGPU_TRACE_LIMIT: '4096' };
     const ended = await start([builtFile('libvgpu-trace.so')], env, ['threads']);

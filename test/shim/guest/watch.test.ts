@@ -100,7 +100,7 @@ for (const transport of ['unix', 'tcp'] as const) {
       assert.match(await watch.hears(/^round-trip/), /^round-trip \d+$/);
     });
 
-    it('a host that is killed is told at once, without a tick, and so is its return with them', async () => {
+    it('a killed host is reported at once, without a tick; its return is reported with ticks', async () => {
       const first = await start();
       watch.say(`host ${address}`);
       await watch.hears(/^host up/);
@@ -110,7 +110,7 @@ for (const transport of ['unix', 'tcp'] as const) {
       await watch.hears(/^host up 1/, { ticks: true });
     });
 
-    it('a host that freezes is told at a tick, once, and its return too', async () => {
+    it('a frozen host is reported once, at a tick, and so is its return', async () => {
       const host = await start();
       watch.say(`host ${address}`);
       await watch.hears(/^host up/);
@@ -120,7 +120,7 @@ for (const transport of ['unix', 'tcp'] as const) {
       assert.match(await watch.hears(/^host/, { ticks: true }), /^host up 1/, 'nothing was told twice');
     });
 
-    it('where nobody listens it says so, once, and finds who comes later', async () => {
+    it('without a listener it says so once, and finds one that starts later', async () => {
       watch.say(`host ${address}`);
       assert.match(await watch.hears(/^host/), /^host down cannot connect: \S/);
       for (let tick = 0; tick < 5; tick += 1) watch.say('tick');
@@ -128,7 +128,7 @@ for (const transport of ['unix', 'tcp'] as const) {
       assert.match(await watch.hears(/^host/, { ticks: true }), /^host up 1/);
     });
 
-    it('`host` alone ends it: nothing more is told', async () => {
+    it('`host` alone ends the output', async () => {
       const host = await start();
       watch.say(`host ${address}`);
       await watch.hears(/^host up/);
@@ -168,7 +168,7 @@ for (const transport of ['unix', 'tcp'] as const) {
 }
 
 describe('vgpu-watch', () => {
-  it('refuses an address that is none, and goes on with a good one', async () => {
+  it('refuses an invalid address, and continues with a valid one', async () => {
     const scratch = scratchDirectory();
     const host = await startHost({ listen: `unix:${scratch.path}/s` });
     const watch = new Watch();
@@ -187,7 +187,7 @@ describe('vgpu-watch', () => {
     scratch.remove();
   });
 
-  it('a vsock address that cannot be reached is told with the reason, and ticks do no harm', async () => {
+  it('an unreachable vsock address is reported with the reason, and ticks do not change that', async () => {
     const watch = new Watch();
     watch.say('host vsock:2:1');
     assert.match(await watch.hears(/^host/), /^host down cannot connect: \S/);

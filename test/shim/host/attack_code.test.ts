@@ -107,7 +107,7 @@ describe('a guest that lies about code', () => {
     scratch.remove();
   });
 
-  it('is told that an image is missing until all of it is there with its right hash', async () => {
+  it('gets "image missing" until the whole image with the right hash is stored', async () => {
     const guest = await Guest.begin(socket);
     const image = Buffer.concat([PTX, Buffer.from('// only here\n')]);
     const hash = sha256(image);

@@ -87,7 +87,7 @@ describe('a guest that misbehaves', () => {
     }
   });
 
-  it('is told why when version, library or magic are not ours', async () => {
+  it('gets the reason when version, library or magic do not match', async () => {
     for (const [bytes, status] of [
       [hello(1, { major: 2 }), 1],
       [hello(1, { magic: 'VGPUWIRX' }), 1],
@@ -130,7 +130,7 @@ describe('a guest that misbehaves', () => {
     }
   });
 
-  it('is refused calls that are not there, and goes on', async () => {
+  it('gets an error for calls that do not exist, and continues', async () => {
     const client = await withContext();
     assert.equal((await client.call(CUDA | 0xffff)).status, 801);
     assert.equal((await client.call(op('cuLaunchKernel'))).status, 801);

@@ -184,7 +184,7 @@ describe('a guest that misbehaves in shared memory', () => {
     assert.equal((await client.call(PING)).status, 0);
   });
 
-  it('that stands still in the middle holds up nobody else', async () => {
+  it('that stops in the middle blocks no other session', async () => {
     const client = await greeted();
     assert.equal((await client.call(PING)).status, 0);
     process.kill(client.pid, 'SIGSTOP');

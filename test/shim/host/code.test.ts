@@ -323,7 +323,7 @@ for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {
 }
 
 describe('kernels on a device that runs none', () => {
-  it('fails a launch with CUDA_ERROR_NOT_SUPPORTED at the next wait, and the process goes on', async () => {
+  it('fails a launch with CUDA_ERROR_NOT_SUPPORTED at the next wait, and the process continues', async () => {
     const scratch = scratchDirectory();
     const host = await startHost({
       listen: `unix:${scratch.path}/s`,

@@ -254,12 +254,12 @@ describe('a worker that was taken over', {
     );
   });
 
-  it('is told of as killed by a signal when no filter ended it', async () => {
+  it('is reported as killed by a signal when no filter ended it', async () => {
     process.kill(await newWorker(), 'SIGSYS');
     await until('its end', () => /killed by signal 31$/m.test(host.log()), 20_000);
   });
 
-  it('of a host with a real driver is denied what no driver needs, and lives', async () => {
+  it('with a real driver cannot make system calls that no driver needs, and still works', async () => {
     const front = await startHost({
       device: 'cuda',
       listen: `unix:${scratch.path}/front`,

@@ -183,7 +183,7 @@ describe('a host with --device cuda', () => {
     }
   });
 
-  it('refuses addresses of another session, of nobody, and ends that overrun', async () => {
+  it('refuses addresses of another session, unused addresses, and ends that overrun', async () => {
     const first = open();
     const second = open();
     const address = (await askAll(first, ['init', 'ctx 0', 'alloc 4096'])).values[0] ?? '';

@@ -19,13 +19,13 @@ describe('a device profile that is wrong', () => {
   });
   after(() => loader.remove());
 
-  it('an unknown name is told with the directories that were searched', async () => {
+  it('the error for an unknown name lists the directories that were searched', async () => {
     const ended = await runProgram(loader.program, ['h900', '/nonexistent', DIRECTORY]);
     assert.equal(ended.code, 1);
     assert.match(ended.stderr, /no device profile named "h900" in \/nonexistent, .*profiles\/devices/);
   });
 
-  it('a file that does not exist, a directory and a pipe are told as such', async () => {
+  it('a missing file, a directory and a pipe are each reported as what they are', async () => {
     assert.match((await runProgram(loader.program, ['/nonexistent/x.json'])).stderr, /x\.json: No such file/);
     await mkdir(path.join(loader.scratch, 'dir.json'));
     assert.match(
@@ -36,7 +36,7 @@ describe('a device profile that is wrong', () => {
     assert.equal(ended.code, 1);
   });
 
-  it('text that is not JSON is told with line and column', async () => {
+  it('text that is not JSON is reported with line and column', async () => {
     const ended = await loader.load('{"schema": 1,\n "devices": [}');
     assert.match(ended.stderr, /profile\.json:2:\d+: not JSON/);
   });
@@ -258,7 +258,7 @@ describe('a device profile that is wrong', () => {
     });
   }
 
-  it('refuses a field that stands twice, which JSON.parse would hide', async () => {
+  it('refuses a field that is given twice, which JSON.parse would hide', async () => {
     const ended = await loader.load(loader.good.replace('"schema": 1', '"schema": 1, "schema": 1'));
     assert.equal(ended.code, 1);
     assert.match(ended.stderr, /duplicate/);

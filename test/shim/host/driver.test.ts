@@ -58,7 +58,7 @@ describe('a driver behind a host', {
     scratch.remove();
   });
 
-  it('that has a sticky error tells it to the calls of that session, and to nobody else', async () => {
+  it('that has a sticky error returns it to the calls of that session, and to no other session', async () => {
     await start('sticky');
     const [hurt, honest] = [open(), open()];
     await askAll(honest, ['init', 'ctx 0']);
@@ -97,7 +97,7 @@ describe('a driver behind a host', {
     await askAll(honest, ['alloc 4096']);
   });
 
-  it('that is stuck for a guest that is gone goes with its worker, soon', async () => {
+  it('that is stuck for a guest that has ended stops soon, with its worker', async () => {
     await start('stuck=600000');
     const stuck = open();
     await askAll(stuck, ['init', 'ctx 0', 'alloc 4096']);

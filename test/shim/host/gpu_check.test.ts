@@ -122,7 +122,7 @@ describe('scripts/gpu-check', { skip: python ? false : 'no python3' }, () => {
     assert.match(ended.stdout, /no CUDA driver[\s\S]*NOT SHOWN A real GPU behind the host/);
   });
 
-  it('has a part for every row that speaks of a GPU that was not there, each of one row', () => {
+  it('has one part for each row that needs a real GPU', () => {
     const starts = [
       ...readFileSync(path.join(ROOT, 'scripts/gpu-check'), 'utf8').matchAll(/^ {4}\("(.+)", \[/gm),
     ];

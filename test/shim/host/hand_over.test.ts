@@ -84,7 +84,7 @@ describe('a hand-over', () => {
     assert.deepEqual(readdirSync(scratch.path), ['vgpu-hostd']);
   });
 
-  it('refuses nobody: programs that start meanwhile, one after the other, all find their GPU', async () => {
+  it('refuses no session: programs that start meanwhile, one after the other, all find their GPU', async () => {
     let going = true;
     const guests = async (): Promise<number> => {
       let served = 0;
@@ -109,7 +109,7 @@ describe('a hand-over', () => {
     assert.equal(new Set(successors()).size, 3);
   });
 
-  it('goes on with the old daemon when the new program cannot serve, and says so', async () => {
+  it('keeps the old daemon when the new program cannot serve, and says so', async () => {
     const shell = open();
     await askAll(shell, ['init', 'ctx 0']);
     put((to) =>
@@ -127,7 +127,7 @@ describe('a hand-over', () => {
     assert.match(await metrics(file('metrics')), /^vgpu_hostd_sessions 2$/m);
   });
 
-  it('tells its metrics as HTTP, to anybody who connects, and waits for nobody', async () => {
+  it('serves its metrics over HTTP to every client, and waits for none', async () => {
     assert.match(await metrics(file('metrics')), /^vgpu_hostd_info\{.*simulated="1"\} 1$/m);
     const silent = Array.from({ length: 20 }, () => connect(file('metrics')).on('error', () => {}));
     await once(silent[0] ?? assert.fail(), 'close');

@@ -155,7 +155,7 @@ describe('the control socket of a host', () => {
     assert.equal(existsSync(`${scratch.path}/s`), true, "the successor's socket stays");
   });
 
-  it('is told of as silent when it hangs up before it has heard the order', async () => {
+  it('is reported as silent when it closes the connection before it reads the order', async () => {
     const late = await buildProgram({
       name: 'liblate-send.so',
       sources: ['test/shim/programs/late_send.c'],
@@ -184,7 +184,7 @@ describe('the control socket of a host', () => {
     }
   });
 
-  it('says what is wrong with an order, or that nobody is there', async () => {
+  it('says what is wrong with an order, or that no daemon runs', async () => {
     const nobody = await tell('status');
     assert.equal(nobody.code, 1);
     assert.match(nobody.stderr, /nobody answers at .*control: No such file/);

@@ -68,7 +68,7 @@ interface Told {
   }[];
 }
 
-describe('what a host tells of sessions', () => {
+describe("the host's report of its sessions", () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let socket = '';
   let hosts: Host[] = [];
@@ -339,7 +339,7 @@ describe('what a host tells of sessions', () => {
     assert.doesNotMatch(host.log(), /session 3: unix/);
   });
 
-  it('says plainly when nobody listens, when it is refused and when the host is too old', async () => {
+  it('has a clear error when the connection is refused, the question is refused, or the host is too old', async () => {
     assert.equal((await ask()).error?.code, 'unreachable');
     assert.equal((await ask('nonsense')).error?.code, 'bad-address');
     const old = createServer((connection) => {

@@ -217,7 +217,7 @@ describe('vgpu-hostd', () => {
     await askAll(second, [`alloc ${40 * 1024 * MIB}`]);
   });
 
-  it('uses no memory of the machine for device memory that nobody wrote to', async () => {
+  it('uses no memory of the machine for device memory that was never written', async () => {
     const host = await start();
     const shell = open(host);
     const address = (await askAll(shell, ['init', 'ctx 0', `alloc ${70 * 1024 * MIB}`])).values[0] ?? '';

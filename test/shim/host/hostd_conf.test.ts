@@ -403,7 +403,7 @@ describe('vgpu-hostd --config', () => {
     return { client, address: made.body.readBigUInt64LE(0) };
   };
 
-  it('lets only so many bytes of a session wait: it is told OUT_OF_MEMORY, others are not touched', async () => {
+  it('limits the waiting bytes of a session: it gets OUT_OF_MEMORY, and other sessions do not', async () => {
     await start('allow unix outstanding=1M\n');
     const [greedy, modest] = [await withMemory(), await withMemory()];
     const half = BigInt(512 * 1024);

@@ -232,7 +232,7 @@ describe('a host that is not there', () => {
     });
   }
 
-  it('that turns to nonsense after the welcome loses the session, not the process', async () => {
+  it('that sends invalid data after the welcome loses the session, not the process', async () => {
     const random = [0x00, 0xff, 0x28, 0x55];
     for (const byte of random) {
       let passed = 0;

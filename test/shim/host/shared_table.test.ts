@@ -29,7 +29,7 @@ describe('the table that workers share', () => {
     assert.ok(turns >= 1 && turns <= 10, `${turns} turns of 2 ms`);
   });
 
-  it('lets a guest owe nothing for processors that nobody else wanted', async () => {
+  it('charges a guest nothing for processors that no other guest needed', async () => {
     const turns = Number(await run('idle'));
     assert.ok(turns <= 10, `${turns} turns of 2 ms`);
   });
@@ -45,7 +45,7 @@ describe('the table that workers share', () => {
     assert.ok(waited >= 4000 && waited < 9000, `${waited} ms`);
   });
 
-  it('has nobody wait for a thread that gave up on the lock of a stopped worker', async () => {
+  it("does not make other threads wait for one that stopped waiting for a stopped worker's lock", async () => {
     assert.equal(await run('stopped'), '0 0');
   });
 

@@ -24,7 +24,7 @@ import {
 
 const LIMIT = 30_000;
 
-describe('vgpu-hostd ends when it is told to', () => {
+describe('vgpu-hostd ends on SIGTERM', () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host;
   let shells: Shell[] = [];

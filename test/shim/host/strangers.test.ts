@@ -117,14 +117,14 @@ describe('a stranger among guests', () => {
     });
   }
 
-  it('is told of an illegal address where nothing is mapped, and keeps its worker', async () => {
+  it('gets an illegal address error where nothing is mapped, and keeps its worker', async () => {
     const host = await start();
     // 32 threads store 128 bytes: at the start, up to the end of what is mapped, across it, behind it, at the end.
     assert.deepEqual(await run('unmapped'), ['0', '0', '700', '700', '700']);
     assert.doesNotMatch(host.log(), /killed by signal/);
   });
 
-  it('is told of no more memory than it may have', async () => {
+  it('sees no more memory than its limit', async () => {
     await start(['--session-memory', String(64 * MIB)]);
     const limit = String(64 * MIB);
     assert.deepEqual(await run('memory'), [limit, limit, limit, '0', '2']);

@@ -169,7 +169,7 @@ consume:
     assert.ok(Number(rest[0]?.slice(5)) > 30, rest[0]);
   });
 
-  it('says nothing when nobody asked', () => {
+  it('prints nothing without VGPU_LOG', () => {
     assert.deepEqual(run(exchange(''), 128, { before: [] }).findings, []);
   });
 });
@@ -210,7 +210,7 @@ describe('a check for reads of memory never written', () => {
     );
   });
 
-  it('tells them of device memory, until somebody has written it', () => {
+  it('reports reads of device memory that was never written', () => {
     const text = `${kernel('  ld.global.u32 %r3, [%rd1];\n  st.global.u32 [%rd1+2048], %r3;')}
 .visible .entry w(.param .u64 out)
 {

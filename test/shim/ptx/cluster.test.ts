@@ -330,7 +330,7 @@ end:`,
     );
   });
 
-  it('end at once when nobody can come to their barrier', () => {
+  it('end at once when no other thread can reach their barrier', () => {
     const { said } = launch(
       `  mov.u32 %r2, %cluster_ctarank;
   setp.eq.u32 %p1, %r2, 0;
@@ -372,7 +372,7 @@ other:
   }
 });
 
-describe("what NVIDIA's compiler makes of clusters and bulk copies in CUDA C++", () => {
+describe("code of NVIDIA's compiler for clusters and bulk copies in CUDA C++", () => {
   function hopper(
     launch: Parameters<typeof runPtx>[0]['launches'],
     buffers: readonly (Buffer | number)[],

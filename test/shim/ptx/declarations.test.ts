@@ -13,7 +13,7 @@ const HEAD = '.version 8.4\n.target sm_80\n.address_size 64\n';
 const kernel = (parameters: string, directives = '', body = ''): string =>
   `${HEAD}.visible .entry k(${parameters}) ${directives} { ${body} ret; }\n`;
 
-describe('what PTX declares', () => {
+describe('declarations in PTX', () => {
   const scratch = scratchDirectory();
   let host: Host;
   let shell: Shell;

@@ -788,7 +788,7 @@ describe('floating-point instructions', () => {
   const bitsOfFloat = (x: number): number => u32(bytes(Float32Array.of(x)))[0] ?? 0;
   const [NAN, INFINITE, MINUS, LEAST] = [0x7fffffff, 0x7f800000, 0x80000000, 1];
 
-  it('of logarithms are right where there is no logarithm, and of subnormal numbers', () => {
+  it('of logarithms are right where there is no logarithm, and for subnormal numbers', () => {
     const inputs = [0, MINUS, INFINITE, INFINITE | MINUS, NAN, MINUS | LEAST, LEAST, 0x7fffff, 0x3f800000];
     const common = [INFINITE | MINUS, INFINITE | MINUS, INFINITE, NAN, NAN].map((bits) => bits >>> 0);
     assert.deepEqual(bitsAfter('lg2.approx.f32', inputs), [

@@ -189,13 +189,13 @@ TOGETHER:
 
 describe('the carry', () => {
   const carry = (text: string): number => run(`  mov.u32 %r2, 5; mov.u32 %r3, 3;\n${text}`)[0] ?? -1;
-  it('of a subtraction is NOT borrow, whichever instruction takes it', () => {
+  it('of a subtraction is NOT borrow, for every instruction that reads it', () => {
     assert.equal(carry('sub.cc.u32 %r4, %r3, %r2; addc.u32 %r0, 4103, 0;'), 4103);
     assert.equal(carry('sub.cc.u32 %r4, %r2, %r3; addc.u32 %r0, 4103, 0;'), 4104);
     assert.equal(carry('sub.cc.u32 %r4, %r3, %r2; subc.u32 %r0, 4103, 0;'), 4102);
     assert.equal(carry('sub.cc.u32 %r4, %r2, %r3; subc.u32 %r0, 4103, 0;'), 4103);
   });
-  it('of an addition is taken by a subtraction as NOT borrow', () => {
+  it('of an addition is read by a subtraction as NOT borrow', () => {
     assert.equal(carry('add.cc.u32 %r4, %r2, %r3; subc.u32 %r0, 4103, 0;'), 4102);
     assert.equal(carry('add.cc.u32 %r4, %r2, 0xfffffffe; subc.u32 %r0, 4103, 0;'), 4103);
     assert.equal(carry('sub.cc.u32 %r4, %r3, %r2; addc.cc.u32 %r4, 4103, 0; subc.u32 %r0, 8199, 0;'), 8198);

@@ -131,7 +131,7 @@ describe('atomics on several values', () => {
     assert.deepEqual([...out], [sum, Number(words[0]), sum]);
   });
 
-  it('add vectors of floats, each element by itself, and give what was there before', () => {
+  it('add vectors of floats element by element, and return the previous values', () => {
     const body = `  mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f40000000; mov.f32 %f3, 0f40400000; mov.f32 %f4, 0f40800000;
   red.global.add.v4.f32 [%out], {%f1, %f2, %f3, %f4};
   bar.sync 0;

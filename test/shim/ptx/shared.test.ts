@@ -32,7 +32,7 @@ ret;
 `;
 
 describe('shared variables', () => {
-  it('of a function are not those of its caller, nor of a function that it calls', () => {
+  it('are separate for a function, its caller and the functions that it calls', () => {
     const deeper =
       '{ .param .b32 p; .param .b32 q; st.param.b32 [p], 5; call (q), last, (p); ld.param.b32 %b, [q]; }';
     const outcome = runPtx({
@@ -45,7 +45,7 @@ describe('shared variables', () => {
     assert.deepEqual([...u32(outcome.buffers[0] ?? Buffer.alloc(0))], [7, 9]);
   });
 
-  it('of a module count for the kernels that name them, not for those behind', () => {
+  it('of a module apply to the kernels that name them, not to later ones', () => {
     const names = Array.from({ length: 20 }, (_, i) => `shared${i}`);
     const kernel = (i: number): string => `.visible .entry k${i}(.param .u64 out) {
 .reg .b32 %a; .reg .b64 %o;

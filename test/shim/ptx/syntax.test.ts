@@ -183,7 +183,7 @@ st.global.u32 [%rd1], %r2;`,
   });
 });
 
-describe('what is declared before it is defined', () => {
+describe('declarations before the definition', () => {
   it('may be kernels and functions, with their parameters or without, on lines of their own', () => {
     const text = `.version 4.0
 .target sm_50
@@ -224,7 +224,7 @@ ret;
 });
 
 describe("the address of a function's parameter", () => {
-  it('leads to its bytes, in .param space and as a generic address', () => {
+  it('points to its bytes, in .param space and as a generic address', () => {
     const out = lanes(
       `.func (.param .b32 out) sum(.param .align 4 .b8 box[16])
 {

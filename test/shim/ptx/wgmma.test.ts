@@ -439,7 +439,7 @@ describe('wgmma', () => {
     assert.match(at(outcome.launches, 0), /^error .*wgmma whose rows are wider than its swizzle/);
   });
 
-  it('saturates sums of integers where it is told to', () => {
+  it('saturates sums of integers with .satfinite', () => {
     check({ d: 's32', a: 's8', b: 's8', n: 32, swizzle: 32, saturated: true });
   });
 

@@ -56,7 +56,7 @@ describe('a Go program', { skip }, () => {
     });
   }
 
-  it('is told that there is no device when there is no host', async () => {
+  it('gets "no device" when there is no host', async () => {
     const ended = await start({ VGPU_HOST: `unix:${scratch.path}/none` });
     assert.equal(ended.stdout, 'no device: 100\n');
     assert.equal(ended.code, 2);

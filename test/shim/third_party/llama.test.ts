@@ -68,7 +68,7 @@ describe("llama.cpp with NVIDIA's runtime and cuBLAS", { skip, concurrency: fals
     }
   });
 
-  it('fails with a CUDA error that says why where kernels are not run, and takes nobody along', async () => {
+  it('fails with a CUDA error that says why where kernels are not run, and no other session fails', async () => {
     const refusing = await startHost({
       listen: `unix:${scratch.path}/r`,
       args: ['--software-kernels', 'refuse'],

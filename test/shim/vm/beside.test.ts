@@ -56,7 +56,7 @@ describe('two virtual machines beside each other', { skip: whyNoMachine }, () =>
     assert.deepEqual({ first, second }, { first: true, second: false });
   });
 
-  it('compute while the other is frozen, which goes on afterwards', async () => {
+  it('compute while the other is frozen, which continues afterwards', async () => {
     one.signal('SIGSTOP');
     const frozen = ticks(one);
     await goesOn(other, 'the other to compute');

@@ -34,7 +34,7 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
   });
 
   // The guest's kernel keeps a lock of a PCI device's memory for as long as it is mapped (vm_memory.h).
-  it('leaves its memory to nobody else while a child of it still maps it', async () => {
+  it('gives its memory to no other session while a child of it still maps it', async () => {
     const console = await machine.boot(['/bin/vm_memory stays_apart']);
     assert.match(console, /the child's memory was kept/);
     assert.equal((console.match(/through the VM's shared memory/g) ?? []).length, 2, console);

@@ -242,7 +242,7 @@ describe("a VM's shared memory", () => {
     }
   });
 
-  it('that is overwritten ends the session and nobody else', async () => {
+  it('that is overwritten ends that session and no other', async () => {
     await begin(64);
     const [victim, other] = [open(), startShell({ VGPU_HOST: host.address })];
     shells.push(other);
@@ -268,7 +268,7 @@ describe("a VM's shared memory", () => {
     assert.ok(host.running());
   });
 
-  it('that is cut short ends the session and nobody else', async () => {
+  it('that is truncated ends that session and no other', async () => {
     await begin(64);
     const [victim, other] = [open(), startShell({ VGPU_HOST: host.address })];
     shells.push(other);
@@ -282,7 +282,7 @@ describe("a VM's shared memory", () => {
     assert.ok(host.running());
   });
 
-  it('that is not there, too small or no file is told in the log, and the socket carries the frames', async () => {
+  it('that is missing, too small or not a file is logged, and the socket carries the frames', async () => {
     await begin(64);
     for (const [make, why] of [
       [() => truncateSync(memory.path, 4 * MIB), /it has 4194304 bytes, less than 8 MiB/],

@@ -121,7 +121,7 @@ test('nothing is judged before the files were looked at and the service is ready
   assert.deepEqual(bench.look(active('a')), ['confirm']);
 });
 
-test('a start is judged once; another look at it asks nobody', () => {
+test('a start is judged once; a second look sends no request', () => {
   const bench = new Bench().settledOn(gpu('a'));
   assert.deepEqual(bench.look(active('a')), []);
   assert.deepEqual(bench.look(active('b')), ['confirm']);
@@ -164,7 +164,7 @@ test('the host is lost: degraded at once, without asking the consumer', () => {
   assert.deepEqual(bench.look(active('a')), []);
 });
 
-test('the host comes back: the start that lost it is restarted once, when it serves nobody', () => {
+test('when the host answers again, the service that lost it is restarted once, when it has no requests', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.host('down');
   assert.deepEqual(bench.host('up'), ['show degraded consumer-not-restarted', 'write verdict', 'look soon']);
@@ -195,7 +195,7 @@ test('the host comes back: the start that lost it is restarted once, when it ser
   assert.deepEqual(bench.look(active('b')), []);
 });
 
-test('a start that somebody made meanwhile is not restarted for the host', () => {
+test('a service that a user restarted meanwhile is not restarted again for the host', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.host('down');
   bench.host('up');
@@ -260,7 +260,7 @@ for (const reason of ['driver-too-old', 'library-forced-to-cpu', 'no-discovery-l
   });
 }
 
-test('another start by somebody else makes the same finding worth a try again', () => {
+test('after a restart by a user the same finding is tried again', () => {
   const bench = new Bench().settledOn(cpu('a', 'model-on-cpu'));
   bench.serving(null);
   bench.tell({ kind: 'restarted', result: 'done', reason: 'r', cause: 'found', start: active('b') });
@@ -321,7 +321,7 @@ test('restarts keep their distance, and their ceiling of an hour', () => {
   assert.equal(bench.judged(gpu('a')).at(-1), 'ask-serving');
 });
 
-test('restarts that are switched off are told once and not made', () => {
+test('with restarts switched off a due restart is reported once and not made', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.rules = { ...rules, enabled: false };
   bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
@@ -330,7 +330,7 @@ test('restarts that are switched off are told once and not made', () => {
   assert.deepEqual(bench.look(active('a')), [off]);
 });
 
-test('where it may be restarted while it serves nobody is asked', () => {
+test('with permission to restart at any time the open requests are not queried', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.rules = { ...rules, whileServing: true };
   bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });

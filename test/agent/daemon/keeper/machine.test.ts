@@ -86,11 +86,11 @@ function wordsOf(effect: KeeperEffect): string {
   }
 }
 
-test('what is right is settled, and the judge has its turn', () => {
+test('without drift the keeper is settled, and the judge runs', () => {
   assert.deepEqual(new Bench().found(right), ['settled', 'settled']);
 });
 
-test('a drift is told once and repaired; the time counts from when it was noticed', () => {
+test('drift is reported once and repaired; the repair time counts from when it was noticed', () => {
   const bench = new Bench();
   assert.deepEqual(bench.noticed(), ['look soon']);
   bench.now += 25;
@@ -107,14 +107,14 @@ test('a drift is told once and repaired; the time counts from when it was notice
   assert.equal(bench.state.noticedAt, null);
 });
 
-test('the same drift after a repair is told again', () => {
+test('the same drift after a repair is reported again', () => {
   const bench = new Bench();
   bench.goOn(drift);
   bench.repaired();
   assert.deepEqual(bench.goOn(drift).slice(0, 2), ['count drifts', 'write drift']);
 });
 
-test('one who finds nothing left to repair looks again and tells nobody', () => {
+test('a repair that finds nothing to do looks again and reports nothing', () => {
   const bench = new Bench();
   bench.goOn(drift);
   const nothing = { kind: 'repaired', did: null, begun: 0, now: bench.now } as const;
@@ -168,7 +168,7 @@ test('a package manager that began during the look is waited for too', () => {
   assert.equal(bench.written.at(-1), 'waiting for the package manager: dpkg');
 });
 
-test('repairs that are switched off: told once, not made, and nobody is waited for', () => {
+test('with repairs switched off drift is reported once, and not repaired, without waiting for the package manager', () => {
   const bench = new Bench();
   bench.rules = { ...quick, enabled: false };
   bench.busy = 'apt-get';
@@ -301,7 +301,7 @@ test('a failure is written with what failed and when the next try is; without a 
   assert.deepEqual(unknown.state.repairs, begun.repairs, 'a repair of nothing counts for no path');
 });
 
-test('what keeps a repair waiting is told with the time of the next one', () => {
+test('the reason for a delayed repair is reported with the time of the next one', () => {
   const bench = new Bench();
   for (let time = 0; time < 2; time += 1) {
     bench.goOn(two);
@@ -315,7 +315,7 @@ test('what keeps a repair waiting is told with the time of the next one', () => 
   );
 });
 
-test('repairs that are switched off are told with how many changes there are', () => {
+test('with repairs switched off the number of changes is reported', () => {
   const off = { ...quick, enabled: false };
   const begun = beginKeeping('ollama', 'ollama.service', off);
   const event = { kind: 'found', found: two, wanted: true, busy: null, rules: off, now: 5 } as const;
@@ -336,7 +336,7 @@ test('a request by a person resets limits, failures and what was reported', () =
   );
 });
 
-test('what is right again makes past failures and what was told of them past', () => {
+test('after a success former failures and their messages are forgotten', () => {
   const told: KeeperState = {
     ...beginKeeping('ollama', 'ollama.service', quick),
     failures: 3,

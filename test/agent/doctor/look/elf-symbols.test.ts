@@ -114,7 +114,7 @@ describe('symbols are read as readelf reads them', () => {
     assert.deepEqual(lacks('plain.so'), ['cuPlain']);
   });
 
-  it('of a damaged file nothing is read beyond its end, and no exception comes', (context) => {
+  it('a damaged file is not read beyond its end, and causes no exception', (context) => {
     const directory = tree(context, { 'give.c': 'int cuGiven(void){return 1;}' });
     const ran = spawnSync('gcc', ['-shared', '-fPIC', '-nostdlib', '-o', 'give.so', 'give.c'], {
       cwd: directory,

@@ -84,7 +84,7 @@ describe('lines of a trace', () => {
   });
 });
 
-describe('what a process bound', () => {
+describe('bindings of a process', () => {
   test('symbols are counted once each, for each object, way and library', () => {
     const bound = line(7, `event=binds object=/l/libggml-cuda.so symbol=cuInit how=direct library=${ours}`);
     const { bindings, asked } = only(
@@ -107,7 +107,7 @@ describe('what a process bound', () => {
     ]);
   });
 
-  test('what was not found, is not bound yet, or a library finds in itself, is no binding', () => {
+  test('a symbol that was not found, is not bound yet, or is found in the same library is not a binding', () => {
     const { bindings, asked } = only(
       line(7, 'event=dlsym caller=/x of=default symbol=cuNoSuchThing library=-') +
         line(7, 'event=binds object=program symbol=cuInit how=lazy library=-') +
@@ -118,7 +118,7 @@ describe('what a process bound', () => {
     assert.equal(asked, false);
   });
 
-  test('what a driver gives by cuGetProcAddress is bound by nobody', () => {
+  test('functions from cuGetProcAddress do not count as bindings of the loader', () => {
     const { bindings } = only(
       line(7, `event=cuGetProcAddress of=${ours} symbol=cuMemAlloc version=12000 library=${ours}`),
     );
@@ -127,7 +127,7 @@ describe('what a process bound', () => {
     ]);
   });
 
-  test('what it opened is remembered by the names of drivers alone, and with whose they are', () => {
+  test('only opened drivers are recorded, with their vendor', () => {
     const names = [
       theirs,
       'libcuda.so',
@@ -162,7 +162,7 @@ describe('what a process bound', () => {
     assert.deepEqual([opened.length, bypassed.length, bindings.length], [100, 100, 100]);
   });
 
-  test('a library that nobody can read any more has no owner', () => {
+  test('a library that cannot be read any more has no owner', () => {
     const [binding] = only(line(7, 'event=dlsym caller=/x of=default symbol=cuInit library=/gone')).bindings;
     assert.equal(binding?.vendor, null);
   });
@@ -179,7 +179,7 @@ describe('what a process bound', () => {
     assert.deepEqual([...librariesOf(events)], [theirs, ours]);
   });
 
-  test('who has the tracer and wrote nothing is told; processes without end are counted', () => {
+  test('a process with the tracer that wrote nothing is reported; a flood of processes is only counted', () => {
     const live = { pid: 9, program: '/usr/bin/quiet', traced: true, deaf: null };
     const { processes } = gathered(line(7, 'event=object object=/x'), [
       live,

@@ -93,7 +93,7 @@ describe('content', () => {
 });
 
 describe('path-state', () => {
-  it('tells exactly what stands at a path', async (context) => {
+  it('reports exactly the file at a path', async (context) => {
     const directory = tree(context, {
       file: 'content',
       link: { link: 'anything at all' },

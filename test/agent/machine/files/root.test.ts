@@ -83,7 +83,7 @@ describe('root', () => {
     assert.equal(resolution.steps.length, 2);
   });
 
-  it('follows `..` after a link from where the link leads, as the kernel does', (context) => {
+  it('follows `..` after a link from the target of the link, as the kernel does', (context) => {
     const root = new Root(
       tree(context, {
         'a/b/c': {},

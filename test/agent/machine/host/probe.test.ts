@@ -146,7 +146,7 @@ describe('host', () => {
     });
   }
 
-  it('does not ask a bad address, nor when it is told not to', async () => {
+  it('does not query a bad address, nor when queries are switched off', async () => {
     const runner = probe(() => report);
     const bad = await readHost(runner, {
       sources: { ...sources, flag: null, guestConf: 'host=x' },
@@ -191,7 +191,7 @@ describe('real-gpu', () => {
     program: string | null = '/probe',
   ) => findRealGpu(new Root(root), runner, { candidates, architecture: 'x86_64', program, timeoutMs: 100 });
 
-  it('is none without a trace of the driver, and asks nobody', async (context) => {
+  it('is none without a trace of the driver, and no program is run for it', async (context) => {
     const runner = probe(() => report);
     const root = tree(context, { 'dev/nvidiactl': '', 'dev/nvidia-uvm': '', 'dev/null': '' });
     assert.deepEqual(await find(root, runner, [candidate('/a')]), { kind: 'none' });

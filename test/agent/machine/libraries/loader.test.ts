@@ -141,7 +141,7 @@ describe('loader-conf', () => {
     assert.deepEqual(directories.slice(0, expected.length), expected);
   });
 
-  it('follows includes in order, relative ones from the including file, cycles not for ever', (context) => {
+  it('follows includes in order, relative ones from the including file, and ends at a cycle', (context) => {
     const root = new Root(
       tree(context, {
         'etc/ld.so.conf': '# comment\n  /first   # why\ninclude ld.so.conf.d/*.conf extra/*.conf\n/last/\n',

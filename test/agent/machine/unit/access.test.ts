@@ -70,7 +70,7 @@ describe('service-user', () => {
     assert.equal(await resolveServiceUser(runner, unit('--help')), null);
   });
 
-  it('stands in for a dynamic user that is not allocated yet', async () => {
+  it('replaces a dynamic user that is not allocated yet', async () => {
     const user = await resolveServiceUser(runner, unit('vgpu-dynamic', '', true));
     assert.deepEqual([user?.name, user?.uid], ['vgpu-dynamic', 65534]);
   });

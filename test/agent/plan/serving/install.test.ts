@@ -33,7 +33,7 @@ test('a new program takes over, whichever consumer it serves; so does one that w
   assert.deepEqual(words(planServing({ ...serving(2, [same]), outdated: true }, request)), [handOver]);
 });
 
-test('new addresses wait while guests are served, and are in force at once with nobody or with --end-sessions', () => {
+test('new addresses wait while guests are served, and apply at once without guests or with --end-sessions', () => {
   const waits = planServing(serving(2, [moved]), request);
   assert.deepEqual(words(waits), [`write-file ${socket}`, 'daemon-reload']);
   assert.deepEqual(warned(waits), ['restart-due']);
@@ -48,7 +48,7 @@ test('new addresses wait while guests are served, and are in force at once with 
   assert.deepEqual(words(planServing(serving(2, [moved]), { ...request, endSessions: true })), now);
 });
 
-test('what a person may edit is left as it is, unless the command line says what has to stand in it', () => {
+test('a file that users may edit is not changed, unless the command line gives a value for it', () => {
   const edited = text(hostDefaults, 'ours', { content: 'theirs', editable: true });
   assert.deepEqual(words(planServing(serving(0, [edited]), request)), []);
   assert.deepEqual(words(planServing(serving(0, [{ ...edited, asked: true }]), request)), [
@@ -57,7 +57,7 @@ test('what a person may edit is left as it is, unless the command line says what
   ]);
 });
 
-test('rules of somebody else are never replaced by "allow any"; limits of our own are, without a restart', () => {
+test('rules that a user wrote are never replaced by "allow any"; limits that vgpu-agent wrote are, without a restart', () => {
   const conf = text(hostConf, 'limits memory=1G\nallow any\n', {
     content: 'deny any\n',
     editable: true,

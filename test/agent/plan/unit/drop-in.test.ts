@@ -88,7 +88,7 @@ describe('the drop-in', () => {
     assert.equal(variables(text)['LD_LIBRARY_PATH'], '/opt/vgpu/current:/new');
   });
 
-  it('takes what is in force, less ours, when nobody read the fragment', () => {
+  it("takes the values in force without vgpu-agent's when the fragment was not read", () => {
     const { fragmentContent: _, ...unread } = unit({
       environment: { LD_LIBRARY_PATH: '/opt/vgpu/current:/100%/lib' },
     });
@@ -97,7 +97,7 @@ describe('the drop-in', () => {
     assert.equal(variables(change.content)['LD_LIBRARY_PATH'], '/opt/vgpu/current:/100%%/lib');
   });
 
-  it('has a second one at the end when somebody’s sorts after ours', () => {
+  it('has a second one at the end when another drop-in sorts after the first', () => {
     const override = {
       path: '/etc/systemd/system/ollama.service.d/override.conf',
       content: '[Service]\nEnvironment="LD_LIBRARY_PATH=/mine"\n',
@@ -121,7 +121,7 @@ describe('the drop-in', () => {
     assert.deepEqual(variables(...texts), { A: '1', LD_LIBRARY_PATH: '/opt/vgpu/current', LD_PRELOAD: ours });
   });
 
-  it('takes the second one away when nobody sets the same any more', () => {
+  it('removes the second one when no other drop-in sets the same any more', () => {
     const made = plan({
       manifest: {
         schema: 2,

@@ -92,7 +92,7 @@ test('an abstract socket is behind a private network, one with a path is not', (
   assert.deepEqual(all(vsock, { privateNetwork: true }), []);
 });
 
-test('what hides the store or guest.conf keeps from files, whatever the transport', () => {
+test('a setting that hides the store or guest.conf blocks files with every transport', () => {
   for (const endpoint of [unix, vsock, tcp]) {
     assert.deepEqual(all(endpoint, { inaccessiblePaths: ['-/opt'] }), [
       ['files', 'InaccessiblePaths=/opt, which hides /opt/vgpu'],
@@ -103,7 +103,7 @@ test('what hides the store or guest.conf keeps from files, whatever the transpor
   }
 });
 
-test('what keeps from the host comes before what keeps from files, and all of it is named', () => {
+test('settings that block the host come before those that block files, and all are named', () => {
   assert.deepEqual(all(unix, { inaccessiblePaths: ['/opt', '/run'], rootDirectory: '/srv' }), [
     ['host', 'InaccessiblePaths=/run'],
     ['host', 'RootDirectory=/srv'],

@@ -210,7 +210,7 @@ describe('a cube', () => {
     }
   });
 
-  it('goes on in the next face where it is seamless', () => {
+  it('continues in the next face where it is seamless', () => {
     const flat = Float32Array.from({ length: size * size * 6 }, (_, i) => Math.floor(i / (size * size)));
     const { words } = fetch({
       texture: `${size} ${size} 6 f32 1 cube coords seamless modes=111 linear-filter`,
@@ -413,7 +413,7 @@ describe('formats', () => {
       places: [[0.5, 0.5]],
     }).words;
 
-  it('of integers come as they are, with 0, 0 and 1 for what they have not', () => {
+  it('of integers are returned unchanged, with 0, 0 and 1 for missing channels', () => {
     assert.deepEqual([...one('u8', 2, Buffer.from([250, 7]))], [250, 7, 0, 1]);
     assert.deepEqual([...Int32Array.from(one('s8', 4, Buffer.from([255, 128, 0, 127])))], [-1, -128, 0, 127]);
     assert.deepEqual([...Int32Array.from(one('s16', 1, bytes(Int16Array.of(-300))))], [-300, 0, 0, 1]);
@@ -437,7 +437,7 @@ describe('formats', () => {
     near(read('u8', Buffer.from([0, 10, 128, 128]), 'normalized srgb'), srgb, 'srgb');
   });
 
-  it('of halves come as floats, and floats go to halves', () => {
+  it('of halves are read as floats, and floats are written as halves', () => {
     const halves = bytes(Uint16Array.of(0x3c00, 0xc000, 0x3555, 0x7c00));
     near([...floats(one('f16', 4, halves))].slice(0, 3), [1, -2, 0.333251953125], 'f16');
     const { words } = fetch({
@@ -479,7 +479,7 @@ describe('questions', () => {
   });
 });
 
-describe('what is no texture', () => {
+describe('operands that are not textures', () => {
   const read = (change: string): string =>
     fetch({
       texture: '8 4 1 f32 1 modes=111',

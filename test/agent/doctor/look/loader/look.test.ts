@@ -70,8 +70,8 @@ function told({ outcome }: LoaderChoice): string {
   return outcome.kind === 'found' ? `${outcome.by} ${outcome.path}` : outcome.kind;
 }
 
-describe('what the loader takes', { skip }, () => {
-  it('is told with the list that led to it', async (context) => {
+describe('the library that the loader chooses', { skip }, () => {
+  it('is reported with the list that contains it', async (context) => {
     const shop = workshop(context);
     const program = shop.program('bin/main', { runpath: '$ORIGIN/../run' });
     const env = shop.library('env/libcuda.so.1', cuda);
@@ -83,7 +83,7 @@ describe('what the loader takes', { skip }, () => {
     assert.equal(told(choiceOf(await look(old, environment))), `DT_RPATH of ${old} ${run}`);
   });
 
-  it('of a preload is what has the SONAME, whatever its path and whatever else is found', async (context) => {
+  it('of a preload is the library with the SONAME, whatever its path and whatever else is found', async (context) => {
     const shop = workshop(context);
     const ours = shop.library('shim/ours.so', cuda);
     shop.library('env/libcuda.so.1', cuda);
@@ -125,7 +125,7 @@ describe('what the loader takes', { skip }, () => {
     assert.equal(told(choiceOf(seen, bare)), 'not-found');
   });
 
-  it('is not what is for another machine; why is told', async (context) => {
+  it('is not a library for another machine; the reason is reported', async (context) => {
     const shop = workshop(context);
     const program = shop.program('main');
     for (const name of ['i386', 'arm']) mkdirSync(shop.at(name));

@@ -79,7 +79,7 @@ function searchOf(words: LoaderWords, name: string): LoaderWords['searches'][num
   return found;
 }
 
-describe('what the loader does not say', () => {
+describe('facts that the loader does not print', () => {
   const begun = '      7:\tfind library=libcuda.so.1 [0]; searching\n';
 
   it('makes the whole answer worthless', () => {

@@ -10,9 +10,9 @@ export interface BuildInfo {
    * place already: dpkg owns them, and nothing else may write there.
    */
   readonly packaged: 'deb' | 'tarball';
-  /** Of git; with `-changed` behind it the tree had changes that were not committed. */
+  /** The git commit, with `-changed` appended if the tree had changes that were not committed. */
   readonly commit: string;
-  /** Of the commit. */
+  /** Date of the commit. */
   readonly date: string;
   /** The version of the Node that came with it. */
   readonly node: string;

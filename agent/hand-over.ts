@@ -30,7 +30,7 @@ export function handOver(
       ...passedOn.map((signal) => [signal, (): void => pass(signal)] as const),
       ...fromTerminal.map((signal) => [signal, (): void => (onTerminal ? undefined : pass(signal))] as const),
     ];
-    // Before the command begins: it may be quick to tell somebody to send one, and SIGUSR1 would start Node's debugger.
+    // Before the command begins: it may cause a SIGUSR1 very early, which would start Node's debugger.
     for (const [signal, handler] of handlers) self.on(signal, handler);
     const done = (): void => {
       for (const [signal, handler] of handlers) self.off(signal, handler);

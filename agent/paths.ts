@@ -33,12 +33,12 @@ function statePaths(directory: string): StatePaths {
   };
 }
 
-/** Of `vgpu-agent install`. */
+/** Manifest of `vgpu-agent install`. */
 export const guestState = statePaths('/var/lib/vgpu-agent');
-/** Of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed by itself. */
+/** Manifest of `vgpu-agent host install`: a machine can be a guest and a host, and each is removed separately. */
 export const hostState = statePaths('/var/lib/vgpu-host');
 export const lockFile = '/run/vgpu-agent/lock';
-/** Of versions that noted the beginning of a unit's log in a file here; an uninstall takes it away. */
+/** Former versions recorded the beginning of a unit's log in a file here; uninstall removes it. */
 export const startsDirectory = '/run/vgpu-agent/starts';
 /** While `doctor --trace` traces a service: `unit` names it, `events` is what its processes write. Gone at boot. */
 export const traceDirectory = '/run/vgpu-agent/trace';
@@ -53,21 +53,21 @@ export const defaultPort = 14833;
 /** Name of our drop-in inside `/etc/systemd/system/<unit>.d/`. */
 const dropInName = '50-vgpu.conf';
 
-/** Who may open memory that this guest shares with its host. */
+/** udev rule: which users may open memory that this guest shares with its host. */
 export const vmMemoryRule = '/etc/udev/rules.d/70-vgpu-memory.rules';
 
 /** The service that keeps an installation true. */
 export const agentUnit = 'vgpu-agent.service';
 export const agentUnitFile = '/etc/systemd/system/vgpu-agent.service';
 export const agentUnitLink = '/etc/systemd/system/multi-user.target.wants/vgpu-agent.service';
-/** Who may do what on the system bus. */
+/** Policy of the system bus. */
 export const busPolicyFile = '/etc/dbus-1/system.d/org.vgpu.Agent1.conf';
-/** Who may have the service act, for polkit. */
+/** polkit actions: which users may have the service act. */
 export const polkitFile = '/usr/share/polkit-1/actions/org.vgpu.Agent1.policy';
 /** Explanations of the journal entries, for `journalctl -x`. */
 export const catalogFile = '/usr/lib/systemd/catalog/vgpu-agent.catalog';
 export const manDirectory = '/usr/share/man';
-/** Of docs/man, what is about this guest. */
+/** The pages of docs/man that are about a guest. */
 export const manPages = ['vgpu-agent.8', 'vgpu-agent.json.5', 'vgpu-doctor.7'];
 /** Where each shell looks for completions, and the name of the completion in dist/bundle/completions. */
 export const completions: readonly (readonly [path: string, source: string])[] = [

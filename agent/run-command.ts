@@ -50,7 +50,7 @@ export function spawnRunner(base: Readonly<Record<string, string | undefined>> =
   return { run: (file, args, options = {}) => runOnce(file, args, options, base) };
 }
 
-/** Where root looks for tools, whatever PATH a person brought along (`su` keeps it): no directory of anybody else. */
+/** Where root looks for tools, whatever PATH the user had (`su` keeps it): no directory that other users can write. */
 const rootPath = '/usr/sbin:/usr/bin:/sbin:/bin';
 
 /** `base` fit for a tool whose output is parsed: C.UTF-8, no loader variables, and for root a PATH of root's own. */

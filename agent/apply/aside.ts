@@ -1,4 +1,4 @@
-/** Keeps what is somebody else's when its place is needed: beside it, under a name that nothing reads. */
+/** Keeps another program's file when its place is needed: beside it, under a name that no program reads. */
 import { syncParent } from './disk.js';
 import type { Disk } from './effects.js';
 import type { OpenTransaction } from './transaction.js';

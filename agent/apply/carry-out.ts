@@ -86,7 +86,7 @@ async function makeDirectory(
   const made = await transaction.makeParents(directory);
   const owned = made.reduce((all, parent) => withDirectory(all, parent, 0o755), items);
   const { from } = await transaction.place(directory, { kind: 'directory', mode });
-  // One that was there already belongs to somebody else.
+  // A directory that existed before does not belong to vgpu-agent.
   return from.kind === 'absent' ? withDirectory(owned, directory, mode) : owned;
 }
 
@@ -100,7 +100,8 @@ async function fillStore(
   items: readonly OwnedItem[],
 ): Promise<readonly OwnedItem[]> {
   const directory = path.join(storeVersions, shim.id);
-  // One that is there already has the content that its name says, or is about to get it: nobody else's.
+  // A version that exists already has the content that its name says, or is about to get it; no other program writes
+  // here.
   let owned = withDirectory(await makeDirectory(work, directory, 0o755, items), directory, 0o755);
   for (const file of shim.files) {
     const content = await readWhole(work, file, 'copy the shim into the store');
@@ -153,7 +154,7 @@ async function preflight({ effects, emit }: Work, { user, required, inherited }:
 interface Put extends Work {
   readonly path: string;
   readonly target: Extract<Target, { kind: 'file' | 'link' }>;
-  /** What the plan saw there; absent for the store's own files, which nobody else plans for. */
+  /** The state that the plan saw there; absent for the store's own files, which no other plan contains. */
   readonly before?: PathState;
   readonly ownerPackage: string | null;
 }
@@ -163,7 +164,8 @@ async function put(work: Put, items: readonly OwnedItem[]): Promise<readonly Own
   const earlier = findItem(items, work.path);
   const found = await effects.disk.inspect(work.path);
   if (isAlready(found, target)) {
-    // Somebody else made it so (it stays his), or a lost manifest knew it; in the store it can only be ours.
+    // A user made it (it stays his), or a manifest that was lost listed it; inside the store only vgpu-agent can have
+    // made it.
     if (earlier === undefined && !isInStore(work.path)) return items;
   } else if (work.before !== undefined) checkStillSo(work.path, work.before, found);
   const made = await transaction.makeParents(work.path);
@@ -183,7 +185,7 @@ function isInStore(file: string): boolean {
   return file.startsWith(`${storeRoot}/`);
 }
 
-/** A small installed file that somebody edited: that text is not lost when the file is written again. */
+/** A small installed file that a user edited: the edited text is kept when the file is written again. */
 async function keepEdited(work: Put, earlier: OwnedItem | undefined, present: PathState): Promise<void> {
   if (earlier?.kind !== 'file' || isInStore(work.path) || present.kind !== 'file') return;
   if (isOurs(earlier, present) || isAlready(present, work.target)) return;
@@ -251,7 +253,7 @@ async function dropAlternative(
   const rest = withoutAlternative(items, group, choice);
   const present = await readGroup(effects, group);
   const previous = present === null ? null : specOf(present, choice);
-  // Its package was purged, or somebody removed our choice: there is nothing left to take away.
+  // Its package was purged, or a user removed the choice: nothing is left to remove.
   if (present === null || previous === null) return rest;
   const owned = items.find(
     (item) => item.kind === 'alternative' && item.group === group && item.path === choice,

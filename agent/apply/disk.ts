@@ -14,8 +14,8 @@ import { checkpoint } from './checkpoint.js';
 import type { Disk } from './effects.js';
 
 /**
- * `prefix` stands before every path: empty for the running system, a directory for a tree under test.
- * `runner` starts cp(1): Node has neither extended attributes nor exact nanosecond times.
+ * `prefix` is put before every path: empty for the running system, a directory for a tree under test. `runner` starts
+ * cp(1), because Node can copy neither extended attributes nor exact nanosecond times.
  */
 export function nodeDisk(runner: CommandRunner, prefix = '', state: StatePaths = guestState): Disk {
   return new NodeDisk(runner, prefix, state);

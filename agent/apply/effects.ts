@@ -42,7 +42,7 @@ export interface ApplyEffects {
   readonly manager: Pick<Manager, 'reload' | 'restart'> & Partial<Pick<Manager, 'start' | 'stop'>>;
   /** Reads a file of the shim build, which lies outside every prefix. */
   readonly readSource: (path: string) => Promise<Buffer>;
-  /** Of the files in `directory`, the paths that some running process has mapped. */
+  /** Paths of the files in `directory` that a running process has mapped. */
   readonly mappedUnder: (directory: string) => Promise<ReadonlySet<string>>;
   /** Why the service's user (null: root) cannot load this library; null when he can. */
   readonly loadProblem: (user: MachineFacts['serviceUser'], file: string) => Promise<string | null>;

@@ -26,7 +26,7 @@ export interface LockOptions {
   readonly waitMs: number;
   /** Default: the contract's path. */
   readonly file?: string;
-  /** Aborts: nobody waits any more. */
+  /** Aborts the wait. */
   readonly signal?: AbortSignal;
 }
 
@@ -46,14 +46,15 @@ export async function acquireLock(options: LockOptions): Promise<Lock> {
     try {
       const seconds = Math.max(0, (deadline - Date.now()) / 1000);
       if (!(await flock(handle.fd, seconds, options.signal))) throw await held(file);
-      // A version before this one let everybody open it, and who did may still hold it open: theirs is given up.
+      // An earlier version created the lock readable by all users, and one of them may still hold it open: give that
+      // file up.
       if (((await handle.stat()).mode & 0o077) !== 0) await fs.unlink(file).catch(ignoreAbsent);
       if (await isStill(file, handle)) {
         await handle.truncate(0);
         await handle.write(`${process.pid} ${options.command}\n`, 0);
         return lockOf(file, handle);
       }
-      // The holder before us removed the file: what we hold is nobody's lock. Take the new one.
+      // The holder before this process removed the file, so this lock excludes no one. Take the new one.
       await handle.close();
     } catch (error) {
       await handle.close();
@@ -71,7 +72,7 @@ function lockOf(file: string, handle: fs.FileHandle): Lock {
           await fs.rmdir(path.dirname(file));
         }
       } catch (error) {
-        // Another process has opened a lock of its own there meanwhile, or somebody removed it already.
+        // Another process has opened a lock of its own there meanwhile, or has removed it already.
         const code = errnoOf(error);
         if (code !== 'ENOTEMPTY' && code !== 'ENOENT') throw error;
       } finally {

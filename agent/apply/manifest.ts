@@ -54,9 +54,9 @@ export function sha256(content: Buffer): string {
 }
 
 /**
- * Adds what a step made. What stood there before *the first install* stays noted, unless somebody put
- * something of his own in its place since: then that is what uninstall gives back.
- * @param found what the step found at the path
+ * Adds the result of a step. The state before *the first install* stays recorded, unless another program has put its
+ * own file there since: then uninstall restores that one.
+ * @param found the state that the step found at the path
  */
 export function withItem(
   items: readonly OwnedItem[],
@@ -104,7 +104,7 @@ function beforeOf(
   earlier: OwnedItem,
   item: OwnedItem & { kind: 'alternative' },
 ): { readonly status: 'auto' | 'manual'; readonly value: string } {
-  // A group that somebody set to another choice since the install keeps his wish.
+  // A group that an administrator set to another choice since the install keeps that choice.
   if (earlier.kind !== 'alternative' || item.before.value !== item.path) return item.before;
   return earlier.before;
 }

@@ -89,8 +89,8 @@ export async function appendRecord(disk: Disk, record: TransactionRecord): Promi
 }
 
 /**
- * The transaction that a former run left, or null. A log without a whole first record began nothing: `torn`.
- * Throws a VgpuError (`failed`) when the log is damaged otherwise: then nobody knows what it held.
+ * The transaction that an earlier run left, or null. A log without a complete first record changed nothing: `torn`.
+ * Throws a VgpuError (`failed`) when the log is damaged otherwise, because its changes are then not known.
  */
 export async function readTransaction(
   disk: Disk,

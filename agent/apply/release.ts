@@ -12,11 +12,13 @@ import type { Target } from './place.js';
 type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
 
 /**
- * - Ours, or gone: what was there before returns.
- * - A file that somebody edited since: the edited text is kept beside it (`.vgpu-save`), then as above. A drop-in
- *   or loader configuration of vgpu-agent must not stay in force after an uninstall, and an edit must not be lost.
- * - A link that somebody pointed elsewhere (a package's upgrade, an administrator): it is his now and stays; what we
- *   keep of the time before is put beside it, so that it is not lost with our state directory.
+ * Removes an installed file, by its present state:
+ *
+ * - Unchanged, or missing: the former file is restored.
+ * - Edited by a user: the edited text is kept beside it (`.vgpu-save`), then as above. A drop-in or loader
+ *   configuration of vgpu-agent must not stay in force after an uninstall, and an edit must not be lost.
+ * - A link that now has another target (set by a package's upgrade or an administrator): it stays, and the copy of the
+ *   former file is put beside it, so that it is not lost with the state directory.
  */
 export async function release(
   work: Work,

@@ -9,8 +9,8 @@ const cache = '/etc/ld.so.cache';
 const unfinishedCache = '/etc/ld.so.cache~';
 
 /**
- * Rebuilds the loader cache. Without `links` it is told not to set SONAME links (-X), so that it changes nothing
- * that the plan does not list.
+ * Rebuilds the loader cache. Without `links` ldconfig does not set SONAME links (-X), so that it changes nothing that
+ * the plan does not list.
  */
 export async function runLdconfig(
   effects: Pick<ApplyEffects, 'runner' | 'disk'>,
@@ -42,6 +42,6 @@ async function clearUnfinished({ disk }: Pick<ApplyEffects, 'disk'>): Promise<vo
   try {
     if ((await disk.inspect(unfinishedCache)).kind === 'file') await disk.unlink(unfinishedCache);
   } catch {
-    // Why ldconfig failed is what has to be told, and that it cannot be removed has the same reason.
+    // Report why ldconfig failed; if the file cannot be removed either, that has the same cause.
   }
 }

@@ -56,7 +56,7 @@ async function arm(plan: TracePlan, effects: TraceEffects): Promise<void> {
   await runReload(effects);
 }
 
-/** A traced start, or the one that is as before; a failure is told, not thrown. */
+/** The start with the tracer, or the one that restores the unit; a failure is returned, not thrown. */
 export async function restartForTrace(unit: string, effects: TraceEffects): Promise<RestartOutcome> {
   try {
     return { kind: 'restarted', job: await effects.manager.restart(unit, effects.restartTimeoutMs) };

@@ -14,13 +14,13 @@ import { runLdconfig, runReload } from './tools.js';
 /** Programs, texts and settings: no library of the loader's. */
 const unread = ['/usr/bin', '/usr/share', '/etc/default'];
 
-/** What reads a path, and so what must be told when it is put back. */
+/** The program that reads a path, and so has to reload when it is restored. */
 type Reader = 'systemd' | 'loader' | 'nobody';
 
 /**
- * Undoes the steps. systemd and the loader cache are told as soon as the last of their files is back, *before* the
- * store goes away: so a consumer that starts in between finds what its unit names. Throws the system's error when
- * a path cannot be put back; a tool that fails is only noted, since files decide and tools can be run again.
+ * Undoes the steps. systemd and the loader cache are reloaded as soon as the last of their files is restored, *before*
+ * the store is removed: a consumer that starts in between finds what its unit names. Throws the system's error when a
+ * path cannot be restored; a tool that fails is only recorded, since files decide and tools can run again.
  */
 export async function undoSteps(
   effects: ApplyEffects,
@@ -58,7 +58,7 @@ function readerOf({ disk }: ApplyEffects, step: StepRecord): Reader {
   }
 }
 
-/** True when its reader has to be told. */
+/** True when the program that reads it has to reload. */
 async function undoStep(effects: ApplyEffects, step: StepRecord, emit: Emit): Promise<boolean> {
   switch (step.type) {
     case 'ldconfig':

@@ -145,7 +145,7 @@ export async function describeProgram(
       .helpOption('-h, --help', 'print this help')
       .allowExcessArguments(false)
       .showSuggestionAfterError(true)
-      // Help that was asked for is a result; errors are told once, by fail().
+      // Help that was requested is a result; fail() prints each error once.
       .configureOutput({ writeOut: (text) => out.write(text), writeErr: () => {} });
   }
   program.helpCommand('help [command]', 'print the help of a command');

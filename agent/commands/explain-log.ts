@@ -1,4 +1,4 @@
-/** `vgpu-agent explain-log FILE`: the verdict for a log that somebody has, offline. Needs no root and no systemd. */
+/** `vgpu-agent explain-log FILE`: the verdict for a log file, offline. Needs no root and no systemd. */
 import { createReadStream, statSync } from 'node:fs';
 import { devNull } from 'node:os';
 import { Command } from 'commander';

@@ -146,7 +146,7 @@ function servesText({ version, devices }: HostDaemon, endpoint: string): string 
   return `vgpu-hostd ${version} serves ${names} at ${endpoint}`;
 }
 
-/** Null: one is installed, or there is nobody to ask. */
+/** Null: a device is installed, or there is no terminal to ask on. */
 async function askedDevice(
   work: HostWorkplace,
   options: HostInstallOptions,

@@ -2,7 +2,7 @@
 import { InvalidArgumentError } from 'commander';
 import { parseEndpoint } from '../machine/host/endpoint.js';
 
-/** A day: no consumer starts slower, and a slip of the finger must not wait for ever. */
+/** A day: no consumer starts more slowly, and a typing error must not cause an endless wait. */
 const longestSeconds = 86_400;
 
 /** Seconds, as typed after `--timeout`; fractions allowed. */

@@ -21,7 +21,7 @@ export function questioner(terminal: Terminal, talk: Talk, signal: AbortSignal):
     const { createPromptModule } = await import('inquirer');
     const ending = new AbortController();
     const stop = (): void => ending.abort();
-    // inquirer would wait for ever: Ctrl-D closes what it reads from.
+    // inquirer would wait forever: Ctrl-D closes its input.
     const key = (_: unknown, pressed?: { readonly ctrl?: boolean; readonly name?: string }): void => {
       if (pressed?.ctrl === true && pressed.name === 'd') stop();
     };

@@ -61,7 +61,7 @@ function chosenOf(document: StatusDocument, { profile, unit }: Choice): StatusDo
   return { ...document, installed, consumers, unit: first.unit, drift, verdict };
 }
 
-/** Of what is not there no signal will ever come. */
+/** A service that is not installed never sends a signal. */
 function notInstalled({ profile, unit }: Choice): VgpuError {
   const [asked, again] =
     unit === undefined ? [`profile ${profile}`, `--profile ${profile}`] : [unit, `--unit ${unit}`];

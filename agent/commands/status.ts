@@ -80,10 +80,10 @@ async function look(work: Workplace, profile: Profile, context: CommandContext):
   const facts = await work.inspect(profile, null, { quick: true });
   emit({ kind: 'facts', facts });
   const { manifest } = facts;
-  // Of one that is not installed there is nothing to be kept and nothing to be judged.
+  // A consumer that is not installed has no drift and no verdict.
   const installed = findConsumer(manifest, profile.unit) !== undefined ? manifest : null;
   let verdict: Verdict | null = null;
-  // Other users' maps and the journal are closed to anybody else: a verdict without them would mislead.
+  // Only root can read other users' maps and the journal: a verdict without them would mislead.
   if (installed !== null && context.isRoot) {
     const request = { profile, facts, mark: null, timeoutMs: verdictTimeoutMs, signal: context.signal };
     verdict = await work.confirm(request, emit);
@@ -95,7 +95,7 @@ async function look(work: Workplace, profile: Profile, context: CommandContext):
   return statusView(profile, facts, plan, verdict);
 }
 
-/** Of several consumers the one that is worst off decides. */
+/** With several consumers the worst verdict decides. */
 function exitCodeOf(view: StatusView): ExitCode {
   if (view.installed === null) return ExitCode.done;
   const codes = view.consumers.map(({ verdict }) =>

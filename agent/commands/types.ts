@@ -10,9 +10,9 @@ export interface CommandContext {
   /** Aborts at the first SIGINT, SIGTERM or SIGHUP, in a command that is stoppable. */
   readonly signal: AbortSignal;
   readonly isRoot: boolean;
-  /** Asks a person yes or no; null when there is nobody to ask (no terminal). */
+  /** Asks the user yes or no; null when there is no terminal to ask on. */
   readonly ask: ((question: string) => Promise<boolean>) | null;
-  /** Asks the wizard's questions; null when there is nobody to ask. */
+  /** Asks the wizard's questions; null when there is no terminal to ask on. */
   readonly dialogue: Ask | null;
   readonly stdin: NodeJS.ReadableStream;
   /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */

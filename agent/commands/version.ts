@@ -31,7 +31,7 @@ export interface LoadedLibrary {
   readonly store: string | null;
   /** What its note says; null: it has been removed, or cannot be read. */
   readonly provenance: { readonly component: string; readonly version: string; readonly wire: number } | null;
-  /** Of the version that /opt/vgpu/current points to, and that one is what this agent would install. */
+  /** True: /opt/vgpu/current points to this version, and this agent would install the same one. */
   readonly current: boolean;
 }
 
@@ -85,7 +85,7 @@ function textOf({ agent, shim, installed, build, loaded }: VersionDocument): str
   return lines.join('\n');
 }
 
-/** Of the services in the manifest, and of those processes that this user may look at. */
+/** The services in the manifest, and their processes that this user may inspect. */
 async function loadedLibraries(
   built: string | null,
   installed: string | null,

@@ -1,4 +1,4 @@
-/** What a person is told: one sentence, and the exact next command. */
+/** The advice for the user: one sentence, and the exact next command. */
 
 import { olderSide } from '../contracts/host-word.js';
 import type { Device, Mode, Reason } from '../contracts/verdict.js';
@@ -127,7 +127,7 @@ const advices: Readonly<Record<Reason, Advice>> = {
     alone: true,
     next: unitCommand,
   },
-  // Of all starts: the newest may not have said anything yet.
+  // Logs of all starts, because the newest may have no lines yet.
   'unit-restarting': { why: 'keeps ending and being started again', alone: true, next: allLogs },
   'readiness-timeout': { why: 'did not answer requests in time', next: logs },
   'journal-unavailable': {

@@ -32,7 +32,10 @@ const tellEveryMs = 1_000;
 /** How often, and after which pauses, a contradiction is looked at again: a model may just be on its way. */
 const lookAgain = 2;
 const lookAgainMs = 700;
-/** One that is loading is given so many looks to begin; after that it is told as such, never as one on the CPU. */
+/**
+ * A consumer that is loading gets this many looks before the verdict; then it is reported as loading, never as on the
+ * CPU.
+ */
 const lookWhileLoading = 20;
 
 /** Pause between two questions to the host while a consumer says nothing of its device. */
@@ -71,7 +74,10 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     present = { ...present, nextAt: 0, works: false };
   };
   let catchUp = { at: 0, pauseMs: catchUpMs };
-  /** Who answers requests has said what it has to say: the journal has it, though it has not told us yet. */
+  /**
+   * A consumer that answers requests has finished its start: the journal has all its lines, though they may not have
+   * arrived here yet.
+   */
   const catchUpWhenReady = (now: number): void => {
     if (readiness.answeredAt() === null || log.state() !== 'undecided' || now < catchUp.at) return;
     log.catchUp();
@@ -147,7 +153,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       return false;
     }
     over ??= overNow();
-    // Who has only named its device may still be loading a model; who is done looking answers at once.
+    // A consumer that has only named its device may still be loading a model; one that has finished answers at once.
     const late = log.state() === 'decided' && clock.now() - over.at >= readinessGraceMs;
     const ready = readiness.seen().kind !== 'silent' || late;
     return ready && over.looked && probeOver;

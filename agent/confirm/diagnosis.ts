@@ -146,8 +146,8 @@ export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
 }
 
 /**
- * The consumer names a device that our probe does not find: it was found through somebody else's library, or
- * is not there any more. Null when they agree, or nothing can be compared.
+ * The consumer names a device that vgpu-probe does not find: another library found it, or it no longer exists. Null
+ * when they agree, or nothing can be compared.
  */
 export function otherDevice({ log, probe }: Observation): Diagnosis | null {
   if (probe?.kind !== 'answered') return null;

@@ -75,7 +75,7 @@ export interface ConfirmOptions {
    * `truncate:`). Null for `file:` too: that writes over the old content, and old and new lines mix.
    */
   readonly outputFile: { readonly path: string; readonly offset: number } | null;
-  /** The unit's own output is that of `docker compose up`: the name of a service stands before each line. */
+  /** The unit's own output is that of `docker compose up`: each line begins with the name of a service. */
   readonly composed?: boolean;
   /**
    * A watch of the unit's processes that began before the restart (`watchProcesses`); confirm() ends it.

@@ -25,7 +25,7 @@ export function mappedBy(facts: ProcessFacts): Mapped {
   if (foreign) return ours.length > 0 ? 'mixed' : 'foreign';
   if (ours.some(({ deleted }) => !deleted)) return 'shim';
   if (ours.length > 0) return 'stale';
-  // A file of our store that is gone cannot be examined any more, but nobody else's was there.
+  // A deleted file of the store cannot be examined any more, but only vgpu-agent writes files there.
   if (libraries.some((library) => library.deleted && library.path.startsWith(`${storeRoot}/`)))
     return 'stale';
   if (libraries.length > 0 || facts.unreadable?.includes('maps') === true) return 'unknown';

@@ -18,8 +18,8 @@ export const systemClock: Clock = {
 const maxBody = 64 * 1024;
 
 /**
- * One GET: no redirects, no proxy, no keep-alive. Never rejects. A certificate is
- * not checked: only whether somebody answers is asked, nothing is sent.
+ * One GET: no redirects, no proxy, no keep-alive. Never rejects. Certificates are not checked, because it only asks
+ * whether the server answers, and sends nothing.
  */
 export async function httpGet(url: string, timeoutMs: number, signal: AbortSignal): Promise<HttpAnswer> {
   // Loaded where it is needed only: TLS is 2 MB of code.

@@ -1,4 +1,4 @@
-/** Everything that was seen while waiting for a consumer, before anybody draws a conclusion. */
+/** Everything that was observed while waiting for a consumer, before any conclusion. */
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
 import type { ProbeResult } from '../contracts/probe.js';
 import type { UnitFacts } from '../contracts/unit.js';
@@ -53,7 +53,7 @@ export interface Observation {
   readonly present: PresentSeen;
   /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;
-  /** The probe was told to run kernels too. */
+  /** The probe ran with --compute. */
   readonly computeAsked?: boolean;
   /** Null: not asked. */
   readonly host: HostFacts['answer'] | null;

@@ -17,7 +17,7 @@ import type { Observation } from './observation.js';
 export type SessionsSeen =
   | {
       readonly kind: 'told';
-      /** Of the unit's processes. */
+      /** Sessions of the unit's processes. */
       readonly own: readonly HostSession[];
       /** Seconds since the youngest of these processes began; absent: not known. */
       readonly youngest?: number;
@@ -167,7 +167,7 @@ export function refusedKernelsText({ count, age, program, kernel }: RefusedKerne
   return `the host could not run ${kernels} of this guest, the last ${age} s ago for ${program}: ${kernel}`;
 }
 
-/** `it may hold 1.0 GiB (memory= in line 3 of hostd.conf on the host)`; only of limits that somebody set. */
+/** `it may hold 1.0 GiB (memory= in line 3 of hostd.conf on the host)`; only for limits that were configured. */
 export function memoryLimitText({ limit, by, line }: Pick<MemoryTold, 'limit' | 'by' | 'line'>): string {
   const where = line === 0 ? 'hostd.conf' : `line ${line} of hostd.conf`;
   return by === 'session'

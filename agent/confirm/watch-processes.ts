@@ -80,7 +80,7 @@ function keep(kept: Map<string, ProcessFacts>, facts: ProcessFacts): void {
   if (!ending) kept.set(key, facts);
 }
 
-/** Of the newest container, where one took the place of another. A process with a namespace of its own in it is not. */
+/** Only the newest container, where one replaced another. A process in it with its own PID namespace does not count. */
 function firstInContainer(processes: readonly ProcessFacts[]): ProcessFacts | undefined {
   const inside = new Set(processes.map(({ pid }) => pid));
   return processes

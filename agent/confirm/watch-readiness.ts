@@ -48,7 +48,7 @@ export function watchReadiness(
     return readinessUrls(address, readiness.defaultAddress, readiness.path);
   };
 
-  /** The log may name another address than was asked: then it was somebody else who answered. */
+  /** The log may name another address than the one that answered: then another program answered. */
   const disown = (): void => {
     if (seen.kind !== 'answered' || urlsNow().includes(seen.url)) return;
     answeredAt = null;

@@ -22,7 +22,7 @@ export interface Distribution {
   readonly mergedUsr: boolean;
 }
 
-/** Whose library it is, told by content (ELF note, NVIDIA's marks), never by name. */
+/** The vendor of a library, by content (ELF note, NVIDIA's marks), never by name. */
 export type LibraryVendor = 'vgpu' | 'nvidia' | 'foreign';
 
 export interface ElfFacts {
@@ -44,8 +44,8 @@ export interface LinkStep {
 }
 
 /**
- * Where a path ends up. `file` is whatever is neither link nor directory (the state of `realPath` says what);
- * `absent`: nothing stands at the path itself.
+ * The final target of a path. `file` is anything that is neither link nor directory (the state of `realPath` has its
+ * type); `absent`: nothing exists at the path itself.
  */
 export type Resolution =
   | { readonly kind: 'file'; readonly realPath: string; readonly steps: readonly LinkStep[] }
@@ -174,7 +174,7 @@ export interface HostFacts {
         readonly device: string;
         readonly simulated: boolean;
         readonly milliseconds: number;
-        /** How many it has; absent: nobody counted. */
+        /** The number of devices; absent: not counted. */
         readonly devices?: number;
       }
     | {
@@ -237,13 +237,13 @@ export interface ContainerFacts {
   /** Our CDI files. */
   readonly spec: OwnedFileFacts;
   readonly nvidia: OwnedFileFacts;
-  /** A file of somebody else's that offers nvidia.com/gpu; null: there is none. */
+  /** Another program's file that defines nvidia.com/gpu; null: there is none. */
   readonly nvidiaFrom: string | null;
   /** Our drop-in for the unit's quadlet; null: it is made from none. */
   readonly dropIn: OwnedFileFacts | null;
-  /** Of a unit that is absent: the quadlet that would make it. */
+  /** For a unit that is absent: the quadlet that would generate it. */
   readonly unused?: UnusedQuadlet | null;
-  /** The version of podman; null: nobody needs it, or it did not say. */
+  /** The version of podman; null: not needed, or podman did not say. */
   readonly podman: string | null;
 }
 
@@ -263,7 +263,7 @@ export interface VmMemoryFacts {
   readonly rule: OwnedFileFacts;
   /** That group; null: there is none of this name. */
   readonly group: { readonly name: string; readonly gid: number } | null;
-  /** The kernel is in lockdown: nobody can map memory of a PCI device. */
+  /** The kernel is in lockdown: no process can map memory of a PCI device. */
   readonly locked: boolean;
 }
 
@@ -288,7 +288,7 @@ export interface MachineFacts {
   readonly processes: readonly ProcessFacts[];
   readonly realGpu: RealGpu;
   readonly host: HostFacts;
-  /** Absent when nobody looked. */
+  /** Absent when it was not inspected. */
   readonly service?: ServiceFacts;
   readonly containers?: ContainerFacts;
   readonly vmMemory?: VmMemoryFacts;

@@ -10,7 +10,7 @@ import {
 
 export interface HostWord {
   readonly code: Transport;
-  /** `ECONNREFUSED`: why nobody could be reached, in the kernel's word. */
+  /** `ECONNREFUSED`: the error name of the failed connection. */
   readonly errno: string | null;
   /** What the host answered to the greeting; null: it took it, or did not answer. */
   readonly status: Status | null;
@@ -60,7 +60,7 @@ export function troubleOf(word: HostWord | null): HostWord | null {
   return word === null || word.code === 'ok' || word.code === 'not-asked' ? null : word;
 }
 
-/** What is known when nobody came back to tell. */
+/** What is known when the probe did not return. */
 export function noAnswer(message: string): HostWord {
   return {
     code: 'timeout',

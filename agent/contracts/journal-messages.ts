@@ -1,7 +1,7 @@
 /** The structured journal entries of the agent: documented in vgpu-agent(8), explained in units/vgpu-agent.catalog. */
 import type { Verdict } from './verdict.js';
 
-/** Stable for ever: scripts select by them (documented in vgpu-agent(8)). */
+/** These never change: scripts select by them (documented in vgpu-agent(8)). */
 export const messageIds = {
   installed: 'f1bbdc2a15da445792da3f79ff42c071',
   uninstalled: 'ac71a9ffd5e94d909627e8a294c7e535',

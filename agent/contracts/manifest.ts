@@ -1,4 +1,4 @@
-/** What is installed: written by apply/, read by everybody. */
+/** The record of what is installed: apply/ writes it, the other rooms read it. */
 import type { PathState } from './path-state.js';
 
 /** One installed thing on this machine, and what stood in its place. */

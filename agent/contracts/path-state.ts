@@ -1,4 +1,4 @@
-/** What stands at a path: what is kept of it, and given back. */
+/** The state of a path: what is recorded and restored. */
 
 /** What is at a path, without following a final link. Times and owners so that a restore is exact. */
 export type PathState =

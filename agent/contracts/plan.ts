@@ -134,7 +134,7 @@ export type Plan =
   | { readonly kind: 'refused'; readonly refusals: readonly Refusal[]; readonly warnings: readonly Warning[] }
   | {
       readonly kind: 'ready';
-      /** Of the machine that serves GPUs; absent: of a guest. */
+      /** Set for a machine that serves GPUs; absent for a guest. */
       readonly side?: 'host';
       readonly intent: 'install' | 'uninstall';
       readonly profile: string;

@@ -42,7 +42,7 @@ export interface ProbeReport {
   } | null;
 }
 
-/** How the probe's process went, before anybody believes its output. */
+/** How the probe's process ended, before its output is interpreted. */
 export type ProbeRun =
   | {
       readonly kind: 'ran';

@@ -8,7 +8,7 @@ export type ManifestResult =
   /** A clause without a full stop. */
   | { readonly kind: 'bad'; readonly problem: string };
 
-/** The name of the profile that an installed drop-in was written for; null: it cannot be told. */
+/** The name of the profile that an installed drop-in was written for; null: not known. */
 export type ProfileOfDropIn = (path: string) => string | null;
 
 /** Schema 1: the latest of its consumers alone was named. */

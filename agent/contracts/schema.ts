@@ -59,7 +59,7 @@ const options: Options = {
   allowUnionTypes: true,
   // Less code: what is referred to is a function of its own.
   inlineRefs: false,
-  // Of alternatives that are told apart by a member only the right one complains.
+  // For alternatives with a member that distinguishes them, only the matching alternative reports errors.
   discriminator: true,
   // A test holds our schemas to theirs; to check them and make the code small takes longer than to run it once.
   validateSchema: false,

@@ -6,7 +6,7 @@ import type { PathState } from './path-state.js';
 export const hostDevices = ['cuda', 'software'] as const;
 export type HostDevice = (typeof hostDevices)[number];
 
-/** Of each guest. Null: no limit beside the daemon's own. */
+/** The limit of each guest. Null: no limit besides the daemon's own. */
 export interface GuestLimits {
   /** Device memory, as hostd.conf writes it: `8G`. */
   readonly memory: string | null;
@@ -25,11 +25,11 @@ export interface ServingRequest {
   readonly force: boolean;
 }
 
-/** One file of a host: what stands there, and what this version would put there. */
+/** One file of a host: its present state, and what this version would write there. */
 export interface ServingFile {
   readonly path: string;
   readonly state: PathState;
-  /** Of a readable text file of sensible size. */
+  /** The text, for a readable text file of sensible size. */
   readonly content: string | null;
   readonly ownerPackage: string | null;
   readonly mode: number;
@@ -38,7 +38,7 @@ export interface ServingFile {
     | { readonly kind: 'copy'; readonly source: string; readonly sha256: string; readonly size: number };
   /** A person may edit it: written only where there is none, or where `asked`. */
   readonly editable: boolean;
-  /** The request says what has to stand in it. */
+  /** The request sets a value in it. */
   readonly asked: boolean;
 }
 
@@ -64,7 +64,7 @@ export interface ServingFacts {
   readonly links: readonly ServingLink[];
   readonly socket: ServingUnit;
   readonly service: ServingUnit;
-  /** The program that serves is not the file that is installed: it was replaced, and nobody handed over. */
+  /** The running program is not the installed file: it was replaced without a hand-over. */
   readonly outdated: boolean;
   /** What the daemon says of itself; null: it does not run, or this user may not ask. */
   readonly daemon: HostDaemon | null;

@@ -42,7 +42,7 @@ export interface HostSession {
 /** Greetings of this guest that the host turned away: those processes have no session. */
 export interface TurnedAway {
   readonly count: number;
-  /** Of the last one; null: there was none, or its number is not known here. */
+  /** The reason of the last one; null: there was none, or its number is not known here. */
   readonly status: Status | null;
   /** Seconds since the last one. */
   readonly age: number;
@@ -53,7 +53,7 @@ export interface RefusedKernels {
   readonly count: number;
   /** Seconds since the last one. */
   readonly age: number;
-  /** Of the last one: the program that launched it, by its own word, and the kernel's name as its code has it. */
+  /** The last one: the name that the program which launched it gave, and the kernel's name in its code. */
   readonly program: string;
   readonly kernel: string;
 }
@@ -77,7 +77,7 @@ export interface MemoryTold {
   /** Bytes that a new session of this guest may hold at most; 0: only the devices limit it. */
   readonly limit: number;
   readonly by: MemoryLimit;
-  /** Of the host's hostd.conf, that allows this guest; 0: it has no such file. */
+  /** The line of the host's hostd.conf that allows this guest; 0: the host has no such file. */
   readonly line: number;
   readonly refused: RefusedMemory | null;
 }

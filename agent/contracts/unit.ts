@@ -1,4 +1,4 @@
-/** What systemd knows of a service, as everybody else is told it. */
+/** What systemd knows of a service, in the form that the rest of the agent uses. */
 
 export interface DropIn {
   readonly path: string;
@@ -59,7 +59,7 @@ export interface LoadedUnit {
   /** 32 hex digits; null when the unit never ran. */
   readonly invocationId: string | null;
   readonly needDaemonReload: boolean;
-  /** Text of the fragment, empty when it cannot be read; absent when nobody read it. */
+  /** Text of the fragment, empty when it cannot be read; absent when it was not read. */
   readonly fragmentContent?: string;
   /** Environment= as systemd has it in force, our own drop-in's values among it. */
   readonly environment: Readonly<Record<string, string>>;
@@ -69,7 +69,10 @@ export interface LoadedUnit {
   readonly execStart: readonly string[];
   /** WorkingDirectory=; empty: the root directory. */
   readonly workingDirectory?: string;
-  /** Of a unit that runs `docker compose`: the containers of its compose file that run now. Absent: docker does not tell. */
+  /**
+   * For a unit that runs `docker compose`: the running containers of its compose file. Absent: docker does not report
+   * them.
+   */
   readonly composed?: readonly ComposedContainer[];
   readonly user: string;
   readonly group: string;

@@ -93,7 +93,7 @@ export interface Verdict extends LogVerdict {
   readonly unit: string;
   readonly invocationId: string | null;
   readonly consumerVersion: string | null;
-  /** What carries the calls of its processes, else of a program in the unit's place; absent: nobody tells. */
+  /** The carrier of the calls of its processes, else of a program in the unit's environment; absent: not reported. */
   readonly carrier?: Carrier;
   /** One sentence for a person: why, and the exact next command if it is not GPU. */
   readonly summary: string;

@@ -100,7 +100,7 @@ export class Board {
     this.#replace({ ...this.#now, consumers });
   }
 
-  /** Of one that is not there any more nothing is noted. */
+  /** Nothing is recorded for a consumer that was removed. */
   updateConsumer(unit: string, change: (now: ConsumerState) => Partial<ConsumerState>): void {
     const consumers = this.#now.consumers.map((one) =>
       one.unit === unit ? { ...one, ...change(one) } : one,

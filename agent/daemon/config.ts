@@ -16,7 +16,7 @@ export interface WantedConsumer {
 }
 
 export interface AgentConfig {
-  /** Who has the GPU: these and no others, or all that are installed. */
+  /** The consumers that have the GPU: these and no others, or all that are installed. */
   readonly consumers: readonly WantedConsumer[] | 'installed';
   /** Installed where nothing is; null: nothing. (The key `profile`, from before there was `consumers`.) */
   readonly first: string | null;
@@ -131,9 +131,8 @@ function badConfig(file: string, problems: readonly string[]): VgpuError {
 const maxConfigBytes = 1024 * 1024;
 
 /**
- * The text of the configuration; null when there is none. Throws a VgpuError (`profile`) when something stands at its
- * path that is no file of configuration (a directory, a FIFO, a link of somebody else's, a megabyte), `failed` when it
- * may not be read.
+ * The text of the configuration; null when there is none. Throws a VgpuError (`profile`) when the path is not a usable
+ * file (a directory, a FIFO, a link of another user, a megabyte), `failed` when it may not be read.
  */
 export function readConfigText(file = agentConf): string | null {
   const bytes = readLimited(file, maxConfigBytes);

@@ -63,7 +63,7 @@ export function desiredOf(
     });
     return made(config, true, named, profileOf, []);
   }
-  // A bad name is told at once, also where it is not needed now.
+  // A bad name is reported at once, even when it is not needed now.
   const first = config.first === null ? null : profileOf(config.first);
   if (installed.length === 0)
     return made(config, first !== null, first === null ? [] : [first], profileOf, []);

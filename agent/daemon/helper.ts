@@ -16,11 +16,11 @@ export interface Helper {
   notify(...assignments: readonly string[]): void;
   /** The watchdog's ping, and a look at the host. */
   tick(): void;
-  /** Keeps a session with the host at `endpoint` (null: with none); `onHost` is told of its beginning and end. */
+  /** Keeps a session with the host at `endpoint` (null: with none); `onHost` is called at its beginning and end. */
   watchHost(endpoint: string | null): void;
   /** Microseconds of the last look at the host; null when there was none. */
   roundTrip(): Promise<number | null>;
-  /** The process that holds a POSIX lock on the file; null when nobody does. */
+  /** The process that holds a POSIX lock on the file; null when none does. */
   lockHolder(file: string): Promise<number | null>;
   stop(): void;
 }
@@ -30,7 +30,7 @@ export interface HelperOptions {
   /** `VGPU_WATCH` of the environment: it has started us, and these are the descriptors to it and from it. */
   readonly inherited: string | undefined;
   readonly onHost: (event: HostEvent) => void;
-  /** It ended although nobody stopped it. One that we started is started again by itself. */
+  /** It ended without being stopped. A helper that the service started is started again automatically. */
   readonly onLost: (message: string) => void;
 }
 

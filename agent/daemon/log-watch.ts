@@ -53,7 +53,7 @@ async function followJournal(
   for await (const entry of journal.follow({ unit: profile.unit, invocationId: null, cursor, signal })) {
     if (entry.invocationId === null || entry.pid === 1) continue;
     if (entry.invocationId !== invocationId) {
-      // Of a new start systemd tells; its first lines are judged by the code that follows that start.
+      // systemd reports a new start; the code that follows that start judges its first lines.
       invocationId = entry.invocationId;
       listener = listen(profile, doubt);
     }

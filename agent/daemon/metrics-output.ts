@@ -39,7 +39,7 @@ export function metricsOutput(
       const body = await text();
       // Taken away or moved elsewhere while the text was made: it must not come back.
       if (textfile !== file) return;
-      // The directory may be node_exporter's user's: nothing that stands there is written through.
+      // The directory may belong to node_exporter's user: never write through an existing file or link there.
       const directory = openDirectory(path.dirname(file));
       try {
         replaceFile(directory, path.basename(file), body, 0o644);
@@ -75,7 +75,8 @@ export function metricsOutput(
     if (address.startsWith('unix:')) {
       const socket = address.slice('unix:'.length);
       removeSocket(socket);
-      // Everybody may connect. Not by chmod: the name could lead elsewhere by then. bind(2) is done when this returns.
+      // Every user may connect. Not by chmod: the name could refer to another file by then. bind(2) has finished when
+      // this returns.
       const umask = process.umask(0o111);
       created.listen(socket);
       process.umask(umask);
@@ -106,7 +107,7 @@ export function metricsOutput(
     },
     close() {
       if (timer !== null) clearTimeout(timer);
-      // A value that nobody keeps true any more must not be scraped for ever.
+      // A value that is not updated any more must not be scraped forever.
       if (textfile !== null) removeFile(textfile);
       textfile = null;
       stopListening();
@@ -124,11 +125,11 @@ function removeFile(file: string): void {
       directory.close();
     }
   } catch {
-    // It cannot be reached, or somebody put a directory there: then it is not ours.
+    // It cannot be reached, or a directory is in its place: then the service did not make it.
   }
 }
 
-/** Only a socket that a former service left: a slip in the configuration must not cost anybody a file. */
+/** Remove only a socket that a former service left: an error in the configuration must not delete a user's file. */
 function removeSocket(socket: string): void {
   if (lstatSync(socket, { throwIfNoEntry: false })?.isSocket() === true) rmSync(socket, { force: true });
 }

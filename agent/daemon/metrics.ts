@@ -1,4 +1,4 @@
-/** The snapshot as Prometheus text. prom-client is loaded only when somebody asks. */
+/** The snapshot as Prometheus text. prom-client is loaded only when metrics are requested. */
 import type { Mode } from '../contracts/verdict.js';
 import type { Snapshot } from './board.js';
 import { overview } from './overview.js';

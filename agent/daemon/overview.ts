@@ -13,7 +13,7 @@ export interface Overview {
   /** The worst one. */
   readonly verdict: Verdict | null;
   readonly view: StatusView | null;
-  /** Of all consumers, each once. */
+  /** Drift of all consumers, each item once. */
   readonly drift: StatusView['drift'];
   readonly pendingRestart: Due | null;
   readonly counters: Counters;

@@ -2,7 +2,7 @@
 
 export interface Pacer {
   now(): void;
-  /** After 10 ms in which nobody asks again, but not later than 80 ms: a package's upgrade asks hundreds of times. */
+  /** After 10 ms without a new request, but at most 80 ms later: a package's upgrade makes hundreds of requests. */
   soon(): void;
   /** At a wall-clock time (milliseconds), if nothing runs before. */
   at(time: number): void;

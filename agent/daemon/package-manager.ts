@@ -7,7 +7,7 @@ const lockedFiles = ['/var/lib/dpkg/lock-frontend', '/var/lib/dpkg/lock', '/var/
 /** There while pacman works. */
 const markerFiles = ['/var/lib/pacman/db.lck'];
 
-/** Who is at work, for a person; null: nobody. */
+/** The running package manager, as text for the user; null: none. */
 export async function packageManagerAtWork(helper: Pick<Helper, 'lockHolder'>): Promise<string | null> {
   const marker = markerFiles.find((file) => existsSync(file));
   if (marker !== undefined) return marker;

@@ -1,4 +1,7 @@
-/** One timer for everything that is regular: the watchdog, the host, the garbage, and now and then a full look. */
+/**
+ * One timer for everything that is periodic: the watchdog, the host, removal of old versions, and now and then a full
+ * inspection.
+ */
 
 /** Without systemd's watchdog the host is looked at so often. */
 const defaultTickMs = 5_000;

@@ -1,4 +1,4 @@
-/** The service: puts the parts together and runs until it is told to stop. */
+/** The service: puts the parts together and runs until it is stopped. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { agentVersion } from '../agent-version.js';

@@ -35,7 +35,7 @@ export interface Served {
   readonly profile: Profile;
   readonly keeper: Keeper;
   readonly judge: Judge;
-  /** What tells of its drift. */
+  /** Watches for its drift. */
   readonly places: () => Places;
   /** Begins to follow its log; again: nothing. */
   followLog(): void;

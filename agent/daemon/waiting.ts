@@ -1,4 +1,4 @@
-/** Waits that end: after a time, or when the service is told to stop. */
+/** Waits that end: after a time, or when the service stops. */
 import type { Board } from './board.js';
 
 export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * Which directories tell of drift: everything that a plan looks at, and nothing else, so that an idle machine
- * wakes nobody. Pure: from profile, facts and manifest.
+ * The directories to watch for drift: everything that a plan inspects, and nothing else, so that an idle machine causes
+ * no wake-ups. Pure: from profile, facts and manifest.
  */
 import path from 'node:path';
 import type { MachineFacts } from '../contracts/facts.js';
@@ -86,7 +86,7 @@ export function isLibrary(name: string): boolean {
   return name.startsWith('libcuda.so') || name.startsWith('libnvidia-ml.so');
 }
 
-/** Our own temporary files, and those of ldconfig: what they become is told by its own name. */
+/** Temporary files of vgpu-agent and of ldconfig: their final name causes its own event. */
 export function isTemporary(name: string): boolean {
   return name.endsWith('.vgpu-new') || name === 'ld.so.cache~';
 }

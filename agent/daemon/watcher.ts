@@ -20,7 +20,7 @@ interface Watched {
 export function watchDirectories(onChange: (file: string) => void): Watcher {
   const watched = new Map<string, Watched>();
   let wanted: Places = new Map();
-  /** Of a directory that is not there: which child of which directory has to appear. */
+  /** For a directory that does not exist: the child that has to appear, and the directory in which it will. */
   let awaited = new Map<string, Set<string>>();
 
   const drop = (directory: string): void => {

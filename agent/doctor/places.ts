@@ -1,4 +1,4 @@
-/** Places where a program may find a driver, and what is to be done about what stands there. */
+/** Places where a program may find a driver, and the remedy for what is found there. */
 import path from 'node:path';
 import type { LibraryCandidate } from '../contracts/facts.js';
 import { publicDirectories } from '../machine/libraries/candidates.js';
@@ -23,7 +23,7 @@ export function leadsToStore({ resolution }: LibraryCandidate): boolean {
 
 /** Under a driver's name in the consumer's own directories: its children look there first. */
 export function consumerCandidates({ look, machine }: DoctorFacts): readonly LibraryCandidate[] {
-  // Those of a container are in its image, where the shim's own places come before them or are told by its maps.
+  // Those of a container are in its image; the shim's own places come first there, or its maps show the library.
   const directories = new Set(isContainer(machine.unit) ? [] : look.consumer.directories);
   return machine.candidates.filter(
     ({ path: file, state }) => directories.has(path.dirname(file)) && state.kind !== 'absent',

@@ -22,12 +22,12 @@ export interface DoctorFacts {
   /** What was seen of the start that the consumer is in: log, processes with their maps, probe, host. */
   readonly observation: Observation;
   readonly verdict: Verdict;
-  /** What one traced start showed; null: nobody asked for it. */
+  /** The result of one traced start; null: no trace was requested. */
   readonly trace: TraceFacts | null;
 }
 
 export interface Remedy {
-  /** What to do, a sentence without a full stop; stands before the command. */
+  /** The remedy, a sentence without a full stop; printed before the command. */
   readonly text: string;
   /** The exact command, to be typed as it is. */
   readonly command: string;

@@ -74,7 +74,7 @@ function isHere(root: Root, program: string): boolean {
   return programDirectories.some((directory) => root.stat(path.join(directory, program))?.isFile() === true);
 }
 
-/** A file of somebody else's that offers nvidia.com/gpu: nvidia-ctk writes YAML, others JSON. */
+/** Another program's file that defines nvidia.com/gpu: nvidia-ctk writes YAML, others JSON. */
 function otherNvidia(root: Root): string | null {
   for (const directory of cdiDirectories) {
     if (root.realDirectory(directory) === null) continue;

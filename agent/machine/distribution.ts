@@ -34,8 +34,8 @@ const triplets: Readonly<Record<string, string>> = {
 };
 
 /**
- * Reads os-release(5): `/etc/os-release`, else `/usr/lib/os-release`. The family is told by ID, else by the
- * first known word of ID_LIKE. Without either file everything is `unknown`. `architecture` is `uname -m`.
+ * Reads os-release(5): `/etc/os-release`, else `/usr/lib/os-release`. The family comes from ID, else from the first
+ * known word of ID_LIKE. Without either file everything is `unknown`. `architecture` is `uname -m`.
  */
 export function readDistribution(root: Root, architecture: string): Distribution {
   const bytes =

@@ -23,7 +23,7 @@ export function editScript(before: string, after: string): readonly DiffLine[] {
 function linesOf(text: string): readonly string[] {
   if (text === '') return [];
   const lines = text.split('\n');
-  // A file that does not end in a newline is told apart, since its bytes differ.
+  // A file that does not end in a newline is marked, since its bytes differ.
   if (lines.at(-1) === '') lines.pop();
   else lines.push('\\ no newline at end of file');
   return lines;

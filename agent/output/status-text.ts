@@ -92,7 +92,7 @@ export function statusText(view: StatusView, style: Style): string {
   return rows.join('\n');
 }
 
-/** `several`: what the service does for this one is told with it. */
+/** `several`: the service's state for this consumer is printed with it. */
 function consumerRows(
   { profile, unit, drift, verdict, service }: ConsumerView,
   isInstalled: boolean,

@@ -1,6 +1,6 @@
 /**
- * A person is asked while nobody is kept out: plan, ask, take the lock, plan again, and go on only if that is what was
- * agreed to. Who thinks about an answer for an hour keeps no repair and no other command waiting.
+ * Asks the user without holding the lock: plan, ask, take the lock, plan again, and continue only if the plan is the
+ * one that the user accepted. A user who thinks for an hour delays no repair and no other command.
  */
 import type { Emit } from '../contracts/events.js';
 import type { LockedCommand, Workplace } from './workplace.js';

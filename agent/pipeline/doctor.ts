@@ -42,7 +42,7 @@ async function gather(work: DoctorWorkplace, request: DoctorRequest, emit: Emit)
   ]);
   const plan = work.planInstall(profile, machine, {
     endpoint: machine.manifest?.endpoint ?? null,
-    // A real GPU is told by its own check, and must not hide what else there is.
+    // A separate check reports a real GPU, and it must not hide other findings.
     force: true,
     restart: true,
   });

@@ -291,8 +291,9 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
 }
 
 /**
- * The process whose user asks the host: of a container's unit the first in the container, for the main one is the
- * engine's. Null: the container's processes are not known, and its sessions cannot be told from those of others.
+ * The process whose user connects to the host: for a container's unit the first one in the container, because the main
+ * process is the engine's. Null: the container's processes are not known, and its sessions cannot be distinguished from
+ * others.
  */
 async function speaker(unit: LoadedUnit, pids: readonly number[]): Promise<number | null> {
   if (!isContainer(unit)) return unit.mainPid;
@@ -323,8 +324,8 @@ function readableProfile({ profile, unit }: Consumer): Profile | null {
 }
 
 /**
- * The unit's own log file and where it ends now. One that will be truncated is followed from its present end too:
- * until the service has emptied it, what stands there is of a former start.
+ * The unit's own log file and its present end. A file that will be truncated is followed from its present end too:
+ * until the service has emptied it, its content belongs to an earlier start.
  */
 async function outputFile(unit: UnitFacts): Promise<Mark['outputFile']> {
   const target = unit.kind === 'loaded' ? outputTarget(unit) : null;

@@ -22,7 +22,7 @@ export async function serviceState(profile: Profile): Promise<ServiceState | nul
   }
 }
 
-/** State and problem of the service for one consumer; null when nobody answers. */
+/** State and problem of the service for one consumer; null when the service does not answer. */
 export async function agentState(
   unit: string,
 ): Promise<{ readonly state: string; readonly problem: string } | null> {

@@ -9,7 +9,7 @@ import { agentUnit } from '../paths.js';
 export interface ServiceUpEffects {
   /** vgpu-agent.service as systemd sees it. */
   unit(): Promise<UnitFacts>;
-  /** What the service says of itself on the bus; null while nobody is there. */
+  /** The service's state on the bus; null while it is not there. */
   state(): Promise<{ readonly state: string; readonly problem: string } | null>;
   now(): number;
   /** Resolves early when `signal` aborts. */

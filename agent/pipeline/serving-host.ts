@@ -70,7 +70,7 @@ export async function changeHost(work: HostWorkplace, change: HostChange, emit: 
   return asked.kind === 'declined' ? { kind: 'declined', plan: asked.planned } : asked.result;
 }
 
-/** Throws a VgpuError: `refused` with every reason; `usage` when nobody said which device. */
+/** Throws a VgpuError: `refused` with every reason; `usage` when no device was given. */
 export async function planHost(
   work: HostWorkplace,
   intent: HostChange['intent'],

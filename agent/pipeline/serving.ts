@@ -23,9 +23,9 @@ export const procSockets: ServingEffects['sockets'] = (pid) =>
 const answerMs = 2_000;
 
 /**
- * A sentence that says what it is doing, or null when it may be restarted. It serves when it has something
- * loaded (`serving` of the profile; Ollama's /api/ps) *and* somebody is connected: a loaded model alone stays
- * for minutes after the last answer, a connection alone may be a browser's.
+ * A sentence about the open requests, or null when the consumer may be restarted. It is busy when it has something
+ * loaded (`serving` of the profile; Ollama's /api/ps) *and* a client is connected: a loaded model alone stays for
+ * minutes after the last answer, and a connection alone may be a browser's.
  */
 export async function servingNow(
   profile: Profile,
@@ -48,7 +48,7 @@ export async function servingNow(
     if (connected === 0) return null;
     return `${loaded} loaded (${url}), ${connected} connected`;
   }
-  // It answers nobody: nothing is lost by a restart.
+  // It does not answer, so a restart loses nothing.
   return null;
 }
 

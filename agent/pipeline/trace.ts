@@ -22,7 +22,7 @@ export interface TraceRequest {
   /** Overrides the profile's time-outs, for each of the two starts. */
   readonly timeoutMs: number | null;
   readonly signal: AbortSignal;
-  /** Asked only where a trace is possible. `serves`: whom the unit serves now; null: nobody. */
+  /** Asked only when a trace is possible. `serves`: the requests that the unit serves now; null: none. */
   readonly approve: (unit: string, serves: string | null) => Promise<boolean>;
   /** `approve` asks a person; if not, a unit that serves requests is waited for. */
   readonly asks: boolean;
@@ -30,14 +30,14 @@ export interface TraceRequest {
 
 export interface Traced {
   readonly facts: TraceFacts;
-  /** Of the restart that put everything back: what comes after it is judged. Null: nothing was restarted. */
+  /** The restart that restored the unit: events after it are judged. Null: nothing was restarted. */
   readonly mark: Mark | null;
 }
 
 /**
- * Traces one start. Whatever happens, the service is put back before this returns or throws. Throws a VgpuError:
- * `interrupted` when `signal` aborted, `refused` when nobody is asked and the unit goes on serving, `failed` when the machine refused, or when putting back failed (the next
- * command tries again).
+ * Traces one start. Whatever happens, the service is restored before this returns or throws. Throws a VgpuError:
+ * `interrupted` when `signal` aborted, `refused` when there is no one to ask and the unit keeps serving requests,
+ * `failed` when the machine refused, or when restoring failed (the next command tries again).
  */
 export async function trace(work: DoctorWorkplace, request: TraceRequest, emit: Emit): Promise<Traced> {
   const { profile, signal } = request;
@@ -74,7 +74,7 @@ const servingEveryMs = 1_000;
 /** Longer than a long answer of a model; the user who asked with --yes may not be there to see it. */
 const servingLimitMs = 10 * 60_000;
 
-/** Waits, as the service does, until nobody is served. Throws a VgpuError `refused` when that takes too long. */
+/** Waits, as the service does, until there are no requests. Throws a VgpuError `refused` when that takes too long. */
 async function notWhileServing(
   work: DoctorWorkplace,
   { profile, signal }: TraceRequest,

@@ -41,9 +41,9 @@ export interface Workplace {
   planInstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
   planUninstall(profile: Profile, facts: MachineFacts, options: PlanOptions): Plan;
   /**
-   * Holds the lock that the service shares while `work` runs. Throws a VgpuError: `refused` when it is taken,
-   * `interrupted` when `signal` aborted while it was waited for.
-   * `command` is told to others meanwhile; after an uninstall that is done nothing of the lock stays.
+   * Runs `work` while holding the lock that the service shares. Throws a VgpuError: `refused` when it is taken,
+   * `interrupted` when `signal` aborted during the wait. Other commands see `command` as its holder; after a complete
+   * uninstall no lock file stays.
    */
   locked<T>(
     command: LockedCommand,
@@ -86,7 +86,7 @@ export interface Workplace {
 export interface DoctorWorkplace extends Workplace {
   /** What `confirm` would judge. */
   observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
-  /** Whom the consumer serves now, as a clause; null: nobody, so a restart costs nobody anything. */
+  /** The requests that the consumer serves now, as a clause; null: none, so a restart interrupts nothing. */
   serving(profile: Profile, signal: AbortSignal): Promise<string | null>;
   lookCloser(profile: Profile, facts: MachineFacts): Promise<CloserLook>;
   readonly tracing: Tracing;

@@ -33,7 +33,7 @@ export type Delivery =
 export function deliveryOf(facts: MachineFacts, unit: LoadedUnit): Delivery | null {
   const container = containerOf(unit);
   if (container === null) return null;
-  // Of a container that was made before, only what it has tells what it was given.
+  // For a container that was made before, only its present devices show what it was given.
   const has = facts.processes.some(({ loaderEnvironment }) => loaderEnvironment[cdiVariable] !== undefined);
   if (container.command !== 'run') return has ? { kind: 'own' } : elsewhere(container, unit);
   return delivery(container, facts.containers, unit);

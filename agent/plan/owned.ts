@@ -3,7 +3,7 @@ import type { OwnedItem } from '../contracts/manifest.js';
 import type { PathState } from '../contracts/path-state.js';
 import { storeRoot } from '../paths.js';
 
-/** Is what stands there what we made? The mode may have been changed since; the content decides. */
+/** Is this file what vgpu-agent wrote? Its mode may have changed since; the content decides. */
 export function isOurs(item: OwnedItem, present: PathState): boolean {
   switch (item.kind) {
     case 'file':

@@ -1,6 +1,6 @@
 /**
- * The links under which programs find a driver's libraries. Pure. Every case here was measured on real systems:
- * who sets the link decides how it can be changed so that it stays (Debian's alternatives, ldconfig, nobody).
+ * The links under which programs find a driver's libraries. Pure. Every case here was measured on real systems: the
+ * program that sets the link (Debian's alternatives, ldconfig, none) decides how it can be changed so that it stays.
  */
 import path from 'node:path';
 import type { LibraryCandidate, MachineFacts } from '../contracts/facts.js';

@@ -35,7 +35,9 @@ export function outdatedReason(
   return `process ${main.pid} (${main.name}) was started before ${missing.name} was set for it`;
 }
 
-/** The device sets a variable, so that one that was added later is told from one that the container has. */
+/**
+ * The device sets a variable, so a device that was added later can be distinguished from one that the container has.
+ */
 function startedWithoutDevice({ processes }: MachineFacts): string | null {
   const first = processes.find(({ namespacePid }) => namespacePid === 1);
   if (first === undefined || first.unreadable?.includes('environ')) return null;

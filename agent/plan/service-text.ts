@@ -26,7 +26,7 @@ export interface ServiceChoice {
   readonly endpoint?: string | null;
 }
 
-/** What the service keeps true by default: all that `install` was told. */
+/** The service keeps by default all consumers and the host of `install`. */
 function configText(endpoint: string | null): string {
   return `${JSON.stringify({ schema: 1, consumers: 'installed', host: endpoint }, null, 2)}\n`;
 }
@@ -69,7 +69,7 @@ function unitText({ program }: ServiceFacts, template: string, consumers: readon
   return template.replace(/@([A-Z_]+)@/g, (whole, name: string) => values[name] ?? whole);
 }
 
-/** A word of ExecStart= (systemd.service(5)). */
+/** A quoted word of ExecStart= (systemd.service(5)). */
 function quoted(word: string): string {
   const escaped = word.replaceAll('%', '%%').replaceAll('$', '$$$$');
   return /[\s"'\\]/.test(escaped) ? `"${escaped.replaceAll(/["\\]/g, '\\$&')}"` : escaped;

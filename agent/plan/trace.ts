@@ -13,7 +13,7 @@ export const traceLimitBytes = 16 * 1024 * 1024;
 export interface TracePlan {
   readonly unit: string;
   readonly dropIn: { readonly path: string; readonly content: string };
-  /** Who may write the events; null: everybody, where the user is not known beforehand or may change. */
+  /** The user who may write the events; null: every user, when the user is not known in advance or may change. */
   readonly writer: { readonly uid: number; readonly gid: number } | null;
 }
 

@@ -37,7 +37,7 @@ const serviceFiles: ReadonlySet<string> = new Set([agentConf, busPolicyFile, cat
 
 type PlacedItem = Extract<OwnedItem, { kind: 'file' | 'link' }>;
 
-/** Of the options only `restart` counts. */
+/** Uses only the option `restart`. */
 export function planUninstall(
   profile: Profile,
   facts: MachineFacts,
@@ -72,7 +72,7 @@ export function planUninstall(
   };
 }
 
-/** Of several consumers another one is installed, not this. */
+/** Another consumer is installed, but not this one. */
 function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly Warning[] {
   if (manifest === null || findConsumer(manifest, unit) !== undefined) return [];
   const installed = manifest.consumers.map((one) => `${one.unit} (profile ${one.profile})`).join(', ');

@@ -8,12 +8,12 @@ import { parseEndpoint } from '../machine/host/endpoint.js';
 import { vmMemoryRule } from '../paths.js';
 import { readableChange, writeChange } from './our-files.js';
 
-/** How the calls of the service's programs travel, as far as can be told without a session. */
+/** How the calls of the service's programs travel, as far as it is known without a session. */
 export type VmMemory =
-  /** A unix socket brings its own rings; TCP has none to have; or nobody looked. */
+  /** A unix socket has its own rings; TCP has none; or it was not inspected. */
   | { readonly kind: 'not-concerned' }
   | { readonly kind: 'missing' }
-  /** Its kernel maps memory of PCI devices for nobody (Secure Boot). */
+  /** The kernel does not let any process map memory of PCI devices (Secure Boot). */
   | { readonly kind: 'locked'; readonly device: SharedMemoryDevice }
   | { readonly kind: 'open'; readonly device: SharedMemoryDevice }
   /** Its unit has ProtectKernelTunables=, and the device's file is below /sys. */
@@ -113,7 +113,7 @@ export const addMemory: readonly string[] = [
   'hostd.conf: allow vsock cid=CID vm-memory=/dev/shm/vgpu-NAME',
 ];
 
-/** udev is told to look at the device again. */
+/** Makes udev apply its rules to the device again. */
 export function lookAgain({ path }: SharedMemoryDevice): string {
   const device = path.slice(0, path.lastIndexOf('/'));
   return `sudo udevadm control --reload && sudo udevadm trigger --action=change ${device}`;

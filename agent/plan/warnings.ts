@@ -41,7 +41,7 @@ function hostWarnings({ host }: MachineFacts, endpoint: string): readonly Warnin
   ];
 }
 
-/** An older version in the place of a newer one: no failure, but nobody should do it without knowing. */
+/** An older version replaces a newer one: allowed, but the user should know it. */
 function downgradeWarnings({ manifest, shim }: MachineFacts): readonly Warning[] {
   if (manifest === null || valid(manifest.agent) === null || valid(shim.version) === null) return [];
   if (!lt(shim.version, manifest.agent)) return [];

@@ -43,7 +43,7 @@ const token =
 
 /** Why an expression (already known to compile) could be slow, or null. */
 function findDanger(source: string): string | null {
-  /** Of each open group, the innermost last: does it hold a repetition or a choice? Then repeating it can be slow. */
+  /** For each open group, the innermost last: does it have a repetition or a choice? Then repeating it can be slow. */
   const risky = [false];
   let unbounded = 0;
   /** A quantifier at this place repeats such a group. */

@@ -27,7 +27,7 @@ export function nearest(given: string, words: Iterable<string>): string | null {
   let best: string | null = null;
   let bestDistance = Math.max(1, Math.floor(given.length / 3)) + 1;
   for (const word of words) {
-    // Nobody misspells a word by a hundred letters: keep the table small whatever is given.
+    // No spelling mistake is a hundred letters long: keep the table small for any input.
     if (Math.abs(word.length - given.length) >= bestDistance) continue;
     const distance = editDistance(lower, word.toLowerCase());
     if (distance < bestDistance) {

@@ -51,7 +51,7 @@ export interface Profile {
 }
 
 export interface DoctorRules {
-  /** Files without which the consumer has no CUDA: one of `files` must stand in one of the consumerLibraries. */
+  /** Files without which the consumer has no CUDA: one of `files` must be in one of the consumerLibraries. */
   readonly backend?: {
     readonly versions: string;
     readonly files: readonly string[];
@@ -107,13 +107,13 @@ export interface ServingRule {
 export interface LogGrammar {
   readonly format: 'logfmt' | 'text';
   /**
-   * What may stand before a message that is no logfmt record: a regular expression, anchored at the line's
-   * begin. It is taken off before any other expression sees the line.
+   * The prefix before a message that is not a logfmt record: a regular expression, anchored at the beginning of the
+   * line. It is removed before any other expression is tried.
    */
   readonly prefix?: string;
   /**
-   * Lines that stand at the beginning of every start: what came before belongs to a former one and never
-   * counts. `first`: nothing about devices comes before it in a start.
+   * Lines at the beginning of every start: earlier lines belong to a former start and never count. `first`: no line
+   * about devices comes before it in a start.
    */
   readonly starts: readonly { readonly message: string; readonly first: boolean }[];
   /** Finds the consumer's version: a regular expression with one group named `version`. */

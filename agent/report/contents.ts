@@ -21,7 +21,7 @@ export interface ReportSources {
   readonly text: string;
   /** `name version` lines: of the agent, Node, the kernel, systemd, the loader. */
   readonly versions: readonly string[];
-  /** Of this start of the consumer, and of our own service, oldest first. */
+  /** Log lines of this start of the consumer, and of vgpu-agent's own service, oldest first. */
   readonly journal: readonly string[];
   readonly agentJournal: readonly string[];
 }

@@ -9,7 +9,7 @@ export interface Identity {
   readonly hosts: readonly string[];
   /** Names of people's accounts. */
   readonly users: readonly string[];
-  /** machine-id and boot ID: they stand in journal cursors. */
+  /** machine-id and boot ID: journal cursors contain them. */
   readonly ids: readonly string[];
 }
 

@@ -15,12 +15,12 @@ export interface Scrubber {
 export const redacted = '[redacted]';
 
 /**
- * A word as long as this tells a reader nothing, may be a key in a form that nobody foresaw, and costs the
- * patterns below the square of its length.
+ * A word this long helps no reader, may be a key in an unforeseen form, and makes the patterns below slow (quadratic in
+ * its length).
  */
 const longWord = /\S{2048,}/g;
 
-/** Names of variables and settings whose value is nobody's business. */
+/** Names of variables and settings whose value is secret. */
 const secretName = 'KEY|TOKEN|SECRET|PASSW|PASSPHRASE|PWD|CREDENTIAL|AUTH|COOKIE|SIGNATURE|SESSION_ID';
 const isSecretName = new RegExp(secretName, 'i');
 

@@ -17,8 +17,8 @@ const managerInterface = 'org.freedesktop.systemd1.Manager';
 const unitInterface = 'org.freedesktop.systemd1.Unit';
 const serviceInterface = 'org.freedesktop.systemd1.Service';
 /**
- * What makes systemd work may wait for a reload, ours or somebody else's, and that for every generator. systemctl gives
- * it as long (DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources).
+ * A method of systemd may have to wait for a reload, by this program or another, and that reload for every generator.
+ * systemctl allows it as much time (DAEMON_RELOAD_TIMEOUT_SEC in systemd's sources).
  */
 const workTimeoutMs = 180_000;
 
@@ -177,8 +177,8 @@ interface JobWatcher {
 }
 
 /**
- * JobRemoved is listened for before the job is asked for, because it may come before the reply that names
- * the job. What ends meanwhile is kept only as long as somebody waits.
+ * The subscription to JobRemoved comes before the request for the job, because the signal may come before the reply
+ * that names the job. Jobs that end meanwhile are kept only while a caller waits.
  */
 function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknown>): JobWatcher {
   const ended = new Map<string, JobResult>();
@@ -238,7 +238,7 @@ function jobWatcher(bus: BusConnection, subscribeToManager: () => Promise<unknow
   };
 }
 
-/** The connection is shared: somebody else may have subscribed it already. */
+/** The connection is shared: another part may have subscribed it already. */
 function ignoreSubscribed(error: unknown): readonly unknown[] {
   if (error instanceof BusError && error.type === 'org.freedesktop.systemd1.AlreadySubscribed') return [];
   throw error;

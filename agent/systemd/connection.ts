@@ -47,7 +47,7 @@ export class BusError extends Error {
   }
 }
 
-/** A method call that somebody makes to us. */
+/** A method call from another process. */
 export interface IncomingCall {
   /** The caller's unique name, which the bus vouches for. */
   readonly sender: string;
@@ -115,8 +115,8 @@ export async function removeMatch(bus: BusConnection, rule: string): Promise<voi
 }
 
 /**
- * Connects to the system bus. Rejects with a VgpuError (`failed`, operation `connect to the system bus`)
- * within ten seconds when nobody answers.
+ * Connects to the system bus. Rejects with a VgpuError (`failed`, operation `connect to the system bus`) within ten
+ * seconds when the bus does not answer.
  */
 export async function connectBus(
   address: string | undefined = process.env['DBUS_SYSTEM_BUS_ADDRESS'],

@@ -14,11 +14,11 @@ export interface ContainerUnit {
   readonly engine: ContainerEngine;
   /** As the unit names it: `/usr/bin/podman`. */
   readonly program: string;
-  /** The engine's own options that stand before its command: `--host`, `--root`. */
+  /** The engine's own options before its command: `--host`, `--root`. */
   readonly options: readonly string[];
   /** `compose`: containers of a compose file. */
   readonly command: 'run' | 'start' | 'compose';
-  /** Whose containers they are; null: no compose file. */
+  /** The compose project of the containers; null: no compose file. */
   readonly compose: ComposeProject | null;
   /** The container's name; null: the command gives none, and of a compose file none runs or docker does not tell. */
   readonly name: string | null;
@@ -36,7 +36,7 @@ export interface ContainerUnit {
   readonly environmentFiles: readonly string[];
 }
 
-/** What `docker compose` is told of where its file is. */
+/** Options and variables that give `docker compose` the place of its file. */
 export interface ComposeProject {
   readonly project: string | null;
   readonly files: readonly string[];
@@ -47,7 +47,7 @@ const deviceName = /^[A-Za-z0-9.-]+\/[A-Za-z0-9._-]+=[A-Za-z0-9._:-]+$/;
 const commands: ReadonlySet<string> = new Set(['run', 'start', 'compose', 'container']);
 const composeProgram = /^(?:docker|podman)-compose$/;
 const composeCommands: ReadonlySet<string> = new Set(['up', 'start', 'run', 'restart']);
-/** Of the engine, where the unit names `docker-compose`, which cannot run a program in any container by its name. */
+/** The engine's own program, because `docker-compose` cannot run a program in a container by the container's name. */
 const dockerProgram = '/usr/bin/docker';
 
 type CommandFacts = Pick<LoadedUnit, 'execStart' | 'fragmentContent' | 'composed'>;
@@ -134,7 +134,7 @@ function composed(
   };
 }
 
-/** Of a compose file's containers those that were given the GPU; where none was, all of them. */
+/** The containers of a compose file that were given the GPU; when there are none, all of them. */
 export function consumersContainers(all: readonly ComposedContainer[]): readonly ComposedContainer[] {
   const given = all.filter(({ devices }) => devices.some(isOurDevice));
   return given.length > 0 ? given : all;
@@ -195,8 +195,8 @@ export function isMonitor(name: string): boolean {
 }
 
 /**
- * Of the unit's processes (those in its cgroup, and those in the cgroup of its container) the consumer's: what lives in
- * the container's PID namespace, or, where the container shares the guest's, what is not the engine's.
+ * The consumer's part of the unit's processes (those in its cgroup, and those in the cgroup of its container): those in
+ * the container's PID namespace, or, when the container shares the guest's, those that do not belong to the engine.
  */
 export function consumersOwn(unit: UnitFacts, processes: readonly ProcessFacts[]): readonly ProcessFacts[] {
   if (!isContainer(unit)) return processes;

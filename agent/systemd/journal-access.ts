@@ -1,4 +1,4 @@
-/** Who may read the system's journal: systemd-journald(8) gives it to root and to the group systemd-journal. */
+/** Which users may read the system's journal: systemd-journald(8) allows root and the group systemd-journal. */
 import { accessSync, constants, readdirSync } from 'node:fs';
 import path from 'node:path';
 

@@ -36,7 +36,7 @@ export interface JournalFields {
   readonly fields: Readonly<Record<string, string>>;
 }
 
-/** `otherwise` is told where there is no addon: the service says it on standard error then. */
+/** `otherwise` is called when the addon is missing: the service then writes the message to standard error. */
 export function journalWriter(otherwise: (entry: JournalFields) => void = () => {}): JournalWriter {
   let told = false;
   return {

@@ -39,7 +39,7 @@ export interface UnitCommandEffects {
 
 /** What starting and collecting a transient service may take on top. */
 const overheadMs = 5_000;
-/** systemd-run and we are told of the unit's end by the same signal; ours may be read this much later. */
+/** systemd-run and the agent learn of the unit's end from the same signal; the agent may read it this much later. */
 const signalDelayMs = 2_000;
 
 /** Never throws: a program that could not be run is a result too (`not-run`, with the reason). */
@@ -96,7 +96,7 @@ export function unitArguments(command: UnitCommand, transientName: string): read
     ...(directory === '/' ? [] : [`WorkingDirectory=-${directory}`]),
     `RuntimeMaxSec=${Math.ceil(limitMs / 1000)}`,
     'KillMode=control-group',
-    // A core dump of it helps nobody; the signal is told.
+    // A core dump of the probe is of no use; its signal is reported.
     'LimitCORE=0',
   ];
   return [

@@ -10,14 +10,14 @@ import { lastAssignment } from './unit-file.js';
 export interface UnitSources {
   /** As asked for. */
   readonly name: string;
-  /** Of `org.freedesktop.systemd1.Unit`. */
+  /** Properties of `org.freedesktop.systemd1.Unit`. */
   readonly unit: PropertyBag;
-  /** Of `org.freedesktop.systemd1.Service`; empty for what is no service. */
+  /** Properties of `org.freedesktop.systemd1.Service`; empty for a unit that is not a service. */
   readonly service: PropertyBag;
   /** Content of the fragment; empty when it cannot be read. */
   readonly fragment: string;
   readonly dropIns: readonly DropIn[];
-  /** Of the EnvironmentFile=, and of a container's --env-file, that could be read. */
+  /** Contents of the readable files of EnvironmentFile=, and of a container's --env-file. */
   readonly environmentFiles?: readonly DropIn[];
 }
 

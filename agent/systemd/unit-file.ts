@@ -1,8 +1,8 @@
 /** Reads single assignments from unit files (systemd.syntax(7)): for what the bus does not tell. */
 
 /**
- * Every value assigned to `key` in `section`, over `files` in the order in which systemd reads them. Empty
- * assignments are kept: they take back what stands before them.
+ * Every value assigned to `key` in `section`, over `files` in the order in which systemd reads them. Empty assignments
+ * are kept: they clear the values before them.
  */
 export function assignments(files: readonly string[], section: string, key: string): readonly string[] {
   const found: string[] = [];

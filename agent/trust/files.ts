@@ -1,10 +1,10 @@
 /**
- * Opens files that others may have had a hand in. The rule (CONTRIBUTING.md: Trust): root follows no link that another
- * user made to a file which that user could not read, waits for no FIFO, opens no device, reads no more than it has
- * said it would, and writes only through directories whose links root alone could have made.
+ * Opens files in directories that other users can write. The rule (CONTRIBUTING.md: Trust): root follows no link that
+ * another user made to a file which that user could not read, waits for no FIFO, opens no device, reads no more than
+ * its limit, and writes only through directories whose links only root could have made.
  *
- * Node has no openat(2). A directory that is open is a path of its own, `/proc/self/fd/N`, and a name below it is
- * looked up in exactly that directory; so nobody can exchange a directory between the look and the use.
+ * Node has no openat(2). An open directory has a path of its own, `/proc/self/fd/N`, and a name below it is looked up
+ * in exactly that directory; so no user can exchange a directory between the check and the use.
  */
 import fs from 'node:fs';
 import path from 'node:path';
@@ -35,13 +35,13 @@ class OpenDirectory {
   }
 }
 
-/** What the way to a file says of those who could have chosen it. */
+/** What the path of a file shows about the users who could have chosen it. */
 interface Way {
   readonly directory: OpenDirectory;
   readonly name: string;
   /** Owners of the links on the way that another than root could have made. */
   readonly strangers: ReadonlySet<number>;
-  /** Everybody may enter every directory on the way from the first such link on. */
+  /** Every user may enter every directory on the path from the first such link on. */
   readonly open: boolean;
 }
 
@@ -164,7 +164,7 @@ export function readUpTo(
  */
 export function replaceFile(directory: OpenDirectory, name: string, content: string, mode: number): void {
   const temporary = directory.entry(`.${name}.new`);
-  // Of a run that was killed, or planted: a name goes, not what it may lead to.
+  // Left by a run that was killed, or planted: the name is removed, not its target.
   fs.rmSync(temporary, { force: true });
   const descriptor = fs.openSync(temporary, 'wx', mode);
   try {
@@ -243,13 +243,13 @@ function partsOf(file: string): string[] {
   return file.split('/').filter((part) => part !== '' && part !== '.');
 }
 
-/** Somebody who could have put this link into the open directory; null: root alone. -1: nobody can tell who. */
+/** A user who could have put this link into the open directory; null: only root. -1: not known. */
 function strangerOf(directory: number, link: fs.BigIntStats): number | null {
   const { uid, mode } = fs.fstatSync(directory, { bigint: true });
   if (uid !== 0n) return Number(uid);
   if ((mode & 0o022n) === 0n) return null;
   if (link.uid !== 0n) return Number(link.uid);
-  // In a sticky directory nobody but its owner takes away or moves what root put there.
+  // In a sticky directory only the owner removes or moves what root put there.
   return (mode & 0o1000n) === 0n ? -1 : null;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Runs a program with the rights of the service's user and nobody else's: no capability, none to be gained, no session
- * of the caller's. What a file of that user's makes it do, that user could have done without root.
+ * Runs a program with the rights of the service's user and no others: no capability, none to gain, no session of the
+ * caller. Whatever a file of that user makes it do, that user could have done without root.
  */
 import type { CommandOptions, CommandResult, CommandRunner } from '../run-command.js';
 

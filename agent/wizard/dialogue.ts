@@ -82,7 +82,7 @@ async function taken(
       const answer = await effects.askHost(value);
       const seen: HostSeen = { endpoint: value, from: 'typed', answer };
       effects.say(hostLine(seen));
-      // Asked again: an address that nobody answers at is most often a slip.
+      // Asked again: an address without an answer is most often a typing error.
       return answer.kind === 'answers' ? next({ host: value }) : standing;
     }
     case 'go':

@@ -1,4 +1,4 @@
-/** All that can be found out before anybody is asked. Looks only through the effects handed in. */
+/** Everything that can be found out before the first question. Uses only the effects passed in. */
 
 import type { Emit } from '../contracts/events.js';
 import type { HostFacts, MachineFacts } from '../contracts/facts.js';
@@ -25,7 +25,7 @@ export interface FindOutEffects {
   readonly signal: AbortSignal;
 }
 
-/** Throws a VgpuError: `refused` when there is nobody to install for, `interrupted` when `signal` aborts. */
+/** Throws a VgpuError: `refused` when there is no consumer to install for, `interrupted` when `signal` aborts. */
 export async function findOut(effects: FindOutEffects): Promise<Found> {
   effects.emit({ kind: 'phase', phase: 'inspect', text: 'looking for services that can use a GPU' });
   const present = await presentProfiles(effects);

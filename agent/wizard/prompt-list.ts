@@ -40,7 +40,7 @@ async function askOnce(
     }, resizeMs);
   };
   const stop = (): void => ending.abort();
-  // inquirer would wait for ever: Ctrl-D closes what it reads from.
+  // inquirer would wait forever: Ctrl-D closes its input.
   const key = (_: unknown, pressed?: { readonly ctrl?: boolean; readonly name?: string }): void => {
     if (pressed?.ctrl === true && pressed.name === 'd') stop();
   };
@@ -145,7 +145,7 @@ function textPrompt(
   };
 }
 
-/** inquirer's own colours do not heed --no-color: ours do. */
+/** inquirer's own colours ignore --no-color; these do not. */
 function themeOf(style: Style) {
   return {
     prefix: { idle: style.good('?'), done: style.good('>') },

@@ -108,7 +108,7 @@ double now(void);
  * Fills `address`. */
 int http_listen(char *address, size_t size);
 
-/* Answers requests for ever: GET PATH -> `answer(path)`, NULL for 404. */
+/* Answers requests forever: GET PATH -> `answer(path)`, NULL for 404. */
 void http_serve(int listener, const char *(*answer)(const char *path));
 
 /* GET http://127.0.0.1:PORT/PATH. Gives the body (to free), or NULL when nobody answered before

@@ -1,4 +1,4 @@
-/** `vgpu-agent explain-log`: the verdict for a log that somebody has, offline. */
+/** `vgpu-agent explain-log`: the verdict for a log file, offline. */
 import type { Profile } from '../../profile/types.js';
 import type { LogFindings } from './findings.js';
 import { createLogJudge } from './judge.js';

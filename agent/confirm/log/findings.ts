@@ -138,9 +138,8 @@ function loadEvidence({ quotes }: Start, load: LoadFindings | null): readonly Ev
 }
 
 /**
- * The devices of a start. Where several rules tell of the same devices (one line
- * has the compute capability, another the PCI address), what one lacks is taken
- * from the other, by position.
+ * The devices of a start. When several rules match lines about the same devices (one line has the compute capability,
+ * another the PCI address), their values are merged by position.
  */
 function mergeDevices(start: Start): readonly Device[] {
   const lists = new Map<string, Device[]>();

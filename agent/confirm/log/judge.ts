@@ -1,10 +1,9 @@
 /**
- * Judges a consumer's log, line by line. The live follower and `explain-log`
- * both push their entries here, so there is one answer to what a log says.
+ * Judges a consumer's log, line by line. The live follower and `explain-log` both push their entries here, so there is
+ * one answer to what a log means.
  *
- * Only the last start counts. A new one begins at a `starts` line of the
- * profile, at another invocation ID, or after systemd's word that the former
- * process ended. Where a start cannot be told apart, the reading that does not
+ * Only the last start counts. A new one begins at a `starts` line of the profile, at another invocation ID, or after
+ * systemd's message that the former process ended. When the start of a line is not certain, the reading that does not
  * say GPU wins.
  */
 import type { Profile } from '../../profile/types.js';

@@ -1,7 +1,7 @@
 /** A stream of bytes to log entries, in bounded memory whatever the stream holds. */
 import { entriesOfJson, entryOfLine, type LogEntry } from './entry.js';
 
-/** Of a longer line only so many bytes are kept. journald itself cuts at 48 KiB. */
+/** The limit for one line. journald itself cuts at 48 KiB. */
 export const maxLineBytes = 64 * 1024;
 
 interface RawLine {
@@ -26,7 +26,7 @@ function entriesOfLine(line: RawLine): readonly LogEntry[] {
   const text = raw.startsWith('\u001e') ? raw.slice(1) : raw;
   if (!text.startsWith('{"')) return [entryOfLine(text, source, line.truncated)];
   const entries = line.truncated ? null : entriesOfJson(text, source);
-  // Half a JSON object is nobody's log line: `truncated` keeps it from announcing a device.
+  // Half a JSON object is not a complete line: `truncated` keeps it from announcing a device.
   return entries ?? [entryOfLine(text, source, true)];
 }
 
@@ -39,7 +39,7 @@ async function* splitLines(stream: AsyncIterable<Buffer | string>): AsyncIterabl
   const keep = (piece: Buffer): void => {
     const kept = piece.subarray(0, maxLineBytes - held);
     if (kept.length < piece.length) truncated = true;
-    // Of a line without end nothing more is kept, not even empty pieces.
+    // After the limit the rest of the line is dropped, including empty pieces.
     if (kept.length === 0) return;
     // A copy: a slice would keep its whole chunk alive.
     parts.push(Buffer.from(kept));

@@ -1,4 +1,4 @@
-/** Who may have the service act: root, and whom polkit lets. */
+/** Decides which users may have the service act: root, and those that polkit allows. */
 import { type BusConnection, BusError, type IncomingCall } from '../../systemd/connection.js';
 
 const polkit = {
@@ -24,7 +24,7 @@ export async function mayNot(
         ['system-bus-name', { name: bus.variant('s', call.sender) }],
         action,
         {},
-        // A dialogue only for whom asks for one; a script is told at once.
+        // polkit's dialogue opens only for a caller that allows interaction; a script gets its answer at once.
         call.interactive ? allowInteraction : 0,
         '',
       ],

@@ -11,8 +11,8 @@ const owner = 1;
 const tries = 5;
 
 /**
- * Asks for the name until it is ours; null when it is, else why not. The policy file may have been written a
- * moment ago: the bus is told to read its configuration.
+ * Requests the name; null on success, else the reason. The policy file may have been written a moment ago, so the bus
+ * is asked to read its configuration again.
  */
 export async function takeName(
   connection: BusConnection,

@@ -1,6 +1,6 @@
 /**
- * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets
- * everybody read and ask; who may act is decided here (authority.ts).
+ * org.vgpu.Agent1 on the system bus, as units/org.vgpu.Agent1.xml describes it. The bus's policy lets every user read
+ * and call; authority.ts decides who may act.
  */
 import type { BusAnswer, BusConnection, IncomingCall } from '../../systemd/connection.js';
 import type { Board, Snapshot } from '../board.js';
@@ -26,7 +26,7 @@ export interface BusObjectEffects {
   readonly reload: () => Promise<void>;
 }
 
-/** What is told of: the parts of the board, and all consumers as one. */
+/** The subjects of signals: the parts of the board, and all consumers as one. */
 type Told = Snapshot & Overview;
 
 function told(now: Snapshot): Told {
@@ -79,7 +79,7 @@ const properties: Readonly<Record<string, Property>> = {
 /** A number that goes up with every look is no news by itself. */
 const quiet: ReadonlySet<string> = new Set(['Checks']);
 
-/** Serves the object on the connection, and tells of every change of the board. Does not ask for the name. */
+/** Serves the object on the connection, and signals every change of the board. Does not request the name. */
 export function serveBusObject(effects: BusObjectEffects): void {
   const { bus, board } = effects;
 

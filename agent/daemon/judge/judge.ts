@@ -27,7 +27,7 @@ export interface JudgeEffects {
   readonly board: ConsumerBoard;
   readonly record: Record;
   readonly desired: () => DesiredOne;
-  /** What the consumer is doing for somebody now; null: nothing. */
+  /** The requests that the consumer serves now; null: none. */
   readonly serving: (unit: LoadedUnit) => Promise<string | null>;
   /** systemctl restart; resolves with the job's result. */
   readonly restart: (unit: string) => Promise<string>;

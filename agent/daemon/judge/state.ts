@@ -1,4 +1,4 @@
-/** What the judge knows, what it is told and what it asks for. */
+/** The judge's state, its input events and its effects. */
 import type { JournalMessage } from '../../contracts/journal-messages.js';
 import type { Reason, Verdict } from '../../contracts/verdict.js';
 import type { Due } from '../board.js';
@@ -65,7 +65,7 @@ export type JudgeEvent =
   | { readonly kind: 'judged'; readonly verdict: Verdict; readonly start: Start | null; readonly now: number }
   /** The answer to `ask-serving`; null: it may be restarted. */
   | { readonly kind: 'serving'; readonly busy: string | null; readonly now: number }
-  /** Of `restart`: systemd is done with it, and later the verdict about the new start. */
+  /** After `restart`: systemd has finished the job, and later the verdict of the new start. */
   | {
       readonly kind: 'restarted';
       readonly result: string;

@@ -31,7 +31,7 @@ export interface KeeperEffects {
   readonly desired: () => DesiredOne;
   /** One look or repair at a time, whichever consumer's it is: what one repairs the next one finds right. */
   readonly turn: <T>(task: () => Promise<T>) => Promise<T>;
-  /** Who of the package managers is at work; null: nobody. */
+  /** The package manager that is running; null: none. */
   readonly packageManager: () => Promise<string | null>;
   /** Called after each look that found the files as they shall be (or nothing that could be done). */
   readonly settled: (facts: MachineFacts, restart: string | null) => void;

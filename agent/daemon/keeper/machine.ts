@@ -129,7 +129,7 @@ function goOn(before: KeeperState, seen: Found, now: number): Next {
   };
 }
 
-/** Each drift is told once, however often it is looked at before it is repaired. */
+/** Each drift is reported once, however often it is seen before it is repaired. */
 function tell(state: KeeperState, { causes, what }: Drift, now: number): Next {
   const key = causes.join('\n');
   if (key === state.toldDrift) return { state, effects: [] };

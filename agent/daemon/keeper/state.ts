@@ -1,4 +1,4 @@
-/** What the keeper knows, what it is told and what it asks for. */
+/** The keeper's state, its input events and its effects. */
 import type { JournalMessage } from '../../contracts/journal-messages.js';
 import type { Counters, Phase } from '../board.js';
 import { type Done, type Limits, nothingDone } from '../limiter.js';
@@ -20,7 +20,7 @@ export interface Drift {
 }
 
 export interface KeeperRules {
-  /** False: drift is told, not repaired. */
+  /** False: drift is reported, not repaired. */
   readonly enabled: boolean;
   readonly limits: Limits;
 }

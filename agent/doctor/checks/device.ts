@@ -4,7 +4,7 @@ import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, ok, onTheHost, unknown } from '../finding.js';
 import type { Check, DoctorFacts, Remedy } from '../types.js';
 
-/** What is told here, and no check before this one knows more of. */
+/** Reasons that this check reports; no earlier check knows more about them. */
 const causes: Partial<Readonly<Record<Reason, string>>> = {
   'driver-init-failed': 'The service finds a GPU, but cannot start its driver.',
   'compute-capability-unreadable':

@@ -2,7 +2,7 @@ import { choiceOf } from '../../profile/instance.js';
 import { broken, byHand, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** It looked, and nobody answered before it stopped waiting. */
+/** It looked for a GPU, and stopped waiting before one answered. */
 export const discoveryTime: Check = {
   id: 'discovery-time',
   title: 'the service had time to find the GPU',

@@ -3,7 +3,7 @@ import { broken, notApplicable, ok, warning } from '../finding.js';
 import { consumerCandidates, leadsToStore, publicCandidates, repairPlace, whereFound } from '../places.js';
 import type { Check, DoctorFacts } from '../types.js';
 
-/** Somebody else's driver where ours is looked for: NVIDIA's without a GPU, or one that is neither's. */
+/** Another driver where the shim is looked for: NVIDIA's without a GPU, or an unknown one. */
 export const foreignLibrary: Check = {
   id: 'foreign-library',
   title: 'no other driver is found in place of the shim',

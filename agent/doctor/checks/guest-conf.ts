@@ -4,7 +4,7 @@ import { effectiveEnvironment, hostOfUnit } from '../../plan/unit/environment.js
 import { broken, changeEvidence, fixes, notApplicable, ok, plannedChanges, takeOut } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** Where the shim is told that the host is. */
+/** The file and variable that give the shim the host's address. */
 export const guestConf: Check = {
   id: 'guest-conf',
   title: 'the shim knows the address of the host',

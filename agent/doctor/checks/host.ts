@@ -4,7 +4,7 @@ import { parseEndpoint } from '../../machine/host/endpoint.js';
 import { broken, byHand, ok, onTheHost, unknown, warning } from '../finding.js';
 import type { Check, DoctorFacts, Finding, Remedy } from '../types.js';
 
-/** Is somebody there, and does it answer in time? */
+/** Does a program listen there, and does it answer in time? */
 export const host: Check = {
   id: 'host',
   title: 'the host answers',

@@ -42,7 +42,7 @@ export const loadedLibrary: Check = {
   },
 };
 
-/** Somebody else's; a file of the store that was changed is told by the store's own check. */
+/** Another library; the store's own check reports a changed file of the store. */
 function hasOther({ facts }: SeenProcess): boolean {
   return facts.libraries.some(
     ({ path, vendor }) =>

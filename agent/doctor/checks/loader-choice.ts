@@ -5,7 +5,7 @@ import { broken, byHand, fixes, notApplicable, ok, shimFirst, unknown } from '..
 import type { LoaderChoice, ProcessChoices } from '../look/loader/look.js';
 import type { Check, DoctorFacts, Finding } from '../types.js';
 
-/** What the loader would take, for every process as it was started and for the next start. */
+/** The library that the loader chooses, for every process as it was started and for the next start. */
 export const loaderChoice: Check = {
   id: 'loader-choice',
   title: 'the loader chooses the shim for every process',
@@ -23,7 +23,7 @@ export const loaderChoice: Check = {
         ? notApplicable(`${machine.unit.name} starts no program`)
         : unknown('the loader could not be asked', problem);
     }
-    // Of the libraries that the profile puts there; another may be missing as before.
+    // Only libraries that the profile puts there; others may be missing as before.
     const ours = new Set(Object.values(facts.profile.publicLinks.names));
     const all = processes.flatMap((one) =>
       one.choices.filter(({ library }) => ours.has(library)).map((choice) => ({ one, choice })),

@@ -2,7 +2,7 @@ import { choiceOf } from '../../profile/instance.js';
 import { byHand, notApplicable, ok, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** A GPU that was passed through to this guest: then the shim stands before it. */
+/** A GPU that was passed through to this guest: then the shim takes its place. */
 export const realGpu: Check = {
   id: 'real-gpu',
   title: 'the guest has no GPU of its own',

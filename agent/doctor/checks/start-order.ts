@@ -9,13 +9,13 @@ export const startOrder: Check = {
   id: 'start-order',
   title: 'the GPU was available when the service started',
   looksAt: 'what the service logged at its start, compared with what vgpu-probe finds now in its environment',
-  // Whatever else is broken is the likelier cause: this one is told first only where it stands alone.
+  // Any other broken check is the likelier cause: this one comes first only when it is alone.
   explains: [],
   examine({ machine, observation, verdict }) {
     const { log, probe, unit } = observation;
     if (machine.manifest === null) return notApplicable('nothing is installed');
     if (unit.kind !== 'loaded' || !isRunning(unit)) return notApplicable(`${verdict.unit} does not run`);
-    // Where the service named its own reason, that one is told by the check it belongs to.
+    // When the service logged its own reason, the check for that reason reports it.
     const vague = log.reason === null || log.reason === 'no-device' || log.reason === 'driver-init-failed';
     if (log.mode !== 'cpu') return ok();
     if (!vague) return notApplicable('the service logged another reason');

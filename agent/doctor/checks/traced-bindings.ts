@@ -52,7 +52,7 @@ function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
   });
 }
 
-/** No symbol at all: because nobody asked, or because the tracer was not heeded? */
+/** No symbol at all: because no process looked one up, or because the tracer was not loaded? */
 function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
   const { processes, live } = trace;
   if (processes.some(({ bindings }) => bindings.length > 0)) return null;

@@ -55,7 +55,7 @@ export interface CloserLook {
   readonly symbols: readonly SymbolNeeds[];
   /** The profile's override variables as the first process of the consumer's container has them. */
   readonly containerEnvironment: Readonly<Record<string, string>>;
-  /** What stands at the path of the host's unix socket, a line; empty where the host answers. */
+  /** The state of the host's unix socket, one line; empty when the host answers. */
   readonly hostSocket: readonly string[];
   /** What vgpu-agent.service says of itself; null: it does not run, or was not understood. */
   readonly service: { readonly status: ServiceState | null };
@@ -133,7 +133,7 @@ function rootOfContainer(processes: MachineFacts['processes']): Root {
   return new Root(`/proc/${first?.pid ?? 0}/root`);
 }
 
-/** Of the variables that send a consumer to the CPU: an image may set them too, and the unit does not tell. */
+/** Variables that make a consumer use the CPU: an image may set them too, and the unit does not show that. */
 function environmentInContainer(
   processes: MachineFacts['processes'],
   profile: Profile,

@@ -16,7 +16,7 @@ export interface ExecutableFacts {
 
 const getcapTimeoutMs = 5_000;
 
-/** Of each program that a process of the unit runs, once. */
+/** Each program that a process of the unit runs, once. */
 export async function readExecutables(
   root: Root,
   runner: CommandRunner,

@@ -1,4 +1,4 @@
-/** What stands at the path of the host's unix socket. */
+/** The state of the path of the host's unix socket. */
 import type { HostFacts } from '../../contracts/facts.js';
 import { permissions } from '../../machine/files/path-state.js';
 import type { Root } from '../../machine/files/root.js';

@@ -9,8 +9,8 @@ import type { Root } from '../../machine/files/root.js';
 import { storeVersions } from '../../paths.js';
 
 /**
- * A line for each file that is missing, more or other than in `shim`, the version being the shim's own. What
- * may not be read is told so.
+ * One line for each file that is missing, unexpected or different from `shim`, if the version is that of the shim. A
+ * file that may not be read is reported as such.
  */
 export async function storeDamage(
   root: Root,

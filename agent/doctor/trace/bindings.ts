@@ -71,7 +71,7 @@ export function gatherTrace(
     collect(one, event);
   }
   const processes = [...found].map(([pid, one]) => processOf(pid, one, vendors));
-  // Who has the tracer and never came by it wrote nothing at all.
+  // A process that loaded the tracer but never called it wrote nothing at all.
   const silent = live
     .filter(({ pid, traced }) => traced === true && !found.has(pid))
     .map(({ pid, program }) => ({ pid, program, bindings: [], opened: [], bypassed: [], asked: false }));

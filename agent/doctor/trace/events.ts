@@ -25,7 +25,7 @@ export type TraceEvent = { readonly pid: number } & (
 
 export interface ReadTrace {
   readonly events: readonly TraceEvent[];
-  /** Lines that are none of the tracer's: cut short by a full disk, or somebody else's. */
+  /** Lines that the tracer did not write in this form: truncated by a full disk, or written by another program. */
   readonly strange: number;
 }
 

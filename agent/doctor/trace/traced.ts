@@ -17,11 +17,11 @@ export interface LiveProcess {
   readonly program: string;
   /** The tracer is mapped; null: its maps could not be read. */
   readonly traced: boolean | null;
-  /** Why the loader did not heed LD_PRELOAD; null: it did, or nobody knows. A clause. */
+  /** Why the loader did not use LD_PRELOAD, as a clause; null: it did, or the reason is not known. */
   readonly deaf: string | null;
 }
 
-/** Of each process: has it the tracer, and if not, why? */
+/** For each process: did it load the tracer, and if not, why? */
 export async function readLiveProcesses(
   processes: readonly ProcessFacts[],
   runner: CommandRunner,
@@ -96,7 +96,7 @@ export function readTraceFile(limit: number, file = traceFile): { text: string; 
 /** More than a service loads; the names come from its processes, which may name what they like. */
 const mostLibraries = 40;
 
-/** Whose each library is, told by content; what cannot be read, or is not there any more, is left out. */
+/** The vendor of each library, by content; a file that cannot be read, or no longer exists, is left out. */
 export async function whoseLibraries(
   files: Iterable<string>,
   contents: ContentCache,
@@ -110,7 +110,7 @@ export async function whoseLibraries(
       const content = await contents.of(resolution.realPath, file);
       if (content !== null) found.set(file, content.vendor);
     } catch {
-      // It may not be read: then nobody knows whose it is.
+      // It may not be read, so its vendor is not known.
     }
   }
   return found;

@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { Binding, TracedProcess } from './bindings.js';
 import type { LiveProcess } from './traced.js';
 
-/** Who did the same, at least one. */
+/** The processes that did the same, at least one. */
 export type Together = readonly [TracedProcess, ...TracedProcess[]];
 
 /** `ollama (process 612)`, `llama-server (8 processes)`. */
@@ -66,7 +66,7 @@ export function libraryText({ library, vendor }: Pick<Binding, 'library' | 'vend
   }
 }
 
-/** Of a process that bound nothing. With lookups that go past the tracer nobody knows what it did not see. */
+/** For a process without bindings. Lookups that bypass the tracer are not known. */
 export function silence({ asked }: TracedProcess, all: readonly TracedProcess[]): string {
   if (asked) return 'called no function of a driver';
   return all.some(({ bypassed }) => bypassed.length > 0)

@@ -1,4 +1,4 @@
-/** The provenance note: how our own libraries are told from others whatever their name. */
+/** The provenance note: it identifies vgpu-agent's libraries whatever their name. */
 
 import type { ElfFacts } from '../../contracts/facts.js';
 import type { ByteSource, Layout } from './elf-bytes.js';

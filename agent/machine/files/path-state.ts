@@ -1,11 +1,11 @@
-/** What stands at a path, exactly enough to put it back. */
+/** The state of a path, exactly enough to restore it. */
 import type { BigIntStats } from 'node:fs';
 import type { OwnedFileFacts } from '../../contracts/facts.js';
 import type { PathState } from '../../contracts/path-state.js';
 import type { ContentCache } from './content.js';
 import type { Root } from './root.js';
 
-/** Our own small files; a longer one in their place is somebody's, and its hash suffices. */
+/** vgpu-agent's own files are small; a longer one in their place is another file, for which a hash is enough. */
 const maxOwnedBytes = 256 * 1024;
 
 /**

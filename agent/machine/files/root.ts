@@ -14,7 +14,7 @@ import type { LinkStep, Resolution } from '../../contracts/facts.js';
 import { errnoOf, VgpuError } from '../../errors.js';
 import { namesUpTo, openFile } from '../../trust/files.js';
 
-/** No package's directory has as many; one that has more is somebody's who wants us to read on. */
+/** No package's directory has as many; one that has more was made to keep the agent reading. */
 const mostNames = 100_000;
 
 /** As the kernel (MAXSYMLINKS, path_resolution(7)). */
@@ -125,9 +125,9 @@ export class Root {
   }
 
   /**
-   * Follows the links at the end of `file` one by one. `absent`: nothing stands at the path itself, or its
-   * directory is missing. `file` is everything that is neither link nor directory; PathState says what.
-   * `steps` name each link by its path inside the view, its directories resolved.
+   * Follows the links at the end of `file` one by one. `absent`: nothing exists at the path itself, or its directory is
+   * missing. `file` is everything that is neither link nor directory; PathState has its type. `steps` name each link by
+   * its path inside the view, its directories resolved.
    */
   resolve(file: string): Resolution {
     const steps: LinkStep[] = [];
@@ -148,7 +148,7 @@ export class Root {
       if (stats.isDirectory()) return { kind: 'directory', realPath: real, steps };
       if (!stats.isSymbolicLink()) return { kind: 'file', realPath: real, steps };
       const target = readlinkHost(this.prefix + real);
-      // Gone or replaced between the two calls: what stands there now decides.
+      // Removed or replaced between the two calls: its present state decides.
       if (target === null) continue;
       const seen = steps.some((step) => step.path === real);
       steps.push({ path: real, target });

@@ -11,7 +11,7 @@ export type Endpoint =
 
 /** sizeof(sockaddr_un.sun_path) without the NUL. */
 const maxSocketPath = 107;
-/** VMADDR_CID_ANY and VMADDR_PORT_ANY (2^32 - 1) name nobody. */
+/** VMADDR_CID_ANY and VMADDR_PORT_ANY (2^32 - 1) are not addresses of a machine. */
 const maxVsock = 0xffff_fffe;
 const howToWrite = 'write unix:/PATH, vsock:CID:PORT (the host is CID 2) or tcp:ADDRESS:PORT';
 
@@ -108,9 +108,9 @@ export interface EndpointSources {
 }
 
 /**
- * The address that counts: flag, VGPU_HOST, guest.conf, default (the unix socket if it exists, else vsock).
- * A bad flag or variable throws a VgpuError (`usage`). A bad guest.conf is told in `problem` instead, so
- * that `status` can show it and `install --host` can repair it.
+ * The address in force: flag, VGPU_HOST, guest.conf, default (the unix socket if it exists, else vsock). A bad flag or
+ * variable throws a VgpuError (`usage`). A bad guest.conf is returned in `problem` instead, so that `status` can show
+ * it and `install --host` can repair it.
  */
 export function resolveEndpoint(
   sources: EndpointSources,

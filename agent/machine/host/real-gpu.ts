@@ -1,4 +1,4 @@
-/** Whether this guest has a GPU of its own that works: then our shim must not stand before it. */
+/** Whether this guest has its own working GPU: then the shim must not take its place. */
 import path from 'node:path';
 import type { LibraryCandidate, RealGpu } from '../../contracts/facts.js';
 import type { CommandRunner } from '../../run-command.js';

@@ -8,7 +8,7 @@ import type { Root } from '../files/root.js';
 const pciDevices = '/sys/bus/pci/devices';
 /** ivshmem's own numbers: docs/specs/ivshmem-spec of QEMU; shim-src/guest/vm_memory.c looks for the same. */
 const ivshmem = { vendor: '0x1af4', device: '0x1110' };
-/** Whose members Ollama's installer and others make the users of GPUs. */
+/** The group whose members may use GPUs; Ollama's installer and others add them to it. */
 const group = 'render';
 const maxFileBytes = 1024 * 1024;
 

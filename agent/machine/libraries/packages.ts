@@ -80,7 +80,7 @@ function dpkgNames(root: Root, file: string): readonly string[] {
   return [...names];
 }
 
-/** `rpm -qf` answers one line a file, in order, also for a file that nobody owns. */
+/** `rpm -qf` answers one line for each file, in order, also for a file without an owner. */
 async function rpmOwners(
   runner: CommandRunner,
   files: readonly string[],
@@ -90,7 +90,7 @@ async function rpmOwners(
   });
   const lines = result.stdout.toString('utf8').trimEnd().split('\n');
   const owners = new Map<string, string>();
-  // A file that two packages own gives two lines; then no line can be told apart, so ask one by one.
+  // A file that two packages own gives two lines, so lines do not match files any more: query each file separately.
   if (lines.length !== files.length) {
     if (files.length === 1) return lines[0] ? new Map([[files[0] ?? '', lines[0]]]) : owners;
     const answers = await Promise.all(files.map((file) => rpmOwners(runner, [file])));
@@ -104,7 +104,7 @@ async function rpmOwners(
   return owners;
 }
 
-/** One file a question: `pacman -Qoq` prints names alone, and nothing in the place of a file that nobody owns. */
+/** One file for each query: `pacman -Qoq` prints only names, and nothing for a file without an owner. */
 async function pacmanOwners(
   runner: CommandRunner,
   files: readonly string[],

@@ -112,7 +112,7 @@ function vsockProblems({ root, listen }: Checking): readonly ServingProblem[] {
   ];
 }
 
-/** systemd would take the socket file of a daemon that somebody started by hand, and with it its guests. */
+/** systemd would take over the socket of a daemon that was started by hand, and with it its guests. */
 async function addressProblems({ listen, listening }: Checking): Promise<readonly ServingProblem[]> {
   if (listening) return [];
   const sockets = listen.flatMap((address) =>

@@ -48,7 +48,7 @@ export interface ServingEffects {
 const units = '/etc/systemd/system';
 const askLimitMs = 6_000;
 
-/** `device` null: none was asked for and none is installed; then nobody knows what to look for. */
+/** `device` null: none was requested and none is installed, so the checks for a device are not possible. */
 export async function readServing(
   effects: ServingEffects,
   request: ServingRequest,

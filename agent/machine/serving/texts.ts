@@ -29,7 +29,7 @@ export function deviceIn(text: string): HostDevice | null {
   return last === 'cuda' || last === 'software' ? last : null;
 }
 
-/** /etc/vgpu/hostd.conf: everybody who can connect may, within these limits. */
+/** /etc/vgpu/hostd.conf: every guest that can connect is allowed, within these limits. */
 export function confText({ memory, sessions }: GuestLimits): string {
   const limits = [
     ...(memory === null ? [] : [`memory=${memory}`]),

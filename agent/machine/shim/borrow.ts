@@ -17,7 +17,7 @@ export interface BorrowQuestion {
   readonly endpoint: string | null;
   /** The caller's environment: `VGPU_HOST` counts, and the loader's variables are kept behind ours. */
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** What a program needs that nobody described: the generic profile. */
+  /** The needs of a program without a profile: the generic profile. */
   readonly profile: Profile;
   /** Tried in this order; default: the store, then the build beside the agent. */
   readonly directories?: readonly string[];

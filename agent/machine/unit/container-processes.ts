@@ -1,8 +1,7 @@
 /**
  * The processes of a container that a unit runs. Only with quadlet's `--cgroups=split` are they in the unit's cgroup:
- * docker's daemon, and podman without that, keep them in one of their own. Which process is the container's first is
- * told by docker's daemon, and for podman by the kernel: podman's monitor is its parent. The kernel also tells in which
- * cgroup that is.
+ * docker's daemon, and podman without that, keep them in a separate one. docker's daemon reports the container's first
+ * process; for podman the kernel does, because podman's monitor is its parent. The kernel also reports its cgroup.
  */
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -31,7 +30,7 @@ interface Process extends Stat {
 
 /** What only docker's daemon knows. */
 export interface DockerWord {
-  /** The first process of the unit's container; null: it does not run, or nobody can tell. */
+  /** The first process of the unit's container; null: it does not run, or it is not known. */
   pid(container: ContainerUnit): Promise<number | null>;
   /** The unit with the containers of its compose file. */
   composed(unit: LoadedUnit): Promise<LoadedUnit>;

@@ -97,7 +97,7 @@ async function* bytesOf(response: IncomingMessage): AsyncIterable<Buffer> {
   for await (const chunk of response) yield Buffer.from(chunk);
 }
 
-/** Null: it has no log that could be read (`--log-driver none`), or nobody is there. */
+/** Null: it has no readable log (`--log-driver none`), or docker does not answer. */
 function answer(socketPath: string, path: string, signal: AbortSignal): Promise<IncomingMessage | null> {
   return new Promise((resolve) => {
     const request = http.get({ socketPath, path, agent: false, signal }, (response) => {

@@ -5,10 +5,10 @@ import { type ContainerUnit, optionOf } from '../../systemd/container-unit.js';
 
 const defaultSocket = '/run/docker.sock';
 const limitMs = 2_000;
-/** What is told of a container with hundreds of mounts is not near it. */
+/** Even the answer for a container with hundreds of mounts is far smaller. */
 const maxBytes = 4 * 1024 * 1024;
 
-/** The container's first process; null: it does not run, or nobody can tell. */
+/** The container's first process; null: it does not run, or it is not known. */
 export async function dockerPid(container: ContainerUnit): Promise<number | null> {
   const { name } = container;
   const socket = socketOf(container);
@@ -57,7 +57,8 @@ export function member(value: unknown, name: string): unknown {
 function get(socketPath: string, path: string): Promise<string | null> {
   return new Promise((resolve) => {
     const nothing = (): void => resolve(null);
-    // For the whole answer: a daemon that sends a byte now and then would hold a time-out of the socket off for ever.
+    // A limit for the whole answer: a daemon that sends a byte now and then would postpone the socket's time-out
+    // forever.
     const signal = AbortSignal.timeout(limitMs);
     const request = http.get({ socketPath, path, agent: false, signal }, (response) => {
       const parts: Buffer[] = [];

@@ -1,7 +1,6 @@
 /**
- * What /proc says of the consumer's processes. Any of them may end, exec or be
- * replaced under our hands, and some may not be read: what cannot be told is
- * left out or named in `unreadable`, never guessed.
+ * The consumer's processes, from /proc. Any of them may end, exec or be replaced at any moment, and some may not be
+ * read: unknown facts are left out or named in `unreadable`, never guessed.
  */
 import { constants, openSync, readlinkSync, statSync } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
@@ -96,8 +95,8 @@ async function readImage(directory: string): Promise<{
 }
 
 /**
- * Of the files in `directory` (absolute, as the processes see it), those that some process has mapped. A
- * process that may not be read is passed over, so only root gets the whole answer.
+ * The files in `directory` (absolute, as the processes see it) that a process has mapped. Processes that may not be
+ * read are skipped, so only root gets the complete answer.
  */
 export async function mappedUnder(directory: string, proc = '/proc'): Promise<ReadonlySet<string>> {
   const prefix = directory.endsWith('/') ? directory : `${directory}/`;
@@ -195,8 +194,8 @@ async function readLibraries(
 }
 
 /**
- * Whose the mapped file is, by its content: through map_files, which leads to a deleted file as well but
- * needs CAP_SYS_ADMIN; else by its path in the process's own root, if that still is the mapped file.
+ * The vendor of the mapped file, by its content: through map_files, which also works for a deleted file but needs
+ * CAP_SYS_ADMIN; else by its path in the process's own root, if that is still the mapped file.
  */
 async function vendorOf(
   directory: string,

@@ -7,7 +7,7 @@ import type { CommandRunner } from '../../run-command.js';
 export type ServiceUser = NonNullable<MachineFacts['serviceUser']>;
 
 const lookUpTimeoutMs = 5_000;
-/** nobody: what a dynamic user that is not allocated yet may read is what everybody may read. */
+/** The user "nobody": a dynamic user that is not allocated yet may read what every user may read. */
 const overflowId = 65534;
 
 /**

@@ -17,9 +17,9 @@ export interface OutputPlace {
 export const startNote = 'vgpu-agent: the log of this start is %d:%i, after %s bytes';
 
 /**
- * The place in the unit's own log file from which on everything is of the start that it is in; null when there is no
- * such file, or nobody knows: there is no note of this start, or the file was replaced since. `said`: messages in the
- * journal of this start of the unit.
+ * The offset in the unit's own log file at which its present start begins; null when there is no such file, or it is
+ * not known: there is no note of this start, or the file was replaced since. `said`: messages in the journal of this
+ * start of the unit.
  */
 export async function placeOfStart(
   unit: LoadedUnit,

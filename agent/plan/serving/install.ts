@@ -1,9 +1,9 @@
 /**
- * What has to be done so that this machine serves GPUs, and so that it is as before. Pure.
+ * The changes that make this machine serve GPUs, and those that undo it. Pure.
  *
- * The order: what the daemon needs, then the daemon, then the units that start it, then systemd is told. A session in
- * use is not ended without being told: a new program takes over by itself (`hand-over`), and what needs a restart
- * waits for one and says so, unless sessions may be ended.
+ * The order: the files that the daemon needs, then the daemon, then the units that start it, then the reload of
+ * systemd. No session in use ends without permission: a new program takes over by itself (`hand-over`), and a change
+ * that needs a restart waits for one and says so, unless sessions may be ended.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -97,7 +97,7 @@ function told(facts: ServingFacts, request: ServingRequest): readonly Warning[] 
     .map(({ code, message, remedy }) => ({ code, message, remedy }));
 }
 
-/** Of all that is copied: another version of anything is another id. */
+/** Covers every file that is copied: another version of any of them gives another ID. */
 function idOf(files: readonly ServingFile[]): string {
   const hash = createHash('sha256');
   for (const { path: file, wanted } of files) {

@@ -65,8 +65,8 @@ export function wantedVariables(
 }
 
 /**
- * The unit's own entries. Read from its files where they are known; for a fragment that nobody read, what systemd has
- * in force is taken, less vgpu-agent's own entries.
+ * The unit's own entries. Read from its files when they are known; for a fragment that was not read, the values that
+ * systemd has loaded, without vgpu-agent's own entries.
  */
 function inheritedEntries(unit: LoadedUnit, name: string, separator: string): readonly string[] {
   const assigned = assignedVariables(filesWithout(unit, ourDropIns(unit.name))).get(name);

@@ -125,7 +125,7 @@ function splitWords(text: string): readonly string[] {
     else add(Buffer.from(character));
     at += character.length;
   }
-  // A quote that nobody closes spoils its word.
+  // A quote without its closing quote makes the word invalid.
   if (quote === '') end();
   return words;
 }

@@ -43,7 +43,7 @@ static bool is_drained(const struct vgpu_supervisor *supervisor) {
          supervisor->greetings.count == 0;
 }
 
-/* The sooner of two waits of poll(), where -1 is for ever. */
+/* The sooner of two waits of poll(), where -1 is forever. */
 static int sooner(int one, int other) {
   return one < 0 || (other >= 0 && other < one) ? other : one;
 }

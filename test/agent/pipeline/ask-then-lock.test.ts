@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type Asking, askThenLock } from '../../../agent/pipeline/ask-then-lock.js';
 
-/** Plans come one after the other, the last for ever; everything that is done is written down. */
+/** Plans come one after the other, the last forever; everything that is done is written down. */
 function stage(plans: readonly (string | null)[], over: Partial<Asking<string | null>> = {}) {
   const did: string[] = [];
   const rest = [...plans];

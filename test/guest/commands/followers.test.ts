@@ -1,4 +1,4 @@
-// A command that follows the journal has a journalctl beside it, which would follow for ever: it has to go with its command.
+// A command that follows the journal has a journalctl beside it, which would follow forever: it has to go with its command.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';

@@ -90,7 +90,7 @@ static void greet(size_t step) {
     if (wanted > VGPU_GREETING_MAX) abort();
     if (result == VGPU_GREETING_WHOLE) (void)vgpu_greeting_status(&hello);
     if (result != VGPU_GREETING_PART) return;
-    if (wanted <= filled) abort(); /* it would wait for ever */
+    if (wanted <= filled) abort(); /* it would wait forever */
     size_t more = wanted - filled < step ? wanted - filled : step;
     if (filled + more > left) return;
     filled += more;

@@ -1,7 +1,7 @@
 /**
  * A thread that waits in a call stops no other thread of its session (programs/blocked_calls.c), with --device cuda.
  * The other thread asks a hundred times before it lets the first one go on: where each question waits for a turn of
- * a second, as it did, or for ever, the limit is reached.
+ * a second, as it did, or forever, the limit is reached.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';

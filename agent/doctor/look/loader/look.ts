@@ -125,7 +125,7 @@ async function choicesOf(
   return [...choices, ...(await choicesOfOpeners(question, subject, ask))];
 }
 
-/** Another loader (musl's) would not heed LD_TRACE_LOADED_OBJECTS, and run the program. */
+/** Another loader (musl's) ignores LD_TRACE_LOADED_OBJECTS and would run the program. */
 async function isGlibc(
   { contents }: LoaderQuestion,
   { root }: Subject,
@@ -148,7 +148,7 @@ async function choicesOfOpeners(
   const openers = question.openers.filter((one) => !/[\s:;]/.test(one.path)).slice(0, mostOpeners);
   const found = await Promise.all(
     openers.map(async (opener) => {
-      // A consumer puts the directory of its library and the one above before everybody else's.
+      // A consumer puts the directory of its library and the one above before all others.
       const own = path.dirname(opener.path);
       const list = [path.dirname(own), own, given].filter((one) => one !== '');
       const words = await ask({ open: [opener.path], libraryPath: list.join(':') });

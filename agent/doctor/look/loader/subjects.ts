@@ -15,13 +15,13 @@ export interface Subject extends Omit<Starting, 'interpreter' | 'program'> {
   readonly executable: string;
   /** The file system as it sees it. */
   readonly root: Root;
-  /** AT_SECURE: set-user-ID, file capabilities. The loader then heeds nothing of the environment. */
+  /** AT_SECURE: set-user-ID, file capabilities. The loader then ignores the variables of the environment. */
   readonly secure: boolean;
   /** The same for two whom the loader would serve alike. */
   readonly key: string;
 }
 
-/** Of those that the loader reads, the ones that decide what it takes. */
+/** The variables of the loader that decide which library it chooses. */
 const loaderVariables = ['LD_LIBRARY_PATH', 'LD_PRELOAD'];
 /** A service may have thousands of processes; the first ones are the oldest. */
 const mostProcesses = 16;

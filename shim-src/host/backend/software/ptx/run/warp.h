@@ -34,8 +34,8 @@ enum split_state { SPLIT_READY, SPLIT_BARRIER, SPLIT_WARP, SPLIT_JOIN, SPLIT_EVE
 /*
  * Lanes of a warp that are at the same place. When they part, each part becomes a split of its own and the
  * old one waits as their parent for them to come to `reconvergence`, where it goes on with those that came.
- * Splits take turns, so that a lane that waits for another one of its warp does not wait for ever. For the
- * same reason the lanes that have come to `reconvergence` do not wait there for ever: see ptx_release.
+ * Splits take turns, so that a lane that waits for another one of its warp does not wait forever. For the
+ * same reason the lanes that have come to `reconvergence` do not wait there forever: see ptx_release.
  */
 struct split {
   struct split *parent;

@@ -5,7 +5,7 @@ import { oneLine, wrap } from '../text.js';
 import { backValue, choicesOf, choiceText, type PromptTerminal, stopped } from './prompt.js';
 import type { Answer, Question } from './types.js';
 
-/** A window that is dragged sends many; it is drawn again once it stands still. */
+/** A window that is dragged sends many; it is drawn again when the size has settled. */
 const resizeMs = 150;
 
 /** Draws the question again, whole, when the terminal has another size. */

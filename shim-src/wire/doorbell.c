@@ -87,7 +87,7 @@ enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint6
     doorbell->rings += rung;
     if (result == VGPU_STREAM_CLOSED) doorbell->closed = true;
     if (passed >= 0) {
-      if (doorbell->passed >= 0) close(doorbell->passed); /* nobody asked for that one */
+      if (doorbell->passed >= 0) close(doorbell->passed); /* that one was not requested */
       doorbell->passed = passed;
     }
     pthread_cond_broadcast(&doorbell->heard);

@@ -76,7 +76,7 @@ const properties: Readonly<Record<string, Property>> = {
   Restarts: ['u', (now) => now.counters.restarts],
   HostLosses: ['u', (now) => now.hostLosses],
 };
-/** A number that goes up with every look is no news by itself. */
+/** A counter that grows with every inspection is not a change worth a signal. */
 const quiet: ReadonlySet<string> = new Set(['Checks']);
 
 /** Serves the object on the connection, and signals every change of the board. Does not request the name. */

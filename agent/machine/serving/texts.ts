@@ -7,7 +7,7 @@ const header = 'Written by vgpu-agent host install. Taken away by: vgpu-agent ho
 /** /etc/default/vgpu-hostd where there was none. */
 export function defaultsText(device: HostDevice): string {
   return `# ${header}
-# Yours to edit; systemctl restart vgpu-hostd makes it count, and ends the sessions.
+# You may edit this file; systemctl restart vgpu-hostd applies it, and ends the sessions.
 # cuda: the GPU of this machine. software: a simulated one, which says so.
 VGPU_DEVICE=${device}
 # More options of vgpu-hostd(8).
@@ -36,7 +36,7 @@ export function confText({ memory, sessions }: GuestLimits): string {
     ...(sessions === null ? [] : [`sessions=${sessions}`]),
   ];
   return `# ${header}
-# Yours to edit: who may connect, and how much each guest may have (vgpu-hostd.conf(5)).
+# You may edit this file: who may connect, and the limits of each guest (vgpu-hostd.conf(5)).
 # vgpu-hostd --check-config reads it; systemctl reload vgpu-hostd makes it count.
 limits ${limits.join(' ')}
 allow any

@@ -167,7 +167,7 @@ for (const [name, probe] of [
   ['failed in a call', ran(wrong, failed('cuLaunchKernel', 'an illegal address'))],
   ['failed in a call that the message names', ran(wrong, failed('cuLaunchKernel', 'cuLaunchKernel failed'))],
   ['were not run', notRun],
-  ['were not run: nobody asked', null],
+  ['were not run: not requested', null],
 ] as const) {
   says(`our kernels ${name}`, { computeAsked: true, probe });
 }
@@ -200,7 +200,7 @@ says(
   cpuWith({ log: { ...cpu, reason: 'no-device' } }),
 );
 says(
-  'CPU in the log, "no device", and nobody asked',
+  'CPU in the log, "no device", and no probe',
   cpuWith({ log: { ...cpu, reason: 'no-device' }, probe: null }),
 );
 says('CPU in the log, another kind of GPU, and the probe meets trouble', {
@@ -276,7 +276,7 @@ says('CPU in the log, a vague word, and the probe meets the same', {
 
 // What cannot be proven.
 says('no process, and no probe that could be run', { processes: [], probe: notRun });
-says('no process, and nobody asked', { processes: [], probe: null });
+says('no process, and no probe', { processes: [], probe: null });
 says('our kernels were not run, and a child has the shim', {
   ...withoutPreload(observation({ processes: child(['vgpu']), probe: notRun })),
   computeAsked: true,

@@ -55,7 +55,7 @@ says(file, backendLibrary, {
   ),
   'the profile names none': doctorFacts({ profile: llamaServer, ...backend([]) }),
   'a version that keeps it elsewhere': doctorFacts({ verdict: { consumerVersion: '0.3.0' }, ...backend([]) }),
-  'a version that nobody knows': doctorFacts({ verdict: { consumerVersion: null }, ...backend([]) }),
+  'an unknown version': doctorFacts({ verdict: { consumerVersion: null }, ...backend([]) }),
   'it has none, and is on the GPU': doctorFacts(backend([directory])),
   'none of its directories is there': doctorFacts({ ...backend([]), ...onCpu }),
   'it is in none of two directories': doctorFacts({ ...backend([directory, '/usr/lib/ollama']), ...onCpu }),
@@ -224,7 +224,7 @@ const takes = (library: DriverLibrary): LoaderChoice => ({
 const mute = (error: string | null) => ({ probe: answered({ nvml: { ok: false, driver: null, error } }) });
 says(file, nvml, {
   'nothing is installed': doctorFacts(bare),
-  'nobody asked': doctorFacts({ observation: { probe: null } }),
+  'no probe': doctorFacts({ observation: { probe: null } }),
   'CUDA does not': doctorFacts({ observation: { probe: noDevice } }),
   'it does': doctorFacts(),
   'it does, and hides its version': doctorFacts({
@@ -272,7 +272,7 @@ const byPath = (
 says(file, opensByPath, {
   'the profile has no rule for it': doctorFacts({ profile: llamaServer }),
   'a version that does not': doctorFacts(),
-  'a version that nobody knows': doctorFacts({ verdict: { consumerVersion: null } }),
+  'an unknown version': doctorFacts({ verdict: { consumerVersion: null } }),
   'nothing is installed': doctorFacts({ ...bare, verdict: former }),
   'it is': doctorFacts(
     byPath([opened('vgpu', '/usr/lib64/libcuda.so', '/opt/vgpu/x/libcuda.so.1'), opened('nvidia')]),
@@ -307,7 +307,7 @@ says(file, startOrder, {
   'it was': doctorFacts(),
   'the service names another reason': doctorFacts(reasoned('driver-too-old')),
   'no GPU answers now either': doctorFacts({ observation: { ...late, probe: noDevice } }),
-  'nobody asked now': doctorFacts({ observation: { ...late, probe: null } }),
+  'no probe now': doctorFacts({ observation: { ...late, probe: null } }),
   'one answers now': doctorFacts({ observation: late }),
   'one answers now, and our service runs': doctorFacts({
     observation: late,

@@ -97,7 +97,7 @@ says(file, loadedLibrary, {
 });
 
 says(file, backendLibrary, {
-  'nobody knows a process of it': runs(byCommand, containers(), onCpu),
+  'no process of it is known': runs(byCommand, containers(), onCpu),
   'its image has none': runs(byCommand, containers(), {
     ...onCpu,
     machine: { processes: [processFacts()] },

@@ -28,7 +28,7 @@ const cpu = findingsOf('0.32.9_count0_debug0');
 
 says(file, device, {
   'all is well': doctorFacts(),
-  'nobody asked': doctorFacts({ observation: { probe: null } }),
+  'no probe': doctorFacts({ observation: { probe: null } }),
   'the probe could not be run': doctorFacts({ observation: { probe: { kind: 'not-run', message: 'gone' } } }),
   'the driver does not start': probed('cuInit', 'CUDA_ERROR_UNKNOWN'),
   'no context can be made': probed('cuDevicePrimaryCtxRetain', 'CUDA_ERROR_OUT_OF_MEMORY'),
@@ -53,10 +53,10 @@ says(file, device, {
   'its log names a reason that other checks tell': doctorFacts({
     observation: { log: { ...cpu, reason: 'no-device' } },
   }),
-  'its log says that the driver does not start, and nobody asked now': doctorFacts({
+  'its log says that the driver does not start, and no probe now': doctorFacts({
     observation: { log: { ...cpu, reason: 'driver-init-failed' }, probe: null },
   }),
-  'its log says that a process crashed, of a start that nobody knows': doctorFacts({
+  'its log says that a process crashed, of an unknown start': doctorFacts({
     observation: {
       log: {
         ...cpu,

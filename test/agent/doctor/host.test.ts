@@ -79,7 +79,7 @@ says(file, host, {
     ...unixSocket,
     serviceUser: doctorFacts().machine.serviceUser,
   }),
-  'the socket is shut for a user that nobody knows': inUnit(denied, unixSocket),
+  'the socket is shut for an unknown user': inUnit(denied, unixSocket),
   'the service may not connect by vsock': inUnit(denied),
   'it answers late': outside({ ...answers, answer: { ...answer, milliseconds: slowHostMs + 1 } }),
   'it answers just in time': outside({ ...answers, answer: { ...answer, milliseconds: slowHostMs } }),
@@ -137,7 +137,7 @@ says(file, versions, {
     },
   }),
   'the guest is older': outside(away(tells(1, 2))),
-  'nobody knows which is older': outside(away(tells(1, null))),
+  'it is not known which is older': outside(away(tells(1, null))),
   'only the probe in the unit met it': outside(answers, { probe: withoutHost(tells(1, 0)) }),
   'outside it is another trouble': outside(away(hostWord('timeout')), { probe: withoutHost(tells(1, 2)) }),
 });

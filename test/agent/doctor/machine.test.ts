@@ -56,7 +56,7 @@ says(file, refused, {
       warnings: [],
     },
   }),
-  'nobody knows what': doctorFacts({ plan: { kind: 'refused', refusals: [], warnings: [] } }),
+  'for an unknown reason': doctorFacts({ plan: { kind: 'refused', refusals: [], warnings: [] } }),
 });
 
 const gpu = (works: boolean) => ({ kind: 'present', works, evidence: '/dev/nvidia0 is there' }) as const;
@@ -117,7 +117,7 @@ says(file, store, {
     look: { storeDamage: damaged },
     plan: ready(),
   }),
-  'files were changed, and nobody knows which': doctorFacts({
+  'files were changed, and it is not known which': doctorFacts({
     machine: storeWith({ versions: [version(false)] }),
     plan: ready(),
   }),
@@ -169,7 +169,7 @@ says(file, libraryFormat, {
   }),
   'one for another machine': one({ elf: elf({ machine: 'aarch64', soname: 'libcuda.so.1' }) }),
   'one for 32 bits': one({ elf: elf({ class: 32, soname: 'libcuda.so.1' }) }),
-  'any on a machine whose libraries nobody knows': one(
+  'any on a machine with unknown libraries': one(
     { elf: elf({ class: 32, soname: 'libcuda.so.1' }) },
     unnamed,
   ),

@@ -33,7 +33,7 @@ says(file, unitRuns, {
       unit: { kind: 'masked', name: 'ollama.service', path: '/etc/systemd/system/ollama.service' },
     },
   }),
-  'it is masked, nobody knows where': doctorFacts({
+  'it is masked by an unknown file': doctorFacts({
     observation: { unit: { kind: 'masked', name: 'ollama.service', path: '' } },
   }),
   'it cannot be loaded': doctorFacts({

@@ -335,7 +335,7 @@ says(
   changed({ unit: { kind: 'masked', name: 'ollama.service', path: '/etc/systemd/system/ollama.service' } }),
 );
 says(
-  'a masked unit, nobody knows where',
+  'a unit that an unknown file masks',
   changed({ unit: { kind: 'masked', name: 'ollama.service', path: '' } }),
 );
 says(
@@ -408,7 +408,7 @@ says(
 );
 says('a link leads in a circle', leads('loop'));
 says('a link leads to a directory', leads('directory'));
-says('a link leads nobody knows where', leads('absent'));
+says('a link has an unknown target', leads('absent'));
 const toFile = (realPath: string, vendor: 'nvidia' | 'foreign' | 'vgpu') =>
   at(cuda, {
     state: linkTo(realPath),

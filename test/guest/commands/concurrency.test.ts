@@ -35,7 +35,7 @@ async function prepared(t: Afterwards): Promise<{ guest: Guest; before: Listing 
   return { guest, before: await guest.listing() };
 }
 
-/** A command that stands still at one of its steps until it may go on. */
+/** A command that stops at one of its steps until it may continue. */
 class Held {
   readonly #guest: Guest;
   readonly #file: string;

@@ -153,7 +153,7 @@ describe('doctor --trace', { skip }, () => {
     try {
       const finding = findingOf(await doctor(guest, ...trace));
       assert.ok(finding.kind === 'unknown', JSON.stringify(finding));
-      assert.match(finding.why, /not heeded: LD_PRELOAD was removed from its environment/);
+      assert.match(finding.why, /not loaded: LD_PRELOAD was removed from its environment/);
     } finally {
       await settings(guest);
     }

@@ -1,4 +1,4 @@
-// The doctor on the service: what it is given, what the loader heeds, what an upgrade can lose.
+// The doctor on the service: what it is given, what the loader uses, what an upgrade can lose.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';

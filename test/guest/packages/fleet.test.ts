@@ -106,7 +106,7 @@ vgpu_agent_host=unix:/run/vgpu/hostd.sock
     assert.deepEqual(await starts(), before);
   });
 
-  await t.test('check mode finds what somebody has changed, and leaves it', async () => {
+  await t.test('check mode finds the changes of others, and leaves them', async () => {
     await first.must('systemctl', 'stop', 'vgpu-agent');
     await first.must('rm', '/etc/systemd/system/ollama.service.d/50-vgpu.conf');
     const { said, recap } = await play('--check', '--diff');

@@ -7,7 +7,7 @@ import { repository } from './repository.js';
 
 export type Interference =
   | { readonly kind: 'kill' }
-  /** Stands still until the file exists; `<file>.reached` appears when it does. */
+  /** Waits until the file exists; `<file>.reached` appears when it does. */
   | { readonly kind: 'pause'; readonly until: string }
   /** A command in the guest, run to its end before the agent goes on. */
   | { readonly kind: 'run'; readonly command: string };

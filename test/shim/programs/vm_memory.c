@@ -164,7 +164,7 @@ static bool comes_back(void) {
          CALL(cuCtxSetCurrent, (void *), context) == 0;
 }
 
-/* For ever: computes, says so, and begins again where the host was lost. */
+/* Without end: computes, says so, and begins again where the host was lost. */
 static void works_on(void) {
   const struct timespec nap = {.tv_nsec = 100000000};
   for (int tick = 1;; tick++) {

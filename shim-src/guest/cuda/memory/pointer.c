@@ -119,7 +119,7 @@ static size_t attribute_size(int32_t attribute) {
   }
 }
 
-/* Never fails for a pointer nobody knows: each attribute is then zero, as the real driver does. */
+/* Never fails for an unknown pointer: each attribute is then zero, as the real driver does. */
 int cuPointerGetAttributes(uint32_t numAttributes, int32_t *attributes, void **data, uint64_t ptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

@@ -250,7 +250,7 @@ int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {
                          : cuCtxSynchronize();
 }
 
-/* With unified addressing a pointer tells where it points; one that nobody knows is the program's own. */
+/* With unified addressing a pointer says where it points; an unknown one is the program's own memory. */
 static int anywhere(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                     size_t bytes) {
   struct vgpu_regions *regions = &transfer->driver->regions;

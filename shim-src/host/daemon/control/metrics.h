@@ -26,7 +26,7 @@ struct vgpu_metrics {
 /* How many of VGPU_METRICS_POLL_MAX it fills. */
 uint32_t vgpu_metrics_poll(const struct vgpu_metrics *metrics, struct pollfd *pollers);
 
-/* Milliseconds until somebody has to be hung up on; -1: nobody. */
+/* Milliseconds until a connection has to be closed; -1: none. */
 int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
 
 /* After poll(), with the same `pollers`. */

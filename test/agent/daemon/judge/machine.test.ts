@@ -393,7 +393,7 @@ test('a change of the unit, a request by a person, and readiness have the unit l
 const messagesOf = (effects: readonly JudgeEffect[]): readonly unknown[] =>
   effects.flatMap((effect) => (effect.kind === 'write' ? [effect.message] : []));
 
-test('a restart that waits is written once with its cause; the time that it waits for is no news', () => {
+test('a restart that waits is written once with its cause; a new end of the wait is not written again', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.rules = { ...rules, limits: { perHour: 1, backoffMs: 5_000, minimumMs: 30_000 } };
   bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });

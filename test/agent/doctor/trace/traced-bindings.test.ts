@@ -39,7 +39,7 @@ const packaged = {
 const nine = Array.from({ length: 9 }, (_, at) => looksUp(7, ours).replace('libcudart', `lib${at}`)).join('');
 
 says(file, tracedBindings, {
-  'nobody asked for it': doctorFacts(),
+  'no trace was requested': doctorFacts(),
   'a person did not want it': doctorFacts({
     trace: { kind: 'not-traced', why: 'nothing was restarted', declined: true },
   }),
@@ -98,7 +98,7 @@ says(file, tracedBindings, {
   'it is on the GPU, and one process has no tracer': onGpu(program + toOurs, {
     live: [living(7, true), living(9, false)],
   }),
-  'nothing was seen, and the tracer was not heeded': onCpu('', {
+  'nothing was seen, and the tracer was not loaded': onCpu('', {
     live: [living(8, true), living(9, false, 'it gains rights when it is started')],
   }),
   'nothing was seen, and the reason is not known': onCpu('', { live: [living(9, false)] }),

@@ -16,7 +16,7 @@ struct vgpu_allocation {
   uint64_t address;
   uint64_t size; /* as accounted: rounded up */
   unsigned char *memory;
-  unsigned char *written; /* a byte for each, 1 once it was written; NULL: nobody asks */
+  unsigned char *written; /* a byte for each, 1 once it was written; NULL: not needed */
   uint64_t context;       /* 0: goes with none */
   uint64_t pool;          /* number of the pool that it counts to; 0: none */
   uint32_t device;

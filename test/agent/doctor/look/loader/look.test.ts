@@ -174,7 +174,7 @@ describe('the library that the loader chooses', { skip }, () => {
     const seen = await look(program, {}, [
       { path: shop.library('a.so', { needed: ['libm.so.6'] }), needed: ['libm.so.6'] },
     ]);
-    // Of libraries that nobody asked for nothing is told.
+    // Libraries that were not requested are not reported.
     assert.deepEqual(
       seen.processes.flatMap(({ choices }) => choices.map(told)),
       ['not-found', 'not-found'],

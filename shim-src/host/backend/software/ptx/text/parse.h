@@ -14,7 +14,7 @@ struct ptx_declaration {
   bool open;      /* the first dimension is left empty */
   bool opaque, surface, range, managed;
   uint32_t range_count;
-  struct word unknown; /* the first attribute that nobody knows; length 0: none */
+  struct word unknown; /* the first unknown attribute; length 0: none */
 };
 
 /* Type and attributes, up to the name. */

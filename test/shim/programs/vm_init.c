@@ -52,11 +52,9 @@ static void run(char *line) {
   if (child == 0) {
     char **command = words, *with[24];
     int set = 0;
-    while (environment[set] != NULL) {
-      with[set] = environment[set];
-      set++;
-    }
+    /* The first one of a name counts. */
     while (*command != NULL && **command != '/') with[set++] = *command++;
+    for (int i = 0; environment[i] != NULL; i++) with[set++] = environment[i];
     with[set] = NULL;
     if (*command != NULL) execve(*command, command, with);
     printf("vm: %s: %s\n", line, strerror(errno));

@@ -1,14 +1,17 @@
 /** From a real virtual machine to a host, over vsock and through memory that both see. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { builtFile, scratchDirectory } from '../shim_host.js';
+import { builtFile, scratchDirectory, startHost } from '../shim_host.js';
+import { startCuttingRelay } from '../wire/cutting_relay.js';
+import { noise } from '../wire/wire_client.js';
 import { type Machine, startMachine, whyNoMachine } from './machine.js';
 
 describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
   const scratch = scratchDirectory();
   let machine: Machine;
   before(async () => {
-    machine = await startMachine(scratch.path, { programs: [builtFile('programs/vm_memory')] });
+    const programs = ['programs/vm_memory', 'programs/reconnecting'].map(builtFile);
+    machine = await startMachine(scratch.path, { programs });
   });
   after(async () => {
     await machine.stop();
@@ -41,9 +44,27 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
     assert.match(console, /vm: exit 0/);
   });
 
-  it('computes through vsock alone where the VM has no such device', async () => {
-    const console = await machine.boot(['/bin/ptx_guest /ptx 80'], false);
-    assert.match(console, /vector_add 0 wrong 0/);
-    assert.match(console, /at vsock:2:14833: 1 device\(s\), over the socket/);
+  it('computes through vsock alone where the VM has no such device, and goes on where vsock is cut', async () => {
+    const port = 28_000 + (process.pid % 2_000);
+    const host = await startHost({ listen: `tcp:127.0.0.1:${port}` });
+    const random = noise(11);
+    const next = (): number => 30_000 + ((random() >>> 8) % 3_000_000);
+    // What the VM's port 15000 leads to.
+    const relay = await startCuttingRelay(`${scratch.path}/0/uds_15000`, port, { next });
+    try {
+      const console = await machine.boot(
+        ['/bin/ptx_guest /ptx 80', 'VGPU_HOST=vsock:2:15000 ROUNDS=8 /bin/reconnecting alone'],
+        false,
+      );
+      assert.match(console, /vector_add 0 wrong 0/);
+      assert.match(console, /at vsock:2:14833: 1 device\(s\), over the socket/);
+      assert.equal((console.match(/vm: exit 0/g) ?? []).length, 2, console);
+      assert.match(console, /session \d+ continues after \d+ ms/);
+      assert.ok(relay.cuts() >= 2, `${relay.cuts()} cuts`);
+      assert.equal([...host.log().matchAll(/libcuda reconnecting .* begins/g)].length, 1, 'one session');
+    } finally {
+      await relay.close();
+      await host.stop();
+    }
   });
 });

@@ -138,6 +138,13 @@ def shared_memory():
     add[1, 256](mapped, managed, managed)
     cuda.synchronize()
     equal(managed, np.full(256, 3))
+    # numpy's own memory, registered
+    own = np.arange(256, dtype=np.float32)
+    pointer = cuda.current_context().mempin(own, own.ctypes.data, own.nbytes, mapped=True)
+    view = cuda.cudadrv.devicearray.DeviceNDArray(own.shape, own.strides, own.dtype, gpu_data=pointer)
+    add[1, 256](view, mapped, view)
+    cuda.synchronize()
+    equal(own, np.arange(256) + 1)
 
 
 def functions():

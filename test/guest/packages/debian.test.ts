@@ -2,7 +2,11 @@
 // no Node, no network and no checkout; the host in a guest of its own, from its own package.
 
 import assert from 'node:assert/strict';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { apt, mustApt } from '../support/apt.js';
 import { whyNoConsumer } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
@@ -26,28 +30,22 @@ import {
   whyNoPackages,
 } from '../support/packages.js';
 import { type Ran, until } from '../support/process.js';
+import { repository } from '../support/repository.js';
 import { releases, testRoot, whyNoRoot } from '../support/roots.js';
 import { generous, settledOnGpu } from '../support/service.js';
+import { SigningKey } from '../support/signing-key.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer() || whyNoPackages();
 const host = 'unix:/run/the-host/hostd.sock';
 const long = process.env['VGPU_TEST_LONG'] === '1';
+const { version }: { version: string } = JSON.parse(readFileSync(join(repository, 'package.json'), 'utf8'));
+/** Packages of the host whose daemons speak another wire version than the guest's libraries. */
+const otherWires = [
+  { wire: 0, package: '0.0.1', older: 'host' },
+  { wire: 2, package: '99.1.0', older: 'guest' },
+] as const;
 /** What apt and dpkg keep for themselves, and what their triggers write again. */
 const bookkeeping = /^. \/(var\/lib\/(dpkg|apt)\b|etc\/ld\.so\.cache|var\/lib\/systemd\/catalog\b)/;
-
-async function apt(guest: Guest, ...args: readonly string[]): Promise<Ran> {
-  return guest.runWith(
-    { timeoutMs: 180_000, env: { DEBIAN_FRONTEND: 'noninteractive' } },
-    ...(['apt-get', '-y', '-q', ...args] as const),
-  );
-}
-
-async function mustApt(guest: Guest, ...args: readonly string[]): Promise<string> {
-  const ran = await apt(guest, ...args);
-  assert.equal(ran.code, 0, `apt-get ${args.join(' ')}\n${ran.stdout}${ran.stderr}`);
-  assert.equal(await complaints(guest), '', `after apt-get ${args.join(' ')}`);
-  return ran.stdout + ran.stderr;
-}
 
 /** What differs but for the package manager's own books. */
 async function left(earlier: Listing, guest: Guest): Promise<readonly string[]> {
@@ -63,12 +61,22 @@ for (const release of long ? releases : releases.slice(0, 1)) {
     let guest: Guest;
     let bareHost: Listing;
     let bareGuest: Listing;
-    let version: string;
     const consumer = () => guest.invocationId('ollama');
+    /** How often the program of the load has computed, and seen its bytes come back right. */
+    const ticks = async (): Promise<number> => {
+      const said = await guest.must('journalctl', '-q', '-o', 'cat', '-u', 'load', '--no-pager');
+      assert.doesNotMatch(said, /^lost$/m);
+      return (said.match(/^tick \d+$/gm) ?? []).length;
+    };
+    const computesOn = async (): Promise<void> => {
+      const now = await ticks();
+      await until('the program computes', 30_000, async () => ((await ticks()) > now + 2 ? true : undefined));
+    };
     const store = async () => (await guest.must('readlink', '/opt/vgpu/current')).trim();
 
     before(async () => {
       source = await buildPackages();
+      for (const other of otherWires) await source.addHostOfWire(other.wire, other.package);
       const readOnlyBinds = [await source.complete(release)];
       const root = testRoot(release);
       serving = await Guest.start({ root, readOnlyBinds });
@@ -85,8 +93,55 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       source?.remove();
     });
 
+    test('apt takes packages only from an index that this key has signed, and as it was signed', async (t) => {
+      const stranger = await SigningKey.make();
+      t.after(async () => stranger.remove());
+      /** The index and what it says of the host's package, in /tmp of the guest; then what apt says of it. */
+      const asked = async (change: string): Promise<Ran> =>
+        serving.run(
+          'sh',
+          '-c',
+          `rm -rf /tmp/forged /tmp/lists && mkdir -p /tmp/forged /tmp/lists/partial && cd /tmp/forged &&
+           cp /packages/InRelease /packages/Packages* . && cp /packages/vgpu-hostd_${version}_*.deb . && ${change} &&
+           echo "deb [signed-by=/packages/vgpu-agent.asc] file:/tmp/forged ./" >/tmp/forged.list &&
+           set -- -q -o Dir::Etc::sourcelist=/tmp/forged.list -o Dir::Etc::sourceparts=- \
+             -o Dir::State::lists=/tmp/lists -o APT::Sandbox::User=root &&
+           apt-get "$@" -o APT::Update::Error-Mode=any update && cd /tmp/lists && apt-get "$@" download vgpu-hostd=${version}`,
+        );
+      const good = await asked('true');
+      assert.equal(good.code, 0, good.stdout + good.stderr);
+      for (const [change, words] of [
+        [
+          'sed -i s/^Version:.*/Version:6.6.6/ Packages && gzip -kf Packages',
+          /Hash Sum mismatch|unexpected size/,
+        ],
+        ['printf x >>InRelease && sed -i s/^Label:.*/Label:x/ InRelease', /invalid|BADSIG|Bad|not signed/i],
+        ['rm InRelease', /not signed|does(n't| not) have a Release file/],
+        [
+          `printf x | dd of=$(echo *_${version}_*.deb) bs=1 seek=100000 conv=notrunc status=none`,
+          /Hash Sum mismatch/,
+        ],
+      ] as const) {
+        const ran = await asked(change);
+        assert.notEqual(ran.code, 0, change);
+        assert.match(ran.stdout + ran.stderr, words, change);
+      }
+      const foreign = mkdtempSync(join(tmpdir(), 'vgpu-test-foreign-'));
+      t.after(async () => rmSync(foreign, { recursive: true }));
+      copyFileSync(
+        join(source.directory, `vgpu-hostd_${version}_amd64.deb`),
+        join(foreign, `vgpu-hostd_${version}_amd64.deb`),
+      );
+      await source.sign(foreign, stranger);
+      await serving.write('/tmp/foreign', readFileSync(join(foreign, 'InRelease')));
+      const ran = await asked('cp /tmp/foreign InRelease');
+      assert.notEqual(ran.code, 0);
+      assert.match(ran.stdout + ran.stderr, /NO_PUBKEY|Missing key/i);
+      await serving.must('sh', '-c', 'rm -rf /tmp/for* /tmp/lists');
+    });
+
     test('apt install of the host starts nothing, and says what comes next', async () => {
-      const said = await mustApt(serving, 'install', `vgpu-hostd=${await present(serving, 'vgpu-hostd')}`);
+      const said = await mustApt(serving, 'install', `vgpu-hostd=${version}`);
       assert.match(said, /systemctl enable --now vgpu-hostd\.socket vgpu-hostd\.service/);
       for (const unit of ['vgpu-hostd.socket', 'vgpu-hostd.service']) {
         assert.equal(await serving.property(unit, 'ActiveState'), 'inactive', unit);
@@ -104,7 +159,6 @@ for (const release of long ? releases : releases.slice(0, 1)) {
 
     test('apt install of the agent touches no service, and says what comes next', async () => {
       const start = await consumer();
-      version = await present(guest, 'vgpu-agent');
       const said = await mustApt(guest, 'install', `vgpu-agent=${version}`);
       assert.match(said, /no service has been changed\. Next:[\s\S]*vgpu-agent install --host/);
       assert.equal(await consumer(), start);
@@ -121,6 +175,14 @@ for (const release of long ? releases : releases.slice(0, 1)) {
     test('install proves the GPU of the packaged host', async () => {
       await installToGpu(guest, '--host', host);
       assert.equal(await complaints(guest), '');
+    });
+
+    test('a program that computes all the time is started, for the upgrades', async () => {
+      const program = join(repository, 'build/shim/programs/vm_memory');
+      await guest.write('/tmp/vm_memory', readFileSync(program), 0o755);
+      const load = ['systemd-run', '--quiet', '--unit', 'load', '-E', `VGPU_HOST=${host}`] as const;
+      await guest.must(...load, '/tmp/vm_memory', 'works_on');
+      await computesOn();
     });
 
     test('version --verbose names the commit, and finds the libraries of this version loaded', async () => {
@@ -144,6 +206,7 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       assert.equal(await consumer(), start);
       assert.equal((await guest.agent('verify')).code, 0);
       assert.match(await serving.read('/etc/default/vgpu-hostd'), /^VGPU_DEVICE=software$/m);
+      await computesOn();
     });
 
     test('an upgrade of the agent switches the store, restarts nothing, and says so', async () => {
@@ -163,6 +226,33 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       assert.equal((await guest.agent('verify')).code, 0);
       const later = documentOf(await guest.agent('version', '--verbose', '--json'));
       assert.equal(at(later, 'loaded', 0, 'current'), true, JSON.stringify(later));
+      await computesOn();
+    });
+
+    for (const other of otherWires) {
+      test(`a host whose package speaks wire version ${other.wire} is refused: the verdict says both numbers, and that the ${other.older} is older`, async () => {
+        await mustApt(serving, 'install', '--allow-downgrades', `vgpu-hostd=${other.package}`);
+        await serving.must('vgpu-hostd', 'hand-over');
+        await computesOn();
+        await guest.must('systemctl', 'restart', 'ollama');
+        const told = await guest.agent('verify');
+        assert.notEqual(told.code, 0);
+        const both = new RegExp(
+          `wire version ${other.wire}\\.0, we speak 1\\.0: the ${other.older} is older`,
+        );
+        assert.match(told.stdout + told.stderr, both);
+      });
+    }
+
+    test('a newer guest computes with a host of an older package and the same wire version', async () => {
+      await mustApt(serving, 'install', '--allow-downgrades', `vgpu-hostd=${version}`);
+      await serving.must('vgpu-hostd', 'hand-over');
+      await guest.must('systemctl', 'restart', 'ollama');
+      const told = await guest.agent('verify');
+      assert.equal(told.code, 0, told.stdout + told.stderr);
+      await computesOn();
+      await guest.must('systemctl', 'stop', 'load');
+      await guest.must('rm', '/tmp/vm_memory');
     });
 
     test('the service runs from the package, and writes nothing where dpkg owns the files', async () => {
@@ -238,15 +328,6 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       assert.deepEqual(await left(bareHost, serving), []);
     });
   });
-}
-
-/** The version of this tree: the lower of the two that apt knows. */
-async function present(guest: Guest, name: string): Promise<string> {
-  const known = await guest.must('apt-cache', 'madison', name);
-  const versions = known.split('\n').flatMap((line) => line.split('|')[1]?.trim() ?? []);
-  const found = versions.find((one) => one !== nextVersion);
-  assert.ok(found !== undefined, known);
-  return found;
 }
 
 /** A directory that dpkg made on the way to our files. */

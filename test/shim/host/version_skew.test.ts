@@ -78,6 +78,32 @@ for (const [number, older, newer] of [
   });
 }
 
+describe('a host of the same wire version that is older than some calls', () => {
+  it('serves a newer guest: what its programs did before these calls were added comes out right', async (t) => {
+    const scratch = scratchDirectory();
+    const host = await startHost({
+      listen: `unix:${scratch.path}/s`,
+      program: path.join(SHIM, 'programs', 'vgpu-hostd-fewer-calls'),
+    });
+    t.after(async () => {
+      await host.stop();
+      scratch.remove();
+    });
+    const kernels = path.join(ROOT, 'test/shim/kernels/ptx');
+    const env = { VGPU_HOST: `unix:${scratch.path}/s`, LD_LIBRARY_PATH: SHIM };
+    const ran = await runProgram(builtFile('programs/ptx_guest'), [kernels, '80'], { env });
+    assert.equal(ran.code, 0, ran.stdout + ran.stderr);
+    assert.match(ran.stdout, /^vector_add 0 wrong 0$/m);
+    assert.match(ran.stdout, /^variables 0 0 bytes 4 counter 5 /m, 'variables of modules are found');
+    const newer = await runProgram(builtFile('programs/graph_conditions'), ['decides'], { env });
+    assert.match(
+      newer.stdout + newer.stderr,
+      /instantiate\(.* gave 801/,
+      'the host lacks conditional graphs',
+    );
+  });
+});
+
 describe('the number of the wire', () => {
   it('is the one that the libraries carry, for the agent to compare', () => {
     const note = spawnSync('readelf', ['-p', '.note.vgpu', builtFile('libcuda.so.1')], { encoding: 'utf8' });

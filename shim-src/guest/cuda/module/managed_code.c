@@ -75,6 +75,8 @@ int vgpu_managed_code_ready(struct vgpu_driver *driver, const struct vgpu_code_i
                                         .reply_size = sizeof told};
   pthread_mutex_lock(&driver->managed_lock);
   int result = vgpu_cuda_exchange(VGPU_OP_managed_variables, &exchange);
+  /* A host from before this call: its variables are all in memory of the device. */
+  if (result == CUDA_ERROR_NOT_SUPPORTED) result = CUDA_SUCCESS;
   if (result == CUDA_SUCCESS) result = place(driver, in, &told);
   const struct vgpu_managed_code *managed = find(driver, in->code);
   if (result == CUDA_SUCCESS && told.named != 0 && managed != NULL) {

@@ -1,0 +1,18 @@
+/* A daemon from before conditional graphs and managed variables: it knows no call that came with them. */
+#include "host/session/answer.h"
+
+#define CALLS 933u /* the first number that it does not know */
+
+const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode) {
+  const struct vgpu_worker *worker = context;
+  switch (opcode & VGPU_OP_RANGE_MASK) {
+    case VGPU_OP_CUDA:
+      return worker->library == VGPU_LIBRARY_CUDA && (opcode & ~VGPU_OP_RANGE_MASK) < CALLS
+                 ? vgpu_dispatch_cuda(opcode)
+                 : NULL;
+    case VGPU_OP_NVML:
+      return worker->library == VGPU_LIBRARY_NVML ? vgpu_dispatch_nvml(opcode) : NULL;
+    default:
+      return NULL;
+  }
+}

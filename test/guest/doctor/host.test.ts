@@ -86,6 +86,7 @@ const table: readonly Breakage[] = [
   },
   {
     name: 'a limit of device memory that is smaller than the model',
+    standIn: true,
     break: async (guest) => {
       await guest.write('/root/hostd.conf', '# this guest\nlimits connects=none\nallow any memory=64M\n');
       await guest.hosts.start({ args: ['--config', await guest.path('/root/hostd.conf')] });

@@ -3,6 +3,7 @@
 import type { HostFacts } from '../contracts/facts.js';
 import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import type { Verdict } from '../contracts/verdict.js';
+import { defaultPort } from '../paths.js';
 import { choiceOf } from '../profile/instance.js';
 import { oneLine, plural, wrap } from '../text.js';
 import type { Style } from './style.js';
@@ -181,12 +182,19 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
   }
 }
 
-/** What carries its calls, and where something better can be had. */
+/** What carries its calls takes less time where these can be had. */
+const faster: Partial<Record<Carrier, string>> = {
+  vsock:
+    'memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it',
+  tcp: `between a VM and its own host vsock takes less time: sudo vgpu-agent install --host vsock:2:${defaultPort}`,
+  unix: 'rings in shared memory take less time; the host gives none through a socket that ssh or a proxy brings, or with --session-shared 0',
+};
+
+/** What carries its calls, and what takes less time. */
 function transportText(carrier: Carrier): string {
   const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
-  return carrier === 'vsock'
-    ? `${text}; memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it`
-    : text;
+  const hint = faster[carrier];
+  return hint === undefined ? text : `${text}; ${hint}`;
 }
 
 function driftHead(count: number): string {

@@ -16,7 +16,9 @@ export const sharedMemory: Check = {
     const now = vmMemoryOf(machine, endpoint);
     switch (now.kind) {
       case 'not-concerned':
-        return notApplicable(`the host is ${endpoint}`);
+        return notApplicable(
+          endpoint.startsWith('tcp:') ? `${endpoint}: TCP shares no memory` : `the host is ${endpoint}`,
+        );
       case 'open':
         return ok(`${now.device.path}: ${now.device.bytes / 1024 / 1024} MiB`);
       case 'missing':

@@ -44,6 +44,11 @@ describe('the transport in status', () => {
     );
   });
 
+  it('tells of what takes less time than TCP, or than a socket without rings', () => {
+    assert.match(shown('tcp').join(), /TCP; between a VM and its own host vsock takes less time: sudo/);
+    assert.match(shown('unix').join(), /a unix socket, without rings; rings in shared memory take less time/);
+  });
+
   it('says nothing where the probe had no session, or does not tell', () => {
     assert.deepEqual(shown(), []);
   });

@@ -1,0 +1,15 @@
+/** The arithmetic is compiled for several processors: all that run here give the same. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { describe, it } from 'node:test';
+import { builtFile } from '../shim_host.js';
+
+describe('loads, stores and textures of a warp', () => {
+  it('are the same for each processor that they are compiled for', () => {
+    const run = spawnSync(builtFile('programs/ptx_variants'), [], { encoding: 'utf8' });
+    assert.deepEqual([run.status, run.stderr], [0, ''], run.stdout);
+    const lines = run.stdout.trim().split('\n');
+    assert.match(lines[0] ?? '', /^base: /);
+    for (const line of lines) assert.match(line, /^(?:base|v3|v4): 20000 rounds, most within bounds$/);
+  });
+});

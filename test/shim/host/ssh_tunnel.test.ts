@@ -178,4 +178,24 @@ describe('a host that is reached through SSH', { skip: whyNot() }, () => {
     }
     assert.equal((await probe()).ok, true, said);
   });
+
+  const long = process.env['VGPU_TEST_LONG'] ? false : 'with --long: SSH waits for 10 to 15 seconds';
+  it('ends when its peer is frozen, and the next one serves again', { skip: long }, async () => {
+    const children = (pid: number): number[] => {
+      const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
+      const own = text === '' ? [] : text.split(' ').map(Number);
+      return [...own, ...own.flatMap(children)];
+    };
+    const frozen = children(sshd.pid ?? assert.fail('sshd has no process'));
+    assert.ok(frozen.length > 0, 'sshd serves the tunnel in processes of its own');
+    const ended = new Promise((resolve) => tunnel.once('exit', resolve));
+    for (const pid of frozen) process.kill(pid, 'SIGSTOP');
+    try {
+      assert.equal(await ended, 255, 'as ssh ends when it lost its peer: systemd starts it again');
+    } finally {
+      for (const pid of frozen) process.kill(pid, 'SIGKILL');
+    }
+    await startTunnel();
+    assert.equal((await probe()).ok, true, said);
+  });
 });

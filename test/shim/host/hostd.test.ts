@@ -10,21 +10,10 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { ROOT, runProgram } from '../cuda/private_programs.js';
-import {
-  askAll,
-  builtFile,
-  type Host,
-  SHIM,
-  type Shell,
-  scratchDirectory,
-  sessionsNow,
-  startHost,
-  startShell,
-  until,
-  VARIANT,
-} from '../shim_host.js';
+import { askAll, builtFile, SHIM, sessionsNow, until, VARIANT } from '../shim_host.js';
+import { inEachTest } from './each_test.js';
 
 const MIB = 1024 * 1024;
 
@@ -46,30 +35,7 @@ function threeDevices(): string {
 }
 
 describe('vgpu-hostd', () => {
-  let scratch: ReturnType<typeof scratchDirectory>;
-  let hosts: Host[] = [];
-  let shells: Shell[] = [];
-  const start = async (args: readonly string[] = [], listen = `unix:${scratch.path}/s`): Promise<Host> => {
-    const host = await startHost({ listen, args });
-    hosts.push(host);
-    return host;
-  };
-  const open = (host: Host): Shell => {
-    const shell = startShell({ VGPU_HOST: host.address });
-    shells.push(shell);
-    return shell;
-  };
-
-  beforeEach(() => {
-    scratch = scratchDirectory();
-  });
-  afterEach(async () => {
-    for (const shell of shells) shell.kill();
-    for (const host of hosts) await host.stop();
-    shells = [];
-    hosts = [];
-    scratch.remove();
-  });
+  const { at, start, open, shell: startShell } = inEachTest();
 
   for (const [args, complaint] of [
     [[], /--device software\|cuda is missing/],
@@ -117,14 +83,11 @@ describe('vgpu-hostd', () => {
       lines.map(({ event }) => event),
       [...(process.getuid?.() === 0 && VARIANT === 'shim' ? ['user'] : []), 'listening', 'device'],
     );
-    assert.equal(
-      lines.find(({ event }) => event === 'listening')?.message,
-      `listening on unix:${scratch.path}/s`,
-    );
+    assert.equal(lines.find(({ event }) => event === 'listening')?.message, `listening on unix:${at('s')}`);
   });
 
   it('removes its socket when it stops, replaces one left behind, and leaves all else alone', async () => {
-    const path = `${scratch.path}/s`;
+    const path = at('s');
     const first = await start();
     assert.equal(statSync(path).mode & 0o777, 0o666);
     assert.equal(await first.stop(), 0);
@@ -147,42 +110,36 @@ describe('vgpu-hostd', () => {
     assert.equal(lstatSync(path).isSocket(), true, "the other's socket is still there");
     await askAll(open(second), ['use 2']);
 
-    writeFileSync(`${scratch.path}/file`, 'precious');
-    symlinkSync('file', `${scratch.path}/link`);
+    writeFileSync(at('file'), 'precious');
+    symlinkSync('file', at('link'));
     for (const name of ['file', 'link']) {
       const ended = await runProgram(
         builtFile('vgpu-hostd'),
-        ['--device', 'software', '--listen', `unix:${scratch.path}/${name}`],
+        ['--device', 'software', '--listen', `unix:${at(name)}`],
         { limit: 5000 },
       );
       assert.equal(ended.code, 1);
       assert.match(ended.stderr, /exists and is not a socket/);
     }
-    assert.equal(readFileSync(`${scratch.path}/file`, 'utf8'), 'precious');
-    assert.equal(readlinkSync(`${scratch.path}/link`), 'file');
+    assert.equal(readFileSync(at('file'), 'utf8'), 'precious');
+    assert.equal(readlinkSync(at('link')), 'file');
   });
 
   it('listens on several sockets and says who connected', async () => {
     const host = await start(['--listen', `tcp:127.0.0.1:${21_000 + (process.pid % 9000)}`]);
-    await askAll(open(host), ['use 1']);
+    const unix = open(host);
+    await askAll(unix, ['use 1']);
     const tcp = startShell({ VGPU_HOST: `tcp:127.0.0.1:${21_000 + (process.pid % 9000)}` });
-    shells.push(tcp);
     await askAll(tcp, ['use 2']);
     await host.logged(/tcp, loopback, worker/);
-    await host.logged(new RegExp(`session 1: unix, pid ${shells[0]?.pid}, uid ${process.getuid?.()}, gid`));
+    await host.logged(new RegExp(`session 1: unix, pid ${unix.pid}, uid ${process.getuid?.()}, gid`));
     await host.logged(/libcuda driver_shell \(guest pid \d+\) begins/);
   });
 
   it('takes the sockets systemd hands over and tells it when it is ready', async () => {
-    const listening = `${scratch.path}/s`;
+    const listening = at('s');
     const program = builtFile('programs/activation');
-    const child = spawn(program, [
-      listening,
-      `${scratch.path}/n`,
-      builtFile('vgpu-hostd'),
-      '--device',
-      'software',
-    ]);
+    const child = spawn(program, [listening, at('n'), builtFile('vgpu-hostd'), '--device', 'software']);
     let told = '';
     let log = '';
     child.stdout.on('data', (chunk: Buffer) => {
@@ -194,7 +151,6 @@ describe('vgpu-hostd', () => {
     const ended = new Promise((resolve) => child.once('close', resolve)); // after the last output
     await until('READY', () => told.includes('READY=1'));
     const shell = startShell({ VGPU_HOST: `unix:${listening}` });
-    shells.push(shell);
     await askAll(shell, ['use 1']);
     assert.match(log, /listening on descriptor 3/);
     child.kill('SIGTERM');
@@ -241,14 +197,13 @@ describe('vgpu-hostd', () => {
   });
 
   it('serves several devices and hides them as CUDA_VISIBLE_DEVICES says', async () => {
-    writeFileSync(`${scratch.path}/three.json`, threeDevices());
-    const host = await start(['--profile', `${scratch.path}/three.json`]);
+    writeFileSync(at('three.json'), threeDevices());
+    const host = await start(['--profile', at('three.json')]);
     const visible = async (value: string | undefined): Promise<string> => {
       const shell = startShell({
         VGPU_HOST: host.address,
         ...(value === undefined ? {} : { CUDA_VISIBLE_DEVICES: value }),
       });
-      shells.push(shell);
       const init = await shell.ask('init');
       if (init.result !== 0) return `init ${init.result}`;
       const count = Number((await shell.ask('count')).values[0]);
@@ -281,10 +236,9 @@ describe('vgpu-hostd', () => {
   });
 
   it('keeps the memory of several devices apart', async () => {
-    writeFileSync(`${scratch.path}/three.json`, threeDevices());
-    const host = await start(['--profile', `${scratch.path}/three.json`]);
+    writeFileSync(at('three.json'), threeDevices());
+    const host = await start(['--profile', at('three.json')]);
     const shell = startShell({ VGPU_HOST: host.address, CUDA_VISIBLE_DEVICES: '2,1' });
-    shells.push(shell);
     const second = (await askAll(shell, ['init', 'ctx 1'])).values[0] ?? '';
     const address = (await askAll(shell, [`alloc ${512 * MIB}`])).values[0] ?? '';
     assert.deepEqual((await shell.ask(`pointer ${address}`)).values, ['2', '1', address]);

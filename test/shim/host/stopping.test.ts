@@ -9,34 +9,21 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import net from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import {
-  askAll,
-  builtFile,
-  type Host,
-  SHIM,
-  type Shell,
-  scratchDirectory,
-  sessionsNow,
-  startHost,
-  startShell,
-  until,
-} from '../shim_host.js';
+import { askAll, builtFile, type Host, SHIM, sessionsNow, until } from '../shim_host.js';
+import { inEachTest } from './each_test.js';
 
 const LIMIT = 30_000;
 
 describe('vgpu-hostd ends on SIGTERM', () => {
-  let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host;
-  let shells: Shell[] = [];
   let busy: ChildProcess[] = [];
   let knocking = false;
   const sockets = new Set<net.Socket>();
-  const path = (): string => `${scratch.path}/s`;
 
   /** A connection that says nothing, and another one as soon as it is closed. */
   const knock = (): void => {
     if (!knocking) return;
-    const socket = net.connect(path());
+    const socket = net.connect(at('s'));
     sockets.add(socket);
     socket.on('error', () => undefined);
     socket.on('close', () => {
@@ -45,19 +32,17 @@ describe('vgpu-hostd ends on SIGTERM', () => {
     });
   };
 
-  beforeEach(async () => {
-    scratch = scratchDirectory();
-    host = await startHost({ listen: `unix:${path()}`, args: ['--sessions', '64'] });
-  });
-  afterEach(async () => {
+  // Before the hooks of inEachTest: it stops the host, which a test that fails may have left too busy to stop.
+  afterEach(() => {
     knocking = false;
     for (const socket of sockets) socket.destroy();
-    for (const shell of shells) shell.kill();
     for (const child of busy) child.kill('SIGKILL');
-    [shells, busy] = [[], []];
+    busy = [];
     host.signal('SIGKILL');
-    await host.stop();
-    scratch.remove();
+  });
+  const { at, start, open } = inEachTest();
+  beforeEach(async () => {
+    host = await start(['--sessions', '64']);
   });
 
   const workers = (): string[] =>
@@ -65,9 +50,7 @@ describe('vgpu-hostd ends on SIGTERM', () => {
 
   it('with sessions that rest, that compute without an end, one that is frozen and a flood of connections', async () => {
     for (let i = 0; i < 16; i++) {
-      const shell = startShell({ VGPU_HOST: host.address });
-      shells.push(shell);
-      await askAll(shell, ['use 1']);
+      await askAll(open(host), ['use 1']);
     }
     for (let i = 0; i < 4; i++) {
       const child = spawn(builtFile('programs/stranger'), ['endless'], {

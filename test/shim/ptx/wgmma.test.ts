@@ -342,29 +342,32 @@ function check(how: Case): void {
 }
 
 const SWIZZLES = [0, 32, 64, 128] as const;
+/** Types of the sum and of both matrices; b1 has no sparse form. */
+const PRODUCTS = [
+  ['f32', 'f16', 'f16'],
+  ['f16', 'f16', 'f16'],
+  ['f32', 'bf16', 'bf16'],
+  ['f32', 'tf32', 'tf32'],
+  ['f32', 'e4m3', 'e5m2'],
+  ['f32', 'e5m2', 'e4m3'],
+  ['f16', 'e4m3', 'e4m3'],
+  ['f16', 'e5m2', 'e4m3'],
+  ['s32', 's8', 'u8'],
+  ['s32', 'u8', 's8'],
+  ['s32', 'b1', 'b1'],
+] as const;
 
 describe('wgmma', () => {
   for (const swizzle of SWIZZLES) {
     describe(`with a swizzle of ${swizzle} bytes`, () => {
-      for (const [d, a, b] of [
-        ['f32', 'f16', 'f16'],
-        ['f16', 'f16', 'f16'],
-        ['f32', 'bf16', 'bf16'],
-        ['f32', 'tf32', 'tf32'],
-        ['f32', 'e4m3', 'e5m2'],
-        ['f32', 'e5m2', 'e4m3'],
-        ['f16', 'e4m3', 'e4m3'],
-        ['s32', 's8', 'u8'],
-        ['s32', 'u8', 's8'],
-        ['s32', 'b1', 'b1'],
-      ] as const) {
+      for (const [d, a, b] of PRODUCTS) {
         it(`multiplies ${a} by ${b} to ${d}`, () => check({ d, a, b, n: 64, swizzle }));
         if (swizzle === 0)
-          it(`takes ${a} out of registers, too, and does not add`, () =>
+          it(`takes ${a} from registers too, and does not add`, () =>
             check({ d, a, b, n: 24, swizzle, registers: true, adds: false }));
       }
       for (const type of ['f16', 'bf16']) {
-        it(`takes ${type} the other way`, () => {
+        it(`takes a transposed matrix of ${type}`, () => {
           check({ d: 'f32', a: type, b: type, n: 128, swizzle, transposed: { b: true } });
           check({ d: 'f32', a: type, b: type, n: 64, swizzle, transposed: { a: true } });
           check({ d: 'f32', a: type, b: type, n: 40, swizzle, transposed: { a: true, b: true } });
@@ -386,17 +389,8 @@ describe('wgmma', () => {
     }
   });
 
-  for (const [d, a, b] of [
-    ['f32', 'f16', 'f16'],
-    ['f16', 'f16', 'f16'],
-    ['f32', 'bf16', 'bf16'],
-    ['f32', 'tf32', 'tf32'],
-    ['f32', 'e4m3', 'e5m2'],
-    ['f16', 'e5m2', 'e4m3'],
-    ['s32', 's8', 'u8'],
-    ['s32', 'u8', 's8'],
-  ] as const) {
-    it(`multiplies ${a}, half of which is not there, by ${b} to ${d}`, () => {
+  for (const [d, a, b] of PRODUCTS.filter(([, type]) => type !== 'b1')) {
+    it(`multiplies a sparse matrix of ${a} by ${b} to ${d}`, () => {
       for (const swizzle of [0, 64, 128] as const) {
         check({ d, a, b, n: 64, swizzle, sparse: 0 });
         check({ d, a, b, n: 256, swizzle, sparse: typeOf(a).bits === 8 ? 0 : 1 });
@@ -405,7 +399,7 @@ describe('wgmma', () => {
     });
   }
 
-  it('takes a sparse matrix and the other one the other way', () => {
+  it('takes a sparse matrix with either matrix transposed', () => {
     for (const swizzle of SWIZZLES) {
       check({
         d: 'f32',
@@ -451,11 +445,11 @@ describe('wgmma', () => {
   const list = (count: number): string => `{${Array.from({ length: count }, (_, i) => `%r${i}`).join(',')}}`;
   for (const [what, instruction] of [
     [
-      'a width that there is not',
+      'a width that does not exist',
       `wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 ${list(6)}, %rd1, %rd2, %p1, 1, 1, 0, 0`,
     ],
     [
-      'a width that integers have not',
+      'a width that integers do not have',
       `wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8 ${list(20)}, %rd1, %rd2, %p1`,
     ],
     [

@@ -219,11 +219,10 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   }
   pthread_mutex_lock(&session->state);
   session->reading = false;
-  if (result != VGPU_STREAM_OK) {
-    fail_locked(session, result, deadline);
-    pthread_cond_broadcast(&session->line.restored); /* nobody reads any more */
-    return;
-  }
+  if (result != VGPU_STREAM_OK) fail_locked(session, result, deadline);
+  /* Who connects again waits until nobody reads, and this may have been the last reply that came. */
+  if (session->line.broken) pthread_cond_broadcast(&session->line.restored);
+  if (result != VGPU_STREAM_OK) return;
   bool printed = (frame.flags & VGPU_FLAG_PRINTED) != 0;
   if (printed != atomic_load_explicit(&session->printed, memory_order_relaxed))
     atomic_store_explicit(&session->printed, printed, memory_order_relaxed);

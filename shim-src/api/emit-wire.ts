@@ -23,6 +23,29 @@ function hex(number: number): string {
   return `0x${number.toString(16).padStart(4, '0')}u`;
 }
 
+/** Which calls have to find ended what was given back before: for the guest, which asks again, and for the host. */
+function emitAwaits(library: Library): string[] {
+  const of = (awaits: 'own' | 'all') =>
+    carriedEntries(library).flatMap(({ entry, carriage }) =>
+      carriage.kind === 'waiting' && carriage.awaits === awaits ? [`    case VGPU_OP_${entry.symbol}:`] : [],
+    );
+  const [own, all] = [of('own'), of('all')];
+  if (own.length === 0 && all.length === 0) return [];
+  return [
+    'enum vgpu_awaits { VGPU_AWAITS_NOTHING, VGPU_AWAITS_OWN, VGPU_AWAITS_ALL };',
+    '',
+    `static inline enum vgpu_awaits vgpu_${library.name}_awaits(uint32_t opcode) {`,
+    '  switch (opcode) {',
+    ...(own.length === 0 ? [] : [...own, '      return VGPU_AWAITS_OWN;']),
+    ...(all.length === 0 ? [] : [...all, '      return VGPU_AWAITS_ALL;']),
+    '    default:',
+    '      return VGPU_AWAITS_NOTHING;',
+    '  }',
+    '}',
+    '',
+  ];
+}
+
 /** Header with an opcode and the body structures of each carried call. */
 export function emitCalls(library: Library): string {
   const upper = library.name.toUpperCase();
@@ -49,7 +72,7 @@ export function emitCalls(library: Library): string {
     }
     out.push('');
   }
-  out.push('#endif', '');
+  out.push(...emitAwaits(library), '#endif', '');
   return out.join('\n');
 }
 

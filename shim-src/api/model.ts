@@ -24,6 +24,12 @@ export interface WireBody {
   readonly raw: boolean;
 }
 
+/**
+ * What the host ends meanwhile (memory, code, contexts) and the call has to find ended: what the calling thread has
+ * given back, or what any thread of the session has.
+ */
+export type Awaits = 'nothing' | 'own' | 'all';
+
 export type Carriage =
   | { readonly kind: 'refused' }
   | { readonly kind: 'void' }
@@ -37,6 +43,7 @@ export type Carriage =
       readonly reply: WireBody;
       readonly auto: boolean;
       readonly common: boolean;
+      readonly awaits: Awaits;
     };
 
 /** How cuGetProcAddress finds the symbol. */

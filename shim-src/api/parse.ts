@@ -2,6 +2,7 @@
  * Reads the .api files. Strict: anything it does not know is an error that names file, line and text.
  */
 import type {
+  Awaits,
   Carriage,
   EntryPoint,
   ErrorName,
@@ -84,6 +85,23 @@ function isCommon(rest: string): boolean {
   return / common$/.test(rest);
 }
 
+/** NOT_READY asks the guest to ask again, so only a call with an answer can have it. */
+function parseAwaits(rest: string): Awaits {
+  const word = / awaits=(own|all)$/.exec(rest)?.[1];
+  return word === 'own' || word === 'all' ? word : 'nothing';
+}
+
+/** What stands behind the fields of a carried call. */
+function checkWords(rest: string, answered: boolean, fail: (message: string) => never): void {
+  const words = rest
+    .slice(rest.lastIndexOf(')') + 1)
+    .replace(/^\+(?:bulk|raw)\b/, '')
+    .trim();
+  if (words === '' || words === 'common') return;
+  if (!/^awaits=(?:own|all)$/.test(words)) fail(`"${words}" is not "common", "awaits=own" or "awaits=all"`);
+  if (!answered) fail('a call without an answer cannot be told to ask again');
+}
+
 function parseCarriage(
   how: string,
   symbol: string,
@@ -105,16 +123,19 @@ function parseCarriage(
     }
     case 'oneway':
     case 'posts':
+      checkWords(rest, false, fail);
       return { kind: 'oneway', send: parseBody('send', rest, fail), common: isCommon(rest) };
     case 'waiting':
     case 'asks':
     case 'auto':
+      checkWords(rest, true, fail);
       return {
         kind: 'waiting',
         send: parseBody('send', rest, fail),
         reply: parseBody('reply', rest, fail),
         auto: how === 'auto',
         common: isCommon(rest),
+        awaits: parseAwaits(rest),
       };
     default:
       return fail(`"${how}" is not a way to carry a call`);

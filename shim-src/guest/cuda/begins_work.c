@@ -40,17 +40,3 @@ bool vgpu_cuda_begins_work(uint32_t opcode) {
       return false;
   }
 }
-
-bool vgpu_cuda_follows_endings(uint32_t opcode) {
-  switch (opcode) {
-    case VGPU_OP_cuArray3DCreate_v2:
-    case VGPU_OP_cuDevicePrimaryCtxRetain:
-    case VGPU_OP_cuMemAllocFromPoolAsync:
-    case VGPU_OP_cuMemAlloc_v2:
-    case VGPU_OP_cuMemCreate:
-    case VGPU_OP_cuMemGetInfo_v2:
-      return true;
-    default:
-      return false;
-  }
-}

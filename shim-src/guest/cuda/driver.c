@@ -217,11 +217,11 @@ int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *
       .send = send, .send_size = send_size, .reply = reply, .reply_size = reply_size};
   struct vgpu_pause pause = {0};
   int result = vgpu_cuda_exchange(opcode, &exchange);
-  while (result == CUDA_ERROR_NOT_READY && vgpu_cuda_follows_endings(opcode)) {
+  while (result == CUDA_ERROR_NOT_READY && vgpu_cuda_awaits(opcode) != VGPU_AWAITS_NOTHING) {
     vgpu_pause(&pause);
     result = vgpu_cuda_exchange(opcode, &exchange);
   }
-  return result == CUDA_SUCCESS && reply_size == 0 ? take_deferred() : result;
+  return result;
 }
 
 /* Until the host no longer says NOT_READY; all of the bulk must have come. */

@@ -104,10 +104,11 @@ uint32_t vgpu_cuda_visible(const char *list, const struct vgpu_device_facts *fac
                            uint32_t *chosen);
 
 /*
- * A waiting call; *reply is filled on success. A failure of an earlier one-way call is returned by a call
- * that brings nothing back: one that does must not lose what it brought.
+ * A waiting call; *reply is filled on success. The result is its own: a failure of an earlier one-way call is
+ * told by what waits for work. A call that makes something would lose what it made.
  */
 int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *reply, uint32_t reply_size);
+/* Until the data is there: told is a failure of an earlier one-way call, too. */
 int vgpu_cuda_call_bulk(uint32_t opcode, const void *send, uint32_t send_size, void *bulk,
                         uint32_t bulk_size);
 int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,

@@ -40,6 +40,7 @@ describe('the description of entry points', () => {
         reply: { fields: [{ name: 'out', type: 'u64' }], bulk: true, raw: false },
         auto: false,
         common: false,
+        awaits: 'nothing',
       },
       parameters: [
         { name: 'out', type: '*devptr' },
@@ -62,12 +63,32 @@ describe('the description of entry points', () => {
     ['a field of no type', '0001 cuA - oneway ()\n send(a: u7)', /field "a: u7" is not/],
     ['a parameter without a type', '0001 cuA - refused (a)', /parameter "a" is not "name: type"/],
     ['a name without a version', '0001 cuA cuA refused ()', /"cuA" is not NAME@VERSION/],
+    ['an unknown attribute', '0001 cuA - oneway ()\n send() comon', /"comon" is not "common"/],
+    [
+      'a call without an answer that is to be asked again',
+      '0001 cuA - oneway ()\n send() awaits=own',
+      /without an answer cannot be told to ask again/,
+    ],
     ['a forward from nowhere', '0001 cuA - forward ()', /only _ptds and _ptsz symbols/],
   ] as const) {
     it(`refuses ${what}, naming file and line`, () => {
       assert.throws(() => parseDescription('x.api', text), { name: 'DescriptionError', message: complaint });
     });
   }
+
+  it('lists the calls that find ended what was given back, for the guest and for the host', () => {
+    const calls = emitCalls(
+      library(
+        '0001 cuA - waiting ()\n send() reply() awaits=own\n0002 cuB - asks ()\n send() reply() awaits=all\n0003 cuC - asks ()\n send() reply()',
+      ),
+    );
+    const [, body = ''] = calls.split('vgpu_cuda_awaits(uint32_t opcode) {');
+    assert.match(
+      body,
+      /case VGPU_OP_cuA:\n\s+return VGPU_AWAITS_OWN;\n\s+case VGPU_OP_cuB:\n\s+return VGPU_AWAITS_ALL;/,
+    );
+    assert.doesNotMatch(body, /VGPU_OP_cuC/);
+  });
 
   it('refuses to forward to what does nothing', () => {
     assert.deepEqual(checkLibrary(library('0001 cuA - refused ()\n0002 cuA_ptsz - forward ()')), [

@@ -36,6 +36,10 @@ const PROGRAMS: CasePrograms = {
     threads: 'many threads have pinned memory of their own',
     forks: 'a child that forked has none of it',
   },
+  earlier_failures: {
+    made: 'what is made is there although work before it failed, and that is told by the next wait',
+    questions: 'every wait and question for work tells a failure, once',
+  },
   virtual_calls: {
     grows: 'a reservation that grows piece by piece is used as one memory',
     aliases: 'what is mapped twice is one memory, and what is made again is empty',

@@ -38,9 +38,7 @@ static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address
   }
   send.address = address != 0 ? address : (uint64_t)(uintptr_t)memory;
   send.shared_region = *shared_region;
-  /* Not vgpu_cuda_call: that takes the failure of earlier work, which the program's next wait has to tell. */
-  struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
-  if (vgpu_cuda_exchange(VGPU_OP_shared_region_map, &exchange) == CUDA_SUCCESS) return memory;
+  if (vgpu_cuda_call(VGPU_OP_shared_region_map, &send, sizeof send, NULL, 0) == CUDA_SUCCESS) return memory;
   vgpu_session_shared_region_drop(driver->session, *shared_region, memory, bytes);
   return NULL;
 }
@@ -56,8 +54,7 @@ void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t b
 
 void vgpu_lent_end(const void *memory) {
   struct vgpu_send_shared_region_unmap send = {.address = (uint64_t)(uintptr_t)memory};
-  struct vgpu_cuda_exchange exchange = {.send = &send, .send_size = sizeof send};
-  (void)vgpu_cuda_exchange(VGPU_OP_shared_region_unmap, &exchange);
+  (void)vgpu_cuda_call(VGPU_OP_shared_region_unmap, &send, sizeof send, NULL, 0);
 }
 
 void vgpu_lent_give(struct vgpu_driver *driver, void *memory, size_t bytes, uint32_t shared_region) {

@@ -159,8 +159,9 @@ int cuEventQuery(struct vgpu_event *hEvent) {
   if (is_complete(hEvent, &records)) return vgpu_session_take_deferred(driver->session);
   result = vgpu_cuda_call(VGPU_OP_cuEventQuery, &send, sizeof send, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_readback_settle(driver, hEvent->context->number);
-  if (result == CUDA_SUCCESS) __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  __atomic_store_n(&hEvent->completed, records, __ATOMIC_RELEASE);
+  return vgpu_session_take_deferred(driver->session);
 }
 
 int cuEventSynchronize(struct vgpu_event *hEvent) {

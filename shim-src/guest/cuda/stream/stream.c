@@ -162,8 +162,9 @@ int cuStreamQuery(struct vgpu_stream *hStream) {
   uint64_t covered = vgpu_outstanding_now(&driver->outstanding);
   result = vgpu_cuda_call(VGPU_OP_cuStreamQuery, &send, sizeof send, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_readback_settle(driver, send.context);
-  if (result == CUDA_SUCCESS) set_clean(driver, hStream, context, covered);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  set_clean(driver, hStream, context, covered);
+  return vgpu_session_take_deferred(driver->session);
 }
 
 int cuCtxSynchronize(void) {

@@ -102,22 +102,17 @@ static int query(struct vgpu_worker *worker, void *what) {
 
 int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode) {
   struct which which = {.lane = worker->request->frame.lane};
-  switch (opcode) {
-    case VGPU_OP_cuArray3DCreate_v2:
-    case VGPU_OP_cuCtxSynchronize:
-    case VGPU_OP_cuMemAllocFromPoolAsync:
-    case VGPU_OP_cuMemAlloc_v2:
-    case VGPU_OP_cuMemCreate:
-    case VGPU_OP_cuMemGetInfo_v2:
+  switch (vgpu_cuda_awaits(opcode)) {
+    case VGPU_AWAITS_OWN:
       /* A guest that does not say which of its threads asks has had everything ended at once. */
       return which.lane == 0 ? CUDA_SUCCESS : vgpu_cuda_wait(worker, query, &which);
-    case VGPU_OP_cuDevicePrimaryCtxRetain:
-      /* The driver would hand out the context that is to be given back, with all that is in it. */
+    case VGPU_AWAITS_ALL:
       which.lane = 0;
       return vgpu_cuda_wait(worker, query, &which);
-    default:
-      return CUDA_SUCCESS;
+    case VGPU_AWAITS_NOTHING:
+      break;
   }
+  return CUDA_SUCCESS;
 }
 
 void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object) {

@@ -30,6 +30,7 @@ interface Status {
     readonly session: number;
     readonly peer: { readonly kind: string; readonly id: number };
     readonly worker: number;
+    readonly carrier: string;
     readonly memory: number;
     readonly claimed: { readonly pid: number; readonly program: string };
   }[];
@@ -85,6 +86,7 @@ describe('the control socket of a host', () => {
     assert.deepEqual(session?.peer, { kind: 'unix', id: process.getuid?.() ?? 0 });
     assert.deepEqual(session?.claimed.pid, shell.pid);
     assert.ok(host.log().includes(`worker ${session?.worker}`));
+    assert.equal(session?.carrier, 'rings');
     const table = (await tell('status')).stdout;
     assert.match(
       table,

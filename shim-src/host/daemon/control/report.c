@@ -107,14 +107,15 @@ static void json_session(FILE *out, const struct vgpu_supervisor *supervisor,
       out,
       "{\"session\":%llu,\"peer\":{\"kind\":\"%s\",\"id\":%u},\"worker\":%ld,\"age\":%llu,\"memory\":%llu,"
       "\"launches\":%llu,\"calls\":%llu,\"busy\":%u,\"waiting\":%llu,\"refused\":%llu,\"lastRefusal\":%d,"
-      "\"claimed\":{"
+      "\"carrier\":\"%s\",\"claimed\":{"
       "\"library\":\"%s\","
       "\"pid\":%u,\"pidNamespace\":%u,\"program\":\"",
       (unsigned long long)facts->session, kind_name(entry->peer.kind), entry->peer.id, (long)entry->pid,
       (unsigned long long)facts->age, (unsigned long long)facts->memory, (unsigned long long)facts->launches,
       (unsigned long long)facts->calls, busy_of(supervisor, entry),
       (unsigned long long)waiting_of(supervisor, entry), (unsigned long long)facts->refused,
-      facts->last_refusal, library_name(facts->library), facts->pid, facts->pid_namespace);
+      facts->last_refusal, vgpu_carrier_code((int32_t)facts->carrier), library_name(facts->library),
+      facts->pid, facts->pid_namespace);
   print_text(out, facts->program, sizeof facts->program);
   fputs("\"},\"devices\":[", out);
   print_devices(out, supervisor, entry);

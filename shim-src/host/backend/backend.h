@@ -76,8 +76,9 @@ struct vgpu_backend {
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
 
   /* Memory that the guest shares is about to go, and the device must not read it any more; NULL: it does not.
+   * False: it does for now; the backend drops it.
    */
-  void (*forget_shared)(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
+  bool (*forget_shared)(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 
   const struct vgpu_backend_graphs *graphs; /* NULL: it has none, so their work is carried out each time */
 

@@ -116,8 +116,11 @@ static int32_t place_shared_region(struct vgpu_worker *worker, const void *body,
 
 static int32_t drop_shared_region(struct vgpu_worker *worker, uint32_t number) {
   struct vgpu_shared_region *region = vgpu_shared_regions_find(&worker->shared_regions, number);
-  if (region != NULL && !region->mapped && worker->backend->forget_shared != NULL)
-    worker->backend->forget_shared(worker, region);
+  if (region != NULL && !region->mapped && worker->backend->forget_shared != NULL &&
+      !worker->backend->forget_shared(worker, region)) {
+    vgpu_shared_regions_leave(&worker->shared_regions, number);
+    return VGPU_STATUS_OK;
+  }
   return vgpu_shared_regions_drop(&worker->shared_regions, number);
 }
 

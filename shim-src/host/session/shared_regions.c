@@ -61,7 +61,8 @@ uint32_t vgpu_shared_regions_place(struct vgpu_shared_regions *shared_regions,
 static const struct vgpu_shared_region *find(const struct vgpu_shared_regions *shared_regions,
                                              uint32_t shared_region) {
   if (shared_region == 0 || shared_region > VGPU_SHARED_REGIONS_MAX ||
-      shared_regions->array[shared_region - 1].memory == NULL)
+      shared_regions->array[shared_region - 1].memory == NULL ||
+      shared_regions->array[shared_region - 1].leaves)
     return NULL;
   return &shared_regions->array[shared_region - 1];
 }
@@ -95,6 +96,22 @@ int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uin
   shared_regions->bytes -= found->bytes;
   shared_regions->array[shared_region - 1] = (struct vgpu_shared_region){.memory = NULL};
   return VGPU_STATUS_OK;
+}
+
+void vgpu_shared_regions_leave(struct vgpu_shared_regions *shared_regions, uint32_t shared_region) {
+  shared_regions->array[shared_region - 1].leaves = true;
+  shared_regions->leaving++;
+}
+
+void vgpu_shared_regions_left(struct vgpu_shared_regions *shared_regions,
+                              bool (*is_used)(void *context, const void *memory), void *context) {
+  for (uint32_t i = 0; shared_regions->leaving > 0 && i < shared_regions->begun; i++) {
+    struct vgpu_shared_region *region = &shared_regions->array[i];
+    if (!region->leaves || is_used(context, region->memory)) continue;
+    region->leaves = false;
+    shared_regions->leaving--;
+    (void)vgpu_shared_regions_drop(shared_regions, i + 1);
+  }
 }
 
 unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_regions,

@@ -16,6 +16,7 @@ struct vgpu_shared_region {
   unsigned char *memory; /* NULL: the number is free */
   uint64_t bytes;
   bool mapped;     /* device memory, too: stays while it is */
+  bool leaves;     /* given back by the guest, and the driver is not done with it */
   bool unpinnable; /* --device cuda: the driver did not take it */
   uint64_t pinned; /* --device cuda: the context in which the driver has it registered; 0: none */
   uint64_t offset; /* in the memory of the guest's VM; 0: it is not in there */
@@ -24,6 +25,7 @@ struct vgpu_shared_region {
 struct vgpu_shared_regions {
   const struct vgpu_vm_memory *vm_memory; /* where all of them lie; NULL: each is memory of its own */
   uint64_t bytes;                         /* of all */
+  uint32_t leaving;                       /* how many do */
   uint32_t begun;                         /* the places from here on were never used */
   struct vgpu_shared_region array[VGPU_SHARED_REGIONS_MAX];
 };
@@ -49,6 +51,14 @@ void vgpu_shared_regions_unmap(struct vgpu_shared_regions *shared_regions, const
 
 /* An enum vgpu_status; one that is device memory is not dropped. */
 int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uint32_t shared_region);
+
+/*
+ * For one that is dropped while the driver uses it: no call finds it, and it counts, until
+ * vgpu_shared_regions_left has dropped it, once `is_used` no longer says so.
+ */
+void vgpu_shared_regions_leave(struct vgpu_shared_regions *shared_regions, uint32_t shared_region);
+void vgpu_shared_regions_left(struct vgpu_shared_regions *shared_regions,
+                              bool (*is_used)(void *context, const void *memory), void *context);
 
 /* The place of a number; NULL: there is none. */
 struct vgpu_shared_region *vgpu_shared_regions_find(struct vgpu_shared_regions *shared_regions,

@@ -27,6 +27,9 @@ const CASES: Readonly<Record<string, string>> = {
   written: 'that copied behind work that waits',
   stream_written: 'that copied to a stream that waits',
   rows_written: 'that sent rows behind work that waits',
+  much: 'that copies more than the host keeps behind work that waits',
+  much_pinned: 'that copies so much of pinned memory',
+  much_stream: 'that copies so much to a stream that waits',
 };
 
 for (const transport of ['ring', 'socket'] as const) {

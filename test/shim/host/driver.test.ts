@@ -150,6 +150,9 @@ describe('a driver behind a host', {
     module: 'unloads code',
     ended: 'ends a context',
     reset: 'ends the context of a device',
+    unpinned: 'gives back pinned memory',
+    unmapped: 'unmaps memory',
+    trimmed: 'trims a pool',
   };
   for (const [name, sentence] of Object.entries(ENDED)) {
     it(`${sentence} for one thread of a guest while it serves another`, async () => {
@@ -157,6 +160,12 @@ describe('a driver behind a host', {
       await run('blocked_calls', name);
     });
   }
+
+  it('has memory for a read given back when the rest of the read cannot be had', async () => {
+    await start('eventless,calls');
+    await run('earlier_failures', 'unread');
+    assert.equal(said('no event'), 1);
+  });
 
   it('launches a graph that is launched again as one of its own', async () => {
     await start('calls');

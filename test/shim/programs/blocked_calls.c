@@ -335,15 +335,140 @@ static void primary_is_reset(void) {
   TRUE(check_free_memory() >= before + 32 * MIB);
 }
 
-static const struct check_case cases[] = {
-    {"freed", memory_is_freed},         {"needed", memory_is_needed_again},
-    {"array", array_is_destroyed},      {"module", module_is_unloaded},
-    {"ended", context_is_destroyed},    {"reset", primary_is_reset},
-    {"load", code_is_loaded},           {"context", context_is_waited_for},
-    {"stream", stream_is_waited_for},   {"event", event_is_waited_for},
-    {"read", read_is_waited_for},       {"stream_read", stream_read_is_waited_for},
-    {"rows", rows_are_waited_for},      {"written", written},
-    {"stream_written", stream_written}, {"rows_written", rows_written}};
+/* Pinned memory that a copy has been made from: the driver has it registered. */
+static void free_pinned(void *memory) {
+  OK(CALL(cuMemFreeHost, (void *), memory));
+}
+static void pinned_is_given_back(void) {
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  devptr to = check_alloc(SIZE);
+  unsigned char *back = check_bytes(SIZE);
+  for (unsigned i = 0; i < 2; i++) {
+    void *memory = NULL;
+    MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), &memory, SIZE, 0));
+    check_pattern(memory, SIZE, i);
+    OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), to, memory, SIZE, NULL));
+    if (i == 0) held(free_pinned, memory, context_waits);
+    else OK(context_waits());
+    OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), back, to, SIZE));
+    unsigned char *expected = check_bytes(SIZE);
+    check_pattern(expected, SIZE, i);
+    IS(0, memcmp(expected, back, SIZE));
+  }
+}
+
+#define GRANULE (2 * MIB)
+static devptr reserved;
+static void unmap_it(void *nothing) {
+  (void)nothing;
+  OK(CALL(cuMemUnmap, (devptr, size_t), reserved, 8 * GRANULE));
+}
+static void map_it(size_t size) {
+  static const struct {
+    int type, handle_types, location_type, location;
+    void *win32;
+    unsigned char unused[8];
+  } properties = {.type = 1, .location_type = 1};
+  static const int access[3] = {1, 0, 3}; /* a device, which, reading and writing */
+  uint64_t handle = 0;
+  MUST(CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, size, &properties, 0));
+  OK(CALL(cuMemMap, (devptr, size_t, size_t, uint64_t, uint64_t), reserved, size, 0, handle, 0));
+  OK(CALL(cuMemSetAccess, (devptr, size_t, const void *, size_t), reserved, size, access, 1));
+  OK(CALL(cuMemRelease, (uint64_t), handle));
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), reserved, 7, size));
+  OK(context_waits());
+}
+/* Its memory is the session's until then, and other memory can take the place. */
+static void memory_is_unmapped(void) {
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  MUST(CALL(cuMemAddressReserve, (devptr *, size_t, size_t, devptr, uint64_t), &reserved, 8 * GRANULE, 0, 0,
+            0));
+  map_it(8 * GRANULE);
+  size_t before = check_free_memory();
+  held(unmap_it, NULL, asks_for_room);
+  TRUE(unused + GRANULE >= before + 8 * GRANULE);
+  map_it(8 * GRANULE);
+  atomic_store(&ended, false);
+  held(unmap_it, NULL, context_waits);
+  OK(CALL(cuMemAddressFree, (devptr, size_t), reserved, 8 * GRANULE));
+  OK(context_waits());
+}
+
+static uint64_t kept;
+static void trim_it(void *pool) {
+  OK(CALL(cuMemPoolTrimTo, (void *, size_t), pool, 0));
+}
+static void *trimmed;
+static int asks_what_is_kept(void) {
+  return CALL(cuMemPoolGetAttribute, (void *, int, void *), trimmed, 5, &kept);
+}
+static void pool_is_trimmed(void) {
+  uint64_t everything = UINT64_MAX;
+  devptr address = 0;
+  MUST(CALL(cuCtxGetCurrent, (void **), &other));
+  MUST(CALL(cuDeviceGetDefaultMemPool, (void **, int), &trimmed, 0));
+  OK(CALL(cuMemPoolSetAttribute, (void *, int, void *), trimmed, 4, &everything));
+  OK(CALL(cuMemAllocAsync, (devptr *, size_t, void *), &address, 64 * MIB, NULL));
+  OK(CALL(cuMemFreeAsync, (devptr, void *), address, NULL));
+  OK(context_waits());
+  OK(asks_what_is_kept());
+  TRUE(kept >= 64 * MIB);
+  held(trim_it, trimmed, asks_what_is_kept);
+  IS(0, kept);
+}
+
+/* More than the host keeps for later. */
+#define MUCH (96 * MIB)
+static devptr large;
+static unsigned char *bytes;
+static int much_is_written(void) {
+  return CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), large, bytes, MUCH);
+}
+static int much_is_written_to_a_stream(void) {
+  return CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), large, bytes, MUCH, work);
+}
+static void much(int (*call)(void), bool pinned, unsigned flags) {
+  large = check_alloc(MUCH);
+  if (pinned) MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&bytes, MUCH, 0));
+  else bytes = check_bytes(MUCH);
+  check_pattern(bytes, MUCH, 3);
+  blocked(call, flags);
+  unsigned char *back = check_bytes(MUCH);
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), back, large, MUCH));
+  IS(0, memcmp(bytes, back, MUCH));
+}
+static void much_written(void) {
+  much(much_is_written, false, BLOCKING);
+}
+static void much_pinned_written(void) {
+  much(much_is_written, true, BLOCKING);
+}
+static void much_stream_written(void) {
+  much(much_is_written_to_a_stream, false, NON_BLOCKING);
+}
+
+static const struct check_case cases[] = {{"unpinned", pinned_is_given_back},
+                                          {"unmapped", memory_is_unmapped},
+                                          {"trimmed", pool_is_trimmed},
+                                          {"much", much_written},
+                                          {"much_pinned", much_pinned_written},
+                                          {"much_stream", much_stream_written},
+                                          {"freed", memory_is_freed},
+                                          {"needed", memory_is_needed_again},
+                                          {"array", array_is_destroyed},
+                                          {"module", module_is_unloaded},
+                                          {"ended", context_is_destroyed},
+                                          {"reset", primary_is_reset},
+                                          {"load", code_is_loaded},
+                                          {"context", context_is_waited_for},
+                                          {"stream", stream_is_waited_for},
+                                          {"event", event_is_waited_for},
+                                          {"read", read_is_waited_for},
+                                          {"stream_read", stream_read_is_waited_for},
+                                          {"rows", rows_are_waited_for},
+                                          {"written", written},
+                                          {"stream_written", stream_written},
+                                          {"rows_written", rows_written}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

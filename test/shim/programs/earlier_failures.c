@@ -137,7 +137,25 @@ static void questions_tell(void) {
   }
 }
 
-static const struct check_case cases[] = {{"made", things_are_made}, {"questions", questions_tell}};
+/* A read that the host has no event for (stand_in_driver.c, eventless) fails, and nothing after it does. */
+static void unread(void) {
+  enum { BYTES = 8192, OUT = 2 };
+  unsigned char *memory = NULL;
+  devptr from = check_alloc(BYTES);
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&memory, BYTES, 0));
+  OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), from, 7, BYTES));
+  OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), memory, from, BYTES, NULL));
+  IS(OUT, CALL(cuCtxSynchronize, (void), ));
+  for (int i = 0; i < 3; i++) {
+    OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), memory, from, BYTES, NULL));
+    OK(CALL(cuCtxSynchronize, (void), ));
+    IS(7, memory[BYTES - 1]);
+    check_alloc(4096);
+  }
+}
+
+static const struct check_case cases[] = {
+    {"made", things_are_made}, {"questions", questions_tell}, {"unread", unread}};
 
 int main(int argc, char **argv) {
   return check_main(argc, argv, cases, sizeof cases / sizeof *cases);

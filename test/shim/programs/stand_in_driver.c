@@ -3,13 +3,14 @@
  * this project with the software device behind it, and where it matters to a host it behaves as the real one
  * does (STAND_IN, words with a comma between, each with its number after a `=`):
  *
- * - always: cuInit listens on the abstract socket @cuda-uvmfd-NS-PID, opens files of /proc and /dev, and
- *   starts a thread; it fails as NVIDIA's does where it may not
+ * - always: cuMemFreeHost wants a current context; cuInit listens on the abstract socket @cuda-uvmfd-NS-PID,
+ * opens files of /proc and /dev, and starts a thread; it fails as NVIDIA's does where it may not
  * - jit=MS, free=MS, copy=MS, stuck=MS: cuModuleLoadDataEx, cuMemFree_v2, cuMemcpyHtoD_v2 or cuCtxSynchronize
  *   takes so long
  * - patient: cuModuleLoadDataEx takes until cuMemAlloc_v2 was called ten times more
- * - held: so long take cuMemFree_v2, cuArrayDestroy, cuModuleUnload, cuCtxDestroy_v2 and
- *   cuDevicePrimaryCtxRelease_v2
+ * - held: so long take cuMemFree_v2, cuArrayDestroy, cuModuleUnload, cuCtxDestroy_v2,
+ *   cuDevicePrimaryCtxRelease_v2, cuMemHostUnregister, cuMemUnmap and cuMemPoolTrimTo
+ * - eventless: cuEventCreate is CUDA_ERROR_OUT_OF_MEMORY after the first cuMemHostAlloc
  * - sticky: after cuMemFree_v2 every call of the process is CUDA_ERROR_ILLEGAL_ADDRESS
  * - broken: what is compiled is CUDA_ERROR_ILLEGAL_ADDRESS
  * - blind: CUDA_VISIBLE_DEVICES means nothing to it
@@ -115,6 +116,11 @@ EXPORT int cuCtxSynchronize(void);
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes);
 EXPORT int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags);
 EXPORT int cuMemHostUnregister(void *memory);
+EXPORT int cuMemUnmap(uint64_t address, size_t bytes);
+EXPORT int cuMemPoolTrimTo(void *pool, size_t keep);
+EXPORT int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags);
+EXPORT int cuMemFreeHost(void *memory);
+EXPORT int cuEventCreate(void **event, unsigned flags);
 EXPORT int cuGraphLaunch(void *graph, void *stream);
 EXPORT int cuGraphExecDestroy(void *graph);
 EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra);
@@ -244,7 +250,41 @@ int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
 
 int cuMemHostUnregister(void *memory) {
   say("unpinned");
+  await_allocations("held");
   return NEXT(int (*)(void *), "cuMemHostUnregister")(memory);
+}
+
+int cuMemUnmap(uint64_t address, size_t bytes) {
+  await_allocations("held");
+  return NEXT(int (*)(uint64_t, size_t), "cuMemUnmap")(address, bytes);
+}
+
+int cuMemPoolTrimTo(void *pool, size_t keep) {
+  await_allocations("held");
+  return NEXT(int (*)(void *, size_t), "cuMemPoolTrimTo")(pool, keep);
+}
+
+static atomic_bool allocated;
+
+int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
+  static atomic_bool once;
+  if (word("eventless") != NULL && !atomic_exchange(&once, true)) atomic_store(&allocated, true);
+  return NEXT(int (*)(void **, size_t, unsigned), "cuMemHostAlloc")(memory, bytes, flags);
+}
+
+int cuMemFreeHost(void *memory) {
+  void *context = NULL;
+  int result = NEXT(int (*)(void **), "cuCtxGetCurrent")(&context);
+  if (result == 0 && context == NULL) result = 201; /* CUDA_ERROR_INVALID_CONTEXT */
+  return result == 0 ? NEXT(int (*)(void *), "cuMemFreeHost")(memory) : result;
+}
+
+int cuEventCreate(void **event, unsigned flags) {
+  if (atomic_exchange(&allocated, false)) {
+    say("no event");
+    return 2; /* CUDA_ERROR_OUT_OF_MEMORY */
+  }
+  return NEXT(int (*)(void **, unsigned), "cuEventCreate")(event, flags);
 }
 
 int cuGraphLaunch(void *graph, void *stream) {

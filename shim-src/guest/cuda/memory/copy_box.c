@@ -95,7 +95,9 @@ static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination
                                           .pitch = destination_row,
                                           .width = width,
                                           .rows = rows};
-      result = vgpu_cuda_post(VGPU_OP_write_rows, &send, sizeof send, packed, bytes);
+      result = vgpu_transfer_keep_pace(transfer, bytes);
+      if (result == CUDA_SUCCESS)
+        result = vgpu_cuda_post(VGPU_OP_write_rows, &send, sizeof send, packed, bytes);
     } else {
       struct vgpu_send_read_rows send = {.context = transfer->context,
                                          .stream = transfer->stream,

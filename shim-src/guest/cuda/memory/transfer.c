@@ -58,6 +58,25 @@ static bool find_shared_region(const struct vgpu_transfer *transfer, const void 
   return true;
 }
 
+/* Of one thread: the host keeps copies behind work that waits, up to 64 MiB of a session, before it waits
+ * too. */
+#define MOST_AHEAD (16u << 20)
+
+int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes) {
+  static _Thread_local uint64_t epoch, ahead;
+  struct vgpu_driver *driver = transfer->driver;
+  if (__atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) != 0) return CUDA_SUCCESS;
+  if (epoch != driver->epoch) ahead = 0;
+  epoch = driver->epoch;
+  int result = CUDA_SUCCESS;
+  if (ahead + bytes > MOST_AHEAD) {
+    result = vgpu_cuda_wait_stream(driver, transfer->context, transfer->stream);
+    ahead = 0;
+  }
+  ahead += bytes;
+  return result;
+}
+
 static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                       uint32_t bytes, const struct vgpu_span *span, bool stays) {
   if (transfer->async) {
@@ -110,6 +129,9 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
     span.length = step;
+    /* What the device reads itself from pinned memory, the host does not keep. */
+    if (!shared || !transfer->async) result = vgpu_transfer_keep_pace(transfer, step);
+    if (result != CUDA_SUCCESS) break;
     result = send_piece(transfer, destination, at, step, shared ? &span : NULL, stays);
     span.offset += step;
     destination += step;

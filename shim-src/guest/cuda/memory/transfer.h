@@ -23,6 +23,9 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                             size_t bytes);
 
+/* Before each piece that goes to the device: waits for the stream if the thread is far ahead of it. */
+int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
+
 /* Until all that comes before the transfer is done, and has arrived in this process. */
 int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer);
 

@@ -61,7 +61,9 @@ static int carry_piece(const struct vgpu_transfer *transfer, const struct vgpu_b
   }
   for (size_t i = 0; i < rows; i++)
     memcpy(packed + i * width, vgpu_host_pointer(start + i * memory->row), width);
-  return vgpu_cuda_post(VGPU_OP_array_write, &send, sizeof send, packed, bytes);
+  int result = vgpu_transfer_keep_pace(transfer, bytes);
+  return result == CUDA_SUCCESS ? vgpu_cuda_post(VGPU_OP_array_write, &send, sizeof send, packed, bytes)
+                                : result;
 }
 
 static int carry(const struct vgpu_transfer *transfer, const struct vgpu_box_plain *array,

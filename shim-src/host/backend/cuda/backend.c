@@ -240,6 +240,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *r
   if (result == CUDA_SUCCESS) result = row->run[VGPU_BACKEND_CUDA](worker, body, reply, bulk);
   int32_t failed = vgpu_cuda_failed_ending(worker);
   if (worker->deferred == 0) worker->deferred = failed;
+  vgpu_cuda_collect_unpinned(worker);
   if (!row->oneway) vgpu_cuda_collect_prints(worker);
   return result;
 }

@@ -18,6 +18,7 @@ struct vgpu_cuda_ending {
   struct vgpu_context *context; /* current meanwhile; NULL: it needs none */
   void *object;
   uint64_t address;
+  uint64_t size;
   uint32_t device;  /* whose memory it is */
   uint64_t counted; /* bytes that are the session's until then */
   /* Filled in here. */

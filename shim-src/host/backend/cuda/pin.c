@@ -31,7 +31,15 @@ void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *re
                                          .object = region->memory});
 }
 
-void vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *region) {
+static bool is_used(void *worker, const void *memory) {
+  return vgpu_cuda_is_ending(worker, memory);
+}
+
+bool vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *region) {
   vgpu_cuda_end_pin(worker, region);
-  vgpu_cuda_finish_ending(worker, region->memory);
+  return !is_used(worker, region->memory);
+}
+
+void vgpu_cuda_collect_unpinned(struct vgpu_worker *worker) {
+  if (worker->shared_regions.leaving > 0) vgpu_shared_regions_left(&worker->shared_regions, is_used, worker);
 }

@@ -43,13 +43,23 @@ int32_t vgpu_cuda_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_
   return CUDA_SUCCESS;
 }
 
+static int32_t destroy_pool(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemPoolDestroy, ending->object);
+}
+
+/* Memory that freed work still uses is waited for. */
+static int32_t trim_pool(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemPoolTrimTo, ending->object, ending->size);
+}
+
 int32_t vgpu_cuda_cuMemPoolDestroy(struct vgpu_worker *worker,
                                    const struct vgpu_send_cuMemPoolDestroy *send) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   if (handle == NULL || handle->flags == DEFAULT_POOL) return CUDA_ERROR_INVALID_VALUE;
-  struct vgpu_pool *pool = handle->driver;
+  /* Behind a trim of it that goes on. */
+  const struct vgpu_cuda_ending ending = {.end = destroy_pool, .object = handle->driver};
   vgpu_handles_remove(&worker->handles, send->pool, VGPU_HANDLE_POOL);
-  return VGPU_DRIVER(&worker->cuda->api, cuMemPoolDestroy, pool);
+  return vgpu_cuda_end(worker, &ending);
 }
 
 int32_t vgpu_cuda_cuMemPoolGetAttribute(struct vgpu_worker *worker,
@@ -74,8 +84,9 @@ int32_t vgpu_cuda_cuMemPoolSetAttribute(struct vgpu_worker *worker,
 
 int32_t vgpu_cuda_cuMemPoolTrimTo(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolTrimTo *send) {
   struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
-  return pool == NULL ? CUDA_ERROR_INVALID_VALUE
-                      : VGPU_DRIVER(&worker->cuda->api, cuMemPoolTrimTo, pool, send->keep);
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
+  return vgpu_cuda_end(worker,
+                       &(struct vgpu_cuda_ending){.end = trim_pool, .object = pool, .size = send->keep});
 }
 
 int32_t vgpu_cuda_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,

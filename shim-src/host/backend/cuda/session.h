@@ -42,8 +42,10 @@ struct vgpu_cuda {
  * this process goes on. Where the driver does not, it copies all the same, and waits.
  */
 void vgpu_cuda_pin(struct vgpu_worker *worker, uint64_t context, uint32_t shared_region);
-/* The same undone, once the device has read what it was to read; returns then, because the memory goes. */
-void vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
+/* The same undone, once the device has read what it was to read. False: later, and the memory must stay until
+ * vgpu_cuda_collect_unpinned has dropped it. */
+bool vgpu_cuda_unpin(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
+void vgpu_cuda_collect_unpinned(struct vgpu_worker *worker);
 /* For a context that ends: undone in its turn. */
 void vgpu_cuda_end_pin(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 

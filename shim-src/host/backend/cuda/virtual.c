@@ -68,6 +68,19 @@ int32_t vgpu_cuda_cuMemAddressReserve(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
+/* Whether anything of the range is mapped, for the session. */
+static bool has_mapping(const struct vgpu_cuda *cuda, uint64_t address, uint64_t size) {
+  const struct vgpu_cuda_mapping *mapping = cuda->virtual.mappings;
+  while (mapping != NULL &&
+         (mapping->address >= address + size || mapping->address + mapping->size <= address))
+    mapping = mapping->next;
+  return mapping != NULL;
+}
+
+static int32_t free_addresses(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemAddressFree, ending->address, ending->size);
+}
+
 int32_t vgpu_cuda_cuMemAddressFree(struct vgpu_worker *worker,
                                    const struct vgpu_send_cuMemAddressFree *send) {
   struct vgpu_cuda *cuda;
@@ -77,12 +90,12 @@ int32_t vgpu_cuda_cuMemAddressFree(struct vgpu_worker *worker,
        link = &(*link)->next) {
     struct vgpu_cuda_reservation *found = *link;
     if (found->address != send->address || found->size != send->size) continue;
-    result = VGPU_DRIVER(&cuda->api, cuMemAddressFree, send->address, send->size);
-    if (result != CUDA_SUCCESS) return result;
+    if (has_mapping(cuda, send->address, send->size)) return CUDA_ERROR_INVALID_VALUE;
     *link = found->next;
     free(found);
     cuda->virtual.count--;
-    return CUDA_SUCCESS;
+    return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){
+                                     .end = free_addresses, .address = send->address, .size = send->size});
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -127,17 +140,24 @@ int32_t vgpu_cuda_cuMemCreate(struct vgpu_worker *worker, const struct vgpu_send
   return CUDA_SUCCESS;
 }
 
+static int32_t release_memory(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemRelease, ending->address);
+}
+
+/* Behind its mappings that the driver still takes away. */
 static int32_t drop_if_unused(struct vgpu_worker *worker, struct vgpu_cuda_physical *physical) {
   if (physical->number != 0 || physical->mappings > 0) return CUDA_SUCCESS;
   struct vgpu_cuda *cuda = worker->cuda;
   struct vgpu_cuda_physical **link = &cuda->virtual.physicals;
   while (*link != physical) link = &(*link)->next;
   *link = physical->next;
-  int32_t result = VGPU_DRIVER(&cuda->api, cuMemRelease, physical->handle);
-  vgpu_accounts_give(worker->accounts, worker->slot, physical->device, physical->size);
+  const struct vgpu_cuda_ending ending = {.end = release_memory,
+                                          .address = physical->handle,
+                                          .device = physical->device,
+                                          .counted = physical->size};
   free(physical);
   cuda->virtual.count--;
-  return result;
+  return vgpu_cuda_end(worker, &ending);
 }
 
 int32_t vgpu_cuda_cuMemRelease(struct vgpu_worker *worker, const struct vgpu_send_cuMemRelease *send) {
@@ -170,6 +190,8 @@ int32_t vgpu_cuda_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cu
     free(made);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  /* The driver maps nothing where something is still mapped. */
+  vgpu_cuda_finish_ending(worker, &cuda->virtual);
   result = VGPU_DRIVER(&cuda->api, cuMemMap, send->address, send->size, 0, physical->handle, 0);
   struct vgpu_range range = {
       .address = send->address, .size = send->size, .device = physical->device, .kind = VGPU_RANGE_MAPPED};
@@ -203,12 +225,18 @@ static bool is_mapped(const struct vgpu_cuda *cuda, uint64_t address, uint64_t s
   return mapped == size;
 }
 
+static int32_t unmap(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
+  return VGPU_DRIVER(api, cuMemUnmap, ending->address, ending->size);
+}
+
 int32_t vgpu_cuda_cuMemUnmap(struct vgpu_worker *worker, const struct vgpu_send_cuMemUnmap *send) {
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_open(worker, &cuda);
   if (result != CUDA_SUCCESS) return result;
   if (!is_mapped(cuda, send->address, send->size)) return CUDA_ERROR_INVALID_VALUE;
-  result = VGPU_DRIVER(&cuda->api, cuMemUnmap, send->address, send->size);
+  result = vgpu_cuda_end(
+      worker, &(struct vgpu_cuda_ending){
+                  .end = unmap, .object = &cuda->virtual, .address = send->address, .size = send->size});
   if (result != CUDA_SUCCESS) return result;
   for (struct vgpu_cuda_mapping **link = &cuda->virtual.mappings; *link != NULL;) {
     struct vgpu_cuda_mapping *mapping = *link;

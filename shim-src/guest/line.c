@@ -33,7 +33,7 @@ uint32_t vgpu_line_wanted(void) {
   unsigned long seconds = strtoul(text, &end, 10);
   if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && seconds <= MOST_S)
     return (uint32_t)seconds;
-  vgpu_log("VGPU_RECONNECT \"%s\" is not a number of seconds from 0 to %u: %u it is", text, MOST_S, USUAL_S);
+  vgpu_log("VGPU_RECONNECT \"%s\" is not a number of seconds from 0 to %u: using %u", text, MOST_S, USUAL_S);
   return USUAL_S;
 }
 

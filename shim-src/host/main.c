@@ -67,10 +67,10 @@ static int check_config(const struct vgpu_options *options, const struct vgpu_in
   const char *path = options->config == NULL ? VGPU_POLICY_FILE : options->config;
   int status = read_policy_first(options, inventory, &used);
   if (status != 0) return status;
-  if (used == NULL) printf("no %s: everybody who can connect may\n", path);
-  else if (used->count == 0) printf("%s: good, but no line allows anybody\n", path);
+  if (used == NULL) printf("no %s: every peer that can connect is allowed\n", path);
+  else if (used->count == 0) printf("%s: valid, but no line allows any peer\n", path);
   else
-    printf("%s: good, %u rule%s; whom none allows is refused\n", path, used->count,
+    printf("%s: valid, %u rule%s; a peer that no rule allows is refused\n", path, used->count,
            used->count == 1 ? "" : "s");
   return 0;
 }

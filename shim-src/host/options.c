@@ -44,7 +44,7 @@ static const char usage[] =
     "  --watch                  with status, sessions and metrics: again every second\n"
     "  --check-config           reads that file, says what is wrong in it, and ends\n"
     "  --user NAME              whom workers run as when root starts the daemon; default: a number\n"
-    "                           that is nobody's\n"
+    "                           that no user has\n"
     "  --self-check             does what a session does first, in a confined process, says what is\n"
     "                           denied, and ends\n"
     "  --no-seccomp             workers may make any system call; for debugging, and for a driver\n"

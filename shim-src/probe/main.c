@@ -44,7 +44,7 @@ static const char usage[] =
     "  --timeout SECONDS  give up after this long (default 10, at most 600)\n"
     "  --json             accepted: the answer is always JSON\n"
     "\n"
-    "Exit status: 0 CUDA works (or the host told its sessions), 1 it does not (the document says why), 2 "
+    "Exit status: 0 CUDA works (or the host listed its sessions), 1 it does not (the document says why), 2 "
     "usage.\n";
 
 static long long milliseconds(void) {

@@ -132,7 +132,7 @@ static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
         ask(watch, VGPU_OP_DEVICE_FACTS, &request, sizeof request, &device, sizeof device, &status, deadline);
   }
   if (result != VGPU_STREAM_OK || status != 0) {
-    tell(watch, false, "%s", result != VGPU_STREAM_OK ? why(result) : "it does not tell its devices");
+    tell(watch, false, "%s", result != VGPU_STREAM_OK ? why(result) : "it does not report its devices");
     return false;
   }
   device.facts.name[sizeof device.facts.name - 1] = '\0';

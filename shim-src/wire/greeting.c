@@ -45,7 +45,7 @@ int32_t vgpu_greeting_status(const struct vgpu_hello *hello) {
 }
 
 void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size) {
-  snprintf(text, size, "it speaks wire version %u.%u, we speak %u.%u: the %s is older, upgrade it",
+  snprintf(text, size, "it speaks wire version %u.%u, this guest speaks %u.%u: the %s is older, upgrade it",
            host->major, host->minor, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR,
            host->major < VGPU_WIRE_MAJOR ? "host" : "guest");
 }

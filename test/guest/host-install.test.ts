@@ -116,7 +116,7 @@ test('a host that was installed serves a guest that was installed, and each give
       "# somebody's own\nVGPU_OPTIONS=--sessions=64\nVGPU_DEVICE=software\n",
     );
     assert.equal(at(document, 'daemon', 'totals', 'most'), 64, 'the options of the file count');
-    assert.match(await host.must('vgpu-hostd', '--check-config'), /good, 1 rule/);
+    assert.match(await host.must('vgpu-hostd', '--check-config'), /valid, 1 rule/);
     for (const unit of ['vgpu-hostd.socket', 'vgpu-hostd.service']) {
       assert.equal((await host.must('systemctl', 'is-enabled', unit)).trim(), 'enabled', unit);
     }

@@ -60,7 +60,7 @@ static struct vgpu_driver *connect_driver(void) {
       made = true;
     } else {
       vgpu_transport_failed(VGPU_TRANSPORT_LOST, 0, status,
-                            "it began a session and did not tell its devices");
+                            "it began a session and did not report its devices");
       vgpu_session_close(driver->session);
     }
   }

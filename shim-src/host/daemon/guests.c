@@ -173,7 +173,7 @@ static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgp
         hello->major < VGPU_WIRE_MAJOR ? "guest" : "host");
   } else {
     vgpu_host_log_limited("refused", greeting->session,
-                          "refused %s: it asks for what this host does not have", greeting->who);
+                          "refused %s: it requests a feature that this host does not have", greeting->who);
   }
   supervisor->sessions.turned_away++;
   vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, status,

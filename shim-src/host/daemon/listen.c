@@ -101,7 +101,7 @@ static bool take_handed_over(struct vgpu_listener *listener, int descriptor) {
   socklen_t length = sizeof listener->address.storage;
   if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 || !listening ||
       getsockname(descriptor, (struct sockaddr *)&listener->address.storage, &length) != 0) {
-    vgpu_host_log("error", 0, "LISTEN_FDS: descriptor %d is no listening socket", descriptor);
+    vgpu_host_log("error", 0, "LISTEN_FDS: descriptor %d is not a listening socket", descriptor);
     return false;
   }
   listener->address.length = length;

@@ -60,7 +60,8 @@ bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_b
   }
   if (wanted != NULL && !find(wanted, where, user, error, error_size)) return false;
   if (wanted == NULL && !find_nobodys(user)) {
-    snprintf(error, error_size, "no number from %u to %u is nobody's; name a user with --user", FIRST, LAST);
+    snprintf(error, error_size, "every user number from %u to %u is in use; name a user with --user", FIRST,
+             LAST);
     return false;
   }
   if (!user->changes) return true;

@@ -108,8 +108,7 @@ static bool range(struct reader *reader, const struct match *match, const char *
 
 static bool numbers(struct reader *reader, const struct match *match, char *text, struct vgpu_rule *rule) {
   struct vgpu_numbers *into = (struct vgpu_numbers *)((char *)rule + match->offset);
-  if (into->count != 0)
-    return wrong(reader, "%s= stands there twice: separate numbers by commas", match->key);
+  if (into->count != 0) return wrong(reader, "%s= is given twice: separate numbers by commas", match->key);
   for (char *part = text; part != NULL;) {
     char *comma = strchr(part, ',');
     if (comma != NULL) *comma = '\0';
@@ -293,7 +292,7 @@ static bool rule_of(struct reader *reader, char **words, size_t count, bool allo
   struct vgpu_policy *policy = reader->policy;
   if (policy->count == VGPU_POLICY_RULES_MAX)
     return wrong(reader, "more than %u rules", VGPU_POLICY_RULES_MAX);
-  if (count < 2) return wrong(reader, "\"%s\" whom? unix, vsock, tcp or any", words[0]);
+  if (count < 2) return wrong(reader, "\"%s\" needs a kind of peer: unix, vsock, tcp or any", words[0]);
   struct vgpu_rule *rule = &policy->rules[policy->count];
   *rule = (struct vgpu_rule){.allow = allow, .line = reader->line, .limits = reader->usual};
   if (strcmp(words[1], "unix") == 0) rule->kind = VGPU_ADDRESS_UNIX;
@@ -316,7 +315,7 @@ static bool workers(struct reader *reader, char **words, size_t count) {
   struct vgpu_policy *policy = reader->policy;
   const char *value = count == 2 && strncmp(words[1], "user=", 5) == 0 ? words[1] + 5 : NULL;
   if (value == NULL) return wrong(reader, "\"workers\" wants user=NAME and nothing else");
-  if (policy->user[0] != '\0') return wrong(reader, "\"workers\" stands there twice");
+  if (policy->user[0] != '\0') return wrong(reader, "\"workers\" is given twice");
   if (*value == '\0' || strlen(value) >= sizeof policy->user)
     return wrong(reader, "user=\"%.80s\" is not the name of a user, nor a number", value);
   strcpy(policy->user, value);

@@ -103,7 +103,8 @@ bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program
   if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   int reason = child < 0 ? errno : WIFEXITED(status) ? WEXITSTATUS(status) : ENOSYS;
   snprintf(error, error_size,
-           "this system lets no worker filter its system calls (%s); --no-seccomp does without",
+           "workers cannot filter their system calls on this system (%s); --no-seccomp runs them without the "
+           "filter",
            strerror(reason));
   return false;
 }

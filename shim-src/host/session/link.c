@@ -83,8 +83,7 @@ static bool receive_from_ring(struct vgpu_link *link, find_row *find, const void
   enum vgpu_stream_result result =
       vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE);
   if (result == VGPU_STREAM_CLOSED) return false;
-  *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame)
-                                        : "a frame or an index of the ring that makes no sense";
+  *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame) : "an invalid frame or index of the ring";
   if (*violation != NULL) return false;
   __atomic_store_n(&link->working, true, __ATOMIC_RELAXED);
   count_frame(link);

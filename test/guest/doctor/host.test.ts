@@ -78,7 +78,7 @@ const table: readonly Breakage[] = [
     check: 'versions',
     cause: /^The host is older than the shim/,
     evidence: [
-      /it speaks wire version 0\.\d+, we speak 1\.\d+: the host is older/,
+      /it speaks wire version 0\.\d+, this guest speaks 1\.\d+: the host is older/,
       /the shim is \S+, wire version 1/,
     ],
     command: /^systemctl restart vgpu-hostd$/,

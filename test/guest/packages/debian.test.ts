@@ -238,7 +238,7 @@ for (const release of long ? releases : releases.slice(0, 1)) {
         const told = await guest.agent('verify');
         assert.notEqual(told.code, 0);
         const both = new RegExp(
-          `wire version ${other.wire}\\.0, we speak 1\\.0: the ${other.older} is older`,
+          `wire version ${other.wire}\\.0, this guest speaks 1\\.0: the ${other.older} is older`,
         );
         assert.match(told.stdout + told.stderr, both);
       });

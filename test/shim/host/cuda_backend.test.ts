@@ -276,7 +276,7 @@ describe('a host with --device cuda and no GPU', () => {
   it('takes no other library for a driver', () => {
     const ended = refusal(['--cuda-library', 'libc.so.6']);
     assert.equal(ended.status, 3);
-    assert.match(ended.stderr, /libc\.so\.6 is no CUDA driver: it lacks cuInit/);
+    assert.match(ended.stderr, /libc\.so\.6 is not a CUDA driver: it lacks cuInit/);
   });
 
   it('says so when the driver behind has no host', () => {

@@ -117,7 +117,7 @@ describe('a hand-over', () => {
     );
     const failed = await tell('hand-over');
     assert.equal(failed.code, 1);
-    assert.match(failed.stderr, /the successor did not start; the former daemon goes on/);
+    assert.match(failed.stderr, /the successor did not start; the former daemon continues/);
     assert.match(host.log(), /the new program is broken[\s\S]*the successor did not start/);
     put((to) => writeFileSync(to, 'no program', { mode: 0o644 }));
     assert.match((await tell('hand-over')).stderr, /cannot be executed: Permission denied/);

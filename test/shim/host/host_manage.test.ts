@@ -129,11 +129,11 @@ describe('the control socket of a host', () => {
     writeFileSync(file, 'allow unix pids=3\n');
     const bad = await tell('reload');
     assert.equal(bad.code, 1);
-    assert.match(bad.stderr, /line 1: "pids" is not known here; the former rules hold/);
+    assert.match(bad.stderr, /line 1: "pids" is not known here; the former rules stay in force/);
     assert.equal((await open().ask('init')).result, 100, 'still denied');
     writeFileSync(file, 'allow unix\n');
     host.signal('SIGHUP');
-    await host.logged(/the rules are read again[\s\S]*the rules are read again/);
+    await host.logged(/the rules were read again[\s\S]*the rules were read again/);
     await askAll(open(), ['init', 'ctx 0']);
     await askAll(shell, ['alloc 4096']);
     assert.equal(host.running(), true);
@@ -189,7 +189,7 @@ describe('the control socket of a host', () => {
   it('says what is wrong with an order, or that no daemon runs', async () => {
     const nobody = await tell('status');
     assert.equal(nobody.code, 1);
-    assert.match(nobody.stderr, /nobody answers at .*control: No such file/);
+    assert.match(nobody.stderr, /no daemon answers at .*control: No such file/);
     for (const [words, complaint] of [
       [['end'], /end takes the number of one session/],
       [['end', 'x'], /end "x" is not a number/],

@@ -42,7 +42,7 @@ describe('the grammar of hostd.conf', () => {
     return ended.code === 0 ? ended.stdout.trim() : ended.stderr.trim().replace(file, 'FILE');
   };
 
-  it('takes the first line that fits, and refuses whom none fits', async () => {
+  it('uses the first line that matches, and refuses a peer that no line matches', async () => {
     const text = [
       '# machines',
       'deny vsock cid=7',
@@ -83,7 +83,7 @@ describe('the grammar of hostd.conf', () => {
 
   for (const [line, complaint] of [
     ['permit unix', '"permit" is none of allow, deny, limits and workers'],
-    ['allow', '"allow" whom? unix, vsock, tcp or any'],
+    ['allow', '"allow" needs a kind of peer: unix, vsock, tcp or any'],
     ['allow udp', '"udp" is none of unix, vsock, tcp and any'],
     ['allow unix uid', '"uid" is not KEY=VALUE'],
     ['allow unix uid=', 'uid="" is neither a number nor a range (3-9)'],
@@ -94,7 +94,7 @@ describe('the grammar of hostd.conf', () => {
     ['allow unix uid=9-3', 'uid="9-3" is a range whose end comes first'],
     ['allow unix uid=3-', 'uid="3-" is neither'],
     ['allow unix uid=1,,2', 'uid="" is neither'],
-    ['allow unix uid=1 uid=2', 'uid= stands there twice: separate numbers by commas'],
+    ['allow unix uid=1 uid=2', 'uid= is given twice: separate numbers by commas'],
     [`allow unix uid=${Array.from({ length: 17 }, (_, i) => i).join()}`, 'uid= has more than 16 numbers'],
     ['allow unix pid=init', 'pid="init" is neither a number nor a range (3-9)'],
     ['allow unix cid=3', 'cid= is of vsock peers only'],
@@ -253,9 +253,9 @@ describe('vgpu-hostd --config', () => {
   it('--check-config says that a file is good, without a device', async () => {
     const file = `${scratch.path}/c`;
     for (const [text, said] of [
-      ['allow any\n', /good, 1 rule; whom none allows is refused/],
-      ['allow unix\ndeny any\n', /good, 2 rules;/],
-      ['# nobody\n', /good, but no line allows anybody/],
+      ['allow any\n', /valid, 1 rule; a peer that no rule allows is refused/],
+      ['allow unix\ndeny any\n', /valid, 2 rules;/],
+      ['# nobody\n', /valid, but no line allows any peer/],
     ] as const) {
       writeFileSync(file, text);
       const ended = await runProgram(builtFile('vgpu-hostd'), ['--check-config', '--config', file]);

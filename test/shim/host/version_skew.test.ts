@@ -38,7 +38,7 @@ for (const [number, older, newer] of [
         shell
           .stderr()
           .includes(
-            `it speaks wire version ${number}.0, we speak ${ours}.0: the ${older} is older, upgrade it`,
+            `it speaks wire version ${number}.0, this guest speaks ${ours}.0: the ${older} is older, upgrade it`,
           ),
       );
       await host.logged(
@@ -52,7 +52,7 @@ for (const [number, older, newer] of [
       const asked = await runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', listen]);
       assert.equal(asked.code, 1);
       assert.match(asked.stdout, /"code":"refused","status":1\b/, 'VGPU_STATUS_VERSION');
-      const both = `it speaks wire version ${number}.0, we speak ${ours}.0: the ${older} is older, upgrade it`;
+      const both = `it speaks wire version ${number}.0, this guest speaks ${ours}.0: the ${older} is older, upgrade it`;
       assert.equal(JSON.parse(asked.stdout).error.message, both);
       // What the service of the guest goes by.
       const watch = spawn(builtFile('vgpu-watch'), { stdio: ['pipe', 'pipe', 'inherit'] });

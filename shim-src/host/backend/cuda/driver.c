@@ -21,7 +21,7 @@ bool vgpu_driver_load(const char *library, struct vgpu_driver_api *api, char *er
 #include "host/backend/cuda/entry_points.h"
 #undef X
   if (api->cuInit == NULL || api->cuDeviceGetCount == NULL || api->cuDriverGetVersion == NULL) {
-    snprintf(error, error_size, "%s is no CUDA driver: it lacks cuInit", library);
+    snprintf(error, error_size, "%s is not a CUDA driver: it lacks cuInit", library);
     dlclose(handle);
     return false;
   }

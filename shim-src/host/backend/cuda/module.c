@@ -129,7 +129,7 @@ static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t d
   }
   if ((device >= 0 && api->cuKernelGetParamInfo == NULL) || (device < 0 && api->cuFuncGetParamInfo == NULL)) {
     /* Guessing a layout corrupts what is passed. */
-    vgpu_host_log("error", worker->session, "this driver is older than 12.4 and does not tell parameters");
+    vgpu_host_log("error", worker->session, "this driver is older than 12.4 and does not report parameters");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   unsigned char *to = bulk->out + sizeof facts;

@@ -265,8 +265,9 @@ static void tell(void *user, const struct ptx_finding *f) {
   if (f->check == 0) {
     snprintf(members, sizeof members, "\"kernel\":\"%.200s\",\"more\":%llu", f->kernel,
              (unsigned long long)f->rest);
-    vgpu_host_log_members("check", worker->session, members, "kernel %.200s: %llu more findings are not told",
-                          f->kernel, (unsigned long long)f->rest);
+    vgpu_host_log_members("check", worker->session, members,
+                          "kernel %.200s: %llu more findings are not reported", f->kernel,
+                          (unsigned long long)f->rest);
     return;
   }
   bool race = f->check == PTX_CHECK_RACE;

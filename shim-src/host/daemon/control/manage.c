@@ -91,7 +91,7 @@ static bool obey(FILE *out, int connection, const char *line, struct vgpu_superv
   else if (strcmp(line, "metrics") == 0) vgpu_report(out, supervisor, VGPU_REPORT_METRICS, false);
   else if (strcmp(line, "reload") == 0)
     if (vgpu_order_reload(supervisor, why, sizeof why)) fputs("ok\n", out);
-    else fprintf(out, "error: %s; the former rules hold\n", why);
+    else fprintf(out, "error: %s; the former rules stay in force\n", why);
   else if (strcmp(line, "hand-over") == 0) {
     if (vgpu_order_hand_over(supervisor, connection, why, sizeof why)) return false;
     fprintf(out, "error: %s\n", why);
@@ -101,7 +101,7 @@ static bool obey(FILE *out, int connection, const char *line, struct vgpu_superv
   } else if (sscanf(line, "end %llu%c", &session, &rest) == 1) {
     if (vgpu_workers_end(supervisor, session)) fputs("ok\n", out);
     else fprintf(out, "error: there is no session %llu\n", session);
-  } else fprintf(out, "error: \"%s\" is not an order this daemon knows\n", line);
+  } else fprintf(out, "error: \"%s\" is not a command of this daemon\n", line);
   return true;
 }
 
@@ -140,7 +140,7 @@ static char *ask(const char *path, const char *order) {
       connect(connection, (struct sockaddr *)&address, sizeof address) != 0) {
     fprintf(
         stderr,
-        "vgpu-hostd: nobody answers at %s: %s; is a daemon running with --control %s, and are you root?\n",
+        "vgpu-hostd: no daemon answers at %s: %s; is a daemon running with --control %s, and are you root?\n",
         path, strerror(errno), path);
     if (connection >= 0) close(connection);
     return NULL;

@@ -12,11 +12,12 @@
 
 bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size) {
   if (!supervisor->read_policy(supervisor, why, why_size)) {
-    vgpu_host_log("error", 0, "not reloaded, the former rules hold: %s; see vgpu-hostd.conf(5)", why);
+    vgpu_host_log("error", 0, "not reloaded, the former rules stay in force: %s; see vgpu-hostd.conf(5)",
+                  why);
     return false;
   }
   vgpu_peers_forget_memory(&supervisor->admission.peers);
-  vgpu_host_log("reloaded", 0, "the rules are read again; sessions go on as they began");
+  vgpu_host_log("reloaded", 0, "the rules were read again; open sessions keep those that they began with");
   return true;
 }
 
@@ -68,7 +69,7 @@ static void step_back(struct vgpu_supervisor *supervisor) {
 bool vgpu_order_hand_over(struct vgpu_supervisor *supervisor, int administrator, char *why,
                           unsigned long why_size) {
   if (supervisor->draining || supervisor->hand_over.pipe >= 0) {
-    snprintf(why, why_size, "this daemon drains, or hands over already");
+    snprintf(why, why_size, "this daemon is draining or handing over already");
     return false;
   }
   step_aside(supervisor);
@@ -94,10 +95,11 @@ void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor) {
       return;
     case VGPU_HAND_OVER_FAILED:
       step_back(supervisor);
-      vgpu_host_log("error", 0,
-                    "the successor did not start, and this daemon goes on; what it said is above");
+      vgpu_host_log(
+          "error", 0,
+          "the successor did not start, and this daemon continues; the messages of the successor are above");
       answer_administrator(supervisor,
-                           "error: the successor did not start; the former daemon goes on, and the log "
+                           "error: the successor did not start; the former daemon continues, and the log "
                            "says why\n");
       return;
     case VGPU_HAND_OVER_SERVES:

@@ -175,7 +175,7 @@ static void metrics(const struct report *report) {
   for (uint32_t i = 0; i < inventory->count; i++)
     fprintf(out, "vgpu_hostd_device_memory_bytes{device=\"%u\"} %llu\n", i,
             (unsigned long long)inventory->devices[i].total_memory);
-  metric(out, "device_memory_used_bytes", "gauge", "Of it, what sessions hold.");
+  metric(out, "device_memory_used_bytes", "gauge", "The part of it that sessions hold.");
   for (uint32_t i = 0; i < inventory->count; i++)
     fprintf(out, "vgpu_hostd_device_memory_used_bytes{device=\"%u\"} %llu\n", i,
             (unsigned long long)vgpu_accounts_used(supervisor->accounts, i));

@@ -14,7 +14,7 @@ describeCases(
 describeCasesOverRings('registered memory that is shared in place', {
   registered_calls: {
     reallocated: 'an allocation that was registered, or is, can grow',
-    writers: 'threads that write to it and beside it lose nothing in 400 registrations',
+    writers: 'threads that write to it and beside it lose nothing while it is registered again and again',
     first_writes: 'the first write to a page is not lost either',
     forks: 'a child has its own copy of it, and changes nothing of the parent',
     forks_while_a_kernel_writes: 'neither a kernel nor the program loses a write while children are made',

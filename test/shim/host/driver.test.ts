@@ -17,16 +17,13 @@ import {
   sessionsNow,
   startShell,
   until,
-  VARIANT,
 } from '../shim_host.js';
 import { startStandIn } from './stand_in.js';
 
 const ILLEGAL_ADDRESS = 700;
 const PTX = path.join(ROOT, 'test/fixtures/code/kernels.ptx');
 
-describe('a driver behind a host', {
-  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
-}, () => {
+describe('a driver behind a host', () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host;
   let shells: Shell[] = [];

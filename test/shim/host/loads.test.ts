@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { runProgram } from '../cuda/private_programs.js';
-import { builtFile, type Host, SHIM, scratchDirectory, sleep, VARIANT } from '../shim_host.js';
+import { builtFile, type Host, SHIM, scratchDirectory, sleep } from '../shim_host.js';
 import { op, WireClient, words } from '../wire/wire_client.js';
 import { startStandIn } from './stand_in.js';
 
@@ -15,9 +15,7 @@ const NOT_READY = 600;
 const COMPILES_MS = 4000;
 const MIB = 1n << 20n;
 
-describe('with --device cuda', {
-  skip: VARIANT !== 'shim' && 'the software device in the same process is built without sanitizers',
-}, () => {
+describe('with --device cuda', () => {
   const scratch = scratchDirectory();
   let host: Host;
   let client: WireClient;

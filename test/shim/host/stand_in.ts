@@ -1,9 +1,10 @@
 /** A host with --device cuda and the stand-in for NVIDIA's driver (programs/stand_in_driver.c). */
 import path from 'node:path';
 import { buildProgram, ROOT } from '../cuda/private_programs.js';
-import { builtFile, type Host, type HostOptions, startHost } from '../shim_host.js';
+import { type Host, type HostOptions, startHost } from '../shim_host.js';
 
-const BEHIND = 'programs/inprocess/libcuda.so.1';
+/** Of the build without sanitizers, in a daemon with them, too: the driver itself is none of what is tested. */
+const BEHIND = path.join(ROOT, 'build/shim/programs/inprocess/libcuda.so.1');
 
 /** What the daemon's environment and command line need for a stand-in that does what `words` say. */
 export async function standIn(
@@ -13,7 +14,7 @@ export async function standIn(
 ): Promise<{ readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> }> {
   const library = await buildProgram({
     name: 'libstand-in.so',
-    sources: ['test/shim/programs/stand_in_driver.c', builtFile(BEHIND)],
+    sources: ['test/shim/programs/stand_in_driver.c', BEHIND],
     sanitize: 'none',
     soname: 'libstand-in.so',
     libraries: ['dl'],
@@ -22,8 +23,8 @@ export async function standIn(
     args: ['--cuda-library', library, '--nvml-library', '/nonexistent/libnvidia-ml.so.1'],
     env: {
       STAND_IN: words,
-      STAND_IN_BEHIND: builtFile(BEHIND),
-      LD_LIBRARY_PATH: path.dirname(builtFile(BEHIND)),
+      STAND_IN_BEHIND: BEHIND,
+      LD_LIBRARY_PATH: path.dirname(BEHIND),
       VGPU_INPROCESS_PROFILE: profile,
     },
   };

@@ -32,6 +32,14 @@ const PARTS: readonly Part[] = [
     count: 15,
   },
   {
+    what: 'a host with AddressSanitizer and UBSan that compiles and ends things beside its serving thread',
+    build: ['--fuzz-short', 'shim'],
+    env: { VGPU_TEST_DAEMON: 'shim-fuzz-short' },
+    files: ['host/driver'],
+    tests: '^(compiles|unmaps memory|gives back pinned memory|ends a context|has memory for a read)',
+    count: 5,
+  },
+  {
     what: 'a guest with ThreadSanitizer and 64 threads, served and left alone',
     build: ['--thread-short'],
     env: { VGPU_TEST_SHIM: 'shim-thread-short', VGPU_TEST_DAEMON: 'shim' },

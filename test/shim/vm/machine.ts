@@ -43,7 +43,7 @@ function withLibraries(program: string): string[] {
   return [...listed.matchAll(/(\/\S+) \(0x/g)].map(([, file]) => file ?? '');
 }
 
-async function makeInitrd(commands: readonly string[], more: readonly string[]): Promise<Buffer> {
+async function makeInitrd(commands: readonly string[], { programs: more, disk }: Settings): Promise<Buffer> {
   const init = path.join(ROOT, 'build/test-programs/vm_init');
   mkdirSync(path.dirname(init), { recursive: true });
   execFileSync('cc', ['-static', '-O2', '-D_GNU_SOURCE', '-o', init, 'test/shim/programs/vm_init.c'], {
@@ -54,7 +54,7 @@ async function makeInitrd(commands: readonly string[], more: readonly string[]):
       .filter((file) => file.endsWith('.ko'))
       .map((file) => [path.basename(file, '.ko').replaceAll('-', '_'), file]),
   );
-  const order = modulesInOrder(modules, ['virtio_pci', 'vmw_vsock_virtio_transport']);
+  const order = modulesInOrder(modules, ['virtio_pci', 'virtio_blk', 'vmw_vsock_virtio_transport']);
   const files: ImageFile[] = [
     { name: 'init', content: readFileSync(init), executable: true },
     { name: 'modules', content: Buffer.from(`${order.join('\n')}\n`) },
@@ -64,6 +64,7 @@ async function makeInitrd(commands: readonly string[], more: readonly string[]):
       content: readFileSync(modules.get(name) ?? ''),
     })),
   ];
+  if (disk !== undefined) return makeImage([...files, { name: 'disk/empty', content: Buffer.alloc(0) }]);
   const programs = [
     builtFile('vgpu-probe'),
     builtFile('programs/ptx_guest'),
@@ -90,9 +91,15 @@ export interface MachineOptions {
   readonly shared?: number;
   /** Memory of a VM, MiB. */
   readonly memory?: number;
+  /** A disk with a Debian whose systemd takes over: an image of ext4. Commands are not run then. */
+  readonly disk?: string;
+  /** The host's daemon, when it is another than this build's. */
+  readonly daemon?: string;
   /** Further programs, and files that they read (.json), for /bin: paths here. */
   readonly programs?: readonly string[];
 }
+
+type Settings = MachineOptions & Required<Omit<MachineOptions, 'disk' | 'daemon'>>;
 
 /** A VM that runs. */
 export interface Running {
@@ -152,7 +159,7 @@ function start(file: string, args: readonly string[], log: string): ChildProcess
   return child;
 }
 
-function startQemu(directory: string, memory: string, options: Required<MachineOptions>, shared: boolean) {
+function startQemu(directory: string, memory: string, options: Settings, shared: boolean) {
   const { memory: size, shared: megabytes } = options;
   const kernel = readdirSync(`${VM}/boot`).find((name) => name.startsWith('vmlinuz-'));
   assert.ok(kernel !== undefined, 'a kernel');
@@ -172,6 +179,7 @@ function startQemu(directory: string, memory: string, options: Required<MachineO
       ...['-serial', `file:${directory}/console`],
       ...['-chardev', `socket,id=vh,path=${directory}/vhost`],
       ...['-device', 'vhost-user-vsock-pci,chardev=vh'],
+      ...(options.disk === undefined ? [] : ['-drive', `if=virtio,format=raw,file=${options.disk}`]),
       ...(shared
         ? ['-object', `memory-backend-file,id=vgpu,mem-path=${memory},size=${megabytes}M,share=on`]
         : []),
@@ -217,7 +225,7 @@ export async function startMachines(
   count: number,
   given: MachineOptions = {},
 ): Promise<Machines> {
-  const options = { shared: 64, memory: 384, programs: [], ...given };
+  const options: Settings = { shared: 64, memory: 384, programs: [], ...given };
   const started: ChildProcess[] = [];
   const numbers = Array.from({ length: count }, (_, number) => number);
   const at = (number: number): string => `${directory}/${number}`;
@@ -247,6 +255,7 @@ export async function startMachines(
   const startOne = (): Promise<Host> =>
     startHost({
       listen: sockets[0] ?? '',
+      ...(options.daemon === undefined ? {} : { program: options.daemon }),
       args: [
         ...sockets.slice(1).flatMap((socket) => ['--listen', socket]),
         '--config',
@@ -265,7 +274,7 @@ export async function startMachines(
         memory,
         start: async (commands, shared = true) => {
           rmSync(`${at(number)}/console`, { force: true });
-          writeFileSync(`${at(number)}/initrd`, await makeInitrd(commands, options.programs));
+          writeFileSync(`${at(number)}/initrd`, await makeInitrd(commands, options));
           const qemu = startQemu(at(number), memory, options, shared);
           started.push(qemu);
           return running(at(number), qemu);

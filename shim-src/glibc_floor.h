@@ -56,7 +56,7 @@ VGPU_FIRST(pthread_attr_getstack, 2.2.5);
 VGPU_FIRST(sem_init, 2.2.5);
 VGPU_FIRST(sem_post, 2.2.5);
 VGPU_FIRST(sem_wait, 2.2.5);
-/* Who interposes these two has no version of its own for them. */
+/* A library that interposes these two has no version of its own for them. */
 #ifndef VGPU_OWN_LOOKUPS
 VGPU_FIRST(dlopen, 2.2.5);
 VGPU_FIRST(dlsym, 2.2.5);

@@ -23,7 +23,7 @@ static bool copy_trimmed(char *text, size_t size, const char *from, size_t lengt
   return true;
 }
 
-/* `key = value` lines, # comments; an unknown key is left to those who know it. */
+/* `key = value` lines, # comments; an unknown key is ignored, because another program may use it. */
 static bool find_host(char *text, size_t size, const char *content) {
   bool found = false;
   for (const char *line = content; *line != '\0';) {

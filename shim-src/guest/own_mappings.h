@@ -28,10 +28,10 @@ bool vgpu_mappings_file(const void *memory, struct vgpu_mapped_file *file);
 bool vgpu_mappings_next(const struct vgpu_mapped_file *file, uintptr_t base, uintptr_t end, uintptr_t *from,
                         uintptr_t *until);
 
-/* True if some of it is the calling thread's stack, or nobody can tell. */
+/* True if some of it is the calling thread's stack, or that is not known. */
 bool vgpu_mappings_own_stack(const void *memory, size_t bytes);
 
-/* True if memory of this process is pinned for other devices (RDMA, io_uring), or nobody can tell. */
+/* True if memory of this process is pinned for other devices (RDMA, io_uring), or that is not known. */
 bool vgpu_mappings_pinned(void);
 
 #endif

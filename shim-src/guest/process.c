@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 /*
- * The slot lies in a page that the kernel clears in a fork()ed child (MADV_WIPEONFORK), so even a child of
- * a raw clone() finds it fresh, with a lock nobody holds. A zeroed pthread_mutex_t is an unlocked one in
- * glibc and musl. The rest lives beside it, in memory that fork() copies.
+ * The slot is in a page that the kernel clears in a fork()ed child (MADV_WIPEONFORK), so even a child of a
+ * raw clone() finds it empty, with an unlocked lock. A zeroed pthread_mutex_t is an unlocked one in glibc and
+ * musl. The rest is beside it, in memory that fork() copies.
  */
 static struct vgpu_process *slot;
 static void *parent_state; /* copy of slot->state that survives fork, for the child to give back */

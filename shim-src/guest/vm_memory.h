@@ -30,8 +30,8 @@ bool vgpu_vm_memory_there(void);
 bool vgpu_vm_memory_find(const struct vgpu_vm_mark *mark, struct vgpu_vm_memory *memory);
 
 /*
- * The first place from `from` on that nobody in this VM uses, beginning before `to`: the file opened with the
- * lock of the place, to be closed once it is mapped (or not wanted), and *offset. -1: there is none.
+ * The first free place from `from` on in this VM, beginning before `to`: the file opened with the lock of the
+ * place, to be closed once it is mapped (or not needed), and *offset. -1: there is none.
  */
 int vgpu_vm_memory_lock(const struct vgpu_vm_memory *memory, uint64_t bytes, uint64_t from, uint64_t to,
                         uint64_t *offset);

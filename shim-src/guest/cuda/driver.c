@@ -153,7 +153,7 @@ int vgpu_cuda_ready(void) {
 }
 
 int vgpu_cuda_driver_version(void) {
-  /* Programs ask before cuInit, and what they are told must not change then: ask the host already here. */
+  /* Programs ask before cuInit, and the answer must not change afterwards: ask the host already here. */
   struct vgpu_driver *driver = reach_driver(false);
   if (driver == NULL) return BUILT_FOR_VERSION;
   int version = vgpu_session_welcome(driver->session)->cuda_version;

@@ -67,7 +67,7 @@ int cuGetProcAddress_v2(const char *symbol, void **pfn, int32_t cudaVersion, uin
   memcpy(pfn, &entry, sizeof entry);
   if (status != PROC_FOUND) vgpu_log("cuGetProcAddress: no \"%s\" for version %d", symbol, (int)cudaVersion);
   if (symbolStatus != NULL) *symbolStatus = status;
-  /* Who has nowhere to be told the reason is told that it failed. */
+  /* A caller without a place for the reason gets an error. */
   return status == PROC_FOUND || symbolStatus != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Live handles by address, so that a handle the program made up is told from a real one without looking
- * behind it. Not locked: the driver's lock guards it.
+ * Live handles by address, so that an invalid handle is recognised without reading the memory at its address.
+ * Not locked: the driver's lock guards it.
  */
 #ifndef VGPU_GUEST_CUDA_OBJECTS_H
 #define VGPU_GUEST_CUDA_OBJECTS_H

@@ -1,6 +1,6 @@
 /*
- * Who carries calls out: the software device or the host's GPU. Nothing above this table asks which one it
- * is.
+ * The table of functions of a backend: the software device or the host's GPU. Code above this table does not
+ * know which one it is.
  */
 #ifndef VGPU_HOST_BACKEND_H
 #define VGPU_HOST_BACKEND_H

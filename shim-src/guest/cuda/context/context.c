@@ -216,7 +216,7 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
 static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
   vgpu_capture_streams_ended(driver);
   if (number != 0) vgpu_managed_code_give(driver, number);
-  /* An error that its work left is told no more: a new context begins without it. */
+  /* An error of its former work is not reported any more: a new context begins without it. */
   (void)vgpu_session_take_deferred(driver->session);
   void (*tell)(struct vgpu_context *) = __atomic_load_n(&on_destroyed, __ATOMIC_ACQUIRE);
   if (tell != NULL) tell(context);

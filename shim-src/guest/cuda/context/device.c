@@ -85,8 +85,8 @@ int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
 }
 
 /*
- * Attributes that promise a feature which this library does not carry (yet): a program that asks is told
- * the truth and takes its other path. By CUdevice_attribute number.
+ * Attributes that promise a feature which this library does not carry (yet): a program that asks gets the
+ * true value and uses its other path. By CUdevice_attribute number.
  */
 static bool not_carried(int32_t attribute) {
   switch (attribute) {

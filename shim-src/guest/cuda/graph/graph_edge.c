@@ -88,7 +88,8 @@ int vgpu_links_check(struct vgpu_driver *driver, const struct vgpu_graph *graph,
 
 /* ---- the API ------------------------------------------------------------- */
 
-/* What is told of links: all that the program has room for; with no array only the count. */
+/* The answer to a question about links: as many as the program has room for; without an array only the count.
+ */
 struct answer {
   void **nodes;
   uint64_t *data;

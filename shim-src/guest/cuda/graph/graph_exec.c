@@ -38,7 +38,7 @@ static int add_frame(struct vgpu_exec_node *nodes, size_t *count, enum vgpu_node
   return CUDA_SUCCESS;
 }
 
-/* Whose conditions come next: at the beginning they get their values. */
+/* The graph of the conditions that follow: they get their values at the beginning. */
 static int add_values(const struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count,
                       bool assign) {
   const struct vgpu_send_graph_values send = {.graph = graph->conditions->graph, .assign = assign};

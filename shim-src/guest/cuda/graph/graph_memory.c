@@ -195,7 +195,7 @@ static int map(struct vgpu_driver *driver, struct vgpu_graph_memory *memory) {
 
 static void unmap(const struct vgpu_graph_memory *memory) {
   const struct vgpu_send_cuMemUnmap send = {.address = memory->address, .size = memory->room};
-  vgpu_cuda_wait_context(memory->context); /* an error there is told to who waits for that work */
+  vgpu_cuda_wait_context(memory->context); /* a thread that waits for that work gets its error */
   vgpu_cuda_post(VGPU_OP_cuMemUnmap, &send, sizeof send, NULL, 0);
 }
 

@@ -194,7 +194,7 @@ int cuGraphAddMemFreeNode(void **phGraphNode, void *hGraph, const void **depende
 
 /* ---- changing ------------------------------------------------------------ */
 
-/* Of the graph's node, or (`exec`) of its image in an executable. */
+/* The parameters of the graph's node, or (`exec`) of its image in an executable. */
 struct target {
   bool in_exec;
   void *exec;

@@ -84,7 +84,7 @@ int cuGraphHostNodeGetParams(void *hNode, void *nodeParams) {
   return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
-/* Of a captured node its description is made from its frame. */
+/* The description of a captured node is made from its frame. */
 bool vgpu_work_filled(const struct vgpu_work *work, struct vgpu_memset_params *params) {
   *params = work->given.memset;
   if (params->element != 0) return true;

@@ -1,5 +1,5 @@
 /*
- * User objects: things of the program's that live as long as somebody, or some graph or executable, has a
+ * User objects: objects of the program that live as long as the program, a graph or an executable has a
  * reference to them. All of it happens here; the host knows nothing of them.
  */
 #include <limits.h>
@@ -49,7 +49,7 @@ static struct vgpu_hold *hold_of(const struct vgpu_holds *holds, const struct us
   return NULL;
 }
 
-/* References that somebody had already become those of `holds`. */
+/* References that the caller already had become those of `holds`. */
 static bool hold(struct vgpu_holds *holds, struct user_object *object, uint64_t count) {
   struct vgpu_hold *found = hold_of(holds, object);
   if (found == NULL) {

@@ -261,7 +261,9 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
     if (scope == VGPU_WAIT_CONTEXT) stream = ANY_STREAM;
     result = settle(driver, context, stream, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
-      /* All of it is done, so what has not come failed at the host; that error is told like any other. */
+      /*
+       * All work is done, so missing bytes mean a failure at the host; that error is returned like any other.
+       */
       pthread_mutex_lock(&readbacks->lock);
       forget(readbacks, context, stream, upto);
       pthread_mutex_unlock(&readbacks->lock);

@@ -1,6 +1,6 @@
 /*
- * Every piece of memory the driver knows: device allocations (their addresses come from the host) and
- * host memory it made or was told of. Sorted by address, under a lock of its own.
+ * Every piece of memory that the driver knows: device allocations (their addresses come from the host) and
+ * host memory that it allocated or registered. Sorted by address, under a lock of its own.
  */
 #ifndef VGPU_GUEST_CUDA_REGIONS_H
 #define VGPU_GUEST_CUDA_REGIONS_H

@@ -124,7 +124,10 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
   uint64_t first = destination;
-  /* Of a session that keeps what it sends it is quicker to wait for the host once than to copy so much. */
+  /*
+   * When the session keeps a copy of what it sends, waiting for the host once is quicker than copying so
+   * much.
+   */
   bool stays = !shared && bytes >= STAYS_BYTES && vgpu_session_keeps(transfer->driver->session);
   for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);

@@ -100,7 +100,10 @@ int vgpu_code_names(uint32_t opcode, void *body, uint32_t body_size, uint32_t *f
 int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                        const char *name, const struct vgpu_region *like, uint64_t *address, size_t *bytes);
 
-/* Whose variables: the code by its number, in a context by its number. A library's module is the library. */
+/*
+ * The owner of the variables: the code by its number, in a context by its number. A library's module is the
+ * library.
+ */
 struct vgpu_code_in {
   uint64_t code;
   uint64_t context;

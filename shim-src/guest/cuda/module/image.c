@@ -23,8 +23,10 @@ struct wrapper {
 
 struct containers {
   unsigned count;
-  /* Of nvcc -rdc=true: the first holds what was linked, if anything was; the others an object each, to be
-   * linked when the program is loaded. Machine code of an object is no program. */
+  /*
+   * For nvcc -rdc=true: the first image is the linked one, if any was linked; the others are one object each,
+   * to be linked when the program is loaded. Machine code of an object is not a program.
+   */
   bool parts;
   const unsigned char *bytes[CONTAINERS_MAX];
   uint64_t size[CONTAINERS_MAX];

@@ -21,7 +21,7 @@ enum {
   LAUNCH_UPDATABLE_NODE = 13,
 };
 
-/* What can be told to be wrong without asking: programs test for it right behind the launch. */
+/* Errors that can be found without the host: programs test for them right after the launch. */
 static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
                  const struct vgpu_launch *launch) {
   int32_t ordinal = vgpu_callable_device(driver, callable);

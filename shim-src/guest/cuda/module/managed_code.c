@@ -1,7 +1,7 @@
 /*
- * Managed variables. The program reads and writes them as memory of its own, so they must lie in memory that
- * both sides see: a module that has some gets such memory for all of its variables before the first of their
- * addresses is told. A launch before that changes nothing: the host takes the bytes along.
+ * Managed variables. The program reads and writes them as its own memory, so they must be in memory that both
+ * sides see: a module with managed variables gets such memory for all its variables before the first of their
+ * addresses is returned. A launch before that changes nothing: the host moves the bytes along.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -94,7 +94,7 @@ int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStrea
   result = vgpu_cuda_post(VGPU_OP_cuEventRecordWithFlags, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, send.stream, __ATOMIC_RELAXED);
   __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);
-  /* Who is told by this process that it was recorded must find it recorded. */
+  /* A process that learns from this one that the event was recorded must find it recorded. */
   if (result == CUDA_SUCCESS && (hEvent->flags & BETWEEN_PROCESSES) != 0) {
     struct vgpu_send_cuEventQuery query = {.event = send.event};
     int complete = vgpu_cuda_call(VGPU_OP_cuEventQuery, &query, sizeof query, NULL, 0);
@@ -119,7 +119,7 @@ int cuStreamWaitEvent(struct vgpu_stream *hStream, struct vgpu_event *hEvent, ui
   return vgpu_cuda_post(VGPU_OP_cuStreamWaitEvent, &send, sizeof send, NULL, 0);
 }
 
-/* Of a context as a whole: all that was called in it. */
+/* For a whole context: all calls that were made in it. */
 int cuCtxRecordEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuCtxRecordEvent send = {0};

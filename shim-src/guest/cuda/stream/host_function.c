@@ -97,7 +97,7 @@ static void run(struct vgpu_function_queue *queue, const struct job *job, bool w
   if (job->callback != NULL) job->callback(queue->handle, status, job->data);
   else if (status == CUDA_SUCCESS) job->function(job->data);
   running = false;
-  /* The next thread that waits for the stream must be told, too. */
+  /* The next thread that waits for the stream must get the error, too. */
   if (status != CUDA_SUCCESS) vgpu_session_keep_deferred(driver->session, status);
 }
 

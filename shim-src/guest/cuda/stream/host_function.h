@@ -29,8 +29,8 @@ void vgpu_host_functions_wait(struct vgpu_driver *driver, uint64_t stream);
 bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream);
 
 /*
- * Calls the function on a thread of this library that nobody waits for, once all that a context (its number;
- * 0: of none) has to do is done. False: there is no memory or no thread for it.
+ * Calls the function on a thread of this library that no other thread joins, once all work of a context (its
+ * number; 0: none) is done. False: there is no memory or no thread for it.
  */
 bool vgpu_host_functions_detached(struct vgpu_driver *driver, uint64_t context, void (*function)(void *data),
                                   void *data);

@@ -1,4 +1,4 @@
-/* Streams: their handles are made here, the host is told one-way. */
+/* Streams: their handles are made here, and one-way calls announce them to the host. */
 #include <stdlib.h>
 
 #include "cuda_api.h"
@@ -104,7 +104,7 @@ static uint64_t later(uint64_t *first, uint64_t second) {
   return value > second ? value : second;
 }
 
-/* Nothing was called on the stream since somebody waited for it. */
+/* No call was made on the stream since a thread last waited for it. */
 static bool is_clean(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t number,
                      struct vgpu_context *context) {
   uint64_t all = __atomic_load_n(&context->covered, __ATOMIC_ACQUIRE);

@@ -32,7 +32,7 @@ int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resour
                             const struct vgpu_texture_descriptor *texture,
                             const struct vgpu_view_descriptor *view, struct vgpu_texture_request *request);
 
-/* An object that was made: what it was made of, for those who ask. */
+/* An object and its descriptors, for the calls that return them. */
 struct vgpu_texture {
   struct vgpu_texture *next;
   uint64_t object;

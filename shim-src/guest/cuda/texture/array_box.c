@@ -20,7 +20,7 @@ int vgpu_array_plain(const struct vgpu_transfer *transfer, const struct vgpu_box
     return CUDA_ERROR_INVALID_HANDLE;
   const struct vgpu_array_descriptor *as = &array.as;
   uint64_t texel = (uint64_t)vgpu_format_bytes(as->format) * as->channels;
-  /* Of a format that only the host knows, it checks the width. */
+  /* The host checks the width of a format that only it knows. */
   bool fits = (texel == 0 || within(side->x, box->width, as->width * texel)) &&
               within(side->y, box->height, as->height == 0 ? 1 : as->height) &&
               within(side->z, box->depth, as->depth == 0 ? 1 : as->depth);

@@ -1,6 +1,6 @@
 /*
  * Texture and surface references, which programs of CUDA 11 and older bind before they launch. The state is
- * kept here; each change of one that is bound is told to the host, which makes an object of it.
+ * kept here; each change of a bound reference is sent to the host, which makes an object from it.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -194,7 +194,9 @@ bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame) {
   }
 }
 
-/* All frames in order; the first failure is told, the rest is done all the same, as with calls. */
+/*
+ * All frames in order; the first failure is returned, and the rest is carried out in any case, as with calls.
+ */
 static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
   int32_t result = CUDA_SUCCESS;
   for (uint32_t i = 0; i < exec->count; i++) {

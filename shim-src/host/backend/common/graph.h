@@ -49,7 +49,7 @@ enum { VGPU_CONDITION_IF = 0, VGPU_CONDITION_WHILE = 1, VGPU_CONDITION_SWITCH = 
 static inline uint32_t vgpu_frame_opcode(const struct vgpu_graph_frame *frame) {
   return frame->row == NULL ? 0 : frame->row->opcode;
 }
-/* Of a frame that is a condition, a body, and one that says whose conditions they are. */
+/* Read a frame that is a condition, one that is a body, and one that names the owner of conditions. */
 struct vgpu_condition vgpu_frame_condition(const struct vgpu_graph_frame *frame);
 uint32_t vgpu_frame_body(const struct vgpu_graph_frame *frame);
 

@@ -41,7 +41,7 @@ struct vgpu_handle {
   uint64_t stream;     /* event: that it was last recorded on, while pending */
 };
 
-/* Of an event that other sessions know, too, `object` is the count that all of them see. */
+/* For an event that other sessions know too, `object` is the count that all of them see. */
 static inline uint32_t vgpu_event_pending(const struct vgpu_handle *event) {
   return event->object == NULL ? event->pending
                                : __atomic_load_n((uint32_t *)event->object, __ATOMIC_ACQUIRE);

@@ -1,6 +1,6 @@
 /*
- * Walks an image with every bound checked, before anybody who trusts the image's own sizes parses it: the
- * driver reads what an ELF header says, wherever that lies.
+ * Walks an image with every bound checked, before code that trusts the image's own sizes parses it: the
+ * driver reads at the offsets of an ELF header, wherever they point.
  */
 #ifndef VGPU_HOST_WALK_H
 #define VGPU_HOST_WALK_H

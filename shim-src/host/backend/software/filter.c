@@ -29,9 +29,9 @@
 #define SIGNAL_OF_SETXID 33
 
 /*
- * What a worker of the software device was seen to need (strace, all of test/shim), and what the C library
- * does by itself when memory or threads run short. Everything else ends the worker: it has no honest reason
- * to ask, so somebody else asks, and an error would only tell that one to try the next.
+ * The system calls that a worker of the software device was seen to make (strace, all of test/shim), and
+ * those that the C library makes when memory or threads run short. Every other call ends the worker: the
+ * worker's own code does not make it, so an attacker does, and an error would only make him try the next one.
  */
 static const int allowed[] = {
     /* frames, the log, the launch log */
@@ -75,9 +75,8 @@ static int add_conditional(scmp_filter_ctx filter) {
   result |= seccomp_rule_add(filter, allow, CALL(clone), 1,
                              MASKED(0, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
   /*
-   * How some C libraries make fstat: of a descriptor, with an empty path. The path itself cannot be looked at
-   * from here, so these flags with another path tell of a file that it is there, and no more: it is not
-   * opened.
+   * Some C libraries make fstat this way: with a descriptor and an empty path. The filter cannot read the
+   * path, so these flags with another path show whether a file exists, and no more: it is not opened.
    */
   static const struct {
     int call;
@@ -95,7 +94,7 @@ static int add_conditional(scmp_filter_ctx filter) {
   for (size_t i = 0; i < COUNT(signals); i++)
     result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1, EQUAL(0, (scmp_datum_t)signals[i]));
   result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, EQUAL(0, PR_SET_NAME));
-  /* To end itself, as abort() does, and to signal nobody else. */
+  /* To end itself, as abort() does; it cannot signal other processes. */
   result |= seccomp_rule_add(filter, allow, CALL(tgkill), 1, EQUAL(0, VGPU_FILTER_SELF));
   /*
    * A mapping that grows would reach what lies behind it in a shared file: the accounts of others. The C

@@ -13,7 +13,9 @@ static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object
   char why[256];
   int32_t result = vgpu_programs_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
   if (result == VGPU_CODE_MISSING && library->image != NULL) {
-    /* Of another architecture than the first one, and gone from the cache: it is kept for this. */
+    /*
+     * It is for another architecture than the first one, and no longer in the cache: it is kept for this use.
+     */
     vgpu_images_put(worker->code_options->images, worker->slot, &worker->peer, &library->hash, library->image,
                     library->size);
     result = vgpu_programs_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);

@@ -9,7 +9,7 @@
 void *vgpu_programs_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type);
 int32_t vgpu_programs_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                                   uint64_t context, void *object);
-/* Of a context; UINT32_MAX: no such context. */
+/* The number of a context; UINT32_MAX: no such context. */
 uint32_t vgpu_programs_device(struct vgpu_worker *worker, uint64_t context);
 /* Whether what came in bulk can be a name. */
 bool vgpu_code_is_name(const struct vgpu_bulk *bulk);
@@ -27,7 +27,7 @@ struct vgpu_load_reply {
 int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, const char *why,
                               struct vgpu_bulk *bulk);
 
-/* What a program wants to know of a load, and is told. */
+/* Facts about a load that a program requests and gets. */
 struct vgpu_load_log {
   bool wanted;
   char text[1024];

@@ -202,7 +202,7 @@ static void entry(struct parser *p, struct reader *reader) {
   *kernel = (struct vgpu_program_function){0};
 }
 
-/* Device functions matter to nobody here: to the end of the body, or of the declaration. */
+/* Device functions are not needed here: skip to the end of the body, or of the declaration. */
 static void skip_function(struct parser *p, const struct reader *reader) {
   for (ptx_skip(p); p->at < p->end && *p->at != '{' && *p->at != ';'; ptx_skip(p)) {
     if (*p->at != '"') {

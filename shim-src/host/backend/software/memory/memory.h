@@ -96,7 +96,7 @@ bool vgpu_memory_free_one_of(struct vgpu_memory *memory, uint64_t context, struc
 /* The bytes at [address, address + bytes), or NULL if they are not all of one allocation or accessible. */
 unsigned char *vgpu_memory_at(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
 
-/* The same for who is about to write there (all of it, as far as anybody asks). */
+/* The same for a caller that will write there: where writes are tracked, all of it counts as written. */
 unsigned char *vgpu_memory_to_write(const struct vgpu_memory *memory, uint64_t address, uint64_t bytes);
 
 /* The allocation that holds this address, or NULL. */

@@ -1,7 +1,7 @@
 /*
- * Memory pools of the software device. Memory that is freed goes back to the kernel at once; what a pool
- * keeps for later is kept in the accounts only, so that nobody else can take it. That is all a program can
- * see of a pool: how much it uses and how much it holds, against its release threshold.
+ * Memory pools of the software device. Freed memory goes back to the kernel at once; the part that a pool
+ * keeps for later is only counted, so that no other allocation can take it. A program can see no more of a
+ * pool than that: how much it uses and how much it holds, against its release threshold.
  */
 #include "host/backend/software/memory/pool.h"
 

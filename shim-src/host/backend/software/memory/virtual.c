@@ -303,7 +303,7 @@ int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgp
 
 /* ---- shared with other sessions ------------------------------------------ */
 
-/* Gives it a file of its own, which nobody sees more of. False: no memory. */
+/* Gives it a separate file, which no other mapping uses. False: no memory. */
 static bool part(struct vgpu_worker *worker, struct physical *physical) {
   struct vgpu_virtual *virtual = worker->software->memory.virtual;
   int file = vgpu_shared_make("vgpu-device-memory", physical->size);

@@ -119,3 +119,10 @@ test('the list of words is sorted, each once', () => {
   const list = readFileSync(join(repository, words), 'utf8').trimEnd().split('\n');
   assert.deepEqual(list, [...new Set(list)].sort());
 });
+
+test('no entry of CHANGELOG.md is too wide for the changelog of the Debian packages', () => {
+  // lintian allows 80 columns there, and an entry has two more than here.
+  const lines = readFileSync(join(repository, 'CHANGELOG.md'), 'utf8').split('\n');
+  const wide = lines.filter((line) => /^(- | {2})/.test(line) && line.length > 78);
+  assert.deepEqual(wide, []);
+});

@@ -79,6 +79,9 @@ const IDIOMS: Readonly<Record<string, string>> = {
   'by halves': 'in part',
   'is no news': 'is not reported again',
   'yours to edit': 'you may edit it',
+  'stands (here|there) twice': 'is given twice',
+  'whom none': 'a peer that no rule',
+  'former rules hold': 'the former rules stay in force',
   'we made it': 'vgpu-agent made it',
   'somebody has': 'say who, or use the passive: is masked, was changed',
 };

@@ -50,7 +50,7 @@ const places: Readonly<Record<string, readonly [count: number, why: string]>> = 
   'apply/disk.ts': [1, shown],
 };
 
-/** Who may start a process by other means than a CommandRunner. */
+/** Files that may start a process by other means than a CommandRunner. */
 const starters: Readonly<Record<string, string>> = {
   'run-command.ts': 'the CommandRunner itself',
   'systemd/journal-reader.ts': 'follows: it has no end that could be waited for',

@@ -67,7 +67,7 @@ const medianWidth = 11;
 const rangeWidth = 14;
 const gib = 1024 ** 3;
 
-/** Who was measured: three lines for the head of the table. */
+/** The machine that was measured: three lines for the head of the table. */
 export function machineText(machine: MachineFacts): string {
   const { cores, processor, memoryBytes, kernel, node, systemd, commit, modified } = machine;
   const version = /^systemd (\d+)/.exec(systemd)?.[1] ?? systemd;

@@ -90,7 +90,7 @@ export interface Host {
   running(): boolean;
   /** Ends it and waits; the exit status. */
   stop(): Promise<number | null>;
-  /** Whose device it has, when that is a host of these tests. */
+  /** The host whose device it uses, when that is a host of these tests. */
   readonly behind?: Host;
 }
 

@@ -36,7 +36,7 @@ struct vgpu_supervisor {
   uint64_t next_session;
   bool stopping;
   bool draining; /* takes no new session, and ends with the last one */
-  /* Reads hostd.conf again; false: `why` says what is wrong with it, and the former rules hold. */
+  /* Reads hostd.conf again; false: `why` says what is wrong with it, and the former rules stay. */
   bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 };
 

@@ -121,7 +121,7 @@ test("after a boot, or systemd's message that the unit ended, the next relevant 
 
 test('a line that begins a start does so after what belongs to its end', () => {
   assert.deepEqual(texts(judged(gpu, 'over', 'config')), [], 'discovery was over');
-  assert.deepEqual(texts(judged('config', gpu, 'config')), [], 'it stands there twice');
+  assert.deepEqual(texts(judged('config', gpu, 'config')), [], 'it is there twice');
   assert.deepEqual(texts(judged('starts', 'config', gpu)), [gpu], 'two marks of one start');
   assert.deepEqual(texts(judged(gpu, 'config')), [gpu], 'not the first line of one');
   assert.deepEqual(texts(judged(gpu, 'starts')), [], 'its first line');

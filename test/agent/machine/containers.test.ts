@@ -1,4 +1,4 @@
-/** Who reads CDI files here, and who offers NVIDIA's name. */
+/** The engines that read CDI files here, and the file that defines NVIDIA's name. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { offersNvidia, readContainers } from '../../../agent/machine/containers.js';

@@ -69,7 +69,7 @@ describe('a file that is read', { skip }, () => {
     assert.equal(text(link(path.join(theirs, 'link'), secret, stranger)), null);
     link(path.join(theirs, 'directory'), root, stranger);
     assert.equal(text(path.join(theirs, 'directory', 'secret')), null);
-    // Who owns the directory can bring in a link that root made for another place.
+    // The owner of the directory can move a link into it that root made for another place.
     assert.equal(text(link(path.join(theirs, 'roots'), secret, 0)), null);
     fs.mkdirSync(path.join(root, 'closed'), { mode: 0o700 });
     file(path.join(root, 'closed', 'open'), 'behind a closed door', 0o644);

@@ -120,7 +120,7 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     for (const [index, ran] of all.entries()) {
       const said = `${commands[index]}\n${ran.stdout}${ran.stderr}`;
       assert.ok(ran.code === 0 || ran.code === 6, `exit status ${ran.code}\n${said}`);
-      if (ran.code === 6) assert.match(ran.stderr, /is at work/, said);
+      if (ran.code === 6) assert.match(ran.stderr, /is changing this machine/, said);
     }
     await assertConsumerStarts(guest, 'after five commands at once');
     await installToGpu(guest);
@@ -181,7 +181,7 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     for (const ran of [install, remove]) {
       const document = documentOf(ran, 6);
       const message = String(at(document, 'error', 'message'));
-      assert.equal(message, `vgpu-agent install (process ${holder}) is at work`);
+      assert.equal(message, `vgpu-agent install (process ${holder}) is changing this machine`);
       assert.equal(at(document, 'error', 'kind'), 'refused');
     }
     assert.deepEqual(await half.diff(await guest.listing(), { mtimes: 'all' }), []);

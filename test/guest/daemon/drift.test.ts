@@ -205,7 +205,7 @@ test('a repair that cannot succeed stops after its limit and says so everywhere'
   assert.match(await guest.must('vgpu-agent', 'metrics'), /^vgpu_agent_state\{state="degraded"\} 1$/m);
   const shown = await guest.agent('status');
   assert.match(shown.stdout, /degraded/);
-  assert.match(shown.stdout, /given up/);
+  assert.match(shown.stdout, /no more tries/);
   assert.equal((await entries(guest, messageIds.repairFailed)).length, 4);
   // Repaired by a person: a reload begins again.
   await guest.must(
@@ -254,5 +254,5 @@ test('with restarts switched off a due restart is reported and not made', {
     /restarts are switched off in agent\.json/,
   );
   assert.equal(await guest.invocationId('ollama'), start);
-  assert.match(await property(guest, 'PendingRestart'), /host is back/);
+  assert.match(await property(guest, 'PendingRestart'), /host answers again/);
 });

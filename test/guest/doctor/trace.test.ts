@@ -87,7 +87,7 @@ describe('doctor --trace', { skip }, () => {
     );
     assert.match(
       evidenceOf(document),
-      /^ollama \(.*\): \d+ symbols that ollama looked up -> our libnvidia-ml\.so\.1/m,
+      /^ollama \(.*\): \d+ symbols that ollama looked up -> vgpu-agent's libnvidia-ml\.so\.1/m,
     );
     assert.equal(document.trace?.outcome, 'traced');
     assert.equal(document.trace?.strange, 0);
@@ -140,7 +140,7 @@ describe('doctor --trace', { skip }, () => {
       const document = await doctor(guest, ...trace);
       assert.equal(findingOf(document).kind, 'ok', 'what is linked is ours, and it is on the GPU');
       assert.match(evidenceOf(document), /11 symbols of libggml-cuda\.so -> vgpu-agent's libcuda\.so\.1/);
-      assert.match(evidenceOf(document), /^what \S+libggml-cuda\.so looks up is not seen: RTLD_DEEPBIND/m);
+      assert.match(evidenceOf(document), /^lookups of \S+libggml-cuda\.so are not traced: RTLD_DEEPBIND/m);
       const bypassed = document.trace?.processes.flatMap((one) => one.bypassed) ?? [];
       assert.ok(bypassed.includes('/usr/local/lib/ollama/cuda_v12/libggml-cuda.so'), bypassed.join());
     } finally {
@@ -197,7 +197,7 @@ describe('doctor --trace', { skip }, () => {
     const meanwhile = await guest.agent('verify', '--timeout', '1');
     assert.match(
       meanwhile.stderr,
-      /the service is being traced: vgpu-agent trace \(process \d+\) is at work/,
+      /the service is being traced: vgpu-agent trace \(process \d+\) is changing this machine/,
     );
     assert.doesNotMatch(
       meanwhile.stdout,
@@ -231,7 +231,7 @@ describe('doctor --trace', { skip }, () => {
     );
     await guest.must('pkill', '-INT', '-f', 'vgpu-agent docto[r] --trace');
     assert.equal(await end, 130, text);
-    assert.match(text, /stopped while waiting until ollama\.service serves nobody; nothing was changed/);
+    assert.match(text, /stopped while waiting until ollama\.service has no requests; nothing was changed/);
     assert.equal(await guest.invocationId('ollama'), start);
     await guest.must('rm', busy);
     await ended(request);
@@ -251,7 +251,7 @@ describe('doctor --trace', { skip }, () => {
     assert.equal(ran.code, 0, ran.stdout + ran.stderr);
     assert.match(
       ran.stderr.replace(/\s+/g, ' '),
-      /a doctor --trace of ollama\.service was cut short;.* started again/,
+      /a doctor --trace of ollama\.service was interrupted;.* started again/,
     );
     await assertNothingLeft(guest);
   });
@@ -296,7 +296,7 @@ describe('doctor --trace', { skip }, () => {
       (await guest.exists('/run/vgpu-agent/trace')) ? undefined : true,
     );
     await assertNothingLeft(guest);
-    assert.match(await said(guest), /a doctor --trace of ollama\.service was cut short/);
+    assert.match(await said(guest), /a doctor --trace of ollama\.service was interrupted/);
   });
 });
 
@@ -319,7 +319,7 @@ describe('doctor --trace of a real Ollama', { skip: skipBoth || whyNoOllama() },
     );
     assert.match(
       evidenceOf(document),
-      /^ollama \(.*\): \d+ symbols that ollama looked up -> our libnvidia-ml\.so\.1/m,
+      /^ollama \(.*\): \d+ symbols that ollama looked up -> vgpu-agent's libnvidia-ml\.so\.1/m,
     );
     assert.equal(document.trace?.strange, 0);
     const servers =

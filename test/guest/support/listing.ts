@@ -23,7 +23,7 @@ export interface Entry {
 }
 
 export interface DiffOptions {
-  /** Whose modification times count: nobody's (the default), those of regular files, or everybody's. */
+  /** Whether modification times count: of no file (the default), of regular files, or of all. */
   readonly mtimes?: 'none' | 'files' | 'all';
 }
 

@@ -13,7 +13,7 @@ async function servedObject(): Promise<
 > {
   let handler: Parameters<BusConnection['serve']>[0] | null = null;
   const bus: BusConnection = {
-    // Who calls is root.
+    // The caller is root.
     call: async () => [0],
     onSignal: () => () => {},
     serve: (given) => {

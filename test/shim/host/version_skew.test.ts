@@ -96,11 +96,7 @@ describe('a host of the same wire version that is older than some calls', () => 
     assert.match(ran.stdout, /^vector_add 0 wrong 0$/m);
     assert.match(ran.stdout, /^variables 0 0 bytes 4 counter 5 /m, 'variables of modules are found');
     const newer = await runProgram(builtFile('programs/graph_conditions'), ['decides'], { env });
-    assert.match(
-      newer.stdout + newer.stderr,
-      /instantiate\(.* gave 801/,
-      'the host lacks conditional graphs',
-    );
+    assert.match(newer.stdout + newer.stderr, /\b801\b/, 'the host lacks conditional graphs');
   });
 });
 

@@ -218,6 +218,8 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
         .context = exec->context, .exec = step->segment, .flags = exec->flags, .nodes = index};
     if (result == CUDA_SUCCESS) {
       result = vgpu_cuda_call(VGPU_OP_cuGraphInstantiateWithFlags, &send, sizeof send, NULL, 0);
+      /* Its nodes went without an answer: what failed of them is this call's own failure. */
+      if (result == CUDA_SUCCESS) result = vgpu_session_take_deferred(driver->session);
     }
     i = end;
   }

@@ -66,7 +66,7 @@ describe('a consumer with the service', { skip }, () => {
     const deferred = await untilEntry(guest, messageIds.restartDeferred, 0);
     assert.match(
       deferred,
-      /the host is back.* and waits: it serves requests: 1 loaded \(.*\), \d+ connected/,
+      /the host answers again.* and waits: it serves requests: 1 loaded \(.*\), \d+ connected/,
     );
     assert.match(await property(guest, 'PendingRestart'), /it serves requests/);
     assert.match(at(await status(guest), 'service', 'pendingRestart', 'waitsFor') as string, /it serves/);

@@ -322,7 +322,7 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     const code = await agent.end;
     await guest.must('umount', '/sbin/ldconfig');
     assert.equal(code, 130, agent.said());
-    assert.match(agent.said(), /^taken back: link .*libcuda\.so\.1$/m);
+    assert.match(agent.said(), /^undone: link .*libcuda\.so\.1$/m);
     assert.deepEqual(await before.diff(await guest.listing()), []);
     assert.equal(await guest.invocationId('ollama'), consumer);
     assert.equal((await tell(guest, 'status')).document.interrupted, false);

@@ -38,12 +38,20 @@ export async function approved(
   look = `vgpu-agent ${command} --dry-run`,
 ): Promise<boolean> {
   if (yes) return true;
-  if (context.ask === null) {
-    throw new VgpuError(`${command} would change this machine, and there is no terminal to ask on`, {
-      kind: 'usage',
-      operation: command,
-      remedy: `vgpu-agent ${command} --yes to go on, or ${look} to look first`,
-    });
-  }
+  requireSomeoneToAsk(context, command, look);
   return context.ask(question);
+}
+
+/** The same usage error before the work whose result the question is about. */
+export function requireSomeoneToAsk(
+  context: CommandContext,
+  command: string,
+  look: string,
+): asserts context is CommandContext & { readonly ask: NonNullable<CommandContext['ask']> } {
+  if (context.ask !== null) return;
+  throw new VgpuError(`${command} would change this machine, and there is no terminal to ask on`, {
+    kind: 'usage',
+    operation: command,
+    remedy: `vgpu-agent ${command} --yes to go on, or ${look} to look first`,
+  });
 }

@@ -7,7 +7,7 @@ import { gatherReport } from '../pipeline/report.js';
 import { alreadyThere } from '../report/already-there.js';
 import { spawnRunner } from '../run-command.js';
 import { bytes } from '../text.js';
-import { approved } from './common.js';
+import { approved, requireSomeoneToAsk } from './common.js';
 import type { CommandContext } from './types.js';
 
 export interface ReportOutcome {
@@ -16,8 +16,11 @@ export interface ReportOutcome {
   readonly files: readonly { readonly name: string; readonly bytes: number; readonly what: string }[];
 }
 
-/** Throws a VgpuError (`usage`) before anything is looked at when FILE cannot be it. */
-export function checkReportPath(file: string): void {
+const look = 'vgpu-agent doctor';
+
+/** Throws a VgpuError (`usage`) before anything is looked at when FILE cannot be it, or when there is no one to ask. */
+export function checkReport(file: string, yes: boolean, context: CommandContext): void {
+  if (!yes) requireSomeoneToAsk(context, `doctor --report ${file}`, look);
   if (existsSync(file)) throw alreadyThere(file);
   if (existsSync(path.dirname(path.resolve(file)))) return;
   throw new VgpuError(`${path.dirname(file)} does not exist, so no report can be written there`, {
@@ -43,13 +46,7 @@ export async function report(
   for (const one of listed) {
     context.say(`  ${one.name.padEnd(widest)}  ${bytes(one.bytes).padStart(9)}  ${one.what}`);
   }
-  const go = await approved(
-    context,
-    `doctor --report ${file}`,
-    yes,
-    `Write it to ${file}?`,
-    'vgpu-agent doctor',
-  );
+  const go = await approved(context, `doctor --report ${file}`, yes, `Write it to ${file}?`, look);
   // What writes it brings a library with it, which no other command needs.
   if (go) await (await import('../report/tarball.js')).writeTarball(runner, file, files);
   return { outcome: go ? 'written' : 'declined', path: file, files: listed };

@@ -15,7 +15,7 @@ import type { DoctorWorkplace } from '../pipeline/workplace.js';
 import type { Profile } from '../profile/types.js';
 import { plural } from '../text.js';
 import { approved, requireRoot } from './common.js';
-import { checkReportPath, type ReportOutcome, report as writeReport } from './doctor-report.js';
+import { checkReport, type ReportOutcome, report as writeReport } from './doctor-report.js';
 import { type TraceOutcome, traceOutcome, traceStart } from './doctor-trace.js';
 import { examples, profileHelp, seconds, unitHelp, unitName } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
@@ -99,7 +99,7 @@ export function doctorCommand(run: Run): Command {
 
 async function doctor(options: DoctorOptions, context: CommandContext): Promise<Outcome> {
   requireRoot(context, 'doctor');
-  if (options.report !== undefined) checkReportPath(options.report);
+  if (options.report !== undefined) checkReport(options.report, options.yes === true, context);
   const { openWorkplace } = await import('../pipeline/open-workplace.js');
   const { work, close } = openWorkplace();
   try {

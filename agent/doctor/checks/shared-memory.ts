@@ -1,4 +1,4 @@
-import { vmMemoryRule } from '../../paths.js';
+import { defaultPort, vmMemoryRule } from '../../paths.js';
 import { addMemory, lookAgain, vmMemoryOf } from '../../plan/vm-memory.js';
 import { byHand, editUnit, fixes, notApplicable, ok, onTheHost, warning } from '../finding.js';
 import type { Check } from '../types.js';
@@ -17,7 +17,9 @@ export const sharedMemory: Check = {
     switch (now.kind) {
       case 'not-concerned':
         return notApplicable(
-          endpoint.startsWith('tcp:') ? `${endpoint}: TCP shares no memory` : `the host is ${endpoint}`,
+          endpoint.startsWith('tcp:')
+            ? `${endpoint}: TCP shares no memory. Between a VM and its own host vsock takes less time, and can have it: sudo vgpu-agent install --host vsock:2:${defaultPort}`
+            : `the host is ${endpoint}`,
         );
       case 'open':
         return ok(`${now.device.path}: ${now.device.bytes / 1024 / 1024} MiB`);

@@ -166,6 +166,14 @@ describe('the check shared-memory', () => {
   const examine = (machine: Partial<MachineFacts>) =>
     sharedMemory.examine(doctorFacts({ machine, observation: { endpoint: 'vsock:2:14833' } }));
 
+  it('does not concern TCP, and says which transport can have such memory', () => {
+    const found = sharedMemory.examine(
+      doctorFacts({ machine: { vmMemory: memory() }, observation: { endpoint: 'tcp:127.0.0.1:14833' } }),
+    );
+    assert.equal(found.kind, 'not-applicable');
+    assert.match(JSON.stringify(found), /install --host vsock:2:14833/);
+  });
+
   it('is a warning at most, with the command for the machine that it is for', () => {
     const missing = troubleOf(examine({ vmMemory: memory({ devices: [] }) }));
     assert.equal(missing.kind, 'warning');

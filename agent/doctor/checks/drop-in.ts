@@ -19,7 +19,7 @@ import type { Check, DoctorFacts, Trouble } from '../types.js';
 /** The environment that the service is given: its file, and whether systemd has read it. */
 export const dropIn: Check = {
   id: 'drop-in',
-  title: 'the drop-in of vgpu-agent is complete and systemd has read it',
+  title: "vgpu-agent's drop-in is complete and loaded",
   looksAt:
     "vgpu-agent's drop-ins of the unit, byte for byte, and the unit's environment as systemd has loaded it",
   explains: [],

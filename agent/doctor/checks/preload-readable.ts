@@ -6,7 +6,7 @@ import type { Check, DoctorFacts, Remedy } from '../types.js';
 /** LD_PRELOAD names it, but the service's user cannot load it: the loader prints a line and goes on without. */
 export const preloadReadable: Check = {
   id: 'preload-readable',
-  title: "the service's user can load the preloaded libraries",
+  title: "the service's user can load preloaded libraries",
   looksAt:
     "every entry of the unit's LD_PRELOAD, and vgpu-agent's of LD_LIBRARY_PATH, opened as the service's user",
   explains: ['preload-ignored', 'library-not-found'],

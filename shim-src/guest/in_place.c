@@ -77,10 +77,10 @@ static bool holds(const void *range, size_t bytes, const void *what) {
 /* Until thaw() only what this file copies to may be written to by the calling thread, and its stack. */
 static const char *freeze(void *range, size_t bytes, struct frozen *frozen) {
   sigset_t all;
+  sigfillset(&all);
   if (holds(range, bytes, &all) || holds(range, bytes, &errno)) return "it is the calling thread's own stack";
   frozen->userfaultfd = open_userfaultfd();
   if (frozen->userfaultfd < 0) return "this kernel, or a limit, has no userfaultfd for it";
-  sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &frozen->signals);
   const char *why = protect(frozen->userfaultfd, range, bytes);
   if (why != NULL) thaw(frozen);

@@ -7,6 +7,7 @@ import { whyNoStandIn } from './support/consumer.js';
 import { Guest, whyNoGuest } from './support/guest.js';
 import { whyNoHostd } from './support/hosts.js';
 import { installToGpu, prepareConsumer } from './support/installed.js';
+import { until } from './support/process.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoStandIn();
 const mark = /^run: test\/guest\/documents\.test\.ts(?:, status (\d+))?$/;
@@ -24,6 +25,14 @@ type Page = (guest: Guest) => Promise<void>;
 const withHost: Page = async (guest) => {
   await guest.hosts.start();
   await prepareConsumer(guest, 3);
+  // A reader has waited for it: the page's first command reads what it logged.
+  await until(
+    'the consumer to name its device',
+    60_000,
+    async () =>
+      (await guest.must('journalctl', '--unit=ollama', '--output=cat')).includes('inference compute') ||
+      undefined,
+  );
 };
 const installed: Page = async (guest) => {
   await withHost(guest);

@@ -126,7 +126,10 @@ describe('several consumers', { skip }, () => {
     }
     const ran = await guest.agent('verify');
     assert.equal(ran.code, 2, ran.stderr);
-    assert.match(ran.stderr, /several services have the GPU: ollama\.service .*name it: --unit/s);
+    assert.match(
+      ran.stderr,
+      /several services have the GPU, so the command must name one: ollama\.service .*name it: --unit/s,
+    );
   });
 
   test('a trace is of one of them, and leaves the others running', async () => {

@@ -192,7 +192,7 @@ describe('on a guest that is as it should be', { skip }, () => {
       [
         'mount -t tmpfs none /run/dbus',
         1,
-        /^vgpu-agent: the system bus at \/run\/dbus\/system_bus_socket is not there/,
+        /^vgpu-agent: cannot connect to the system bus at \/run\/dbus\/system_bus_socket: ENOENT/,
         /systemctl start dbus/,
       ],
       [

@@ -41,7 +41,7 @@ systemctl restart ${name}`,
       await guest.write('/etc/containers/systemd/box.container', '[Container]\nImage=x\n');
       await guest.must('systemctl', 'daemon-reload');
       const refused = errorOf(await guest.agent('install', '--json', '--yes', '--unit', 'box'));
-      assert.match(refused.message, /systemd has made no box\.service of \/etc\/containers\/systemd\/box/);
+      assert.match(refused.message, /systemd has not made box\.service from \/etc\/containers\/systemd\/box/);
     });
 
     await t.test('the command is told to ask for the device', async () => {

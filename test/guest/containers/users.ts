@@ -85,7 +85,7 @@ DefaultDependencies=false
 `,
     );
     const refused = errorOf(await guest.agent('install', '--json', '--yes', '--unit', 'mine'));
-    assert.match(refused.message, new RegExp(`^${file} makes mine\\.service for the user person alone`));
+    assert.match(refused.message, new RegExp(`^${file} makes mine\\.service only for the user person`));
     await guest.write(
       '/home/person/.config/systemd/user/ask.service',
       `[Service]

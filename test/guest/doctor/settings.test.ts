@@ -66,7 +66,7 @@ const table: readonly Breakage[] = [
     undo: (guest) => again(guest),
     check: 'nvml',
     kind: 'warning',
-    evidence: [/the loader takes \/opt\/driver\/libnvidia-ml\.so\.1, by LD_PRELOAD/],
+    evidence: [/the loader chooses \/opt\/driver\/libnvidia-ml\.so\.1, by LD_PRELOAD/],
     command: /ldconfig -p/,
     fix: false,
   },

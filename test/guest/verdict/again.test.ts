@@ -268,8 +268,8 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     test(`SIG${signal} while the verdict is waited for: exit 130, what was installed stays`, async (t) => {
       const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
       const agent = launch(guest, 'install', '--yes', '--json');
-      await until('it asks the consumer', 20_000, () =>
-        agent.said().includes('asking ollama.service') ? true : undefined,
+      await until('it looks at the consumer', 20_000, () =>
+        agent.said().includes('finding out where ollama.service runs') ? true : undefined,
       );
       const asked = Date.now();
       await signalAgent(guest, signal);
@@ -331,8 +331,8 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
   test('twice: it ends at once, and the next command finishes the work', async (t) => {
     const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
     const agent = launch(guest, 'install', '--yes');
-    await until('it asks the consumer', 20_000, () =>
-      agent.said().includes('asking ollama.service') ? true : undefined,
+    await until('it looks at the consumer', 20_000, () =>
+      agent.said().includes('finding out where ollama.service runs') ? true : undefined,
     );
     await signalAgent(guest, 'INT');
     await signalAgent(guest, 'INT').catch(() => undefined); // it may be gone already
@@ -343,8 +343,8 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
   test('with --rollback-on-failure a person who stops it keeps what is installed', async (t) => {
     const guest = await ready(t, { design: quickest, start: false, env: { STANDIN_DELAY_MS: '2000' } });
     const agent = launch(guest, 'install', '--yes', '--rollback-on-failure');
-    await until('it asks the consumer', 20_000, () =>
-      agent.said().includes('asking ollama.service') ? true : undefined,
+    await until('it looks at the consumer', 20_000, () =>
+      agent.said().includes('finding out where ollama.service runs') ? true : undefined,
     );
     await signalAgent(guest, 'INT');
     assert.equal(await agent.end, 130, agent.said());
@@ -359,8 +359,8 @@ describe('stopped in the middle', { skip: skip || whyNoStandIn(), concurrency: 2
     await settings(guest, 'Environment=STANDIN_DELAY_MS=2000');
     await guest.must('systemctl', 'restart', 'ollama');
     const agent = launch(guest, 'verify');
-    await until('it asks the consumer', 20_000, () =>
-      agent.said().includes('asking ollama.service') ? true : undefined,
+    await until('it looks at the consumer', 20_000, () =>
+      agent.said().includes('finding out where ollama.service runs') ? true : undefined,
     );
     await signalAgent(guest, 'INT');
     assert.equal(await agent.end, 130);

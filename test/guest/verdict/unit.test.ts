@@ -87,7 +87,10 @@ async function refused(guest: Guest, message: RegExp, remedy: RegExp): Promise<v
 
   const verify = await tell(guest, 'verify');
   const verdict = await assertVerdict(guest, verify, { mode: 'undetermined', reason: 'unit-failed' });
-  assert.match(verdict.summary, /^ollama is not running \(the unit is (absent|masked|bad)\)\.$/);
+  assert.match(
+    verdict.summary,
+    /^ollama is not running \((?:there is no such unit|the unit is (?:masked|bad))\)\.$/,
+  );
   assert.ok(verify.ms < 60_000, `${verify.ms} ms`);
   assert.equal((await guest.agent('uninstall', '--yes')).stdout, 'nothing to do\n');
 }

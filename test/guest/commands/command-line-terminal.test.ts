@@ -28,7 +28,7 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     assert.deepEqual(tooWide(asked), []);
     await terminal.type('y', 'Enter');
 
-    const spinner = /^[|/\\-] (?:asking|waiting for) .*\d\.\d s/m;
+    const spinner = /^[|/\\-] (?:finding out|waiting for) .*\d\.\d s/m;
     const first = spinner.exec(await terminal.shows(spinner))?.[0];
     const later = spinner.exec(
       await terminal.shows(

@@ -18,6 +18,11 @@ static void unpin(void *memory) {
   OK(CALL(cuMemFreeHost, (void *), memory));
 }
 
+/* The host gives back beside its serving thread, and this program must not end before. */
+static void until_given_back(void) {
+  TRUE(check_free_memory() > 0);
+}
+
 static int to(devptr device, const void *bytes, size_t size) {
   return CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), device, bytes, size);
 }
@@ -83,6 +88,7 @@ static void lengths(void) {
   IS(INVALID_VALUE, from(memory, device, most + 1));
   unpin(memory);
   free(plain);
+  until_given_back();
 }
 
 /* Asynchronous copies that follow each other through the same pinned memory. */
@@ -103,6 +109,7 @@ static void in_order(void) {
   }
   unpin(memory);
   OK(CALL(cuStreamDestroy_v2, (void *), stream));
+  until_given_back();
 }
 
 static void *write_later(void *argument) {
@@ -142,6 +149,7 @@ static void behind_a_wait(void) {
   expect(device, 7, size);
   free(plain);
   free(wanted);
+  until_given_back();
 }
 
 /* More pieces than a session may share, of all sizes, made and given back in every order. */
@@ -164,6 +172,7 @@ static void many(void) {
   }
   for (unsigned i = 0; i < 1500; i++) unpin(memory[1499 - i]);
   IS(INVALID_VALUE, CALL(cuMemFreeHost, (void *), memory[0]));
+  until_given_back();
 }
 
 struct job {

@@ -29,7 +29,7 @@ static enum vgpu_stream_result receive_some(struct vgpu_ahead *ahead, void *byte
     while (nothing_yet(got) && vgpu_spin_call(&ahead->spin, &spinning)) {
       got = recv(ahead->descriptor, bytes, size, MSG_DONTWAIT);
     }
-    vgpu_spin_learn(&ahead->spin, &spinning, nothing_yet(got));
+    (void)vgpu_spin_learn(&ahead->spin, &spinning, nothing_yet(got));
   }
   while (nothing_yet(got)) {
     enum vgpu_stream_result result = vgpu_stream_wait_readable(ahead->descriptor, deadline);

@@ -1,5 +1,6 @@
 #include "wire/ring.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -97,7 +98,10 @@ static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, stru
   if (state == VGPU_RING_NOT_YET) {
     struct vgpu_spinning spinning = {0};
     while (state == VGPU_RING_NOT_YET && vgpu_spin_turn(&ring->spin, &spinning)) state = look(ring, room);
-    vgpu_spin_learn(&ring->spin, &spinning, state == VGPU_RING_NOT_YET);
+    if (vgpu_spin_learn(&ring->spin, &spinning, state == VGPU_RING_NOT_YET) && ring->leave != NULL) {
+      uint32_t peer = __atomic_load_n(ring->peer_processor, __ATOMIC_RELAXED);
+      if (!ring->leave(peer)) ring->leave = NULL;
+    }
   }
   enum vgpu_stream_result result = VGPU_STREAM_OK;
   uint32_t *sleeps = room > 0 ? &ring->control->writer_sleeps : &ring->control->reader_sleeps;
@@ -105,6 +109,8 @@ static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, stru
     /* What a peer wrote before it went is still read. */
     if (result != VGPU_STREAM_OK) return result;
     uint64_t seen = vgpu_doorbell_generation(doorbell);
+    if (room == 0)
+      __atomic_store_n(&ring->control->reader_processor, (uint32_t)sched_getcpu() + 1, __ATOMIC_RELAXED);
     __atomic_store_n(sleeps, 1, __ATOMIC_SEQ_CST);
     state = look(ring, room);
     if (state == VGPU_RING_NOT_YET) result = vgpu_doorbell_wait(doorbell, seen, deadline);

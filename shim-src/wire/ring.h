@@ -44,6 +44,7 @@ struct vgpu_ring_control {
   _Alignas(128) uint32_t writer_sleeps;
   _Alignas(128) uint64_t head;
   _Alignas(128) uint32_t reader_sleeps;
+  uint32_t reader_processor; /* on which it began to sleep last, plus 1; 0: it has not slept, or is older */
 };
 _Static_assert(sizeof(struct vgpu_ring_control) == VGPU_RING_REPLIES, "ring control");
 
@@ -55,6 +56,12 @@ struct vgpu_ring {
   uint64_t position;                 /* our own index: tail of the writer, head of the reader */
   uint64_t peer;                     /* the other's index as it was when last looked at, and sound */
   struct vgpu_spin spin;
+  /*
+   * Of an end that may change processors: where the peer's thread slept last, which is shared memory, and how
+   * to leave that processor; it returns false if that is never possible. NULL: this end stays where it is.
+   */
+  const uint32_t *peer_processor;
+  bool (*leave)(uint32_t processor);
 };
 
 struct vgpu_rings {

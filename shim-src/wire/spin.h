@@ -1,9 +1,9 @@
 /*
- * Waiting awake for a moment before going to sleep: a wake-up of another processor costs many times what
- * an answer takes. Each end learns how long is worth it. With one processor it never is, and hardly with
- * too few for all who want to run: a thread that waits awake there keeps its own peer from running. It does
- * not help to yield: that gives a turn to everybody who wants one, which may be milliseconds; who sleeps on
- * the socket is woken as soon as there is something to do.
+ * Waiting awake for a moment before going to sleep: waking a thread on another processor takes many times
+ * longer than an answer. Each end learns how long the wait is worth it. With one processor it never is, and
+ * rarely with fewer processors than threads that want to run: a thread that waits awake there keeps its own
+ * peer from running. sched_yield() does not help: it gives a turn to each of the others, which may take
+ * milliseconds, while a thread that sleeps on the socket is woken as soon as there is something to do.
  */
 #ifndef VGPU_WIRE_SPIN_H
 #define VGPU_WIRE_SPIN_H
@@ -18,16 +18,20 @@
 #define VGPU_SPIN_LEAST_NS 500
 #define VGPU_SPIN_PROBE 8u         /* waits that slept, after which one looks longer again: twice as many */
 #define VGPU_SPIN_PROBE_MOST 256u  /* each time that was for nothing, up to this */
-#define VGPU_SPIN_CROWDED_NS 20000 /* one turn took so long: somebody else ran */
-#define VGPU_SPIN_REST 128u        /* waits without spinning after that */
+#define VGPU_SPIN_CROWDED_NS 20000 /* one turn took so long: another thread ran on this processor */
+#define VGPU_SPIN_REST_LEAST 2u    /* waits without spinning after the first such turn; each doubles them */
+#define VGPU_SPIN_REST_MOST 128u   /* up to this */
+#define VGPU_SPIN_QUIET 256u       /* waits in a row that did not sleep: they halve them again */
 #define VGPU_SPIN_TURNS 8u         /* between two looks at the clock */
 #define VGPU_SPIN_EAGER 1024u      /* turns before the first: no pause between them, which is 40 ns on some */
 
 struct vgpu_spin {
-  int64_t limit;  /* nanoseconds; 0: one processor */
-  uint32_t slept; /* waits that were too long for it, since one was not or one looked longer */
-  uint32_t probe; /* so many of them until one looks longer */
-  uint32_t rest;  /* waits to come that go to sleep at once */
+  int64_t limit;      /* nanoseconds; 0: one processor */
+  uint32_t slept;     /* waits that were too long for it, since one was not or one looked longer */
+  uint32_t probe;     /* after this many of them one looks longer */
+  uint32_t rest;      /* waits to come that go to sleep at once */
+  uint32_t next_rest; /* this many of them after the next crowded turn */
+  uint32_t quiet;     /* waits in a row that spinning was enough for */
 };
 
 struct vgpu_spinning {
@@ -40,7 +44,8 @@ struct vgpu_spinning {
 static inline void vgpu_spin_init(struct vgpu_spin *spin) {
   cpu_set_t usable;
   bool alone = sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) == 1;
-  *spin = (struct vgpu_spin){.limit = alone ? 0 : VGPU_SPIN_MOST_NS, .probe = VGPU_SPIN_PROBE};
+  *spin = (struct vgpu_spin){
+      .limit = alone ? 0 : VGPU_SPIN_MOST_NS, .probe = VGPU_SPIN_PROBE, .next_rest = VGPU_SPIN_REST_LEAST};
 }
 
 static inline void vgpu_relax(void) {
@@ -75,18 +80,31 @@ static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spin
   return spinning->turns % VGPU_SPIN_TURNS != 1 || vgpu_spin_clock(spin, spinning);
 }
 
-/* What the last wait was worth: `slept` if what was waited for came too late for the spinning. */
-static inline void vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
-  if (spin->limit == 0) return;
+/*
+ * Learns from a wait: `slept` if the peer came too late for the spinning. True if the next wait looks longer
+ * because many have slept: the moment to find out whether something other than the peer's pace is the reason.
+ */
+static inline bool vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
+  if (spin->limit == 0) return false;
   if (spin->rest > 0) {
     spin->rest--;
-    return;
+    return false;
   }
-  if (spinning->crowded) spin->rest = VGPU_SPIN_REST;
+  if (spinning->crowded) {
+    spin->rest = spin->next_rest;
+    if (spin->next_rest < VGPU_SPIN_REST_MOST) spin->next_rest *= 2;
+    spin->quiet = 0;
+  } else if (slept) {
+    spin->quiet = 0;
+  } else if (++spin->quiet == VGPU_SPIN_QUIET) {
+    spin->quiet = 0;
+    if (spin->next_rest > VGPU_SPIN_REST_LEAST) spin->next_rest /= 2;
+  }
   spin->slept = slept ? spin->slept + 1 : 0;
   if (!slept) spin->probe = VGPU_SPIN_PROBE;
   int64_t limit = slept ? spin->limit / 2 : spin->limit * 2;
-  if (spin->slept >= spin->probe) {
+  bool probes = spin->slept >= spin->probe;
+  if (probes) {
     limit = VGPU_SPIN_MOST_NS / 2;
     spin->slept = 0;
     if (spin->probe < VGPU_SPIN_PROBE_MOST) spin->probe *= 2;
@@ -94,6 +112,7 @@ static inline void vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spi
   spin->limit = limit < VGPU_SPIN_LEAST_NS  ? VGPU_SPIN_LEAST_NS
                 : limit > VGPU_SPIN_MOST_NS ? VGPU_SPIN_MOST_NS
                                             : limit;
+  return probes;
 }
 
 #endif

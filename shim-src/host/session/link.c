@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "host/session/apart.h"
 #include "wire/clock.h"
 #include "wire/shared.h"
 #include "wire/stream.h"
@@ -17,6 +18,9 @@ int vgpu_link_make_rings(struct vgpu_link *link) {
   int memory = vgpu_shared_make("vgpu-ring", vgpu_rings_bytes(VGPU_RING_BYTES));
   if (memory < 0) return -1;
   if (vgpu_rings_map(&link->rings, memory, 0, VGPU_RING_BYTES)) {
+    /* The guest's processors are this machine's. In a VM their numbers mean nothing here. */
+    link->rings.requests.peer_processor = &link->rings.replies.control->reader_processor;
+    link->rings.requests.leave = vgpu_leave_processor;
     vgpu_doorbell_init(&link->doorbell, link->descriptor);
     return memory;
   }

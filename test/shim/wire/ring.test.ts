@@ -1,5 +1,6 @@
 /** The rings alone, both ends in one process: with sanitizers that see what tests of two processes cannot. */
 import assert from 'node:assert/strict';
+import { availableParallelism } from 'node:os';
 import { describe, it } from 'node:test';
 import { buildProgram, runProgram } from '../cuda/private_programs.js';
 
@@ -21,4 +22,31 @@ describe('two rings between two threads', () => {
       }
     });
   }
+});
+
+describe('a worker that waits awake for its guest', () => {
+  const build = () =>
+    buildProgram({
+      name: 'ring_apart',
+      sources: ['test/shim/programs/ring_apart.c', 'shim-src/host/session/apart.c', ...SOURCES],
+    });
+  const run = async (what: string): Promise<string> => {
+    const ended = await runProgram(await build(), [what]);
+    assert.equal(ended.code, 0, `${ended.stdout}${ended.stderr}`);
+    return ended.stdout;
+  };
+
+  it('leaves the processor of the guest, stays on any other one, and may use the same ones afterwards', async (t) => {
+    if (availableParallelism() < 2) return t.skip('this test may use one processor only');
+    assert.equal(await run('thread'), 'moved yes\nkept yes\nmask the same\nwith one processor false\n');
+  });
+
+  it('does so after eight waits or a few more that slept, with the number in the ring, until it cannot be moved', async (t) => {
+    if (availableParallelism() < 2) return t.skip('with one processor no thread waits awake');
+    const [first = '', ...others] = (await run('ring')).trim().split('\n');
+    const waits = Number(/^before the first: (\d+) waits that slept$/.exec(first)?.[1]);
+    // Each turn in which another program ran on this processor adds a rest of two waits or more.
+    assert.ok(waits >= 8 && waits <= 30, first);
+    assert.deepEqual(others, ['calls 2 with 4711', 'own processor published']);
+  });
 });

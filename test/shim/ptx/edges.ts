@@ -167,7 +167,9 @@ function read(buffer: Buffer, index: number, bits: number): bigint {
   return bits === 64 ? buffer.readBigUInt64LE(at) : BigInt(buffer.readUIntLE(at, bits / 8));
 }
 
-function check(instructions: readonly Instruction[]): void {
+/** One line for each instruction that is wrong, with the first operands for which it is. */
+function check(instructions: readonly Instruction[]): string[] {
+  const wrong: string[] = [];
   const text = `.version 8.4\n.target sm_90\n.address_size 64\n${instructions.map(kernel).join('\n')}`;
   const cases = instructions.map((instruction, i) => operands(instruction, 77 + i));
   const buffers: (Buffer | number)[] = [];
@@ -200,21 +202,25 @@ function check(instructions: readonly Instruction[]): void {
     at += instruction.from.length;
     const out = outcome.buffers[at++];
     assert.ok(out);
-    (cases[i] ?? []).forEach((operand, n) => {
+    for (const [n, operand] of (cases[i] ?? []).entries()) {
       const actual = read(out, n, bitsOf(instruction.to));
       const expected = wrap(instruction.to, instruction.result(...operand));
-      if (actual === expected) return;
+      if (actual === expected) continue;
       const nan = instruction.anyNan;
-      if (nan && fp.decode(nan, actual).kind === 'nan' && fp.decode(nan, expected).kind === 'nan') return;
+      if (nan && fp.decode(nan, actual).kind === 'nan' && fp.decode(nan, expected).kind === 'nan') continue;
       const hex = (x: bigint): string => `0x${x.toString(16)}`;
-      assert.fail(`${instruction.name} ${operand.map(hex).join(', ')}: ${hex(actual)}, not ${hex(expected)}`);
-    });
+      wrong.push(`${instruction.name} ${operand.map(hex).join(', ')}: ${hex(actual)}, not ${hex(expected)}`);
+      break;
+    }
   });
+  return wrong;
 }
 
 /** At most so many buffers fit one run. */
 export function checkAll(instructions: readonly Instruction[]): void {
-  for (let i = 0; i < instructions.length; i += 12) check(instructions.slice(i, i + 12));
+  const wrong: string[] = [];
+  for (let i = 0; i < instructions.length; i += 12) wrong.push(...check(instructions.slice(i, i + 12)));
+  assert.equal(wrong.join('\n'), '');
 }
 
 export const INTEGERS = ['u16', 's16', 'u32', 's32', 'u64', 's64'] as const;

@@ -89,6 +89,7 @@ const struct ptx_alu PTX_VARIANT_NAME(ptx_alu) = {.operation = {[OP_MOV] = {ALL_
   [OP_MUL24] = {[T_U32] = mul24_u32, [T_S32] = mul24_s32},
   [OP_MAD24] = {[T_U32] = mad24_u32, [T_S32] = mad24_s32},
   [OP_MUL24_HI] = {[T_U32] = mul24_hi_u32, [T_S32] = mul24_hi_s32},
+  [OP_MAD24_HI_SAT] = {[T_S32] = mad24_hi_sat_s32},
   [OP_MAD24_HI] = {[T_U32] = mad24_hi_u32, [T_S32] = mad24_hi_s32}, [OP_SELP] = {ALL_BITS(selp)},
   /* by the type of c, and the operands' size: T_S* with an integer c, T_F* with a float */
     [OP_SLCT] = {[T_S16] = slct_s_b16, [T_S32] = slct_s_b32, [T_S64] = slct_s_b64,

@@ -50,6 +50,7 @@ enum ptx_operation {
   OP_MAD24,
   OP_MUL24_HI,
   OP_MAD24_HI,
+  OP_MAD24_HI_SAT,
   OP_SELP,
   OP_SLCT,
   OP_ADD_SAT,

@@ -57,12 +57,18 @@ static inline u16 round_bfloat(u64 d, u32 m) {
   u32 r = ptx_round_bits(d, 7, 127, 255, (m & M_ROUND) == 0 ? 1 : (int)(m & M_ROUND));
   return (u16)((r >> 16 & 0x8000) | (r & 0x7fff));
 }
+/* .sat of an integer: between 0 and 1. */
+#define ZERO_OR_ONE(x) ((x) > 0)
 #define CONVERT_FLOAT(to, TS, from, FS, FV)                                                                  \
   CONVERT(to, from) {                                                                                        \
     UNUSED;                                                                                                  \
     TS *d = dv;                                                                                              \
     const FS *a = av;                                                                                        \
-    LANES d[i] = (TS)(FV)a[i];                                                                               \
+    if ((m & M_SAT) != 0) {                                                                                  \
+      LANES d[i] = (TS)ZERO_OR_ONE((FV)a[i]);                                                                \
+    } else {                                                                                                 \
+      LANES d[i] = (TS)(FV)a[i];                                                                             \
+    }                                                                                                        \
   }
 FROM_INTEGERS(CONVERT_FLOAT, f32, float)
 FROM_INTEGERS(CONVERT_FLOAT, f64, double)
@@ -71,7 +77,10 @@ FROM_INTEGERS(CONVERT_FLOAT, f64, double)
     UNUSED;                                                                                                  \
     u16 *d = dv;                                                                                             \
     const FS *a = av;                                                                                        \
-    for (int i = 0; i < PTX_LANES; i++) d[i] = rounding(integer_bits((FV)a[i]), m);                          \
+    for (int i = 0; i < PTX_LANES; i++) {                                                                    \
+      s128 x = (FV)a[i];                                                                                     \
+      d[i] = rounding(integer_bits((m & M_SAT) != 0 ? ZERO_OR_ONE(x) : x), m);                               \
+    }                                                                                                        \
   }
 FROM_INTEGERS(CONVERT_HALF, f16, round_half)
 FROM_INTEGERS(CONVERT_HALF, bf16, round_bfloat)
@@ -197,6 +206,9 @@ CONVERT(s32_f32_fast, rz) {
 }
 
 /* Floats to floats. */
+static inline double relu64(double x) {
+  return x <= 0.0 ? 0.0 : x; /* of -0 it is 0, of NaN NaN */
+}
 static inline double saturate64(double x) {
   return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0;
 }
@@ -242,7 +254,7 @@ CONVERT(f16, f32) {
   for (int i = 0; i < PTX_LANES; i++) {
     double x = load_f32(a[i], m);
     if ((m & M_SAT) != 0) x = saturate64(x);
-    if ((m & M_RELU) != 0) x = x < 0.0 ? 0.0 : x;
+    if ((m & M_RELU) != 0) x = relu64(x);
     d[i] = round_half(ptx_bits64(x), m);
   }
 }
@@ -257,7 +269,7 @@ CONVERT(bf16, f32) {
   for (int i = 0; i < PTX_LANES; i++) {
     double x = load_f32(a[i], m);
     if ((m & M_SAT) != 0) x = saturate64(x);
-    if ((m & M_RELU) != 0) x = x < 0.0 ? 0.0 : x;
+    if ((m & M_RELU) != 0) x = relu64(x);
     d[i] = round_bfloat(ptx_bits64(x), m);
   }
 }
@@ -268,14 +280,14 @@ CONVERT(tf32, f32) {
   const u32 *a = av;
   for (int i = 0; i < PTX_LANES; i++) {
     u32 x = a[i], rest = x & 0x7fffffff;
-    if (rest >= 0x7f800000) {
-      d[i] = rest > 0x7f800000 ? 0x7fffffff : x;
+    if (rest > 0x7f800000) {
+      d[i] = 0x7fffffff;
       continue;
     }
     u32 lost = x & 0x1fff, up = 0;
     if ((m & M_ROUND) == M_RNA) up = lost >= 0x1000;
     else if ((m & M_ROUND) == M_RN) up = lost > 0x1000 || (lost == 0x1000 && (x & 0x2000) != 0);
-    x = (x & ~0x1fffu) + (up << 13);
+    x = (x & ~0x1fffu) + (up << 13); /* infinity has no bits to lose */
     if ((m & M_RELU) != 0 && (x >> 31) != 0) x = 0;
     d[i] = x;
   }
@@ -289,7 +301,7 @@ CONVERT(tf32, f32) {
       double x = load_##from(a[i], m);                                                                       \
       if ((m & M_INTEGRAL) != 0) x = to_integer(x, m);                                                       \
       if ((m & M_SAT) != 0) x = saturate64(x);                                                               \
-      if ((m & M_RELU) != 0) x = x < 0.0 ? 0.0 : x;                                                          \
+      if ((m & M_RELU) != 0) x = relu64(x);                                                                  \
       d[i] = rounding(ptx_bits64(x), (m & M_INTEGRAL) != 0 ? M_RN : m);                                      \
     }                                                                                                        \
   }
@@ -397,8 +409,8 @@ static inline u16 half_of_e4m3(u32 x) {
     for (int i = 0; i < PTX_LANES; i++) {                                                                    \
       double x = load(a[i], m), y = load(b[i], m);                                                           \
       if ((m & M_RELU) != 0) {                                                                               \
-        x = x < 0.0 ? 0.0 : x;                                                                               \
-        y = y < 0.0 ? 0.0 : y;                                                                               \
+        x = relu64(x);                                                                                       \
+        y = relu64(y);                                                                                       \
       }                                                                                                      \
       d[i] = (u16)(eight_of(ptx_bits64(y), fraction, bias, top, nan) |                                       \
                    eight_of(ptx_bits64(x), fraction, bias, top, nan) << 8);                                  \
@@ -414,8 +426,8 @@ PAIR_TO_EIGHT(cvt_pair_e5m2x2, load_f32, u32, 8, 2, 15, 0x7b, 0x7f)
     for (int i = 0; i < PTX_LANES; i++) {                                                                    \
       double x = load_f16((u16)a[i], 0), y = load_f16((u16)(a[i] >> 16), 0);                                 \
       if ((m & M_RELU) != 0) {                                                                               \
-        x = x < 0.0 ? 0.0 : x;                                                                               \
-        y = y < 0.0 ? 0.0 : y;                                                                               \
+        x = relu64(x);                                                                                       \
+        y = relu64(y);                                                                                       \
       }                                                                                                      \
       d[i] = (u16)(eight_of(ptx_bits64(x), fraction, bias, top, 0x7f) |                                      \
                    eight_of(ptx_bits64(y), fraction, bias, top, 0x7f) << 8);                                 \

@@ -276,7 +276,7 @@ static inline float hf(u16 x, u32 m) {
 }
 static inline u16 fh(float x, u32 m) {
   if ((m & M_SAT) != 0) x = x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f;
-  if ((m & M_RELU) != 0) x = x < 0.0f ? 0.0f : x;
+  if ((m & M_RELU) != 0) x = x <= 0.0f ? 0.0f : x;
   u16 r = ptx_half_nearest(ptx_bits(x));
   return flush_half(r, m);
 }
@@ -286,13 +286,13 @@ static inline float bf(u16 x, u32 m) {
 }
 static inline u16 fb(float x, u32 m) {
   if ((m & M_SAT) != 0) x = x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f;
-  if ((m & M_RELU) != 0) x = x < 0.0f ? 0.0f : x;
+  if ((m & M_RELU) != 0) x = x <= 0.0f ? 0.0f : x;
   return ptx_bfloat_nearest(ptx_bits(x));
 }
 static inline u16 half_fma(u16 x, u16 y, u16 z, u32 m) {
   double r = ptx_fma_odd((double)hf(x, m), (double)hf(y, m), (double)hf(z, m));
   if ((m & M_SAT) != 0) r = r > 0.0 ? (r < 1.0 ? r : 1.0) : 0.0;
-  if ((m & M_RELU) != 0) r = r < 0.0 ? 0.0 : r;
+  if ((m & M_RELU) != 0) r = r <= 0.0 ? 0.0 : r;
   return flush_half(ptx_half_of_double(r, 1), m);
 }
 static inline double wide_bf(u16 x) {
@@ -301,7 +301,7 @@ static inline double wide_bf(u16 x) {
 static inline u16 bfloat_fma(u16 x, u16 y, u16 z, u32 m) {
   double r = ptx_fma_odd(wide_bf(x), wide_bf(y), wide_bf(z));
   if ((m & M_SAT) != 0) r = r > 0.0 ? (r < 1.0 ? r : 1.0) : 0.0;
-  if ((m & M_RELU) != 0) r = r < 0.0 ? 0.0 : r;
+  if ((m & M_RELU) != 0) r = r <= 0.0 ? 0.0 : r;
   return ptx_bfloat_of_double(r, 1);
 }
 /* Of 16-bit floats with the sign on top; `top` is infinity. */

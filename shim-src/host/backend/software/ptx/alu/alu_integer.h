@@ -130,6 +130,7 @@ TERNARY(mad24_u32, u32, (u32)(LOW24U(x) * LOW24U(y)) + z)
 TERNARY(mad24_s32, s32, (u32)(LOW24S(x) * LOW24S(y)) + (u32)z)
 TERNARY(mad24_hi_u32, u32, (u32)(LOW24U(x) * LOW24U(y) >> 16) + z)
 TERNARY(mad24_hi_s32, s32, (u32)(LOW24S(x) * LOW24S(y) >> 16) + (u32)z)
+TERNARY(mad24_hi_sat_s32, s32, clamp32((LOW24S(x) * LOW24S(y) >> 16) + z))
 
 MIXED(popc_b32, u32, u32, u32, u32, __builtin_popcount(a[i]))
 MIXED(popc_b64, u32, u64, u32, u32, __builtin_popcountll(a[i]))

@@ -378,6 +378,7 @@ static const struct ptx_mnemonic *mnemonic(struct parser *p) {
 void ptx_decode(struct parser *p) {
   const struct ptx_mnemonic *known = mnemonic(p);
   if (known == NULL) ptx_refuse(p, NULL);
+  ptx_check_modifiers(p, known->modifiers);
   p->later_count = 0;
   known->decode(p);
   ptx_finish(p);

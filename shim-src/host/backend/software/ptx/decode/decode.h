@@ -81,7 +81,11 @@ typedef void ptx_decoder(struct parser *p);
 struct ptx_mnemonic {
   const char *name;
   ptx_decoder *decode;
+  const char *modifiers; /* how many types it takes at most, then its modifiers; NULL: any */
 };
+#define PTX_SHAPE " m_n_k" /* among the modifiers: shapes like m16n8k16 */
+/* modifiers.c: refuses what is not among them. */
+void ptx_check_modifiers(struct parser *p, const char *known);
 /* Each ends with a NULL name. */
 extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],
     ptx_logic_mnemonics[], ptx_memory_mnemonics[], ptx_control_mnemonics[], ptx_matrix_mnemonics[],

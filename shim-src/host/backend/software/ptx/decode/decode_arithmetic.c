@@ -144,7 +144,8 @@ static void decode_mul24(struct parser *p) {
   ptx_same(p, ptx_has(p, "hi") ? OP_MUL24_HI : OP_MUL24, ptx_last_type(p), 2, 0);
 }
 static void decode_mad24(struct parser *p) {
-  ptx_same(p, ptx_has(p, "hi") ? OP_MAD24_HI : OP_MAD24, ptx_last_type(p), 3, 0);
+  enum ptx_operation hi = ptx_has(p, "sat") ? OP_MAD24_HI_SAT : OP_MAD24_HI;
+  ptx_same(p, ptx_has(p, "hi") ? hi : OP_MAD24, ptx_last_type(p), 3, 0);
 }
 static void decode_sad(struct parser *p) {
   ptx_same(p, OP_SAD, ptx_last_type(p), 3, 0);
@@ -218,33 +219,33 @@ static void decode_dp2a(struct parser *p) {
   dot(p, OP_DP2A);
 }
 const struct ptx_mnemonic ptx_arithmetic_mnemonics[] = {
-    {"add", decode_add},
-    {"fma", decode_fma},
-    {"mul", decode_mul},
-    {"mad", decode_mad},
-    {"sub", decode_sub},
-    {"max", decode_max},
-    {"min", decode_min},
-    {"div", decode_div},
-    {"rem", decode_rem},
-    {"abs", decode_abs},
-    {"neg", decode_neg},
-    {"rcp", decode_rcp},
-    {"sqrt", decode_sqrt},
-    {"rsqrt", decode_rsqrt},
-    {"sin", decode_sin},
-    {"cos", decode_cos},
-    {"lg2", decode_lg2},
-    {"ex2", decode_ex2},
-    {"tanh", decode_tanh},
-    {"copysign", decode_copysign},
-    {"dp4a", decode_dp4a},
-    {"dp2a", decode_dp2a},
-    {"sad", decode_sad},
-    {"mul24", decode_mul24},
-    {"mad24", decode_mad24},
-    {"addc", decode_addc},
-    {"subc", decode_subc},
-    {"madc", decode_madc},
-    {NULL, NULL},
+    {"add", decode_add, "1 rn rz rm rp ftz sat cc"},
+    {"fma", decode_fma, "1 rn rz rm rp ftz sat relu"},
+    {"mul", decode_mul, "1 lo hi wide rn rz rm rp ftz sat"},
+    {"mad", decode_mad, "1 lo hi wide rn rz rm rp ftz sat cc"},
+    {"sub", decode_sub, "1 rn rz rm rp ftz sat cc"},
+    {"max", decode_max, "1 ftz NaN xorsign abs relu"},
+    {"min", decode_min, "1 ftz NaN xorsign abs relu"},
+    {"div", decode_div, "1 rn rz rm rp approx full ftz"},
+    {"rem", decode_rem, "1"},
+    {"abs", decode_abs, "1 ftz"},
+    {"neg", decode_neg, "1 ftz"},
+    {"rcp", decode_rcp, "1 rn rz rm rp approx ftz"},
+    {"sqrt", decode_sqrt, "1 rn rz rm rp approx ftz"},
+    {"rsqrt", decode_rsqrt, "1 approx ftz"},
+    {"sin", decode_sin, "1 approx ftz"},
+    {"cos", decode_cos, "1 approx ftz"},
+    {"lg2", decode_lg2, "1 approx ftz"},
+    {"ex2", decode_ex2, "1 approx ftz"},
+    {"tanh", decode_tanh, "1 approx"},
+    {"copysign", decode_copysign, "1"},
+    {"dp4a", decode_dp4a, "2"},
+    {"dp2a", decode_dp2a, "2 lo hi"},
+    {"sad", decode_sad, "1"},
+    {"mul24", decode_mul24, "1 lo hi"},
+    {"mad24", decode_mad24, "1 lo hi sat"},
+    {"addc", decode_addc, "1 cc"},
+    {"subc", decode_subc, "1 cc"},
+    {"madc", decode_madc, "1 lo hi cc"},
+    {NULL, NULL, NULL},
 };

@@ -270,4 +270,4 @@ void ptx_decode_async(struct parser *p, bool reduce) {
   in->size = (uint8_t)bytes;
 }
 
-const struct ptx_mnemonic ptx_bulk_mnemonics[] = {{"tensormap", decode_tensormap}, {NULL, NULL}};
+const struct ptx_mnemonic ptx_bulk_mnemonics[] = {{"tensormap", decode_tensormap, NULL}, {NULL, NULL, NULL}};

@@ -65,4 +65,6 @@ static void decode_getctarank(struct parser *p) {
 }
 
 const struct ptx_mnemonic ptx_cluster_mnemonics[] = {
-    {"mapa", decode_mapa}, {"getctarank", decode_getctarank}, {NULL, NULL}};
+    {"mapa", decode_mapa, "1 shared shared::cta shared::cluster"},
+    {"getctarank", decode_getctarank, "1 shared shared::cta shared::cluster"},
+    {NULL, NULL, NULL}};

@@ -86,6 +86,14 @@ static void decode_lop3(struct parser *p) {
   in->m = combination(p, &with);
 }
 
+/* An operand of a comparison. The processor's mode does not flush halves: adding -0 with .ftz does. */
+static uint32_t compared(struct parser *p, uint32_t value, enum ptx_type type) {
+  if (type != T_F16 || !ptx_has(p, "ftz")) return value;
+  uint32_t d = ptx_temporary(p, 2);
+  ptx_emit_alu(p, OP_ADD, T_F16, 2, d, value, ptx_constant(p, 2, 0x8000), PTX_NONE, M_FTZ)->control = 1;
+  return d;
+}
+
 static void decode_setp(struct parser *p) {
   enum ptx_type type = ptx_last_type(p);
   int compare = comparison(p);
@@ -106,19 +114,21 @@ static void decode_setp(struct parser *p) {
       uint32_t x = ptx_temporary(p, 2), y = ptx_temporary(p, 2);
       ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, T_B32, 2, x, a, PTX_NONE, PTX_NONE, 0);
       ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, T_B32, 2, y, b, PTX_NONE, PTX_NONE, 0);
+      uint32_t first = compared(p, x, part), second = compared(p, y, part);
       uint32_t d = ptx_predicate_out(p, &o[k]);
       struct ptx_instruction *in = ptx_emit(p, K_SETP);
       in->u.compare = comparer(p, compare, part);
       in->d = d;
-      in->a = x;
-      in->b = y;
+      in->a = first;
+      in->b = second;
       in->c = c;
       in->m = m;
       in->control = (uint16_t)ptx_control(p);
     }
     return;
   }
-  uint32_t a = ptx_source(p, &o[at], type), b = ptx_source(p, &o[at + 1], type);
+  uint32_t a = compared(p, ptx_source(p, &o[at], type), type);
+  uint32_t b = compared(p, ptx_source(p, &o[at + 1], type), type);
   uint32_t c = combined ? ptx_predicate(p, &o[at + 2]) : PTX_NONE;
   uint32_t m = combined ? combination(p, &o[at + 2]) : 0;
   uint32_t d = ptx_predicate_out(p, &o[0]);
@@ -168,6 +178,8 @@ static void decode_set(struct parser *p) {
       yes = to == T_F16X2 ? 16u : to == T_BF16X2 ? 24u : 0;
       parts[k] = ptx_temporary(p, 2);
     }
+    x = compared(p, x, part);
+    y = compared(p, y, part);
     struct ptx_instruction *in = ptx_emit(p, K_SET);
     in->u.compare = comparer(p, compare, part);
     in->d = pairs ? parts[k] : d;
@@ -192,6 +204,11 @@ static void decode_testp(struct parser *p) {
 }
 
 const struct ptx_mnemonic ptx_compare_mnemonics[] = {
-    {"setp", decode_setp}, {"selp", decode_selp},   {"lop3", decode_lop3}, {"slct", decode_slct},
-    {"set", decode_set},   {"testp", decode_testp}, {NULL, NULL},
+    {"setp", decode_setp, "1 eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz"},
+    {"selp", decode_selp, "1"},
+    {"lop3", decode_lop3, "1 and or"},
+    {"slct", decode_slct, "2 ftz"},
+    {"set", decode_set, "2 eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz"},
+    {"testp", decode_testp, "1 finite infinite number notanumber normal subnormal"},
+    {NULL, NULL, NULL},
 };

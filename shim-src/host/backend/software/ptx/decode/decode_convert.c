@@ -149,12 +149,11 @@ static void decode_cvt(struct parser *p) {
     if (from == to) in->control = 1;
     /* .ftz of a conversion from f64 flushes results, of one to f64 operands: both are the processor's */
   }
-  if (to == T_F32 && integer_type(from)) ptx_saturate(p, to);
   if (finite) make_finite(p, to, d);
 }
 
 const struct ptx_mnemonic ptx_convert_mnemonics[] = {
-    {"mov", decode_mov},
-    {"cvt", decode_cvt},
-    {NULL, NULL},
+    {"mov", decode_mov, "1"},
+    {"cvt", decode_cvt, "3 rn rz rm rp rna rs rni rzi rmi rpi ftz sat satfinite relu pack u4 s4 u2 s2"},
+    {NULL, NULL, NULL},
 };

@@ -107,9 +107,23 @@ static void decode_bmsk(struct parser *p) {
 }
 
 const struct ptx_mnemonic ptx_logic_mnemonics[] = {
-    {"and", decode_and},     {"shl", decode_shl},     {"shr", decode_shr},   {"or", decode_or},
-    {"xor", decode_xor},     {"not", decode_not},     {"prmt", decode_prmt}, {"popc", decode_popc},
-    {"clz", decode_clz},     {"bfind", decode_bfind}, {"brev", decode_brev}, {"bfe", decode_bfe},
-    {"bfi", decode_bfi},     {"shf", decode_shf},     {"cnot", decode_cnot}, {"fns", decode_fns},
-    {"szext", decode_szext}, {"bmsk", decode_bmsk},   {NULL, NULL},
+    {"and", decode_and, "1"},
+    {"shl", decode_shl, "1"},
+    {"shr", decode_shr, "1"},
+    {"or", decode_or, "1"},
+    {"xor", decode_xor, "1"},
+    {"not", decode_not, "1"},
+    {"prmt", decode_prmt, "1 f4e b4e rc8 ecl ecr rc16"},
+    {"popc", decode_popc, "1"},
+    {"clz", decode_clz, "1"},
+    {"bfind", decode_bfind, "1 shiftamt"},
+    {"brev", decode_brev, "1"},
+    {"bfe", decode_bfe, "1"},
+    {"bfi", decode_bfi, "1"},
+    {"shf", decode_shf, "1 l r wrap clamp"},
+    {"cnot", decode_cnot, "1"},
+    {"fns", decode_fns, "1"},
+    {"szext", decode_szext, "1 wrap clamp"},
+    {"bmsk", decode_bmsk, "1 wrap clamp"},
+    {NULL, NULL, NULL},
 };

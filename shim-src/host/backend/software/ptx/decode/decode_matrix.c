@@ -261,7 +261,12 @@ static void decode_wmma(struct parser *p) {
 }
 
 const struct ptx_mnemonic ptx_matrix_mnemonics[] = {
-    {"mma", decode_mma},           {"ldmatrix", decode_ldmatrix},
-    {"stmatrix", decode_ldmatrix}, {"movmatrix", decode_movmatrix},
-    {"wmma", decode_wmma},         {NULL, NULL},
+    {"mma", decode_mma,
+     "4 m_n_k sync aligned row col sp sp::ordered_metadata satfinite xor and popc s4 u4 b1"},
+    {"ldmatrix", decode_ldmatrix, "1 m_n_k sync aligned x1 x2 x4 trans shared shared::cta"},
+    {"stmatrix", decode_ldmatrix, "1 m_n_k sync aligned x1 x2 x4 trans shared shared::cta"},
+    {"movmatrix", decode_movmatrix, "1 m_n_k sync aligned trans"},
+    {"wmma", decode_wmma,
+     "4 m_n_k load store mma a b c d sync aligned row col satfinite global shared shared::cta"},
+    {NULL, NULL, NULL},
 };

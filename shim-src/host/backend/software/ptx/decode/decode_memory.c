@@ -357,24 +357,51 @@ static void decode_cp(struct parser *p) {
 }
 
 const struct ptx_mnemonic ptx_memory_mnemonics[] = {
-    {"ld", decode_ld},
-    {"st", decode_st},
-    {"atom", decode_atom},
-    {"red", decode_red},
-    {"cvta", decode_cvta},
-    {"isspacep", decode_isspacep},
-    {"ldu", decode_ld},
-    {"alloca", decode_stack},
-    {"stacksave", decode_stack},
-    {"stackrestore", decode_stack},
-    {"prefetch", decode_nothing},
-    {"prefetchu", decode_nothing},
-    {"applypriority", decode_nothing},
-    {"discard", decode_nothing},
-    {"createpolicy", decode_createpolicy},
-    {"cp", decode_cp},
-    {"mbarrier", ptx_decode_mbarrier},
-    {"membar", decode_fence},
-    {"fence", decode_fence},
-    {NULL, NULL},
+    {"ld", decode_ld,
+     "1 global local shared shared::cta shared::cluster const param param::entry param::func weak volatile "
+     "relaxed acquire mmio cta cluster gpu sys ca cg cs lu cv nc unified async L1::evict_normal "
+     "L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate L2::evict_normal L2::evict_last "
+     "L2::evict_first L2::cache_hint L2::64B L2::128B L2::256B v2 v4 v8"},
+    {"st", decode_st,
+     "1 global local shared shared::cta shared::cluster const param param::entry param::func weak volatile "
+     "relaxed release mmio cta cluster gpu sys wb cg cs wt async bulk mbarrier::complete_tx::bytes "
+     "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate L2::evict_normal "
+     "L2::evict_last L2::evict_first L2::cache_hint L2::64B L2::128B L2::256B v2 v4 v8"},
+    {"atom", decode_atom,
+     "1 global local shared shared::cta shared::cluster const param param::entry param::func relaxed acquire "
+     "release acq_rel cta cluster gpu sys and or xor add inc dec min max cas exch noftz async "
+     "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate L2::evict_normal "
+     "L2::evict_last L2::evict_first L2::cache_hint L2::64B L2::128B L2::256B v2 v4 v8"},
+    {"red", decode_red,
+     "1 global local shared shared::cta shared::cluster const param param::entry param::func relaxed acquire "
+     "release acq_rel cta cluster gpu sys and or xor add inc dec min max noftz async "
+     "mbarrier::complete_tx::bytes L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last "
+     "L1::no_allocate L2::evict_normal L2::evict_last L2::evict_first L2::cache_hint L2::64B L2::128B "
+     "L2::256B v2 v4 v8"},
+    {"cvta", decode_cvta,
+     "1 to global local shared shared::cta shared::cluster const param param::entry param::func"},
+    {"isspacep", decode_isspacep,
+     "0 global local shared shared::cta shared::cluster const param param::entry param::func"},
+    {"ldu", decode_ld, "1 global v2 v4 v8"},
+    {"alloca", decode_stack, "1"},
+    {"stacksave", decode_stack, "1"},
+    {"stackrestore", decode_stack, "1"},
+    {"prefetch", decode_nothing, NULL},
+    {"prefetchu", decode_nothing, NULL},
+    {"applypriority", decode_nothing, NULL},
+    {"discard", decode_nothing, NULL},
+    {"createpolicy", decode_createpolicy, NULL},
+    {"cp", decode_cp,
+     "1 async reduce bulk tensor 1d 2d 3d 4d 5d prefetch global shared shared::cta shared::cluster tile "
+     "im2col im2col_no_offs im2col::w im2col::w::128 tile::gather4 tile::scatter4 "
+     "mbarrier::complete_tx::bytes multicast::cluster bulk_group read commit_group wait_group wait_all ca cg "
+     "mbarrier arrive noinc noftz and or xor add inc dec min max cp_mask L2 L1::evict_normal "
+     "L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate L2::evict_normal L2::evict_last "
+     "L2::evict_first L2::cache_hint L2::64B L2::128B L2::256B"},
+    {"mbarrier", ptx_decode_mbarrier,
+     "1 init inval arrive arrive_drop test_wait try_wait pending_count expect_tx complete_tx parity "
+     "noComplete shared shared::cta shared::cluster release acquire relaxed cta cluster"},
+    {"membar", decode_fence, NULL},
+    {"fence", decode_fence, NULL},
+    {NULL, NULL, NULL},
 };

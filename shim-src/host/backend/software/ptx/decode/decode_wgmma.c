@@ -119,4 +119,7 @@ static void decode_wgmma(struct parser *p) {
   else if (!ptx_part(p, 1, "fence") && !ptx_part(p, 1, "commit_group")) ptx_refuse(p, NULL);
 }
 
-const struct ptx_mnemonic ptx_wgmma_mnemonics[] = {{"wgmma", decode_wgmma}, {NULL, NULL}};
+const struct ptx_mnemonic ptx_wgmma_mnemonics[] = {
+    {"wgmma", decode_wgmma,
+     "3 m_n_k fence mma_async commit_group wait_group sp sync aligned and popc b1 satfinite"},
+    {NULL, NULL, NULL}};

@@ -288,6 +288,12 @@ static void decode_istypep(struct parser *p) {
 }
 
 const struct ptx_mnemonic ptx_texture_mnemonics[] = {
-    {"tex", decode_tex},     {"tld4", decode_tld4},       {"txq", decode_query},
-    {"suq", decode_query},   {"suld", decode_suld},       {"sust", decode_sust},
-    {"sured", decode_sured}, {"istypep", decode_istypep}, {NULL, NULL}};
+    {"tex", decode_tex, "2 1d 2d 3d a1d a2d cube acube 2dms a2dms level grad base v2 v4"},
+    {"tld4", decode_tld4, "2 1d 2d 3d a1d a2d cube acube base r g b a v4"},
+    {"txq", decode_query, NULL},
+    {"suq", decode_query, NULL},
+    {"suld", decode_suld, "1 1d 2d 3d a1d a2d cube acube b p ca cg cs cv trap clamp zero v2 v4"},
+    {"sust", decode_sust, "1 1d 2d 3d a1d a2d cube acube b p wb cg cs wt trap clamp zero v2 v4"},
+    {"sured", decode_sured, "1 1d 2d 3d a1d a2d cube acube b p and or add min max trap clamp zero"},
+    {"istypep", decode_istypep, "0 texref surfref"},
+    {NULL, NULL, NULL}};

@@ -1,0 +1,38 @@
+/*
+ * Which modifiers and how many types a mnemonic takes. A modifier that its decoder ignored would make the
+ * result wrong without an error: the instruction is refused, and the message names the modifier.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "host/backend/software/ptx/decode/decode.h"
+
+static bool listed(const char *words, struct word part) {
+  while (*words == ' ') {
+    words++;
+    size_t length = strcspn(words, " ");
+    if (length == part.length && memcmp(words, part.text, length) == 0) return true;
+    words += length;
+  }
+  return false;
+}
+
+/* A shape such as m16n8k16; decoders look at the numbers. */
+static bool is_shape(struct word part) {
+  return part.length > 3 && part.text[0] == 'm' && part.text[1] >= '0' && part.text[1] <= '9';
+}
+
+void ptx_check_modifiers(struct parser *p, const char *known) {
+  if (known == NULL) return;
+  int types = known[0] - '0';
+  for (uint32_t i = 1; i < p->part_count; i++) {
+    struct word part = p->parts[i];
+    if (listed(known + 1, part)) continue;
+    if (ptx_type_of(part) != T_NONE && types-- > 0) continue;
+    if (is_shape(part) && strstr(known, PTX_SHAPE) != NULL) continue;
+    char why[96];
+    bool type = ptx_type_of(part) != T_NONE;
+    snprintf(why, sizeof why, "the %s .%.*s", type ? "type" : "modifier", (int)part.length, part.text);
+    ptx_refuse(p, why);
+  }
+}

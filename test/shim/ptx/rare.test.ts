@@ -183,6 +183,79 @@ describe('integers', () => {
   });
 });
 
+describe('bytes', () => {
+  const bytes = (...x: bigint[]): bigint =>
+    x.reduce((r, value, i) => r | ((value & 255n) << BigInt(8 * i)), 0n);
+  it('are put together and taken apart', () => {
+    checkAll([
+      {
+        name: 'mov.b16 of two bytes',
+        to: 'b16',
+        from: ['s8', 's8'],
+        body: `.reg .b8 a, b;
+  cvt.s8.s16 a, x0;
+  cvt.s8.s16 b, x1;
+  mov.b16 y, {a, b};`,
+        result: (a = 0n, b = 0n) => bytes(a, b),
+      },
+      {
+        name: 'mov.b16 of a byte and a number',
+        to: 'b16',
+        from: ['f32'],
+        body: `.reg .b8 a;
+  cvt.rzi.s8.f32 a, x0;
+  mov.b16 y, {a, 129};`,
+        result: (bits = 0n) => {
+          const value = fp.decode(fp.F32, bits);
+          const whole =
+            value.kind === 'nan'
+              ? 0n
+              : value.kind === 'infinite'
+                ? value.negative
+                  ? -128n
+                  : 127n
+                : clamp(fp.toInteger(value, 'rz'), -128n, 127n);
+          return bytes(whole, 129n);
+        },
+      },
+      {
+        name: 'mov.b32 of four bytes',
+        to: 'b32',
+        from: ['s8', 'u8', 's8', 'u8'],
+        body: `.reg .b8 a<4>;
+  cvt.s8.s16 a0, x0;
+  cvt.u8.u16 a1, x1;
+  cvt.s8.s16 a2, x2;
+  cvt.u8.u16 a3, x3;
+  mov.b32 y, {a0, a1, a2, a3};`,
+        result: bytes,
+      },
+      ...[0, 1, 2, 3].map(
+        (i): Instruction => ({
+          name: `mov.b32 to byte ${i} of four`,
+          to: 's16',
+          from: ['b32'],
+          body: `.reg .b8 a<4>;
+  mov.b32 {${[0, 1, 2, 3].map((k) => (k === i ? 'a0' : '_')).join(', ')}}, x0;
+  cvt.s16.s8 y, a0;`,
+          result: (a = 0n) => BigInt.asIntN(8, byte(a, i)),
+        }),
+      ),
+      ...[0, 1].map(
+        (i): Instruction => ({
+          name: `mov.b16 to byte ${i} of two`,
+          to: 's16',
+          from: ['b16'],
+          body: `.reg .b8 a<2>;
+  mov.b16 {a0, a1}, x0;
+  cvt.s16.s8 y, a${i};`,
+          result: (a = 0n) => BigInt.asIntN(8, byte(a, i)),
+        }),
+      ),
+    ]);
+  });
+});
+
 describe('scalar video instructions', () => {
   const selected = (x: bigint, part: string, t: string): bigint => {
     const bits = part === '' ? 32 : part.startsWith('b') ? 8 : 16;

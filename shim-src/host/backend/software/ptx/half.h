@@ -145,4 +145,13 @@ static inline double ptx_fma_odd(double a, double b, double c) {
   return ptx_double(bits);
 }
 
+/* The sum of two floats; subnormal operands and results are zeros of their sign. */
+static inline uint32_t ptx_flushed_sum(uint32_t a, uint32_t b) {
+  float x = ptx_float((a & 0x7f800000) == 0 ? a & 0x80000000 : a);
+  float r = x + ptx_float((b & 0x7f800000) == 0 ? b & 0x80000000 : b);
+  uint32_t bits = ptx_bits(r);
+  if (r != r) return 0x7fffffff;
+  return (bits & 0x7f800000) == 0 ? bits & 0x80000000 : bits;
+}
+
 #endif

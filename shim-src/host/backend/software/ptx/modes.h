@@ -16,6 +16,7 @@ enum { STACK_ALLOCATE, STACK_SAVE, STACK_RESTORE };
 enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS, A_ARRIVE };
 /* A_ARRIVE is of mbarriers: decode_mbarrier.c */
 #define MA_OPERATION(m) ((m) >> 4 & 15u)
+#define MA_FLUSHES 256u /* sums of f32 in device memory flush subnormal numbers, as the ISA has it */
 
 enum { BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR };
 #define MB_NEGATED 8u

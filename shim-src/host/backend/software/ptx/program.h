@@ -16,6 +16,9 @@
 #define PTX_LOCAL_WINDOW 0x0000710000000000ull
 #define PTX_PARAM_WINDOW 0x0000720000000000ull
 #define PTX_WINDOW_SIZE 0x0000010000000000ull
+static inline bool ptx_is_device(uint64_t generic) {
+  return generic - PTX_SHARED_WINDOW >= 3 * PTX_WINDOW_SIZE;
+}
 /* Addresses of functions: not memory, only good for calls. */
 #define PTX_FUNCTION_WINDOW 0x0000730000000000ull
 /*

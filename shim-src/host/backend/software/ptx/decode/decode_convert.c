@@ -2,33 +2,39 @@
 #include "host/backend/software/ptx/decode/decode.h"
 
 static enum ptx_type bits_type(uint32_t bytes) {
-  return bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64;
+  return bytes == 1 ? T_B8 : bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64;
 }
 
 /* {a, b} to one register: halves, or quarters in two steps. */
 static uint32_t pack(struct parser *p, const struct operand *elements, uint32_t count, uint32_t bytes) {
   if (count == 1) return ptx_source(p, elements, bits_type(bytes));
-  if (bytes < 4) ptx_refuse(p, "a vector of bytes");
+  if (bytes < 2) ptx_refuse(p, "more elements than bytes");
   uint32_t low = pack(p, elements, count / 2, bytes / 2),
            high = pack(p, elements + count / 2, count / 2, bytes / 2);
   uint32_t d = ptx_temporary(p, bytes);
+  if (bytes == 2) { /* bytes lie in 16 bits each, extended */
+    ptx_emit_alu(p, OP_SHL, T_B16, 2, d, high, ptx_constant(p, 4, 8), PTX_NONE, 0);
+    ptx_emit_alu(p, OP_OR, T_B16, 2, d, d, low, PTX_NONE, 0);
+    return d;
+  }
   ptx_emit_alu(p, OP_PACK, bits_type(bytes), bytes, d, low, high, PTX_NONE, 0);
   return d;
 }
 static void unpack(struct parser *p, const struct operand *elements, uint32_t count, uint32_t bytes,
                    uint32_t from) {
-  if (bytes < 4) ptx_refuse(p, "a vector of bytes");
+  if (bytes < 2) ptx_refuse(p, "more elements than bytes");
   for (uint32_t k = 0; k < 2; k++) {
-    enum ptx_operation op = k == 0 ? OP_LOW : OP_HIGH;
-    if (count == 2) {
-      if (elements[k].kind == O_SINK) continue;
-      uint32_t d = ptx_destination(p, &elements[k], bits_type(bytes / 2));
-      ptx_emit_alu(p, op, bits_type(bytes), bytes / 2, d, from, PTX_NONE, PTX_NONE, 0);
+    const struct operand *half = elements + k * count / 2;
+    if (count == 2 && half->kind == O_SINK) continue;
+    uint32_t d = count == 2 ? ptx_destination(p, half, bits_type(bytes / 2)) : ptx_temporary(p, bytes / 2);
+    if (bytes == 2 && k == 0) {
+      ptx_emit_convert(p, T_U8, T_U8, d, from, 0);
+    } else if (bytes == 2) {
+      ptx_emit_alu(p, OP_SHR, T_U16, 2, d, from, ptx_constant(p, 4, 8), PTX_NONE, 0);
     } else {
-      uint32_t part = ptx_temporary(p, bytes / 2);
-      ptx_emit_alu(p, op, bits_type(bytes), bytes / 2, part, from, PTX_NONE, PTX_NONE, 0);
-      unpack(p, elements + k * count / 2, count / 2, bytes / 2, part);
+      ptx_emit_alu(p, k == 0 ? OP_LOW : OP_HIGH, bits_type(bytes), bytes / 2, d, from, PTX_NONE, PTX_NONE, 0);
     }
+    if (count > 2) unpack(p, half, count / 2, bytes / 2, d);
   }
 }
 

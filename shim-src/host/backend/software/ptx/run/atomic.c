@@ -5,9 +5,9 @@
 #include "host/backend/software/ptx/run/single.h"
 #include "host/backend/software/ptx/run/warp.h"
 
-static float add_float(float a, float b) {
-  float r = a + b;
-  return r == r ? r : ptx_float(0x7fffffff);
+static uint32_t add_float(uint32_t a, uint32_t b) {
+  float r = ptx_float(a) + ptx_float(b);
+  return r == r ? ptx_bits(r) : 0x7fffffff;
 }
 
 static uint16_t add_half(uint16_t a, uint16_t b) {
@@ -39,10 +39,12 @@ static uint64_t arrived(uint64_t old, uint64_t b, uint64_t c) {
 
 /* The new value. */
 static uint64_t changed(const struct ptx_instruction *in, uint64_t old, uint64_t b, uint64_t c) {
+  bool flushes = (in->m & MA_FLUSHES) != 0;
   uint32_t op = MA_OPERATION(in->m);
   switch (in->type) {
     case T_F32:
-      if (op == A_ADD) return ptx_bits(add_float(ptx_float((uint32_t)old), ptx_float((uint32_t)b)));
+      if (op == A_ADD && flushes) return ptx_flushed_sum((uint32_t)old, (uint32_t)b);
+      if (op == A_ADD) return add_float((uint32_t)old, (uint32_t)b);
       break;
     case T_F64:
       if (op == A_ADD) return ptx_bits64(ptx_double(old) + ptx_double(b));
@@ -141,6 +143,8 @@ bool ptx_atomic(const struct place *at, uint32_t mask) {
   uint64_t address[PTX_LANES];
   ptx_addresses(at, address);
   if (in->size == PTX_WHOLE) return wide_atomic(at, mask, address);
+  struct ptx_instruction flushing = *in;
+  flushing.m |= MA_FLUSHES;
   const unsigned char *b = ptx_operand(at, in->b), *c = ptx_operand(at, in->c);
   unsigned char *d = in->d == PTX_NONE ? NULL : at->registers + (in->d & ~3u);
   for (uint32_t left = mask; left != 0; left &= left - 1) {
@@ -150,7 +154,8 @@ bool ptx_atomic(const struct place *at, uint32_t mask) {
     uint64_t x = 0, y = 0;
     memcpy(&x, b + lane * in->size, in->size);
     if (in->c != PTX_NONE) memcpy(&y, c + lane * in->size, in->size);
-    uint64_t old = ptx_exchange(in, to, x, y);
+    bool device = in->space == S_GLOBAL || (in->space == S_GENERIC && ptx_is_device(address[lane]));
+    uint64_t old = ptx_exchange(device ? &flushing : in, to, x, y);
     if (d != NULL) memcpy(d + lane * in->size, &old, in->size);
   }
   return true;

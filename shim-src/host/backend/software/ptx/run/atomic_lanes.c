@@ -12,8 +12,9 @@
 typedef void lanes_atomic(unsigned char *memory, const uint64_t *to, const void *bv, const void *cv, void *dv,
                           uint32_t mask);
 
-/* `value` is the new one, of old, b and c. */
-#define LANES_ATOMIC(name, T, value)                                                                         \
+/* `value` is the new one, of old, b and c; in device memory it may be another one. */
+#define LANES_ATOMIC(name, T, value) LANES_ATOMIC_OF_TWO(name, T, value, value)
+#define LANES_ATOMIC_OF_TWO(name, T, value, value_in_device)                                                 \
   static void name##_shared(unsigned char *memory, const uint64_t *to, const void *bv, const void *cv,       \
                             void *dv, uint32_t mask) {                                                       \
     const T *bs = bv, *cs = cv;                                                                              \
@@ -37,7 +38,7 @@ typedef void lanes_atomic(unsigned char *memory, const uint64_t *to, const void 
       T *word = (T *)(void *)(memory + to[lane]), b = bs[lane], c = cs[lane];                                \
       T old = __atomic_load_n(word, __ATOMIC_RELAXED), next;                                                 \
       (void)b, (void)c;                                                                                      \
-      do next = (T)(value);                                                                                  \
+      do next = (T)(value_in_device);                                                                        \
       while (!__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));     \
       d[lane] = old;                                                                                         \
     }                                                                                                        \
@@ -50,6 +51,8 @@ static inline uint32_t add_f32(uint32_t a, uint32_t b) {
 static inline uint64_t add_f64(uint64_t a, uint64_t b) {
   return ptx_bits64(ptx_double(a) + ptx_double(b));
 }
+#define add_device_f32 ptx_flushed_sum
+#define add_device_f64 add_f64
 
 #define INTEGERS(S, T, I)                                                                                    \
   LANES_ATOMIC(and_##S, T, old &b)                                                                           \
@@ -64,7 +67,7 @@ static inline uint64_t add_f64(uint64_t a, uint64_t b) {
   LANES_ATOMIC(max_u##S, T, old > b ? old : b)                                                               \
   LANES_ATOMIC(min_s##S, T, (I)old < (I)b ? old : b)                                                         \
   LANES_ATOMIC(max_s##S, T, (I)old > (I)b ? old : b)                                                         \
-  LANES_ATOMIC(add_f##S##_bits, T, add_f##S(old, b))
+  LANES_ATOMIC_OF_TWO(add_f##S##_bits, T, add_f##S(old, b), add_device_f##S(old, b))
 INTEGERS(32, uint32_t, int32_t)
 INTEGERS(64, uint64_t, int64_t)
 

@@ -85,7 +85,9 @@ function lockOf(file: string, handle: fs.FileHandle): Lock {
 async function openLockFile(file: string): Promise<fs.FileHandle> {
   for (;;) {
     try {
-      await fs.mkdir(path.dirname(file), { recursive: true, mode: 0o755 });
+      const made = await fs.mkdir(path.dirname(file), { recursive: true });
+      // Other users read what lies beside the lock, whatever umask root has.
+      if (made !== undefined) await fs.chmod(path.dirname(file), 0o755);
       return await fs.open(file, closedToOthers, lockMode);
     } catch (error) {
       const code = errnoOf(error);

@@ -1,6 +1,7 @@
 /** A failure, told once: what failed, the value, the remedy. */
 import { type ExitCode, exitCodeOf, VgpuError } from '../errors.js';
 import { printable, wrap } from '../text.js';
+import { limitReached } from './resource-limits.js';
 import type { Style } from './style.js';
 
 /** The `error` member of JSON output. */
@@ -15,12 +16,14 @@ export interface ErrorDocument {
 
 export function errorDocument(error: unknown): ErrorDocument {
   const known = error instanceof VgpuError ? error : null;
+  const limit = known === null ? limitReached(error) : null;
+  const message = error instanceof Error ? error.message : String(error);
   return {
-    kind: known?.kind ?? 'internal',
-    message: error instanceof Error ? error.message : String(error),
+    kind: known?.kind ?? (limit === null ? 'internal' : 'failed'),
+    message: limit === null ? message : `${limit.reached}: ${message}`,
     operation: known?.operation ?? null,
     path: known?.path ?? null,
-    remedy: known?.remedy ?? null,
+    remedy: known?.remedy ?? limit?.remedy ?? null,
     exitCode: exitCodeOf(error),
   };
 }

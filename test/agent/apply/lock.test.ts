@@ -124,6 +124,16 @@ describe('acquireLock', () => {
     await lock.release();
   });
 
+  it('lies in a directory that other users may read, whatever the umask', async (context) => {
+    const file = lockFile(context);
+    const umask = process.umask(0o077);
+    context.after(() => void process.umask(umask));
+    const lock = await acquireLock({ command: 'install', waitMs: 0, file });
+    context.after(() => lock.release());
+    assert.equal(statSync(path.dirname(file)).mode & 0o777, 0o755);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+  });
+
   it('is a new file where an older version let everybody open it', async (context) => {
     const file = lockFile(context);
     mkdirSync(path.dirname(file));

@@ -48,3 +48,22 @@ test('causes are printed with --verbose', () => {
   });
   assert.match(errorText(error, plain, true), /caused by: ENOSPC/);
 });
+
+const system = (code: string, syscall: string): Error =>
+  Object.assign(new Error(`${code}: said by the system, ${syscall} '/x'`), { code, syscall });
+
+test('a limit of the system is named with its remedy, and is not called a bug', () => {
+  assert.equal(
+    errorText(system('EMFILE', 'open'), plain, false),
+    "vgpu-agent: this process may not open more files: EMFILE: said by the system, open '/x'\n" +
+      '  try: raise its limit: ulimit -n 1024, or LimitNOFILE= of the unit that runs it',
+  );
+  for (const code of ['ENFILE', 'ENOMEM', 'ENOSPC', 'EDQUOT', 'EIO']) {
+    assert.equal(errorDocument(system(code, 'write')).kind, 'failed', code);
+  }
+});
+
+test('EAGAIN is a limit only where a process was to be started', () => {
+  assert.equal(errorDocument(system('EAGAIN', 'spawn flock')).kind, 'failed');
+  assert.equal(errorDocument(system('EAGAIN', 'read')).kind, 'internal');
+});

@@ -1,6 +1,6 @@
 #!/bin/bash
 # How scripts/guest boots a guest. Three stages, each one namespace deeper; not to be run by
-# hand. Reads G_STATE, G_ID, G_NAME, G_ROOT, G_SIZE, G_PREP, G_HOSTD, G_PROFILE, G_NODE;
+# hand. Reads G_STATE, G_ID, G_NAME, G_ROOT, G_SIZE, G_PREP, G_HOSTD, G_PROFILE, G_NODE, G_WITHHELD;
 # arguments are bind:SRC:DST and bind-ro:SRC:DST.
 set -euo pipefail
 SELF=$(readlink -f "$0")
@@ -33,8 +33,8 @@ supervise() {
   fi
   trap 'kill -s RTMIN+4 "$(cat "$S/pid")" 2>/dev/null' TERM INT
   while :; do
-    setpriv --pdeathsig KILL unshare --mount --pid --ipc --uts --net --propagation private \
-      --fork --kill-child=SIGKILL -- bash "$SELF" inside "$@" &
+    setpriv --pdeathsig KILL --bounding-set "$G_WITHHELD" \
+      unshare --mount --pid --ipc --uts --net --propagation private --fork --kill-child=SIGKILL -- bash "$SELF" inside "$@" &
     child=$! status=0
     while :; do
       wait "$child" && status=0 || status=$?

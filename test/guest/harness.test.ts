@@ -48,6 +48,18 @@ describe('a guest', { skip }, () => {
     assert.equal(ran.stdout.trim(), 'running', await guest.must('systemctl', 'list-units', '--failed'));
   });
 
+  test("cannot set the machine's clock, neither by a command nor by a service", async () => {
+    // The time that it has: nothing is lost if it is set after all.
+    const set = ['bash', '-c', 'date -s "@$(date +%s.%N)"'] as const;
+    for (const ran of [
+      await guest.run(...set),
+      await guest.run('systemd-run', '--wait', '--quiet', '--pipe', ...set),
+    ]) {
+      assert.notEqual(ran.code, 0);
+      assert.match(ran.stderr, /cannot set date: Operation not permitted/);
+    }
+  });
+
   test('has its own name, PIDs, network and IPC', async () => {
     assert.equal((await guest.must('hostname')).trim(), guest.name);
     const links = await guest.must(

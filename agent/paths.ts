@@ -76,6 +76,12 @@ export const completions: readonly (readonly [path: string, source: string])[] =
   ['/usr/share/fish/vendor_completions.d/vgpu-agent.fish', 'vgpu-agent.fish'],
 ];
 
+/** Cockpit's pages, and vgpu-agent's among them. */
+export const cockpitDirectory = '/usr/share/cockpit';
+export const cockpitPage = `${cockpitDirectory}/vgpu-agent`;
+/** The files of units/cockpit that a browser loads. */
+export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js'];
+
 /** The daemon of a host, its units and its settings. */
 export const hostd = '/usr/bin/vgpu-hostd';
 export const hostUnit = 'vgpu-hostd.service';

@@ -39,6 +39,10 @@ test('Biome has nothing to say about TypeScript and JSON', () => {
   lint(process.execPath, ['node_modules/@biomejs/biome/bin/biome', 'check', '--error-on-warnings', '.']);
 });
 
+test('the page for Cockpit has no type error', () => {
+  lint(process.execPath, ['node_modules/typescript/bin/tsc', '-p', 'units/cockpit/types']);
+});
+
 test('shellcheck has nothing to say about any shell script', { skip: skip || missing('shellcheck') }, () => {
   const scripts = files().filter((path) => {
     if (path.startsWith('test/fixtures/')) return false;

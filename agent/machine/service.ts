@@ -11,6 +11,9 @@ import {
   agentUnitLink,
   busPolicyFile,
   catalogFile,
+  cockpitDirectory,
+  cockpitFiles,
+  cockpitPage,
   completions,
   manDirectory,
   manPages,
@@ -84,7 +87,14 @@ function commonFiles(root: Root): readonly Wanted[] {
       ? []
       : [[polkitFile, template('org.vgpu.Agent1.policy'), false] as const]),
     ...helpFiles(root),
+    ...cockpitPageFiles(root),
   ];
+}
+
+/** Where Cockpit is installed, its page for this service. */
+function cockpitPageFiles(root: Root): readonly Wanted[] {
+  if (root.realDirectory(cockpitDirectory) === null) return [];
+  return cockpitFiles.map((name) => [`${cockpitPage}/${name}`, template(path.join('cockpit', name)), false]);
 }
 
 /** Pages for man(1) and completions for those shells that are here: where their directory is, they look for it. */

@@ -2,7 +2,7 @@
 import { dirname } from 'node:path';
 import type { MachineFacts, ServiceFacts, ServiceFile } from '../contracts/facts.js';
 import type { Change, PlanOptions } from '../contracts/plan.js';
-import { agentConf, agentUnitFile, completions, manDirectory, polkitFile } from '../paths.js';
+import { agentConf, agentUnitFile, cockpitPage, completions, manDirectory, polkitFile } from '../paths.js';
 import { writeChange } from './our-files.js';
 import { serviceText } from './service-text.js';
 
@@ -85,6 +85,7 @@ const reasons: Readonly<Record<string, string>> = {
 function reasonOf(file: string): string {
   if (file.startsWith(`${manDirectory}/`)) return 'man page';
   if (completions.some(([path]) => path === file)) return 'completion of vgpu-agent in the shell';
+  if (file.startsWith(`${cockpitPage}/`)) return 'page of the service in Cockpit';
   return reasons[file] ?? 'a file of the service';
 }
 

@@ -9,6 +9,8 @@ agent_files() {
   cp -R --no-preserve=ownership dist/bundle "$to/dist/"
   cp -R --no-preserve=ownership dist/agent/schemas "$to/dist/agent/"
   cp -R --no-preserve=ownership profiles units "$to/"
+  # Only what checks the page needs them.
+  rm -rf "$to/units/cockpit/types"
   cp --no-preserve=ownership package.json LICENSE "$to/"
   cp -R --no-preserve=ownership docs/man docs/json "$to/docs/"
   for part in libcuda.so.1 libnvidia-ml.so.1 libvgpu-trace.so vgpu-probe vgpu-watch; do

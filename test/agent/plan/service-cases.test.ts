@@ -2,7 +2,14 @@
 import type { AlternativeGroup, MachineFacts, ServiceFacts } from '../../../agent/contracts/facts.js';
 import type { OwnedItem } from '../../../agent/contracts/manifest.js';
 import type { PlanOptions } from '../../../agent/contracts/plan.js';
-import { agentConf, agentUnitFile, agentUnitLink, completions, manDirectory } from '../../../agent/paths.js';
+import {
+  agentConf,
+  agentUnitFile,
+  agentUnitLink,
+  cockpitPage,
+  completions,
+  manDirectory,
+} from '../../../agent/paths.js';
 import { planInstall } from '../../../agent/plan/install.js';
 import { planUninstall } from '../../../agent/plan/uninstall.js';
 import { profile } from '../apply/world.js';
@@ -23,6 +30,7 @@ const paths = [
   '/usr/lib/systemd/catalog/vgpu-agent.catalog',
   `${manDirectory}/man1/vgpu-agent.1`,
   completions[0]?.[0] ?? '',
+  `${cockpitPage}/page.js`,
   '/usr/share/other',
 ];
 const packagedAs = (path: string) => {

@@ -1,8 +1,10 @@
 // Each drift that happens to real machines is repaired and told in one line, with the consumer on the GPU.
 
 import assert from 'node:assert/strict';
+import { dirname } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { messageIds } from '../../../agent/contracts/journal-messages.js';
+import { cockpitPage } from '../../../agent/paths.js';
 import { whyNoConsumer, whyNoStandIn } from '../support/consumer.js';
 import { Guest, whyNoGuest } from '../support/guest.js';
 import { whyNoHostd } from '../support/hosts.js';
@@ -39,6 +41,18 @@ describe('drift', { skip }, () => {
 
   test('a public link that dangles', async () => {
     await repairs(guest, () => guest.must('ln', '-sfn', '/nonexistent', publicLink), linkIsRight);
+  });
+
+  test('the directory of a shell, or of Cockpit, that was installed after the service started', async () => {
+    const files = [`${cockpitPage}/page.js`, '/usr/share/fish/vendor_completions.d/vgpu-agent.fish'];
+    for (const file of files) assert.equal(await guest.exists(file), false, file);
+    const look = 'busctl call org.vgpu.Agent1 /org/vgpu/Agent1 org.vgpu.Agent1 Repair';
+    await repairs(
+      guest,
+      () => guest.must('sh', '-c', `mkdir -p /usr/share/cockpit ${dirname(files[1] ?? '')} && ${look}`),
+      () => guest.exists(`${cockpitPage}/page.js`),
+    );
+    for (const file of files) assert.equal(await guest.exists(file), true, file);
   });
 
   test('a public link that was removed', async () => {

@@ -266,6 +266,9 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       );
       assert.equal(await guest.exists('/etc/dbus-1/system.d/org.vgpu.Agent1.conf'), false);
       assert.equal(await guest.exists('/usr/share/man/man8/vgpu-agent.8'), false);
+      // Where Cockpit is installed, it finds the page.
+      assert.equal(await guest.exists('/usr/share/cockpit/vgpu-agent/page.js'), true);
+      assert.match(await guest.must('dpkg', '-S', '/usr/share/cockpit/vgpu-agent/page.js'), /^vgpu-agent:/);
       assert.equal(await complaints(guest), '');
       const asked = await guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'status', '--json');
       assert.equal(at(JSON.parse(asked.stdout), 'service', 'state'), 'settled', asked.stderr);
@@ -332,7 +335,7 @@ for (const release of long ? releases : releases.slice(0, 1)) {
 
 /** A directory that dpkg made on the way to our files. */
 function onlyDirectory(line: string): boolean {
-  return /^[+~] \/usr\/(lib|share)(\/(man|doc|lintian|bash-completion|zsh|fish|dbus-1|polkit-1|systemd)(\/[a-z0-9_.-]+)?)?(:|$)/.test(
+  return /^[+~] \/usr\/(lib|share)(\/(man|doc|lintian|bash-completion|zsh|fish|dbus-1|polkit-1|systemd|cockpit)(\/[a-z0-9_.-]+)?)?(:|$)/.test(
     line,
   );
 }

@@ -80,7 +80,7 @@ export const completions: readonly (readonly [path: string, source: string])[] =
 export const cockpitDirectory = '/usr/share/cockpit';
 export const cockpitPage = `${cockpitDirectory}/vgpu-agent`;
 /** The files of units/cockpit that a browser loads. */
-export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js'];
+export const cockpitFiles = ['manifest.json', 'index.html', 'page.css', 'page.js', 'show.js'];
 
 /** The daemon of a host, its units and its settings. */
 export const hostd = '/usr/bin/vgpu-hostd';

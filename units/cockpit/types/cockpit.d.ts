@@ -1,4 +1,4 @@
-/** What page.js uses of base1/cockpit.js (https://cockpit-project.org/guide/latest/api-base1.html). */
+/** The part that page.js uses of base1/cockpit.js (https://cockpit-project.org/guide/latest/api-base1.html). */
 
 interface CockpitBus {
   call(

@@ -48,6 +48,63 @@ describe('lanes that sample together get what each gets alone', () => {
     });
   }
 
+  it('with coordinates that are mirrored', () => {
+    for (const [shape, size] of SHAPES) {
+      for (const format of ['f32 1', 'u8 4 normalized', 'f16 2']) {
+        for (const words of ['coords', 'coords linear-filter', 'linear-filter']) {
+          for (const modes of ['222', '021', '230']) {
+            const { words: got, said } = fetch({
+              texture: `${size} ${format} ${words} modes=${modes} border=3 ${shape === 'a2d' ? 'layered' : ''}`,
+              image,
+              instruction: `cvt.rzi.s32.f32 %r9, %f7; tex.${shape}.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd2, ${where(shape)}]`,
+              places: scattered,
+            });
+            assert.match(said, /^ok /);
+            assert.ok(new Set(got).size > 3, 'texels of several kinds');
+          }
+        }
+      }
+    }
+  });
+
+  it('on levels of their own, one or two mixed', () => {
+    const levels = (list: readonly number[]): number[][] =>
+      scattered.map(([x = 0, y = 0, z = 0], i) => [x, y, z, list[i % list.length] ?? 0]);
+    // few levels in a warp, each with many lanes; more; too many for lanes together; and odd ones
+    const lists = [[1], [0, 0.5], [0.25, 0.25, 2, 2.75], [0, 1, 2, 3], [Number.NaN, 1e9, -1e9, -0.2]];
+    for (const list of lists) {
+      for (const words of [
+        '',
+        'linear-filter',
+        'linear-mip',
+        'linear-filter linear-mip bias=0.3 min=0.5 max=2.5',
+      ]) {
+        for (const [shape, size] of [PLANE, ['3d', '8 8 4']] as const) {
+          const { words: got, said } = fetch({
+            texture: `${size} u8 4 normalized coords ${words} levels=4 modes=021`,
+            image,
+            instruction: `tex.level.${shape}.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd2, ${where(shape)}], %f7`,
+            places: levels(list),
+          });
+          assert.match(said, /^ok /);
+          assert.ok(new Set(got).size > 3, 'texels of several kinds');
+        }
+      }
+    }
+  });
+
+  it('on the levels that gradients lead to', () => {
+    const { words: got, said } = fetch({
+      texture: '16 16 1 f32 1 coords linear-filter linear-mip levels=5 modes=111',
+      image,
+      instruction:
+        'mul.f32 %f8, %f7, 0f3D000000; tex.grad.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd2, {%f4, %f5}], {%f8, %f8}, {%f8, 0f00000000}',
+      places: scattered.map(([x = 0, y = 0], i) => [x, y, 0, i % 32 < 16 ? 3 : 5]),
+    });
+    assert.match(said, /^ok /);
+    assert.ok(new Set(got).size > 3, 'texels of several kinds');
+  });
+
   it('by whole coordinates, with offsets of their own', () => {
     for (const shape of ['32 1 1 f32 1 linear', '16 1 1 u8 4', '16 1 1 f32 4 modes=311 border=2']) {
       const type = shape.includes('u8') ? 'u32' : 'f32';

@@ -188,9 +188,10 @@ typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
 typedef void ptx_blend_lanes(void *d, const void *from, uint32_t mask);
 
 /* How coordinates along one axis of a texture become texels. */
-enum ptx_beyond { AXIS_CLAMP, AXIS_BORDER, AXIS_WRAP };
+enum ptx_beyond { AXIS_CLAMP, AXIS_BORDER, AXIS_WRAP, AXIS_MIRROR };
 struct ptx_axis {
   uint32_t size;
+  enum ptx_beyond turned; /* normalized coordinates: wrapped, mirrored, or as they are */
   enum ptx_beyond beyond; /* which texel is read for one beyond the edge */
   bool integers, normalized, filtered;
 };

@@ -19,6 +19,14 @@ static void inside(s32 *at, const struct ptx_axis *a) {
         if (at[i] < 0) at[i] += size;
       }
       return;
+    case AXIS_MIRROR:
+      for (int i = 0; i < PTX_LANES; i++) {
+        if (at[i] >= 0 && at[i] < size) continue;
+        s64 turned = (s64)at[i] % (2 * (s64)size);
+        if (turned < 0) turned += 2 * (s64)size;
+        at[i] = (s32)(turned < size ? turned : 2 * (s64)size - 1 - turned);
+      }
+      return;
     default:
       LANES at[i] = at[i] < 0 ? 0 : at[i] > last ? last : at[i];
   }
@@ -32,6 +40,12 @@ static void texels_by_integers(struct ptx_texels *to, const s32 *x, const s32 *o
   }
 }
 
+/* Between 0 and 1; in every second turn backwards. */
+static inline float mirrored(float x) {
+  const float whole = floorf(x), part = x - whole, half = whole * 0.5f;
+  return half != floorf(half) ? 1.0f - part : part;
+}
+
 static void texel_axis(struct ptx_texels *to, const void *coordinates, const s32 *offset,
                        const struct ptx_axis *a) {
   static const s32 none[PTX_LANES] = {0};
@@ -43,7 +57,8 @@ static void texel_axis(struct ptx_texels *to, const void *coordinates, const s32
   }
   const float *c = coordinates, size = (float)a->size;
   float x[PTX_LANES];
-  if (a->normalized && a->beyond == AXIS_WRAP) LANES x[i] = (c[i] - floorf(c[i])) * size;
+  if (a->normalized && a->turned == AXIS_WRAP) LANES x[i] = (c[i] - floorf(c[i])) * size;
+  else if (a->normalized && a->turned == AXIS_MIRROR) LANES x[i] = mirrored(c[i]) * size;
   else if (a->normalized) LANES x[i] = c[i] * size;
   else LANES x[i] = c[i];
   LANES x[i] = WITHIN(x[i], -1048576.0f, 536870912.0f) + (float)offset[i];

@@ -10,6 +10,9 @@
 uint64_t ptx_image_operand(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
 /* The lane's result or value number `index`. */
 unsigned char *ptx_image_result(const struct place *at, uint32_t index, uint32_t lane, uint32_t bytes);
+/* The level of detail that the lane asks for; 0 when the instruction says none. */
+float ptx_image_detail(const struct place *at, uint32_t lane, const struct ptx_texture *image,
+                       const struct ptx_texture *sampler);
 
 /* lanes_sample.c: all lanes' samples of one texture, where it has a way for them at once; false: it has not.
  */

@@ -36,22 +36,25 @@ static bool same_for_all(const struct place *at, uint32_t index, uint32_t mask) 
 
 static bool has_way(const struct place *at, uint32_t mask, const struct ptx_reading *r) {
   uint32_t m = at->in->m;
-  if (__builtin_popcount(mask) <= FEW || r->gather || r->image->cube || r->image->level_count > 1 ||
-      at->in->size != 4 || (m & IMAGE_PACKED) != 0)
+  if (__builtin_popcount(mask) <= FEW || r->gather || r->image->cube || at->in->size != 4 ||
+      (m & IMAGE_PACKED) != 0)
     return false;
-  for (uint32_t axis = 0; axis < r->axes; axis++) {
-    if (r->mode[axis] == ADDRESS_MIRROR) return false;
-  }
   return same_for_all(at, IMAGE_OBJECT, mask) && same_for_all(at, IMAGE_SAMPLER, mask);
+}
+
+static enum ptx_beyond axis_of(uint8_t mode) {
+  return mode == ADDRESS_WRAP     ? AXIS_WRAP
+         : mode == ADDRESS_MIRROR ? AXIS_MIRROR
+         : mode == ADDRESS_BORDER ? AXIS_BORDER
+                                  : AXIS_CLAMP;
 }
 
 static void place_axes(const struct place *at, const struct ptx_reading *r, struct ptx_texels *texels) {
   for (uint32_t axis = 0; axis < r->axes; axis++) {
-    uint8_t mode = r->mode[axis];
+    enum ptx_beyond turned = axis_of(r->mode[axis]);
     struct ptx_axis how = {.size = r->size[axis],
-                           .beyond = r->image->linear || mode == ADDRESS_BORDER ? AXIS_BORDER
-                                     : mode == ADDRESS_WRAP                     ? AXIS_WRAP
-                                                                                : AXIS_CLAMP,
+                           .turned = turned,
+                           .beyond = r->image->linear ? AXIS_BORDER : turned,
                            .integers = r->integers,
                            .normalized = r->sampler->normalized_coordinates,
                            .filtered = r->filtered};
@@ -140,25 +143,77 @@ static void filter(const struct place *at, const struct ptx_reading *r, const st
   }
 }
 
-bool ptx_sample_together(const struct place *at, uint32_t mask, const struct ptx_reading *r) {
+/* Of one level. */
+static void read_level(const struct place *at, uint32_t mask, const struct ptx_reading *r,
+                       union values *value) {
   static const int32_t zeros[PTX_LANES] = {0};
-  if (!has_way(at, mask, r)) return false;
   struct ptx_texels texels[3];
   int32_t layers[PTX_LANES];
   union ptx_channels border;
-  union values value;
   place_axes(at, r, texels);
   place_layers(at, r, layers);
   ptx_border(r, &border);
   if (r->filtered) {
-    filter(at, r, texels, layers, mask, &border, &value);
+    filter(at, r, texels, layers, mask, &border, value);
   } else {
-    memset(&value, 0, sizeof value);
+    memset(value, 0, sizeof *value);
     fetch(at, r, texels[0].at[0], r->axes > 1 ? texels[1].at[0] : zeros,
-          r->axes > 2 ? texels[2].at[0] : layers, mask, &border, &value);
+          r->axes > 2 ? texels[2].at[0] : layers, mask, &border, value);
   }
+}
+
+static void give(const struct place *at, uint32_t mask, const union values *value) {
   uint32_t count = at->in->x_count - (uint32_t)IMAGE_MORE;
   for (uint32_t c = 0; c < count; c++)
-    at->worker->alu->blend[2](ptx_image_result(at, c, 0, 4), value.u[c], mask);
+    at->worker->alu->blend[2](ptx_image_result(at, c, 0, 4), value->u[c], mask);
+}
+
+static void add_level(union values *value, const union values *above, const float *weight) {
+  for (int c = 0; c < 4; c++) {
+    for (int i = 0; i < PTX_LANES; i++) {
+      float mixed = (1 - weight[i]) * value->f[c][i] + weight[i] * above->f[c][i];
+      if (weight[i] != 0) value->f[c][i] = mixed;
+    }
+  }
+}
+
+/* Lanes of one level at a time; false: they are on too many levels for that. */
+static bool read_levels(const struct place *at, uint32_t mask, const struct ptx_reading *reading) {
+  struct ptx_reading r = *reading;
+  uint32_t below[PTX_LANES], lanes_of[PTX_LEVELS_MOST] = {0}, used = 0;
+  float weight[PTX_LANES] = {0};
+  for (uint32_t left = mask; left != 0; left &= left - 1) {
+    uint32_t lane = (uint32_t)__builtin_ctz(left);
+    below[lane] = ptx_choose_level(&r, ptx_image_detail(at, lane, r.image, r.sampler), &weight[lane]);
+    if (lanes_of[below[lane]] == 0) used++;
+    lanes_of[below[lane]] |= 1u << lane;
+  }
+  if (used * FEW >= (uint32_t)__builtin_popcount(mask)) return false;
+  for (uint32_t level = 0; level < r.image->level_count; level++) {
+    uint32_t lanes = lanes_of[level], mixed = 0;
+    if (lanes == 0) continue;
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+      uint32_t lane = (uint32_t)__builtin_ctz(left);
+      mixed |= (uint32_t)(weight[lane] != 0) << lane;
+    }
+    union values value, above;
+    ptx_read_level(&r, level);
+    read_level(at, lanes, &r, &value);
+    if (mixed != 0) {
+      ptx_read_level(&r, level + 1);
+      read_level(at, mixed, &r, &above);
+      add_level(&value, &above, weight);
+    }
+    give(at, lanes, &value);
+  }
+  return true;
+}
+
+bool ptx_sample_together(const struct place *at, uint32_t mask, const struct ptx_reading *r) {
+  if (!has_way(at, mask, r)) return false;
+  if (r->image->level_count > 1) return read_levels(at, mask, r);
+  union values value;
+  read_level(at, mask, r, &value);
+  give(at, mask, &value);
   return true;
 }

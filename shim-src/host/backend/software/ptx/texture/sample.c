@@ -151,7 +151,7 @@ static void gathered(const struct ptx_reading *r, const struct ptx_sample *sampl
   }
 }
 
-static void on_level(struct ptx_reading *r, uint32_t level) {
+void ptx_read_level(struct ptx_reading *r, uint32_t level) {
   r->level = ptx_level_of(r->image, level);
   r->size[0] = r->level->width;
   r->size[1] = r->level->height;
@@ -168,27 +168,33 @@ void ptx_begin_reading(struct ptx_reading *r) {
   r->floats = ptx_reads_floats(r->image);
   r->filtered = r->sampler->filter == FILTER_LINEAR && !r->integers && r->floats && !r->image->linear;
   for (uint32_t axis = 0; axis < 3; axis++) r->mode[axis] = mode_of(r, axis);
-  on_level(r, 0);
+  ptx_read_level(r, 0);
 }
 
-void ptx_sample(struct ptx_reading *r, const struct ptx_sample *sample, union ptx_channels *to) {
-  const struct ptx_texture *image = r->image, *sampler = r->sampler;
-  if (image->level_count <= 1) {
-    read(r, sample, to);
-    return;
-  }
-  float bias = r->integers ? 0 : sampler->bias, last = (float)(image->level_count - 1);
-  float level = limited(limited(sample->level + bias, sampler->min_level, sampler->max_level), 0, last);
+uint32_t ptx_choose_level(const struct ptx_reading *r, float detail, float *weight) {
+  const struct ptx_texture *sampler = r->sampler;
+  uint32_t most = r->image->level_count - 1;
+  float bias = r->integers ? 0 : sampler->bias;
+  float level = limited(limited(detail + bias, sampler->min_level, sampler->max_level), 0, (float)most);
   bool mixed = sampler->mip_filter == FILTER_LINEAR && !r->integers && !r->gather && r->floats;
   int32_t fixed = (int32_t)floorf(level * ONE + 0.5f);
   uint32_t below = mixed ? (uint32_t)fixed / ONE : (uint32_t)(fixed + ONE / 2) / ONE;
-  if (below > image->level_count - 1) below = image->level_count - 1;
-  on_level(r, below);
+  *weight = mixed ? (float)(fixed % ONE) / ONE : 0;
+  return below > most ? most : below;
+}
+
+void ptx_sample(struct ptx_reading *r, const struct ptx_sample *sample, union ptx_channels *to) {
+  if (r->image->level_count <= 1) {
+    read(r, sample, to);
+    return;
+  }
+  float weight;
+  uint32_t below = ptx_choose_level(r, sample->level, &weight);
+  ptx_read_level(r, below);
   read(r, sample, to);
-  float weight = mixed ? (float)(fixed % ONE) / ONE : 0;
   if (weight == 0) return;
   union ptx_channels above;
-  on_level(r, below + 1);
+  ptx_read_level(r, below + 1);
   read(r, sample, &above);
   for (int c = 0; c < 4; c++) to->f[c] = (1 - weight) * to->f[c] + weight * above.f[c];
 }

@@ -43,6 +43,10 @@ void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level,
 /* What is read beyond the edge where the mode is border. */
 void ptx_border(const struct ptx_reading *reading, union ptx_channels *to);
 void ptx_begin_reading(struct ptx_reading *reading);
+/* The level that is read for this level of detail, and the weight of the one above it. */
+uint32_t ptx_choose_level(const struct ptx_reading *reading, float detail, float *weight);
+/* From here on the reading is of that level. */
+void ptx_read_level(struct ptx_reading *reading, uint32_t level);
 void ptx_sample(struct ptx_reading *reading, const struct ptx_sample *sample, union ptx_channels *to);
 /* Which face of a cube a direction meets, and where: 0 to 1 within it. */
 uint32_t ptx_cube_face(const float direction[3], float within[2]);

@@ -102,8 +102,8 @@ static void on_face(const float at[3], const float d[3], float moved[2]) {
   for (int k = 0; k < 2; k++) moved[k] = same ? (to[k] - from[k]) / step : 0;
 }
 
-static float level_of(const struct place *at, uint32_t lane, const struct ptx_texture *image,
-                      const struct ptx_texture *sampler) {
+float ptx_image_detail(const struct place *at, uint32_t lane, const struct ptx_texture *image,
+                       const struct ptx_texture *sampler) {
   uint32_t m = at->in->m, axes = IMAGE_AXES(m);
   if ((m & IMAGE_LEVEL) != 0 && (m & IMAGE_INTEGERS) != 0)
     return (float)(int32_t)ptx_image_operand(at, IMAGE_DETAIL, lane, 4);
@@ -135,8 +135,7 @@ static void sampled(const struct place *at, uint32_t lane, struct ptx_reading *r
       sample.offset[i] = (int32_t)ptx_image_operand(at, IMAGE_OFFSET + i, lane, 4);
   }
   if ((m & (IMAGE_CUBE | IMAGE_LAYERED)) != 0) place_layer(at, lane, reading->image, &sample);
-  if ((m & (IMAGE_LEVEL | IMAGE_GRADIENT)) != 0)
-    sample.level = level_of(at, lane, reading->image, reading->sampler);
+  sample.level = ptx_image_detail(at, lane, reading->image, reading->sampler);
   union ptx_channels value;
   ptx_sample(reading, &sample, &value);
   write(at, lane, &value, reading->floats);

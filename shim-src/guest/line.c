@@ -43,6 +43,20 @@ static void wake(const struct vgpu_line *line) {
   (void)written; /* one that is full has woken it */
 }
 
+static bool has_rings(const struct vgpu_session *session) {
+  return session->rings.base != NULL;
+}
+
+/* Rings that were passed over a unix socket: the host is a process of this kernel. */
+static bool is_beside(const struct vgpu_session *session) {
+  return has_rings(session) && session->vm.bytes == 0;
+}
+
+bool vgpu_line_wait(struct vgpu_session *session) {
+  while (session->line.broken && !session->lost) pthread_cond_wait(&session->line.restored, &session->state);
+  return !session->lost;
+}
+
 void vgpu_line_break(struct vgpu_session *session, const char *reason) {
   struct vgpu_line *line = &session->line;
   if (!line->survives || session->lost) {
@@ -55,6 +69,14 @@ void vgpu_line_break(struct vgpu_session *session, const char *reason) {
   shutdown(session->descriptor, SHUT_RDWR); /* everybody leaves it */
   vgpu_session_rouse(session);
   wake(line);
+}
+
+bool vgpu_line_renewed(struct vgpu_session *session, uint64_t count) {
+  pthread_mutex_lock(&session->state);
+  if (count == session->line.count) vgpu_line_break(session, "the host closed the connection");
+  bool renewed = vgpu_line_wait(session);
+  pthread_mutex_unlock(&session->state);
+  return renewed;
 }
 
 static void forget_wakes(const struct vgpu_line *line) {
@@ -70,23 +92,37 @@ static void nap(const struct vgpu_line *line, int milliseconds) {
 
 enum answer { ANSWER_BACK, ANSWER_LATER, ANSWER_NEVER };
 
-/* Greets on a new connection; *next is the first frame that the host has not. */
-static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t *next, int64_t deadline) {
+/* What the host has to answer is there, and fits to what this process has. */
+static bool continues(const struct vgpu_session *session, const struct vgpu_resumed *resumed) {
+  /* More than was sent: this machine was put back to what it was earlier, and the host was not. */
+  if (resumed->next > __atomic_load_n(&session->next_sequence, __ATOMIC_RELAXED)) return false;
+  return !has_rings(session) ||
+         __atomic_load_n(vgpu_rings_mark(&session->rings), __ATOMIC_SEQ_CST) == resumed->mark;
+}
+
+/*
+ * Greets on a new connection; so many replies have come, or descriptors. *next is the first frame that the
+ * host has not.
+ */
+static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t received, uint64_t *next,
+                         int64_t deadline) {
+  const uint32_t rings = has_rings(session) ? VGPU_FEATURE_RESUME_RINGS : 0;
   struct {
     struct vgpu_hello hello;
     struct vgpu_resume resume;
   } greeting = {.hello = {.major = VGPU_WIRE_MAJOR,
                           .minor = VGPU_WIRE_MINOR,
-                          .features = VGPU_FEATURE_RESUME,
+                          .features = VGPU_FEATURE_RESUME | rings,
                           .frame_max = VGPU_FRAME_MAX,
                           .library = (uint32_t)session->line.library,
                           .join = session->welcome.session,
                           .join_secret = session->welcome.secret},
-                .resume = {.received = atomic_load(&session->answered), .machine = vgpu_machine()}};
+                .resume = {.received = received, .machine = vgpu_machine()}};
   struct {
     struct vgpu_welcome welcome;
     struct vgpu_resumed resumed;
-  } answer;
+  } answer = {.resumed = {0}};
+  const uint32_t told = sizeof answer.welcome + (rings != 0 ? sizeof answer.resumed : VGPU_RESUMED_FIRST);
   vgpu_hello_introduce(&greeting.hello);
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO};
   (void)vgpu_stream_write_frame(descriptor, &frame, &greeting, sizeof greeting, NULL, 0, deadline);
@@ -96,17 +132,36 @@ static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t 
   if (frame.opcode != VGPU_OP_HELLO || frame.flags != VGPU_FLAG_REPLY || frame.sequence != 0)
     return ANSWER_NEVER;
   if (frame.status != VGPU_STATUS_OK) return frame.status == VGPU_STATUS_BUSY ? ANSWER_LATER : ANSWER_NEVER;
-  if (frame.body < sizeof answer) return ANSWER_NEVER;
-  result = vgpu_stream_read(descriptor, &answer, sizeof answer, deadline);
+  if (frame.body < told) return ANSWER_NEVER;
+  result = vgpu_stream_read(descriptor, &answer, told, deadline);
   if (result == VGPU_STREAM_OK)
-    result = vgpu_stream_skip(descriptor, frame.length - sizeof frame - sizeof answer, deadline);
+    result = vgpu_stream_skip(descriptor, frame.length - sizeof frame - told, deadline);
   if (result != VGPU_STREAM_OK) return ANSWER_LATER;
   if (memcmp(answer.welcome.magic, VGPU_WIRE_MAGIC, sizeof answer.welcome.magic) != 0 ||
-      answer.welcome.session != session->welcome.session) {
+      answer.welcome.session != session->welcome.session || !continues(session, &answer.resumed)) {
     return ANSWER_NEVER;
   }
   *next = answer.resumed.next;
   return ANSWER_BACK;
+}
+
+/* With `state` held. */
+static void note_restored(struct vgpu_line *line) {
+  __atomic_store_n(&line->count, line->count + 1, __ATOMIC_RELEASE);
+  line->up_at = vgpu_now_ms();
+  __atomic_store_n(&line->broken, false, __ATOMIC_RELEASE);
+  pthread_cond_broadcast(&line->restored);
+}
+
+/* The frames are where they were; only the doorbell is another one. */
+static bool restore_doorbell(struct vgpu_session *session, int descriptor) {
+  struct vgpu_line *line = &session->line;
+  pthread_mutex_lock(&session->state);
+  bool up = !session->lost && !line->ending && vgpu_doorbell_renew(&session->doorbell, descriptor);
+  if (up) note_restored(line);
+  pthread_mutex_unlock(&session->state);
+  if (up) vgpu_doorbell_ring(&session->doorbell);
+  return up;
 }
 
 /* The new connection takes the number of the old one, so that nobody need be told of another. */
@@ -119,10 +174,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   if (up) {
     session->ahead.begin = session->ahead.end = 0;
     vgpu_outbox_renew(&session->outbox);
-    line->count++;
-    line->up_at = vgpu_now_ms();
-    __atomic_store_n(&line->broken, false, __ATOMIC_RELEASE);
-    pthread_cond_broadcast(&line->restored);
+    note_restored(line);
   }
   uint64_t count = line->count;
   pthread_mutex_unlock(&session->state);
@@ -145,20 +197,29 @@ static void set_candidate(struct vgpu_session *session, int descriptor) {
   pthread_mutex_unlock(&session->state);
 }
 
+/* Nothing listens: the host has ended, if it is a process of this kernel, and so have its workers. */
+static bool has_ended(const struct vgpu_session *session, int error) {
+  return is_beside(session) && (error == ECONNREFUSED || error == ENOENT);
+}
+
 /* One attempt. */
-static enum answer connect_again(struct vgpu_session *session) {
+static enum answer connect_again(struct vgpu_session *session, uint64_t descriptors) {
   struct vgpu_line *line = &session->line;
   int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
   uint64_t next = 0;
   int descriptor = vgpu_stream_connect(&line->address, deadline);
-  if (descriptor < 0) return ANSWER_LATER;
+  if (descriptor < 0) return has_ended(session, errno) ? ANSWER_NEVER : ANSWER_LATER;
   set_candidate(session, descriptor);
-  enum answer answer = greet(session, descriptor, &next, deadline);
+  uint64_t received = has_rings(session) ? descriptors : atomic_load(&session->answered);
+  enum answer answer = greet(session, descriptor, received, &next, deadline);
   if (answer == ANSWER_BACK && next > line->taken) {
     line->taken = next;
     line->since = vgpu_now_ms();
   }
-  if (answer == ANSWER_BACK && !restore(session, descriptor, next)) answer = ANSWER_LATER;
+  if (answer == ANSWER_BACK) {
+    bool up = has_rings(session) ? restore_doorbell(session, descriptor) : restore(session, descriptor, next);
+    if (!up) answer = ANSWER_LATER;
+  }
   set_candidate(session, -1);
   close(descriptor);
   return answer;
@@ -189,7 +250,9 @@ static void let_reader_leave(struct vgpu_session *session) {
  * none. */
 static void reconnect(struct vgpu_session *session) {
   struct vgpu_line *line = &session->line;
-  let_reader_leave(session);
+  uint64_t descriptors = 0;
+  if (has_rings(session)) descriptors = vgpu_doorbell_end(&session->doorbell);
+  else let_reader_leave(session);
   const int64_t began = vgpu_now_ms();
   const uint64_t answered = atomic_load(&session->answered);
   if (line->since == 0 || answered != line->answered || began - line->up_at > LASTED_MS) line->since = began;
@@ -197,7 +260,7 @@ static void reconnect(struct vgpu_session *session) {
   int pause = FIRST_PAUSE_MS;
   for (;;) {
     if (is_over(session)) return;
-    enum answer answer = connect_again(session);
+    enum answer answer = connect_again(session, descriptors);
     if (answer == ANSWER_BACK) {
       vgpu_log("session %llu continues after %lld ms", (unsigned long long)session->welcome.session,
                (long long)(vgpu_now_ms() - began));
@@ -218,12 +281,14 @@ static void reconnect(struct vgpu_session *session) {
   }
 }
 
-/* The connection has ended: who reads finds that, too, behind the last reply. If nobody reads, nobody waits.
+/*
+ * The connection has ended: who reads finds that, too, behind the last reply. If nobody reads, nobody waits.
+ * Rings have nothing that could be lost with it.
  */
 static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   pthread_mutex_lock(&session->state);
   if (*noticed == 0) *noticed = vgpu_now_ms();
-  if (session->pending == NULL || vgpu_now_ms() - *noticed > READER_LIMIT_MS)
+  if (has_rings(session) || session->pending == NULL || vgpu_now_ms() - *noticed > READER_LIMIT_MS)
     vgpu_line_break(session, "the connection broke");
   bool broken = session->line.broken;
   pthread_mutex_unlock(&session->state);
@@ -275,10 +340,24 @@ void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *ad
   line->library = library;
   line->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   line->survives = true;
-  if (line->wake >= 0 && vgpu_kept_init(&line->kept, &session->answered) && start(session)) return;
+  bool can = line->wake >= 0 && (is_beside(session) ? line->mapped : true);
+  if (can && !has_rings(session)) can = vgpu_kept_init(&line->kept, &session->answered);
+  line->runs = can && start(session);
+  if (line->runs) return;
   vgpu_kept_destroy(&line->kept);
   vgpu_line_goodbye(session);
   line->survives = false;
+}
+
+/*
+ * With `sending` held. Rings that are full are no failure: the host sees the end of this process by itself,
+ * if later.
+ */
+static enum vgpu_stream_result write_goodbye(struct vgpu_session *session, struct vgpu_frame *frame,
+                                             int64_t deadline) {
+  return has_rings(session) ? vgpu_ring_write_frame(&session->rings.requests, frame, NULL, 0, NULL, 0,
+                                                    &session->doorbell, deadline)
+                            : vgpu_outbox_write(&session->outbox, frame, NULL, 0, NULL, 0, deadline);
 }
 
 void vgpu_line_goodbye(struct vgpu_session *session) {
@@ -295,14 +374,14 @@ void vgpu_line_goodbye(struct vgpu_session *session) {
       .opcode = VGPU_OP_GOODBYE, .flags = VGPU_FLAG_ONEWAY, .sequence = session->next_sequence};
   bool there = !vgpu_session_is_lost(session) && !__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE);
   enum vgpu_stream_result result = VGPU_STREAM_OK;
-  if (there) {
-    session->next_sequence++;
-    result = vgpu_outbox_write(&session->outbox, &frame, NULL, 0, NULL, 0, deadline);
-  }
+  if (there) result = write_goodbye(session, &frame, deadline);
+  bool said = there && (result == VGPU_STREAM_OK || !has_rings(session));
+  if (said) vgpu_session_number(session);
   pthread_mutex_lock(&session->state);
   /* What is called after it still travels, for as long as this connection lasts. */
-  if (there) __atomic_store_n(&line->survives, false, __ATOMIC_RELEASE);
-  if (result != VGPU_STREAM_OK) vgpu_session_lose_locked(session, "the host takes no goodbye");
+  if (said) __atomic_store_n(&line->survives, false, __ATOMIC_RELEASE);
+  if (result != VGPU_STREAM_OK && !has_rings(session))
+    vgpu_session_lose_locked(session, "the host takes no goodbye");
   pthread_mutex_unlock(&session->state);
   pthread_mutex_unlock(&session->sending);
 }
@@ -314,7 +393,7 @@ void vgpu_line_end(struct vgpu_session *session) {
   int candidate = __atomic_load_n(&line->candidate, __ATOMIC_ACQUIRE);
   if (candidate >= 0) shutdown(candidate, SHUT_RDWR);
   pthread_mutex_unlock(&session->state);
-  if (line->kept.bytes != NULL) {
+  if (line->runs) {
     wake(line);
     pthread_join(line->thread, NULL);
   }

@@ -2,6 +2,8 @@
 #include "guest/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,12 +18,29 @@
 #include "wire/shared.h"
 #include "wire/stream.h"
 
+/*
+ * The memory, opened once more and locked: the lock lasts for as long as this process maps what it opened,
+ * and the host, which has the memory opened itself, sees by it whether the process lives and is the same
+ * program. -1: it cannot be.
+ */
+static int open_locked(int memory) {
+  char path[40];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
+  int again = open(path, O_RDWR | O_CLOEXEC);
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  if (again < 0 || fcntl(again, F_OFD_SETLK, &whole) == 0) return again;
+  close(again);
+  return -1;
+}
+
 /* Takes the rings whose memory came with the WELCOME; it is closed in any case. */
 static bool enter_rings(struct vgpu_session *session, int memory) {
   uint32_t size = session->welcome.ring_size;
-  bool sound = memory >= 0 && vgpu_ring_size_sound(size) &&
-               vgpu_shared_sound(memory, vgpu_rings_bytes(size)) &&
-               vgpu_rings_map(&session->rings, memory, 0, size);
+  bool sound = memory >= 0 && vgpu_ring_size_sound(size) && vgpu_shared_sound(memory, vgpu_rings_bytes(size));
+  int locked = sound && (session->welcome.features & VGPU_FEATURE_RESUME) != 0 ? open_locked(memory) : -1;
+  session->line.mapped = locked >= 0;
+  sound = sound && vgpu_rings_map(&session->rings, locked >= 0 ? locked : memory, 0, size);
+  if (locked >= 0) close(locked);
   if (memory >= 0) close(memory);
   return sound;
 }
@@ -51,6 +70,11 @@ static uint32_t features_of(enum sharing sharing) {
     default:
       return 0;
   }
+}
+
+static uint32_t resumes_of(const struct vgpu_session *session, enum sharing sharing) {
+  if (session->line.limit_ms == 0) return 0;
+  return VGPU_FEATURE_RESUME | (sharing != SHARE_NOTHING ? VGPU_FEATURE_RESUME_RINGS : 0);
 }
 
 /* What comes with a greeting's answer. */
@@ -83,7 +107,7 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
                     .major = VGPU_WIRE_MAJOR,
                     .minor = VGPU_WIRE_MINOR,
                     .features = VGPU_FEATURE_PRINT | VGPU_FEATURE_ALIVE | VGPU_FEATURE_EXCHANGE |
-                                features_of(sharing) | (session->line.limit_ms > 0 ? VGPU_FEATURE_RESUME : 0),
+                                features_of(sharing) | resumes_of(session, sharing),
                     .frame_max = VGPU_FRAME_MAX,
                     .library = (uint32_t)library,
                 }};

@@ -86,14 +86,22 @@ static const char *reason_of(enum vgpu_stream_result result) {
   return "unknown";
 }
 
-/*
- * With `state` held: reading or writing failed. A host that was silent may be reached by another connection;
- * one that said all the time that it works has had enough time.
+/* A path to the host that leads nowhere is silent. On one kernel there is no such path: the host has frozen.
  */
-static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline) {
-  bool over = result == VGPU_STREAM_UNSOUND || (result == VGPU_STREAM_TIMEOUT && vgpu_left_ms(deadline) == 0);
+static bool may_be_silent(const struct vgpu_session *session) {
+  return session->rings.base == NULL || session->vm.bytes > 0;
+}
+
+/*
+ * With `state` held: reading or writing failed over connection number `count`. A host that was silent may be
+ * reached by another connection; one that said all the time that it works has had enough time.
+ */
+static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
+                        uint64_t count) {
+  bool over = result == VGPU_STREAM_UNSOUND ||
+              (result == VGPU_STREAM_TIMEOUT && (vgpu_left_ms(deadline) == 0 || !may_be_silent(session)));
   if (over) vgpu_session_lose_locked(session, reason_of(result));
-  else vgpu_line_break(session, reason_of(result));
+  else if (count == vgpu_line_count(&session->line)) vgpu_line_break(session, reason_of(result));
 }
 
 /* Copies out of the ring, or reads from the socket, what follows a reply's header. */
@@ -206,6 +214,7 @@ static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_
  * nobody reads.
  */
 static void read_one(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
+  const uint64_t count = session->line.count;
   session->reading = true;
   pthread_mutex_unlock(&session->state);
   struct vgpu_frame frame;
@@ -219,7 +228,7 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   }
   pthread_mutex_lock(&session->state);
   session->reading = false;
-  if (result != VGPU_STREAM_OK) fail_locked(session, result, deadline);
+  if (result != VGPU_STREAM_OK) fail_locked(session, result, deadline, count);
   /* Who connects again waits until nobody reads, and this may have been the last reply that came. */
   if (session->line.broken) pthread_cond_broadcast(&session->line.restored);
   if (result != VGPU_STREAM_OK) return;
@@ -242,6 +251,7 @@ static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self,
   pthread_condattr_destroy(&attributes);
   self->asleep = true;
   int result = 0;
+  const uint64_t count = session->line.count;
   uint64_t seen = heard(session);
   do {
     if (session->lost) {
@@ -255,7 +265,7 @@ static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self,
   } while (result == ETIMEDOUT && !self->done && was_heard(session, &seen, deadline));
   self->asleep = false;
   pthread_cond_destroy(&self->wake);
-  if (result == ETIMEDOUT && !self->done) fail_locked(session, VGPU_STREAM_TIMEOUT, deadline);
+  if (result == ETIMEDOUT && !self->done) fail_locked(session, VGPU_STREAM_TIMEOUT, deadline, count);
 }
 
 /*
@@ -277,7 +287,7 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
       self->outcome = VGPU_LOST;
       break;
     }
-    if (session->line.broken && !session->lost) pthread_cond_wait(&session->line.restored, &session->state);
+    if (session->line.broken && !session->lost) (void)vgpu_line_wait(session);
     else if (session->reading) sleep_until(session, self, deadline);
     else read_one(session, self, deadline);
   }
@@ -285,6 +295,33 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
   while (*link != self) link = &(*link)->next;
   *link = self->next;
   hand_over_reading(session);
+}
+
+/* Once more over the next connection. False: the session is lost. */
+static bool writes_again(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
+                         uint64_t count) {
+  pthread_mutex_lock(&session->state);
+  fail_locked(session, result, deadline, count);
+  bool again = vgpu_line_wait(session);
+  pthread_mutex_unlock(&session->state);
+  return again;
+}
+
+/* There is room in the rings while the connection is broken, too; who must wait for some waits for both. */
+static enum vgpu_stream_result write_to_ring(struct vgpu_session *session, struct vgpu_frame *frame,
+                                             const struct vgpu_send *send, const void *bulk,
+                                             uint32_t bulk_size, int64_t deadline) {
+  enum vgpu_stream_result result;
+  uint64_t count;
+  do {
+    count = vgpu_line_count(&session->line);
+    uint64_t seen = heard(session);
+    do {
+      result = vgpu_ring_write_frame(&session->rings.requests, frame, send->body, send->body_size, bulk,
+                                     bulk_size, &session->doorbell, patience(session, deadline));
+    } while (result == VGPU_STREAM_TIMEOUT && was_heard(session, &seen, deadline));
+  } while (result != VGPU_STREAM_OK && writes_again(session, result, deadline, count));
+  return result;
 }
 
 static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct vgpu_frame *frame,
@@ -296,15 +333,7 @@ static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct 
     bulk = send->shared_region;
     bulk_size = sizeof *send->shared_region;
   }
-  if (session->rings.base != NULL) {
-    uint64_t seen = heard(session);
-    enum vgpu_stream_result result;
-    do {
-      result = vgpu_ring_write_frame(&session->rings.requests, frame, send->body, send->body_size, bulk,
-                                     bulk_size, &session->doorbell, patience(session, deadline));
-    } while (result == VGPU_STREAM_TIMEOUT && was_heard(session, &seen, deadline));
-    return result;
-  }
+  if (session->rings.base != NULL) return write_to_ring(session, frame, send, bulk, bulk_size, deadline);
   if ((frame->flags & VGPU_FLAG_ONEWAY) != 0) {
     return vgpu_outbox_post(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
   }
@@ -369,10 +398,11 @@ static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struc
   vgpu_frame_acknowledge(frame, atomic_load_explicit(&session->answered, memory_order_relaxed));
   vgpu_kept_add(&line->kept, frame, send->body, send->body_size, send->bulk, send->bulk_size, stays);
   if (__atomic_load_n(&line->broken, __ATOMIC_ACQUIRE)) return VGPU_STREAM_OK;
+  const uint64_t count = vgpu_line_count(line);
   enum vgpu_stream_result result = write_frame(session, frame, send, deadline);
   if (result == VGPU_STREAM_OK || result == VGPU_STREAM_UNSOUND) return result;
   pthread_mutex_lock(&session->state);
-  fail_locked(session, result, deadline);
+  fail_locked(session, result, deadline, count);
   bool lost = session->lost;
   pthread_mutex_unlock(&session->state);
   return lost ? result : VGPU_STREAM_OK;
@@ -385,7 +415,7 @@ static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcod
   struct vgpu_frame frame = {.opcode = opcode, .flags = flags, .lane = lane()};
   bool stays = self != NULL || send->stays; /* who waits leaves it */
   if (!enter_sending(session, opcode, send, stays)) return VGPU_LOST;
-  frame.sequence = session->next_sequence++;
+  frame.sequence = vgpu_session_number(session);
   if (begins_work(session, opcode)) atomic_store(&session->launched, frame.sequence);
   bool lost = self == NULL ? vgpu_session_is_lost(session) : !enter_list(session, self, frame.sequence);
   enum vgpu_stream_result result =

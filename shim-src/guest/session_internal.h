@@ -46,7 +46,7 @@ struct vgpu_session {
   pthread_mutex_t
       shared_region; /* one at a time asks for a shared region, whose descriptor comes beside the answer */
   pthread_mutex_t sending;
-  uint64_t next_sequence;
+  uint64_t next_sequence;    /* written under `sending` */
   _Atomic uint64_t launched; /* sequence number of the last frame that began work */
   _Atomic uint64_t answered; /* and of the last call that was answered: work before it is done */
   pthread_mutex_t state;
@@ -84,5 +84,12 @@ void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason);
 
 /* Likewise: everybody who waits looks again. */
 void vgpu_session_rouse(struct vgpu_session *session);
+
+/* The number of the next frame. With `sending` held. */
+static inline uint64_t vgpu_session_number(struct vgpu_session *session) {
+  uint64_t number = session->next_sequence;
+  __atomic_store_n(&session->next_sequence, number + 1, __ATOMIC_RELAXED);
+  return number;
+}
 
 #endif

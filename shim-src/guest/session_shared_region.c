@@ -27,6 +27,19 @@ bool vgpu_session_exchanges(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_EXCHANGE) != 0;
 }
 
+/* The descriptor that the host has sent; if the connection broke, it comes over the next one. -1: none. */
+static int take_descriptor(struct vgpu_session *session) {
+  for (;;) {
+    const uint64_t count = vgpu_line_count(&session->line);
+    const int64_t deadline = vgpu_now_ms() + VGPU_CALL_LIMIT_MS;
+    int descriptor = vgpu_doorbell_take(&session->doorbell, deadline);
+    if (descriptor >= 0) return descriptor;
+    if (vgpu_left_ms(deadline) > 0 && vgpu_line_renewed(session, count)) continue;
+    vgpu_doorbell_missed(&session->doorbell);
+    return -1;
+  }
+}
+
 /* Asks the host to make one, and maps what comes over the socket. */
 static bool make_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region, void **memory) {
   struct vgpu_shared_region_request request = {.bytes = bytes};
@@ -37,7 +50,7 @@ static bool make_region(struct vgpu_session *session, size_t bytes, uint32_t *sh
   enum vgpu_outcome outcome = vgpu_session_call(session, VGPU_OP_SHARED_REGION_ADD, &send, &receive, &status);
   if (outcome != VGPU_ANSWERED || status != VGPU_STATUS_OK) return false;
   *shared_region = reply.shared_region;
-  int descriptor = vgpu_doorbell_take(&session->doorbell, vgpu_now_ms() + VGPU_CALL_LIMIT_MS);
+  int descriptor = take_descriptor(session);
   if (descriptor >= 0 && vgpu_shared_sound(descriptor, bytes)) *memory = vgpu_shared_map(descriptor, bytes);
   if (descriptor >= 0) close(descriptor);
   return true;

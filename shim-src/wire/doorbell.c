@@ -1,6 +1,7 @@
 #include "wire/doorbell.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -58,6 +59,14 @@ static enum vgpu_stream_result hear(int descriptor, int64_t deadline, int *passe
   return VGPU_STREAM_OK;
 }
 
+/* With the lock held; -1: none. */
+static void keep_passed(struct vgpu_doorbell *doorbell, int passed) {
+  if (passed < 0) return;
+  if (doorbell->passed >= 0) close(doorbell->passed); /* that one was not requested */
+  doorbell->passed = passed;
+  doorbell->received++;
+}
+
 enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint64_t seen, int64_t deadline) {
   enum vgpu_stream_result result = VGPU_STREAM_OK;
   pthread_mutex_lock(&doorbell->lock);
@@ -86,14 +95,65 @@ enum vgpu_stream_result vgpu_doorbell_wait(struct vgpu_doorbell *doorbell, uint6
     doorbell->generation++;
     doorbell->rings += rung;
     if (result == VGPU_STREAM_CLOSED) doorbell->closed = true;
-    if (passed >= 0) {
-      if (doorbell->passed >= 0) close(doorbell->passed); /* that one was not requested */
-      doorbell->passed = passed;
-    }
+    keep_passed(doorbell, passed);
     pthread_cond_broadcast(&doorbell->heard);
   }
   pthread_mutex_unlock(&doorbell->lock);
   return result;
+}
+
+void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
+  pthread_mutex_lock(&doorbell->lock);
+  doorbell->received++;
+  pthread_mutex_unlock(&doorbell->lock);
+}
+
+/* Reads what is left in a socket that was shut down. With the lock held; nobody polls. */
+static void drain(struct vgpu_doorbell *doorbell) {
+  unsigned char bytes[256];
+  ssize_t got;
+  do {
+    int passed = -1;
+    got = vgpu_stream_receive(doorbell->descriptor, bytes, sizeof bytes, &passed);
+    keep_passed(doorbell, passed);
+  } while (got > 0 || (got < 0 && errno == EINTR));
+}
+
+uint64_t vgpu_doorbell_end(struct vgpu_doorbell *doorbell) {
+  pthread_mutex_lock(&doorbell->lock);
+  doorbell->closed = true;
+  while (doorbell->polling) pthread_cond_wait(&doorbell->heard, &doorbell->lock);
+  drain(doorbell);
+  doorbell->generation++;
+  pthread_cond_broadcast(&doorbell->heard);
+  uint64_t received = doorbell->received;
+  pthread_mutex_unlock(&doorbell->lock);
+  return received;
+}
+
+bool vgpu_doorbell_renew(struct vgpu_doorbell *doorbell, int descriptor) {
+  pthread_mutex_lock(&doorbell->lock);
+  bool renewed = dup3(descriptor, doorbell->descriptor, O_CLOEXEC) >= 0;
+  if (renewed) doorbell->closed = false;
+  doorbell->generation++;
+  pthread_cond_broadcast(&doorbell->heard);
+  pthread_mutex_unlock(&doorbell->lock);
+  return renewed;
+}
+
+bool vgpu_doorbell_wait_renewed(struct vgpu_doorbell *doorbell) {
+  pthread_mutex_lock(&doorbell->lock);
+  while (doorbell->closed && !doorbell->over) pthread_cond_wait(&doorbell->heard, &doorbell->lock);
+  bool renewed = !doorbell->closed;
+  pthread_mutex_unlock(&doorbell->lock);
+  return renewed;
+}
+
+void vgpu_doorbell_give_up(struct vgpu_doorbell *doorbell) {
+  pthread_mutex_lock(&doorbell->lock);
+  doorbell->over = true;
+  pthread_cond_broadcast(&doorbell->heard);
+  pthread_mutex_unlock(&doorbell->lock);
 }
 
 int vgpu_doorbell_take(struct vgpu_doorbell *doorbell, int64_t deadline) {

@@ -57,7 +57,7 @@
  *
  * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens.
  *
- * With VGPU_FEATURE_RESUME, which only frames over a socket can have, the session survives its connection. A
+ * With VGPU_FEATURE_RESUME the session survives its connection. A
  * guest that offers it has a struct vgpu_resume behind its HELLO. If its connection broke it connects again
  * and greets with `join` and `join_secret`, too; the host answers with a struct vgpu_resumed behind WELCOME.
  * Then the guest sends all frames again that the host has not, and the host all replies that the guest has
@@ -65,6 +65,11 @@
  * host until a request says so, in `status` and `deferred`, which have no other meaning there. A frame that
  * the host has already is skipped, so nothing is carried out twice. A guest that ends sends VGPU_OP_GOODBYE:
  * the end of the connection is then the end of the session, and so is one in which the host does not wait.
+ *
+ * Rings survive as they are (VGPU_FEATURE_RESUME_RINGS): both ends still map them, and their own indexes say
+ * where they are. Nothing is sent again but the descriptor of the last shared region, if the guest has
+ * received one less than the host has sent. Each end rings the new doorbell once. The mark in the rings'
+ * memory shows that both ends see the same memory, and that it was not put back to what it was earlier.
  *
  * With VGPU_FEATURE_ALIVE a host that works on a call gives a sign of life every VGPU_ALIVE_MS: over a stream
  * a header alone, VGPU_OP_ALIVE as a reply with sequence 0; beside rings a ring of the doorbell. A guest that
@@ -141,6 +146,8 @@ enum vgpu_control_opcode {
 /* Rings and shared regions in memory that a VM has from its host; with 0x100 the host alone chose places. */
 #define VGPU_FEATURE_VM_MEMORY 0x400u
 #define VGPU_FEATURE_RESUME 0x800u /* the session survives its connection */
+/* In HELLO: also where rings carry the frames. Guests before it can have the one or the other. */
+#define VGPU_FEATURE_RESUME_RINGS 0x1000u
 
 struct vgpu_frame {
   uint32_t length; /* of the whole frame: pad8(sizeof header + body + bulk) */
@@ -224,7 +231,9 @@ _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
 /* Behind a HELLO with VGPU_FEATURE_RESUME. */
 struct vgpu_resume {
-  uint64_t received; /* of a session that goes on: all replies up to this sequence have come; else 0 */
+  /* Of a session that goes on: all replies up to this sequence have come. With rings: so many descriptors
+   * have come. Else 0. */
+  uint64_t received;
   /* Of the guest's running kernel (vgpu_machine); 0: not told. With it and the pid namespace a host on the
    * same one knows the guest's process. */
   uint64_t machine;
@@ -232,7 +241,10 @@ struct vgpu_resume {
 /* And behind its WELCOME. */
 struct vgpu_resumed {
   uint64_t next; /* all frames before this sequence have come */
+  uint64_t mark; /* with rings: what the guest finds at VGPU_RING_MARK. Later than the first version */
 };
+#define VGPU_RESUMED_FIRST 8u
+_Static_assert(offsetof(struct vgpu_resumed, mark) == VGPU_RESUMED_FIRST, "resumed");
 
 #define VGPU_VM_MARK_BYTES 16u
 /* Places begin and end at multiples: a page on every machine. The first is for marks. */

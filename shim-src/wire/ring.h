@@ -30,6 +30,7 @@
 
 #define VGPU_RING_CONTROL 65536u /* a page on every machine */
 #define VGPU_RING_REPLIES 512u   /* where the second control begins */
+#define VGPU_RING_MARK 1024u     /* and where the host's mark is: vgpu_resumed */
 #define VGPU_RING_LINE 64u
 #define VGPU_RING_BYTES (2u << 20)
 #define VGPU_RING_MOST (64u << 20)
@@ -69,6 +70,11 @@ struct vgpu_rings {
   size_t mapped;
   struct vgpu_ring requests, replies;
 };
+
+/* A number of the host's, by which both ends see that they still share this memory. */
+static inline uint64_t *vgpu_rings_mark(const struct vgpu_rings *rings) {
+  return (uint64_t *)(void *)((unsigned char *)rings->base + VGPU_RING_MARK);
+}
 
 /* Bytes of a ring that a frame takes. Lengths are below VGPU_FRAME_MAX, or from a frame that was found sound.
  */

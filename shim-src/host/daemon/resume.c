@@ -36,8 +36,7 @@ void vgpu_resume_prepare(struct vgpu_session_entry *entry, const struct vgpu_gre
   entry->line = spawned->line = spawned->peer = -1;
   if (setup->limits.reconnect == 0 || (greeting->hello.features & VGPU_FEATURE_RESUME) == 0) return;
   bool here = runs_here(greeting);
-  /* Nobody stands between: such a connection ends when the guest does, and not before. */
-  if (here && greeting->peer.kind == VGPU_ADDRESS_UNIX && greeting->pid == greeting->hello.pid) return;
+  setup->direct = here && greeting->peer.kind == VGPU_ADDRESS_UNIX && greeting->pid == greeting->hello.pid;
   if (getrandom(&secret, sizeof secret, 0) != (ssize_t)sizeof secret || secret == 0 ||
       socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return;
@@ -75,8 +74,7 @@ void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_g
   if (entry == NULL) {
     vgpu_host_log_limited("refused", greeting->session,
                           "refused %s: it wants to continue a session that it does not have", greeting->who);
-    supervisor->sessions.turned_away++;
-    vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, VGPU_STATUS_REFUSED, NULL);
+    vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_REFUSED);
     return;
   }
   const struct vgpu_line_message message = {.received = greeting->resume.received};
@@ -88,6 +86,6 @@ void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_g
     close(greeting->descriptor);
   } else {
     /* Its worker has not yet taken those before. */
-    vgpu_refuse(&supervisor->admission, &greeting->peer, greeting->descriptor, VGPU_STATUS_BUSY, NULL);
+    vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_BUSY);
   }
 }

@@ -95,17 +95,26 @@ void vgpu_let_leave(struct vgpu_admission *admission, int descriptor) {
   admission->leaving[place].sent = 0;
 }
 
+static void answer_no(struct vgpu_admission *admission, int descriptor, int32_t status,
+                      const struct vgpu_welcome *welcome) {
+  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = status};
+  /* A new connection has room for this; one that has not is no loss. */
+  vgpu_stream_write_frame(descriptor, &reply, welcome, welcome == NULL ? 0 : sizeof *welcome, NULL, 0,
+                          vgpu_now_ms());
+  vgpu_let_leave(admission, descriptor);
+}
+
 void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,
                  int32_t status, const struct vgpu_welcome *welcome) {
   struct vgpu_peer_record *record = vgpu_peers_find(&admission->peers, peer);
   record->turned_away++;
   record->last_turned_away = status;
   record->turned_away_at = vgpu_now_ms();
-  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = status};
-  /* A new connection has room for this; one that has not is no loss. */
-  vgpu_stream_write_frame(descriptor, &reply, welcome, welcome == NULL ? 0 : sizeof *welcome, NULL, 0,
-                          vgpu_now_ms());
-  vgpu_let_leave(admission, descriptor);
+  answer_no(admission, descriptor, status, welcome);
+}
+
+void vgpu_refuse_return(struct vgpu_admission *admission, int descriptor, int32_t status) {
+  answer_no(admission, descriptor, status, NULL);
 }
 
 uint32_t vgpu_leaving_poll(const struct vgpu_admission *admission, struct pollfd *pollers) {

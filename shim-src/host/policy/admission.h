@@ -48,6 +48,9 @@ int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_s
 void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,
                  int32_t status, const struct vgpu_welcome *welcome);
 
+/* The same for who wants to continue a session: no session is turned away, so none is counted. */
+void vgpu_refuse_return(struct vgpu_admission *admission, int descriptor, int32_t status);
+
 /* Takes the descriptor over; it is closed when the peer has had time to read what was sent. */
 void vgpu_let_leave(struct vgpu_admission *admission, int descriptor);
 

@@ -96,7 +96,7 @@ static int32_t add_shared_region(struct vgpu_worker *worker, const void *body, u
   *reply_size = sizeof made;
   if (made.shared_region == 0) return VGPU_STATUS_REFUSED;
   /* A guest that cannot be reached is noticed where the answer is sent. */
-  (void)vgpu_link_pass(&worker->link, descriptor);
+  vgpu_link_pass(&worker->link, made.shared_region, descriptor);
   close(descriptor);
   return VGPU_STATUS_OK;
 }
@@ -121,6 +121,7 @@ static int32_t drop_shared_region(struct vgpu_worker *worker, uint32_t number) {
     vgpu_shared_regions_leave(&worker->shared_regions, number);
     return VGPU_STATUS_OK;
   }
+  vgpu_link_forget_passed(&worker->link, number);
   return vgpu_shared_regions_drop(&worker->shared_regions, number);
 }
 

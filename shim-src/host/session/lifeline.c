@@ -16,6 +16,9 @@
 /* For what the guest has sent before it left and is soon done: launches in the log, a message. */
 #define GRACE_MS 300
 
+#define MAPPED_MS 10       /* between two looks while a guest may be ending */
+#define MAPPED_LONG_MS 500 /* and while it is waited for */
+
 /*
  * A guest that has sent nothing for so many times is sent a sign of life, too. A VM that was reset answers it
  * with a reset of the connection, which nothing else would bring about: its session would hold its memory for
@@ -75,10 +78,22 @@ static enum sight look_at_peer(const struct vgpu_line *line) {
   return pollers[0].revents != 0 ? SIGHT_GUEST_IS_BACK : SIGHT_PEER_HAS_ENDED;
 }
 
+/* Memory that was passed to the guest is mapped by its process, for as long as that lives and is the same
+ * program. */
+static bool is_unmapped(const struct vgpu_link *link) {
+  struct pollfd poller = {.fd = link->line.channel, .events = POLLIN};
+  for (int looks = 0; looks < GRACE_MS / MAPPED_MS; looks++) {
+    if (!vgpu_link_mapped(link)) return true;
+    if (poll(&poller, 1, MAPPED_MS) == 1) return false;
+  }
+  return false;
+}
+
 /* Whether the end of this connection is the end of the guest, as far as kernels tell. */
 static bool is_gone(const struct vgpu_worker *worker, short events) {
   const struct vgpu_line *line = &worker->link.line;
   if (!vgpu_line_survives(line)) return true;
+  if (worker->link.ring_memory >= 0) return is_unmapped(&worker->link);
   if (line->peer_is_guest) return look_at_peer(line) == SIGHT_PEER_HAS_ENDED;
   switch (worker->peer.kind) {
     case VGPU_ADDRESS_VSOCK:
@@ -109,6 +124,17 @@ static void set_waiting(struct vgpu_worker *worker, int64_t since) {
   __atomic_store_n(&worker->accounts->slots[worker->slot].waiting_since, since, __ATOMIC_RELAXED);
 }
 
+/* The guest may not come back. */
+_Noreturn static void end_for(struct vgpu_worker *worker, int connection) {
+  struct vgpu_frame no = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY, .status = VGPU_STATUS_REFUSED};
+  vgpu_host_log(
+      "violation", worker->session,
+      "the memory of its rings is not as it was left: put back to an earlier state, or written to by "
+      "its guest; the session ends");
+  (void)vgpu_stream_write_frame(connection, &no, NULL, 0, NULL, 0, vgpu_now_ms());
+  leave();
+}
+
 /* The guest is back, over this connection. */
 static void greet_again(struct vgpu_worker *worker, int connection, uint64_t received) {
   struct {
@@ -118,12 +144,20 @@ static void greet_again(struct vgpu_worker *worker, int connection, uint64_t rec
   vgpu_welcome_fill(&answer.welcome, worker->backend, worker->inventory);
   answer.welcome.session = worker->session;
   answer.welcome.features = VGPU_FEATURE_RESUME;
-  answer.resumed.next = __atomic_load_n(&worker->link.next_sequence, __ATOMIC_RELAXED);
+  answer.resumed =
+      (struct vgpu_resumed){.next = __atomic_load_n(&worker->link.next_sequence, __ATOMIC_RELAXED)};
+  const bool rings = worker->link.rings.base != NULL;
+  if (rings) {
+    if (!vgpu_link_intact(&worker->link)) end_for(worker, connection);
+    vgpu_link_mark(&worker->link);
+    answer.resumed.mark = worker->link.mark;
+  }
   struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
   /* A new connection has room for it. */
   if (vgpu_stream_write_frame(connection, &reply, &answer, sizeof answer, NULL, 0, vgpu_now_ms()) ==
       VGPU_STREAM_OK) {
-    vgpu_line_offer(&worker->link.line, connection, received);
+    if (rings) vgpu_link_renew(&worker->link, connection, received);
+    else vgpu_line_offer(&worker->link.line, connection, received);
   } else {
     close(connection);
   }
@@ -147,11 +181,13 @@ static bool take_connection(struct vgpu_worker *worker) {
 
 static void go_down(struct vgpu_worker *worker, struct watch *watch, short events) {
   if (is_gone(worker, events)) {
+    if (worker->link.rings.base != NULL) vgpu_doorbell_give_up(&worker->link.doorbell);
     struct timespec grace = {.tv_nsec = GRACE_MS * 1000000l};
     nanosleep(&grace, NULL);
     leave();
   }
-  vgpu_line_ended(&worker->link.line);
+  if (worker->link.rings.base != NULL) vgpu_link_mark(&worker->link);
+  else vgpu_line_ended(&worker->link.line);
   *watch = (struct watch){.down = true, .since = vgpu_now_ms()};
   set_waiting(worker, watch->since);
   vgpu_host_log_limited("waiting", worker->session, "the connection broke; waiting %u s for its guest",
@@ -170,7 +206,8 @@ static void come_up(struct vgpu_worker *worker, struct watch *watch) {
 static int pause_of(const struct vgpu_worker *worker, const struct watch *watch) {
   if (!watch->down) return VGPU_ALIVE_MS;
   int left = vgpu_left_ms(watch->since + (int64_t)worker->link.line.limit_s * 1000);
-  return left < VGPU_ALIVE_MS ? left : VGPU_ALIVE_MS;
+  int most = worker->link.ring_memory >= 0 ? MAPPED_LONG_MS : VGPU_ALIVE_MS;
+  return left < most ? left : most;
 }
 
 static void *watch(void *argument) {
@@ -191,7 +228,8 @@ static void *watch(void *argument) {
       come_up(worker, &state);
       continue;
     }
-    if (pollers[2].revents != 0) leave(); /* while it was waited for */
+    /* While it was waited for. */
+    if (pollers[2].revents != 0 || (state.down && !vgpu_link_mapped(link))) leave();
     if ((pollers[0].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
       go_down(worker, &state, pollers[0].revents);
     if (state.down && vgpu_left_ms(state.since + (int64_t)link->line.limit_s * 1000) == 0) {

@@ -1,7 +1,10 @@
 #include "host/session/link.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "host/session/apart.h"
@@ -77,6 +80,11 @@ static bool reconnect(struct vgpu_link *link) {
   return true;
 }
 
+/* The doorbell has ended. True: the guest is back, and the rings are as they were. */
+static bool is_rung_again(struct vgpu_link *link) {
+  return vgpu_line_survives(&link->line) && vgpu_doorbell_wait_renewed(&link->doorbell);
+}
+
 static void count_frame(struct vgpu_link *link) {
   __atomic_store_n(&link->next_sequence, link->next_sequence + 1, __ATOMIC_RELAXED);
 }
@@ -84,8 +92,10 @@ static void count_frame(struct vgpu_link *link) {
 static bool receive_from_ring(struct vgpu_link *link, find_row *find, const void *context,
                               struct vgpu_request *request, const char **violation) {
   struct vgpu_frame *frame = &request->frame;
-  enum vgpu_stream_result result =
-      vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE);
+  enum vgpu_stream_result result;
+  do {
+    result = vgpu_ring_read_header(&link->rings.requests, frame, &link->doorbell, VGPU_NO_DEADLINE);
+  } while (result == VGPU_STREAM_CLOSED && is_rung_again(link));
   if (result == VGPU_STREAM_CLOSED) return false;
   *violation = result == VGPU_STREAM_OK ? wrong_with(link, frame) : "an invalid frame or index of the ring";
   if (*violation != NULL) return false;
@@ -160,16 +170,26 @@ bool vgpu_link_has_more(const struct vgpu_link *link) {
 
 void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request) {
   __atomic_store_n(&link->working, false, __ATOMIC_RELAXED);
-  if (link->rings.base != NULL) vgpu_ring_read(&link->rings.requests, request->frame.length, &link->doorbell);
+  if (link->rings.base == NULL) return;
+  vgpu_ring_read(&link->rings.requests, request->frame.length, &link->doorbell);
+  __atomic_store_n(&link->read, link->rings.requests.position, __ATOMIC_RELEASE);
+}
+
+static bool reply_in_ring(struct vgpu_link *link, struct vgpu_frame *reply, const void *body,
+                          uint32_t body_size, const void *bulk, uint32_t bulk_size) {
+  enum vgpu_stream_result result;
+  do {
+    result = vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size,
+                                   &link->doorbell, vgpu_about_now_ms() + FRAME_LIMIT_MS);
+  } while (result == VGPU_STREAM_CLOSED && is_rung_again(link));
+  __atomic_store_n(&link->written, link->rings.replies.position, __ATOMIC_RELEASE);
+  return result == VGPU_STREAM_OK;
 }
 
 bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size) {
+  if (link->rings.base != NULL) return reply_in_ring(link, reply, body, body_size, bulk, bulk_size);
   int64_t deadline = vgpu_about_now_ms() + FRAME_LIMIT_MS;
-  if (link->rings.base != NULL) {
-    return vgpu_ring_write_frame(&link->rings.replies, reply, body, body_size, bulk, bulk_size,
-                                 &link->doorbell, deadline) == VGPU_STREAM_OK;
-  }
   struct vgpu_line *line = &link->line;
   if (line->agreed && !line->overrun &&
       !vgpu_replies_keep(&line->replies, reply, body, body_size, bulk, bulk_size)) {
@@ -202,6 +222,62 @@ void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
   pthread_mutex_unlock(&link->writing);
 }
 
-bool vgpu_link_pass(const struct vgpu_link *link, int passed) {
-  return vgpu_stream_pass(link->descriptor, passed, vgpu_now_ms() + FRAME_LIMIT_MS) == VGPU_STREAM_OK;
+static void forget_passed(struct vgpu_link *link) {
+  if (link->passed.region != 0) close(link->passed.descriptor);
+  link->passed.region = 0;
+}
+
+void vgpu_link_pass(struct vgpu_link *link, uint32_t region, int descriptor) {
+  pthread_mutex_lock(&link->writing);
+  forget_passed(link);
+  link->passed.count++;
+  if (link->line.agreed) {
+    link->passed.descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (link->passed.descriptor >= 0) link->passed.region = region;
+  }
+  (void)vgpu_stream_pass(link->descriptor, descriptor, vgpu_now_ms() + FRAME_LIMIT_MS);
+  pthread_mutex_unlock(&link->writing);
+}
+
+void vgpu_link_forget_passed(struct vgpu_link *link, uint32_t region) {
+  pthread_mutex_lock(&link->writing);
+  if (link->passed.region == region) forget_passed(link);
+  pthread_mutex_unlock(&link->writing);
+}
+
+/* Neither index is behind what it was. */
+static bool has_passed(const uint64_t *shared, const uint64_t *own) {
+  uint64_t least = __atomic_load_n(own, __ATOMIC_ACQUIRE);
+  return (int64_t)(__atomic_load_n(shared, __ATOMIC_SEQ_CST) - least) >= 0;
+}
+
+bool vgpu_link_intact(const struct vgpu_link *link) {
+  return __atomic_load_n(vgpu_rings_mark(&link->rings), __ATOMIC_SEQ_CST) == link->mark &&
+         has_passed(&link->rings.requests.control->head, &link->read) &&
+         has_passed(&link->rings.replies.control->tail, &link->written);
+}
+
+void vgpu_link_mark(struct vgpu_link *link) {
+  if (getrandom(&link->mark, sizeof link->mark, 0) != (ssize_t)sizeof link->mark) link->mark++;
+  __atomic_store_n(vgpu_rings_mark(&link->rings), link->mark, __ATOMIC_SEQ_CST);
+}
+
+void vgpu_link_renew(struct vgpu_link *link, int connection, uint64_t received) {
+  shutdown(link->descriptor, SHUT_RDWR); /* a thread that passes something leaves it */
+  pthread_mutex_lock(&link->writing);
+  (void)vgpu_doorbell_end(&link->doorbell);
+  /* If it has no room the old one stays, whose end is noticed. */
+  if (vgpu_doorbell_renew(&link->doorbell, connection) && link->passed.region != 0 &&
+      received + 1 == link->passed.count) {
+    (void)vgpu_stream_pass(link->descriptor, link->passed.descriptor, vgpu_now_ms());
+  }
+  pthread_mutex_unlock(&link->writing);
+  close(connection);
+  vgpu_doorbell_ring(&link->doorbell);
+}
+
+bool vgpu_link_mapped(const struct vgpu_link *link) {
+  if (link->ring_memory < 0) return true;
+  struct flock held = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  return fcntl(link->ring_memory, F_OFD_GETLK, &held) != 0 || held.l_type != F_UNLCK;
 }

@@ -20,8 +20,18 @@ struct vgpu_link {
   unsigned char *in;       /* VGPU_FRAME_MAX bytes */
   bool alive;              /* the guest wants signs of life */
   bool working;            /* on a call; read by the thread that gives them */
-  pthread_mutex_t writing; /* to the socket, where it carries the frames */
+  pthread_mutex_t writing; /* to the socket, where it carries the frames; and `passed` */
   struct vgpu_line line;   /* of a session that survives its connection */
+  /* Of such a session with rings. */
+  int ring_memory; /* rings that were passed to the guest; -1: they lie elsewhere */
+  uint64_t read;   /* our indexes, after they were written to the rings' memory. Use __atomic */
+  uint64_t written;
+  uint64_t mark; /* the watcher's: what it has written last at VGPU_RING_MARK */
+  struct {
+    uint64_t count;  /* descriptors that were sent to the guest */
+    uint32_t region; /* of the last one; 0: none is kept */
+    int descriptor;
+  } passed;
 };
 
 /* One frame of the guest, checked as far as that can be without knowing the call. */
@@ -66,7 +76,24 @@ void vgpu_link_done(struct vgpu_link *link, const struct vgpu_request *request);
 bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const void *body, uint32_t body_size,
                      const void *bulk, uint32_t bulk_size);
 
-/* Hands a descriptor to the guest over the socket; false: it is gone. */
-bool vgpu_link_pass(const struct vgpu_link *link, int passed);
+/* Hands the descriptor of a shared region to the guest over the socket. */
+void vgpu_link_pass(struct vgpu_link *link, uint32_t region, int descriptor);
+/* This region is no more. */
+void vgpu_link_forget_passed(struct vgpu_link *link, uint32_t region);
+
+/*
+ * Of the watcher, in a session with rings that survives its connection. Whether the memory of the rings is as
+ * this worker has left it: that of a VM may have been put back to what it was earlier.
+ */
+bool vgpu_link_intact(const struct vgpu_link *link);
+/* Puts a new mark there, which a copy of the memory that was made earlier does not have. */
+void vgpu_link_mark(struct vgpu_link *link);
+/*
+ * This connection, on which the guest was greeted and which is closed, is the doorbell from here on. The
+ * guest has received so many descriptors.
+ */
+void vgpu_link_renew(struct vgpu_link *link, int connection, uint64_t received);
+/* Whether the guest maps rings that were passed to it; true if they were not. */
+bool vgpu_link_mapped(const struct vgpu_link *link);
 
 #endif

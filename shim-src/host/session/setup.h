@@ -57,6 +57,7 @@ struct vgpu_session_setup {
   uint64_t session;
   uint64_t secret; /* 0: it does not survive its connection */
   bool peer_is_guest;
+  bool direct; /* the guest's own unix socket of this kernel: it ends when the guest does */
   struct vgpu_peer peer;
   struct vgpu_chosen_devices devices;
   struct vgpu_limits limits;

@@ -60,6 +60,7 @@ static bool enter(struct vgpu_worker *worker, struct vgpu_host_setup *host,
                  session->peer_is_guest, session->limits.reconnect);
   worker->session = session->session;
   worker->secret = session->secret;
+  worker->direct = session->direct;
   worker->slot = session->slot;
   worker->watched = true;
   worker->exchanges = fcntl(VGPU_WORKER_EXCHANGE, F_GETFD) >= 0;

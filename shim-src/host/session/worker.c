@@ -95,11 +95,13 @@ static enum vgpu_carrier carrier_of(const struct vgpu_worker *worker) {
   }
 }
 
-/* Where frames go through shared memory the end of the socket is the end of a process, or of its machine. */
-static bool survives(const struct vgpu_worker *worker, const struct vgpu_welcome *welcome) {
+/* Whether the session can survive its connection. */
+static bool survives(const struct vgpu_worker *worker, const struct vgpu_hello *hello,
+                     const struct vgpu_welcome *welcome) {
   const uint32_t shared = VGPU_FEATURE_RING | VGPU_FEATURE_VM_MEMORY;
-  return worker->watched && worker->secret != 0 && worker->link.line.channel >= 0 &&
-         (welcome->features & shared) == 0;
+  if (!worker->watched || worker->secret == 0 || worker->link.line.channel < 0) return false;
+  return (welcome->features & shared) != 0 ? (hello->features & VGPU_FEATURE_RESUME_RINGS) != 0
+                                           : !worker->direct;
 }
 
 /* Answers the greeting, which the daemon has read and found good. */
@@ -119,7 +121,7 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   welcome->features |= hello->features & VGPU_FEATURE_ALIVE;
   if (worker->exchanges && worker->backend->memory_is_ours)
     welcome->features |= hello->features & VGPU_FEATURE_EXCHANGE;
-  if (survives(worker, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
+  if (survives(worker, hello, welcome)) welcome->features |= hello->features & VGPU_FEATURE_RESUME;
   worker->link.line.agreed = (welcome->features & VGPU_FEATURE_RESUME) != 0;
   if (worker->link.line.agreed) welcome->secret = worker->secret;
   pthread_mutex_init(&worker->link.writing, NULL);
@@ -129,7 +131,9 @@ static bool welcome_guest(struct vgpu_worker *worker, const struct vgpu_hello *h
   enum vgpu_stream_result result = vgpu_stream_pass_frame(worker->link.descriptor, &reply, &answer,
                                                           marked ? sizeof answer : sizeof *welcome, rings,
                                                           vgpu_now_ms() + VGPU_HANDSHAKE_LIMIT_MS);
-  if (rings >= 0) close(rings);
+  /* Kept, it tells whether the guest still maps the rings. */
+  worker->link.ring_memory = worker->link.line.agreed ? rings : -1;
+  if (rings >= 0 && worker->link.ring_memory < 0) close(rings);
   worker->shared_regions_agreed = (welcome->features & VGPU_FEATURE_SHARED_REGION) != 0;
   worker->library = hello->library;
   if (result == VGPU_STREAM_OK && marked && !agree_on_rings(worker, &placed)) return false;

@@ -33,6 +33,7 @@ struct vgpu_worker {
   struct vgpu_vm_memory vm_memory; /* of the guest's VM */
   uint64_t session;
   uint64_t secret; /* that a guest continues it with; 0: it cannot */
+  bool direct;     /* as in struct vgpu_session_setup */
   uint32_t slot;   /* in accounts */
   bool watched;    /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
   struct vgpu_peer peer;

@@ -135,6 +135,43 @@ static void copies(void) {
   for (int i = 0; i < rounds(); i++) copy(&lane, lane.most - (size_t)i * 4321);
 }
 
+/* Pinned memory that comes and goes: with rings each piece is a shared region. */
+static void pin(struct lane *lane) {
+  size_t bytes = 70000 + next(&lane->seed) % 900000;
+  unsigned char *sent = NULL, *came = NULL;
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&sent, bytes, 0));
+  MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&came, bytes, 0));
+  check_pattern(sent, bytes, next(&lane->seed));
+  memset(came, 0, bytes);
+  MUST(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), lane->memory, sent, bytes, NULL));
+  MUST(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), came, lane->memory, bytes, NULL));
+  MUST(CALL(cuCtxSynchronize, (void), ));
+  OK(memcmp(sent, came, bytes));
+  OK(CALL(cuMemFreeHost, (void *), sent));
+  OK(CALL(cuMemFreeHost, (void *), came));
+}
+
+static void *pin_beside(void *context_of) {
+  struct lane *lane = context_of;
+  const int all = rounds();
+  MUST(CALL(cuCtxSetCurrent, (void *), context));
+  for (int i = 0; i < all && check_failures == 0; i++) {
+    pin(lane);
+    count(lane, next(&lane->seed) % 40);
+    IS(lane->launched, read_word(lane->counter));
+  }
+  return NULL;
+}
+
+static void pinned(void) {
+  struct lane lanes[THREADS];
+  pthread_t running[THREADS];
+  load();
+  for (uint32_t i = 0; i < THREADS; i++) begin_lane(&lanes[i], 200 + i, MIB);
+  for (int i = 0; i < THREADS; i++) MUST(pthread_create(&running[i], NULL, pin_beside, &lanes[i]));
+  for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
+}
+
 /* Says "there", waits for a line, calls once and says with what result; until its input ends. */
 static void by_line(void) {
   struct lane lane;
@@ -151,8 +188,23 @@ static void by_line(void) {
   }
 }
 
-static const struct check_case cases[] = {
-    {"alone", alone}, {"threads", threads}, {"burst", burst}, {"copies", copies}, {"by_line", by_line}};
+/* The same process, and another program, which has not ended anything. */
+static void becomes_another(void) {
+  struct lane lane;
+  char line[64];
+  load();
+  begin_lane(&lane, 9, MIB);
+  printf("there 0\n");
+  if (fgets(line, sizeof line, stdin) != NULL) execlp("sleep", "sleep", "60", (char *)NULL);
+}
+
+static const struct check_case cases[] = {{"alone", alone},
+                                          {"threads", threads},
+                                          {"burst", burst},
+                                          {"copies", copies},
+                                          {"pinned", pinned},
+                                          {"by_line", by_line},
+                                          {"becomes_another", becomes_another}};
 
 /* A case can also be named by CASE, where a program is driven by lines. */
 int main(int argc, char **argv) {

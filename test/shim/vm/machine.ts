@@ -135,6 +135,8 @@ export interface Machines {
 /** A host, and one VM. */
 export interface Machine {
   readonly host: Host;
+  /** The file that is its shared memory. */
+  readonly memory: string;
   /** Boots, runs the commands, powers off; what the console showed. `shared`: with the memory of the host. */
   boot(commands: readonly string[], shared?: boolean, limitMs?: number): Promise<string>;
   stop(): Promise<void>;
@@ -305,6 +307,7 @@ export async function startMachine(directory: string, options: MachineOptions = 
   assert.ok(vm !== undefined);
   return {
     host,
+    memory: vm.memory,
     stop,
     boot: async (commands, shared = true, limitMs = BOOT_LIMIT) => {
       const machine = await vm.start(commands, shared);

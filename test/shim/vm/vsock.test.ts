@@ -1,7 +1,9 @@
 /** From a real virtual machine to a host, over vsock and through memory that both see. */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
-import { builtFile, scratchDirectory, startHost } from '../shim_host.js';
+import { builtFile, scratchDirectory, startHost, until } from '../shim_host.js';
 import { startCuttingRelay } from '../wire/cutting_relay.js';
 import { noise } from '../wire/wire_client.js';
 import { type Machine, startMachine, whyNoMachine } from './machine.js';
@@ -64,6 +66,46 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
       assert.equal([...host.log().matchAll(/libcuda reconnecting .* begins/g)].length, 1, 'one session');
     } finally {
       await relay.close();
+      await host.stop();
+    }
+  });
+
+  it('goes on in the memory of its host where vsock is cut', async () => {
+    const [path, socket] = [`${scratch.path}/0/uds_15000`, `${scratch.path}/rings`];
+    writeFileSync(`${socket}.conf`, `allow unix uid=${process.getuid?.()} vm-memory=${machine.memory}\n`);
+    const host = await startHost({ listen: `unix:${socket}`, args: ['--config', `${socket}.conf`] });
+    // A process between that is killed: its connections break, and the host knows that their other ends may live.
+    const script = `
+      const net = require('node:net');
+      net.createServer((guest) => {
+        const host = net.connect(process.argv[2]);
+        for (const [one, other] of [[guest, host], [host, guest]]) one.on('error', () => other.destroy()).pipe(other);
+      }).listen(process.argv[1]);`;
+    let going = true;
+    let cuts = 0;
+    const cutting = (async () => {
+      for (; going; cuts += 1) {
+        rmSync(path, { force: true });
+        const relay = spawn(process.execPath, ['-e', script, path, socket]);
+        await until('the relay', () => existsSync(path), 20_000);
+        await until('a session', () => !going || host.log().includes('begins, in its VM'), 240_000);
+        // The last one stays.
+        await until('some calls, or the end', () => !going, cuts < 3 ? 200 : 240_000).catch(() => undefined);
+        relay.kill('SIGKILL');
+      }
+    })();
+    try {
+      const console = await machine.boot(['VGPU_HOST=vsock:2:15000 ROUNDS=30 /bin/reconnecting pinned']);
+      assert.equal((console.match(/through the VM's shared memory/g) ?? []).length, 1, console);
+      assert.equal((console.match(/vm: exit 0/g) ?? []).length, 1, console);
+      const continued = [...console.matchAll(/session \d+ continues after \d+ ms/g)].length;
+      assert.ok(continued >= 2, `continued ${continued} times`);
+      assert.equal([...host.log().matchAll(/libcuda reconnecting .* begins, in its VM's/g)].length, 1);
+      assert.doesNotMatch(host.log(), /violation|did not come back/);
+      assert.ok(cuts >= 2, `${cuts} cuts`);
+    } finally {
+      going = false;
+      await cutting;
       await host.stop();
     }
   });

@@ -36,7 +36,7 @@
 static const int allowed[] = {
     /* frames, the log, the launch log */
     CALL(read), CALL(write), CALL(readv), CALL(writev), CALL(recvfrom), CALL(recvmsg), CALL(sendto),
-    CALL(sendmsg), CALL(poll), CALL(ppoll), CALL(close), CALL(shutdown), CALL(lseek), CALL(fstat),
+    CALL(sendmsg), CALL(poll), CALL(ppoll), CALL(close), CALL(shutdown), CALL(dup3), CALL(lseek), CALL(fstat),
     /* memory, of the device too */
     CALL(brk), CALL(munmap), CALL(madvise), CALL(memfd_create), CALL(ftruncate), CALL(fallocate), CALL(msync),
     CALL(mincore),

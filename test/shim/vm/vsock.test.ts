@@ -99,7 +99,7 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
       assert.equal((console.match(/through the VM's shared memory/g) ?? []).length, 1, console);
       assert.equal((console.match(/vm: exit 0/g) ?? []).length, 1, console);
       const continued = [...console.matchAll(/session \d+ continues after \d+ ms/g)].length;
-      assert.ok(continued >= 2, `continued ${continued} times`);
+      assert.ok(continued >= 1, `continued ${continued} times`);
       assert.equal([...host.log().matchAll(/libcuda reconnecting .* begins, in its VM's/g)].length, 1);
       assert.doesNotMatch(host.log(), /violation|did not come back/);
       assert.ok(cuts >= 2, `${cuts} cuts`);

@@ -1,11 +1,15 @@
 /*
  * The first and only program of a virtual machine that tests vsock: loads the kernel modules named in
  * /modules, runs the command lines in /commands one after the other, tells each exit status on the console,
- * powers off. A command may begin with settings of its environment (NAME=VALUE). With /disk it hands over to
- * the systemd of the machine's disk instead.
+ * powers off. A command may begin with settings of its environment (NAME=VALUE). A line that begins with "&"
+ * starts a command that runs beside the following ones. The line "until PATH" waits up to 60 s for a file,
+ * "seconds N" so long, and "reboot" ends all processes and reboots. With /disk it hands over to the systemd
+ * of the machine's disk instead.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +25,7 @@ static char *environment[] = {"PATH=/bin", "LD_LIBRARY_PATH=/lib/vgpu", "VGPU_HO
 
 /* Everything of a small file, zero-terminated. */
 static char *content(const char *path) {
-  static char text[2][8192];
+  static char text[2][1 << 16];
   static int which;
   char *into = text[which++ & 1];
   int file = open(path, O_RDONLY);
@@ -41,10 +45,41 @@ static void load_module(const char *name) {
   if (file >= 0) close(file);
 }
 
+static void wait_for(const char *path) {
+  for (int turn = 0; turn < 600; turn++) {
+    if (access(path, F_OK) == 0) return;
+    usleep(100000);
+  }
+  printf("vm: no %s after 60 s\n", path);
+}
+
+/* As systemd does it: SIGTERM, a moment, SIGKILL. */
+static void reboot_in_order(void) {
+  kill(-1, SIGTERM);
+  usleep(500000);
+  kill(-1, SIGKILL);
+  while (waitpid(-1, NULL, 0) > 0) continue;
+  printf("vm: reboots\n");
+  sleep(1);
+  sync();
+  reboot(RB_AUTOBOOT);
+}
+
 static void run(char *line) {
   char *words[16];
   int count = 0;
   printf("vm: run %s\n", line);
+  if (strncmp(line, "until ", 6) == 0) {
+    wait_for(line + 6);
+    return;
+  }
+  if (strncmp(line, "seconds ", 8) == 0) {
+    sleep((unsigned)atoi(line + 8));
+    return;
+  }
+  if (strcmp(line, "reboot") == 0) reboot_in_order();
+  bool beside = line[0] == '&';
+  if (beside) line++;
   for (char *word = strtok(line, " "); word != NULL && count < 15; word = strtok(NULL, " "))
     words[count++] = word;
   words[count] = NULL;
@@ -61,6 +96,7 @@ static void run(char *line) {
     printf("vm: %s: %s\n", line, strerror(errno));
     _exit(127);
   }
+  if (beside) return;
   int status = 0;
   waitpid(child, &status, 0);
   printf("vm: exit %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
@@ -80,6 +116,7 @@ int main(void) {
   mkdir("/proc", 0755);
   mkdir("/sys", 0755);
   mkdir("/tmp", 01777);
+  mkdir("/run", 0755);
   mount("devtmpfs", "/dev", "devtmpfs", 0, "");
   mount("proc", "/proc", "proc", 0, "");
   mount("sysfs", "/sys", "sysfs", 0, "");

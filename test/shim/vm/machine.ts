@@ -3,7 +3,7 @@
  * whose CID 2 port 14833 is a vgpu-hostd here. Nothing is installed, nothing needs root. VGPU_TEST_KVM=1: with KVM.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -13,14 +13,13 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { createConnection } from 'node:net';
 import path from 'node:path';
 import { ROOT } from '../cuda/private_programs.js';
-import { atTheEnd, builtFile, type Host, startHost, until } from '../shim_host.js';
+import { builtFile, type Host, startHost, until } from '../shim_host.js';
 import { makeVmMemory } from '../support/vm_memory.js';
 import { type ImageFile, makeImage, modulesInOrder } from './image.js';
+import { content, ended, start, startQemu, tellMonitor, VM, VSOCK_DEVICE } from './qemu.js';
 
-const VM = path.join(ROOT, '.cache/roots/vm');
 const VSOCK = path.join(ROOT, '.cache/roots/vm-vsock/usr/bin/vhost-device-vsock');
 const CID = 33;
 const BOOT_LIMIT = 240_000;
@@ -95,6 +94,8 @@ export interface MachineOptions {
   readonly disk?: string;
   /** The host's daemon, when it is another than this build's. */
   readonly daemon?: string;
+  /** How many seconds the host waits for a guest whose connection broke. */
+  readonly reconnect?: number;
   /** Further programs, and files that they read (.json), for /bin: paths here. */
   readonly programs?: readonly string[];
 }
@@ -109,8 +110,8 @@ export interface Running {
   shows(pattern: RegExp, limitMs?: number): Promise<RegExpExecArray>;
   /** SIGKILL: pulls the plug. SIGSTOP, SIGCONT: freezes it. */
   signal(name: NodeJS.Signals): void;
-  /** A command of qemu's monitor, such as `system_reset`. */
-  monitor(command: string): Promise<void>;
+  /** A command of qemu's monitor, such as `system_reset`, and its answer. */
+  monitor(command: string): Promise<string>;
   /** Until it has powered off or was killed. */
   ended(): Promise<void>;
 }
@@ -121,6 +122,10 @@ export interface Vm {
   readonly memory: string;
   /** Boots and runs the commands one after the other; then it powers off. `shared`: with the memory of the host. */
   start(commands: readonly string[], shared?: boolean): Promise<Running>;
+  /** Ends its proxy of vsock, takes the device out, saves the VM to a file, and ends it. */
+  save(machine: Running, file: string): Promise<void>;
+  /** Continues the one that was saved, and gives it a vsock device, with another proxy. */
+  restore(file: string, shared?: boolean): Promise<Running>;
 }
 
 /** A host and VMs beside each other. */
@@ -142,68 +147,24 @@ export interface Machine {
   stop(): Promise<void>;
 }
 
-const libraries = [`${VM}/usr/lib/x86_64-linux-gnu`, `${VM}/lib/x86_64-linux-gnu`].join(':');
-const ended = (child: ChildProcess): boolean => child.exitCode !== null || child.signalCode !== null;
-const content = (file: string): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
-
-function start(file: string, args: readonly string[], log: string): ChildProcess {
-  const child = spawn(file, args, {
-    stdio: ['ignore', 'ignore', 'pipe'],
-    env: { ...process.env, LD_LIBRARY_PATH: libraries },
-  });
-  atTheEnd(() => child.kill('SIGKILL'));
-  let said = '';
-  child.stderr?.on('data', (chunk: Buffer) => {
-    said += chunk.toString();
-    writeFileSync(log, said);
-  });
-  child.on('error', (error) => writeFileSync(log, String(error)));
-  return child;
-}
-
-function startQemu(directory: string, memory: string, options: Settings, shared: boolean) {
-  const { memory: size, shared: megabytes } = options;
-  const kernel = readdirSync(`${VM}/boot`).find((name) => name.startsWith('vmlinuz-'));
-  assert.ok(kernel !== undefined, 'a kernel');
-  const kvm = process.env['VGPU_TEST_KVM'] === '1';
-  return start(
-    `${VM}/usr/bin/qemu-system-x86_64`,
-    [
-      ...['-L', `${VM}/usr/share/qemu`, '-L', `${VM}/usr/share/seabios`],
-      ...['-accel', kvm ? 'kvm' : 'tcg,thread=multi', '-cpu', kvm ? 'host' : 'max'],
-      ...['-M', 'q35,memory-backend=mem', '-m', `${size}`, '-smp', '2'],
-      ...['-object', `memory-backend-memfd,id=mem,size=${size}M,share=on`],
-      ...['-kernel', `${VM}/boot/${kernel}`, '-initrd', `${directory}/initrd`],
-      // A machine without KVM on a busy one has no timer to speak of: that is no reason to panic.
-      ...['-append', 'console=ttyS0 panic=-1 quiet mitigations=off no_timer_check'],
-      ...['-nodefaults', '-no-user-config', '-display', 'none'],
-      ...['-monitor', `unix:${directory}/monitor,server=on,wait=off`],
-      ...['-serial', `file:${directory}/console`],
-      ...['-chardev', `socket,id=vh,path=${directory}/vhost`],
-      ...['-device', 'vhost-user-vsock-pci,chardev=vh'],
-      ...(options.disk === undefined ? [] : ['-drive', `if=virtio,format=raw,file=${options.disk}`]),
-      ...(shared
-        ? ['-object', `memory-backend-file,id=vgpu,mem-path=${memory},size=${megabytes}M,share=on`]
-        : []),
-      ...(shared ? ['-device', 'ivshmem-plain,memdev=vgpu,master=on'] : []),
-    ],
-    `${directory}/qemu`,
-  );
-}
-
-function tellMonitor(socket: string, command: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const connection = createConnection(socket, () => connection.end(`${command}\n`));
-    connection.resume();
-    connection.on('error', reject);
-    connection.on('close', () => resolve());
-  });
+async function monitorSays(
+  monitor: (command: string) => Promise<string>,
+  command: string,
+  expected: (answer: string) => boolean,
+): Promise<void> {
+  let answer = '';
+  for (const end = Date.now() + 60_000; Date.now() < end; await new Promise((go) => setTimeout(go, 100))) {
+    answer = await monitor(command);
+    if (expected(answer)) return;
+  }
+  assert.fail(`${command}: ${answer}`);
 }
 
 function running(directory: string, qemu: ChildProcess): Running {
   const shown = (): string => content(`${directory}/console`).replaceAll('\r', '');
   const everything = (): string =>
     `${content(`${directory}/qemu`)}\n${shown()}\n${content(`${directory}/vsock`)}`;
+  const monitor = (command: string): Promise<string> => tellMonitor(`${directory}/monitor`, command);
   return {
     console: shown,
     shows: async (pattern, limitMs = BOOT_LIMIT) => {
@@ -216,7 +177,7 @@ function running(directory: string, qemu: ChildProcess): Running {
     signal: (name) => {
       qemu.kill(name);
     },
-    monitor: (command) => tellMonitor(`${directory}/monitor`, command),
+    monitor,
     ended: () => until('qemu to end', () => ended(qemu), 60_000),
   };
 }
@@ -227,7 +188,7 @@ export async function startMachines(
   count: number,
   given: MachineOptions = {},
 ): Promise<Machines> {
-  const options: Settings = { shared: 64, memory: 384, programs: [], ...given };
+  const options: Settings = { shared: 64, memory: 384, reconnect: 30, programs: [], ...given };
   const started: ChildProcess[] = [];
   const numbers = Array.from({ length: count }, (_, number) => number);
   const at = (number: number): string => `${directory}/${number}`;
@@ -235,22 +196,29 @@ export async function startMachines(
     mkdirSync(at(number));
     return makeVmMemory(at(number), options.shared);
   });
-  const proxies = numbers.map((number) =>
-    start(
+  const proxies: ChildProcess[] = [];
+  const startProxy = async (number: number): Promise<ChildProcess> => {
+    const socket = `${at(number)}/vhost`;
+    rmSync(socket, { force: true });
+    const proxy = start(
       VSOCK,
-      [
-        ...['--guest-cid', `${CID + number}`, '--socket', `${at(number)}/vhost`],
-        ...['--uds-path', `${at(number)}/uds`],
-      ],
+      ['--guest-cid', `${CID + number}`, '--socket', socket, '--uds-path', `${at(number)}/uds`],
       `${at(number)}/vsock`,
-    ),
-  );
-  started.push(...proxies);
-  const lines: string[] = [];
-  for (const [number, proxy] of proxies.entries()) {
-    await until('its socket', () => existsSync(`${at(number)}/vhost`) || ended(proxy), 20_000);
+    );
+    started.push(proxy);
+    proxies[number] = proxy;
+    await until('its socket', () => existsSync(socket) || ended(proxy), 20_000);
     assert.equal(ended(proxy), false, content(`${at(number)}/vsock`));
-    lines.push(`allow unix pid=${proxy.pid} sessions=8 vm-memory=${memories[number]?.path}\n`);
+    return proxy;
+  };
+  const lines: string[] = [];
+  for (const number of numbers) {
+    const { pid } = await startProxy(number);
+    // One VM may get another proxy. Several are told apart by theirs.
+    const who = count === 1 ? `uid=${process.getuid?.()}` : `pid=${pid}`;
+    lines.push(
+      `allow unix ${who} sessions=8 reconnect=${options.reconnect} vm-memory=${memories[number]?.path}\n`,
+    );
   }
   writeFileSync(`${directory}/conf`, lines.join(''));
   const sockets = numbers.map((number) => `unix:${at(number)}/uds_14833`);
@@ -268,6 +236,19 @@ export async function startMachines(
     });
   let host = await startOne();
 
+  const startOn = (number: number, shared: boolean, saved?: string): Running => {
+    rmSync(`${at(number)}/monitor`, { force: true });
+    const file = memories[number]?.path ?? '';
+    const qemu = startQemu(at(number), {
+      memory: options.memory,
+      ...(shared ? { shared: { file, megabytes: options.shared } } : {}),
+      ...(options.disk === undefined ? {} : { disk: options.disk }),
+      ...(saved === undefined ? {} : { saved }),
+    });
+    started.push(qemu);
+    return running(at(number), qemu);
+  };
+
   return {
     host,
     vms: numbers.map((number): Vm => {
@@ -277,9 +258,26 @@ export async function startMachines(
         start: async (commands, shared = true) => {
           rmSync(`${at(number)}/console`, { force: true });
           writeFileSync(`${at(number)}/initrd`, await makeInitrd(commands, options));
-          const qemu = startQemu(at(number), memory, options, shared);
-          started.push(qemu);
-          return running(at(number), qemu);
+          return startOn(number, shared);
+        },
+        save: async ({ monitor, ended: qemuEnded }, file) => {
+          const proxy = proxies[number];
+          proxy?.kill('SIGTERM');
+          await until('its proxy to end', () => proxy !== undefined && ended(proxy), 20_000);
+          await monitor('device_del vsock');
+          await monitorSays(monitor, 'info qtree', (devices) => !devices.includes('vhost-user-vsock'));
+          await monitor(`migrate "exec:cat > ${file}"`);
+          await monitorSays(monitor, 'info migrate', (state) => state.includes('completed'));
+          await monitor('quit');
+          await qemuEnded();
+        },
+        restore: async (saved, shared = true) => {
+          await startProxy(number);
+          const machine = startOn(number, shared, saved);
+          await until('its monitor', () => existsSync(`${at(number)}/monitor`), 20_000);
+          await monitorSays(machine.monitor, 'info status', (status) => status.includes('running'));
+          await machine.monitor(`device_add ${VSOCK_DEVICE}`);
+          return machine;
         },
       };
     }),

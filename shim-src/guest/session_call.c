@@ -108,7 +108,8 @@ static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result re
 static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *at, void *bytes, size_t size,
                                           int64_t deadline) {
   if (session->rings.base == NULL) return vgpu_ahead_read(&session->ahead, bytes, size, deadline);
-  memcpy(bytes, vgpu_ring_at(&session->rings.replies) + *at, size);
+  const struct vgpu_ring *replies = &session->rings.replies;
+  vgpu_ring_take(replies, bytes, vgpu_ring_at(replies) + *at, size);
   *at += size;
   return VGPU_STREAM_OK;
 }

@@ -10,8 +10,14 @@
 
 #include "guest/session_internal.h"
 
-#define WINDOW 8u
-#define PIECE (128u << 10) /* WINDOW of them fit the smallest ring, and stay in a processor's cache */
+#define WINDOW_BYTES (1u << 20) /* fit the smallest ring, and stay in a processor's cache */
+#define PIECE (128u << 10)
+/*
+ * In a VM a bell costs more than the copy of a small piece, and the host, which is quicker than the guest,
+ * sleeps after each.
+ */
+#define VM_PIECE (512u << 10)
+#define WINDOW (WINDOW_BYTES / PIECE)
 
 struct flight {
   struct vgpu_pending pending;
@@ -19,7 +25,8 @@ struct flight {
 };
 
 uint32_t vgpu_session_piece(const struct vgpu_session *session) {
-  return session->rings.base == NULL ? VGPU_BULK_MAX : PIECE;
+  if (session->rings.base == NULL) return VGPU_BULK_MAX;
+  return session->rings.requests.of_device ? VM_PIECE : PIECE;
 }
 
 static enum vgpu_outcome begin(struct vgpu_session *session, const struct vgpu_pieces *pieces, size_t offset,
@@ -38,7 +45,7 @@ enum vgpu_outcome vgpu_session_pieces(struct vgpu_session *session, const struct
   struct flight flights[WINDOW];
   uint32_t piece = vgpu_session_piece(session);
   bool window = session->rings.base != NULL && pthread_mutex_trylock(&session->pieces) == 0;
-  unsigned most = window ? WINDOW : 1, oldest = 0, count = 0;
+  unsigned most = window ? WINDOW_BYTES / piece : 1, oldest = 0, count = 0;
   enum vgpu_outcome outcome = VGPU_ANSWERED;
   size_t asked = 0;
   *done = 0;

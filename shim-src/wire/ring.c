@@ -134,7 +134,7 @@ enum vgpu_stream_result vgpu_ring_write_frame(struct vgpu_ring *ring, struct vgp
   memset(at + frame->length - 8, 0, 8); /* the padding is somewhere in it */
   memcpy(at, frame, sizeof *frame);
   if (body_size > 0) memcpy(at + sizeof *frame, body, body_size);
-  if (bulk_size > 0) memcpy(at + sizeof *frame + body_size, bulk, bulk_size);
+  if (bulk_size > 0) vgpu_ring_fill(ring, at + sizeof *frame + body_size, bulk, bulk_size);
   vgpu_ring_written(ring, frame->length, doorbell);
   return VGPU_STREAM_OK;
 }

@@ -23,7 +23,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "wire/device_copy.h"
 #include "wire/doorbell.h"
 #include "wire/frame.h"
 #include "wire/spin.h"
@@ -57,6 +59,7 @@ struct vgpu_ring {
   uint64_t position;                 /* our own index: tail of the writer, head of the reader */
   uint64_t peer;                     /* the other's index as it was when last looked at, and sound */
   struct vgpu_spin spin;
+  bool of_device; /* the bytes are memory of a PCI device to this end (device_copy.h) */
   /*
    * Of an end that may change processors: where the peer's thread slept last, which is shared memory, and how
    * to leave that processor; it returns false if that is never possible. NULL: this end stays where it is.
@@ -112,6 +115,16 @@ enum vgpu_ring_state vgpu_ring_available(struct vgpu_ring *ring, uint32_t *bytes
 /* Where the next byte is written or read; that and what follows it without a gap. */
 static inline unsigned char *vgpu_ring_at(const struct vgpu_ring *ring) {
   return ring->bytes + (ring->position & (ring->size - 1));
+}
+
+/* Copies what is only copied to or from there. */
+static inline void vgpu_ring_fill(const struct vgpu_ring *ring, void *place, const void *bytes, size_t size) {
+  if (ring->of_device) vgpu_device_copy(place, bytes, size, place);
+  else memcpy(place, bytes, size);
+}
+static inline void vgpu_ring_take(const struct vgpu_ring *ring, void *bytes, const void *place, size_t size) {
+  if (ring->of_device) vgpu_device_copy(bytes, place, size, place);
+  else memcpy(bytes, place, size);
 }
 
 /* A frame of `length` bytes is written, or read and no longer needed. Wakes the other end if it sleeps. */

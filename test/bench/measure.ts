@@ -10,12 +10,19 @@ export interface Series {
   readonly samples: readonly number[];
 }
 
+/** What the median of the ratios is to be: at most, or at least, this. */
+export type Aim = { readonly atMost: number } | { readonly below: number } | { readonly atLeast: number };
+
+export interface BesideSeries extends Series {
+  readonly aim?: Aim;
+}
+
 export interface Comparison {
   readonly title: string;
   /** Ours. */
   readonly subject: Series;
   /** What ran beside it in the same rounds. */
-  readonly beside: readonly Series[];
+  readonly beside: readonly BesideSeries[];
 }
 
 export interface Spread {
@@ -62,6 +69,11 @@ export function ratio(subject: Series, other: Series): Spread {
       return value / beside;
     }),
   );
+}
+
+export function isReached(aim: Aim, { median }: Spread): boolean {
+  if ('atMost' in aim) return median <= aim.atMost;
+  return 'below' in aim ? median < aim.below : median >= aim.atLeast;
 }
 
 /** One side of a comparison: does the thing once and gives the sample, in `unit`. */

@@ -1,7 +1,16 @@
 // What came out, as one document and as a table of 80 columns.
 
 import type { MachineFacts } from './machine.js';
-import { type Comparison, type Entry, ratio, type Series, type Spread, spread } from './measure.js';
+import {
+  type Aim,
+  type Comparison,
+  type Entry,
+  isReached,
+  ratio,
+  type Series,
+  type Spread,
+  spread,
+} from './measure.js';
 
 export interface Measured {
   readonly entry: Entry;
@@ -28,7 +37,11 @@ export interface BenchDocument {
     readonly comparisons: readonly {
       readonly title: string;
       readonly subject: SeriesDocument;
-      readonly beside: readonly (SeriesDocument & { readonly ratio: Spread })[];
+      readonly beside: readonly (SeriesDocument & {
+        readonly ratio: Spread;
+        readonly aim?: Aim;
+        readonly reached?: boolean;
+      })[];
     }[];
   }[];
 }
@@ -52,11 +65,15 @@ export function benchDocument(
       comparisons: comparisons.map(({ title, subject, beside }) => ({
         title,
         subject: { ...subject, ...spread(subject.samples) },
-        beside: beside.map((series) => ({
-          ...series,
-          ...spread(series.samples),
-          ratio: ratio(subject, series),
-        })),
+        beside: beside.map((series) => {
+          const measuredRatio = ratio(subject, series);
+          return {
+            ...series,
+            ...spread(series.samples),
+            ratio: measuredRatio,
+            ...(series.aim === undefined ? {} : { reached: isReached(series.aim, measuredRatio) }),
+          };
+        }),
       })),
     })),
   };
@@ -90,8 +107,23 @@ export function measuredText({ entry, runs, comparisons }: Measured): string {
 }
 
 function comparisonText({ title, subject, beside }: Comparison): string {
-  const rows = [row(subject, null), ...beside.map((series) => row(series, ratio(subject, series)))];
-  return [`  ${title}`, ...rows].join('\n');
+  const rows = beside.flatMap((series) => {
+    const measuredRatio = ratio(subject, series);
+    const shown = row(series, measuredRatio);
+    return series.aim === undefined ? [shown] : [shown, aimText(series.aim, measuredRatio)];
+  });
+  return [`  ${title}`, row(subject, null), ...rows].join('\n');
+}
+
+function aimText(aim: Aim, measured: Spread): string {
+  const [words, value] =
+    'atMost' in aim
+      ? ['at most', aim.atMost]
+      : 'below' in aim
+        ? ['below', aim.below]
+        : ['at least', aim.atLeast];
+  const said = isReached(aim, measured) ? 'reached' : 'MISSED';
+  return `      aim: ${words} ${value} of it; ${short(measured.median)}: ${said}`;
 }
 
 function row({ name, unit, samples }: Series, beside: Spread | null): string {

@@ -1,42 +1,98 @@
-// Inside a real virtual machine: the shim through memory that the machine shares with its host, and over vsock. The
-// machine is started here and not in the benchmark's guest, which has no hypervisor.
+// Inside a real virtual machine: the shim through memory that the machine shares with its host, over vsock, and through
+// the rings of a vgpu-hostd that runs inside the same machine. The machine is started here and not in the benchmark's
+// guest, which has no hypervisor.
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startMachine, whyNoMachine } from '../../shim/vm/machine.js';
-import { type Comparison, type Entry, type Series, spread, type Unit } from '../measure.js';
+import { type Aim, type BesideSeries, type Comparison, type Entry, spread, type Unit } from '../measure.js';
 import { repository, shim, shimBench } from '../paths.js';
 
-const limitMs = 900_000;
+const limitMs = 1_800_000;
 const profile = 'h100-80gb.json';
+const insideSocket = '/run/hostd.sock';
+
+/** How the calls travel, in the order of a round; what the library says of it, and what the command begins with. */
+const ways = {
+  memory: { says: "through the VM's shared memory", settings: '' },
+  vsock: { says: 'over the socket', settings: 'VGPU_VM_MEMORY=none ' },
+  rings: { says: 'through shared memory', settings: `VGPU_HOST=unix:${insideSocket} ` },
+} as const;
+type Way = keyof typeof ways;
+
+function isWay(name: string): name is Way {
+  return name in ways;
+}
+
+/** What is measured of a way, or of something beside it in the same machine. */
+interface Beside {
+  readonly name: string;
+  readonly way: Way;
+  /** As shim_bench names it. */
+  readonly series: string;
+  readonly aim?: Aim;
+}
 
 interface Row {
   readonly key: string;
   readonly title: string;
   readonly unit: Unit;
-  /** What ran beside it in the machine, as shim_bench names it. */
-  readonly beside: readonly (readonly [key: string, name: string])[];
+  readonly beside: readonly Beside[];
 }
 
-const process_ = ['process', 'the GPU in the process'] as const;
+const overVsock = (aim?: Aim): Beside => ({
+  name: 'over vsock',
+  way: 'vsock',
+  series: 'shim',
+  ...(aim === undefined ? {} : { aim }),
+});
+const ringsInside = (aim?: Aim): Beside => ({
+  name: 'rings, host in the machine',
+  way: 'rings',
+  series: 'shim',
+  ...(aim === undefined ? {} : { aim }),
+});
+const inProcess: Beside = { name: 'the GPU in the process', way: 'memory', series: 'process' };
+const memcpy: Beside = {
+  name: 'memcpy in the machine',
+  way: 'memory',
+  series: 'memcpy',
+  aim: { atLeast: 0.8 },
+};
+
 const rows: readonly Row[] = [
   {
     key: 'waiting',
     title: 'a call that waits for its answer (cuMemGetInfo)',
     unit: 'us',
-    beside: [process_],
+    beside: [overVsock({ atMost: 0.1 }), ringsInside(), inProcess],
   },
-  { key: 'oneway', title: 'a one-way call (cuMemsetD8), until it is back', unit: 'us', beside: [process_] },
-  { key: 'launches', title: 'a launch of 2000, until all are carried out', unit: 'us', beside: [process_] },
-  { key: 'pairs', title: 'a launch and a wait for its end', unit: 'us', beside: [process_] },
+  {
+    key: 'oneway',
+    title: 'a one-way call (cuMemsetD8), until it is back',
+    unit: 'us',
+    beside: [overVsock(), ringsInside(), inProcess],
+  },
+  {
+    key: 'launches',
+    title: 'a launch of 2000, until all are carried out',
+    unit: 'us',
+    beside: [overVsock(), ringsInside({ below: 1.5 }), inProcess],
+  },
+  {
+    key: 'pairs',
+    title: 'a launch and a wait for its end',
+    unit: 'us',
+    beside: [overVsock({ atMost: 0.1 }), ringsInside(), inProcess],
+  },
   ...(['4KiB', '1MiB', '256MiB'] as const).flatMap((size) =>
     (['to', 'from', 'pinned-to', 'pinned-from'] as const).map(
       (way): Row => ({
         key: `${way}:${size}`,
         title: `${size} ${way.endsWith('to') ? 'to' : 'from'} the device${way.startsWith('pinned') ? ', pinned' : ''}`,
         unit: 'GB/s',
-        beside: [process_, ['memcpy', 'memcpy in the machine']],
+        beside: [overVsock(), ringsInside(), inProcess, memcpy],
       }),
     ),
   ),
@@ -44,7 +100,7 @@ const rows: readonly Row[] = [
 
 export const vm: Entry = {
   name: 'vm',
-  what: 'inside a virtual machine: through memory that it shares with its host, and over vsock',
+  what: 'inside a virtual machine: through memory that it shares with its host, over vsock, and to a host inside it',
   runs: 3,
   missing: whyNoMachine,
   outside: true,
@@ -56,20 +112,24 @@ async function measure(runs: number): Promise<readonly Comparison[]> {
   const inprocess = `${shim}/programs/inprocess/libcuda.so.1`;
   const machine = await startMachine(directory, {
     shared: 1024,
-    memory: 2048,
-    programs: [shimBench, inprocess, join(repository, 'profiles/devices', profile)],
+    memory: 3072,
+    programs: [shimBench, inprocess, `${shim}/vgpu-hostd`, join(repository, 'profiles/devices', profile)],
   });
   try {
     const commands = Array.from({ length: runs }, () =>
       ['calls', 'launches', 'copies'].flatMap((what) =>
-        // One after the other in every round, so that whatever else the machine does meets both.
-        ['', 'VGPU_VM_MEMORY=none '].map(
-          (way) =>
-            `${way}VGPU_LOG=stderr VGPU_INPROCESS_PROFILE=/bin/${profile} /bin/shim_bench ${what} 1 /lib/vgpu/libcuda.so.1 /bin/libcuda.so.1`,
+        // One after the other in every round, so that other load on the machine affects all of them.
+        Object.values(ways).map(
+          ({ settings }) =>
+            `${settings}VGPU_LOG=stderr VGPU_INPROCESS_PROFILE=/bin/${profile} /bin/shim_bench ${what} 1 /lib/vgpu/libcuda.so.1 /bin/libcuda.so.1`,
         ),
       ),
     ).flat();
-    return read(await machine.boot(commands, true, limitMs));
+    const daemon = [
+      `& /bin/vgpu-hostd --device software --listen unix:${insideSocket}`,
+      `until ${insideSocket}`,
+    ];
+    return read(await machine.boot([...daemon, ...commands], true, limitMs));
   } finally {
     await machine.stop();
     rmSync(directory, { recursive: true, force: true });
@@ -79,30 +139,39 @@ async function measure(runs: number): Promise<readonly Comparison[]> {
 /** What the console showed, sample by sample and way by way. */
 function read(console: string): readonly Comparison[] {
   const samples = new Map<string, number[]>();
-  for (const run of console.split(/^vm: run /m).slice(1)) {
+  const runs = console.split(/^vm: run /m).filter((run) => run.includes('/bin/shim_bench'));
+  for (const run of runs) {
     if (!/^vm: exit 0$/m.test(run)) throw new Error(`shim_bench failed in the machine:\n${run}`);
     // A library says how it reached its host; the one in the process reaches none.
-    const way = /through the VM's shared memory$/m.test(run) ? 'memory' : 'vsock';
-    const wanted = run.startsWith('VGPU_VM_MEMORY=none') ? 'vsock' : 'memory';
-    if (way !== wanted) throw new Error(`it went over ${way}, not over ${wanted}:\n${run}`);
+    const said = /: \d+ device\(s\), (.*)$/m.exec(run)?.[1] ?? '';
+    const way = Object.keys(ways)
+      .filter(isWay)
+      .find((one) => ways[one].says === said);
+    const [command = ''] = run.split('\n');
+    if (way === undefined || !command.startsWith(`${ways[way].settings}VGPU_LOG`))
+      throw new Error(`it went "${said}", not as it was told:\n${run}`);
     for (const [, key = '', series = '', value = ''] of run.matchAll(/^(\S+) (\S+) ([\d.]+)$/gm)) {
       const name = `${way} ${key} ${series}`;
       samples.set(name, [...(samples.get(name) ?? []), Number(value)]);
     }
   }
   return rows.map(({ key, title, unit, beside }): Comparison => {
-    const series = (name: string, from: string): Series => {
-      const found = samples.get(from) ?? [];
-      if (!(spread(found).min > 0)) throw new Error(`shim_bench said nothing sound of ${from}`);
-      return { name, unit, samples: found };
+    const found = (name: string): readonly number[] => {
+      const values = samples.get(name) ?? [];
+      if (!(spread(values).min > 0)) throw new Error(`shim_bench said nothing sound of ${name}`);
+      return values;
     };
     return {
       title,
-      subject: series('through memory of both', `memory ${key} shim`),
-      beside: [
-        series('over vsock', `vsock ${key} shim`),
-        ...beside.map(([short, name]) => series(name, `memory ${key} ${short}`)),
-      ],
+      subject: { name: 'through memory of both', unit, samples: found(`memory ${key} shim`) },
+      beside: beside.map(
+        ({ name, way, series, aim }): BesideSeries => ({
+          name,
+          unit,
+          samples: found(`${way} ${key} ${series}`),
+          ...(aim === undefined ? {} : { aim }),
+        }),
+      ),
     };
   });
 }

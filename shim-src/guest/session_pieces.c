@@ -13,8 +13,8 @@
 #define WINDOW_BYTES (1u << 20) /* fit the smallest ring, and stay in a processor's cache */
 #define PIECE (128u << 10)
 /*
- * In a VM a bell costs more than the copy of a small piece, and the host, which is quicker than the guest,
- * sleeps after each.
+ * In a VM a bell is expensive, and a host that is quicker than its guest sleeps after each piece: measured
+ * 1.3 GB/s with pieces of 128 KiB and 2.0 with these.
  */
 #define VM_PIECE (512u << 10)
 #define WINDOW (WINDOW_BYTES / PIECE)

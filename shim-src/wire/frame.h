@@ -13,8 +13,8 @@
  * A host that refuses a greeting for its version sends a WELCOME along all the same, for the number in it and
  * the name of the host: each side can say both versions, and which end is older.
  *
- * What may change without a new major version: new opcodes, new feature bits, bytes added at the end of
- * HELLO, WELCOME and of array elements that carry their own size. Nothing else.
+ * Only these changes need no new major version: new opcodes, new feature bits, bytes added at the end of
+ * HELLO, WELCOME and of array elements that carry their own size.
  *
  * Order: `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in
  * order; no frame starts before every one-way frame with a lower sequence has finished, whatever its
@@ -188,8 +188,8 @@ _Static_assert(sizeof(struct vgpu_span) == 24, "span");
 #define VGPU_SPAN_MAX (256u << 20)
 
 /*
- * What a connection is for. VGPU_LIBRARY_SESSIONS is no session: the host answers the greeting with the
- * sessions of this guest (vgpu_sessions_reply) and closes. An older host answers VGPU_STATUS_REFUSED.
+ * The purpose of a connection. VGPU_LIBRARY_SESSIONS begins no session: the host answers the greeting with
+ * the sessions of this guest (vgpu_sessions_reply) and closes. An older host answers VGPU_STATUS_REFUSED.
  */
 enum vgpu_library { VGPU_LIBRARY_CUDA = 1, VGPU_LIBRARY_NVML = 2, VGPU_LIBRARY_SESSIONS = 3 };
 
@@ -327,8 +327,8 @@ _Static_assert(offsetof(struct vgpu_sessions_reply, kernels_refused) == VGPU_SES
 _Static_assert(sizeof(struct vgpu_sessions_reply) == 504, "sessions reply");
 
 /*
- * What the host says of this guest's device memory: behind the sessions in the bulk, if the question's
- * greeting offered VGPU_FEATURE_MEMORY and the welcome has it. Later hosts append fields.
+ * Facts about this guest's device memory. They follow the sessions in the bulk if the greeting offered
+ * VGPU_FEATURE_MEMORY and the welcome has it. Later hosts append fields.
  */
 struct vgpu_memory_told {
   uint64_t limit;      /* bytes that a new session of this guest may hold at most; 0: the devices limit it */

@@ -13,7 +13,7 @@ enum vgpu_greeting_result {
   VGPU_GREETING_UNSOUND = 2, /* not the vgpu protocol */
 };
 
-/* What the first `filled` bytes of a connection are. Nothing beyond VGPU_GREETING_MAX is ever wanted. */
+/* Classifies the first `filled` bytes of a connection. `wanted` never exceeds VGPU_GREETING_MAX. */
 enum vgpu_greeting_result vgpu_greeting_read(const void *bytes, size_t filled, size_t *wanted,
                                              struct vgpu_hello *hello);
 

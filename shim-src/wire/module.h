@@ -1,4 +1,4 @@
-/* What travels about code as bulk data of calls in cuda.api: facts of functions, options, attributes. */
+/* Bulk data of the calls in cuda.api about code: facts of functions, JIT options, launch attributes. */
 #ifndef VGPU_WIRE_MODULE_H
 #define VGPU_WIRE_MODULE_H
 

@@ -106,7 +106,7 @@ static enum vgpu_stream_result await(struct vgpu_ring *ring, uint32_t room, stru
   enum vgpu_stream_result result = VGPU_STREAM_OK;
   uint32_t *sleeps = room > 0 ? &ring->control->writer_sleeps : &ring->control->reader_sleeps;
   while (state == VGPU_RING_NOT_YET) {
-    /* What a peer wrote before it went is still read. */
+    /* The result is returned only after another look: a peer may have written before it closed. */
     if (result != VGPU_STREAM_OK) return result;
     uint64_t seen = vgpu_doorbell_generation(doorbell);
     if (room == 0)

@@ -11,7 +11,7 @@ static enum vgpu_sessions_result failure(enum vgpu_stream_result result) {
   return result == VGPU_STREAM_TIMEOUT ? VGPU_SESSIONS_TIMEOUT : VGPU_SESSIONS_UNSOUND;
 }
 
-/* What came over the wire is printed some day: nothing but plain text. */
+/* Callers print this text: without control characters it cannot change a terminal. */
 static void make_plain(char *text, size_t size) {
   text[size - 1] = '\0';
   size_t length = strlen(text);
@@ -21,7 +21,7 @@ static void make_plain(char *text, size_t size) {
   memset(text + length, 0, size - length);
 }
 
-/* What the answer has behind its sessions. */
+/* Reads the facts about device memory, which follow the sessions. A later host may append fields. */
 static enum vgpu_stream_result read_memory(int descriptor, struct vgpu_sessions_list *list, uint64_t size,
                                            int64_t deadline) {
   struct vgpu_memory_told *memory = &list->memory;
@@ -32,7 +32,7 @@ static enum vgpu_stream_result read_memory(int descriptor, struct vgpu_sessions_
   return result;
 }
 
-/* Elements of an older host are shorter. Those of a later one are longer: what we do not know is skipped. */
+/* Elements of an older host are shorter. Those of a later one are longer: the unknown rest is skipped. */
 static enum vgpu_stream_result read_elements(int descriptor, struct vgpu_sessions_list *list,
                                              int64_t deadline) {
   enum vgpu_stream_result result = VGPU_STREAM_OK;
@@ -75,7 +75,7 @@ enum vgpu_sessions_result vgpu_sessions_ask_on(int descriptor, struct vgpu_sessi
     return VGPU_SESSIONS_REFUSED;
   }
   if (frame.body < VGPU_SESSIONS_REPLY_FIRST) return VGPU_SESSIONS_UNSOUND;
-  /* An older host says less, a later one more. */
+  /* The reply of an older host is shorter, that of a later host is longer. */
   uint32_t known = frame.body < sizeof list->reply ? frame.body : (uint32_t)sizeof list->reply;
   result = vgpu_stream_read(descriptor, &list->reply, known, deadline);
   if (result == VGPU_STREAM_OK) result = vgpu_stream_skip(descriptor, frame.body - known, deadline);

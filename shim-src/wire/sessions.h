@@ -11,7 +11,7 @@
 
 enum vgpu_sessions_result {
   VGPU_SESSIONS_OK = 0,
-  VGPU_SESSIONS_UNREACHED = 1, /* nobody listens there; errno says more */
+  VGPU_SESSIONS_UNREACHED = 1, /* the connection failed; errno says why */
   VGPU_SESSIONS_REFUSED = 2,   /* `status` is the host's; VGPU_STATUS_REFUSED: the host is too old to tell */
   VGPU_SESSIONS_TIMEOUT = 3,
   VGPU_SESSIONS_UNSOUND = 4, /* the answer does not come from vgpu-hostd */

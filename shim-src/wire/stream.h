@@ -53,8 +53,8 @@ enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame
 enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t deadline);
 
 /*
- * What recv() gives, without waiting. *passed is a descriptor that came along (the caller's to close), and
- * left alone when none did.
+ * Returns what recv() returns and does not wait. A descriptor that came along is stored in *passed, and the
+ * caller closes it; without one, *passed is unchanged.
  */
 ssize_t vgpu_stream_receive(int descriptor, void *bytes, size_t size, int *passed);
 

@@ -1,4 +1,4 @@
-/* What the host is asked for a tensor's descriptor: the bulk of the call tensor_map. Little-endian. */
+/* The request for a tensor's descriptor: the bulk of the call tensor_map. Little-endian. */
 #ifndef VGPU_WIRE_TENSOR_MAP_H
 #define VGPU_WIRE_TENSOR_MAP_H
 
@@ -14,7 +14,7 @@ enum vgpu_tensor_form {
   VGPU_TENSOR_MOVED = 4, /* another address in a descriptor that there is already */
 };
 
-/* The parameters of cuTensorMapEncode*, by their names there; what a form has not is 0. */
+/* The parameters of cuTensorMapEncode*, under the same names; a field that a form does not have is 0. */
 struct vgpu_tensor_request {
   uint64_t dim[VGPU_TENSOR_RANK_MAX];
   uint64_t strides[VGPU_TENSOR_RANK_MAX]; /* rank - 1 of them */

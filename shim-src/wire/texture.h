@@ -1,6 +1,6 @@
 /*
- * What the host is asked for a texture: the bulk of cuTexObjectCreate and of texture_reference, there with
- * the reference's name behind it. Numbers are the API's (CUresourcetype, CUarray_format, CUaddress_mode,
+ * The request for a texture: the bulk of cuTexObjectCreate and of texture_reference. In the latter the
+ * reference's name follows it. Numbers are the API's (CUresourcetype, CUarray_format, CUaddress_mode,
  * ...).
  */
 #ifndef VGPU_WIRE_TEXTURE_H

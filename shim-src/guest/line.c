@@ -296,6 +296,25 @@ static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   return broken;
 }
 
+static bool is_ending(struct vgpu_session *session) {
+  pthread_mutex_lock(&session->state);
+  bool ending = session->line.ending;
+  pthread_mutex_unlock(&session->state);
+  return ending;
+}
+
+/*
+ * A lost session needs no thread any more, but the thread waits until vgpu_line_end() joins it. A thread that
+ * ends by itself and is never joined keeps its stack, and thread checkers report it as a leak when the
+ * program exits.
+ */
+static void wait_for_end(struct vgpu_session *session) {
+  struct pollfd poller = {.fd = session->line.wake, .events = POLLIN};
+  while (!is_ending(session)) {
+    if (poll(&poller, 1, -1) > 0) forget_wakes(&session->line);
+  }
+}
+
 static void *keep_up(void *context) {
   struct vgpu_session *session = context;
   struct vgpu_line *line = &session->line;
@@ -313,6 +332,7 @@ static void *keep_up(void *context) {
       nap(line, FIRST_PAUSE_MS);
     }
   }
+  wait_for_end(session);
   return NULL;
 }
 

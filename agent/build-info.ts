@@ -1,4 +1,4 @@
-/** What a release says of itself: build.json, which scripts/package writes; a checkout has none. */
+/** The facts about a release: build.json, which scripts/package writes; a checkout has none. */
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { VgpuError } from './errors.js';

@@ -18,7 +18,7 @@ export const ExitCode = {
 export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
 
 /**
- * What went wrong, coarsely: decides the exit code.
+ * The coarse kind of a failure: decides the exit code.
  * - `usage`: a bad flag or argument; `profile`: a profile that does not fit its schema
  * - `refused`: we could, but must not (not root, not ours, a working real GPU, lock held)
  * - `failed`: the machine said no (I/O, bus, a tool); nothing half done is left
@@ -37,11 +37,11 @@ export type ErrorKind =
 
 export interface ErrorDetails {
   readonly kind: ErrorKind;
-  /** What was being done, as a phrase: `read profile`, `rename link`. */
+  /** The operation that failed, as a phrase: `read profile`, `rename link`. */
   readonly operation: string;
   /** The file, unit or address concerned. */
   readonly path?: string;
-  /** What the person can do, a sentence or the exact command. */
+  /** The remedy: a sentence or the exact command. */
   readonly remedy?: string;
   readonly cause?: unknown;
 }

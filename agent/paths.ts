@@ -95,7 +95,7 @@ export const hostManPages = ['vgpu-hostd.8', 'vgpu-hostd.conf.5', 'vgpu-agent-ho
 export const cdiDirectories = ['/etc/cdi', '/run/cdi'];
 export const cdiFile = '/etc/cdi/vgpu.json';
 export const cdiNvidiaFile = '/etc/cdi/vgpu-nvidia.json';
-/** What a container that has one of the devices has in its environment: the device's name. */
+/** The variable of a container that has one of the devices: its value is the device's name. */
 export const cdiVariable = 'VGPU_CDI_DEVICE';
 /** Where the loaders of Debian's and of Red Hat's families look without a cache: the libraries in a container. */
 export const containerLibraryDirectories = ['/usr/lib/x86_64-linux-gnu', '/usr/lib64'];

@@ -54,7 +54,7 @@ export async function apply(
 }
 
 /**
- * What a command does first: takes back or finishes what a former run left. Emits the phase `recover` if there is
+ * The first step of a command: it undoes or finishes what a former run left. Emits the phase `recover` if there is
  * anything. Throws a VgpuError `failed` when it cannot; nothing is lost then, and it can be called again.
  */
 export async function recover(effects: ApplyEffects, emit: Emit): Promise<Recovery> {

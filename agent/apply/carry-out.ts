@@ -210,7 +210,7 @@ function checkStillSo(file: string, planned: PathState, found: PathState): void 
   });
 }
 
-/** What an adopted path is; nothing is known of what was there before us. */
+/** The state of an adopted path; nothing is known of what was there before us. */
 function itemOf(file: string, state: PathState): OwnedItem {
   const unknown = { before: { kind: 'absent' }, backup: null, ownerPackage: null } as const;
   switch (state.kind) {

@@ -5,7 +5,7 @@
 import { channel } from 'node:diagnostics_channel';
 
 export interface Checkpoint {
-  /** What has just become true: `rename /etc/vgpu/guest.conf`. */
+  /** The fact that has just become true: `rename /etc/vgpu/guest.conf`. */
   readonly name: string;
 }
 

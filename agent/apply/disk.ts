@@ -200,7 +200,7 @@ async function hashOf(host: string, size: number): Promise<string> {
 function whyNoCopy(source: string, target: string): string | null {
   try {
     const stats = sync.lstatSync(source);
-    // What cp left is not whole.
+    // A copy that cp left is not complete.
     sync.rmSync(target, { force: true });
     if (stats.isSymbolicLink()) sync.symlinkSync(sync.readlinkSync(source), target);
     else if (stats.isFile()) sync.copyFileSync(source, target);

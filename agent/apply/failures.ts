@@ -19,7 +19,7 @@ const phrases: Readonly<Record<string, string>> = {
   EIO: 'input/output error',
 };
 
-/** What happened, where, and what to do, of any thrown value. */
+/** The event, its place and the remedy, of any thrown value. */
 export interface Failure {
   readonly text: string;
   readonly operation: string;

@@ -99,7 +99,7 @@ export async function readTransaction(
   const content = await disk.read(log);
   if (content === null) return null;
   const lines = content.toString('utf8').split('\n');
-  // What follows the last newline is either nothing or a record that was cut off.
+  // After the last newline there is either nothing or a record that was cut off.
   lines.pop();
   if (lines.length === 0) return 'torn';
   const check = schemaCheck<TransactionRecord>(recordSchema);

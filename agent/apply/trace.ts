@@ -82,7 +82,7 @@ export async function forgetTrace({ disk }: Pick<TraceEffects, 'disk'>): Promise
 }
 
 /**
- * What a trace that was killed left is taken away, and a service that still runs with it is started again. False: there
+ * Removes the files of a trace that was killed, and restarts a service that still runs with it. False: there
  * was nothing. Throws the system's error, and can be called again then.
  */
 export async function recoverTrace(effects: TraceEffects, emit: Emit): Promise<boolean> {

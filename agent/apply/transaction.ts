@@ -9,7 +9,7 @@ import type { Disk } from './effects.js';
 import { isAlready, place, type Target } from './place.js';
 import { type Aim, appendRecord, type BeginRecord, type StepRecord } from './records.js';
 
-/** What a step found, and the name of the copy that was made of it. */
+/** The former state that a step found, and the name of its copy. */
 export interface Found {
   readonly from: PathState;
   readonly backup: string | null;

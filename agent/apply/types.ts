@@ -1,4 +1,4 @@
-/** What apply/ answers. */
+/** The results of apply/. */
 import type { JobResult } from '../systemd/types.js';
 
 /** How the restart went. It comes after the commit: a service that fails to start undoes nothing by itself. */
@@ -7,7 +7,7 @@ export type RestartOutcome =
   | { readonly kind: 'restarted'; readonly job: JobResult }
   | { readonly kind: 'failed'; readonly message: string };
 
-/** What `apply` answers when the plan is carried out. */
+/** The result of `apply` when the plan is carried out. */
 export interface Applied {
   /** Number of changes carried out; 0 when the plan was empty. */
   readonly changes: number;
@@ -16,7 +16,7 @@ export interface Applied {
   readonly undoKept: boolean;
 }
 
-/** What `recover` found and did. */
+/** The result of `recover`. */
 export type Recovery =
   | { readonly kind: 'nothing' }
   /** Cut short before its commit: taken back. */

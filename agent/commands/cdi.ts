@@ -65,7 +65,7 @@ async function generate(options: GenerateOptions, context: CommandContext): Prom
     endpoint: facts.host.endpoint,
     devices: deviceCount(facts),
   });
-  // What it prints is the file itself, with and without --json.
+  // The output is the file itself, with and without --json.
   return { exitCode: ExitCode.done, document, text: () => JSON.stringify(document, null, 2) };
 }
 

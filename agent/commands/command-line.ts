@@ -37,7 +37,7 @@ export interface ProcessLike {
  * as it ended.
  */
 export async function runCommandLine(words: readonly string[], self: ProcessLike): Promise<number> {
-  // What comes after -- is another program's.
+  // Arguments after -- belong to another program.
   const argv = words.includes('--') ? words.slice(0, words.indexOf('--')) : words;
   const out = streamSink(self.stdout, 'standard output');
   const err = streamSink(self.stderr, 'standard error');

@@ -1,4 +1,4 @@
-/** What several commands need before they begin, and how a verdict becomes an exit code. */
+/** Common preparations of several commands, and the exit code of a verdict. */
 import type { Mode } from '../contracts/verdict.js';
 import { ExitCode, VgpuError } from '../errors.js';
 import type { CommandContext } from './types.js';

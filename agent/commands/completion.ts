@@ -39,7 +39,7 @@ export function completionText(shell: Shell, program: Command): string {
   }
 }
 
-/** What follows an option, where that can be completed. */
+/** The possible arguments of an option, where they can be completed. */
 function follows(option: Option): 'profile' | 'file' | 'unit' | 'something' | 'nothing' {
   if (!option.required && !option.optional) return 'nothing';
   if (option.long === '--profile') return 'profile';

@@ -47,7 +47,7 @@ export async function report(
     context.say(`  ${one.name.padEnd(widest)}  ${bytes(one.bytes).padStart(9)}  ${one.what}`);
   }
   const go = await approved(context, `doctor --report ${file}`, yes, `Write it to ${file}?`, look);
-  // What writes it brings a library with it, which no other command needs.
+  // The writer needs a library that no other command needs.
   if (go) await (await import('../report/tarball.js')).writeTarball(runner, file, files);
   return { outcome: go ? 'written' : 'declined', path: file, files: listed };
 }

@@ -12,7 +12,7 @@ export interface TraceOutcome {
   /** `not-possible`: `why` says what is in the way. */
   readonly outcome: 'traced' | 'not-possible' | 'declined';
   readonly why: string | null;
-  /** What the processes wrote, in lines; those that could not be read; whether the trace reached its limit. */
+  /** The output of the processes in lines; those that could not be read; whether the trace reached its limit. */
   readonly lines: number;
   readonly strange: number;
   readonly cut: boolean;

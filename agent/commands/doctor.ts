@@ -34,11 +34,11 @@ export interface DoctorDocument {
     readonly looksAt: string;
     readonly finding: Finding;
   }[];
-  /** What `--fix` did before these findings; null without it. */
+  /** The changes that `--fix` made before these findings; null without it. */
   readonly fix: FixOutcome | null;
-  /** What `--trace` showed; null without it. */
+  /** The result of `--trace`; null without it. */
   readonly trace: TraceOutcome | null;
-  /** What `--report` wrote; null without it. */
+  /** The archive that `--report` wrote; null without it. */
   readonly report: ReportOutcome | null;
 }
 
@@ -51,7 +51,7 @@ export interface FixOutcome {
   readonly broken: readonly string[];
 }
 
-/** What is there is there: a consumer that has said nothing by then is undetermined. */
+/** Does not wait: a consumer that has said nothing so far is undetermined. */
 const usualSeconds = 10;
 
 interface DoctorOptions {

@@ -19,7 +19,7 @@ export interface HostInstallDocument {
   readonly plan: Plan;
   /** Changes that were carried out and stand. */
   readonly changed: number;
-  /** What the daemon says of itself afterwards; null: it was not asked. */
+  /** The daemon's own status afterwards; null: it was not asked. */
   readonly daemon: HostDaemon | null;
 }
 

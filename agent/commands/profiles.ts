@@ -24,7 +24,7 @@ export interface ListedProfile {
   readonly unit: string | null;
   readonly description: string | null;
   readonly problem: string | null;
-  /** What of it was never run with the real service; null: it was run, or nothing is said. */
+  /** The parts of it that never ran with the real service; null: all ran, or nothing is said. */
   readonly notRun: string | null;
 }
 

@@ -137,7 +137,7 @@ async function converse(work: DoctorWorkplace, ask: Ask, context: CommandContext
   }
 }
 
-/** What the doctor says where the verdict is not GPU; null: there is nothing to ask it. */
+/** The doctor's first finding where the verdict is not GPU; null: there is nothing to examine. */
 async function whyNot(
   work: DoctorWorkplace,
   result: InstallResult,

@@ -1,4 +1,4 @@
-/** What `status --json` prints, as docs/json describes it: the service answers with the same document. */
+/** The output of `status --json`, as docs/json describes it: the service answers with the same document. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../paths.js';

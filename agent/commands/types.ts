@@ -1,4 +1,4 @@
-/** What every command is given, and what it gives back. Commands print nothing themselves. */
+/** The inputs and results of every command. Commands print nothing themselves. */
 import type { ExitCode } from '../errors.js';
 import type { CommandEnd } from '../hand-over.js';
 import type { Style } from '../output/style.js';

@@ -15,7 +15,7 @@ export interface VersionDocument {
   readonly agent: string;
   /** The built shim beside this agent; null when it is not built. */
   readonly shim: { readonly id: string; readonly version: string; readonly wire: number } | null;
-  /** What `/opt/vgpu/current` points to. */
+  /** The target of `/opt/vgpu/current`. */
   readonly installed: string | null;
   /** Null: no release, but a checkout or a copy of one. */
   readonly build: BuildInfo | null;
@@ -29,7 +29,7 @@ export interface LoadedLibrary {
   readonly path: string;
   /** The store's version that it is of; null: it is not from the store. */
   readonly store: string | null;
-  /** What its note says; null: it has been removed, or cannot be read. */
+  /** The content of its note; null: it has been removed, or cannot be read. */
   readonly provenance: { readonly component: string; readonly version: string; readonly wire: number } | null;
   /** True: /opt/vgpu/current points to this version, and this agent would install the same one. */
   readonly current: boolean;

@@ -11,7 +11,7 @@ const schemePorts: Readonly<Record<Address['scheme'], number>> = { http: 80, htt
 /**
  * Reads an address as Ollama reads OLLAMA_HOST: `host`, `host:port`, `:port`,
  * `http://host[:port][/path]`, `[::1]:port`, a bare IPv6 address, in quotes or not.
- * What is missing or makes no sense comes from `fallback`; with a scheme, the port
+ * Parts that are missing or make no sense come from `fallback`; with a scheme, the port
  * that is missing is that scheme's.
  */
 function parseAddress(text: string, fallback: Address): Address {

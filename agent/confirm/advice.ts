@@ -12,7 +12,7 @@ interface Case {
   /** `--profile NAME` or `--unit NAME`. */
   readonly choice: string;
   readonly unit: string;
-  /** What a person changes its settings by. */
+  /** The command that changes its settings. */
   readonly edit: string;
   readonly user: string;
   readonly endpoint: string;
@@ -29,7 +29,7 @@ interface Case {
 interface Advice {
   /** Completes "NAME runs on the CPU: it ...": a clause, no full stop. */
   readonly why: string;
-  /** What a person does about it, where the next command does not say so; follows the particulars. */
+  /** The person's next action, where the next command does not say so; follows the particulars. */
   readonly repair?: string;
   /** `why` says all: what does not run is neither on the GPU nor on the CPU. */
   readonly alone?: true;
@@ -45,7 +45,7 @@ const editVariable = (about: Case): string =>
   about.file === null ? edit(about) : `sudoedit ${about.file} && ${restart(about)}`;
 const probe = ({ user }: Case): string =>
   `sudo -u ${user === '' ? 'root' : user} env VGPU_LOG=stderr /opt/vgpu/current/vgpu-probe --json`;
-/** What tells why a unit does not run, or makes it able to. */
+/** The command that says why a unit does not run, or makes it able to. */
 function unitCommand({ unit, unitKind }: Case): string {
   if (unitKind === 'masked') return `sudo systemctl unmask ${unit}`;
   return unitKind === 'absent' ? 'systemctl list-unit-files --type=service' : `systemctl status ${unit}`;

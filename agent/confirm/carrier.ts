@@ -1,4 +1,4 @@
-/** What carries the calls of the consumer. Pure. */
+/** The transport that carries the consumer's calls. Pure. */
 import { type Carrier, carrierCodes } from '../contracts/shim-codes.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
 import { hostOfUnit } from '../plan/unit/environment.js';

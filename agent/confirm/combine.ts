@@ -1,7 +1,7 @@
 /**
  * Evidence to verdict. Pure: what it is not told it does not know.
  *
- * What is newest decides. Where the consumer works now (the host's sessions of its processes, what it says that it
+ * The newest evidence decides. Where the consumer works now (the host's sessions of its processes, what it says that it
  * has loaded) comes before where the last model went (its log), and that before what it found when it started.
  *
  * GPU is said if the host has run kernels for this start's processes; or if this start's log found a GPU with a
@@ -79,7 +79,7 @@ function conclude(observation: Observation): Conclusion {
     return { mode: 'undetermined', reason: end, detail: unitState(observation) };
   }
   const now = presentOf(observation);
-  // What it was at its start it still is: a consumer that found no GPU does not look again.
+  // The result of its start holds until the next one: a consumer that found no GPU does not look again.
   if (log.mode === 'cpu') return { mode: 'cpu', ...explainCpu(observation) };
   if (now.kind === 'contradicted') {
     const detail = [now.detail, tooLarge(observation)].filter((one) => one !== null).join('; ');

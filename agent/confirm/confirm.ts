@@ -119,7 +119,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
     asking: null,
   };
   const askPresent = (now: number): void => {
-    // What it has not said is only known once its log has been read: after days, that takes a second.
+    // A missing line is only certain once the log has been read: after days, that takes a second.
     const said = !log.caughtUp() || log.state() !== 'undecided';
     const mute = wordless || (readiness.answeredAt() !== null && !said);
     if (!mute || present.works || present.asking !== null || now < present.nextAt) return;
@@ -133,7 +133,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
   };
   const silent = (): boolean => {
     const answered = readiness.answeredAt();
-    // What goes past the journal will not come.
+    // Output that bypasses the journal will not come.
     const patience = journalBypass(unit.unit()) !== null && options.outputFile === null ? 0 : silentMs;
     return answered !== null && log.caughtUp() && clock.now() - answered >= patience;
   };
@@ -178,7 +178,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
       const trouble = unit.trouble();
       if (trouble !== null) end = trouble === 'failed' ? 'unit-failed' : 'unit-restarting';
       else if (settled()) {
-        // What settled may be a start that has just ended: the unit has the last word.
+        // The start that settled may have just ended: the unit's state decides.
         await unit.look();
         if (unit.trouble() === null && settled()) end = 'settled';
       }
@@ -235,7 +235,7 @@ export async function observe(options: ConfirmOptions, effects: ConfirmEffects):
 
 const nothingSeen: PresentSeen = { loaded: { kind: 'unasked' }, sessions: { kind: 'unasked' } };
 
-/** What is true now, looked at last. What contradicts the rest is looked at again before it is believed. */
+/** The present state, looked at last. Evidence that contradicts the rest is checked again before it is believed. */
 async function settledPresent(
   seen: Omit<Observation, 'present'>,
   effects: ConfirmEffects,

@@ -19,7 +19,7 @@ export interface Diagnosis {
 /** Discovery in Ollama survives 3 s of initialisation and not 11 (measured); a host beyond this is too slow. */
 export const slowHostMs = 5_000;
 
-/** What keeps the unit's processes from the host; null when nothing does, or nothing is known. */
+/** The obstacle between the unit's processes and the host; null when there is none, or nothing is known. */
 export function transportTrouble({ probe, host, unit, endpoint }: Observation): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'answered' && (probe.report.ok || !mayLackHost(probe.report))) return null;
@@ -72,7 +72,7 @@ function saidOf({ message }: HostWord, unit: UnitFacts, endpoint: string): strin
   return own === endpoint ? message : `the unit sets VGPU_HOST=${own}: ${message}`;
 }
 
-/** What our shim answers to every call once the connection to the host is lost or silent for too long. */
+/** The shim's answer to every call once the connection to the host is lost or silent for too long. */
 const hostLost = 'CUDA_ERROR_SYSTEM_NOT_READY';
 
 /** Our shim turns every trouble with the host into "no device" at first, and into `hostLost` later. */
@@ -96,7 +96,7 @@ const memorySteps: ReadonlySet<string> = new Set([
   'cuMemFree',
 ]);
 
-/** What the probe's own answer says; null when it found a working GPU through our shim, or was not run. */
+/** The reason in the probe's own answer; null when it found a working GPU through our shim, or was not run. */
 export function probeTrouble(probe: ProbeResult | null): Diagnosis | null {
   if (probe === null || probe.kind === 'not-run') return null;
   if (probe.kind === 'timed-out')
@@ -206,7 +206,7 @@ export function mapsTrouble(observation: Observation): Diagnosis | null {
     : { reason: 'consumer-not-restarted', detail: missing };
 }
 
-/** What stands between systemd and a process that lacks what its unit sets. */
+/** Why a process lacks variables that its unit sets. */
 export const takenAway = 'something removes it, such as UnsetEnvironment= or a wrapper script';
 
 /** The unit sets a loader variable that its main process does not have: a clause, or null. */

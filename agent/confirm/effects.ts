@@ -1,4 +1,4 @@
-/** What confirm() is given to look with. It looks at nothing by any other way. */
+/** The effects of confirm(). It looks at nothing by any other way. */
 
 import type { Emit } from '../contracts/events.js';
 import type { HostFacts, ProcessFacts } from '../contracts/facts.js';
@@ -43,7 +43,7 @@ export interface ConfirmEffects {
    */
   followFile(path: string, offset: number, signal: AbortSignal): AsyncIterable<Buffer>;
   /**
-   * What a detached container prints, which no journal of the unit has: one item for each container that takes the
+   * The output of a detached container, which no journal of the unit has: one item for each container that takes the
    * place of another. Ends when `signal` aborts; at once where the unit has none.
    */
   containerLogs(signal: AbortSignal): AsyncIterable<ContainerLog>;

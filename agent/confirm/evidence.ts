@@ -1,4 +1,4 @@
-/** What was observed, as a list that a person reads: each item with where it is from. */
+/** The observations, as a list that a person reads: each item with its source. */
 
 import { troubleOf } from '../contracts/host-word.js';
 import type { Evidence } from '../contracts/verdict.js';
@@ -36,7 +36,7 @@ export function evidenceOf(observation: Observation): readonly Evidence[] {
 
 const maxWordsLength = 400;
 
-/** What it said before it ended is the best that is known of why. */
+/** Its last output before it ended is the best available reason. */
 function lastWords({ end, log, lastWords: words }: Observation): readonly Evidence[] {
   if (end !== 'unit-failed' && end !== 'unit-restarting') return [];
   const known = new Set(log.evidence.map(({ text }) => text));

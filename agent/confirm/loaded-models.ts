@@ -1,4 +1,4 @@
-/** What a consumer has loaded, by its own word: the list that the profile's `serving` names. Pure. */
+/** The models that a consumer has loaded, by its own account: the list of the profile's `serving`. Pure. */
 import type { ServingRule } from '../profile/types.js';
 
 export interface LoadedModel {

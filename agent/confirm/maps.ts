@@ -1,4 +1,4 @@
-/** What the consumer's processes have loaded. */
+/** The libraries that the consumer's processes have loaded. */
 import path from 'node:path';
 import type { ProcessFacts } from '../contracts/facts.js';
 import { containerLibraryDirectories, storeRoot } from '../paths.js';

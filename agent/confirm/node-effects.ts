@@ -73,7 +73,7 @@ const chunkBytes = 64 * 1024;
 const readAsync = promisify(read);
 
 /**
- * What is added to `path` after `offset`, as it comes. A file that became shorter
+ * The bytes that are added to `path` after `offset`, as they come. A file that became shorter
  * (`StandardOutput=file:` or `truncate:`, or a rotation) is read from its
  * beginning; one that is not there yet is waited for, and so is one that is no regular file, or that a stranger's link
  * leads to (trust/files.ts): it may lie where the service's user can put anything. Ends when `signal` aborts.

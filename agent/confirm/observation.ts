@@ -49,7 +49,7 @@ export interface Observation {
   readonly logFile: string | null;
   readonly readiness: ReadinessSeen;
   readonly processes: readonly SeenProcess[];
-  /** What it has loaded and what the host has of it: looked at last. */
+  /** The consumer's loaded models and the host's sessions of it: looked at last. */
   readonly present: PresentSeen;
   /** Null: the profile wants none. */
   readonly probe: ProbeResult | null;

@@ -29,7 +29,7 @@ export type SessionsSeen =
       readonly turnedAway: TurnedAway | null;
       /** Kernels of this guest that the host could not run within the last hour; null: none. */
       readonly refusedKernels: RefusedKernels | null;
-      /** What limits its device memory, with what was refused within the last hour; null: not told. */
+      /** The limit of its device memory, with what was refused within the last hour; null: not told. */
       readonly memory: MemoryTold | null;
     }
   /** The host was asked and did not say. */
@@ -44,7 +44,7 @@ export interface PresentSeen {
 export type Present =
   /** The host has run kernels for it, and nothing that it has loaded lies elsewhere. */
   | { readonly kind: 'works'; readonly loaded: boolean }
-  /** What it has loaded lies on the GPU, by its own word alone. */
+  /** By its own account, everything that it has loaded lies on the GPU. */
   | { readonly kind: 'fits' }
   /** It has opened the GPU and launched nothing so far. */
   | { readonly kind: 'waits'; readonly detail: string }
@@ -64,7 +64,7 @@ export function computing(sessions: readonly HostSession[]): readonly HostSessio
   return sessions.filter(({ claimed }) => claimed.library !== 'libnvidia-ml');
 }
 
-/** What is needed of an observation to know it. */
+/** The parts of an observation that this needs. */
 export type PresentFacts = Pick<Observation, 'profile' | 'log' | 'readiness' | 'present'>;
 
 /** A process that is younger may still be on its way to its first allocation. */
@@ -188,7 +188,7 @@ export function refusedMemoryText(
   return `the host refused ${program} ${inWords(bytes)} of device memory ${age} s ago${often}: ${why}, and ${inWords(free)} were free`;
 }
 
-/** What has been loaded is larger than what the host lets this guest hold: why, in words; else null. */
+/** Why a loaded model is larger than what the host lets this guest hold; null if it is not. */
 export function tooLarge({ present: { loaded, sessions } }: Pick<Observation, 'present'>): string | null {
   if (sessions.kind !== 'told' || sessions.memory === null || sessions.memory.limit === 0) return null;
   const models = loaded.kind === 'told' ? loaded.models : [];

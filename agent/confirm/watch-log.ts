@@ -14,7 +14,7 @@ export interface LogWatch {
   /** Monotonic time of the first announcement in this start, or null. */
   announcedAt(): number | null;
   error(): string | null;
-  /** What the start has said before we came has been read, as far as it can be. */
+  /** The log of the start before this watch began has been read, as far as it can be. */
   caughtUp(): boolean;
   /** The newest lines of the unit, of whichever start: why it ended, if it did. */
   lastWords(): readonly Line[];
@@ -176,7 +176,7 @@ export function watchLog(
   };
 }
 
-/** What the start that is running already has said; returns the cursor to follow from. */
+/** Reads the log so far of the start that is running; returns the cursor to follow from. */
 async function readSoFar(
   profile: Profile,
   { journal }: Pick<ConfirmEffects, 'journal'>,

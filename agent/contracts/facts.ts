@@ -154,7 +154,7 @@ export interface ProcessFacts {
   }[];
   /** LD_PRELOAD, LD_LIBRARY_PATH and the CDI device as the process has them; what a trace put before is left out. */
   readonly loaderEnvironment: Readonly<Record<string, string>>;
-  /** What of /proc/PID may not be read (`maps`, `environ`): its absence above is then no evidence. */
+  /** The files of /proc/PID that may not be read (`maps`, `environ`): a missing entry above is then no evidence. */
   readonly unreadable?: readonly ('maps' | 'environ' | 'exe')[];
 }
 
@@ -180,7 +180,7 @@ export interface HostFacts {
     | {
         readonly kind: 'unreachable';
         readonly message: string;
-        /** What our libcuda met on its way; null: it did not come to that. */
+        /** The result of our libcuda's connection; null: it made none. */
         readonly word: HostWord | null;
       }
     | { readonly kind: 'unasked' };
@@ -213,10 +213,10 @@ export interface ServedConsumer {
 export interface ServiceFacts {
   readonly unit: string;
   readonly files: readonly ServiceFile[];
-  /** What enabling it makes. */
+  /** The links that enabling it makes. */
   readonly link: { readonly path: string; readonly target: string; readonly state: PathState };
   readonly activeState: string;
-  /** What its unit starts: Node, the watcher, and the package that the program is in. */
+  /** The programs that its unit starts: Node, the watcher, and the package that the program is in. */
   readonly program: { readonly node: string; readonly watch: string; readonly package: string };
   /** All that are installed, and the one that is looked at. */
   readonly consumers: readonly ServedConsumer[];
@@ -230,7 +230,7 @@ export interface UnusedQuadlet {
   readonly user: string | null;
 }
 
-/** What concerns containers. */
+/** The facts about containers. */
 export interface ContainerFacts {
   /** There is something here that would read CDI files. */
   readonly wanted: boolean;

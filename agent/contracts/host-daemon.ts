@@ -1,4 +1,4 @@
-/** What `vgpu-hostd status --json` prints; checked when it is read. */
+/** The output of `vgpu-hostd status --json`; checked when it is read. */
 import { type Checked, schemaCheck } from './schema.js';
 
 export interface HostDaemon {

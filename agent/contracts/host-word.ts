@@ -1,4 +1,4 @@
-/** What our libcuda tells, through vgpu-probe, of its way to the host (shim-src/guest/transport.h). */
+/** Our libcuda's account, through vgpu-probe, of its connection to the host (shim-src/guest/transport.h). */
 import {
   type Carrier,
   carrierCodes,
@@ -12,7 +12,7 @@ export interface HostWord {
   readonly code: Transport;
   /** `ECONNREFUSED`: the error name of the failed connection. */
   readonly errno: string | null;
-  /** What the host answered to the greeting; null: it took it, or did not answer. */
+  /** The host's answer to the greeting; null: it accepted it, or did not answer. */
   readonly status: Status | null;
   /** Major versions of the protocol; null: not told. */
   readonly guestWire: number | null;
@@ -21,7 +21,7 @@ export interface HostWord {
   readonly host: string | null;
   /** The same in a sentence, only to be shown. */
   readonly message: string;
-  /** What carries the calls of the session; absent: there is none, or an older library that does not tell. */
+  /** The transport of the session's calls; absent: there is none, or an older library that does not tell. */
   readonly carrier?: Carrier;
 }
 
@@ -60,7 +60,7 @@ export function troubleOf(word: HostWord | null): HostWord | null {
   return word === null || word.code === 'ok' || word.code === 'not-asked' ? null : word;
 }
 
-/** What is known when the probe did not return. */
+/** The facts when the probe did not return. */
 export function noAnswer(message: string): HostWord {
   return {
     code: 'timeout',

@@ -1,6 +1,6 @@
 /** The state of a path: what is recorded and restored. */
 
-/** What is at a path, without following a final link. Times and owners so that a restore is exact. */
+/** The state of a path, without following a final link. Times and owners so that a restore is exact. */
 export type PathState =
   | { readonly kind: 'absent' }
   | ({ readonly kind: 'link'; readonly target: string } & Ownership)
@@ -20,7 +20,7 @@ export interface Ownership {
   readonly mtimeNs: string;
 }
 
-/** What it is in words, after `is`: `a directory`, `a FIFO`, `missing`. */
+/** The state in words, after `is`: `a directory`, `a FIFO`, `missing`. */
 export function kindOf(state: PathState): string {
   if (state.kind === 'absent') return 'missing';
   if (state.kind !== 'other') return `a ${state.kind}`;

@@ -111,7 +111,7 @@ export interface Preflight {
   readonly user: MachineFacts['serviceUser'];
   /** Ours: nothing is written when one of them cannot be loaded. */
   readonly required: readonly string[];
-  /** What the unit had already: kept, and told when it cannot be loaded. */
+  /** The unit's own value from before: kept, and told when it cannot be loaded. */
   readonly inherited: readonly string[];
 }
 

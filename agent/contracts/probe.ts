@@ -1,8 +1,8 @@
-/** What `vgpu-probe` answers, and how its process went. */
+/** The answer of `vgpu-probe`, and how its process ended. */
 import type { HostWord } from './host-word.js';
 import type { ProbeFailure } from './shim-codes.js';
 
-/** What `vgpu-probe --json` prints, checked against its schema. */
+/** The output of `vgpu-probe --json`, checked against its schema. */
 export interface ProbeReport {
   readonly schema: 1;
   readonly ok: boolean;

@@ -1,4 +1,4 @@
-/** What a host is set up with, and what the machine says of it: `vgpu-agent host` plans by it. */
+/** The settings of a host, and the facts about the machine by which `vgpu-agent host` plans. */
 import type { HostDaemon } from './host-daemon.js';
 import type { Manifest } from './manifest.js';
 import type { PathState } from './path-state.js';
@@ -13,7 +13,7 @@ export interface GuestLimits {
   readonly sessions: number | null;
 }
 
-/** What was asked for; null and absent: as it is. */
+/** The requested settings; null and absent: unchanged. */
 export interface ServingRequest {
   readonly device: HostDevice | null;
   /** `unix:PATH` or `vsock:PORT`. */
@@ -66,7 +66,7 @@ export interface ServingFacts {
   readonly service: ServingUnit;
   /** The running program is not the installed file: it was replaced without a hand-over. */
   readonly outdated: boolean;
-  /** What the daemon says of itself; null: it does not run, or this user may not ask. */
+  /** The daemon's own status; null: it does not run, or this user may not ask. */
   readonly daemon: HostDaemon | null;
   readonly problems: readonly ServingProblem[];
   readonly manifest: Manifest | null;

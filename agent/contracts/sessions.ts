@@ -1,5 +1,5 @@
 /**
- * What `vgpu-probe --sessions` prints: the host's own list of the sessions that this guest has with it. The host
+ * The output of `vgpu-probe --sessions`: the host's own list of the sessions that this guest has with it. The host
  * counts what it carries out, so this is the strongest witness of who uses the GPU. Who a session belongs to is a
  * claim of the guest's process. Checked when it is read.
  */
@@ -27,7 +27,7 @@ export interface HostSession {
   /** Calls that ended with an error; `lastRefusal` is the last CUresult or nvmlReturn_t, 0: none. */
   readonly refused: number;
   readonly lastRefusal: number;
-  /** What carries its calls; `none`: the host is too old to tell, or has not answered its greeting yet. */
+  /** The transport of its calls; `none`: the host is too old to tell, or has not answered its greeting yet. */
   readonly carrier: Carrier;
   readonly claimed: {
     readonly library: 'libcuda' | 'libnvidia-ml' | '?';
@@ -67,7 +67,7 @@ export interface RefusedMemory {
   readonly program: string;
   /** Asked for. */
   readonly bytes: number;
-  /** What it may hold, or what the device has; and how much of that was free. */
+  /** The limit of its device memory, or that of the device; and how much of it was free. */
   readonly limit: number;
   readonly free: number;
   readonly by: MemoryLimit;

@@ -1,4 +1,4 @@
-/** What systemd knows of a service, in the form that the rest of the agent uses. */
+/** systemd's facts about a service, in the form that the rest of the agent uses. */
 
 export interface DropIn {
   readonly path: string;

@@ -1,4 +1,4 @@
-/** What the service knows now: one immutable snapshot, replaced as a whole, and its subscribers. */
+/** The service's present knowledge: one immutable snapshot, replaced as a whole, and its subscribers. */
 import type { Verdict } from '../contracts/verdict.js';
 import type { StatusView } from '../output/status-text.js';
 
@@ -33,7 +33,7 @@ export interface Due {
   readonly waitsFor: string;
 }
 
-/** What is known of one consumer. */
+/** The knowledge about one consumer. */
 export interface ConsumerState {
   readonly profile: string;
   readonly unit: string;

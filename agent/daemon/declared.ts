@@ -1,5 +1,5 @@
 /**
- * What agent.json and the manifest declare, as it is in force. It is read at the start and on a reload, and the manifest
+ * The declarations in force, from agent.json and the manifest. Read at the start and on a reload, and the manifest
  * again whenever a command has installed or removed a consumer.
  */
 import type { Manifest } from '../contracts/manifest.js';

@@ -1,4 +1,4 @@
-/** What the service is to keep true: agent.json over what was installed. */
+/** The state that the service keeps: agent.json over what was installed. */
 import type { Consumer, Manifest } from '../contracts/manifest.js';
 import { VgpuError } from '../errors.js';
 import { agentConf } from '../paths.js';

@@ -1,4 +1,4 @@
-/** What is known of the host: one for the whole guest and all its consumers. */
+/** The state of the host: one for the whole guest and all its consumers. */
 import type { Board } from './board.js';
 import type { HostEvent } from './helper.js';
 import type { Record } from './record.js';

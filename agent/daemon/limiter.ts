@@ -15,7 +15,7 @@ export type Permission =
   /** The ceiling is reached; the first of the hour's falls out of the window at `at`. */
   | { readonly kind: 'exhausted'; readonly at: number; readonly times: number };
 
-/** What was done so far. */
+/** The actions so far. */
 export interface Done {
   /** When, of the latest hour and at most as many as the ceiling, the oldest first. */
   readonly times: readonly number[];

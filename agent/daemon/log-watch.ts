@@ -11,7 +11,7 @@ const pauseMs = 10_000;
 
 export interface LogWatchEffects {
   readonly journal: JournalReader;
-  /** What its detached container prints; one that ends by itself has nothing more to say. */
+  /** The output of its detached container; a container that ends by itself prints nothing more. */
   readonly containerLogs: ConfirmEffects['containerLogs'];
 }
 

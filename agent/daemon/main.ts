@@ -1,6 +1,6 @@
 /**
- * What vgpu-agent.service starts: `vgpu-agent daemon` without the command line, which a process that lives for months
- * would keep in memory (measured: 2 MB).
+ * The program of vgpu-agent.service: `vgpu-agent daemon` without the command line, which a process that lives for
+ * months would keep in memory (measured: 2 MB).
  */
 import { errorDocument, errorText } from '../output/error-text.js';
 import { styleFor } from '../output/style.js';

@@ -24,7 +24,7 @@ export function memory(effects: MemoryEffects | null): Memory {
   return {
     tick() {
       if (effects === null || effects.size() - floor < worthBytes) return;
-      // What the first one finds unused holds memory outside of the heap, which the second one gives back.
+      // Objects that the first collection finds unused hold memory outside the heap; the second one frees it.
       effects.collect();
       effects.collect();
       floor = effects.size();

@@ -1,4 +1,4 @@
-/** What the service says: to the journal with fields and an ID, and nowhere else. */
+/** The service's messages: they go to the journal with fields and an ID, and nowhere else. */
 import type { JournalMessage } from '../contracts/journal-messages.js';
 import type { JournalWriter } from '../systemd/journal-writer.js';
 

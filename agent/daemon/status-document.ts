@@ -1,4 +1,4 @@
-/** What the service says of itself: to systemctl, and as `vgpu-agent status --json` prints it. Pure. */
+/** The service's status: for systemctl, and as `vgpu-agent status --json` prints it. Pure. */
 import type { HostFacts } from '../contracts/facts.js';
 import type { Snapshot } from './board.js';
 import { overview } from './overview.js';

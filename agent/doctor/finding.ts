@@ -79,7 +79,7 @@ export function takeOut(
   );
 }
 
-/** What install would change; nothing when the plan is refused. */
+/** The changes that install would make; nothing when the plan is refused. */
 export function plannedChanges({ plan }: DoctorFacts): readonly Change[] {
   return plan.kind === 'ready' ? plan.changes : [];
 }

@@ -1,5 +1,5 @@
 /**
- * What `vgpu-agent doctor` is made of. A check is one file: it is given facts that were gathered once, looks at
+ * The parts of `vgpu-agent doctor`. A check is one file: it is given facts that were gathered once, looks at
  * nothing by itself, and answers with a finding. `checks.ts` lists them in the order of causes.
  */
 import type { Observation } from '../confirm/observation.js';
@@ -15,11 +15,11 @@ export interface DoctorFacts {
   readonly profile: Profile;
   /** As install sees it. */
   readonly machine: MachineFacts;
-  /** What only the doctor looks at. */
+  /** The facts that only the doctor needs. */
   readonly look: CloserLook;
-  /** What install would do now: what it would change is broken, and is ours to repair. */
+  /** The plan of install now: a change in it means that something is broken and that vgpu-agent can repair it. */
   readonly plan: Plan;
-  /** What was seen of the start that the consumer is in: log, processes with their maps, probe, host. */
+  /** The present start of the consumer, as seen: log, processes with their maps, probe, host. */
   readonly observation: Observation;
   readonly verdict: Verdict;
   /** The result of one traced start; null: no trace was requested. */
@@ -39,7 +39,7 @@ export interface Remedy {
 
 /** Something is wrong. `evidence`: one line each, what was seen and where, values quoted. */
 export interface Trouble {
-  /** What is wrong and what follows from it: a sentence or two with full stops. */
+  /** The fault and its effects: a sentence or two with full stops. */
   readonly cause: string;
   readonly evidence: readonly string[];
   readonly remedy: Remedy;
@@ -59,9 +59,9 @@ export type Finding =
 export interface Check {
   /** Stable, kebab-case; names its file, its part of vgpu-doctor(7) and its test. */
   readonly id: string;
-  /** What is asked, answered by ok: `public links lead to the shim`. At most 50 characters. */
+  /** The condition that holds when the check is ok: `public links lead to the shim`. At most 50 characters. */
   readonly title: string;
-  /** What it looks at, a clause. */
+  /** The object of the check, a clause. */
   readonly looksAt: string;
   /** Verdict reasons that a broken finding of this check explains: with such a verdict it comes first. */
   readonly explains: readonly Reason[];

@@ -1,4 +1,4 @@
-/** What of this guest concerns containers: who runs them, and what CDI files say. Reads, never writes. */
+/** The facts about containers in this guest: the engines, and the CDI files. Reads, never writes. */
 import path from 'node:path';
 import type { ContainerFacts, UnusedQuadlet } from '../contracts/facts.js';
 import type { UnitFacts } from '../contracts/unit.js';

@@ -77,7 +77,7 @@ export async function readService(
 
 type Wanted = readonly [path: string, packaged: string, editable: boolean];
 
-/** What is the same on every machine. A Debian package has brought it along, and dpkg owns it. */
+/** The files that are the same on every machine. A Debian package may have brought them, and dpkg then owns them. */
 function commonFiles(root: Root): readonly Wanted[] {
   return [
     [busPolicyFile, template('org.vgpu.Agent1.conf'), false],

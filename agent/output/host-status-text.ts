@@ -1,4 +1,4 @@
-/** What `host status` shows a person. */
+/** The text of `host status`. */
 import type { HostDaemon, HostDaemonSession } from '../contracts/host-daemon.js';
 import type { HostDevice } from '../contracts/serving.js';
 import { bytes, oneLine, plural } from '../text.js';

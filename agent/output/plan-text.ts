@@ -6,7 +6,7 @@ import { bytes, oneLine, plural, printable, wrap } from '../text.js';
 import { diffLines } from './diff.js';
 import type { Style } from './style.js';
 
-/** What a plan with nothing to do prints, and all that it prints. */
+/** The whole output for a plan with nothing to do. */
 export const nothingToDo = 'nothing to do';
 
 /** The whole plan, without a newline at its end. */
@@ -117,7 +117,7 @@ function ownerNote(owner: string | null): readonly string[] {
   return owner === null ? [] : [`${indent}belongs to the package ${oneLine(owner)}`];
 }
 
-/** What is, or was, at a path. */
+/** The kind of thing that is, or was, at a path. */
 function stateText(state: PathState): string {
   switch (state.kind) {
     case 'absent':

@@ -14,7 +14,7 @@ export interface ConsumerView {
   readonly profile: string;
   readonly unit: StatusView['unit'];
   readonly drift: StatusView['drift'];
-  /** What the service does for it; absent or null when it was not asked. */
+  /** The actions of vgpu-agent.service for it; absent or null when it was not asked. */
   readonly service?: {
     readonly state: string;
     readonly problem: string | null;
@@ -41,7 +41,7 @@ export interface StatusView {
   readonly trial: boolean;
   /** All that are shown: every one that is installed, or the one that was asked for. */
   readonly consumers: readonly ConsumerView[];
-  /** What `install` would do now to make it right again. */
+  /** The changes that `install` would make now to repair it. */
   readonly drift: readonly { readonly change: string; readonly reason: string }[];
   readonly unit: {
     readonly name: string;
@@ -51,7 +51,7 @@ export interface StatusView {
     readonly restarts: number | null;
   };
   readonly host: HostFacts;
-  /** What the service does; absent or null when it was not asked. */
+  /** The actions of vgpu-agent.service; absent or null when it was not asked. */
   readonly service?: {
     readonly version: string;
     readonly state: string;
@@ -182,7 +182,7 @@ function hostText({ endpoint, from, answer }: HostFacts): string {
   }
 }
 
-/** What carries its calls takes less time where these can be had. */
+/** A faster transport, where it is available. */
 const faster: Partial<Record<Carrier, string>> = {
   vsock:
     'memory that the VM shares with its host takes less time: vgpu-agent doctor says whether this machine can have it',
@@ -190,7 +190,7 @@ const faster: Partial<Record<Carrier, string>> = {
   unix: 'rings in shared memory take less time; the host gives none through a socket that ssh or a proxy brings, or with --session-shared 0',
 };
 
-/** What carries its calls, and what takes less time. */
+/** The transport of its calls, and a faster one. */
 function transportText(carrier: Carrier): string {
   const text = carrierCodes.find(({ code }) => code === carrier)?.text ?? carrier;
   const hint = faster[carrier];

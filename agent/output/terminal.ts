@@ -25,7 +25,7 @@ const frames = ['|', '/', '-', '\\'];
 const frameMs = 120;
 const plainEveryMs = 10_000;
 
-/** What is being waited for, and since when. */
+/** The event that is awaited, and since when. */
 interface Activity {
   readonly text: string;
   readonly since: number;

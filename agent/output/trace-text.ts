@@ -1,4 +1,4 @@
-/** What a traced start showed, for a person: programs with what they bound; those that did the same stand together. */
+/** The text of a traced start: programs with the symbols that they bound; equal results are one entry. */
 import type { TracedProcess } from '../doctor/trace/bindings.js';
 import type { TraceFacts } from '../doctor/trace/types.js';
 import {

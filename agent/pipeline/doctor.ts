@@ -14,7 +14,7 @@ export interface DoctorRequest {
   /** Waits at most so long for what the consumer says; what is there is there, so this is short. */
   readonly timeoutMs: number | null;
   readonly signal: AbortSignal;
-  /** What a trace showed, and the restart after it; null or absent: there was none. */
+  /** The result of a trace, and the restart after it; null or absent: there was none. */
   readonly traced?: Traced | null;
 }
 

@@ -103,7 +103,7 @@ function serviceWanted(request: InstallRequest, plan: ReadyPlan): boolean {
   return request.service === true || started;
 }
 
-/** What is done under the lock. Marks that it makes go to `marks`: the caller ends them. */
+/** The work under the lock. Marks that it makes go to `marks`: the caller ends them. */
 async function change(
   work: Workplace,
   request: InstallRequest,

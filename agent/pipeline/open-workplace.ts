@@ -69,7 +69,7 @@ const restartTimeoutMs = 200_000;
 const probeTimeoutMs = 15_000;
 /** With kernels: a real driver compiles them first. */
 const computeTimeoutMs = 60_000;
-/** What an engine takes to make a container of an image that is here. */
+/** The time that an engine may take to make a container of a local image. */
 const containerUpMs = 5_000;
 const containerEveryMs = 100;
 const quickQuestionMs = 2_000;

@@ -1,4 +1,4 @@
-/** What a command does before it plans: takes back or finishes what a former run left, and says so. */
+/** The first step of a command, before it plans: it undoes or finishes what a former run left, and says so. */
 import type { Emit } from '../contracts/events.js';
 import type { Workplace } from './workplace.js';
 

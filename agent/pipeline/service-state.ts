@@ -1,4 +1,4 @@
-/** What vgpu-agent.service says of itself, for the doctor: its own status document, read with care. */
+/** The status of vgpu-agent.service for the doctor: its own status document, read with care. */
 
 import type { ServiceState } from '../doctor/look/closer-look.js';
 import { VgpuError } from '../errors.js';
@@ -44,7 +44,7 @@ export async function agentState(
   }
 }
 
-/** What the service's status document says of one consumer; null: nothing. */
+/** The part of the service's status document about one consumer; null: none. */
 function stateOf(
   document: unknown,
   unit: string,

@@ -12,7 +12,7 @@ import { recoverFirst } from './recover-first.js';
 import { refusal } from './refusal.js';
 import type { ReadyPlan, Workplace } from './workplace.js';
 
-/** What it works with, handed in. */
+/** The effects that it needs, passed in. */
 export interface HostWorkplace extends Pick<Workplace, 'locked' | 'recover' | 'apply'> {
   /** The device that is set now; null: none. */
   device(): Promise<HostDevice | null>;

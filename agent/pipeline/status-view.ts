@@ -1,4 +1,4 @@
-/** What `status` shows, made from facts and verdict; the service keeps the same view on the bus. */
+/** The view that `status` shows, made from facts and verdict; the service keeps the same view on the bus. */
 
 import type { MachineFacts } from '../contracts/facts.js';
 import type { Manifest } from '../contracts/manifest.js';
@@ -54,7 +54,7 @@ export function withVerdict(view: StatusView, verdict: Verdict | null): StatusVi
   return { ...view, consumers, verdict };
 }
 
-/** What would repair it: no restart is drift, nor is it one that the service does not run. */
+/** The changes that would repair drift. A restart is not drift, and neither is vgpu-agent.service that does not run. */
 export function driftOf(plan: Plan | null): readonly Change[] {
   if (plan?.kind !== 'ready') return [];
   return plan.changes.filter((change) => change.kind !== 'restart' && change.kind !== 'service');

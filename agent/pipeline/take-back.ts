@@ -34,7 +34,7 @@ export async function tellTakenBack(
   });
 }
 
-/** What is thrown then: why, and that nothing of the install is left. */
+/** The error of a take-back: why, and that nothing of the install is left. */
 export function takenBack(error: VgpuError, remedy: string | undefined): VgpuError {
   return new VgpuError(`${error.message}. Everything was undone`, {
     kind: 'rolled-back',

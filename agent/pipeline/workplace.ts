@@ -1,5 +1,5 @@
 /**
- * What the pipeline works with, handed in: the commands, the service and the tests each bring their own.
+ * The pipeline's effects, passed in: the commands, the service and the tests each bring their own.
  * Every member does one arrow of profile + machine -> plan -> apply -> confirm -> verdict.
  */
 import type { Applied, Recovery, RestartOutcome } from '../apply/types.js';
@@ -27,7 +27,7 @@ export interface Workplace {
   profile(name: string): Profile;
   /** All that can be read. */
   profiles(): readonly Profile[];
-  /** What we own here; null when nothing is installed. */
+  /** The manifest of this machine; null when nothing is installed. */
   manifest(): Promise<Manifest | null>;
   /**
    * `quick`: bounds what is asked of the host and a real GPU to two seconds. `ask: false` asks neither and
@@ -82,9 +82,9 @@ export interface Workplace {
   readonly journal: JournalWriter;
 }
 
-/** What the doctor looks with, beside all of the above. */
+/** The doctor's additional effects. */
 export interface DoctorWorkplace extends Workplace {
-  /** What `confirm` would judge. */
+  /** The observation that `confirm` would judge. */
   observe(request: ConfirmRequest, emit: Emit): Promise<Observation>;
   /** The requests that the consumer serves now, as a clause; null: none, so a restart interrupts nothing. */
   serving(profile: Profile, signal: AbortSignal): Promise<string | null>;
@@ -99,7 +99,7 @@ export interface Tracing {
   restart(unit: string): Promise<RestartOutcome>;
   /** The processes that the unit has now. */
   live(unit: string): Promise<readonly LiveProcess[]>;
-  /** What the processes wrote so far. */
+  /** The output of the processes so far. */
   read(): { readonly text: string; readonly cut: boolean };
   vendors(files: Iterable<string>): Promise<ReadonlyMap<string, LibraryVendor>>;
   /** The next start is not traced. */

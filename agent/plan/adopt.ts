@@ -1,4 +1,4 @@
-/** What is noted down as installed where the manifest was lost. Pure. */
+/** The entries that are noted as installed after the manifest was lost. Pure. */
 import type { MachineFacts, OwnedFileFacts } from '../contracts/facts.js';
 import type { Change } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';

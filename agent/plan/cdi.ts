@@ -70,7 +70,7 @@ function oneDevice(kind: string, index: number): CdiDevice {
   };
 }
 
-/** What a container has to see of a unix socket; vsock and TCP need nothing. */
+/** The mounts that a container needs for a unix socket; vsock and TCP need none. */
 function socketMount(endpoint: string): readonly string[] {
   const parsed = parseEndpoint(endpoint);
   if (parsed.kind !== 'unix' || parsed.path.startsWith('@')) return [];

@@ -31,7 +31,7 @@ export function isNoted(manifest: Manifest | null, wanted: Consumer): boolean {
 }
 
 /**
- * What exists for this consumer alone: its drop-ins with their directory, and links that no other one wants, with
+ * The files of this consumer alone: its drop-ins with their directory, and links that no other one wants, with
  * directories that would be left empty.
  */
 export function itemsOnlyFor(manifest: Manifest, unit: string): readonly OwnedItem[] {

@@ -134,7 +134,7 @@ export function containerWarnings(wanted: Delivery | null, unit: LoadedUnit): re
   ];
 }
 
-/** What keeps the verdict from the container. */
+/** The obstacle that keeps the verdict from the container. */
 function unseen({ engine, command, name }: ContainerUnit, unit: LoadedUnit): readonly Warning[] {
   if (isRootless(unit) && unit.dynamicUser) {
     return [

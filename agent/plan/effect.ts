@@ -1,4 +1,4 @@
-/** What makes changes take effect: systemd reads its files again, and the consumer is restarted. Pure. */
+/** The commands that make changes take effect: systemd reads its files, and the consumer is restarted. Pure. */
 import type { MachineFacts } from '../contracts/facts.js';
 import type { Change, PlanOptions } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';

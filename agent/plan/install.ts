@@ -1,5 +1,5 @@
 /**
- * What has to be done so that the consumer uses the shim. Pure: the same facts give the same plan, and facts that are
+ * The changes that make the consumer use the shim. Pure: the same facts give the same plan, and facts that are
  * as the plan would leave them give an empty one. A repair is the same plan.
  *
  * Order, so that a consumer that starts at any moment finds either the former state or the new one, each whole: first
@@ -69,7 +69,7 @@ export function planInstall(profile: Profile, facts: MachineFacts, options: Plan
   ];
   const masked = maskRefusals(made);
   if (masked.length > 0) return { kind: 'refused', refusals: masked, warnings: interruptedWarning(facts) };
-  // What an older plan made and this one does not want is given back only together with other work.
+  // Files of an older plan that this one does not need are removed only together with other changes.
   const changes = made.length === 0 ? noteChange(facts, consumer) : [...made, ...retireChanges(facts)];
   // The agent's own service and other users' containers are no reason to restart this consumer.
   const forOthers = [

@@ -152,7 +152,7 @@ function fileRefusals(files: readonly OwnedFileFacts[]): readonly Refusal[] {
   });
 }
 
-/** What a person has switched off no plan writes over. */
+/** A plan does not override what a person has switched off. */
 export function maskRefusals(changes: readonly Change[]): readonly Refusal[] {
   return changes.flatMap((change) =>
     (change.kind === 'write-file' || change.kind === 'copy-file') && isMask(change.before)

@@ -1,4 +1,4 @@
-/** What the files of the service vgpu-agent.service say on this machine. Pure. */
+/** The text of the files of vgpu-agent.service on this machine. Pure. */
 import path from 'node:path';
 import type { ServedConsumer, ServiceFacts, ServiceFile } from '../contracts/facts.js';
 import { agentConf, agentUnitFile } from '../paths.js';

@@ -11,7 +11,7 @@ export interface ServicePlan {
   readonly files: readonly Change[];
   /** systemd has to read its files again. */
   readonly reload: boolean;
-  /** What comes last. */
+  /** Changes that come last. */
   readonly run: readonly Change[];
 }
 

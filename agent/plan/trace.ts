@@ -1,4 +1,4 @@
-/** What `doctor --trace` puts before a service for one start. Pure. */
+/** The files that `doctor --trace` adds to a service for one start. Pure. */
 
 import type { MachineFacts } from '../contracts/facts.js';
 import type { LoadedUnit } from '../contracts/unit.js';

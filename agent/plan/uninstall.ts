@@ -1,5 +1,5 @@
 /**
- * What has to be done so that the machine is as it was before the first install. Pure.
+ * The changes that restore the machine as it was before the first install. Pure.
  *
  * The way back of install: first the unit forgets us (drop-in, daemon-reload), then nothing leads to the store any
  * more (alternatives, links, loader), then the store goes. A consumer that starts in between finds the shim whole or
@@ -85,7 +85,7 @@ function notInstalledWarning({ manifest }: MachineFacts, unit: string): readonly
   ];
 }
 
-/** What the service's unit has to say, besides, is the next install's business. */
+/** Other changes of vgpu-agent.service are left to the next install. */
 const nothing: ServiceChanges = { files: [], run: [] };
 
 interface ServiceChanges {

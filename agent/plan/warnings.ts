@@ -1,4 +1,4 @@
-/** What a person should know and the plan cannot repair. Pure. */
+/** Facts that a person should know and the plan cannot repair. Pure. */
 import path from 'node:path';
 import lt from 'semver/functions/lt.js';
 import valid from 'semver/functions/valid.js';

@@ -25,12 +25,12 @@ function baseOf(unit: string): string {
 /** The profile of services that have none: no log is read, the host's sessions decide. */
 export const genericProfile = 'generic';
 
-/** What a person types to mean this consumer: the unit, where the profile alone would mean another one. */
+/** The argument that names this consumer: the unit, where the profile alone would mean another one. */
 export function choiceOf({ name, unit }: Pick<Profile, 'name' | 'unit'>): string {
   return unit === `${name}.service` ? `--profile ${name}` : `--unit ${unit}`;
 }
 
-/** What a person calls it. */
+/** The name that messages use for it. */
 export function titleOf({ name, unit }: Pick<Profile, 'name' | 'unit'>): string {
   return name === genericProfile ? unit : name;
 }

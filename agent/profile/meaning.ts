@@ -1,4 +1,4 @@
-/** What a schema cannot say: that expressions compile, ranges are ranges, and names refer to something. */
+/** Rules that a schema cannot express: expressions compile, ranges are ranges, and names refer to something. */
 import validRange from 'semver/ranges/valid.js';
 import { pointerPart } from './json.js';
 import { compilePattern } from './patterns.js';

@@ -1,4 +1,4 @@
-/** What a consumer needs: the content of one `profiles/<name>.json`, checked against `profiles/profile.schema.json`. */
+/** The needs of a consumer: one `profiles/<name>.json`, checked against `profiles/profile.schema.json`. */
 
 import type { DistributionFamily } from '../contracts/facts.js';
 import type { Reason } from '../contracts/verdict.js';
@@ -9,7 +9,7 @@ export interface Profile {
   /** As typed after `--profile`; equals the file's name. */
   readonly name: string;
   readonly description: string;
-  /** What of it was never run with the real service; absent: it was run. */
+  /** The parts of it that never ran with the real service; absent: all ran. */
   readonly notRun?: string;
   /** The systemd service, with its suffix. */
   readonly unit: string;
@@ -32,12 +32,12 @@ export interface Profile {
       Partial<Record<DistributionFamily, readonly { readonly path: string; readonly create: boolean }[]>>
     >;
   };
-  /** What the drop-in sets. `${store}` stands for /opt/vgpu/current. */
+  /** The variables that the drop-in sets. `${store}` stands for /opt/vgpu/current. */
   readonly environment: readonly ProfileEnvironment[];
   readonly readiness: Readiness;
   /** Where it tells what it has loaded. Absent: it cannot be asked. */
   readonly serving?: ServingRule;
-  /** What only the doctor asks. */
+  /** The facts that only the doctor needs. */
   readonly doctor?: DoctorRules;
   readonly timeouts: {
     /** Seconds from restart to the verdict: base + perLibraryDirectory * (directories found). */
@@ -185,7 +185,7 @@ export interface EvidenceRules {
   readonly childrenMayExit: boolean;
   readonly probe: boolean;
   /**
-   * What the host's list of sessions tells. `when-ready`: once it answers requests it has something loaded, so a
+   * The meaning of the host's list of sessions. `when-ready`: once it answers requests it has something loaded, so a
    * GPU session is missed. `when-working` (unless given): only while it has something loaded.
    */
   readonly sessions?: 'when-ready' | 'when-working';

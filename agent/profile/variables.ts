@@ -1,6 +1,6 @@
 /** `${name}` in a profile's paths. */
 
-/** What a profile may refer to: `store` is the link to the shim in use, `multiarch` the Debian triplet. */
+/** The variables of a profile: `store` is the link to the shim in use, `multiarch` the Debian triplet. */
 export const variableNames = ['store', 'multiarch'] as const;
 export type VariableName = (typeof variableNames)[number];
 

@@ -1,4 +1,4 @@
-/** What a report has in it: small text files, each scrubbed. Pure. */
+/** The contents of a report: small text files, each scrubbed. Pure. */
 
 import type { MachineFacts } from '../contracts/facts.js';
 import type { UnitFacts } from '../contracts/unit.js';
@@ -8,12 +8,12 @@ import { redacted, type Scrubber } from './scrub.js';
 
 export interface ReportFile {
   readonly name: string;
-  /** What it is, a phrase; listed before anything is written. */
+  /** The file's description, a phrase; listed before anything is written. */
   readonly what: string;
   readonly text: string;
 }
 
-/** What the report is made of, as it is on the machine. */
+/** The sources of the report, as they are on the machine. */
 export interface ReportSources {
   readonly facts: DoctorFacts;
   /** The document of `doctor --json` and its text at 80 columns. */

@@ -1,4 +1,4 @@
-/** What of this machine tells whose it is: names that a report to others must not have. Reads, never writes. */
+/** Names that identify this machine or its users, which a report must not have. Reads, never writes. */
 
 import { isIP } from 'node:net';
 import { hostname } from 'node:os';
@@ -18,7 +18,7 @@ const maxBytes = 1024 * 1024;
 const firstPerson = 1000;
 const nobody = 65534;
 
-/** What cannot be read is left out; `environment` is the agent's own (SUDO_USER, USER). */
+/** Sources that cannot be read are left out; `environment` is the agent's own (SUDO_USER, USER). */
 export function readIdentity(
   rootDirectory = '/',
   environment: Readonly<Record<string, string | undefined>> = process.env,

@@ -30,7 +30,7 @@ export interface ContainerUnit {
   readonly devices: readonly string[];
   /** The command changes nothing of the engine's seccomp profile. */
   readonly defaultSeccomp: boolean;
-  /** What the command sets in it: `--env NAME=VALUE`. */
+  /** The variables that the command sets in it: `--env NAME=VALUE`. */
   readonly environment: Readonly<Record<string, string>>;
   /** `--env-file FILE`. What `environment` has wins over them. */
   readonly environmentFiles: readonly string[];

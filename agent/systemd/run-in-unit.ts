@@ -13,7 +13,7 @@ import type { Manager } from './types.js';
 
 export interface UnitCommand {
   readonly unit: LoadedUnit;
-  /** What the transient unit is for: `vgpu-probe`. */
+  /** The purpose of the transient unit: `vgpu-probe`. */
   readonly purpose: string;
   /** Absolute path, executable for the user. */
   readonly program: string;
@@ -37,7 +37,7 @@ export interface UnitCommandEffects {
   readonly manager: Pick<Manager, 'watchExit' | 'kill'>;
 }
 
-/** What starting and collecting a transient service may take on top. */
+/** The additional time to start and collect a transient service. */
 const overheadMs = 5_000;
 /** systemd-run and the agent learn of the unit's end from the same signal; the agent may read it this much later. */
 const signalDelayMs = 2_000;

@@ -1,4 +1,4 @@
-/** What a trace adds to the environment of a service: put there by plan/trace.ts, and left out of facts about it. */
+/** The variables that a trace adds to a service: plan/trace.ts sets them, and facts about the service omit them. */
 import { storeCurrent, tracerName } from '../paths.js';
 
 export const tracer = `${storeCurrent}/${tracerName}`;

@@ -38,8 +38,8 @@ export function unitFacts(sources: UnitSources): UnitFacts {
 }
 
 /**
- * What a unit sets holds for its own processes. Of a container these are the engine's: the consumer has the variables
- * that the command names, and what docker's daemon starts is not in the unit's sandbox.
+ * The settings of a unit hold for its own processes. Of a container these are the engine's: the consumer has the
+ * variables that the command names, and what docker's daemon starts is not in the unit's sandbox.
  */
 function asConsumerHasIt(unit: LoadedUnit): LoadedUnit {
   const container = containerOf(unit);

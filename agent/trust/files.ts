@@ -35,7 +35,7 @@ class OpenDirectory {
   }
 }
 
-/** What the path of a file shows about the users who could have chosen it. */
+/** The users who could have chosen the file, by its path. */
 interface Way {
   readonly directory: OpenDirectory;
   readonly name: string;

@@ -64,7 +64,7 @@ export function hostCandidates(sources: {
   const candidates = new Map<string, string>();
   const add = (endpoint: string | null | undefined, from: string): void => {
     if (endpoint === null || endpoint === undefined || candidates.has(endpoint)) return;
-    // What is no address cannot be asked; install says what is wrong with it.
+    // Text that is no address cannot be asked; install says what is wrong with it.
     if (parseEndpoint(endpoint).kind !== 'bad') candidates.set(endpoint, from);
   };
   add(sources.environment, 'VGPU_HOST');

@@ -86,7 +86,7 @@ function labelOf(question: Question, value: string): string {
 }
 
 interface Seen {
-  /** What is highlighted, or typed so far. */
+  /** The choice that is highlighted, or the text typed so far. */
   kept: string;
 }
 

@@ -34,7 +34,7 @@ export function nextQuestion(found: Found, answers: Answers): Question | null {
   return null;
 }
 
-/** What all answers together say; null while one is missing. */
+/** The decision that all answers make together; null while one is missing. */
 export function decisionOf(found: Found, answers: Answers): Decision | null {
   const consumer = chosenConsumer(found, answers);
   const { host, service } = answers;
@@ -104,7 +104,7 @@ function hostQuestion({ hosts, installed }: Found): Question {
   };
 }
 
-/** What answers there, in a few words. */
+/** The listener at this address, in a few words. */
 function deviceOf({ answer }: HostSeen): string {
   return answer.kind === 'answers' ? answer.device : 'does not answer';
 }

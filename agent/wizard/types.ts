@@ -1,4 +1,4 @@
-/** What the wizard finds out, asks and decides: data, so that any kind of terminal can ask it. */
+/** The wizard's facts, questions and decisions: data, so that any kind of terminal can ask it. */
 import type { HostFacts, LibraryCandidate } from '../contracts/facts.js';
 import type { Profile } from '../profile/types.js';
 
@@ -17,12 +17,12 @@ export interface HostSeen {
   readonly answer: HostFacts['answer'];
 }
 
-/** What was found out before the first question. */
+/** The facts from before the first question. */
 export interface Found {
   /** At least one. */
   readonly consumers: readonly Consumer[];
   readonly hosts: readonly HostSeen[];
-  /** What is installed already; null: nothing. */
+  /** The present installation; null: nothing is installed. */
   readonly installed: {
     readonly profiles: readonly string[];
     readonly endpoint: string;
@@ -30,7 +30,7 @@ export interface Found {
   } | null;
 }
 
-/** What is known so far of what the person wants. */
+/** The answers so far. */
 export interface Answers {
   readonly profile?: string;
   readonly host?: string;
@@ -50,7 +50,7 @@ export interface Choice {
   readonly value: string;
   /** A word or two. */
   readonly label: string;
-  /** What it means, on one line with the label. */
+  /** The meaning, on one line with the label. */
   readonly explanation: string;
 }
 
@@ -67,7 +67,7 @@ export type Question =
       readonly kind: 'text';
       readonly id: 'address';
       readonly message: string;
-      /** What is wrong with this text; null: nothing. */
+      /** The fault of this text; null: none. */
       readonly problem: (text: string) => string | null;
     };
 

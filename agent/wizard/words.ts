@@ -1,9 +1,9 @@
-/** What the wizard says beside its questions. Pure. */
+/** The wizard's text other than its questions. Pure. */
 import type { Style } from '../output/style.js';
 import { oneLine, wrap } from '../text.js';
 import type { Consumer, Decision, Found, HostSeen } from './types.js';
 
-/** What was found out, a line each. */
+/** The facts that were found out, a line each. */
 export function foundText(found: Found, style: Style): string {
   const { consumers, hosts, installed } = found;
   const libraries = [...new Set(consumers.flatMap((one) => one.libraries.map(libraryLine)))];
@@ -38,7 +38,7 @@ function libraryLine({ path, vendor, ownerOfFile }: Consumer['libraries'][number
   return `${path} is ${whose}${ownerOfFile === null ? '' : ` (package ${ownerOfFile})`}`;
 }
 
-/** What was heard from an address. */
+/** The answer of an address. */
 export function hostLine({ endpoint, answer }: HostSeen): string {
   switch (answer.kind) {
     case 'answers':

@@ -1,4 +1,4 @@
-/** What is known of one start of a consumer by its log, and the verdict on it. */
+/** The facts about one start of a consumer from its log, and the verdict on it. */
 import type { Device, Evidence, LogVerdict, Reason } from '../../contracts/verdict.js';
 import type { CompiledGrammar, DeviceLine } from './grammar.js';
 import { type LoadFindings, type Loads, newestLoad, noLoads } from './loads.js';
@@ -29,7 +29,7 @@ export const simulatedSuffix = ' (simulated)';
 export type Quote = Omit<Evidence, 'weight'>;
 type Known = Extract<DeviceLine, { kind: 'device' }>;
 
-/** What is known of one start. */
+/** The facts about one start. */
 export interface Start {
   invocationId: string | null;
   pid: number | null;
@@ -69,7 +69,7 @@ export function stateOf(start: Start): JudgeState {
   return start.devices.length > 0 ? 'announced' : 'undecided';
 }
 
-/** What the lines of one start say together. */
+/** The combined result of the lines of one start. */
 export function findingsOf(start: Start, grammar: CompiledGrammar): Omit<LogFindings, 'entries' | 'starts'> {
   const of = (weight: 'reason' | 'hint' | 'contradicts'): Reason | null => {
     const index = grammar.reasons.findIndex(

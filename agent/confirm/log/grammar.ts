@@ -84,7 +84,7 @@ function anyOf(grammar: LogGrammar): RegExp {
   return new RegExp(sources.map((source) => `(?:${source.replaceAll(/\(\?<\w+>/g, '(?:')})`).join('|'), 'u');
 }
 
-/** What patterns are matched against: msg of a record, else the line without its prefix, bounded. */
+/** The text that patterns are matched against: msg of a record, else the line without its prefix, bounded. */
 export function subjectOf({ prefix }: CompiledGrammar, text: string, record: Logfmt): string {
   const message = record.kind === 'record' ? record.fields.get('msg') : undefined;
   if (message !== undefined) return message.slice(0, maxMatchLength);
@@ -129,7 +129,7 @@ const realCompute = /^[1-9]\d?\.\d{1,2}$/;
 /** `cuda`, `rocm`, `vulkan`, and what may come; in lower case. */
 const libraryName = /^[a-z0-9][a-z0-9._+-]{0,30}$/;
 
-/** What `text` announces by this rule, or null if it is another line. */
+/** The device that `text` announces by this rule, or null if it is another line. */
 export function readDevice(
   { rule, pattern }: CompiledDevice,
   text: string,

@@ -101,7 +101,7 @@ export function createLogJudge(profile: Profile): LogJudge {
       return;
     }
     if (start.devices.length < maxDeviceLines) start.devices.push({ rule, line, quote });
-    // What was tried while it looked for devices is older than what it found.
+    // An attempt during the search for devices is older than the result of the search.
     start.loads = noLoads;
   };
 

@@ -1,4 +1,4 @@
-/** What a consumer said of the things that it loaded after it looked for devices. Pure. */
+/** The log's account of what a consumer loaded after it looked for devices. Pure. */
 import type { LoadRule } from '../../profile/types.js';
 import type { Quote } from './findings.js';
 
@@ -45,7 +45,7 @@ const nothingSaid: Load = {
 };
 const maxQuotes = 4;
 
-/** What is known after one more line. `groups` are those of the rule's expression. */
+/** The state after one more line. `groups` are those of the rule's expression. */
 export function afterLine(
   loads: Loads,
   says: LoadRule['says'],

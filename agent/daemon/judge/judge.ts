@@ -44,7 +44,7 @@ export interface Judge {
   host(event: HostEvent): void;
   /** From now on the consumer may be restarted: at boot it waits for us. */
   ready(): void;
-  /** What could not be done before is tried again, if it is time. */
+  /** Tries again, if it is time, an action that was not possible before. */
   tick(): void;
   /** Forgets limits. */
   retry(): void;

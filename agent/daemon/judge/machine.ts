@@ -1,5 +1,5 @@
 /**
- * What the judge decides: (state, event) -> state and effects. Pure: no clock, no bus, no file; `now` comes with the
+ * The judge's decisions: (state, event) -> state and effects. Pure: no clock, no bus, no file; `now` comes with the
  * events, in milliseconds.
  */
 import type { Verdict } from '../../contracts/verdict.js';

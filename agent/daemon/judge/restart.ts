@@ -109,7 +109,7 @@ export function dropped(state: JudgeState): Next {
   };
 }
 
-/** What it waits for is told once, however often it is looked at. */
+/** The reason for waiting is told once, however often it is checked. */
 function wait(state: JudgeState, { cause, reason }: Pending, waitsFor: string): Next {
   const { profile, unit } = state;
   const effects: JudgeEffect[] = [{ kind: 'show-due', due: { reason, waitsFor } }];

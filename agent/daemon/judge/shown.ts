@@ -3,7 +3,7 @@ import type { Verdict } from '../../contracts/verdict.js';
 import { lostVerdict, staleVerdict } from './lost-verdict.js';
 import type { JudgeEffect, JudgeState, Next } from './state.js';
 
-/** What the consumer said of a start that lost its host is not true any more, even when the host is back. */
+/** The consumer's log of a start that lost its host is no longer true, even when the host is back. */
 export function shownVerdict({ verdict, lost, tainted }: JudgeState): Verdict | null {
   if (verdict === null) return null;
   if (lost !== null) return lostVerdict(verdict, lost.reason);

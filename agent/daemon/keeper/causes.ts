@@ -1,4 +1,4 @@
-/** What a repair is about. Pure. */
+/** The causes of a repair. Pure. */
 import type { Change } from '../../contracts/plan.js';
 
 /** For back-off and for people: paths, else the kind of change. */

@@ -52,7 +52,7 @@ export interface Keeper {
 const packageManagerEveryMs = 300;
 const packageManagerLimitMs = 30 * 60_000;
 
-/** What one look showed, and whether there is anything to be kept. */
+/** The result of one look, and whether anything has to be kept. */
 interface Look {
   readonly facts: MachineFacts;
   readonly found: Found;

@@ -1,5 +1,5 @@
 /**
- * What the keeper decides: (state, event) -> state and effects. Pure: no clock, no file, no lock; `now` comes with the
+ * The keeper's decisions: (state, event) -> state and effects. Pure: no clock, no file, no lock; `now` comes with the
  * events, in milliseconds.
  */
 import { plural } from '../../text.js';
@@ -37,7 +37,7 @@ export function keeperNext(state: KeeperState, event: KeeperEvent): Next {
         ? goOn(state, event.found, event.now)
         : waitFor(state, event.who, event.found);
     case 'package-manager-gone':
-      // What it did last was not seen.
+      // The package manager's last change may not have been seen.
       return event.tired
         ? goOn(state, event.found, event.now)
         : { state, effects: [{ kind: 'look', when: 'now' }] };

@@ -3,7 +3,7 @@ import type { JournalMessage } from '../../contracts/journal-messages.js';
 import type { Counters, Phase } from '../board.js';
 import { type Done, type Limits, nothingDone } from '../limiter.js';
 
-/** What one look at the machine showed. */
+/** The result of one look at the machine. */
 export type Found =
   /** A run was cut short, or is at work: the lock tells. */
   | { readonly kind: 'interrupted' }
@@ -39,7 +39,7 @@ export interface KeeperState {
   readonly repairs: Done;
 }
 
-/** What a repair changed: titles for people, and the paths. */
+/** The changes of a repair: titles for people, and the paths. */
 export interface Repaired {
   readonly titles: readonly string[];
   readonly causes: readonly string[];

@@ -39,7 +39,7 @@ export const host: Check = {
   },
 };
 
-/** What our libcuda met in the unit's own environment; null: nothing, or it was not asked. */
+/** The result of our libcuda's connection in the unit's own environment; null: none, or it was not asked. */
 export function wordInUnit({ observation: { probe } }: Pick<DoctorFacts, 'observation'>): HostWord | null {
   return probe?.kind === 'answered' ? troubleOf(probe.report.host) : null;
 }
@@ -51,7 +51,7 @@ function answersFor(
 ): Finding {
   const { endpoint } = machine.host;
   const line = `${endpoint}: ${answer.device}, after ${answer.milliseconds} ms`;
-  // What the service met itself: that another program was turned away before says nothing of it.
+  // Only a refusal of this service counts here, not an earlier refusal of another program.
   const status = refused?.status;
   if (refused !== null && (status === 'busy' || status === 'not-allowed')) {
     return broken({
@@ -143,7 +143,7 @@ function unreachable(
   }
 }
 
-/** What was said of it; the shim mostly has the same words as we, which are not quoted twice. */
+/** The shim's words about it. They are mostly the same as ours, and then not quoted twice. */
 function wordsOf(endpoint: string, message: string, word: HostWord | null): readonly string[] {
   if (word?.message === message) return [`no host: ${message}`];
   return [

@@ -4,7 +4,7 @@ import { isContainer } from '../../systemd/container-unit.js';
 import { broken, fixes, notApplicable, ok, shimFirst, unknown } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** What the processes did load, whatever they should have. */
+/** The library that the processes have loaded, which may differ from the one that they should load. */
 export const loadedLibrary: Check = {
   id: 'loaded-library',
   title: 'its processes have loaded the shim, and no other',

@@ -67,7 +67,7 @@ function inContainer(facts: DoctorFacts): Finding {
   });
 }
 
-/** What the process has mapped under that name, beside what it would get now. */
+/** The file that the process has mapped under that name, beside the one that it would get now. */
 function didLoad(
   { machine }: DoctorFacts,
   { pid }: ProcessChoices,

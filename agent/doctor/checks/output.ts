@@ -2,7 +2,7 @@ import { journalBypass } from '../../confirm/diagnosis.js';
 import { broken, editUnit, notApplicable, ok, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** What it does not say to the journal cannot be evidence. */
+/** Output that does not reach the journal cannot be evidence. */
 export const output: Check = {
   id: 'output',
   title: 'the log of the service reaches the journal',

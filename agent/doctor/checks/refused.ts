@@ -1,7 +1,7 @@
 import { broken, byHand, ok } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** What blocks vgpu-agent: nothing can be repaired until it is gone. */
+/** An obstacle to vgpu-agent: nothing can be repaired until it is removed. */
 export const refused: Check = {
   id: 'refused',
   title: 'nothing prevents an install',

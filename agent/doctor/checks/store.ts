@@ -8,7 +8,7 @@ export const store: Check = {
   id: 'store',
   title: "the shim's files are as they were installed",
   looksAt: `every file in ${storeVersions}/ against the hash in the name of its directory, and ${storeCurrent}`,
-  // What is mapped from a file that was changed is not known as ours any more.
+  // A mapping of a file that was changed is no longer recognized as ours.
   explains: [
     'foreign-library-loaded',
     'library-not-found',

@@ -10,7 +10,7 @@ import type { Check, DoctorFacts, Finding } from '../types.js';
 /** Evidence lines of one kind; the JSON has all. */
 const shown = 8;
 
-/** What no other check sees: the library that each function of the driver was taken from, in one real start. */
+/** The library that provided each function of the driver in one real start. No other check sees it. */
 export const tracedBindings: Check = {
   id: 'traced-bindings',
   title: 'its processes call the shim (--trace)',
@@ -61,7 +61,7 @@ function nothing(trace: TracedStart, facts: DoctorFacts): Finding | null {
     return unknown(`the tracer was not loaded: ${deaf.deaf ?? 'the reason is not known'}`, ...asides(trace));
   }
   if (processes.length === 0) return unknown('no process was seen with the tracer', ...asides(trace));
-  // What goes past the tracer may have found a driver.
+  // An object that bypasses the tracer may have found a driver.
   const past = processes.some(({ bypassed }) => bypassed.length > 0);
   if (facts.verdict.mode === 'gpu' || !trace.complete || past) {
     return unknown('the trace shows no symbol of CUDA or NVML', ...asides(trace));
@@ -113,7 +113,7 @@ function lineOf(binding: Binding): string {
   return `${bindingText(binding)}${binding.symbols > 1 ? ` (${binding.example}, ...)` : ''}`;
 }
 
-/** What else was seen, and what the trace cannot show. */
+/** The rest of what was seen, and the limits of the trace. */
 function asides({ processes, live, strange, cut, complete, more }: TracedStart): readonly string[] {
   const opened = new Map(
     processes.flatMap((one) => one.opened.filter(isForeign)).map(({ file, vendor }) => [file, vendor]),

@@ -1,4 +1,4 @@
-/** What only the doctor looks at, beside the facts that install has. Reads, never writes. */
+/** Facts that only the doctor needs, in addition to those of install. Reads, never writes. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { ElfFacts, MachineFacts } from '../../contracts/facts.js';
@@ -50,14 +50,14 @@ export interface CloserLook {
   readonly openedByPath: readonly OpenedByPath[];
   /** In what the store differs from the shim that belongs to this agent; null: no such version is in the store. */
   readonly storeDamage: readonly string[] | null;
-  /** What the loader takes. */
+  /** The libraries that the loader takes. */
   readonly loader: LoaderLook;
   readonly symbols: readonly SymbolNeeds[];
   /** The profile's override variables as the first process of the consumer's container has them. */
   readonly containerEnvironment: Readonly<Record<string, string>>;
   /** The state of the host's unix socket, one line; empty when the host answers. */
   readonly hostSocket: readonly string[];
-  /** What vgpu-agent.service says of itself; null: it does not run, or was not understood. */
+  /** The status of vgpu-agent.service by its own account; null: it does not run, or was not understood. */
   readonly service: { readonly status: ServiceState | null };
 }
 

@@ -107,7 +107,7 @@ function symbolAt(
   };
 }
 
-/** What the loader finds at the address of `name`; null when there is none or it is not all in the file. */
+/** The string at the address of `name`, as the loader finds it; null when there is none or the file is too short. */
 function section(program: ElfProgram, dynamic: DynamicSection, name: number, length: number): Buffer | null {
   const address = dynamic.values.get(name);
   const at = address === undefined ? null : fileOffset(program.segments, address);

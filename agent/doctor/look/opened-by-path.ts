@@ -1,4 +1,4 @@
-/** What a consumer finds that opens libcuda by absolute path, in the order in which it looks. */
+/** The files that a consumer finds if it opens libcuda by absolute path, in its order of search. */
 import path from 'node:path';
 import type { LibraryVendor } from '../../contracts/facts.js';
 import type { ContentCache } from '../../machine/files/content.js';

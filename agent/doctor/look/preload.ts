@@ -1,4 +1,4 @@
-/** What the unit tells the loader to take, tried as the service's user. */
+/** The entries of the unit's LD_PRELOAD, tried as the service's user. */
 
 import type { MachineFacts } from '../../contracts/facts.js';
 import type { ContentCache } from '../../machine/files/content.js';

@@ -1,4 +1,4 @@
-/** What the consumer's own libraries need of libcuda and libnvidia-ml, and what of it the shim lacks. */
+/** The symbols of libcuda and libnvidia-ml that the consumer's libraries need, and those that the shim lacks. */
 import { closeSync } from 'node:fs';
 import path from 'node:path';
 import { descriptorSource } from '../../machine/elf/elf-bytes.js';

@@ -23,7 +23,7 @@ export interface TracedProcess {
   readonly pid: number;
   readonly program: string | null;
   readonly bindings: readonly Binding[];
-  /** What it asked the loader for by a driver's name, each once. */
+  /** The driver names for which it asked the loader, each once. */
   readonly opened: readonly { readonly file: string; readonly vendor: LibraryVendor | null }[];
   /** Objects whose own lookups do not come by the tracer. */
   readonly bypassed: readonly string[];
@@ -99,7 +99,7 @@ function collect(one: Collected, event: TraceEvent): void {
       if (isDriver(event.file) && one.opened.size < mostNames) one.opened.add(event.file);
       return;
     case 'dlsym':
-      // What a library looks up in itself says nothing of others.
+      // A lookup of a library in itself says nothing about other libraries.
       if (event.caller !== event.library) bind(one, 'dlsym', event.caller, event);
       return;
     case 'cuGetProcAddress':

@@ -1,4 +1,4 @@
-/** What a traced start of a service left to be read: its events, its processes, and whose the libraries are. */
+/** A traced start of a service, read from its trace: events, processes, and the owner of each library. */
 import fs from 'node:fs';
 import path from 'node:path';
 import type { LibraryVendor, ProcessFacts } from '../../contracts/facts.js';
@@ -74,7 +74,7 @@ function environmentNow(pid: number): Readonly<Record<string, string>> | null {
   }
 }
 
-/** What the processes wrote, at most `limit` bytes of it; empty when there is none. No link is followed. */
+/** The output of the processes, at most `limit` bytes; empty when there is none. No link is followed. */
 export function readTraceFile(limit: number, file = traceFile): { text: string; cut: boolean } {
   const descriptor = openRegular(file, file);
   if (descriptor === null) return { text: '', cut: false };

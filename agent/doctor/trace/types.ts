@@ -1,4 +1,4 @@
-/** What `doctor --trace` found out, for its check and for the commands that show it. */
+/** The findings of `doctor --trace`, for its check and for the commands that show it. */
 
 import type { TracedProcess } from './bindings.js';
 import type { LiveProcess } from './traced.js';

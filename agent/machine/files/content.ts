@@ -1,5 +1,5 @@
 /**
- * What a file's bytes say: its hash, whether it is a library, and whose. Each
+ * Facts from a file's bytes: its hash, whether it is a library, and whose. Each
  * file is read once however many links lead to it; a cache that outlives one
  * inspection (the service's) spares unchanged files altogether.
  */

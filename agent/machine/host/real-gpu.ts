@@ -63,7 +63,7 @@ export async function findRealGpu(
   return { kind: 'present', works: false, evidence: `${trace} exists, but ${failures.join('; ')}` };
 }
 
-/** What a loaded kernel driver leaves: entries of /proc, device nodes, WSL's paravirtual device. */
+/** The traces of a loaded kernel driver: entries of /proc, device nodes, WSL's paravirtual device. */
 function driverTraces(root: Root): readonly string[] {
   const proc = '/proc/driver/nvidia/gpus';
   return [

@@ -1,4 +1,4 @@
-/** What keeps this machine from being a host, as far as it can be known before anything is changed. */
+/** Obstacles for this machine as a host, as far as they can be known before anything is changed. */
 import { connect } from 'node:net';
 import path from 'node:path';
 import type { HostDevice, ServingProblem } from '../../contracts/serving.js';
@@ -29,7 +29,7 @@ const connectLimitMs = 500;
 
 export async function servingProblems(checking: Checking): Promise<readonly ServingProblem[]> {
   const changeable = changeableSource(checking.sources);
-  // What others can change is not executed, not even to look.
+  // A program that other users can change is not executed, not even for a check.
   if (changeable !== null) return [changeable];
   const [runs, held] = await Promise.all([programProblem(checking), addressProblems(checking)]);
   if (runs !== null) return [runs, ...held];

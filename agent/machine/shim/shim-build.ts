@@ -10,7 +10,7 @@ import { pathState } from '../files/path-state.js';
 import { Root } from '../files/root.js';
 import { storeId, storeLinks } from './store.js';
 
-/** What goes into the store, with the modes it gets there whatever the umask of the build was. */
+/** The files of the store, with their modes there, whatever the umask of the build was. */
 export const shimFiles: readonly {
   readonly name: string;
   readonly mode: number;

@@ -37,7 +37,7 @@ export function storeLinks(names: readonly string[]): readonly { name: string; t
   });
 }
 
-/** What the store holds; a directory whose name is no id (an unfinished one) is not a version. */
+/** The versions in the store; a directory whose name is no id (an unfinished one) is not a version. */
 export async function readStore(root: Root, contents: ContentCache): Promise<StoreFacts> {
   const ids = root.readdir(storeVersions).filter((name) => idPattern.test(name));
   const [rootState, current, versions] = await Promise.all([

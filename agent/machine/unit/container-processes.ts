@@ -28,7 +28,7 @@ interface Process extends Stat {
   readonly pid: number;
 }
 
-/** What only docker's daemon knows. */
+/** The facts that only docker's daemon knows. */
 export interface DockerWord {
   /** The first process of the unit's container; null: it does not run, or it is not known. */
   pid(container: ContainerUnit): Promise<number | null>;

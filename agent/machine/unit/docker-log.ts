@@ -1,4 +1,4 @@
-/** What a container prints, as docker's daemon has kept it (its log drivers json-file, local and journald can be read). */
+/** The output of a container, as docker's daemon keeps it (log drivers json-file, local and journald). */
 import type { IncomingMessage } from 'node:http';
 import type { UnitFacts } from '../../contracts/unit.js';
 import * as http from '../../http.js';

@@ -16,7 +16,7 @@ export async function dockerPid(container: ContainerUnit): Promise<number | null
   return runningPid(await askDocker(socket, containerPath(name, 'json')));
 }
 
-/** What docker itself takes for a container's name or id (`RestrictedNameChars` of its sources). */
+/** The names and IDs of containers that docker itself accepts (`RestrictedNameChars` of its sources). */
 const containerName = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}$/;
 
 /** The path of something of a container in docker's API; null: docker has no container of such a name. */
@@ -48,7 +48,7 @@ export function runningPid(document: unknown): number | null {
   return typeof pid === 'number' && Number.isSafeInteger(pid) && pid > 0 ? pid : null;
 }
 
-/** What an object of an answer has by that name. */
+/** The member of that name in an object of an answer. */
 export function member(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined;
 }

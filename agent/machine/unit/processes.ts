@@ -17,10 +17,10 @@ import { libraryOf } from '../libraries/candidates.js';
 
 /** A process may make its maps hundreds of megabytes long (65 530 mappings of long paths); none that is honest comes near. */
 const maxProcBytes = 16 * 1024 * 1024;
-/** What leads a process to the shim: the loader's variables, and the device of a container. */
+/** The variables that lead a process to the shim: the loader's, and the device of a container. */
 const loaderVariables = ['LD_PRELOAD', 'LD_LIBRARY_PATH', cdiVariable];
 const deletedMark = ' (deleted)';
-/** What PID 1 starts a service with: itself, or since systemd 254 a helper; the service's program replaces it. */
+/** The program with which PID 1 starts a service: itself, or since systemd 254 a helper; the service replaces it. */
 const systemdsOwn = /\/systemd\/systemd(?:-executor)?$/;
 const lookAgainMs = 10;
 const looks = 4;
@@ -72,7 +72,7 @@ async function readProcess(pid: number, contents: ContentCache, proc: string): P
 
 type ProcFile = Buffer | 'denied' | null;
 
-/** What /proc says of one program: not of two, where it executes another one meanwhile. Null: it went on doing so. */
+/** The facts in /proc about one program, not two, if it executes another one meanwhile. Null: it kept doing so. */
 async function readImage(directory: string): Promise<{
   readonly maps: ProcFile;
   readonly environ: ProcFile;

@@ -13,7 +13,7 @@ export interface OutputPlace {
   readonly offset: number;
 }
 
-/** What a start says of its log: `%d:%i` and `%s` are stat(1)'s device, inode and size. */
+/** The record of a log at a start: `%d:%i` and `%s` are stat(1)'s device, inode and size. */
 export const startNote = 'vgpu-agent: the log of this start is %d:%i, after %s bytes';
 
 /**

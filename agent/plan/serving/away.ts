@@ -1,4 +1,4 @@
-/** What has to be done so that this machine serves no GPU any more and is as it was before. Pure. */
+/** The changes that remove the host from this machine and restore the former state. Pure. */
 import type { OwnedItem } from '../../contracts/manifest.js';
 import type { Change, Plan, Warning } from '../../contracts/plan.js';
 import type { ServingFacts, ServingRequest } from '../../contracts/serving.js';

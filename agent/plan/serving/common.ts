@@ -1,4 +1,4 @@
-/** What the plans of a host have in common. */
+/** The common parts of a host's plans. */
 import type { Warning } from '../../contracts/plan.js';
 import type { ServingFacts } from '../../contracts/serving.js';
 

@@ -2,7 +2,7 @@
 import type { ServingFacts } from '../../contracts/serving.js';
 import { isOurs } from '../owned.js';
 
-/** What differs from what is installed: a repair would change it. */
+/** The differences from the installation, which a repair would change. */
 export function servingDrift(facts: ServingFacts): readonly string[] {
   const items = facts.manifest?.items ?? [];
   return items.flatMap((item) => {

@@ -1,4 +1,4 @@
-/** What is started, restarted or told once the files of the host are there. Pure. */
+/** The commands that start, restart or notify the daemon once the files of the host are there. Pure. */
 import type { Change, Warning } from '../../contracts/plan.js';
 import type { ServingFacts, ServingRequest } from '../../contracts/serving.js';
 import { hostConf, hostDefaults, hostd, hostSocketUnit, hostUnit } from '../../paths.js';

@@ -23,10 +23,10 @@ export interface WantedVariable {
   readonly why: string;
   /** vgpu-agent's entries, in order. */
   readonly entries: readonly string[];
-  /** What the unit has without vgpu-agent, as unit file text; kept behind `entries`. */
+  /** The unit's value without vgpu-agent, as unit file text; kept behind `entries`. */
   readonly inherited: readonly string[];
   readonly preflight: 'library' | 'directory' | 'none';
-  /** What keeps our value from taking effect although the drop-in has it; null when nothing does. */
+  /** The obstacle to our value, although the drop-in has it; null when there is none. */
   readonly overridden: string | null;
 }
 
@@ -45,7 +45,7 @@ export function ourDropIns(unit: string): ReadonlySet<string> {
   return new Set([dropInPath(unit), lastDropInPath(unit)]);
 }
 
-/** What the profile wants set, merged with what the unit has without us. */
+/** The profile's variables, merged with those that the unit has without us. */
 export function wantedVariables(
   profile: Profile,
   facts: MachineFacts,

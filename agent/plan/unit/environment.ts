@@ -49,7 +49,7 @@ export interface Assigned {
   readonly file: string | null;
 }
 
-/** What the unit's processes get, and from where: files win over Environment=, later ones over earlier ones. */
+/** The environment of the unit's processes and its sources: files win over Environment=, later over earlier ones. */
 export function effectiveEnvironment(
   unit: Pick<LoadedUnit, 'environment' | 'environmentFileContents'>,
 ): ReadonlyMap<string, Assigned> {

@@ -10,7 +10,7 @@ import { guestConf, storeRoot } from '../../paths.js';
 export interface Obstacle {
   /** As one writes it in a unit file, with what it hides where it does not say so. */
   readonly setting: string;
-  /** What a person does to allow it: an imperative, no full stop. */
+  /** The action that allows it: an imperative, no full stop. */
   readonly remedy: string;
   readonly keepsFrom: 'host' | 'files';
 }

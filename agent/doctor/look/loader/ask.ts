@@ -40,7 +40,7 @@ export interface LoaderEffects {
 
 const limitMs = 5_000;
 
-/** What the loader said, or why it did not. */
+/** The loader's answer, or the reason why there is none. */
 export async function askLoader(
   effects: LoaderEffects,
   { unit, interpreter, program, environment, environmentFiles, user, directory }: Starting,

@@ -114,7 +114,7 @@ async function choicesOf(
   if (plain.objects === null) {
     return choices.length > 0 ? choices : (plain.complaint ?? 'the loader does not start it');
   }
-  // What the start does not bring along is what dlopen() would find afterwards.
+  // A library that is not loaded at the start is what dlopen() would find later.
   const open = names.filter((name) => !choices.some(({ library }) => library === name));
   const opened = open.length === 0 ? null : await ask({ open, libraryPath: null });
   if (typeof opened === 'string') return opened;
@@ -160,7 +160,7 @@ async function choicesOfOpeners(
   return found.flat().filter((one) => one !== null);
 }
 
-/** What the loader's words say of one library; null: it was not asked for. */
+/** The loader's answer about one library; null: it was not asked for. */
 async function judge(
   question: LoaderQuestion,
   subject: Subject,
@@ -210,7 +210,7 @@ async function listed(
 
 const maxPreloadBytes = 64 * 1024;
 
-/** What is listed and was not searched for was named with its path. */
+/** A library that is listed without a search was named with its path. */
 function namedBy(root: Root, file: string): string {
   const global = root.readFile('/etc/ld.so.preload', maxPreloadBytes)?.toString('utf8') ?? '';
   return global.split(/[\s:]+/).includes(file) ? '/etc/ld.so.preload' : 'LD_PRELOAD';

@@ -1,4 +1,4 @@
-/** Whom the loader is asked for: the unit's processes as they were started, and its next start. */
+/** The subjects of the loader check: the unit's processes as they were started, and its next start. */
 import { readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import type { MachineFacts } from '../../../contracts/facts.js';
@@ -35,11 +35,11 @@ export function subjectsOf(root: Root, facts: MachineFacts): readonly Subject[] 
   return [...live, nextStart(root, facts, unit)].filter((one) => one !== null);
 }
 
-/** What systemd would start now. */
+/** The program that systemd would start now. */
 function nextStart(root: Root, facts: MachineFacts, unit: LoadedUnit): Subject | null {
   const [executable] = unit.execStart;
   if (executable === undefined || !executable.startsWith('/')) return null;
-  // What the program gains at exec it gains again at the next.
+  // Rights that the program gains at this exec, it gains again at the next one.
   const secure = facts.processes.some((one) => one.executable === executable && isSecure(one.pid) === true);
   const { rootDirectory } = unit.sandbox;
   const whole = { environment: unit.environment, environmentFiles: unit.environmentFiles };

@@ -1,6 +1,6 @@
 /**
- * What glibc's loader says when it is asked with LD_TRACE_LOADED_OBJECTS and LD_DEBUG=libs (ld.so(8)): the list of
- * what it would map on standard output, its search on standard error. It has no other interface for this. The form is the
+ * The output of glibc's loader for LD_TRACE_LOADED_OBJECTS and LD_DEBUG=libs (ld.so(8)): the list of
+ * libraries that it would map on standard output, its search on standard error. It has no other interface for this. The form is the
  * same in glibc 2.31 to 2.43; a line of the search in another form makes the whole answer worthless. Pure.
  */
 
@@ -20,7 +20,7 @@ export interface Search {
 }
 
 export interface ListedObject {
-  /** What asked for it: a name, or a path. */
+  /** The object that asked for it: a name, or a path. */
   readonly name: string;
   /** Null: not found. */
   readonly path: string | null;

@@ -20,7 +20,7 @@ export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
 /**
  * The coarse kind of a failure: decides the exit code.
  * - `usage`: a bad flag or argument; `profile`: a profile that does not fit its schema
- * - `refused`: we could, but must not (not root, not ours, a working real GPU, lock held)
+ * - `refused`: we could, but must not (not root, a file of another owner, a working real GPU, lock held)
  * - `failed`: the machine said no (I/O, bus, a tool); nothing half done is left
  * - `rolled-back`: failed, and everything was undone
  * - `interrupted`: the person said stop

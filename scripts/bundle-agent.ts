@@ -16,7 +16,7 @@ const modules = path.join(packageRoot(), 'dist', 'agent');
 const directory = path.join(packageRoot(), 'dist', 'bundle');
 const [fresh, former] = [`${directory}.new`, `${directory}.old`];
 for (const left of [fresh, former]) removeSync(left);
-/** What the service rarely runs or never: files of their own, so that it does not keep their text in memory. */
+/** Modules that the service runs rarely or never: files of their own, so that it does not keep their text in memory. */
 const rarelyRun = ['xmlbuilder', 'sax', 'prom-client'];
 const apart: Plugin = {
   name: 'apart',
@@ -27,7 +27,7 @@ const apart: Plugin = {
   },
 };
 /**
- * dbus-next brings xml2js, which we use for nothing but an Introspect of a path that is not ours. What that stands on
+ * dbus-next brings xml2js, which we use for nothing but an Introspect of a path that is not its own. What that stands on
  * is run at its first use.
  */
 const xml: Readonly<Record<string, string>> = { xmlbuilder: 'create', sax: 'parser' };
@@ -49,12 +49,12 @@ const common = {
   bundle: true,
   platform: 'node',
   target: 'node20',
-  // What is not there need not be read at each start; names stay, for who reads a stack.
+  // White space need not be read at each start; names stay, for stack traces.
   minifyWhitespace: true,
   minifySyntax: true,
   sourcemap: 'linked',
   legalComments: 'linked',
-  // Native code, found beside its package; and what dbus-next would use if somebody had installed it.
+  // Native code, found beside its package; and a module that dbus-next would use if it were installed.
   external: ['systemd-journald', 'usocket', 'x11'],
   logLevel: 'warning',
   metafile: true,

@@ -21,7 +21,7 @@ export function noteBundled(name: string, metafiles: readonly Metafile[]): void 
   outputJsonSync(path.join(packageRoot(), 'dist', 'bundled', `${name}.json`), packagesOf(metafiles));
 }
 
-/** What all of them noted. */
+/** The packages that these bundles recorded, each once. */
 export function readBundled(names: readonly string[]): readonly string[] {
   const read = (name: string): readonly string[] =>
     JSON.parse(readFileSync(path.join(packageRoot(), 'dist', 'bundled', `${name}.json`), 'utf8'));

@@ -1,4 +1,4 @@
-/** Part of the build: makes validators of our schemas, so that nobody who runs the agent has to load ajv. */
+/** Part of the build: makes validators of our schemas, so that the agent does not have to load ajv. */
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { default as StandaloneCode } from 'ajv/dist/standalone/index.js';

@@ -39,7 +39,7 @@ function fragment(heading: string): string {
     .replaceAll(' ', '-');
 }
 
-/** What a link of a document may name after its #. */
+/** The anchors that a link of a document may name after its #. */
 function fragments(path: string): Set<string> {
   const text = readFileSync(join(repository, path), 'utf8').replaceAll(/^```[\s\S]*?^```/gmu, '');
   return new Set([...text.matchAll(/^#+ +(.*?) *$/gmu)].map((match) => fragment(match[1] ?? '')));

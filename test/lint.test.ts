@@ -10,7 +10,7 @@ import { prose, unknown, whyNoSpelling, words, wordsInUse, wordsOf } from './spe
 
 const repository = fileURLToPath(new URL('../..', import.meta.url));
 
-/** What git has or would add: no build outputs, no caches. */
+/** The files that git has or would add: no build outputs, no caches. */
 function files(): string[] {
   const listed = execFileSync(
     'git',

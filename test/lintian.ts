@@ -11,7 +11,7 @@ export function whyNoLintian(): string | false {
   return whyNoRoot('package-trixie') || (process.getuid?.() === 0 ? false : 'needs root');
 }
 
-/** What lintian says of the packages in that directory. */
+/** The output of lintian about the packages in that directory. */
 export function lintian(packages: string): SpawnSyncReturns<string> {
   // The packages of tests are not compressed.
   const fast = '--suppress-tags uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball';

@@ -169,7 +169,7 @@ function stopIfAsked(signal: AbortSignal | undefined): void {
   throw new VgpuError('stopped on request', { kind: 'interrupted', operation: 'apply the plan' });
 }
 
-/** The last consumer leaves none. What could not be given back has been told; it is not ours any more. */
+/** The last consumer leaves none. What could not be given back has been told; it is no longer listed. */
 async function writeManifest(
   transaction: OpenTransaction,
   { disk, agentVersion: agent }: ApplyEffects,

@@ -29,7 +29,7 @@ export interface CdiListDocument {
   readonly devices: readonly OfferedDevice[];
   /** The agent's files that offer no device: a person or a program has changed them. */
   readonly broken: readonly string[];
-  /** The file of somebody else's that offers nvidia.com/gpu; null: there is none. */
+  /** The file of another owner that offers nvidia.com/gpu; null: there is none. */
   readonly nvidiaFrom: string | null;
 }
 

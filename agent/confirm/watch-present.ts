@@ -44,7 +44,7 @@ async function askLoaded(
   const { serving, readiness } = profile;
   if (serving?.sizes === undefined || readiness.kind !== 'http' || unit.kind !== 'loaded')
     return { kind: 'unasked' };
-  // Its loopback is not ours.
+  // Its loopback interface is another one than the agent's.
   if (unit.activeState !== 'active' || unit.sandbox.privateNetwork) return { kind: 'unasked' };
   const { addressVariable, defaultAddress } = readiness;
   const configured = addressVariable === null ? undefined : unit.environment[addressVariable];

@@ -29,7 +29,7 @@ export interface ProbeReport {
     readonly microseconds: number;
   };
   readonly nvml: { readonly ok: boolean; readonly driver: string | null; readonly error: string | null };
-  /** How our libcuda got on with the host; null: it is not ours, or did not come to that. */
+  /** The result of the shim's connection; null: another libcuda was loaded, or there was no connection. */
   readonly host: HostWord | null;
   readonly error: {
     /** A call that failed has a `code`, mostly with a `name`. */

@@ -37,7 +37,7 @@ export function metricsOutput(
     const file = textfile;
     try {
       const body = await text();
-      // Taken away or moved elsewhere while the text was made: it must not come back.
+      // The setting was removed or changed while the text was made: it must not come back.
       if (textfile !== file) return;
       // The directory may belong to node_exporter's user: never write through an existing file or link there.
       const directory = openDirectory(path.dirname(file));

@@ -58,7 +58,7 @@ export function journalReader(options: JournalReaderOptions = {}): JournalReader
       let after = cursor;
       let delayMs = firstDelayMs;
       while (!signal.aborted) {
-        // By unit, not by invocation: an entry whose invocation journald could not tell is still ours to see.
+        // By unit, not by invocation: an entry without an invocation is still found.
         const args = ['--follow', '--lines=all', `_SYSTEMD_UNIT=${unit}`, '+', '_PID=1', `UNIT=${unit}`];
         // --after-cursor drops the first entry that matches where the cursor's own does not (systemd 252).
         if (after !== null) args.unshift(`--cursor=${after}`, ...bootOf(after));

@@ -5,7 +5,7 @@ import type { Profile } from '../profile/types.js';
 /** A service here that one of the profiles describes. */
 export interface Consumer {
   readonly profile: Profile;
-  /** Driver libraries here that are not ours. */
+  /** Driver libraries here other than the shim. */
   readonly libraries: readonly Pick<LibraryCandidate, 'path' | 'vendor' | 'ownerOfFile'>[];
 }
 

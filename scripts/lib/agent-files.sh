@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What makes a copy of the agent that runs by itself: scripts/install-agent puts it in place, scripts/package packs it.
+# The files of a copy of the agent that runs by itself: scripts/install-agent installs it, scripts/package packs it.
 # Source it after common.sh, in the directory of the checkout.
 
 # agent_files DIR [SHIM]: the agent without a Node, without its native addon and without vgpu-hostd.

@@ -7,7 +7,7 @@ REPO=$(CDPATH='' cd -P -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
 # The oldest Node that the dependencies allow (package.json "engines").
 NODE_MIN_MAJOR=20
 NODE_MIN_MINOR=17
-# What is fetched where the system's Node is too old: the present long-term release.
+# The version that is fetched where the system's Node is too old: the present long-term release.
 NODE_FETCHED_MAJOR=22
 
 # say TEXT...: a line of talk, to stderr; stdout is for results.
@@ -93,7 +93,7 @@ use_fetched() {
 }
 
 # root_only PATH: whether only root can change it: it and every directory above it, links followed, are root's and
-# not writable for others (a directory with the sticky bit may be: nobody exchanges in it what is root's).
+# not writable for others (a directory with the sticky bit may be: other users cannot replace root's files in it).
 root_only() {
   local at uid mode start
   for start in "$(realpath -s -- "$1")" "$(readlink -f -- "$1")"; do

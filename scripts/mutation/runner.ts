@@ -9,7 +9,7 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Collected } from './collector.js';
 
-/** What Stryker's instrumented code looks at. */
+/** The objects that Stryker's instrumented code reads. */
 interface Instrumented {
   activeMutant?: string | undefined;
   currentTestId?: string | undefined;
@@ -28,7 +28,7 @@ interface Test extends Collected {
   readonly fileName: string;
 }
 
-/** A promise that fails once something fails that nobody waits for. */
+/** A promise that fails when a promise fails that is not awaited. */
 function stray(): { readonly failed: Promise<never>; readonly stop: () => void } {
   let fail: (error: unknown) => void = () => {};
   const failed = new Promise<never>((_, reject) => {
@@ -57,7 +57,7 @@ class RoomRunner {
   #loads = 0;
   #files: readonly string[] = [];
   readonly #tests: Test[] = [];
-  /** What each test, and each file, takes, in milliseconds: the quick ones are asked first. */
+  /** The time of each test, and of each file, in milliseconds: the quick ones run first. */
   #times: Readonly<Record<string, number>> = {};
 
   /** @param effects beginnings of the names of files, whose tests are not of the pure part */

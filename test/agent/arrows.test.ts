@@ -79,7 +79,7 @@ test('nothing in agent/ is cast through unknown', () => {
   assert.deepEqual(casts, []);
 });
 
-/** What a file gives to others: `export function name`, `export const name` and similar, without types. */
+/** The exports of a file: `export function name`, `export const name` and similar, without types. */
 const values = /^export (?:async )?(?:function\*?|const|class) (\w+)/gm;
 
 test('every export of a file of agent/ is imported by another one; exports that only tests import are used in the agent', () => {

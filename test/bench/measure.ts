@@ -1,4 +1,4 @@
-// What is measured and what it is compared with: samples taken in turn, A B A B, so that whatever else the
+// Measurements and their comparisons: samples taken in turn, A B A B, so that whatever else the
 // machine does meets both alike. The number that counts is the ratio.
 
 export type Unit = 'ms' | 'us' | 'GB/s' | 'M/s' | 'calls' | 'tokens/s';
@@ -10,7 +10,7 @@ export interface Series {
   readonly samples: readonly number[];
 }
 
-/** What the median of the ratios is to be: at most, or at least, this. */
+/** The aim for the median of the ratios: at most, or at least, this. */
 export type Aim = { readonly atMost: number } | { readonly below: number } | { readonly atLeast: number };
 
 export interface BesideSeries extends Series {
@@ -21,7 +21,7 @@ export interface Comparison {
   readonly title: string;
   /** Ours. */
   readonly subject: Series;
-  /** What ran beside it in the same rounds. */
+  /** The comparison in the same rounds. */
   readonly beside: readonly BesideSeries[];
 }
 

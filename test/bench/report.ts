@@ -1,4 +1,4 @@
-// What came out, as one document and as a table of 80 columns.
+// The results, as one document and as a table of 80 columns.
 
 import type { MachineFacts } from './machine.js';
 import {

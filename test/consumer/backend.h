@@ -1,5 +1,5 @@
 /*
- * What the stand-in's libggml-cuda.so offers. Like the real one it has DT_NEEDED libcuda.so.1 and
+ * The interface of the stand-in's libggml-cuda.so. Like the real one it has DT_NEEDED libcuda.so.1 and
  * binds some of its symbols at load time; the rest it asks for through cuGetProcAddress, as
  * NVIDIA's runtime does.
  */

@@ -103,7 +103,7 @@ void log_line(enum level level, const char *source, const char *message, ...) {
 void log_bytes(const char *bytes, size_t length) {
   while (length > 0) {
     ssize_t written = write(STDERR_FILENO, bytes, length);
-    if (written <= 0) return; /* nobody listens; a server does not end for that */
+    if (written <= 0) return; /* no reader is left; a server does not end for that */
     bytes += written;
     length -= (size_t)written;
   }

@@ -49,7 +49,7 @@ void crash_at(const char *stage);
 /* Is the file of STANDIN_BUSY there? */
 bool busy(void);
 
-/* What knobs add to the log before (`after` false) and after the result: noise, lines from files.
+/* Log lines that knobs add before (`after` false) and after the result: noise, lines from files.
  */
 void extra_lines(bool after);
 
@@ -111,7 +111,7 @@ int http_listen(char *address, size_t size);
 /* Answers requests forever: GET PATH -> `answer(path)`, NULL for 404. */
 void http_serve(int listener, const char *(*answer)(const char *path));
 
-/* GET http://127.0.0.1:PORT/PATH. Gives the body (to free), or NULL when nobody answered before
+/* GET http://127.0.0.1:PORT/PATH. Gives the body (to free), or NULL when there was no answer before
  * `deadline`. */
 char *http_get(int port, const char *path, double deadline);
 

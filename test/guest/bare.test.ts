@@ -16,7 +16,7 @@ const long = process.env['VGPU_TEST_LONG'] === '1' ? false : 'takes minutes: VGP
 /** Megabytes: what `scripts/setup && demo` may add to a bare root, wherever. */
 const mayGrow = 700;
 
-/** What bare-run says at its end: how it went, and how many megabytes the root grew. */
+/** The last line of bare-run: its result, and how many megabytes the root grew. */
 async function bareRun(
   t: TestContext,
   ...args: readonly string[]

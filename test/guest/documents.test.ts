@@ -13,7 +13,7 @@ const skip = whyNoGuest() || whyNoHostd() || whyNoStandIn();
 const mark = /^run: test\/guest\/documents\.test\.ts(?:, status (\d+))?$/;
 const address = 'unix:/run/vgpu/hostd.sock';
 
-/** What a guest here has in place of what the page names: no vsock, no GPU, root without sudo. */
+/** The guest's replacements for the things that a page names: no vsock, no GPU, root without sudo. */
 const instead: readonly (readonly [string, string])[] = [
   ['vsock:2:14833', address],
   ['--device cuda --listen vsock:14833', `--device software --listen ${address} --yes`],
@@ -47,7 +47,7 @@ const withSecond: Page = async (guest) => {
   await guest.must('systemctl', 'start', 'mine');
 };
 
-/** What the page's reader has before its first block. */
+/** The state of the machine before a page's first block. */
 const pages: Readonly<Record<string, Page>> = {
   'docs/tutorial.md': withHost,
   'docs/howto/guest.md': withHost,

@@ -69,7 +69,7 @@ async function assertUnchanged(guest: Guest, before: Listing, context: string): 
 
 const long = process.env['VGPU_TEST_LONG'] === '1';
 
-/** What differs between the faults is the kernel's answer, not what the agent does: one of them everywhere, the others at samples unless VGPU_TEST_LONG=1. */
+/** Faults differ in the kernel's answer only: one at every place, the others at samples unless VGPU_TEST_LONG=1. */
 function isTried(how: Spoiling, { directory, small }: Place): boolean {
   if (how === 'no-space' && small) return false;
   return long || how === 'read-only' || sampled.has(directory);

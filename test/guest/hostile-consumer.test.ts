@@ -60,17 +60,17 @@ done
 ln -s ${theirs} ${lib}/loop
 perl -e 'for (0 .. 299) { mkdir "deep"; chdir "deep" }'
 
-# What the unit names: its log, its variables, its preload.
+# Files that the unit names: its log, its variables, its preload.
 rm -f log && ln -s /root/secret log
 rm -f env && ln -s /root/secret env
 ln -s /root/secret "secret$evil"
 
-# What root writes.
+# Files that root writes.
 chmod 777 metrics
 ln -s /root/victim metrics/.vgpu.prom.new
 ln -sf /root/victim metrics/vgpu.prom
 
-# What it says.
+# The consumer's output.
 printf 'time=2026-01-01T00:00:00Z level=INFO msg="inference compute" library=CUDA compute=9.0 name="%s" driver=12.4\\n' "$evil" >&9
 head -c 200000 /dev/zero | tr '\\0' 'x' >&9
 echo >&9
@@ -117,7 +117,7 @@ describe('files that a hostile consumer plants', { skip }, () => {
   });
   after(() => guest.stop());
 
-  /** What a run said, held against the rule. */
+  /** The output of a run, compared with the rule. */
   async function sound(ran: Ran, what: string): Promise<void> {
     const said = ran.stdout + ran.stderr;
     assert.notEqual(ran.code, null, `${what} was waited for without end`);

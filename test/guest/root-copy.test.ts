@@ -1,4 +1,4 @@
-// What runs as root is a copy that only root can change (scripts/install-agent), never a checkout in a home directory.
+// Root runs a copy that only root can change (scripts/install-agent), never a checkout in a home directory.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';

@@ -48,7 +48,7 @@ interface Shown {
   readonly drift: unknown;
 }
 
-/** What the service says of each, when all are settled. */
+/** The service's status of each consumer, when all are settled. */
 async function settled(guest: Guest, count: number): Promise<readonly Shown[]> {
   let last: readonly Shown[] = [];
   try {

@@ -34,7 +34,7 @@ export const tracedBindings: Check = {
   },
 };
 
-/** A driver that is not ours was called: that is the reason, whatever else was seen. */
+/** A driver other than the shim was called: that is the reason, whatever else was seen. */
 function foreign(trace: TracedStart, facts: DoctorFacts): Finding | null {
   const [first] = trace.processes.flatMap((process) =>
     process.bindings.filter(isForeign).map((binding) => ({ process, binding })),

@@ -15,7 +15,7 @@ export interface PreloadEntry {
 
 /**
  * Every absolute entry of LD_PRELOAD, and those of LD_LIBRARY_PATH that exist or are ours (a search path may
- * name what is not there). Empty for a unit that is not loaded. An entry that cannot be tried is left out.
+ * name files that do not exist). Empty for a unit that is not loaded. An entry that cannot be tried is left out.
  */
 export async function readPreload(
   runner: CommandRunner,

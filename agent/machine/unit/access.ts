@@ -15,7 +15,7 @@ import type { ServiceUser } from './service-user.js';
 
 export type LoadCheck =
   | { readonly kind: 'loadable' }
-  /** Nothing is there, or a link on the way dangles or loops; `missing` is what is not there. */
+  /** Nothing is there, or a link on the way dangles or loops; `missing` is the path that does not exist. */
   | { readonly kind: 'missing'; readonly missing: string }
   | { readonly kind: 'not-a-library'; readonly reason: string }
   | { readonly kind: 'wrong-architecture'; readonly found: string; readonly wanted: string }

@@ -114,7 +114,7 @@ export function faultyDisk(inner: Disk, trouble: Trouble): FaultyDisk {
 
 /**
  * `inner` with copies made as hard links: everything of the original is kept, exactly, and without starting cp(1). As
- * good as a copy as long as nobody writes into a file in place, which apply/ never does.
+ * good as a copy as long as no file is written in place, which apply/ never does.
  */
 export function linkingDisk(inner: Disk, root: string): Disk {
   return {

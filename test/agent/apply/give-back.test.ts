@@ -177,7 +177,7 @@ describe('a lost manifest', () => {
     assert.ok(applied.changes > 0);
     assert.deepEqual((await world.install()).plan.changes, []);
     await world.uninstall();
-    // Directories are nobody's now: they may have been there before.
+    // Directories have no owner now: they may have been there before.
     const left = world.listing().filter((line) => !before.includes(line));
     assert.ok(
       left.every((line) => line.includes('/ 755 ')),

@@ -47,7 +47,7 @@ export interface Expectation {
   readonly after: Readonly<Record<Command, readonly string[]>>;
 }
 
-/** What an undisturbed run does: how many mutations, and where each following command ends. */
+/** The course of an undisturbed run: how many mutations, and where each following command ends. */
 export async function undisturbed(state: StartingState, command: Command): Promise<Expectation> {
   const start = await prepared(state, command);
   const first = start.clone();
@@ -90,7 +90,7 @@ async function killedAt(
     const listing = world.listing();
     assert.deepEqual(withoutTimes(listing), expected.after[next], `${where}, then ${next}`);
     if (recovery.kind !== 'nothing') assert.equal(recovery.intent, command);
-    // What was there before has its bytes, times included.
+    // Former files have their bytes again, times included.
     if (command === 'install' && next === 'uninstall' && state !== upgrade) {
       assert.deepEqual(listing, expected.before, where);
     }

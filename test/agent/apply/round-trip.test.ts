@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { bare, debianAuto, startingStates, upgrade } from './starting-states.js';
 import { multiarch, type World } from './world.js';
 
-/** What must be true of every machine after an install. */
+/** The conditions that every machine meets after an install. */
 function assertInstalled(world: World, id: string): void {
   const library = `/opt/vgpu/versions/${id}/libcuda.so.1`;
   assert.equal(world.resolves('/opt/vgpu/current/libcuda.so'), library);

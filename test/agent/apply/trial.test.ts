@@ -17,7 +17,7 @@ async function onTrial(world: World): Promise<string> {
   return plan.unit;
 }
 
-/** What the service does when it has the lock. */
+/** The actions of the service when it has the lock. */
 async function repair(world: World): Promise<readonly string[]> {
   assert.deepEqual(await recover(world.effects(), world.emit), { kind: 'nothing' });
   return repairWith(world, world.effects());

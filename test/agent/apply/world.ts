@@ -102,7 +102,7 @@ export class World {
     this.#restart();
   }
 
-  /** The same machine once more, in another directory. Files are shared: nobody writes into one in place. */
+  /** The same machine once more, in another directory. Files are shared: they are never written in place. */
   clone(): World {
     const other = new World(this.shim, { [fragment]: this.text(fragment) }, { realTools: this.#realTools });
     rmSync(other.root, { recursive: true });
@@ -221,7 +221,7 @@ export class World {
   }
 
   /**
-   * What is wrong for a consumer that would start now; empty when it starts as it should: everything that its
+   * The faults for a consumer that would start now; empty when it starts as it should: everything that its
    * environment names is there, and a public library that leads anywhere leads to a whole one.
    */
   problemsOfStart(): readonly string[] {

@@ -33,7 +33,7 @@ for (const shell of shells) {
   });
 }
 
-/** What bash offers for the last of these words. */
+/** The words that bash offers for the last of these words. */
 function offered(...words: readonly string[]): readonly string[] {
   const script = `source ${fileOf('bash')}
     vgpu-agent() { [ "$*" = 'profiles --names' ] && printf 'ollama\\nvllm\\n'; }

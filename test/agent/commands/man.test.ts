@@ -22,7 +22,7 @@ const haveMandoc = spawnSync('mandoc', ['-T', 'lint', page], { encoding: 'utf8' 
 test('mandoc finds nothing to complain about', {
   skip: haveMandoc.error !== undefined && 'no mandoc',
 }, () => {
-  // What it says of other pages (mandoc.db) is about this machine, not about ours.
+  // Messages about other pages (mandoc.db) are about this machine, not about these pages.
   const complaints = haveMandoc.stdout
     .split('\n')
     .filter((line) => line.includes(page) && !/referenced manual not found: Xr vgpu-/.test(line));

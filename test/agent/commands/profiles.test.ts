@@ -10,7 +10,7 @@ import { assertDocument } from './json-schemas.js';
 
 const plain = styleFor({ isTty: false, columns: 80, wanted: false, env: {} });
 
-/** What a command that needs nothing of its context comes to. */
+/** The result of a command that needs nothing of its context. */
 async function outcomeOf(...argv: readonly string[]): Promise<Outcome> {
   let outcome: Outcome | null = null;
   const program = new Command('vgpu-agent');

@@ -1,4 +1,4 @@
-/** What carries the calls of a service: its own sessions come before the probe. */
+/** The transport of a service's calls: its own sessions come before the probe. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { carrierOf } from '../../../agent/confirm/carrier.js';

@@ -1,4 +1,4 @@
-// Why it is on the CPU, or why nobody can say where it is: the reason that the evidence of each kind leads to.
+// The reason that each kind of evidence leads to, for a consumer on the CPU or of unknown place.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';

@@ -184,7 +184,7 @@ test('a file that the output goes to is read from its size at the restart on', a
 
 test('the address is taken from the log, else from the unit, else from the profile', async () => {
   const fromLog = createStage();
-  // Somebody else answers at the default address before the log names the true one.
+  // Another program answers at the default address before the log names the true one.
   fromLog.http = ready;
   fromLog.say(500, gpuLog);
   const verdict = await run(fromLog);

@@ -1,4 +1,4 @@
-/** What the tests of the live confirmation have in common. */
+/** Common parts of the tests of the live confirmation. */
 import type { Verdict } from '../../../agent/contracts/verdict.js';
 import { confirm, type Stage } from './stage.js';
 import { fixtureText, processFacts, searched } from './support.js';

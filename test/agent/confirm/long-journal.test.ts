@@ -1,4 +1,4 @@
-/** What a start said before we came is read before it is judged without its log. */
+/** The earlier log of a start is read before the start is judged without its log. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { confirm, createStage, firstStart, type Stage } from './stage.js';

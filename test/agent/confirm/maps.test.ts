@@ -1,4 +1,4 @@
-/** What a process has loaded, by what the files are and not by what they are called. */
+/** The libraries of a process, recognized by their content and not by their names. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {

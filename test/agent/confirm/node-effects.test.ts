@@ -80,7 +80,7 @@ test('the limit also holds while unused entries are collected', async () => {
   const collect: unknown = runInNewContext('gc');
   assert.ok(typeof collect === 'function');
   const often = setInterval(() => collect(), 10);
-  // What a caller hands in is held elsewhere; a signal that only AbortSignal.any() knows is not.
+  // A signal that a caller passes in is referenced elsewhere; one that only AbortSignal.any() knows is not.
   const stop = new AbortController();
   const late = systemClock.sleep(5_000, stop.signal).then(() => 'it waits without end');
   const answer = await Promise.race([httpGet(mute, 300, AbortSignal.any([never, stop.signal])), late]);

@@ -1,4 +1,4 @@
-/** What is waited for, how long, who is asked meanwhile and how often: to the millisecond, by a clock that only tests turn. */
+/** The waits of an observation and its questions meanwhile: to the millisecond, by a clock that only tests turn. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { observe } from '../../../agent/confirm/confirm.js';

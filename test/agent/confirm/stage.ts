@@ -81,7 +81,7 @@ export class FakeClock implements Clock {
   }
 }
 
-/** What the pipeline does with a start: watched, then judged. */
+/** The pipeline's steps for a start: watch, then judge. */
 export async function confirm(options: ConfirmOptions, effects: ConfirmEffects): Promise<Verdict> {
   return combine(await observe(options, effects));
 }

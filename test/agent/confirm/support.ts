@@ -152,7 +152,7 @@ export function answered(changes: Partial<ProbeReport> = {}): ProbeResult {
   return { kind: 'answered', report: report(changes), milliseconds: 120 };
 }
 
-/** What our libcuda tells of its host. */
+/** Our libcuda's account of its host. */
 export function hostWord(code: HostWord['code'], changes: Partial<HostWord> = {}): HostWord {
   const none = { errno: null, status: null, guestWire: 1, hostWire: null, host: null };
   return { code, ...none, message: `the shim met ${code}`, ...changes };

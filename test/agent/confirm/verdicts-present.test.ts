@@ -1,4 +1,4 @@
-// What a person is told, word for word, of what the consumer has loaded, of the host's list of its sessions, and of our kernels.
+// The text for a person, word for word, about loaded models, the host's list of its sessions, and the test kernels.
 import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';
 import type { SessionsSeen } from '../../../agent/confirm/present.js';
@@ -27,7 +27,7 @@ const says = (title: string, changes: Partial<Observation>) =>
 
 type Told = Extract<SessionsSeen, { kind: 'told' }>;
 const model = (name: string, gpuBytes: number, bytes = 4_096) => ({ name, bytes, gpuBytes });
-/** What it has loaded, and what the host has of it. */
+/** The loaded models, and the host's sessions of them. */
 function seen(
   models: readonly ReturnType<typeof model>[] | null,
   sessions: Partial<Told> | null = null,
@@ -135,7 +135,7 @@ says('its log is not read: a variable hides the GPU', when({ unit: hidden }));
 says('its log is not read: it has loaded another library', when({ processes: main('nvidia') }));
 says('its log is not read: the probe finds no device', when({ probe: noDevice }));
 
-// What is in the way of a consumer that is ready and says nothing.
+// Obstacles for a consumer that is ready and says nothing.
 const ready = { profile: llamaServer, log: judgeLog(llamaServer, []) };
 says('it is ready and silent: another library', { ...ready, processes: main('foreign') });
 says('it is ready and silent: no device', { ...ready, probe: noDevice });
@@ -274,7 +274,7 @@ says('CPU in the log, a vague word, and the probe meets the same', {
   ...cpuWith({ log: { ...cpu, reason: 'driver-init-failed' }, probe: noDevice }),
 });
 
-// What cannot be proven.
+// Cases that cannot be proven.
 says('no process, and no probe that could be run', { processes: [], probe: notRun });
 says('no process, and no probe', { processes: [], probe: null });
 says('our kernels were not run, and a child has the shim', {
@@ -304,7 +304,7 @@ says('it is a container, and the probe in it computes', {
   probe: ran({ ok: true, wrong: 0 }),
 });
 
-// What a simulated GPU is called.
+// The name of a simulated GPU.
 const simulated = report().devices.map((one) => ({ ...one, name: `${one.name} (simulated)` }));
 says('the log names a simulated device beside another', {
   log: {
@@ -319,7 +319,7 @@ says('a simulated GPU, and the unit is down', {
   probe: answered({ simulated: true }),
 });
 
-// What it wrote.
+// The consumer's output.
 says('it wrote nothing at all', { log: { ...silent, entries: 0 } });
 says('it wrote something else', { log: { ...silent, entries: 3 } });
 const words = ['short', 'x'.repeat(400), 'y'.repeat(401)].map((text) => ({ text, source: 'line' }));

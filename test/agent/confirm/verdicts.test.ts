@@ -1,4 +1,4 @@
-// What a person is told, word for word: the sentence and the next command for each reason, and whole verdicts.
+// The text for a person, word for word: the sentence and the next command for each reason, and whole verdicts.
 import { adviceOn } from '../../../agent/confirm/advice.js';
 import { combine } from '../../../agent/confirm/combine.js';
 import type { Observation } from '../../../agent/confirm/observation.js';

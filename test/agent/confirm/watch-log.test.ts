@@ -16,7 +16,7 @@ class Scene {
   readonly clock = new FakeClock();
   readonly journal = new FakeJournal();
   readonly closing = new AbortController();
-  /** What was asked of the journal and of the engine, in order. */
+  /** The questions to the journal and to the engine, in order. */
   readonly asked: string[] = [];
   followFile: ConfirmEffects['followFile'] = async function* () {};
   containerLogs: ConfirmEffects['containerLogs'] = async function* () {};

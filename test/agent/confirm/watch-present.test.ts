@@ -1,4 +1,4 @@
-/** What is asked of the consumer and of the host, and whose sessions are the unit's. */
+/** The questions to the consumer and to the host, and which sessions are the unit's. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { HttpAnswer } from '../../../agent/confirm/effects.js';

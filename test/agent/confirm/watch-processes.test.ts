@@ -9,7 +9,7 @@ import { libraries, ollama, processFacts } from './support.js';
 
 const main = processFacts();
 const child = processFacts({ pid: 140, parent: 100, name: 'llama-server', startTicks: '5050' });
-/** What a container's engine runs for the unit: no part of the consumer. */
+/** The processes that a container's engine runs for the unit: no part of the consumer. */
 const engine = processFacts({ pid: 50, name: 'podman', startTicks: '4000', libraries: [] });
 const nameless: Profile = { ...ollama, processes: { main: [], children: [] } };
 

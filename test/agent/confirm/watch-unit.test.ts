@@ -8,7 +8,7 @@ import { unit } from './support.js';
 
 const everyMs = 250;
 
-/** What is told of a unit after each of the states that it was seen in, one at each look. */
+/** The events of a unit after each of the states that it was seen in, one at each look. */
 async function told<T>(
   states: readonly [UnitFacts, ...UnitFacts[]],
   what: (watch: UnitWatch) => T,

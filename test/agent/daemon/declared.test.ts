@@ -1,4 +1,4 @@
-/** What is in force: read at the start, on a reload, and when the manifest names other consumers. */
+/** The declarations in force: read at the start, on a reload, and when the manifest names other consumers. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Consumer, Manifest } from '../../../agent/contracts/manifest.js';

@@ -9,7 +9,7 @@ import {
   type Permission,
 } from '../../../agent/daemon/limiter.js';
 
-/** What was done so far, told and asked as in the service. */
+/** The actions so far, recorded and asked as in the service. */
 class Limiter {
   #done: Done = nothingDone;
   readonly #limits: Limits;

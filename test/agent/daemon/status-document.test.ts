@@ -1,4 +1,4 @@
-// What the service says of itself, in a line and as a document.
+// The service's status, as one line and as a document.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { combine } from '../../../agent/confirm/combine.js';

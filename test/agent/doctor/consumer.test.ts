@@ -1,4 +1,4 @@
-// What the checks of the consumer's own code, of what it made of the GPU, and of our service say.
+// The checks of the consumer's own code, of its use of the GPU, and of vgpu-agent.service.
 import type { MachineFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { Reason } from '../../../agent/contracts/verdict.js';
 import { agentService } from '../../../agent/doctor/checks/agent-service.js';

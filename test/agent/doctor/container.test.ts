@@ -1,4 +1,4 @@
-// What the doctor says of a consumer in a container: it gets the GPU as a device, and not by variables and links.
+// The doctor on a consumer in a container: it gets the GPU as a device, and not by variables and links.
 import type { ContainerFacts } from '../../../agent/contracts/facts.js';
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';
 import { backendLibrary } from '../../../agent/doctor/checks/backend-library.js';
@@ -62,7 +62,7 @@ says(file, dropIn, {
 
 says(file, environment, { 'it gets no variables': runs(byCommand) });
 
-// What its command sets is the unit's environment (systemd/unit-facts.ts).
+// The variables of its command are the unit's environment (systemd/unit-facts.ts).
 const hidden = { environment: { CUDA_VISIBLE_DEVICES: '-1' } };
 says(file, overrides, {
   'its quadlet hides the GPU': runs({ ...ofQuadlet(), ...hidden }),

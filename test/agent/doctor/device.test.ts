@@ -1,4 +1,4 @@
-// What the checks of the device and of the service's answers say; and that no verdict is left without a word of the doctor.
+// The checks of the device and of the service's answers; every verdict is explained by a check.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -87,7 +87,7 @@ says(file, readiness, {
 });
 file.nothingElse();
 
-/** What no check explains, and why that is right. */
+/** The reasons that no check explains, and why that is right. */
 const unexplained: Partial<Readonly<Record<Reason, string>>> = {
   'no-work-yet': 'nothing is broken: it has the GPU and has had no request; the verdict says so',
   'unsupported-log-version':

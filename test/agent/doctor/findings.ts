@@ -2,7 +2,7 @@
 import type { Check, DoctorFacts, Finding } from '../../../agent/doctor/types.js';
 import type { Expected } from '../expected.js';
 
-/** What the check is, then its finding in each case. */
+/** The check's title, then its finding in each case. */
 export function says(expected: Expected, check: Check, cases: Readonly<Record<string, DoctorFacts>>): void {
   expected.text(check.id, () =>
     [check.title, `looks at ${check.looksAt}`, `explains ${check.explains.join(', ') || 'no verdict'}`].join(

@@ -1,4 +1,4 @@
-// What the checks of the host and of its version say, for each way in which it can fail to serve this guest.
+// The checks of the host and of its version, for each way in which it can fail to serve this guest.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { slowHostMs } from '../../../agent/confirm/diagnosis.js';

@@ -1,4 +1,4 @@
-// What the doctor makes of what the loader takes: the shim, another library, a file that is none, or nothing at all.
+// The doctor's finding for each choice of the loader: the shim, another library, a file that is none, or nothing.
 import type { ProcessFacts } from '../../../agent/contracts/facts.js';
 import { loaderChoice } from '../../../agent/doctor/checks/loader-choice.js';
 import type { LoaderChoice, ProcessChoices } from '../../../agent/doctor/look/loader/look.js';

@@ -1,4 +1,4 @@
-// What the checks of the machine, the store and the links say.
+// The checks of the machine, the store and the links.
 import type { LibraryCandidate } from '../../../agent/contracts/facts.js';
 import type { Change, Refusal } from '../../../agent/contracts/plan.js';
 import { foreignLibrary } from '../../../agent/doctor/checks/foreign-library.js';

@@ -1,4 +1,4 @@
-// What the checks say of what the service has loaded, and of the memory and the kernels that the host gives for it.
+// The checks of loaded models, and of the memory and the kernels that the host provides for them.
 import type { MemoryTold, RefusedKernels, RefusedMemory } from '../../../agent/contracts/sessions.js';
 import type { Status } from '../../../agent/contracts/shim-codes.js';
 import { deviceMemory } from '../../../agent/doctor/checks/device-memory.js';
@@ -21,7 +21,7 @@ const model = (gpuBytes: number): Changes => ({
     },
   },
 });
-/** By its word; and the host, which has turned somebody away. */
+/** By its own account; and the host, which has refused a session. */
 const turned = (status: Status | null, gpuBytes: number) =>
   doctorFacts({
     observation: {

@@ -1,4 +1,4 @@
-// What the checks of the unit, its environment and its start say.
+// The checks of the unit, its environment and its start.
 import type { Change } from '../../../agent/contracts/plan.js';
 import { dropIn } from '../../../agent/doctor/checks/drop-in.js';
 import { environment } from '../../../agent/doctor/checks/environment.js';

@@ -146,7 +146,7 @@ describe('inspect', () => {
       inspect(broken, profile, options('/nonexistent/shim', { endpoint: 'nonsense' })),
       VgpuError,
     );
-    // A second rejection that nobody awaits would end the process here.
+    // A second rejection that is not awaited would end the process here.
     await new Promise((resolve) => setTimeout(resolve, 20));
   });
 

@@ -1,4 +1,4 @@
-/** What the tests of machine/ share: temporary trees, ELF files made by hand, NVIDIA's real libraries. */
+/** Helpers for the tests of machine/: temporary trees, ELF files made by hand, NVIDIA's real libraries. */
 import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

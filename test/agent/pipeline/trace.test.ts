@@ -22,7 +22,7 @@ interface Script {
   readonly observe?: () => Promise<void>;
   readonly disarm?: () => Promise<void>;
   readonly approve?: boolean;
-  /** Whom the unit serves, each time that it is asked. */
+  /** The client that the unit serves, each time that it is asked; null: none. */
   readonly serving?: () => string | null;
 }
 

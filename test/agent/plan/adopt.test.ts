@@ -55,7 +55,7 @@ test('the files of a container that are as install makes them are noted down, ot
   const other = { ...given, nvidia: fileWith(none(nvidia), '{}'), dropIn: fileWith(none(dropIn), 'x') };
   assert.deepEqual(adopted({ unit: ofQuadlet(), containers: other }), [spec]);
   assert.deepEqual(adopted({ unit: ofQuadlet() }), []);
-  // It asks for the device itself: the drop-in is not ours.
+  // It asks for the device itself: vgpu-agent has no drop-in there.
   const own = ofQuadlet('--device', 'vgpu.org/gpu=all', '--device', 'nvidia.com/gpu=0');
   assert.deepEqual(adopted({ unit: own, containers: given }), [spec, nvidia]);
 });

@@ -1,4 +1,4 @@
-/** What a CDI file offers, whatever it holds. */
+/** The devices of a CDI file, for any content of the file. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { devicesIn } from '../../../agent/plan/cdi-devices.js';

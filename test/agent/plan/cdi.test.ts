@@ -117,7 +117,7 @@ describe('an install', () => {
     const change = changeAt(plan({ containers: foreign, manifest }), nvidiaFile);
     assert.ok(change?.kind === 'remove-owned');
     assert.match(change.reason, /\/run\/cdi\/nvidia\.yaml defines nvidia\.com\/gpu now/);
-    // One that nobody noted down is not ours to take away.
+    // A file that the manifest does not list is not removed.
     assert.equal(changeAt(plan({ containers: foreign }), nvidiaFile), undefined);
   });
 

@@ -1,4 +1,4 @@
-// What install would change: on a bare machine, on one that is as install left it, and on one where something has changed.
+// The changes of install: on a bare machine, on one as install left it, and on one that has changed since.
 import type { MachineFacts, ProcessFacts } from '../../../agent/contracts/facts.js';
 import type { PlanOptions } from '../../../agent/contracts/plan.js';
 import type { LoadedUnit } from '../../../agent/contracts/unit.js';

@@ -1,4 +1,4 @@
-// What of a unit's sandbox is in the way, with what to do about it; and what of a unit's files a variable is.
+// Sandbox settings that block the shim, each with its remedy; and the source of a variable in a unit's files.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { OwnedItem } from '../../../agent/contracts/manifest.js';

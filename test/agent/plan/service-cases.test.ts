@@ -1,4 +1,4 @@
-// What a plan does about vgpu-agent.service, about Debian's alternatives, and what an uninstall gives back.
+// Plans about vgpu-agent.service and Debian's alternatives, and the files that an uninstall gives back.
 import type { AlternativeGroup, MachineFacts, ServiceFacts } from '../../../agent/contracts/facts.js';
 import type { OwnedItem } from '../../../agent/contracts/manifest.js';
 import type { PlanOptions } from '../../../agent/contracts/plan.js';

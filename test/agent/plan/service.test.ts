@@ -100,7 +100,7 @@ test('the unit names its consumers and their directories once, in one order', ()
   assert.equal(writable, 'ReadWritePaths=-/opt/lib -/usr/lib/x');
   assert.equal(home, 'ProtectHome=yes');
   assert.equal(kept, 'BindReadOnlyPaths=');
-  // What is no place to be filled stays: systemd has words with @ of its own.
+  // Text that is no placeholder stays: systemd has words with @ of its own.
   assert.equal(calls, 'SystemCallFilter=@system-service @NONE@');
   assert.deepEqual(text('/usr/lib/vgpu-agent', consumers.toReversed())[0], before);
 });

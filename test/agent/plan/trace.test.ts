@@ -1,4 +1,4 @@
-// What a trace puts before a service, and where none is possible.
+// The files that a trace adds to a service, and the cases in which a trace is impossible.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MachineFacts } from '../../../agent/contracts/facts.js';

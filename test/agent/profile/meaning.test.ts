@@ -1,5 +1,5 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: profiles have variables of that form.
-/** What the schema lets through and is wrong all the same: each is told with its field and what is allowed. */
+/** Mistakes that the schema allows: each is reported with its field and the allowed values. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { loadProfile } from '../../../agent/profile/load.js';

@@ -5,7 +5,7 @@ import { schemaCheck } from '../../../agent/contracts/schema.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { createProfileValidator, problemsOf, readablePointer } from '../../../agent/profile/validate.js';
 
-/** What is wrong with `value`, by a schema of the test's own. */
+/** The mistakes of `value`, by a schema of the test's own. */
 function told(schema: object, value: unknown): readonly string[] {
   const checked = schemaCheck(schema)(value);
   return checked.kind === 'fits'

@@ -1,4 +1,4 @@
-/** What a report must not have is not in it, in whatever way it was written down. */
+/** A secret is not in a report, in whatever form it was written. */
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -24,7 +24,7 @@ interface Place {
   readonly theirs: string;
 }
 
-/** Below a directory of root's that nobody else may write: /tmp is not. */
+/** Below a directory that only root may write: /tmp is none. */
 function place(context: TestContext): Place {
   const root = fs.mkdtempSync('/run/vgpu-trust-');
   context.after(() => fs.rmSync(root, { recursive: true, force: true }));

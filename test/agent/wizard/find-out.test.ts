@@ -1,4 +1,4 @@
-/** What the wizard finds out and what it refuses before it asks, on facts that a test makes up. */
+/** The facts that the wizard finds out and its refusals before any question, on made-up facts. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { MachineFacts } from '../../../agent/contracts/facts.js';

@@ -1,4 +1,4 @@
-// What every command costs before it does anything: Node, the bundle, and the reading of what is installed.
+// The start-up cost of every command: Node, the bundle, and the reading of what is installed.
 
 import { type Comparison, type Entry, inTurn } from '../measure.js';
 import { agent, runTimed } from '../run-timed.js';

@@ -1,4 +1,4 @@
-// What kernels cost on the simulated GPU: one core of it beside the same sums as loops of C.
+// The cost of kernels on the simulated GPU: one core of it beside the same sums as loops of C.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-// What one PTX instruction costs on the simulated GPU, beside the cheapest: an addition of floats.
+// The cost of one PTX instruction on the simulated GPU, beside the cheapest: an addition of floats.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,14 +15,14 @@ export const instructions: Entry = {
 
 const ROUNDS = 2000;
 const IN_LOOP = 64;
-/** What texture instructions read: the second buffer, filtered. */
+/** The input of texture instructions: the second buffer, filtered. */
 const PICTURE = 'texture 2 32 32 1 f32 1 linear-filter';
 
 interface Instruction {
   readonly name: string;
   /** Of both registers, a and b. */
   readonly type: string;
-  /** What they begin with. */
+  /** Their first statements. */
   readonly values: readonly [string, string];
   readonly text: string;
 }

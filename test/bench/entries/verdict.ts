@@ -32,7 +32,7 @@ async function measure(runs: number): Promise<readonly Comparison[]> {
     const before = cursor();
     agent('uninstall', '--yes', '--no-restart', '--quiet');
     runTimed('systemctl', ['restart', 'ollama']);
-    // What this start says must not be taken for what the next one will say.
+    // A line of this start must not be taken for one of the next start.
     await whenLogged(before);
     return ['install', '--yes', '--json'];
   });
@@ -79,7 +79,7 @@ function together(
   ]);
 }
 
-/** The kernel's monotonic clock, which journald notes too: nobody sets it. */
+/** The kernel's monotonic clock, which journald notes too: it is never set. */
 function monotonicMs(): number {
   return Number(process.hrtime.bigint() / 1000n) / 1000;
 }
@@ -132,7 +132,7 @@ async function outcome(child: ChildProcess): Promise<number> {
   return at;
 }
 
-/** The pipeline as a whole: journalctl would go on until it has a line to write that nobody reads. */
+/** The pipeline as a whole: journalctl would go on until it writes a line that has no reader. */
 function end(pipeline: ChildProcess): void {
   if (pipeline.pid === undefined) return;
   try {

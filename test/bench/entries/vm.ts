@@ -25,7 +25,7 @@ function isWay(name: string): name is Way {
   return name in ways;
 }
 
-/** What is measured of a way, or of something beside it in the same machine. */
+/** The measurements of a transport, or of something beside it in the same machine. */
 interface Beside {
   readonly name: string;
   readonly way: Way;
@@ -136,7 +136,7 @@ async function measure(runs: number): Promise<readonly Comparison[]> {
   }
 }
 
-/** What the console showed, sample by sample and way by way. */
+/** The console's output, sample by sample and transport by transport. */
 function read(console: string): readonly Comparison[] {
   const samples = new Map<string, number[]>();
   const runs = console.split(/^vm: run /m).filter((run) => run.includes('/bin/shim_bench'));

@@ -1,6 +1,6 @@
 /*
- * What kernels of the benchmark do, as loops of C on one core; compiled with -O3 and nothing else. Prints the
- * nanoseconds that the processor took.
+ * The work of the benchmark's kernels, as loops of C on one core; compiled with -O3 and nothing else. Prints
+ * the nanoseconds that the processor took.
  *
  *   compute_bench matmul N    what matmul_tiled of test/shim/kernels does: the same tiles in the same order
  *   compute_bench mads N      N integer multiply-adds, each needing the one before

@@ -1,5 +1,5 @@
 /*
- * What the shim is measured against: bytes over a socketpair, or through shared memory, to a forked child
+ * The comparisons for the shim: bytes over a socketpair, or through shared memory, to a forked child
  * that reads and answers, with nothing else on the way. An order tells the child what comes.
  */
 #ifndef BENCH_RAW_H

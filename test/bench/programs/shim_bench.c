@@ -53,7 +53,7 @@ static void waiting_calls(int round) {
   sample(round, "waiting", "ring", (now_us() - begun) / CALLS);
 }
 
-/* What the program pays for: the time until the call is back, not until it is carried out. */
+/* The program's cost: the time until the call is back, not until it is carried out. */
 static void one_way_calls(int round) {
   double spent;
   for (size_t side = 0; side < side_count; side++) {
@@ -158,9 +158,9 @@ static void launches(int rounds) {
 }
 
 /*
- * What llama.cpp b8390 does for a token with CUDA graphs, counted at the wire: six short uploads, each waited
- * for, one launch of a graph, the logits read into pinned memory and waited for. The graph's nodes fill one
- * byte each, so that what is left is what carrying the calls costs.
+ * The calls of llama.cpp b8390 for a token with CUDA graphs, counted at the wire: six short uploads, each
+ * waited for, one launch of a graph, the logits read into pinned memory and waited for. The graph's nodes
+ * fill one byte each, so that what is left is what carrying the calls costs.
  */
 enum { TOKENS = 200, UPLOADS = 6, NODES = 64, UPLOAD = 64, LOGITS = 4096 };
 
@@ -220,7 +220,7 @@ static double run(char *const arguments[]) {
   return spent;
 }
 
-/* What every CUDA program does first. */
+/* The first calls of every CUDA program. */
 static void ready(const char *library) {
   int count;
   load(library);

@@ -37,7 +37,7 @@ struct driver {
   int (*launch_graph)(void *exec, void *stream);
 };
 
-/* The shim, and the same library with the simulated GPU in this process: what is carried to nobody. */
+/* The shim, and the same library with the simulated GPU in this process: calls without a transport. */
 struct side {
   const char *series;
   struct driver driver;

@@ -1,4 +1,4 @@
-// What a person sees: the command on a terminal that tmux draws.
+// The view of a person: the command on a terminal that tmux draws.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -24,7 +24,7 @@ describe('on a terminal of 80 columns', { skip, concurrency: 2 }, () => {
     const guest = await ready(t, { env: { STANDIN_DELAY_MS: '2500' } });
     const terminal = await Terminal.start(guest, 'vgpu-agent install', t);
     const asked = await terminal.shows(question);
-    assert.match(asked, /^\+ link \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m, 'the plan stands above');
+    assert.match(asked, /^\+ link \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m, 'the plan is above');
     assert.deepEqual(tooWide(asked), []);
     await terminal.type('y', 'Enter');
 

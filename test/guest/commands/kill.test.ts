@@ -50,7 +50,7 @@ async function prepared(state: StartingState, t: Afterwards): Promise<{ guest: G
   return { guest, before: await guest.listing() };
 }
 
-/** Steps that change what the consumer or the loader can see; the others only write for ourselves or under a name that nobody reads. */
+/** Steps that change what the consumer or the loader can see; the others only write for ourselves or under a name that nothing reads. */
 function isVisible(checkpoint: string): boolean {
   return !/\/var\/lib\/vgpu-agent|\.vgpu-new$/.test(checkpoint);
 }
@@ -70,7 +70,7 @@ function strikes(checkpoints: readonly string[]): readonly Strike[] {
   return [...visible, ...others].map((step) => ({ ...step, next: recoveries[below(2)] ?? 'install' }));
 }
 
-/** What a guest looks like before the first install, and after one that nobody disturbed and that ended in GPU mode. */
+/** A guest before the first install, and after an undisturbed one that ended in GPU mode. */
 interface Known {
   readonly before: Listing;
   readonly installed: Listing;

@@ -73,7 +73,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await terminal.type('2', 'Enter');
     const asked = await terminal.shows(asks.go);
     assert.match(asked, /^> Install the service vgpu-agent\.service too\? No$/m);
-    assert.match(asked, /^\+ link \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m, 'the plan stands above');
+    assert.match(asked, /^\+ link \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m, 'the plan is above');
     assert.deepEqual(tooWide(asked, 80), []);
     await assertUntouched();
     await terminal.type('1', 'Enter');

@@ -94,7 +94,7 @@ describe('one guest with the service', { skip }, () => {
     assert.match(allowed, /\\"mode\\":\\"gpu\\"/);
     assert.notEqual((await asUser('org.vgpu.Agent1', 'Repair')).code, 0, 'the rule is for Verify alone');
     await guest.must('rm', rule);
-    // Without polkit nobody but root is let in.
+    // Without polkit only root is allowed.
     await guest.must('systemctl', 'mask', '--runtime', '--now', '--quiet', 'polkit');
     assert.match((await asUser('org.vgpu.Agent1', 'Verify')).stderr, /Access denied/);
     await guest.must('systemctl', 'unmask', '--runtime', '--quiet', 'polkit');

@@ -167,7 +167,7 @@ describe('drift', { skip }, () => {
     await settledOnGpu(guest);
   });
 
-  // What a freeze of which length costs, and that one cause makes one restart: judge/machine.test.ts.
+  // The cost of a freeze of each length, and one restart for each cause: judge/machine.test.ts.
   for (const signal of ['SIGKILL', 'SIGSTOP'] as const) {
     test(`the host gone by ${signal} while the consumer runs, and back`, { timeout: 400_000 }, async () => {
       const lost = (await entries(guest, messageIds.hostLost)).length;
@@ -182,7 +182,7 @@ describe('drift', { skip }, () => {
       if (signal === 'SIGSTOP') await guest.hosts.thaw();
       else await guest.hosts.start();
       await untilEntry(guest, messageIds.hostBack, back, 60_000);
-      // A frozen host that comes back within ten seconds has the session still: whether it took longer is not ours.
+      // A frozen host that comes back within ten seconds has the session still: this test does not decide whether it took longer.
       if (signal === 'SIGKILL') await untilEntry(guest, messageIds.consumerRestarted, restarts, 60_000);
       await settledOnGpu(guest);
     });

@@ -38,7 +38,7 @@ const preload = {
 
 const dropIn = '/etc/systemd/system/ollama.service.d/50-vgpu.conf';
 
-/** What is broken while the service is down, and what has to be right again. */
+/** A fault that is made while the service is down, and the state that has to come back. */
 interface Drift {
   readonly what: string;
   make(guest: Guest): Promise<unknown>;

@@ -15,7 +15,7 @@ const textfile = `${directory}/vgpu.prom`;
 const socket = '/run/vgpu-agent/metrics.sock';
 const gpu = /^vgpu_verdict\{profile="ollama",unit="ollama\.service",mode="gpu",simulated="1",reason=""\} 1$/m;
 
-/** Asks by HTTP, as anybody: `STATUS BODY`. Empty when nobody listens. */
+/** Asks by HTTP, as any user: `STATUS BODY`. Empty when there is no listener. */
 async function scrape(guest: Guest, where: string, path = '/metrics', method = 'GET'): Promise<string> {
   const code =
     "const [where, path, method] = process.argv.slice(1); const at = where.startsWith('/') ? " +

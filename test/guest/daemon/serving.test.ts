@@ -112,7 +112,7 @@ describe('a consumer with the service', { skip }, () => {
   test('updated as its installer does (libraries removed, binary and unit written again, restarted)', async () => {
     const restarts = (await entries(guest, messageIds.consumerRestarted)).length;
     const start = await guest.invocationId('ollama');
-    // What install.sh does; an inode of its own for each file, as a download has.
+    // The steps of install.sh; an inode of its own for each file, as a download has.
     await guest.must(
       'sh',
       '-ec',

@@ -91,7 +91,7 @@ for (const consumer of consumers()) {
       for (const word of [...Object.values(planted), '10.9.8.7']) {
         assert.ok(!all.toLowerCase().includes(word.toLowerCase()), `${word} is in the report`);
       }
-      // What it is for is there: the log with the lines scrubbed, unit and drop-ins, facts, versions.
+      // The useful parts are there: the log with the lines scrubbed, unit and drop-ins, facts, versions.
       assert.match(all, /msg="inference compute".*library=CUDA/);
       assert.match(all, /api_key=\[redacted\] user=\[user-\d\]/);
       assert.match(all, /^HARMLESS=\[redacted\]$/m);

@@ -89,7 +89,7 @@ const table: readonly Breakage[] = [
     cause: /^The loader finds another libcuda\.so\.1 before the shim/,
     evidence: [
       /process \d+ \(ollama\): libcuda\.so\.1: \S+\/x86-64-v2\/libcuda\.so\.1.*, by ld\.so\.cache \(not ours\)/,
-      // What the simulation says is what the runner did.
+      // The loader's simulated answer is the file that the runner has loaded.
       /needed by \S+\/cuda_v1[23]\/libggml-cuda\.so: \S+\/x86-64-v2\/libcuda\.so\.1.*\(not ours\); it is loaded/,
     ],
     command: /^ls -l \/\S+glibc-hwcaps\/x86-64-v2\/libcuda\.so\.1; dpkg -S /,

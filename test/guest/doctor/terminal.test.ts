@@ -45,7 +45,7 @@ for (const consumer of consumers())
       const before = await guest.listing();
       const terminal = await Terminal.start(guest, 'vgpu-agent doctor --fix', t);
       const asked = await terminal.shows(question);
-      assert.match(asked, /^~ link \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m, 'the plan stands above');
+      assert.match(asked, /^~ link \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m, 'the plan is above');
       await terminal.type('n', 'Enter');
       const { code, text } = await terminal.end();
       assert.equal(code, 130, text);

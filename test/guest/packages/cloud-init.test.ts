@@ -44,7 +44,7 @@ test('a guest boots with the user-data: an error without a host, the GPU with on
     '/etc/cloud/cloud.cfg.d/99-test.cfg',
     'datasource_list: [NoCloud]\nnetwork: {config: disabled}\n',
   );
-  /** What the units of cloud-init run at a first boot, in their order. */
+  /** The commands of cloud-init's units at a first boot, in their order. */
   const boots = async (): Promise<{ status: unknown; output: string }> => {
     await guest.must('cloud-init', 'clean', '--logs');
     await guest.must('mkdir', '-p', seed);

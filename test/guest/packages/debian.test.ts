@@ -44,10 +44,10 @@ const otherWires = [
   { wire: 0, package: '0.0.1', older: 'host' },
   { wire: 2, package: '99.1.0', older: 'guest' },
 ] as const;
-/** What apt and dpkg keep for themselves, and what their triggers write again. */
+/** The files that apt and dpkg keep for themselves, and those that their triggers write again. */
 const bookkeeping = /^. \/(var\/lib\/(dpkg|apt)\b|etc\/ld\.so\.cache|var\/lib\/systemd\/catalog\b)/;
 
-/** What differs but for the package manager's own books. */
+/** The differences, without the package manager's own files. */
 async function left(earlier: Listing, guest: Guest): Promise<readonly string[]> {
   return (await differences(earlier, await guest.listing())).filter((line) => !bookkeeping.test(line));
 }

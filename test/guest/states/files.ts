@@ -2,7 +2,7 @@
 
 import { localLib, multiarch, type StartingState, whyNoProgram } from './state.js';
 
-/** A library that somebody built, with the name, mode, owner and time that he gave it. */
+/** A library that a user built, with its own name, mode, owner and time. */
 export const foreignFiles: StartingState = {
   name: 'foreign libraries in place',
   design: 1,
@@ -21,7 +21,7 @@ export const foreignFiles: StartingState = {
   },
 };
 
-/** What a 32-bit game runtime leaves in a directory that is not for it. */
+/** The file of a 32-bit game runtime in a directory that is not for it. */
 export const narrowFile: StartingState = {
   name: 'a 32-bit library in place',
   design: 1,

@@ -9,7 +9,7 @@ export const bare: StartingState = {
   prepare: async () => undefined,
 };
 
-/** What a driver's removal by hand leaves. ldconfig would remove such links, so it has not run since. */
+/** The links after a driver was removed by hand. ldconfig would remove such links, so it has not run since. */
 export const danglingLinks: StartingState = {
   name: 'links that dangle',
   design: 1,

@@ -25,7 +25,7 @@ export const earlyDropIn: StartingState = {
   prepare: (guest) => ownDropIn(guest, '10-mine.conf'),
 };
 
-/** What `systemctl edit` writes; it sorts after 50-vgpu.conf and so would win. */
+/** The file of `systemctl edit`; it sorts after 50-vgpu.conf and so would win. */
 export const lateDropIn: StartingState = {
   name: "a user's own drop-in that sorts after ours",
   design: 2,
@@ -33,7 +33,7 @@ export const lateDropIn: StartingState = {
   prepare: (guest) => ownDropIn(guest, 'override.conf'),
 };
 
-/** Somebody keeps files of his own where our store goes. */
+/** A user keeps files where the store goes. */
 export const foreignStore: StartingState = {
   name: "foreign files in our store's place",
   design: 3,

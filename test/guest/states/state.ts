@@ -1,4 +1,4 @@
-// What a machine can look like when somebody types `vgpu-agent install`. Each state is made as such machines
+// States of a machine on which a person types `vgpu-agent install`. Each state is made as such machines
 // come by it: by real packages, ldconfig and update-alternatives, not by writing what they would have written.
 
 import { execFileSync } from 'node:child_process';
@@ -21,7 +21,7 @@ export interface StartingState {
   readonly expect?: Expectation;
 }
 
-/** What install has to answer where that is not plainly "done". */
+/** The answer of install where that is not plainly "done". */
 export interface Expectation {
   readonly refused: RegExp;
 }

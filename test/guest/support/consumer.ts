@@ -48,7 +48,7 @@ export function whyNoOllama(): string | false {
     : false;
 }
 
-/** What tests run with that fit any consumer: the stand-in, with --long a real Ollama too; VGPU_TEST_OLLAMA: only that one. */
+/** The consumers of tests that fit any: the stand-in, with --long a real Ollama too; or only VGPU_TEST_OLLAMA. */
 export function consumers(): readonly Consumer[] {
   if (realOllama() !== undefined) return ['real'];
   return long && ollamaServer() !== undefined ? [3, 'real'] : [3];

@@ -1,4 +1,4 @@
-// What tests of the doctor share: a healthy guest, and a table of breakages, each found as the first red line.
+// Helpers for the tests of the doctor: a healthy guest, and a table of breakages, each found as the first red line.
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -46,7 +46,7 @@ export interface Breakage {
   readonly evidence: readonly RegExp[];
   readonly cause?: RegExp;
   readonly command: RegExp;
-  /** What `remedy.fix` must be. */
+  /** The expected `remedy.fix`. */
   readonly fix: boolean;
 }
 

@@ -39,7 +39,7 @@ export interface GuestRunOptions extends RunOptions {
 
 const SCRIPT = join(repository, 'scripts/guest');
 
-/** What `listing` looks at unless told: all that an install may touch. */
+/** The default directories of `listing`: all that an install may touch. */
 export const WATCHED = ['/etc', '/usr', '/opt', '/var/lib'] as const;
 
 let counter = 0; // names of one process's guests; the PID keeps those of parallel processes apart
@@ -55,7 +55,7 @@ export class Guest {
   readonly name: string;
   /** Where scripts/guest keeps this guest's state, outside. */
   readonly state: string;
-  /** What runs beside the guest. */
+  /** The host beside the guest. */
   readonly hosts: Hosts;
   readonly #supervisor: ChildProcess;
   readonly #lower: string;

@@ -19,7 +19,7 @@ export interface HostdOptions {
 export type Fault =
   /** Nothing listens and no socket is there. */
   | { readonly mode: 'absent' }
-  /** A socket that nobody listens on any more: ECONNREFUSED. */
+  /** A socket without a listener: ECONNREFUSED. */
   | { readonly mode: 'refused' }
   /** Takes connections, never answers. */
   | { readonly mode: 'silent' }
@@ -78,7 +78,7 @@ class Served {
   }
 }
 
-/** What runs beside one guest, in the directory that the guest sees as /run/vgpu. */
+/** The host beside one guest, in the directory that the guest sees as /run/vgpu. */
 export class Hosts {
   readonly #directory: string;
   #running: Served[] = [];

@@ -1,4 +1,4 @@
-// What tests of install and uninstall ask a guest.
+// Questions of the tests of install and uninstall to a guest.
 
 import assert from 'node:assert/strict';
 import type { Consumer } from './consumer.js';
@@ -59,7 +59,7 @@ const writtenAgain: Readonly<Record<string, string>> = {
   '/var/lib/dpkg/alternatives/glx': 'as above, by the packages of NVIDIA',
 };
 
-/** What differs between two listings that have to be equal: types, modes, owners, sizes, bytes, targets and times of files. */
+/** Differences between two listings that have to be equal: types, modes, owners, sizes, bytes, targets and times. */
 export async function differences(before: Listing, after: Listing): Promise<readonly string[]> {
   const lines = await before.diff(after, { mtimes: 'files' });
   return lines.filter((line) => !Object.keys(writtenAgain).some((path) => line === `~ ${path}: mtime`));
@@ -83,7 +83,7 @@ export async function freshCache(guest: Guest): Promise<void> {
   await guest.must('ldconfig', '-X');
 }
 
-/** What one process of the consumer has. */
+/** The loader variables and libraries of one process of the consumer. */
 export interface ConsumerProcess {
   readonly pid: number;
   /** The first argument's base name and the second: `ollama serve`. */

@@ -1,4 +1,4 @@
-// What a guest's file system holds, cheaply: the guest's root is an overlay, so only what lies
+// The contents of a guest's file system, cheaply: the guest's root is an overlay, so only what lies
 // in the overlay's upper layer can differ from the root it was booted from. A listing walks the
 // upper layer (some hundred files) and not /usr (a hundred thousand).
 
@@ -131,7 +131,7 @@ export class Listing {
     return this.#touched.has(path) ? this.entries.get(path) : readEntry(join(this.#lower, path));
   }
 
-  /** What differs from this listing to a later one of the same guest: one line a path, sorted; empty when nothing does. */
+  /** The differences to a later listing of the same guest: one line a path, sorted; empty when there are none. */
   async diff(later: Listing, options: DiffOptions = {}): Promise<string[]> {
     const lines: string[] = [];
     for (const path of [...new Set([...this.#touched, ...later.#touched])].sort()) {

@@ -11,7 +11,7 @@ import { repository } from './repository.js';
 import type { releases } from './roots.js';
 import { SigningKey } from './signing-key.js';
 
-/** What a bare guest lacks that our packages depend on. */
+/** The packages that a bare guest lacks and that our packages depend on. */
 const needed: Readonly<Record<(typeof releases)[number], string>> = {
   bookworm: 'jansson-bookworm',
   trixie: 'jansson-trixie',
@@ -127,7 +127,7 @@ export class PackageSource {
     return `${this.directory}:${place}`;
   }
 
-  /** What an operator runs. */
+  /** Signs a repository with the operator's command. */
   async sign(directory: string, key: SigningKey): Promise<void> {
     const options = ['--key', key.fingerprint, '--packages', directory, directory];
     await runOk(join(repository, 'scripts/package-repository'), options, { env: key.env });
@@ -155,7 +155,7 @@ export async function bareOfCheckout(guest: Guest): Promise<void> {
   );
 }
 
-/** What dpkg and apt have to complain about; empty when nothing. A configuration file may have been edited. */
+/** The complaints of dpkg and apt; empty when there are none. A configuration file may have been edited. */
 export async function complaints(guest: Guest): Promise<string> {
   const ran = await guest.run(
     'sh',
@@ -168,7 +168,7 @@ export async function complaints(guest: Guest): Promise<string> {
   return ran.stdout + ran.stderr;
 }
 
-/** What dpkg says of the state of a package. */
+/** The state of a package, as dpkg reports it. */
 export async function stateOf(guest: Guest, name: string): Promise<string> {
   return (await guest.must('dpkg', '-s', name)).match(/^Status: (.*)$/m)?.[1] ?? '';
 }

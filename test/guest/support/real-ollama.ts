@@ -66,7 +66,7 @@ export async function createModel(guest: Guest, name: string): Promise<void> {
 
 export interface Generated {
   readonly status: number;
-  /** What the model wrote; null: the server answered with an error. */
+  /** The model's text; null: the server answered with an error. */
   readonly text: string | null;
 }
 
@@ -88,7 +88,7 @@ export async function post(
   return { status: Number(lines.at(-1)), answer: JSON.parse(lines[0] ?? '{}') };
 }
 
-/** What the model makes of `prompt`. */
+/** The model's continuation of `prompt`. */
 export async function generate(
   guest: Guest,
   model: string,
@@ -125,7 +125,7 @@ export async function whileLoading(
   return answer;
 }
 
-/** What it answers in a conversation. */
+/** The model's answer in a conversation. */
 export async function chat(guest: Guest, model: string, content: string): Promise<Generated> {
   const body = { model, stream: false, messages: [{ role: 'user', content }] };
   const { status, answer } = await post(guest, '/api/chat', body);
@@ -155,7 +155,7 @@ export async function verdictNow(guest: Guest, expected: Expected): Promise<Verd
   const elsewhere = models.filter((model) => Number(at(model, 'size_vram')) < Number(at(model, 'size')));
   const shown = JSON.stringify({ listed, verdict }, null, 1);
   if (verdict.mode === 'gpu') assert.deepEqual(elsewhere, [], shown);
-  // What is loaded on the CPU is listed so; what is not listed any more is in the log alone.
+  // A model that is loaded on the CPU is listed so; one that is no longer listed is in the log alone.
   if (verdict.mode === 'cpu' && verdict.reason === 'model-on-cpu')
     assert.notEqual(elsewhere.length, 0, shown);
   if (elsewhere.length > 0) assert.notEqual(verdict.mode, 'gpu', shown);

@@ -1,4 +1,4 @@
-// What tests of verdicts share: a guest with a consumer and a host, the agent's JSON held against its
+// Helpers for the tests of verdicts: a guest with a consumer and a host, the agent's JSON held against its
 // schema, and what every verdict must keep to, whatever it says.
 
 import assert from 'node:assert/strict';
@@ -106,7 +106,7 @@ export async function assertServes(guest: Guest, port = 11_434): Promise<void> {
 
 const exitCodes: Readonly<Record<Mode, number>> = { gpu: 0, cpu: 3, undetermined: 4, degraded: 5 };
 
-/** What is expected of a verdict. `reason` may be one of several where the machine decides which comes first. */
+/** The expected verdict. `reason` may be one of several where the machine decides which comes first. */
 export interface Expected {
   readonly mode: Mode;
   readonly reason?: Reason | readonly Reason[];

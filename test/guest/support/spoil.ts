@@ -20,7 +20,7 @@ export const spoilings: readonly Spoiling[] = [
   'forbidden',
 ];
 
-/** What the agent has to say about it. */
+/** The agent's expected message about it. */
 export const symptom: Readonly<Record<Spoiling, RegExp>> = {
   'read-only': /read-only/i,
   'no-space': /no space left/i,

@@ -50,7 +50,7 @@ export class Terminal {
     return new Terminal(tmux, guest);
   }
 
-  /** What stands on the screen now, above it too; a line that was wrapped by the terminal is one line. */
+  /** The text on the screen now, and above it; a line that was wrapped by the terminal is one line. */
   async lines(): Promise<readonly string[]> {
     const { stdout } = await runOk('tmux', [...this.#tmux, 'capture-pane', '-p', '-J', '-S', '-5000']);
     return stdout

@@ -64,7 +64,7 @@ describe('verify and status', { skip }, () => {
     const second = await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
     assert.notEqual(second.invocationId, first.invocationId);
 
-    // Somebody replaces a public link: drift, while the service still is on the GPU.
+    // A user replaces a public link: drift, while the service still is on the GPU.
     await guest.must('ln', '-sfn', '/nonexistent', link);
     const drifted = await tell(guest, 'status');
     await assertVerdict(guest, drifted, { mode: 'gpu' });

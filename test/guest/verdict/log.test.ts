@@ -78,7 +78,7 @@ describe('output that does not go to the journal', { skip }, () => {
     await installedGpu(guest);
     assert.match(await guest.read(file), /library=CUDA/);
     await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
-    // Started again by somebody else: the drop-in has noted where the new start begins.
+    // Started again by another user: the drop-in has noted where the new start begins.
     await guest.must('systemctl', 'restart', 'ollama');
     await assertVerdict(guest, await tell(guest, 'verify'), { mode: 'gpu' });
     await guest.hosts.stop();

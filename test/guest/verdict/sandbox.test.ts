@@ -1,5 +1,5 @@
 // Verdicts about units that shut the shim in or out: sandbox settings, users, capabilities, variables, and
-// consumers that take their GPU from somebody else. Never gpu without our library where the work is done.
+// consumers that take their GPU from another library. Never gpu without our library where the work is done.
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
@@ -169,7 +169,7 @@ describe('files that the service may not read', { skip }, () => {
   });
 });
 
-/** Puts somebody else's libcuda and libnvidia-ml, with one invented device, into a directory of the guest. */
+/** Puts a foreign libcuda and libnvidia-ml, with one invented device, into a directory of the guest. */
 async function foreignDriver(guest: Guest, directory: string): Promise<void> {
   const built = join(repository, 'build/consumer/fake');
   await guest.must('install', '-D', `${built}/libcuda-fake.so`, `${directory}/libcuda.so.1`);

@@ -8,7 +8,7 @@ test('a unit has the object path that systemd gives it', () => {
   assert.equal(unitPath('9p-x@1.service'), '/org/freedesktop/systemd1/unit/_39p_2dx_401_2eservice');
 });
 
-/** What is heard of the units, on a bus that refuses rules about `refused`. */
+/** The events of the units, on a bus that refuses rules about `refused`. */
 async function watched(refused: (path: string) => boolean = () => false) {
   const heard: string[] = [];
   const fake = fakeBus(({ member, body }) => {

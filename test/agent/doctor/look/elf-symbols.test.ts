@@ -48,7 +48,7 @@ function written(all: readonly { name: string; version: string | null }[]): stri
 function same(file: string): Symbols {
   const ours = symbols(file);
   const expected = told(file);
-  // readelf names the base version of a definition, which nobody can ask for.
+  // readelf names the base version of a definition, which a program cannot request.
   const base = (all: readonly string[]): string[] => all.map((one) => one.replace(/@\(?Base\)?$/, '')).sort();
   assert.deepEqual(written(ours.needed).sort(), base(expected.needed));
   assert.deepEqual(written(ours.exported).sort(), base(expected.exported));

@@ -1,4 +1,4 @@
-// What the doctor makes of one traced start: whose library its processes call, and what the trace cannot show.
+// The doctor's finding for one traced start: the owner of each library that is called, and the limits of the trace.
 import { tracedBindings } from '../../../../agent/doctor/checks/traced-bindings.js';
 import type { LiveProcess } from '../../../../agent/doctor/trace/traced.js';
 import type { TracedStart } from '../../../../agent/doctor/trace/types.js';

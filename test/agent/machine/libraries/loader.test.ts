@@ -13,7 +13,7 @@ import { grow, tree } from '../support.js';
 /** ldconfig is in /sbin, which is not everybody's path. */
 const ldconfig = ['/sbin/ldconfig', '/usr/sbin/ldconfig'].find(existsSync) ?? 'ldconfig';
 
-/** What `ldconfig -p` says, in its order. */
+/** The output of `ldconfig -p`, in its order. */
 function told(args: readonly string[]): LoaderCacheEntry[] {
   const result = spawnSync(ldconfig, [...args, '-p'], { encoding: 'utf8', env: { LC_ALL: 'C' } });
   assert.equal(result.status, 0, result.stderr);

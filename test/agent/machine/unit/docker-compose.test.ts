@@ -64,7 +64,7 @@ async function names(one: LoadedUnit): Promise<readonly string[] | undefined> {
   return (await withComposed(one)).composed?.map(({ name }) => name);
 }
 
-/** What the first log says, with its source. */
+/** The content of the first log, with its source. */
 async function firstLog(one: LoadedUnit): Promise<readonly string[]> {
   const ending = new AbortController();
   const sleep = async (): Promise<void> => ending.abort();

@@ -11,7 +11,7 @@ import { containerOf } from '../../../../agent/systemd/container-unit.js';
 const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-docker-'));
 const socket = path.join(directory, 'docker.sock');
 
-/** What docker 26.1 answers, cut down to what is read. */
+/** The answers of docker 26.1, reduced to the members that are read. */
 const bodies: Readonly<Record<string, string>> = {
   '/containers/web/json': '{"Id":"fd87","State":{"Status":"running","Pid":4711},"Name":"/web"}',
   '/containers/ended/json': '{"Id":"fd88","State":{"Status":"exited","Pid":0},"Name":"/ended"}',

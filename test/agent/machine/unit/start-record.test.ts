@@ -20,7 +20,7 @@ const start = 'ab'.repeat(16);
 
 interface World {
   readonly log: string;
-  /** What the journal has of the start `start`; of another it has nothing. */
+  /** The journal's entries of the start `start`; it has none of another start. */
   readonly said: (invocationId: string) => Promise<readonly string[]>;
   readonly processes: string;
 }

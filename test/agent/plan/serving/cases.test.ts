@@ -1,4 +1,4 @@
-// What host install and host uninstall would change, word for word: each file, each unit, each refusal.
+// The changes of host install and host uninstall, word for word: each file, each unit, each refusal.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Manifest, OwnedItem } from '../../../../agent/contracts/manifest.js';

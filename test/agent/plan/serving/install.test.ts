@@ -1,4 +1,4 @@
-/** What host install plans: nothing that others wrote is overwritten, and no session ends unasked. */
+/** The plan of host install: it overwrites no file of others and ends no session without being told to. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Change, Plan } from '../../../../agent/contracts/plan.js';

@@ -18,7 +18,7 @@ function textAt(path: string, changes: Partial<LoadedUnit>): string {
   return change.content;
 }
 
-/** What systemd makes of these texts. */
+/** The values that systemd reads from these texts. */
 function variables(...texts: readonly string[]): Record<string, string | undefined> {
   return Object.fromEntries(assignedVariables(texts));
 }

@@ -1,4 +1,4 @@
-// What is asked of it is answered alike on the CPU and on the GPU, and what the simulated GPU lacks is named.
+// Questions are answered alike on the CPU and on the GPU, and missing functions of the simulated GPU are named.
 
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';

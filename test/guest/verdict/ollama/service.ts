@@ -17,7 +17,7 @@ import { tell } from '../../support/scenario.js';
 import { generous, settledOnGpu } from '../../support/service.js';
 import type { Scene } from './scene.js';
 
-/** What happens to the host while a model is loaded, and when; `quick`: without --long too. */
+/** The fault of the host while a model is loaded, and its moment; `quick`: without --long too. */
 const losses: readonly {
   readonly what: 'killed' | 'frozen';
   readonly moment: LoadMoment;

@@ -24,7 +24,7 @@ function workshop(context: TestContext): Workshop {
   return new Workshop(tree(context));
 }
 
-/** What is asked for the next start of a unit with that program and environment. */
+/** The questions for the next start of a unit with that program and environment. */
 async function look(
   program: string,
   environment: LoadedUnit['environment'],

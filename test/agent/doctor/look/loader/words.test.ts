@@ -1,4 +1,4 @@
-// What the loaders of four Debian releases say, read; and what is no such thing, refused.
+// The output of the loaders of four Debian releases is parsed, and any other text is refused.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';

@@ -102,7 +102,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
       env: self.env,
     });
     if (error instanceof CommanderError && error.exitCode === 0) return Exit.done;
-    return fail(usageError(error, argv), { json, verbose: false, out, err, style: plain });
+    return fail(usageError(error, argv, program), { json, verbose: false, out, err, style: plain });
   }
   return exitCode;
 }
@@ -148,7 +148,8 @@ export async function describeProgram(
       // Help that was requested is a result; fail() prints each error once.
       .configureOutput({ writeOut: (text) => out.write(text), writeErr: () => {} });
   }
-  program.helpCommand('help [command]', 'print the help of a command');
+  for (const command of [program, ...program.commands.filter((one) => one.commands.length > 0)])
+    command.helpCommand('help [command]', 'print the help of a command');
 }
 
 function print(outcome: Outcome, json: boolean, out: Sink, style: ReturnType<typeof styleFor>): void {
@@ -177,19 +178,29 @@ function fail(error: unknown, { json, verbose, out, err, style }: Failing): Exit
 }
 
 /** commander's message as a VgpuError of kind `usage`; anything else is passed on. */
-function usageError(error: unknown, argv: readonly string[]): unknown {
+function usageError(error: unknown, argv: readonly string[], program: Command): unknown {
   if (!(error instanceof CommanderError)) return error;
   const command = argv.find((word) => commandNames.includes(word));
   const part = command === 'host' ? argv[argv.indexOf(command) + 1] : undefined;
   const named = ['install', 'status', 'uninstall'].includes(part ?? '') ? `host ${part}` : command;
   const help = command === undefined ? 'vgpu-agent --help' : `vgpu-agent ${named} --help`;
-  // Without a command commander prints its help as an error, and the code is all there is.
-  const said =
-    error.code === 'commander.help' ? 'no command was given' : error.message.replace(/^error: /, '');
+  const said = saidBy(error, program) ?? error.message.replace(/^error: /, '');
   return new VgpuError(said.replace(/\n/g, ' '), {
     kind: 'usage',
     operation: 'read the command line',
     remedy: help,
     cause: error,
   });
+}
+
+/** The message where commander has none, or one that does not quote the value; else null. */
+function saidBy({ code }: CommanderError, program: Command): string | null {
+  // Without a command commander prints its help as an error, and the code is all there is.
+  if (code === 'commander.help') return 'no command was given';
+  if (code !== 'commander.excessArguments') return null;
+  const all = [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)];
+  const extra = all.map((one) => one.args[one.registeredArguments.length]);
+  // The innermost command has its own arguments only; those outside of it have its name among theirs.
+  const last = extra.findLast((one) => one !== undefined);
+  return last === undefined ? null : `unexpected argument ${JSON.stringify(last)}`;
 }

@@ -49,7 +49,7 @@ export function requireSomeoneToAsk(
   look: string,
 ): asserts context is CommandContext & { readonly ask: NonNullable<CommandContext['ask']> } {
   if (context.ask !== null) return;
-  throw new VgpuError(`${command} would change this machine, and there is no terminal to ask on`, {
+  throw new VgpuError(`${command} asks before it goes on, and there is no terminal to ask on`, {
     kind: 'usage',
     operation: command,
     remedy: `vgpu-agent ${command} --yes to go on, or ${look} to look first`,

@@ -172,9 +172,10 @@ async function askedDevice(
 function listenAddress(value: string, earlier: readonly string[] = []): readonly string[] {
   const port = /^vsock:(\d{1,10})$/.exec(value)?.[1];
   const parsed = parseEndpoint(port === undefined ? value : `vsock:2:${port}`);
-  if (parsed.kind === 'bad') throw new InvalidArgumentError(`It is not an address: ${parsed.reason}.`);
-  if (parsed.kind === 'tcp' || (parsed.kind === 'vsock' && port === undefined)) {
-    throw new InvalidArgumentError('Write unix:PATH, or vsock:PORT (no CID: any guest may connect).');
+  const written = value.startsWith('unix:') || port !== undefined;
+  if (parsed.kind === 'bad' && written) throw new InvalidArgumentError(`Not an address: ${parsed.reason}.`);
+  if (parsed.kind === 'bad' || !written) {
+    throw new InvalidArgumentError('Write unix:/PATH, or vsock:PORT (without a CID: any guest may connect).');
   }
   // systemd splits and expands the text of a unit.
   if (parsed.kind === 'unix' && /[\s%"'\\$]/.test(parsed.path)) {

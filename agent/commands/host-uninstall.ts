@@ -25,7 +25,7 @@ interface HostUninstallOptions {
 
 export function hostUninstallCommand(run: Run): Command {
   return new Command('uninstall')
-    .description('remove everything; restore the former file host install, byte for byte')
+    .description('remove what host install added, and restore the former files byte for byte')
     .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
     .option('--end-sessions', 'continue even while guests are served; their sessions end')

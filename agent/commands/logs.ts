@@ -77,7 +77,7 @@ async function logs(options: LogsOptions, context: CommandContext): Promise<Outc
     child.on('close', (status) => resolve(status ?? 0));
   });
   if (context.signal.aborted) return { exitCode: ExitCode.done, document: null, text: () => '' };
-  if (code !== 0) throw journalctlFailed(code);
+  if (code !== 0) throw journalctlFailed(code, options.since);
   return { exitCode: ExitCode.done, document: null, text: () => '' };
 }
 
@@ -89,12 +89,16 @@ function notAllowed(): VgpuError {
   });
 }
 
-/** Its standard error is ours, so a person has read why. */
-function journalctlFailed(code: number): VgpuError {
-  return new VgpuError(`journalctl ended with status ${code}`, {
+/** journalctl has printed its reason to the same standard error. */
+function journalctlFailed(code: number, since: string | undefined): VgpuError {
+  const asked = since === undefined ? '' : ` (--since ${JSON.stringify(since)})`;
+  return new VgpuError(`journalctl ended with status ${code}${asked}; its own message is above`, {
     kind: 'failed',
     operation: 'show the journal',
-    remedy: 'its own message is above',
+    remedy:
+      since === undefined
+        ? 'correct what its message names'
+        : 'give --since a time of systemd.time(7), such as today, -1h or "2026-11-23 12:00"',
   });
 }
 

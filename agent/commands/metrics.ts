@@ -30,11 +30,12 @@ async function metrics(): Promise<Outcome> {
   const { findAgent } = await import('../systemd/agent-client.js');
   const agent = await findAgent();
   if (agent === null) {
-    throw new VgpuError('the service does not run, so nothing is counted', {
+    throw new VgpuError('vgpu-agent.service does not run, so there are no counters', {
       kind: 'failed',
       operation: 'read the metrics',
       path: 'vgpu-agent.service',
-      remedy: 'sudo vgpu-agent install --service, or systemctl start vgpu-agent',
+      remedy:
+        'sudo vgpu-agent install --service installs it; if it is installed: sudo systemctl start vgpu-agent',
     });
   }
   try {

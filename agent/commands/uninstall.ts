@@ -33,7 +33,7 @@ interface UninstallOptions {
 
 export function uninstallCommand(run: Run): Command {
   return new Command('uninstall')
-    .description('remove everything; restore the former file install, byte for byte')
+    .description('remove what install added, and restore the former files byte for byte')
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .addOption(
@@ -133,9 +133,15 @@ async function takeAway(
     document: documentOf('done', plan, applied.changes, applied.restart),
     text: (style) =>
       plan.changes.length === 0
-        ? planText(plan, style)
+        ? [planText(plan, style), nothingInstalled(plan)].join('\n')
         : `uninstalled (${plural(applied.changes, 'change')}); ${whatIsLeft(plan)}`,
   };
+}
+
+/** Without it a unit whose name is misspelt would look uninstalled. */
+function nothingInstalled({ consumers, unit }: ReadyPlan): string {
+  const installed = consumers.map((one) => one.unit).join(', ');
+  return `nothing is installed for ${unit}; installed for: ${installed === '' ? 'no service' : installed}`;
 }
 
 function whatIsLeft({ consumers, unit, warnings }: ReadyPlan): string {

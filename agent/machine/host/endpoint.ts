@@ -51,7 +51,7 @@ function parseUnix(path: string): ReturnType<typeof parseEndpoint> {
 
 function parseVsock(rest: string): ReturnType<typeof parseEndpoint> {
   const match = /^(\d{1,10}):(\d{1,10})$/.exec(rest);
-  if (match === null) return bad('vsock: wants two decimal numbers, CID:PORT');
+  if (match === null) return bad('after vsock: it needs two decimal numbers, CID:PORT');
   const [cid, port] = [Number(match[1]), Number(match[2])];
   if (cid > maxVsock) return bad(`the CID must be at most ${maxVsock}`);
   if (port < 1 || port > maxVsock) return bad(`the port must be from 1 to ${maxVsock}`);
@@ -60,7 +60,7 @@ function parseVsock(rest: string): ReturnType<typeof parseEndpoint> {
 
 function parseTcp(rest: string): ReturnType<typeof parseEndpoint> {
   const match = /^(?:\[([^\]]*)\]|([^:]*)):(\d{1,5})$/.exec(rest);
-  if (match === null) return bad('tcp: wants ADDRESS:PORT, an IPv6 address in brackets');
+  if (match === null) return bad('after tcp: it needs ADDRESS:PORT, with an IPv6 address in brackets');
   const [, six, four] = match;
   const port = Number(match[3]);
   if (port < 1 || port > 65535) return bad('the port must be from 1 to 65535');

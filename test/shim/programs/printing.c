@@ -36,12 +36,14 @@ static void catch_output(void) {
   dup2(file, STDOUT_FILENO);
 }
 
-/* All that it has printed since; zero-terminated. */
-static char *output(size_t *size) {
+/* All that it has printed since; zero-terminated, and there until the next call. */
+static const char *output(size_t *size) {
+  static char *bytes;
   fflush(stdout);
   dup2(before, STDOUT_FILENO);
   *size = (size_t)lseek(file, 0, SEEK_END);
-  char *bytes = calloc(1, *size + 1);
+  free(bytes);
+  bytes = calloc(1, *size + 1);
   if (bytes == NULL || pread(file, bytes, *size, 0) != (ssize_t)*size) exit(2);
   return bytes;
 }
@@ -75,7 +77,7 @@ static void in_order(void) {
   int second = CALL(cuStreamSynchronize, (void *), NULL);
   printf("after\n");
   size_t size;
-  char *got = output(&size);
+  const char *got = output(&size);
   OK(first);
   OK(second);
   TRUE(strcmp(got, "before, and no end of a line, line 000000\nline 000001\nbetween\nline 000000\nafter\n") ==
@@ -103,7 +105,7 @@ static void more_than_fits(void) {
   launch(LINES);
   int result = wait_for_all();
   size_t size;
-  char *got = output(&size);
+  const char *got = output(&size);
   OK(result);
   IS(RING, size);
   TRUE(size >= LINE && strcmp(got + size - LINE, "line 099999\n") == 0);
@@ -147,13 +149,13 @@ static void print_as_child(void) {
   launch(3);
   MUST(wait_for_all());
   size_t size;
-  char *got = output(&size);
+  const char *got = output(&size);
   _exit(size >= 3 * LINE && strcmp(got + size - 3 * LINE, "line 000000\nline 000001\nline 000002\n") == 0
             ? 0
             : 1);
 }
 
-/* A thread that prints into a full pipe is in the middle of it for as long as we like. */
+/* A thread that prints into a full pipe is in the middle of it for as long as this program likes. */
 static void forked(void) {
   int ends[2], held = 0, result = -1, status = -1;
   if (pipe(ends) != 0) exit(2);

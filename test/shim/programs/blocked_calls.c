@@ -363,26 +363,38 @@ static void unmap_it(void *nothing) {
   (void)nothing;
   OK(CALL(cuMemUnmap, (devptr, size_t), reserved, 8 * GRANULE));
 }
-static void map_it(size_t size) {
+static uint64_t create(size_t size) {
   static const struct {
     int type, handle_types, location_type, location;
     void *win32;
     unsigned char unused[8];
   } properties = {.type = 1, .location_type = 1};
-  static const int access[3] = {1, 0, 3}; /* a device, which, reading and writing */
   uint64_t handle = 0;
   MUST(CALL(cuMemCreate, (uint64_t *, size_t, const void *, uint64_t), &handle, size, &properties, 0));
+  return handle;
+}
+static void map_it(size_t size) {
+  static const int access[3] = {1, 0, 3}; /* a device, which, reading and writing */
+  uint64_t handle = create(size);
   OK(CALL(cuMemMap, (devptr, size_t, size_t, uint64_t, uint64_t), reserved, size, 0, handle, 0));
   OK(CALL(cuMemSetAccess, (devptr, size_t, const void *, size_t), reserved, size, access, 1));
   OK(CALL(cuMemRelease, (uint64_t), handle));
   OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), reserved, 7, size));
   OK(context_waits());
 }
+/* The driver would map the memory now, although other addresses are still being unmapped. */
+static devptr elsewhere;
+static uint64_t for_elsewhere;
+static int maps_elsewhere(void) {
+  OK(CALL(cuMemMap, (devptr, size_t, size_t, uint64_t, uint64_t), elsewhere, GRANULE, 0, for_elsewhere, 0));
+  return context_waits();
+}
 /* Its memory is the session's until then, and other memory can take the place. */
 static void memory_is_unmapped(void) {
   MUST(CALL(cuCtxGetCurrent, (void **), &other));
   MUST(CALL(cuMemAddressReserve, (devptr *, size_t, size_t, devptr, uint64_t), &reserved, 8 * GRANULE, 0, 0,
             0));
+  MUST(CALL(cuMemAddressReserve, (devptr *, size_t, size_t, devptr, uint64_t), &elsewhere, GRANULE, 0, 0, 0));
   map_it(8 * GRANULE);
   size_t before = check_free_memory();
   held(unmap_it, NULL, asks_for_room);
@@ -390,6 +402,10 @@ static void memory_is_unmapped(void) {
   map_it(8 * GRANULE);
   atomic_store(&ended, false);
   held(unmap_it, NULL, context_waits);
+  map_it(8 * GRANULE);
+  for_elsewhere = create(GRANULE);
+  atomic_store(&ended, false);
+  held(unmap_it, NULL, maps_elsewhere);
   OK(CALL(cuMemAddressFree, (devptr, size_t), reserved, 8 * GRANULE));
   OK(context_waits());
 }

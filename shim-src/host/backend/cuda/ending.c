@@ -74,15 +74,21 @@ int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending 
 }
 
 struct which {
-  uint32_t lane; /* 0: of any thread */
-  const void *object;
+  uint32_t lane;         /* 0: of any thread */
+  const void *object;    /* NULL: any */
+  uint64_t address, end; /* addresses of which it has some; 0 and 0: wherever it is */
 };
+
+static bool overlaps(const struct vgpu_cuda_ending *ending, const struct which *which) {
+  return which->end == 0 || (ending->address < which->end && which->address < ending->address + ending->size);
+}
 
 static bool find(const struct vgpu_cuda_endings *endings, const struct which *which) {
   for (const struct vgpu_cuda_ending *ending = endings->first; ending != NULL; ending = ending->next) {
     if ((which->lane == 0 || ending->lane == which->lane) &&
-        (which->object == NULL || ending->object == which->object))
+        (which->object == NULL || ending->object == which->object) && overlaps(ending, which)) {
       return true;
+    }
   }
   return false;
 }
@@ -115,13 +121,21 @@ int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode) {
   return CUDA_SUCCESS;
 }
 
-void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object) {
-  const struct which which = {.object = object};
-  if (!goes_on(worker, &which)) return;
+static void finish(struct vgpu_worker *worker, const struct which *which) {
+  if (!goes_on(worker, which)) return;
   struct vgpu_cuda_endings *endings = &worker->cuda->endings;
   pthread_mutex_lock(&endings->mutex);
-  while (find(endings, &which)) pthread_cond_wait(&endings->changed, &endings->mutex);
+  while (find(endings, which)) pthread_cond_wait(&endings->changed, &endings->mutex);
   pthread_mutex_unlock(&endings->mutex);
+}
+
+void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object) {
+  finish(worker, &(struct which){.object = object});
+}
+
+void vgpu_cuda_finish_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
+                                uint64_t size) {
+  finish(worker, &(struct which){.object = object, .address = address, .end = address + size});
 }
 
 bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object) {

@@ -52,6 +52,10 @@ int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode);
 /* Waits until this object (NULL: all) is ended, and serves nobody meanwhile. */
 void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object);
 
+/* The same for what `object` has of these addresses. */
+void vgpu_cuda_finish_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
+                                uint64_t size);
+
 /* True while it is still to be ended. */
 bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object);
 

@@ -190,8 +190,9 @@ int32_t vgpu_cuda_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cu
     free(made);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  /* The driver maps nothing where something is still mapped. */
-  vgpu_cuda_finish_ending(worker, &cuda->virtual);
+  /* The driver maps nothing where something is still mapped. Mapping is a one-way call, so it cannot be put
+   * off: a program that maps where it has just unmapped waits here, and its other threads with it. */
+  vgpu_cuda_finish_ending_of(worker, &cuda->virtual, send->address, send->size);
   result = VGPU_DRIVER(&cuda->api, cuMemMap, send->address, send->size, 0, physical->handle, 0);
   struct vgpu_range range = {
       .address = send->address, .size = send->size, .device = physical->device, .kind = VGPU_RANGE_MAPPED};

@@ -1,4 +1,4 @@
-/** `/etc/vgpu-agent/agent.json`: what the service keeps true. Described by units/agent.schema.json. */
+/** `/etc/vgpu-agent/agent.json`: settings of vgpu-agent.service. Described by units/agent.schema.json. */
 import { lstatSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { schemaCheck } from '../contracts/schema.js';

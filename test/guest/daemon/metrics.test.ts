@@ -87,7 +87,7 @@ describe('metrics of the service', { skip, concurrency: 1 }, () => {
     await configure({ listen: 'tcp:127.0.0.1:9187' });
     await eventually('somebody listens', async () => (await scrape(guest, '9187')).startsWith('200 '));
     assert.equal(await guest.exists(socket), false);
-    assert.equal(await guest.exists(textfile), false, 'a value that nobody keeps true is not left');
+    assert.equal(await guest.exists(textfile), false, 'no metrics file is left that is not kept up to date');
     const listening = await guest.must('ss', '-ltnH', 'sport = :9187');
     assert.match(listening, /^LISTEN +\d+ +\d+ +127\.0\.0\.1:9187 /);
     assert.equal(listening.trim().split('\n').length, 1);

@@ -61,7 +61,7 @@ test('every folder of agent/ has its floor, and every floor is there', () => {
   assert.deepEqual([...rooms].toSorted(), floors.flat().toSorted());
 });
 
-test('imports go down, to what is nearer to the ground, and never up', () => {
+test('imports go down the list of folders, and never up', () => {
   assert.ok(arrows.length > 500, `only ${arrows.length} imports were found`);
   const wrong = arrows.filter(({ from, to }) => roomOf(from) !== roomOf(to) && floorOf(to) >= floorOf(from));
   assert.deepEqual(wrong, []);

@@ -131,7 +131,7 @@ function check(root: string): void {
       await browser.shows('the result', hasText('agent.json was read, and is in force.'));
     });
 
-    await t.test('a host that is gone is told, and one that is back', async () => {
+    await t.test('a lost host is shown, and its return too', async () => {
       await guest.hosts.stop('SIGKILL');
       await browser.shows('the host is gone', hasText('does not answer: '));
       await guest.hosts.start({ profile: join(scratch, 'device.json') });
@@ -171,7 +171,7 @@ function check(root: string): void {
       await browser.shows('it is gone', `${page}.querySelectorAll('article').length === 1`);
     });
 
-    await t.test('a service that hangs is not believed', async () => {
+    await t.test('no facts are shown while the service hangs', async () => {
       const main = await guest.property('vgpu-agent', 'MainPID');
       const node = (await guest.must('pgrep', '-P', main, 'node')).trim();
       await guest.must('kill', '-STOP', node);

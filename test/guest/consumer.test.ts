@@ -210,7 +210,7 @@ describe('the stand-in', { skip }, () => {
     [2, '/usr/local/bin/ollama runner --model stand-in-without-a-model'],
     [3, '/usr/local/lib/ollama/llama-server --model stand-in-without-a-model'],
   ] as const) {
-    test(`a kept runner of design ${design} has libcuda mapped, and nobody else`, async () => {
+    test(`a kept runner of design ${design} has libcuda mapped, and no other process has`, async () => {
       await put({ log: '', design, driver: 'fake' });
       await guest.installConsumer(design, { start: false, env: { STANDIN_KEEP_RUNNER: '1' } });
       await logOfStart();

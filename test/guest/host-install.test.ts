@@ -39,13 +39,13 @@ test('a host that was installed serves a guest that was installed, and each give
   await host.write('/etc/default/vgpu-hostd', "# somebody's own\nVGPU_OPTIONS=--sessions=64\n");
   const before = await host.listing();
 
-  await t.test('nobody is asked for what nobody said: status 2, and what to say', async () => {
+  await t.test('without a terminal a missing --device is status 2, and the message names it', async () => {
     const ran = await host.agent('host', 'install', '--yes');
     assert.equal(ran.code, 2, ran.stderr);
     assert.match(ran.stderr, /--device cuda for the GPU of this machine, --device software/);
   });
 
-  await t.test('a driver that is not there is told before anything is changed', async () => {
+  await t.test('a missing driver is reported before anything is changed', async () => {
     refused(
       await host.agent('host', 'install', '--yes', '--device', 'cuda'),
       /needs NVIDIA's driver, and there is no \/dev\/nvidiactl, \/dev\/nvidia-uvm, \/dev\/nvidia0/,

@@ -65,7 +65,7 @@ for (const design of consumerDesigns()) {
       );
     });
 
-    await t.test('the loader cache names ours before every other', async () => {
+    await t.test('the loader cache names the shim before every other library', async () => {
       const cache = await guest.must('ldconfig', '-p');
       for (const name of ['libcuda.so.1', 'libnvidia-ml.so.1']) {
         const first = cache.split('\n').find((line) => line.trim().startsWith(`${name} (`));
@@ -181,7 +181,7 @@ test('install replaces an older version, and uninstall goes back to before the f
     [],
   );
 
-  await t.test('a version that a process still uses is kept until nobody does', async () => {
+  await t.test('a version is kept until no process uses it', async () => {
     assert.ok(await guest.exists(`/opt/vgpu/${older}/libcuda.so.1`));
     await guest.must('systemctl', 'stop', user);
     const start = await guest.invocationId('ollama');

@@ -34,7 +34,7 @@ describe('a checkout in a home directory', { skip }, () => {
   });
   after(() => guest.stop());
 
-  test('is refused as what the service would run, before anything is changed', async () => {
+  test('is refused as the program of the service, before anything is changed', async () => {
     const ran = await guest.run(
       'node',
       `${checkout}/dist/bundle/main.js`,

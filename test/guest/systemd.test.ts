@@ -232,7 +232,7 @@ RestrictAddressFamilies=AF_INET
       await following.stop();
     });
 
-    test('a vacuum that removes what was read already loses and doubles nothing', async () => {
+    test('a vacuum of entries that were read loses and doubles nothing', async () => {
       const following = await follow();
       await following.say(...numbered(0, 50));
       await heard(following, 'line 49');

@@ -37,7 +37,7 @@ test('a copy that fails has the errno of the system, whatever the words of cp', 
   assert.equal(await failure(root, '/gone', '/copy'), 'ENOENT');
 });
 
-test('a copy that has no room says so, and one onto what is read-only', {
+test('a copy without room, or onto a read-only file system, says so', {
   skip: process.geteuid?.() !== 0 && 'a small file system needs root',
 }, async (context) => {
   const root = tree(context, { file: Buffer.alloc(256 * 1024, 1) });

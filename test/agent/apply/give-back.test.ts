@@ -91,7 +91,7 @@ describe('changes by others since the install', () => {
     world.dispose();
   });
 
-  it('gives back what a package put there between two installs', async () => {
+  it('gives back a file that a package put there between two installs', async () => {
     const world = await installed();
     const link = `${world.root}${multiarch}/libcuda.so.1`;
     rmSync(link);
@@ -103,7 +103,7 @@ describe('changes by others since the install', () => {
     world.dispose();
   });
 
-  it('restores what was there before when our link was simply removed', async () => {
+  it('restores the former file when our link was removed', async () => {
     const world = await installed(ubuntu);
     rmSync(`${world.root}${multiarch}/libcuda.so.1`);
     await world.uninstall();

@@ -102,7 +102,7 @@ describe('acquireLock', () => {
     assert.equal(existsSync(path.dirname(file)), false);
   });
 
-  it('says what to do when this user may not', { skip: process.getuid?.() !== 0 }, async (context) => {
+  it('names the remedy when this user may not lock', { skip: process.getuid?.() !== 0 }, async (context) => {
     const file = lockFile(context);
     const source = `
       const { acquireLock } = await import(${JSON.stringify(lockModule)});
@@ -158,7 +158,7 @@ describe('acquireLock', () => {
     );
   });
 
-  it('is not waited for any more after Ctrl-C, and that is what is said', async (context) => {
+  it('is no longer awaited after Ctrl-C, and the error says so', async (context) => {
     const file = lockFile(context);
     const child = await holder(file);
     const stop = new AbortController();

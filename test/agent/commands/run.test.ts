@@ -48,7 +48,7 @@ describe('vgpu-agent run', () => {
     assert.equal(ran.stderr, '', 'nothing else between the lines of the command');
   });
 
-  test('its words, its standard input and its exit status are its own', () => {
+  test("the command's arguments, standard input and exit status are passed on", () => {
     const ran = spawnSync(
       process.execPath,
       [main, 'run', '--', 'sh', '-c', 'cat; echo "$*"; exit 41', 'sh', '--json', '-v', '--', '--help'],

@@ -34,7 +34,7 @@ test('the sessions of its processes come before the probe, and the slowest is na
   assert.equal(carrier([one('vm-memory'), one('vsock'), one('vm-memory')]), 'vsock');
 });
 
-test('without one, or where the host does not tell, the probe speaks', () => {
+test("without a session, or where the host does not tell, the probe's transport counts", () => {
   for (const own of [[], [one('none')], [nvml]]) assert.equal(carrier(own), 'tcp');
 });
 

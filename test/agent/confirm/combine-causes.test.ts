@@ -87,7 +87,7 @@ const cpuCases: readonly (readonly [name: string, changes: Partial<Observation>,
     'host-slow',
   ],
   [
-    'the shim says that nobody listens',
+    'the shim says that nothing listens',
     {
       log: cpu,
       probe: withoutHost(hostWord('unreachable', { errno: 'ENOENT' })),

@@ -80,7 +80,7 @@ test('the log alone is never enough', () => {
   assert.deepEqual(judged({ processes: [], probe: null }), ['undetermined', 'shim-not-loaded']);
 });
 
-test('no evidence but the log makes gpu: all else at its best, the log not saying so', () => {
+test('without the log no other evidence makes the verdict gpu', () => {
   for (const log of [
     cpu,
     silent,
@@ -91,7 +91,7 @@ test('no evidence but the log makes gpu: all else at its best, the log not sayin
   }
 });
 
-test('a context that cannot be created is named for what it is', () => {
+test('a context that cannot be created is the reason context-create-failed', () => {
   for (const step of ['cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent']) {
     const message = `${step} failed with 801`;
     const error = { kind: 'call', step, code: 801, name: 'CUDA_ERROR_NOT_SUPPORTED', message } as const;
@@ -118,7 +118,7 @@ test('a variable from an environment file is named with its file, which the next
   assert.match(inUnit.next ?? '', /^sudo systemctl edit ollama\.service/);
 });
 
-test('a preload that is not there is no word on file capabilities where the store cannot be used at all', () => {
+test('a missing preload says nothing about file capabilities if the store cannot be used', () => {
   const bare = findingsOf('0.32.9_cuda_v13_no-libcuda_debug0');
   const lost = combine(observation({ log: bare, processes: main(), probe: notRun }));
   assert.equal(lost.reason, 'preload-ignored');
@@ -151,7 +151,7 @@ test('a foreign libcuda in a process that counts: degraded, whatever else is fin
   assert.equal(verdict.next, 'sudo vgpu-agent plan --profile ollama');
 });
 
-test('a device that our probe does not find is not ours, or is gone', () => {
+test("a device that the probe does not find is another library's, or is gone", () => {
   const devices = report().devices.map((device) => ({ ...device, name: 'Tesla T4', compute: '7.5' }));
   for (const processes of [main('vgpu'), main(), []]) {
     const verdict = combine(observation({ processes, probe: answered({ devices }) }));

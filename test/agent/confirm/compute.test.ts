@@ -107,7 +107,7 @@ test('a probe of another version that does not know --compute is not run, not cr
   assert.equal(result.kind, 'not-run');
 });
 
-test('an answer whose compute is no such thing is not believed', () => {
+test('an answer with an invalid compute member does not count', () => {
   const run = { exitCode: 0, signal: null, timedOut: false, stderr: '', milliseconds: 1 };
   const stdout = JSON.stringify({ ...report(), compute: { ok: 'yes' } });
   assert.equal(probeResult({ kind: 'ran', ...run, stdout }).kind, 'crashed');

@@ -35,7 +35,7 @@ test('a start on the GPU is confirmed soon after its line', async () => {
   assert.equal(stage.hostAsked, 0);
 });
 
-test('the verdict does not wait until journald tells its followers: who is ready has said what it says', async () => {
+test('the verdict does not wait until journald tells its followers: a ready consumer has written its lines', async () => {
   for (const { readyAt, lineAt } of [
     { readyAt: 850, lineAt: 800 },
     { readyAt: 500, lineAt: 1_000 }, // its lines are on their way when it is ready

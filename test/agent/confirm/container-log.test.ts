@@ -33,7 +33,7 @@ function judged(stage: Stage, effects: ConfirmEffects, changes = {}): Promise<Ve
   return stage.clock.run(confirm(stage.options(changes), effects));
 }
 
-test('a detached container is judged by what the engine has of it', async () => {
+test("a detached container is judged by the engine's log of it", async () => {
   const stage = createStage();
   const verdict = await judged(stage, withContainers(stage, gpuLog));
   assert.equal(verdict.mode, 'gpu');
@@ -41,7 +41,7 @@ test('a detached container is judged by what the engine has of it', async () => 
   assert.match(line?.source ?? '', /^docker logs web1, line \d+ of this start$/);
 });
 
-test('one that took the place of another is judged by its own words', async () => {
+test('a container that replaced another is judged by its own log', async () => {
   const stage = createStage();
   // Until the second has spoken, nothing answers.
   const effects = withContainers(stage, gpuLog, cpuLog);

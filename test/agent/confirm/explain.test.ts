@@ -177,7 +177,7 @@ test('an empty log is undetermined', async () => {
   }
 });
 
-test('a line without end is cut and not believed', async () => {
+test('a line without an end is cut and does not count', async () => {
   const gpu =
     fixtureText('0.32.9_gpu-mode_debug0')
       .split('\n')

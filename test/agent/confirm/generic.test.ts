@@ -54,14 +54,14 @@ async function judged(stage: Stage, restarted: boolean): Promise<readonly [strin
   return [mode, reason, stage.clock.now() - begun];
 }
 
-test('one that has been running is judged as it is, at once', async () => {
+test('a consumer that has been running is judged at once', async () => {
   const [mode, reason, ms] = await judged(stageOf([session]), false);
   assert.deepEqual([mode, reason], ['gpu', null]);
   assert.ok(ms < 1_500, `${ms}`);
   assert.deepEqual((await judged(stageOf([]), false)).slice(0, 2), ['undetermined', 'no-session']);
 });
 
-test('one that was just started is given time to begin its work', async () => {
+test('a consumer that was just started is given time to begin its work', async () => {
   const stage = stageOf([]);
   stage.clock.at(3_000, () => tell(stage, [session]));
   const [mode, , ms] = await judged(stage, true);

@@ -49,7 +49,7 @@ function announced(
   return readDevice(compiled, text, format === 'logfmt' ? parseLogfmt(text) : plain, truncated);
 }
 
-test('a device has what the line says of it, in the order of its keys, and else what is fixed', () => {
+test('a device has the values of its line, in the order of the keys, else the fixed ones', () => {
   const found = (library: string, name: string, compute: string, what: string) => ({
     kind: 'device',
     device: { library, compute, name, pci: null },

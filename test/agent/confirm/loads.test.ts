@@ -61,7 +61,7 @@ test('a load that has only begun says nothing yet: the one before it counts', ()
   assert.deepEqual(judged(...onGpu, begin), ['gpu', null]);
 });
 
-test('that device memory is short is of the load that follows, in whatever order that begins', () => {
+test('a message about short device memory belongs to the load that follows, in any order of its first lines', () => {
   const shortOf = (...lines: readonly string[]): string | null | undefined => {
     const { load } = judgeLog(ollama, [device, ...lines]);
     return load?.short === null ? null : load?.short.text;

@@ -120,7 +120,7 @@ function goQuote(text: string): string {
   return `"${quoted}"`;
 }
 
-test('whatever is quoted as Go does comes back (2000 random texts)', () => {
+test('every text that is quoted as Go does it is read back (2000 random texts)', () => {
   const next = random(17);
   const alphabet = ['a', ' ', '=', '"', '\\', '\n', '\t', 'é', '😀', "'", '\x7f', 'x41'];
   for (let round = 0; round < 2_000; round += 1) {

@@ -89,7 +89,7 @@ test('a consumer that answers and has announced its device is settled at once', 
   assert.ok(elapsedMs >= 300 && elapsedMs <= 320, `${elapsedMs} ms`);
 });
 
-test('one that cannot be asked is given 1.5 s after its announcement', async () => {
+test('a consumer that cannot be asked is given 1.5 s after its announcement', async () => {
   const stage = await begun();
   stage.unit = unit({ sandbox: { ...openSandbox, privateNetwork: true } });
   say(stage, 300, deviceLine);
@@ -98,7 +98,7 @@ test('one that cannot be asked is given 1.5 s after its announcement', async () 
   assert.ok(elapsedMs >= 1_800 && elapsedMs <= 1_815, `${elapsedMs} ms`);
 });
 
-test('one that is done looking is given ten seconds to answer', async () => {
+test('a consumer that has ended its search is given ten seconds to answer', async () => {
   const stage = await begun();
   say(stage, 300, deviceLine, overLine);
   const { end, elapsedMs, readiness } = await watched(stage);
@@ -106,14 +106,14 @@ test('one that is done looking is given ten seconds to answer', async () => {
   assert.ok(elapsedMs >= 10_300 && elapsedMs <= 10_320, `${elapsedMs} ms`);
 });
 
-test('one that has announced its device and does not answer is waited for to the limit', async () => {
+test('a consumer that has announced its device and does not answer is awaited to the limit', async () => {
   const stage = await begun();
   say(stage, 300, deviceLine);
   const { end, elapsedMs } = await watched(stage);
   assert.deepEqual([end, elapsedMs], ['timed-out', 60_000]);
 });
 
-test('one that answers and says nothing is given five seconds, from its answer on', async () => {
+test('a consumer that answers and logs nothing is given five seconds from its answer', async () => {
   for (const answers of [400, 8_000]) {
     const stage = await begun();
     answersAt(stage, answers - 50);
@@ -168,7 +168,7 @@ test('while it says nothing the host is asked every second, one question at a ti
   assert.deepEqual(slow.times.slice(0, 3), [10, 1_610, 3_210]);
 });
 
-test('one that does not answer, or has spoken, is looked at once, when all else is known', async () => {
+test('a consumer that does not answer, or has named its device, is inspected once, when all else is known', async () => {
   const silent = await begun();
   const ofSilent = sessionsAsked(silent);
   await watched(silent, { timeoutMs: 3_000 }, ofSilent.effects);
@@ -395,7 +395,7 @@ test('the unit is reported as it is, and one that keeps ending as it ended', asy
   assert.deepEqual([recovered.end, result(recovered)], ['settled', 'success']);
 });
 
-test('one that has failed, or ends again and again, is not asked what it has loaded', async () => {
+test('a consumer that has failed, or ends repeatedly, is not asked for its loaded models', async () => {
   const down = await begun();
   down.unit = unit({ activeState: 'failed' });
   const loop = await begun();
@@ -466,7 +466,7 @@ test('each second it reports what it waits for', async () => {
   );
 });
 
-test('one that has answered is waited for until it has been looked at', async () => {
+test('a consumer that has answered is awaited until it has been inspected', async () => {
   const stage = await begun();
   stage.http = ready;
   say(stage, 900, deviceLine);
@@ -479,7 +479,7 @@ test('one that has answered is waited for until it has been looked at', async ()
   assert.deepEqual(waiting, ['ollama to settle', 'ollama to settle']);
 });
 
-test('a stop on request says what asks again', async () => {
+test('a stop on request names the command to run again', async () => {
   const stage = await begun();
   const stop = new AbortController();
   at(stage, 1_500, () => stop.abort());

@@ -76,7 +76,7 @@ test('a model that lies on the CPU by its own word is on the CPU, whatever the s
   assert.deepEqual(judged(present([model('a', 0), model('b', 0)], null)), ['cpu', 'model-on-cpu']);
 });
 
-test('one of two on the CPU degrades, and is named', () => {
+test('one of two models on the CPU degrades the verdict, and is named', () => {
   const seen = present([model('a', 4_000), model('b', 0)], null);
   assert.deepEqual(judged(seen), ['degraded', 'model-on-cpu']);
   const { summary, evidence } = combine(observation({ log: gpuLog, present: seen }));
@@ -231,14 +231,14 @@ test('a host that was full once explains no other trouble of the probe', () => {
   assert.deepEqual(judged(seen, { probe: spoilt }), ['degraded', 'memory-round-trip-failed']);
 });
 
-test('nothing is loaded: the last load counts until there is a newer one', () => {
+test('with nothing loaded the last load counts until there is a newer one', () => {
   assert.deepEqual(judged(present([], []), { log: cpuLoad }), ['degraded', 'model-on-cpu']);
   assert.deepEqual(judged(present(null, null), { log: cpuLoad }), ['degraded', 'model-on-cpu']);
   assert.deepEqual(judged(present(null, [session()]), { log: cpuLoad }), ['degraded', 'model-on-cpu']);
   assert.deepEqual(judged(present([], []), { log: gpuLog }), ['gpu', null]);
 });
 
-test('what else the log has against the GPU stays, although what is loaded computes at the host', () => {
+test('other evidence of the log against the GPU stays, although the loaded model computes at the host', () => {
   const seen = present([model('a', 4_000)], [session()]);
   const failed = { ...cpuLoad, reason: 'context-create-failed' } as const;
   assert.deepEqual(judged(seen, { log: failed }), ['degraded', 'context-create-failed']);
@@ -249,7 +249,7 @@ test('what else the log has against the GPU stays, although what is loaded compu
   assert.deepEqual(judged(seen, { log: { ...cpuLoad, load: null } }), ['degraded', 'model-on-cpu']);
 });
 
-test('the model on the CPU is gone and what is loaded computes at the host: gpu', () => {
+test('the verdict is gpu once the model on the CPU is gone and the loaded one computes at the host', () => {
   const whole = [model('a', 4_000)];
   assert.deepEqual(judged(present(whole, [session()]), { log: cpuLoad }), ['gpu', null]);
   assert.deepEqual(
@@ -319,7 +319,7 @@ test('a start on the CPU stays one', () => {
     assert.equal(judged(present([model('a', 0)], own), { log })[0], 'cpu');
 });
 
-test('of a unit that does not run has no present evidence', () => {
+test('a unit that does not run has no present evidence', () => {
   assert.deepEqual(judged(present([model('a', 0)], []), { end: 'unit-failed' }), [
     'undetermined',
     'unit-failed',

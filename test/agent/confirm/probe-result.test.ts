@@ -81,7 +81,7 @@ test('other output than the agreed document is a crash', () => {
   }
 });
 
-test('a document that the exit status gives the lie is not believed', () => {
+test('a document that contradicts the exit status does not count', () => {
   assert.equal(probeResult(ran({ exitCode: 1 })).kind, 'crashed');
   assert.equal(probeResult(ran({ stdout: JSON.stringify(report({ ok: false })) })).kind, 'crashed');
 });
@@ -102,7 +102,7 @@ test("the error has the beginning of the probe's standard error", () => {
   );
 });
 
-test('that it ran in the container is kept, and only then', () => {
+test('a result from the container is marked so, and no other', () => {
   const of = (run: ProbeRun): unknown => Reflect.get(probeResult(run), 'inContainer');
   assert.deepEqual(
     [of(ran({ inContainer: true })), of(ran({ inContainer: false })), of(ran())],

@@ -286,7 +286,7 @@ says('its maps do not count, and the probe could not be run', {
   probe: notRun,
 });
 says('it never answered, though it was given all its time', { log: silent, end: 'timed-out' });
-says('it does not answer, and nobody waited any longer', {
+says('it does not answer within the time limit', {
   log: silent,
   readiness: { kind: 'silent', url: 'http://x/', lastError: 'ECONNREFUSED' },
 });

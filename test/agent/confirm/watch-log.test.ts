@@ -305,7 +305,7 @@ test('a file or container that cannot be read is reported', async () => {
   }
 });
 
-test('a container that took the place of another has to say again what it finds', async () => {
+test('a container that replaced another has to announce its device again', async () => {
   const scene = new Scene();
   scene.containerLogs = async function* (signal) {
     yield { source: 'docker logs a', bytes: bytesOf(`${startLine}\n${deviceLine}\n`) };

@@ -47,7 +47,7 @@ test('a session belongs to the process that it claims, by its number in its own 
   assert.deepEqual(own({ pid: 100, namespacePid: 7 }, session(100), session(7)), [7]);
 });
 
-test('one of several processes that claims it is enough', () => {
+test('one of several processes that claims the session is enough', () => {
   const processes = [processFacts({ pid: 100 }), processFacts({ pid: 140 })];
   const found = sessionsOf(processes, reported([session(140), session(7)]));
   assert.deepEqual(

@@ -116,7 +116,7 @@ test('how long it took is counted from the beginning of the watch', async () => 
   await watch.done;
 });
 
-test('it is asked every 200 ms, every 25 ms once its log has said what there is, and not after its answer', async () => {
+test('the consumer is asked every 200 ms, every 25 ms once its log has named the device, and not after its answer', async () => {
   const scene = new Scene();
   const watch = scene.watch();
   const times = () => scene.asked.splice(0).map(({ at }) => at);
@@ -135,7 +135,7 @@ test('it is asked every 200 ms, every 25 ms once its log has said what there is,
   await watch.done;
 });
 
-test('after its answer the watch wakes every 200 ms, although its log has said what there is', async () => {
+test('after its answer the watch wakes every 200 ms, although its log has named the device', async () => {
   const scene = new Scene();
   scene.answer = () => ready;
   scene.announced = true;

@@ -89,7 +89,7 @@ test('three new starts are a loop, by their names or by the counter', async () =
   }
 });
 
-test('it has failed after four looks in which it was down, one after another', async () => {
+test('a unit has failed after four consecutive looks in which it was down', async () => {
   for (const activeState of ['inactive', 'deactivating']) {
     const down = at({ activeState });
     const seen = await told([down, down, down, at(), down, down, down, down, at()], trouble);
@@ -100,7 +100,7 @@ test('it has failed after four looks in which it was down, one after another', a
   assert.deepEqual((await told([at(), gone], trouble)).told, [null, 'failed']);
 });
 
-test('nothing is asked after the watch was stopped, and an answer that comes later counts for nothing', async () => {
+test('a stopped watch asks nothing, and a later answer does not count', async () => {
   const clock = new FakeClock();
   const closing = new AbortController();
   let asked = 0;

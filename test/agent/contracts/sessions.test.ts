@@ -51,7 +51,7 @@ test('a kernel that the host could not run is read; an older host tells of none'
     assert.equal(of(none), null);
 });
 
-test('the limit of device memory, and what was refused of it, is read; an older host tells of none', () => {
+test('the limit of device memory and its last refusal are read; an older host tells neither', () => {
   const refused = { count: 2, age: 7, program: 'llama-server', bytes: 9, limit: 8, free: 7, by: 'guest' };
   const memory = { limit: 8, by: 'guest', line: 3, refused };
   const of = (value: unknown): unknown => {
@@ -103,7 +103,7 @@ test('why it did not tell is a code, too', () => {
     assert.equal((failed(error) as { kind: string }).kind, 'bad', JSON.stringify(error));
 });
 
-test('whatever is no such document is refused, and what is wrong is named', () => {
+test('any other document is refused, and the mistake is named', () => {
   const problem = (document: ReturnType<typeof parseSessions>): string =>
     document.kind === 'bad' ? document.problem : '';
   assert.equal(problem(parseSessions('')), 'it is not a JSON document');

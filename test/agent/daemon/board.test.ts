@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { Board, consumerBoard } from '../../../agent/daemon/board.js';
 import { overview } from '../../../agent/daemon/overview.js';
 
-test('the board tells listeners what was and what is', () => {
+test('the board gives listeners the former and the new state', () => {
   const board = new Board();
   const seen: string[] = [];
   board.setConsumers([{ profile: 'ollama', unit: 'ollama.service' }]);

@@ -48,7 +48,7 @@ class Bench {
 
 const unitsOf = ({ now }: Declared): readonly string[] => now.consumers.map((one) => one.unit);
 
-test('without a file, what is installed is in force', async () => {
+test('without a file, the installed consumers are in force', async () => {
   const bench = new Bench();
   bench.manifest = manifestOf(ollama, llama);
   assert.deepEqual(unitsOf(await bench.declare()), ['ollama.service', 'llama-server.service']);

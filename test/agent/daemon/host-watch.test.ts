@@ -20,7 +20,7 @@ const up = { kind: 'up', device: 'NVIDIA H200', simulated: true } as const;
 const down = { kind: 'down', reason: 'it closed the connection' } as const;
 const endpoint = 'unix:/run/vgpu/host.sock';
 
-test('another address: what was known of the former host does not count', () => {
+test('with another address the facts about the former host do not count', () => {
   const { board, watch, written } = watched();
   watch.host(down);
   watch.moved('vsock:2:1');

@@ -52,11 +52,11 @@ test('a model that goes to the CPU long after the start is a reason to judge aga
   );
 });
 
-test('so is one that comes back to the GPU', async () => {
+test('a model that comes back to the GPU is a reason to judge again', async () => {
   assert.equal(await doubts(begin, onGpu, begin, onCpu, begin, onGpu), 3);
 });
 
-test('the same again, and lines that say nothing of it, are none', async () => {
+test('a repeated line, and lines about other things, are no reason to judge again', async () => {
   assert.equal(await doubts('[GIN] 2026/11/22 - 12:46:34 | 200 |', 'x', begin), 0);
   assert.equal(await doubts(begin, onCpu, onCpu, begin, onCpu), 1);
 });

@@ -43,7 +43,7 @@ test('the worst verdict counts: CPU, then degraded, then undetermined', () => {
   }
 });
 
-test('nothing is known of no consumer', () => {
+test('without consumers the overview is empty', () => {
   const { profile, unit, phase, problem, verdict: none, view, drift } = overview(new Board().now);
   assert.deepEqual(
     [profile, unit, phase, problem, none, view, drift],

@@ -107,7 +107,7 @@ function twoConsumers(): {
   };
 }
 
-test('as one, the worst counts: its phase, its verdict, its problem with the name', () => {
+test('the summary is that of the worst consumer: its phase, its verdict, its problem with the name', () => {
   const { board, one, two } = twoConsumers();
   one.update({ phase: 'settled', verdict });
   two.update({ phase: 'degraded', verdict: cpuVerdict, problem: 'given up' });
@@ -127,7 +127,7 @@ test('with one consumer the problem and the due restart do not have its name', (
   assert.deepEqual([problem, pendingRestart], ['waits', due]);
 });
 
-test('counters of all are added up, and what is known of one stays when another goes', () => {
+test('the counters of all consumers are added up, and those of one stay when another is removed', () => {
   const { board, one, two } = twoConsumers();
   one.count('restarts');
   two.count('restarts');

@@ -46,7 +46,7 @@ test('symbols: one library of two that lacks functions is a warning, both are br
   assert.equal(symbols.examine(doctorFacts()).kind, 'not-applicable');
 });
 
-test('sandbox: what does not block this transport is no alarm', () => {
+test('sandbox: a setting that does not block this transport is not reported', () => {
   const harmless = {
     ...openSandbox,
     privateNetwork: true,
@@ -80,7 +80,7 @@ test('overrides: an environment file wins over Environment=, both ways', () => {
   );
 });
 
-test('overrides: what an image sets is named, unless the command of its container sets it otherwise', () => {
+test('overrides: a variable of an image is named, unless the command of its container sets it otherwise', () => {
   const execStart = ['/usr/bin/docker', 'run', '--name', 'o', 'image'];
   const look = { containerEnvironment: { CUDA_VISIBLE_DEVICES: '', OLLAMA_LLM_LIBRARY: 'cuda_v13' } };
   const trouble = troubleOf(overrides.examine(doctorFacts({ machine: { unit: unit({ execStart }) }, look })));
@@ -126,7 +126,7 @@ test('start-order: only where a GPU answers now, and the service gave no reason 
   assert.equal(startOrder.examine(doctorFacts()).kind, 'ok');
 });
 
-test('nvml: what it says where only CUDA works; nothing where CUDA does not', () => {
+test('nvml: its message where only CUDA works, and none where CUDA does not', () => {
   const failing = { nvml: { ok: false, driver: null, error: 'nvmlInit_v2: NVML_ERROR_UNKNOWN' } };
   const trouble = troubleOf(nvml.examine(doctorFacts({ observation: { probe: answered(failing) } })));
   assert.equal(trouble.kind, 'warning');
@@ -172,7 +172,7 @@ describe('agent-service', () => {
     },
   });
 
-  test('one that stopped repairing is reported with its own message', () => {
+  test('a service that stopped repairing is reported with its own message', () => {
     const status = { state: 'degraded', problem: 'libcuda.so.1 was replaced 20 times', configProblem: null };
     const facts = doctorFacts({ machine: machine('active'), look: { service: { status } } });
     const trouble = troubleOf(agentService.examine(facts));
@@ -180,7 +180,7 @@ describe('agent-service', () => {
     assert.match(trouble.evidence, /replaced 20 times/);
   });
 
-  test('one that failed is reported; one that runs, or was never installed, is not', () => {
+  test('a failed service is reported; one that runs, or was never installed, is not', () => {
     const failed = troubleOf(agentService.examine(doctorFacts({ machine: machine('failed') })));
     assert.match(failed.evidence, /failed/);
     const status = { state: 'settled', problem: null, configProblem: null };

@@ -148,7 +148,9 @@ const hostAnswers = (milliseconds: number): Pick<MachineFacts, 'host'> => ({
 says(file, discoveryTime, {
   'it had': doctorFacts(),
   'it gave up for another reason': doctorFacts({ observation: { log: none } }),
-  'it had not, and nobody answers now': doctorFacts({ observation: { log: slow, probe: noDevice } }),
+  'it had not, and the host does not answer now': doctorFacts({
+    observation: { log: slow, probe: noDevice },
+  }),
   'it had not, and the host answers now': doctorFacts({
     observation: { log: slow },
     machine: hostAnswers(40),
@@ -164,7 +166,7 @@ const gpuLog = findingsOf('0.32.9_gpu-mode_debug0');
 const silentNvml = { nvml: { ok: false, driver: null, error: null } };
 says(file, driverVersion, {
   'it is': doctorFacts(),
-  'nobody shows a version, and it is on the GPU': doctorFacts({ observation: { probe: null } }),
+  'no driver version is known, and it is on the GPU': doctorFacts({ observation: { probe: null } }),
   'no driver answered': doctorFacts({ observation: { probe: null, log: none } }),
   'only CUDA tells its version': doctorFacts({ observation: { probe: answered(silentNvml) } }),
   'only NVML tells its version': doctorFacts({ observation: { probe: answered({ driver: null }) } }),
@@ -185,11 +187,11 @@ const seen = (...processes: readonly Partial<ProcessFacts>[]) => ({
 });
 says(file, loadedLibrary, {
   'nothing is installed': doctorFacts({ ...bare, ...seen({}) }),
-  'nobody saw a process': doctorFacts(seen()),
+  'no process was seen': doctorFacts(seen()),
   'they have, and one has none': doctorFacts(seen({}, { pid: 101, name: 'runner', libraries: [] })),
   'none of them has one': doctorFacts(seen({ libraries: [] })),
   "NVIDIA's beside ours": doctorFacts(seen({ libraries: libraries('vgpu', 'nvidia') }, { pid: 101 })),
-  "somebody's": doctorFacts(seen({ libraries: libraries('foreign') })),
+  'a foreign library': doctorFacts(seen({ libraries: libraries('foreign') })),
   'one that cannot be read': doctorFacts(
     seen({ libraries: [{ path: '/usr/lib/libcuda.so.1', deleted: false, vendor: null }] }),
   ),
@@ -280,7 +282,7 @@ says(file, opensByPath, {
   'another comes first, of a package': doctorFacts(
     byPath([opened('nvidia'), opened('vgpu')], { mode: 'cpu' }),
   ),
-  "another comes first, nobody's": doctorFacts(
+  'a foreign library comes first': doctorFacts(
     byPath([opened('foreign', '/usr/lib64/libcuda.so')], { mode: 'cpu' }),
   ),
   'one comes first that cannot be read, and it is on the GPU': doctorFacts(byPath([opened(null)])),

@@ -44,7 +44,7 @@ test('the finding that explains the verdict comes first, then the others in the 
   );
 });
 
-test('a check that throws is unknown, with what it said, and hides no other', () => {
+test('a check that throws is unknown, with its message, and hides no other check', () => {
   const thrown = (what: unknown) =>
     made('x', [], () => {
       throw what;

@@ -53,7 +53,7 @@ const turnedAway: Observation['present'] = {
 says(file, host, {
   'it answers': outside(answers),
   'it was not asked': outside({ endpoint, from: 'default', answer: { kind: 'unasked' } }),
-  'nobody is there': outside(away(hostWord('unreachable', { errno: 'ECONNREFUSED' }))),
+  'nothing listens': outside(away(hostWord('unreachable', { errno: 'ECONNREFUSED' }))),
   'its socket was looked at': doctorFacts({
     machine: { host: away(hostWord('not-configured')) },
     look: { hostSocket: ['srw-rw---- root vgpu /run/vgpu/hostd.sock'] },
@@ -96,7 +96,7 @@ for (const [endpoint, command] of [
   ['tcp:127.0.0.1:14833', 'ss -tlnp | grep 14833'],
   ['vsock:2:14833', 'ss --vsock -lp | grep 14833'],
 ] as const) {
-  test(`what has taken the host's address is looked for where that is: ${endpoint}`, () => {
+  test(`the program that listens at the host's address is searched for on its machine: ${endpoint}`, () => {
     const facts = outside({ ...away(hostWord('foreign')), endpoint });
     assert.equal(troubleOf(host.examine(facts)).command, command);
   });
@@ -111,14 +111,14 @@ const current = `${storeCurrent}/libcuda.so.1`;
 
 says(file, versions, {
   'nothing is installed': doctorFacts({ machine: { manifest: null } }),
-  'nobody answers': outside(away(hostWord('unreachable'))),
+  'the host does not answer': outside(away(hostWord('unreachable'))),
   'it answers, and the shim has a note': doctorFacts({
     machine: {
       host: answers,
       candidates: [installedAt('/usr/lib/libcuda.so.1', 'vgpu'), installedAt(current, 'vgpu')],
     },
   }),
-  'it answers, and the file in the store is not ours': doctorFacts({
+  'it answers, and the file in the store is another library': doctorFacts({
     machine: { host: answers, candidates: [installedAt(current, 'foreign')] },
   }),
   'it answers, and the shim of another place has a note': doctorFacts({

@@ -102,7 +102,7 @@ says(file, loaderChoice, {
     started(7, choice(nvidia)),
     started(8, choice(missing)),
   ]),
-  "it takes one that is nobody's for the next start": loading([
+  'it takes a foreign library for the next start': loading([
     started(null, choice(found('foreign', '/a/libcuda.so.1'))),
   ]),
   'in a container, nothing was asked': inContainer({ observation: { probe: null } }),

@@ -204,7 +204,7 @@ says(file, foreignLibrary, {
     machine: { candidates: [at(cuda, nvidia)], realGpu: gpu(true) },
     plan: ready(planned(cuda)),
   }),
-  "one that is nobody's, in the service's own directory, where GPU mode stands": doctorFacts({
+  "a foreign one in the service's own directory, with GPU mode confirmed": doctorFacts({
     ...only(at(`${own}/libcuda.so.1`, { vendor: 'foreign' })),
     ...consumer,
   }),

@@ -234,7 +234,7 @@ const gains = (...executables: readonly ExecutableFacts[]) => ({
 says(file, secureExecution, {
   'nothing runs': doctorFacts(),
   'none of its processes gains rights': doctorFacts({ look: { security: [process(false), process(null)] } }),
-  'nobody can tell': doctorFacts({ look: { security: [process(null), process(null)] } }),
+  'it is not known': doctorFacts({ look: { security: [process(null), process(null)] } }),
   'by file capabilities, and GPU mode stands': doctorFacts(
     gains(program({ capabilities: 'cap_net_raw=ep' })),
   ),
@@ -314,7 +314,7 @@ says(file, restarted, {
   'there is no unit': doctorFacts(away),
   'nothing is installed': doctorFacts(notInstalled),
   'it does not run': doctorFacts({ machine: { unit: unit({ mainPid: 0 }) } }),
-  'nobody saw its process': doctorFacts({ machine: { unit: unit() } }),
+  'its process was not seen': doctorFacts({ machine: { unit: unit() } }),
   'it was': doctorFacts({
     machine: { unit: unit(), processes: [processFacts({ pid: 99, libraries: [] }), processFacts()] },
   }),

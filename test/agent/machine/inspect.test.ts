@@ -218,7 +218,7 @@ describe('inspect', () => {
     context.diagnostic(`the host answered within ${host.answer.milliseconds} ms`);
   });
 
-  it('reads our real libraries as ours', { skip: notBuilt }, async (context) => {
+  it('recognizes the built libraries as the shim', { skip: notBuilt }, async (context) => {
     const facts = await inspect(effects(tree(context, guest)), profile, options(built));
     assert.match(facts.shim.id, /^[0-9a-f]{16}$/);
     const loaded = await canLoad(

@@ -28,7 +28,7 @@ describe('memory that is shared with the host', () => {
     );
   });
 
-  it('has the group that uses GPUs, and what the kernel allows', async (context) => {
+  it("has the group that uses GPUs, and the kernel's permission", async (context) => {
     const some = await read(context, {
       'etc/group': 'root:x:0:\nxrender:x:7:\nrender:x:105:ollama\n',
       'sys/kernel/security/lockdown': 'none [integrity] confidentiality\n',

@@ -36,7 +36,7 @@ describe('the transport in status', () => {
     ]);
   });
 
-  it('tells of what takes less time than vsock', () => {
+  it('names the transport that is faster than vsock', () => {
     const [line = ''] = shown('vsock');
     assert.match(
       line,
@@ -44,7 +44,7 @@ describe('the transport in status', () => {
     );
   });
 
-  it('tells of what takes less time than TCP, or than a socket without rings', () => {
+  it('names the transport that is faster than TCP, or than a socket without rings', () => {
     assert.match(shown('tcp').join(), /TCP; between a VM and its own host vsock takes less time: sudo/);
     assert.match(shown('unix').join(), /a unix socket, without rings; rings in shared memory take less time/);
   });
@@ -75,7 +75,7 @@ describe('status for a consumer that is not installed', () => {
     consumers: [{ profile: 'llama-server', unit: 'llama-server.service', links: [] }],
   };
 
-  it('does not show what is installed for another one', () => {
+  it('does not show the installation of another consumer', () => {
     for (const text of [textOf({ manifest: others }), textOf({ manifest: null })]) {
       assert.match(text, /^installed nothing for ollama\.service; sudo vgpu-agent install --profile ollama /);
       assert.doesNotMatch(text, /drift/);

@@ -76,13 +76,13 @@ test('another plan under the lock is asked about again, without the lock', async
   ]);
 });
 
-test('a no ends it without the lock', async () => {
+test('the answer no ends the command without the lock', async () => {
   const { did, run } = stage(['a'], { approve: async () => false });
   assert.deepEqual(await run(), { kind: 'declined', planned: 'a' });
   assert.ok(!did.includes('lock install'));
 });
 
-test('nothing to change is not asked about; what came up meanwhile is', async () => {
+test('without changes there is no question; a change that came up meanwhile is asked about', async () => {
   const nothing = stage([null]);
   await nothing.run();
   assert.ok(!nothing.did.some((one) => one.startsWith('ask')));

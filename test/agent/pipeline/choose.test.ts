@@ -65,7 +65,7 @@ for (const [what, installed, choice, chosen] of [
   });
 }
 
-test('nothing said and several installed: asked which, with their names', async () => {
+test('without a choice and with several installed, the error lists their names', async () => {
   await assert.rejects(
     chooseOne(work(ollama, llama), {}),
     (error) =>
@@ -90,7 +90,7 @@ test('a unit that no profile is for has the generic one, and is meant by its nam
   assert.deepEqual([choiceOf(instance), titleOf(instance)], ['--unit ollama@1.service', 'ollama']);
 });
 
-test('all: every one that is installed, in its order, or only what is named', async () => {
+test('all means every installed consumer, in order, or only the named one', async () => {
   const units = async (choice: Choice, ...installed: readonly Consumer[]): Promise<readonly string[]> =>
     (await chooseAll(work(...installed), choice)).map((one) => one.unit);
   assert.deepEqual(await units({}, llama, first), ['llama-server.service', 'ollama@1.service']);

@@ -317,7 +317,7 @@ test('with --rollback-on-failure a service that begins and does not settle is ta
   assert.ok(!other.did.includes('journal rolledBack'));
 });
 
-test('with --rollback-on-failure, stopped while the service settles: what was installed stays', async () => {
+test('with --rollback-on-failure the installation stays if it is stopped while the service settles', async () => {
   const stop = new AbortController();
   const { work, did } = workplace({
     serviceFails: 'settled',

@@ -38,7 +38,7 @@ async function wait(
   return now;
 }
 
-test('it is waited for until it says that it has settled', async () => {
+test('the service is awaited until it says that it has settled', async () => {
   const settled: Moment = [unit('active'), { state: 'settled', problem: '' }];
   assert.equal(await wait([settled]), 0);
   const starting: Moment = [unit('activating'), null];
@@ -46,7 +46,7 @@ test('it is waited for until it says that it has settled', async () => {
   assert.equal(await wait([starting, repairing, settled]), 200);
 });
 
-test('it has begun when it is active and answers, settled or not', async () => {
+test('the service has begun when it is active and answers, settled or not', async () => {
   const { signal } = new AbortController();
   const silent: Moment = [unit('active'), null];
   const waiting: Moment = [unit('active'), { state: 'waiting', problem: '' }];
@@ -64,13 +64,13 @@ test('former restarts of a service that now stays do not count', async () => {
   assert.equal(await wait([old, [unit('active', 17), { state: 'settled', problem: '' }]]), 100);
 });
 
-test('one that failed, or stopped repairing, is reported at once with its reason', async () => {
+test('a service that failed, or stopped repairing, is reported at once with its reason', async () => {
   await assert.rejects(wait([[unit('failed'), null]]), /not up: systemd does not start it any more/);
   const degraded: Moment = [unit('active'), { state: 'degraded', problem: 'it cannot write /opt' }];
   await assert.rejects(wait([degraded]), /not up: it cannot write \/opt/);
 });
 
-test('one that never settles is reported after a minute, with its last message', async () => {
+test('a service that never settles is reported after a minute, with its last message', async () => {
   const waiting: Moment = [unit('active'), { state: 'waiting', problem: 'dpkg is at work' }];
   await assert.rejects(wait([waiting]), /after 60 s it says waiting: dpkg is at work/);
   await assert.rejects(wait([[unit('activating'), null]]), /after 60 s systemd says activating/);

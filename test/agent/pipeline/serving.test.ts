@@ -19,7 +19,7 @@ test('only connections to the port that are established count', () => {
 const clients = `head\n   1: 0100007F:2CAA 0100007F:A000 01`;
 for (const [what, body, sockets, serves] of [
   ['a model and a client', '{"models":[{"name":"m"}]}', clients, true],
-  ['a model and nobody connected', '{"models":[{"name":"m"}]}', '', false],
+  ['a model and no client', '{"models":[{"name":"m"}]}', '', false],
   ['a client and no model', '{"models":[]}', clients, false],
   ['an answer that is no JSON', 'busy', clients, false],
 ] as const) {

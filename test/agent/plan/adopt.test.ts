@@ -81,7 +81,7 @@ test('another device description restarts a container that has it, and no consum
   assert.equal(kinds(withFiles(container, right)).includes('restart'), false);
 });
 
-test('a quadlet that asks for the GPU itself gives our drop-in back, with what was there before', () => {
+test('a quadlet that asks for the GPU itself loses the drop-in, and the former file comes back', () => {
   const device = ['--device', 'vgpu.org/gpu=0', '--device', 'vgpu.org/gpu=1'];
   const made = settled({ unit: ofQuadlet(), containers: containers() });
   const there = containers({

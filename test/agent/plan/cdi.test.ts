@@ -60,7 +60,7 @@ function noted(path: string, others: readonly OwnedItem[] = []): Manifest {
 }
 
 describe('a CDI file', () => {
-  it('is what the interface asks for, whatever the host and the number of devices', () => {
+  it('conforms to the interface, for any host and number of devices', () => {
     for (const endpoint of ['vsock:2:14833', 'tcp:10.0.0.1:1', 'unix:/run/vgpu/hostd.sock', 'unix:/tmp/x'])
       for (const devices of [1, 2, 16])
         assertDocument('cdi-generate', cdiText({ ...question, endpoint, devices }));

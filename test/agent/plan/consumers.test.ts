@@ -79,7 +79,7 @@ test('the list keeps its order: a known consumer stays in its place, a new one c
   assert.deepEqual(withoutConsumer(both, 'ollama.service'), [llama]);
 });
 
-test('noted is who is there with the same profile and the same links, in whatever order', () => {
+test('a consumer is noted with the same profile and the same links, in any order', () => {
   const one = manifest(ollama);
   assert.ok(isNoted(one, { ...ollama, links: ['/made/b', '/lib/a'] }));
   assert.ok(!isNoted(one, { ...ollama, links: ['/lib/a'] }));
@@ -89,7 +89,7 @@ test('noted is who is there with the same profile and the same links, in whateve
   assert.ok(!isNoted(null, ollama));
 });
 
-test('one of two goes: its drop-ins, a reload, its restart; store, loader and the other one stay', () => {
+test('removing one of two takes its drop-ins, a reload and its restart; store, loader and the other one stay', () => {
   const made = planUninstall(profile, facts({ manifest: manifest(ollama, llama) }), { restart: true });
   assert.deepEqual(made.kind === 'ready' && made.consumers, [llama]);
   const changes = changesOf(made).map((change) => ('path' in change ? change.path : change.kind));
@@ -112,7 +112,7 @@ test('the last one takes the shared parts with it', () => {
   assert.ok(changes.includes('/lib/a') && changes.includes('/opt/vgpu'));
 });
 
-test('nothing is taken from the others for one that is not installed, and the plan says who is', () => {
+test('a consumer that is not installed changes nothing, and the plan names those that are', () => {
   const made = planUninstall(profile, facts({ manifest: manifest(llama) }), { restart: true });
   assert.deepEqual([changesOf(made), warningCodes(made)], [[], ['not-installed']]);
   assert.deepEqual(made.kind === 'ready' && made.consumers, [llama]);
@@ -128,7 +128,7 @@ test('a second consumer is added to the first, whose entry stays as it is', () =
   assert.equal(consumers[0], llama);
 });
 
-test('another host is the host of all: the plan says whom else it moves', () => {
+test('a new host applies to all: the plan names the other consumers that it moves', () => {
   const other = { endpoint: 'vsock:2:1', restart: true, force: false };
   assert.ok(warningCodes(plan({ manifest: manifest(llama) }, other)).includes('host-for-all'));
   assert.ok(!warningCodes(plan({ manifest: manifest(ollama) }, other)).includes('host-for-all'));

@@ -229,7 +229,7 @@ describe('an install for a container', () => {
     }
   });
 
-  it('says what to add to a command of a person', () => {
+  it("names the option to add to a user's command", () => {
     const execStart = ['/usr/bin/docker', 'run', '--name', 'o', 'ollama/ollama'];
     const made = plan({ unit: unit({ execStart }), containers: containers({ dropIn: null, podman: null }) });
     assert.deepEqual(warningCodes(made), ['container-without-device']);
@@ -239,7 +239,7 @@ describe('an install for a container', () => {
     assert.deepEqual(warningCodes(plan({ unit: asks, containers: containers({ dropIn: null }) })), []);
   });
 
-  it('says what keeps the verdict from a container', () => {
+  it('names the obstacle between the verdict and a container', () => {
     const codes = (...words: readonly string[]) =>
       warningCodes(plan({ unit: unit({ execStart: words }), containers: containers({ dropIn: null }) }));
     const device = ['--device', 'vgpu.org/gpu=all'];
@@ -249,7 +249,7 @@ describe('an install for a container', () => {
     assert.deepEqual(codes('/usr/bin/docker', 'compose', 'up'), ['container-without-device']);
   });
 
-  it("says what a user's podman keeps from the verdict", async () => {
+  it("names the evidence that is missing with a user's podman", async () => {
     const execStart = '/usr/bin/podman run --name o --device vgpu.org/gpu=all image'.split(' ');
     const codes = (changes: Partial<LoadedUnit>) =>
       warningCodes(plan({ unit: unit({ execStart, ...changes }), containers: containers({ dropIn: null }) }));

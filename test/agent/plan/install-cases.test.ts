@@ -72,7 +72,7 @@ says(
   changed({ store: formerStore, manifest: { ...manifest, items: formerItems } }),
 );
 says(
-  'the version is there, and nobody owns it',
+  'the version is there, and the manifest does not list it',
   changed({
     manifest: {
       ...manifest,
@@ -251,9 +251,9 @@ says(
 const shim = (version: string) => changed({ shim: { ...now.shim, version } });
 says('an older version takes the place of a newer', shim('0.0.9'));
 says('a newer version takes the place of an older', shim('0.2.0'));
-says('versions that nobody can compare', shim('of today'));
+says('versions that cannot be compared', shim('of today'));
 says(
-  'a manifest with a version that nobody can compare',
+  'a manifest with a version that cannot be compared',
   changed({ manifest: { ...manifest, agent: 'of today' } }),
 );
 says(
@@ -354,7 +354,7 @@ says(
   changed({ store: { ...store, current: foreign }, manifest: null }),
 );
 says(
-  'the version in use leads to a version, and nobody owns it',
+  'the link current leads to a version, and the manifest does not list it',
   changed({ store: { ...store, current: linkTo('versions/aaaaaaaaaaaaaaaa') }, manifest: null }),
 );
 says(
@@ -416,7 +416,7 @@ const toFile = (realPath: string, vendor: 'nvidia' | 'foreign' | 'vgpu') =>
     resolution: { kind: 'file', realPath, steps: [{ path: cuda, target: realPath }] },
   });
 says("a link leads to NVIDIA's library", toFile('/usr/lib/nvidia/libcuda.so.550', 'nvidia'));
-says("a link leads to somebody's library", toFile('/opt/vgpu-b/libcuda.so.1', 'foreign'));
+says('a link leads to a foreign library', toFile('/opt/vgpu-b/libcuda.so.1', 'foreign'));
 says('a link leads past the version in use', toFile('/opt/vgpu/versions/x/libcuda.so.1', 'vgpu'));
 says('a link was removed', at(cuda, {}));
 says('a file of no package is there', at(cuda, { state: regular(), vendor: 'foreign' }));

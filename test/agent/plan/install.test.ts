@@ -21,7 +21,7 @@ import {
 } from './support.js';
 
 describe('the order of an install', () => {
-  it('makes what is named before it is named', () => {
+  it('creates each file before another one refers to it', () => {
     const steps = changesOf(plan()).map((change) => ('path' in change ? change.path : change.kind));
     assert.deepEqual(steps, [
       '/opt/vgpu',

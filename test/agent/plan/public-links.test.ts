@@ -36,7 +36,7 @@ describe('a public link', () => {
     ]);
   });
 
-  it('is not made in a directory where only what is there is repaired', () => {
+  it('is not made in a directory where only existing links are repaired', () => {
     assert.equal(changeAt(withCandidates(), '/usr/local/lib/libcuda.so.1'), undefined);
   });
 

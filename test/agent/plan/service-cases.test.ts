@@ -79,7 +79,7 @@ says('a service that is wanted for the first time', { ...bare, service }, { serv
 says('a service that nothing has happened to', now);
 says('a service that is no longer wanted', now, { service: false });
 says(
-  'a service that is no longer wanted, beside a file of somebody',
+  "a service that is no longer wanted, beside a user's file",
   {
     ...now,
     manifest: {
@@ -200,14 +200,17 @@ const ownGroup: Extract<OwnedItem, { kind: 'alternative' }> = {
 };
 const chosen = { value: mine, choices: [...group.choices, ourChoice] };
 says('a group of alternatives sets a link', grouped({}));
-says('a group that somebody chose by hand', grouped({ status: 'manual', value: '/usr/lib/nvidia/old' }));
+says(
+  'a group that an administrator set by hand',
+  grouped({ status: 'manual', value: '/usr/lib/nvidia/old' }),
+);
 says('a group with no choice but an unknown one', grouped({ value: '/gone' }));
 says(
   'a group of which we have the master',
   grouped({ name: 'nvidia', slaves: [] }, [slaveOf(cuda, 'nvidia', '/usr/lib/nvidia/current/libcuda.so.1')]),
 );
 says('our choice stands', grouped(chosen, ourSlaves, [ownGroup]));
-says('our choice stands, and nobody owns it', grouped(chosen, ourSlaves));
+says('our choice is set, and the manifest does not list it', grouped(chosen, ourSlaves));
 says(
   'our choice stands, and another group is owned',
   grouped(chosen, ourSlaves, [{ ...ownGroup, group: 'glx' }]),
@@ -370,7 +373,7 @@ gives('nothing is installed, and systemd has not forgotten', {
   ...without,
   unit: unit({ ...forgotten, environment: { A: 'b', ...forgotten.environment } }),
 });
-gives('nothing is installed, and a drop-in of somebody names the store', {
+gives('nothing is installed, and a foreign drop-in names the store', {
   ...without,
   unit: unit({ ...forgotten, dropIns: [{ path: '/x', content: 'LD_PRELOAD=/opt/vgpu/x' }] }),
 });

@@ -66,7 +66,7 @@ const owned: Pick<MachineFacts, 'manifest'> = {
   },
 };
 
-test('a service that would run what others can change is refused, with the path and what to do', () => {
+test('a service that would run a file that others can change is refused, with the path and a remedy', () => {
   const made = plan({ service: service(null, '/home/dev/vgpu/dist') }, { service: true });
   assert.ok(made.kind === 'refused');
   assert.deepEqual(refusalCodes(made), ['service-not-roots']);
@@ -81,7 +81,7 @@ test('files that only root can change are not refused, nor an install without th
   assert.equal(plan({ service: service(null, '/home/dev') }, { service: false }).kind, 'ready');
 });
 
-test('a unit that is there is kept, and never written so that it runs what others can change', () => {
+test('an existing unit is kept, and never runs a file that others can change', () => {
   assert.equal(plan({ ...owned, service: service('wanted', '/home/dev') }).kind, 'ready');
   assert.deepEqual(refusalCodes(plan({ ...owned, service: service('former', '/home/dev') })), [
     'service-not-roots',
@@ -112,7 +112,7 @@ test('a checkout is seen by the service, wherever it lies', () => {
   assert.equal(text('/srv/tmp/vgpu', [])[4], 'BindReadOnlyPaths=');
 });
 
-test('a path with what systemd would read otherwise is one word of the command', () => {
+test('a path with characters that are special to systemd is one word of the command', () => {
   const [, command] = text('/srv/a b%c$d"e', []);
   assert.match(command ?? '', / "\/srv\/a b%%c\$\$d\\"e\/dist\/bundle\/daemon\.cjs"$/);
 });

@@ -35,7 +35,7 @@ test('only links that ldconfig would set have versions', () => {
   assert.equal(isVersionOf(`${multiarch}/libcuda.so.12`, `${multiarch}/libcuda.so.550.1`), true);
 });
 
-test('versions that are there are listed, ours is not one of them', () => {
+test('versions of other libraries are listed, and the shim is not', () => {
   const there = (name: string) => candidate(`${multiarch}/${name}`, { state: linkTo('x') });
   const gone = candidate(`${multiarch}/libcuda.so.470.1`);
   const machine = facts({

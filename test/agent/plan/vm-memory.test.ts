@@ -67,7 +67,7 @@ describe('a plan for a guest with a device of shared memory', () => {
     );
   });
 
-  it('opens it to no user outside the group, and says what membership would mean', () => {
+  it('opens it to no user outside the group, and names the effect of membership', () => {
     const made = plan({ vmMemory: memory() });
     assert.equal(changeAt(made, file), undefined);
     assert.deepEqual(about(made), ['shared-memory-closed']);
@@ -98,7 +98,7 @@ describe('a plan for a guest with a device of shared memory', () => {
     assert.equal(changeAt(plan({ vmMemory: memory({ rule: changed }), manifest }), file)?.kind, 'write-file');
   });
 
-  it('leaves alone what a person put at the rule’s name: a file, a link that masks it, a long file', () => {
+  it("leaves a user's file at the rule’s name alone: a file, a link that masks it, a long file", () => {
     const theirs: readonly VmMemoryFacts['rule'][] = [
       { path: file, content: 'x', state: regular('x') },
       { path: file, content: null, state: linkTo('/dev/null') },
@@ -135,7 +135,7 @@ describe('a plan for a guest with a device of shared memory', () => {
 });
 
 describe('a plan for a guest without such a device', () => {
-  it('names what is better over vsock, for libvirt, QEMU and Proxmox VE', () => {
+  it('names the faster transport over vsock, for libvirt, QEMU and Proxmox VE', () => {
     const made = plan({ vmMemory: memory({ devices: [] }) });
     assert.ok(made.kind === 'ready');
     const remedy = made.warnings.find(({ code }) => code === 'no-shared-memory')?.remedy ?? '';
@@ -193,7 +193,7 @@ describe('the check shared-memory', () => {
     assert.match(troubleOf(examine({ vmMemory: memory({ locked: true }) })).cause, /lockdown/);
   });
 
-  it('is content with what the service may open', () => {
+  it('is ok with memory that the service may open', () => {
     const given = { ...device, gid: 105, mode: 0o660 };
     assert.deepEqual(examine({ vmMemory: memory({ devices: [given] }), ...inRender }), {
       kind: 'ok',

@@ -119,7 +119,7 @@ test('the error for a misspelt key names the right key', () => {
   assert.match(error.message, /the key "readiness" is missing/);
 });
 
-test('the error for a wrong value lists what is allowed', () => {
+test('the error for a wrong value lists the allowed values', () => {
   const error = problemWith(changed('"kind": "http"', '"kind": "htpp"'));
   assert.match(
     error.message,
@@ -268,7 +268,7 @@ function errorOf(run: () => unknown): VgpuError {
   throw new assert.AssertionError({ message: 'it was accepted' });
 }
 
-test('profiles are listed by name, in order; what is no name of a profile is not listed', () => {
+test('profiles are listed by name, in order; files with other names are not listed', () => {
   const none = '{}';
   const files = {
     'b.json': none,
@@ -313,7 +313,7 @@ test('a directory that is not there, or is none, has no profiles; one that canno
   assert.deepEqual([error.kind, error.operation, error.path], ['failed', 'list profiles', loop]);
 });
 
-test('without any profile it says so, and where to put one', () => {
+test('without any profile the error says so, and where to put one', () => {
   const empty = placesWith({});
   const error = errorOf(() => loadProfile('ollama', empty));
   assert.equal(error.message, 'no profile is named "ollama". There are none.');
@@ -342,7 +342,7 @@ test('a bad schema is not the fault of a profile: it ends the listing', () => {
   assert.equal(errorOf(() => readableProfiles(broken)).kind, 'internal');
 });
 
-test('one problem is on the line of the file, several are below it; the remedy is said', () => {
+test('a single problem is on the line of the file, several are below it, with a remedy', () => {
   const one = problemWith(changed('"schema": 1', '"schema": 2'));
   assert.match(one.message, /^\S+ollama\.json: line 3, schema: 2 was given, allowed: 1$/);
   const two = problemWith(changed('"schema": 1', '"schema": 2').replace('"probe": true', '"probe": 1'));

@@ -54,7 +54,7 @@ test('the error for a wrong choice lists all values, and the nearest one', () =>
   assert.deepEqual(told({ enum: ['http', 3] }, 4), [': 4 was given, allowed: "http", 3']);
 });
 
-test('types, a constant, a pattern and what ajv says itself', () => {
+test('types, a constant, a pattern and other rules of ajv are reported', () => {
   assert.deepEqual(told({ type: ['string', 'null'] }, 7), [': 7 was given, allowed: string or null']);
   assert.deepEqual(told({ const: 1 }, 2), [': 2 was given, allowed: 1']);
   assert.deepEqual(told({ type: 'string', pattern: '^a' }, 'b'), [

@@ -11,7 +11,7 @@ test('variables are replaced by their values', () => {
   assert.equal(expandVariables('/usr/lib', {}), '/usr/lib');
 });
 
-test('a path whose variable has no value here is none', () => {
+test('a path whose variable has no value here is left out', () => {
   assert.equal(expandVariables('/usr/lib/${multiarch}', { multiarch: null }), null);
   assert.equal(expandVariables('/usr/lib/${nonsense}', { multiarch: 'x' }), null);
 });

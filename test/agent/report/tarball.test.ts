@@ -29,7 +29,7 @@ test('has every file under vgpu-report, and its owner alone may read it', async 
   assert.equal(text.stdout.toString('utf8'), 'all is well\n{}\n');
 });
 
-test('is never written over something', async (context) => {
+test('is never written over an existing file', async (context) => {
   const file = path.join(scratch(context), 'mine');
   writeFileSync(file, 'mine');
   await assert.rejects(writeTarball(spawnRunner(), file, files), /is there already/);

@@ -19,7 +19,9 @@ test('a system journal is readable where there is none, and where one of them ca
   assert.equal(systemJournalReadable([none, kept]), true);
 });
 
-test('it is not readable for a user who may not open it', { skip: process.getuid?.() !== 0 }, (t) => {
+test('the journal is not readable for a user who may not open it', {
+  skip: process.getuid?.() !== 0,
+}, (t) => {
   const directory = mkdtempSync(path.join(tmpdir(), 'journal-'));
   t.after(() => rmSync(directory, { recursive: true }));
   chmodSync(directory, 0o755);

@@ -26,7 +26,7 @@ test('a verdict other than GPU is a warning and carries its reason', () => {
   assert.equal(fields['MESSAGE_ID'], messageIds.verdict);
 });
 
-test('entries without fields are explained by what is wrong with the module', () => {
+test('entries without fields come with the fault of the module', () => {
   const otherNode = Object.assign(new Error('NODE_MODULE_VERSION 115'), { code: 'ERR_DLOPEN_FAILED' });
   assert.match(withoutFields(otherNode).message, /compiled for another Node than v\d+\..*scripts\/setup/);
   const missing = Object.assign(new Error('Cannot find package'), { code: 'ERR_MODULE_NOT_FOUND' });

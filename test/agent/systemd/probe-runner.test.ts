@@ -132,7 +132,7 @@ test('an exit status, a signal and a time-out are three different ends', async (
   assert.deepEqual(await ran({ result: 'timeout', exitCode: null, signal: 'TERM' }), [null, 'TERM', true]);
 });
 
-test('standard error is what the probe wrote, whatever it looks like', async () => {
+test("the probe's standard error is passed on unchanged", async () => {
   const result = await run(
     { result: 'success', exitCode: 0, signal: null },
     'Finished with result: timeout\n',

@@ -92,7 +92,7 @@ test('denied and allowed addresses are written with their prefix; what is no add
   assert.deepEqual(ipAddressDeny, ['10.0.0.0/8', 'fe80:0:0:0:0:0:0:0/64']);
 });
 
-test('a bad unit says what systemd says of it', () => {
+test("a bad unit has systemd's reason", () => {
   const facts = unitFacts({
     ...sources,
     unit: {

@@ -111,7 +111,7 @@ describe('a file that is read', { skip }, () => {
 });
 
 describe('a file that is written', { skip }, () => {
-  it('replaces what a stranger planted at its names, and what that led to stays', (context) => {
+  it('replaces files that a stranger planted at its names, and leaves the targets of links alone', (context) => {
     const { root, theirs } = place(context);
     const victim = file(path.join(root, 'victim'), 'as before', 0o600);
     link(path.join(theirs, 'out'), victim, stranger);

@@ -72,7 +72,7 @@ describe('questions', () => {
       ['ollama', 'unix:/b', true],
     ],
     [
-      'an address is typed until somebody answers there',
+      'an address is asked for until a host answers there',
       found(),
       ['other', 'unix:/wrong', 'unix:/typed', 'yes'],
       ['host', 'address', 'address', 'service'],
@@ -120,7 +120,7 @@ test('setup without an answering host ends as refused, with the addresses tried 
   });
 });
 
-test('candidates: what is set comes first, the usual places last, each once', () => {
+test('candidates: configured addresses come first, the usual ones last, each once', () => {
   const candidates = hostCandidates({
     environment: 'tcp:10.0.0.1:1',
     guestConf: 'host=unix:/run/vgpu/hostd.sock\n',

@@ -59,7 +59,7 @@ test('a real GPU that works is refused before any question', async () => {
   assert.deepEqual(effects.asked, [], 'no host is asked either');
 });
 
-test('no service, and a masked one, are refused with what to do', async () => {
+test('a missing and a masked service are refused with a remedy', async () => {
   const none = await refused(looking({}, (name) => ({ kind: 'absent', name })));
   assert.match(none.message, /ollama\.service is absent, llama-server\.service is absent/);
   const masked = await refused(looking({}, (name) => ({ kind: 'masked', name, path: '' })));

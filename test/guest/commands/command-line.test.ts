@@ -239,7 +239,7 @@ describe('on a guest that is as it should be', { skip }, () => {
     assert.equal(ran.stderr, 'vgpu-agent: cannot write to standard output: ENOSPC\n');
   });
 
-  test('no colour in what is not a terminal', async () => {
+  test('output to a file or pipe has no colour', async () => {
     for (const args of [['plan'], ['status'], ['frobnicate']]) {
       const ran = await guest.runWith({ env: { TERM: 'xterm-256color' } }, 'vgpu-agent', ...args);
       assert.ok(!`${ran.stdout}${ran.stderr}`.includes('\u001b'), args.join(' '));

@@ -94,7 +94,7 @@ test('every command prints the JSON that docs/json describes', { skip }, async (
   await documents('uninstall', 0, 'uninstall');
 });
 
-test('without a terminal and without --yes nothing is changed, and what to pass is said', {
+test('without a terminal and without --yes nothing is changed, and the message names the option', {
   skip,
 }, async (t) => {
   const guest = await prepared(t);
@@ -275,7 +275,7 @@ test('each thing that was done leaves one entry in the journal', { skip }, async
   assert.equal(lines.length, 3);
 });
 
-test('an unprivileged status tells what it can, and that the verdict needs root', { skip }, async (t) => {
+test('an unprivileged status shows its facts, and that the verdict needs root', { skip }, async (t) => {
   const guest = await prepared(t);
   await guest.agent('install', '--yes');
   const ran = await guest.runWith({ user: 'nobody' }, 'vgpu-agent', 'status');

@@ -128,7 +128,7 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 
-  test('install while an uninstall is at work: waits, and installs what the other took away', async (t) => {
+  test('an install during an uninstall waits, and then installs', async (t) => {
     const { guest, before } = await prepared(t);
     documentOf(await guest.agent('install', ...quiet, '--json'));
     const n = await middle(guest, 'uninstall');
@@ -148,7 +148,7 @@ describe('two commands at once', { skip, concurrency: 2, timeout: 300_000 }, () 
     assert.deepEqual(await differences(before, await guest.listing()), []);
   });
 
-  test('uninstall while an install is at work: waits, and takes back what the other installed', async (t) => {
+  test('an uninstall during an install waits, and then uninstalls', async (t) => {
     const { guest, before } = await prepared(t);
     const n = await middle(guest, 'install');
     await uninstall(guest, '--no-restart');

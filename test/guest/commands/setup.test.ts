@@ -206,7 +206,7 @@ describe('vgpu-agent setup', { skip, concurrency: 1 }, () => {
     await assertUntouched();
   });
 
-  test('a terminal that gets another size shows the question whole again, and what was chosen stays', async (t) => {
+  test("after a change of the terminal's size the question is shown again, with the former choice", async (t) => {
     const terminal = await Terminal.start(guest, 'vgpu-agent setup', t);
     await terminal.shows(asks.host);
     await terminal.type('2');

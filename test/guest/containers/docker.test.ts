@@ -99,16 +99,19 @@ describe('containers that docker runs', { skip }, () => {
     await freshCache(guest);
     const before = await guest.listing(['/etc', '/opt', '/usr']);
 
-    await t.test('one that does not ask for the device is not restarted, and told what to add', async () => {
-      const start = await guest.invocationId('worker');
-      const installed = await tell(guest, 'install', '--yes', '--unit', 'worker', '--timeout', '3');
-      const verdict = await assertVerdict(guest, installed, { mode: 'undetermined', reason: 'no-session' });
-      assert.match(installed.stdout, /add --device vgpu\.org\/gpu=all to docker run in \/etc\/systemd/);
-      assert.match(evidence(verdict, 'maps').join('\n'), /child sleep has no libcuda loaded/);
-      assert.equal(await guest.invocationId('worker'), start);
-    });
+    await t.test(
+      'a unit that does not ask for the device is not restarted, and gets the option to add',
+      async () => {
+        const start = await guest.invocationId('worker');
+        const installed = await tell(guest, 'install', '--yes', '--unit', 'worker', '--timeout', '3');
+        const verdict = await assertVerdict(guest, installed, { mode: 'undetermined', reason: 'no-session' });
+        assert.match(installed.stdout, /add --device vgpu\.org\/gpu=all to docker run in \/etc\/systemd/);
+        assert.match(evidence(verdict, 'maps').join('\n'), /child sleep has no libcuda loaded/);
+        assert.equal(await guest.invocationId('worker'), start);
+      },
+    );
 
-    await t.test('one that was given it is started again, and computes there', async () => {
+    await t.test('a unit with the device is started again, and computes there', async () => {
       await unit(guest, 'worker', `${device} image:1 sleep infinity`);
       const installed = await tell(guest, 'install', '--yes', '--unit', 'worker', '--timeout', '3');
       assert.match(installed.stdout, /was started before its container was given the device/);
@@ -132,7 +135,7 @@ describe('containers that docker runs', { skip }, () => {
       assert.equal(at(documentOf(asked), 'compute', 'ok'), true, `${text}${asked.stdout}${asked.stderr}`);
     });
 
-    await t.test('a vsock is named as what docker forbids, where the host is reached by one', async () => {
+    await t.test('a host at a vsock address is named as forbidden by docker', async () => {
       const planned = await guest.agent('plan', '--unit', 'worker', '--host', 'vsock:2:14833');
       assert.match(planned.stdout + planned.stderr, /docker's default seccomp profile \(without AF_VSOCK\)/);
       const asked = await guest.run(

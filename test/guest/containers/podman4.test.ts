@@ -23,7 +23,7 @@ const options = '--cgroups=disabled --network=host --stop-timeout=1';
 const what = '--rootfs /run/image:O sleep infinity';
 
 describe('podman 4', { skip }, () => {
-  test('a unit of podman generate systemd: told what to add, and followed', async (t) => {
+  test('a unit of podman generate systemd gets the option to add, and is followed', async (t) => {
     const guest = await containerGuest('podman-bookworm', t);
     await guest.must('bash', '-c', prepare);
     const generate = (name: string, device: string, how: string) =>

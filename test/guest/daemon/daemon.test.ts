@@ -53,7 +53,7 @@ describe('one guest with the service', { skip }, () => {
       assert.match(await guest.read(`${directory}/vgpu-agent`), /complete -F _vgpu_agent vgpu-agent/);
   });
 
-  test('systemctl status shows what it thinks, and that the GPU is simulated', async () => {
+  test('systemctl status shows the state, and that the GPU is simulated', async () => {
     assert.match(
       await guest.must('systemctl', 'status', '--no-pager', 'vgpu-agent'),
       /Status: "settled, gpu \(simulated\)"/,

@@ -130,7 +130,7 @@ describe('drift', { skip }, () => {
     );
   });
 
-  test('while dpkg works the repair waits, and says for whom', async () => {
+  test('while dpkg works the repair waits, and names dpkg', async () => {
     const holder = guest.spawn(
       [
         'python3',
@@ -159,7 +159,7 @@ describe('drift', { skip }, () => {
     await settledOnGpu(guest);
   });
 
-  test('vgpu-hostd restarted: noticed, told, and the consumer is on the GPU again', async () => {
+  test('a restart of vgpu-hostd is noticed and reported, and the consumer is on the GPU again', async () => {
     const lost = await entries(guest, messageIds.hostLost);
     await guest.hosts.start();
     await untilEntry(guest, messageIds.hostLost, lost.length);

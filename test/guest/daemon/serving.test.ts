@@ -50,7 +50,7 @@ describe('a consumer with the service', { skip }, () => {
     await untilEntry(guest, messageIds.hostBack, back);
   };
 
-  test('with a request under way it is not restarted, says what for it waits, and does it afterwards', async () => {
+  test('with a request under way the consumer is not restarted; the service names the cause and restarts it afterwards', async () => {
     await guest.write(busyFile, '');
     const client = request();
     let answer = '';

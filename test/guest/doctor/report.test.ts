@@ -60,11 +60,11 @@ for (const consumer of consumers()) {
     });
     after(() => guest?.stop());
 
-    test('no alarm on a healthy machine with the service', async () => {
+    test('a healthy machine with the service has no finding', async () => {
       assertHealthy(await doctor(guest));
     });
 
-    test('without a terminal and without --yes nothing is looked at or written, and what to pass is said', async () => {
+    test('without a terminal and without --yes nothing is inspected or written, and the message names the option', async () => {
       const ran = await guest.agent('doctor', '--report', '/root/no.tar.gz');
       assert.equal(ran.code, 2, ran.stderr);
       assert.equal(ran.stdout, '');
@@ -126,7 +126,7 @@ for (const consumer of consumers()) {
       assert.equal(await guest.exists('/opt/vgpu'), false);
     });
 
-    test('it repairs what is ours and looks again', async () => {
+    test('it repairs the files of vgpu-agent and checks again', async () => {
       assert.equal((await guest.agent('install', '--yes')).code, 0);
       await guest.must('ln', '-sfn', '/nonexistent', publicLink);
       const asked = await guest.agent('doctor', '--fix');

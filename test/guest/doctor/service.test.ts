@@ -22,7 +22,7 @@ for (const consumer of consumers())
     });
     after(() => guest?.stop());
 
-    test('no alarm while it runs', async () => {
+    test('a running service is not reported', async () => {
       const document = await doctor(guest);
       assertHealthy(document);
       const check = document.checks.find(({ id }) => id === 'agent-service');

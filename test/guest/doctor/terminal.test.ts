@@ -30,7 +30,7 @@ for (const consumer of consumers())
     });
     after(() => guest?.stop());
 
-    test('all is well: a line for each check, and every line fits', async (t) => {
+    test('a healthy guest gets a line for each check, and every line fits', async (t) => {
       const { code, text } = await (await Terminal.start(guest, 'vgpu-agent doctor', t)).end();
       assert.equal(code, 0, text);
       assert.match(text, /^GPU \(simulated\) {2}ollama\.service \(ollama /m);

@@ -77,7 +77,7 @@ describe('doctor --trace', { skip }, () => {
     await assertNothingLeft(guest);
   });
 
-  test('all is well: each process with what it took from our libraries, and nothing of it stays', async () => {
+  test('a healthy start shows the symbols of each process, and leaves nothing behind', async () => {
     const before = await guest.listing();
     const document = await doctor(guest, ...trace);
     assertHealthy(document);
@@ -308,7 +308,7 @@ describe('doctor --trace of a real Ollama', { skip: skipBoth || whyNoOllama() },
   });
   after(() => guest?.stop());
 
-  test('all is well: what each process took is ours, and nothing of the trace stays', async () => {
+  test('a healthy start has only symbols of the shim, and leaves nothing behind', async () => {
     const before = await guest.listing();
     const document = await doctor(guest, ...trace);
     assertHealthy(document);

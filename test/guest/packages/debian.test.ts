@@ -140,7 +140,7 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       await serving.must('sh', '-c', 'rm -rf /tmp/for* /tmp/lists');
     });
 
-    test('apt install of the host starts nothing, and says what comes next', async () => {
+    test('apt install of the host starts nothing, and names the next command', async () => {
       const said = await mustApt(serving, 'install', `vgpu-hostd=${version}`);
       assert.match(said, /systemctl enable --now vgpu-hostd\.socket vgpu-hostd\.service/);
       for (const unit of ['vgpu-hostd.socket', 'vgpu-hostd.service']) {
@@ -150,14 +150,14 @@ for (const release of long ? releases : releases.slice(0, 1)) {
       assert.equal(await serving.exists('/usr/share/man/man8/vgpu-hostd.8.gz'), true);
     });
 
-    test('the host serves after what the package said', async () => {
+    test('the host serves after the commands that the package named', async () => {
       await serving.must('sed', '-i', 's/^VGPU_DEVICE=.*/VGPU_DEVICE=software/', '/etc/default/vgpu-hostd');
       await serving.must('systemctl', 'enable', '--now', 'vgpu-hostd.socket', 'vgpu-hostd.service');
       const told: unknown = JSON.parse(await serving.must('vgpu-hostd', 'status', '--json'));
       assert.equal(at(told, 'simulated'), true);
     });
 
-    test('apt install of the agent touches no service, and says what comes next', async () => {
+    test('apt install of the agent touches no service, and names the next command', async () => {
       const start = await consumer();
       const said = await mustApt(guest, 'install', `vgpu-agent=${version}`);
       assert.match(said, /no service has been changed\. Next:[\s\S]*vgpu-agent install --host/);

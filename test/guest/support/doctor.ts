@@ -112,7 +112,7 @@ function found(title: string, table: readonly Breakage[], consumer: Consumer, op
     });
     after(() => guest?.stop());
 
-    test('no alarm on the healthy machine', async () => {
+    test('a healthy machine has no finding', async () => {
       assertHealthy(await doctor(guest));
     });
 
@@ -127,7 +127,7 @@ function found(title: string, table: readonly Breakage[], consumer: Consumer, op
       });
     }
 
-    test('no alarm once all of that is undone', async () => {
+    test('the machine has no finding once all faults are undone', async () => {
       assertHealthy(await doctor(guest));
     });
   });

@@ -186,7 +186,7 @@ describe('--rollback-on-failure', { skip }, () => {
     assert.match(text.stdout, /^after the repair: sudo vgpu-agent install/m);
   });
 
-  test('an upgrade that fails goes back to what worked, not to nothing', async (t) => {
+  test('an upgrade that fails goes back to the former version', async (t) => {
     const guest = await ready(t, { design: quickest });
     await installedGpu(guest);
     const before = await guest.listing();

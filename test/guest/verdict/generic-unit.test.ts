@@ -17,7 +17,7 @@ const skip =
 const unit = 'worker.service';
 const kernel = '.version 7.0\n.target sm_75\n.address_size 64\n.visible .entry nothing()\n{\n  ret;\n}\n';
 
-test('a service without a profile: undetermined, then gpu, then cpu, by what the host has of it', {
+test('a service without a profile is undetermined, then gpu, then cpu, by its sessions at the host', {
   skip,
 }, async (t) => {
   const guest = await Guest.start({ readOnlyBinds: [`${program}:/opt/worker`] }, t);

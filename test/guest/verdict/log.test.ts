@@ -19,7 +19,7 @@ import {
 const skip = whyNoGuest() || whyNoHostd() || whyNoConsumer();
 const skipKnobs = skip || whyNoStandIn();
 
-test('a consumer goes from the CPU to the GPU, and the verdict says by what', {
+test('a consumer goes from the CPU to the GPU, and the verdict shows the evidence', {
   skip,
 }, async (t) => {
   const guest = await ready(t, { design: 3 });
@@ -177,7 +177,7 @@ async function restless(guest: Guest): Promise<() => Promise<void>> {
   };
 }
 
-describe('a journal that gives no peace', { skip: skipKnobs }, () => {
+describe('a journal that never stops growing', { skip: skipKnobs }, () => {
   test('it rotates and is vacuumed while we follow, among many lines', async (t) => {
     const guest = await ready(t, { start: false, env: { STANDIN_NOISE: '3000', STANDIN_DELAY_MS: '800' } });
     const oldest = (): Promise<string> => guest.must('sh', '-c', 'journalctl -q --no-pager | head -n 1');
@@ -200,7 +200,7 @@ describe('a journal that gives no peace', { skip: skipKnobs }, () => {
   });
 });
 
-describe('lines that are not what one expects', { skip: skipKnobs }, () => {
+describe('lines in an unexpected form', { skip: skipKnobs }, () => {
   const garbage = Buffer.from([
     0xff,
     0xfe,

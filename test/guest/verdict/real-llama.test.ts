@@ -23,7 +23,7 @@ const repeating = (count: number, period: number): number[] =>
   Array.from({ length: count }, (_, i) => 20 + (i % period));
 const prompts = ['one two', repeating(16, 7), repeating(200, 67)] as const;
 
-test("Debian's llama-server: the verdict is what it does, its tokens are the CPU's", { skip }, async (t) => {
+test("the verdict agrees with Debian's llama-server, whose tokens are the CPU's", { skip }, async (t) => {
   const directory = mkdtempSync(join(tmpdir(), 'vgpu-models-'));
   t.after(async () => rmSync(directory, { recursive: true, force: true }));
   chmodSync(directory, 0o755); // the service has a user of its own

@@ -17,7 +17,7 @@ import { serviceBringsBack } from './ollama/service.js';
 
 const skip = whyNoGuest() || whyNoHostd() || whyNoOllama();
 
-test('a real Ollama: the verdict is what it does', { skip }, async (t) => {
+test('the verdict agrees with a real Ollama', { skip }, async (t) => {
   const scene = await makeScene(t);
   await answersAlike(t, scene);
   await hostIsLost(t, scene);

@@ -35,7 +35,7 @@ except Exception as error:
 time.sleep(1000000)
 `;
 
-test('a PyTorch service: found, used as far as it goes, and the verdict says how far', {
+test('a PyTorch service finds the device and copies, and the verdict names the kernels that fail', {
   skip,
 }, async (t) => {
   assert.ok(python !== undefined);

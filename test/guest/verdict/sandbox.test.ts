@@ -182,7 +182,7 @@ async function wrapper(guest: Guest, ...lines: readonly string[]): Promise<void>
   await settings(guest, 'ExecStart=', 'ExecStart=/usr/local/bin/wrapper');
 }
 
-describe('a GPU that is not ours', { skip: skip || whyNoStandIn(), concurrency }, () => {
+describe('a GPU of another library', { skip: skip || whyNoStandIn(), concurrency }, () => {
   for (const design of consumerDesigns().filter((one) => one !== 2)) {
     for (const keep of design === 1 ? [false] : [true, false]) {
       test(`design ${design} finds one through another driver${keep ? ', and keeps it loaded' : ''}: never gpu`, async (t) => {

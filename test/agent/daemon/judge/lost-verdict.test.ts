@@ -7,7 +7,7 @@ import { observation } from '../../confirm/support.js';
 
 const gpu = combine(observation());
 
-test('a host that went away degrades a GPU verdict at once, and says what to do; other modes stay what they are', () => {
+test('a host that went away degrades a GPU verdict at once, with a remedy; other modes stay the same', () => {
   const lost = lostVerdict(gpu, 'refused');
   assert.deepEqual([lost.mode, lost.reason], ['degraded', 'host-unreachable']);
   assert.match(

@@ -151,7 +151,7 @@ test('a start that ended while it was judged is judged again', () => {
   assert.deepEqual(bench.judged(gpu('b'), active('c')), ['show gpu', 'write verdict', 'look soon']);
 });
 
-test('nothing installed, or no unit: no verdict', () => {
+test('without an installation or a unit there is no verdict', () => {
   const bench = new Bench().settledOn(gpu('a'));
   assert.deepEqual(bench.look('absent'), ['show nothing']);
   assert.deepEqual(bench.look('idle'), ['show nothing']);
@@ -282,7 +282,7 @@ test('former files: restarted for them, but not a consumer that does not run', (
   assert.deepEqual(bench.look(active('a')), ['ask-serving']);
 });
 
-test('one that stopped in the meantime is not started', () => {
+test('a consumer that stopped in the meantime is not started', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
   const stopped = { ...active('a'), activeState: 'inactive' };
@@ -433,7 +433,7 @@ test('a restart is written with its result and its cause', () => {
   assert.equal(bench.state.judged?.invocationId, 'a', 'of a start that is not known the former one is kept');
 });
 
-test('one reason for a restart is enough: another finding does not take its place', () => {
+test('the first reason for a restart stays: another finding does not replace it', () => {
   const bench = new Bench().settledOn(gpu('a'));
   bench.tell({ kind: 'settled', outdated: 'former library', start: active('a') });
   bench.tell({ kind: 'settled', outdated: 'another library', start: active('a') });

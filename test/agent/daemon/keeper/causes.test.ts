@@ -4,7 +4,7 @@ import type { Change } from '../../../../agent/contracts/plan.js';
 import { causesOf } from '../../../../agent/daemon/keeper/causes.js';
 import { facts } from '../../plan/support.js';
 
-test('a repair is about its paths, each once, else about what kind of change it is', () => {
+test('the causes of a repair are its paths, each once, else the kinds of its changes', () => {
   const { shim } = facts();
   const change = (path: string): Change => ({ kind: 'remove-directory', path, reason: '' });
   const ldconfig: Change = { kind: 'ldconfig', links: false, reason: '' };

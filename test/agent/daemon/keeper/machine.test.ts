@@ -127,7 +127,7 @@ test('a run that was cut short is cleared up, installed or not', () => {
   assert.deepEqual(bench.goOn(interrupted), ['repairing', `repair what was interrupted since ${bench.now}`]);
 });
 
-test('nothing is installed: idle, unless agent.json declares it and it is the first look', () => {
+test('without an installation the keeper is idle, unless agent.json declares one at the first look', () => {
   const bench = new Bench();
   bench.installed = false;
   assert.deepEqual(bench.found(drift), ['idle', 'nothing to do']);
@@ -193,7 +193,7 @@ test('the third repair of the same thing in a row waits', () => {
   assert.match(bench.goOn(drift).at(-1) ?? '', /^repair/);
 });
 
-test('the ceiling of an hour: degraded, told once, and tried again when the hour is over', () => {
+test('at the limit of an hour the service is degraded, reports it once, and tries again after the hour', () => {
   const bench = new Bench();
   bench.rules = { enabled: true, limits: { perHour: 2, backoffMs: 0, minimumMs: 0 } };
   for (let time = 0; time < 2; time += 1) {
@@ -284,7 +284,7 @@ test('a repair is written with its time, its changes and its paths', () => {
   });
 });
 
-test('a failure is written with what failed and when the next try is; without a path it is the repair', () => {
+test('a failure is written with its subject and the time of the next try; without a path the subject is the repair', () => {
   const begun = beginKeeping('ollama', 'ollama.service', quick);
   const failed = { kind: 'failed', why: 'no space left', now: 5 } as const;
   const text = '/lib/a, /lib/b could not be repaired: no space left; the next try is in 1 s';
@@ -322,7 +322,7 @@ test('with repairs switched off the number of changes is reported', () => {
   assert.equal(problemIn(effectsOf(begun, event)), 'repairs are switched off; 2 changes would correct it');
 });
 
-test('a request by a person resets limits, failures and what was reported', () => {
+test('a request by a person resets limits, failures and earlier reports', () => {
   const tired: KeeperState = {
     ...beginKeeping('ollama', 'ollama.service', quick),
     failures: failuresToDegraded,
@@ -349,7 +349,7 @@ test('after a success former failures and their messages are forgotten', () => {
   assert.deepEqual([failures, toldDrift, toldLimit, noticedAt, first], [0, '', false, null, false]);
 });
 
-test('a look that is not the first keeps what was said of the first', () => {
+test('a later look keeps the result of the first', () => {
   const begun = beginKeeping('ollama', 'ollama.service', quick);
   const noticed = { kind: 'noticed', soon: false, now: 5 } as const;
   assert.equal(keeperNext(begun, { ...noticed, first: false }).state.first, false);

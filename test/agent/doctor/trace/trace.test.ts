@@ -167,7 +167,7 @@ describe('bindings of a process', () => {
     assert.equal(binding?.vendor, null);
   });
 
-  test('only what may be read is asked for: absolute paths of drivers, and what symbols were found in', () => {
+  test('only files that may be read are listed: absolute paths of drivers, and the files of symbols', () => {
     const { events } = readTrace(
       line(7, `event=dlopen caller=/x file=${theirs} flags=2 deepbind=no`) +
         line(7, 'event=dlopen caller=/x file=libcuda.so.1 flags=2 deepbind=no') +

@@ -76,7 +76,7 @@ says(file, tracedBindings, {
     ),
   }),
   "NVIDIA's belongs to a package": doctorFacts({ ...packaged, trace: traced(program + toTheirs) }),
-  "it calls one that is nobody's, and another process only opened NVIDIA's": onCpu(
+  "it calls a foreign one, and another process only opened NVIDIA's": onCpu(
     program +
       opens(7, strangers) +
       looksUp(7, strangers) +
@@ -105,8 +105,10 @@ says(file, tracedBindings, {
   'no process was seen': onCpu(''),
   'no symbol was seen, and it is on the GPU': onGpu(program),
   'no symbol was seen of a start that was not over': onCpu(program, { complete: false }),
-  'nobody opened libcuda': onCpu(program + started(8) + started(9, 'ollama')),
-  'nobody was seen to open libcuda, and one goes its own way': onCpu(program + started(8) + bypasses(8)),
+  'no process opened libcuda': onCpu(program + started(8) + started(9, 'ollama')),
+  'no process was seen to open libcuda, and one bypasses the tracer': onCpu(
+    program + started(8) + bypasses(8),
+  ),
   'one asked for it and called nothing': onCpu(program + opens(7, 'libcuda.so.1') + started(8) + started(9)),
 });
 

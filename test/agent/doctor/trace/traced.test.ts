@@ -8,7 +8,7 @@ import { ContentCache } from '../../../../agent/machine/files/content.js';
 import { buildElf, ourNote, tree } from '../../machine/support.js';
 
 describe('traced', () => {
-  it('reads what the processes wrote, and no more than the limit', (context) => {
+  it('reads the output of the processes, and no more than the limit', (context) => {
     const file = path.join(tree(context, { events: 'one\ntwo\n' }), 'events');
     assert.deepEqual(readTraceFile(100, file), { text: 'one\ntwo\n', cut: false });
     assert.deepEqual(readTraceFile(4, file), { text: 'one\n', cut: true });
@@ -25,7 +25,7 @@ describe('traced', () => {
     assert.equal(readTraceFile(100, fifo).text, '');
   });
 
-  it('tells by content whose libraries are, and leaves out what it may not know', async (context) => {
+  it('recognizes the owner of a library by its content, and leaves out files that it may not read', async (context) => {
     const directory = tree(context, {
       'ours.so': buildElf({ soname: 'libcuda.so.1', note: ourNote }),
       'theirs.so': buildElf({ soname: 'libcuda.so.1' }),

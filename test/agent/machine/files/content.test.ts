@@ -47,7 +47,7 @@ describe('content', () => {
     assert.equal((await contents.of(path.join(directory, 'libfoo.so'), 'x'))?.vendor, 'vgpu');
   });
 
-  it('is ours by our note even when it quotes NVIDIA’s words', async (context) => {
+  it('is the shim by its note, even when it quotes NVIDIA’s words', async (context) => {
     const file = path.join(tree(context, { lib: buildElf({ note: ourNote, tail: mark }) }), 'lib');
     assert.equal((await new ContentCache().of(file, file))?.vendor, 'vgpu');
   });
@@ -81,7 +81,7 @@ describe('content', () => {
     assert.notEqual((await contents.of(file, file))?.sha256, first?.sha256);
   });
 
-  it('does not read a file beyond all reason', async (context) => {
+  it('does not read a file beyond the size limit', async (context) => {
     const file = path.join(tree(context), 'libcuda.so.1');
     const descriptor = openSync(file, 'w');
     ftruncateSync(descriptor, maxContentBytes + 1);

@@ -194,7 +194,7 @@ describe('candidates', () => {
     });
   }
 
-  it('passes over what an ordinary user may not look at, but not over a public directory', async (context) => {
+  it('skips files that an ordinary user may not see, but not a public directory', async (context) => {
     const directory = tree(context, {
       ...debian,
       'usr/lib/x86_64-linux-gnu': {},

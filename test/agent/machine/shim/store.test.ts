@@ -121,7 +121,7 @@ describe('store', () => {
     });
   });
 
-  it('finds a version that is what its id says', async (context) => {
+  it('finds a version that matches its id', async (context) => {
     const { directory, id } = await stored(context);
     const store = await read(directory);
     assert.deepEqual(store.versions, [{ id, intact: true }]);

@@ -161,7 +161,7 @@ describe('access', () => {
     assert.equal((await canLoad(effects(), member, file)).kind, 'loadable');
   });
 
-  it('says what no directory is', async (context) => {
+  it('names the file that is used as a directory', async (context) => {
     const directory = tree(context, { file: '' });
     assert.equal((await canSearch(runner, null, `${directory}/file`)).kind, 'not-a-library');
     assert.equal((await canSearch(runner, null, `${directory}/none`)).kind, 'missing');

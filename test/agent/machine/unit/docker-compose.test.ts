@@ -124,7 +124,7 @@ describe("docker's word on compose files and logs", () => {
     assert.equal((await withComposed(gone)).composed, undefined);
   });
 
-  it('hands over what a detached container prints, from its start on', async () => {
+  it('passes on the output of a detached container, from its start on', async () => {
     asked.length = 0;
     const web = running('run', '--detach', '--name', 'web', 'image');
     assert.deepEqual(await firstLog(web), ['docker logs web', 'one\ntwo\n']);
@@ -135,7 +135,7 @@ describe("docker's word on compose files and logs", () => {
     ]);
   });
 
-  it('has nothing of one that is waited for, nor while the unit starts', async () => {
+  it('has no output of a container that the unit waits for, nor while the unit starts', async () => {
     assert.deepEqual(await firstLog(running('run', '--name', 'web', 'image')), []);
     const starts = { ...running('run', '-d', '--name', 'web', 'image'), activeState: 'activating' };
     assert.deepEqual(await firstLog(starts), []);

@@ -55,7 +55,7 @@ describe("docker's daemon", () => {
     assert.equal(await pidOf('web'), 4711);
   });
 
-  it('knows nothing of others', async () => {
+  it('has no process for a container that does not run', async () => {
     for (const name of ['ended', 'odd', 'cut', 'absent', '../../info']) {
       assert.equal(await pidOf(name), null, name);
     }

@@ -169,7 +169,7 @@ describe('processes', () => {
     assert.ok(seen > 0 && gone > 0, `seen ${seen}, gone ${gone}`);
   });
 
-  it('names what it may not read instead of taking it for nothing', async (context) => {
+  it('names the files that it may not read, and does not treat them as empty', async (context) => {
     if (process.geteuid?.() !== 0) return context.skip('needs root to become somebody else');
     const child = await sleeper(context, { LD_PRELOAD: '' });
     process.seteuid?.(65534);

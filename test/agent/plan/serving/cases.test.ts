@@ -89,7 +89,7 @@ says('other addresses, and neither runs', {
 const unitChanged = text(service, 'new', { content: 'old' });
 const moved = text(socket, 'new', { content: 'old' });
 const device = text(hostDefaults, 'new', { content: 'old', editable: true, asked: true });
-says('another unit, nobody is served', host(0, [unitChanged]));
+says('another unit, no guest is served', host(0, [unitChanged]));
 says('another unit, one guest is served', host(1, [unitChanged]));
 says('another unit, address and device, two guests are served', host(2, [unitChanged, moved, device]));
 says('the same, and sessions may be ended', host(2, [unitChanged, moved, device]), { endSessions: true });
@@ -198,7 +198,7 @@ test('another version of any file is another id, its directory is not', () => {
   assert.equal(idOf([{ ...same, path: '/elsewhere/vgpu-hostd' }, ...whole.slice(1)]), id);
 });
 
-test('drift is what differs from what was installed, but not what a person may edit', () => {
+test('drift is a difference from the installation, but not in files that a person may edit', () => {
   const drift = (change: (one: ServingFile) => ServingFile, links: ServingFacts['links'] = [right]) =>
     servingDrift({ ...installed, files: installed.files.map(change), links });
   const plain = installed.files.map((one) => (one.path === service ? { ...one, state: stood('same') } : one));

@@ -56,7 +56,7 @@ describe('the drop-in', () => {
     });
   }
 
-  it('puts ours before what the fragment and other drop-ins set', () => {
+  it('puts our entries before those of the fragment and other drop-ins', () => {
     const text = textAt(first, {
       fragmentContent: '[Service]\nEnvironment="LD_PRELOAD=/usr/lib/libjemalloc.so" OTHER=1\n',
       dropIns: [
@@ -72,14 +72,14 @@ describe('the drop-in', () => {
     });
   });
 
-  it('does not take over ours a second time, nor empty entries', () => {
+  it('does not add our entries a second time, nor empty ones', () => {
     const text = textAt(first, {
       fragmentContent: '[Service]\nEnvironment=LD_LIBRARY_PATH=:/opt/vgpu/current::/a:/a:\n',
     });
     assert.equal(variables(text)['LD_LIBRARY_PATH'], '/opt/vgpu/current:/a');
   });
 
-  it('sees what the fragment says now, not what our own value has of it', () => {
+  it("reads the fragment's present value, not the copy in our own value", () => {
     const text = textAt(first, {
       fragmentContent: '[Service]\nEnvironment=LD_LIBRARY_PATH=/new\n',
       dropIns: [{ path: first, content: '[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/vgpu/current:/old\n' }],
@@ -145,7 +145,7 @@ describe('the drop-in', () => {
     assert.equal(changeAt(made, last)?.kind, 'remove-owned');
   });
 
-  it('asks that what LD_PRELOAD names can be loaded by the service’s user', () => {
+  it('requires that the service’s user can load the libraries of LD_PRELOAD', () => {
     const change = changeAt(
       plan({
         unit: unit({

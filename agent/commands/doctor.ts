@@ -207,19 +207,20 @@ function outcomeOf({ diagnosis, facts }: Examined, document: DoctorDocument): Ou
       [
         ...traceText(facts.trace, style),
         doctorText(diagnosis, style),
-        ...repairedText(repaired),
+        ...repairedText(repaired, diagnosis),
         ...(trace?.outcome === 'declined' ? ['--trace: nothing was restarted'] : []),
         ...reportText(report),
       ].join('\n'),
   };
 }
 
-function repairedText(repaired: FixOutcome | null): readonly string[] {
+function repairedText(repaired: FixOutcome | null, { results }: Diagnosis): readonly string[] {
+  const isSound = results.every(({ finding }) => finding.kind !== 'broken' && finding.kind !== 'warning');
   switch (repaired?.outcome) {
     case undefined:
       return [];
     case 'nothing':
-      return ['--fix: vgpu-agent can repair none of this'];
+      return [isSound ? '--fix: nothing to repair' : '--fix: vgpu-agent can repair none of these findings'];
     case 'declined':
       return ['--fix: nothing was changed'];
     case 'done':

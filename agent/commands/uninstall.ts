@@ -133,15 +133,14 @@ async function takeAway(
     document: documentOf('done', plan, applied.changes, applied.restart),
     text: (style) =>
       plan.changes.length === 0
-        ? [planText(plan, style), nothingInstalled(plan)].join('\n')
+        ? [planText(plan, style), ...nothingInstalled(plan)].join('\n')
         : `uninstalled (${plural(applied.changes, 'change')}); ${whatIsLeft(plan)}`,
   };
 }
 
-/** Without it a unit whose name is misspelt would look uninstalled. */
-function nothingInstalled({ consumers, unit }: ReadyPlan): string {
-  const installed = consumers.map((one) => one.unit).join(', ');
-  return `nothing is installed for ${unit}; installed for: ${installed === '' ? 'no service' : installed}`;
+/** Where others are installed the plan warns, and names them. */
+function nothingInstalled({ consumers, unit }: ReadyPlan): readonly string[] {
+  return consumers.length === 0 ? [`nothing is installed for ${unit}`] : [];
 }
 
 function whatIsLeft({ consumers, unit, warnings }: ReadyPlan): string {

@@ -107,7 +107,7 @@ function body(change: Change, style: Style): readonly string[] {
     case 'alternative':
       return change.slaves.map((slave) => `${indent}${oneLine(slave.link)} -> ${oneLine(slave.path)}`);
     case 'remove-owned':
-      return [`${indent}ours -> ${stateText(change.restores)}`];
+      return [`${indent}vgpu-agent's -> ${stateText(change.restores)}`];
     default:
       return [];
   }

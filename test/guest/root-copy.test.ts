@@ -151,7 +151,7 @@ describe('a checkout in a home directory', { skip }, () => {
     await guest.must('mkdir', '/usr/lib/vgpu-agent');
     const ran = await guest.run(`${checkout}/scripts/install-agent`);
     assert.equal(ran.code, 6);
-    assert.match(ran.stderr, /\/usr\/lib\/vgpu-agent is not ours/);
+    assert.match(ran.stderr, /\/usr\/lib\/vgpu-agent has no package.json of vgpu-agent/);
     await guest.must('rmdir', '/usr/lib/vgpu-agent');
     await guest.must('ln', '-s', '/bin/true', '/usr/local/bin/vgpu-agent');
     assert.equal((await guest.run(`${checkout}/scripts/install-agent`)).code, 6);

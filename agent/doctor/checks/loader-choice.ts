@@ -114,7 +114,7 @@ function lineOf({ pid, name }: ProcessChoices, { library, neededBy, outcome }: L
       return `${who}: ${asked}: ${outcome.path} is found first: ${outcome.reason}`;
     case 'found': {
       const real = outcome.realPath === outcome.path ? '' : ` -> ${outcome.realPath}`;
-      const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'not ours' } as const;
+      const whose = { vgpu: 'the shim', nvidia: "NVIDIA's", foreign: 'a foreign library' } as const;
       const vendor = outcome.vendor === null ? 'unread' : whose[outcome.vendor];
       return `${who}: ${asked}: ${outcome.path}${real}, by ${outcome.by} (${vendor})`;
     }

@@ -73,7 +73,7 @@ test('the plan names the files that uninstall restores', () => {
   } as const;
   const text = planText({ ...emptyPlan, intent: 'uninstall', changes: [removal] }, plain);
   assert.match(text, /^~ \/usr\/lib\/x86_64-linux-gnu\/libcuda\.so\.1$/m);
-  assert.match(text, /^ {4}ours -> libcuda\.so\.550$/m);
+  assert.match(text, /^ {4}vgpu-agent's -> libcuda\.so\.550$/m);
 });
 
 test('a path with an escape sequence cannot colour the terminal', () => {

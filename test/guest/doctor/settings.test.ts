@@ -88,9 +88,9 @@ const table: readonly Breakage[] = [
     first: 'environment',
     cause: /^The loader finds another libcuda\.so\.1 before the shim/,
     evidence: [
-      /process \d+ \(ollama\): libcuda\.so\.1: \S+\/x86-64-v2\/libcuda\.so\.1.*, by ld\.so\.cache \(not ours\)/,
+      /process \d+ \(ollama\): libcuda\.so\.1: \S+\/x86-64-v2\/libcuda\.so\.1.*, by ld\.so\.cache \(a foreign library\)/,
       // The loader's simulated answer is the file that the runner has loaded.
-      /needed by \S+\/cuda_v1[23]\/libggml-cuda\.so: \S+\/x86-64-v2\/libcuda\.so\.1.*\(not ours\); it is loaded/,
+      /needed by \S+\/cuda_v1[23]\/libggml-cuda\.so: \S+\/x86-64-v2\/libcuda\.so\.1.*\(a foreign library\); it is loaded/,
     ],
     command: /^ls -l \/\S+glibc-hwcaps\/x86-64-v2\/libcuda\.so\.1; dpkg -S /,
     fix: false,

@@ -38,16 +38,18 @@ export function explainLogCommand(run: Run): Command {
 }
 
 async function explain(file: string, name: string, context: CommandContext): Promise<Outcome> {
-  const [{ loadProfile }, { explainLog }] = await Promise.all([
+  const [{ loadProfile }, { explainLog }, { reasonClause }] = await Promise.all([
     import('../profile/load.js'),
     import('../confirm/log/explain.js'),
+    import('../confirm/advice.js'),
   ]);
   const profile = loadProfile(name);
   const { mode, simulated, devices, reason, evidence } = await readLog(file, async () =>
     explainLog(profile, file === '-' ? bytesOf(context.stdin) : fileStream(file)),
   );
   const document: ExplainLogDocument = { mode, simulated, devices, reason, evidence };
-  return { exitCode: exitCodeForMode(mode), document, text: (style) => logVerdictText(document, style) };
+  const why = reason === null ? null : reasonClause(reason);
+  return { exitCode: exitCodeForMode(mode), document, text: (style) => logVerdictText(document, style, why) };
 }
 
 async function* bytesOf(stream: NodeJS.ReadableStream): AsyncGenerator<Buffer | string> {

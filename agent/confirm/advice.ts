@@ -175,6 +175,11 @@ const modeWords: Readonly<Record<Mode, string>> = {
   undetermined: 'may or may not run on the GPU',
 };
 
+/** The reason as a clause about the consumer: `finds no CUDA device`. */
+export function reasonClause(reason: Reason): string {
+  return advices[reason].why;
+}
+
 /** One sentence and the next command (null when there is nothing to do). */
 export function adviceOn(
   observation: Observation,

@@ -31,7 +31,7 @@ export function verdictText(
   return [
     verdictHead(verdict, style),
     wrap(oneLine(verdict.summary), style.width),
-    ...logVerdictBody(verdict, style),
+    ...logVerdictBody(verdict, style, null),
     ...(verdict.next === null ? [] : ['', `next: ${oneLine(verdict.next)}`]),
     ...(verdict.next === null || verdict.mode === 'gpu' || !doctor ? [] : [doctorLine(verdict)]),
   ].join('\n');
@@ -43,17 +43,21 @@ function doctorLine({ profile, unit }: Verdict): string {
 }
 
 /** The verdict about a log alone. */
-export function logVerdictText(verdict: LogVerdict, style: Style): string {
-  return [paint(verdict.mode, modeText(verdict), style), ...logVerdictBody(verdict, style)].join('\n');
+/** @param why the reason as a clause about the consumer; a log alone has no summary that says it */
+export function logVerdictText(verdict: LogVerdict, style: Style, why: string | null): string {
+  return [paint(verdict.mode, modeText(verdict), style), ...logVerdictBody(verdict, style, why)].join('\n');
 }
 
-function logVerdictBody(verdict: LogVerdict, style: Style): readonly string[] {
+function logVerdictBody(verdict: LogVerdict, style: Style, why: string | null): readonly string[] {
+  const reason = why === null ? verdict.reason : `${verdict.reason}: the service ${why}`;
   return [
     ...verdict.devices.map(
       (device) =>
         `  device    ${wrap(deviceText(device), style.width - 12).replaceAll('\n', `\n${' '.repeat(12)}`)}`,
     ),
-    ...(verdict.reason === null ? [] : [`  reason    ${verdict.reason}`]),
+    ...(reason === null
+      ? []
+      : [`  reason    ${wrap(reason, style.width - 12).replaceAll('\n', `\n${' '.repeat(12)}`)}`]),
     ...verdict.evidence.map((evidence) => evidenceText(evidence, style)),
   ];
 }

@@ -143,7 +143,10 @@ describe('explain-log', () => {
     assert.equal(vgpu(['explain-log', gpu]).status, 0);
     const cpu = vgpu(['explain-log', path.join(logs, 'ollama-0.32.9_v12dir-driver535_debug0.log')]);
     assert.equal(cpu.status, 3);
-    assert.match(cpu.stdout, /^CPU\n {2}reason {4}driver-too-old$/m);
+    assert.match(
+      cpu.stdout,
+      /^CPU\n {2}reason {4}driver-too-old: the service finds the NVIDIA driver too old for it$/m,
+    );
   });
 
   test('reads standard input, an empty one is undetermined', () => {

@@ -48,7 +48,7 @@ test('every mode has its own word', () => {
 
 test('a real GPU is not called simulated, a simulated one always is', () => {
   assert.equal(modeText({ mode: 'gpu', simulated: false }), 'GPU');
-  assert.equal(logVerdictText(verdict, plain).split('\n')[0], 'GPU (simulated)');
+  assert.equal(logVerdictText(verdict, plain, null).split('\n')[0], 'GPU (simulated)');
 });
 
 test('a quoted log line cannot steer the terminal', () => {

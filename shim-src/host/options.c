@@ -62,18 +62,21 @@ static const char usage[] =
     "Sockets handed over by systemd (LISTEN_FDS) are served too.\n"
     "Exit: 0 stopped, 1 failed, 2 wrong usage, 3 --device cuda and no GPU or driver.\n";
 
-static bool number(const char *option, const char *text, unsigned long long least, unsigned long long most,
-                   int base, unsigned long long *value) {
+static bool in_range(const char *text, unsigned long long least, unsigned long long most, int base,
+                     unsigned long long *value) {
   char *end;
   errno = 0;
   *value = strtoull(text, &end, base);
-  if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *value >= least && *value <= most) {
-    return true;
-  }
-  fprintf(stderr,
-          base == 8 ? "vgpu-hostd: --%s \"%s\" is not an octal mode up to %llo\n"
-                    : "vgpu-hostd: --%s \"%s\" is not a number up to %llu\n",
-          option, text, most);
+  return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *value >= least && *value <= most;
+}
+
+static bool number(const char *option, const char *text, unsigned long long least, unsigned long long most,
+                   int base, unsigned long long *value) {
+  if (in_range(text, least, most, base, value)) return true;
+  if (base == 8)
+    fprintf(stderr, "vgpu-hostd: --%s \"%s\" is not an octal mode up to %llo\n", option, text, most);
+  else
+    fprintf(stderr, "vgpu-hostd: --%s \"%s\" is not a number from %llu to %llu\n", option, text, least, most);
   return false;
 }
 
@@ -225,7 +228,12 @@ static enum vgpu_options_result take_order(int count, char **words, struct vgpu_
       fputs("vgpu-hostd: end takes the number of one session, as `vgpu-hostd sessions` lists it\n", stderr);
       return VGPU_OPTIONS_BAD;
     }
-    if (!number("end", words[1], 1, UINT64_MAX, 10, &session)) return VGPU_OPTIONS_BAD;
+    if (!in_range(words[1], 1, UINT64_MAX, 10, &session)) {
+      fprintf(stderr,
+              "vgpu-hostd: end: \"%s\" is not the number of a session, as `vgpu-hostd sessions` lists it\n",
+              words[1]);
+      return VGPU_OPTIONS_BAD;
+    }
     snprintf(options->order, sizeof options->order, "end %llu", session);
   } else if (!one || count != 1) {
     fprintf(stderr,

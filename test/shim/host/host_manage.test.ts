@@ -192,7 +192,7 @@ describe('the control socket of a host', () => {
     assert.match(nobody.stderr, /no daemon answers at .*control: No such file/);
     for (const [words, complaint] of [
       [['end'], /end takes the number of one session/],
-      [['end', 'x'], /end "x" is not a number/],
+      [['end', 'x'], /end: "x" is not the number of a session/],
       [['status', 'all'], /"all" is not an option, nor one of status/],
       [['start'], /"start" is not an option, nor one of status/],
       [['drain', '--watch'], /--watch goes with status/],

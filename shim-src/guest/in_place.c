@@ -54,7 +54,7 @@ struct frozen {
 };
 
 static void thaw(struct frozen *frozen) {
-  /* Who waits goes on, in what is there now. */
+  /* Threads that were stopped at a write continue, with the memory that is mapped now. */
   if (frozen->userfaultfd >= 0) close(frozen->userfaultfd);
   pthread_sigmask(SIG_SETMASK, &frozen->signals, NULL);
 }

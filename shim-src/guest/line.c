@@ -92,7 +92,7 @@ static void nap(const struct vgpu_line *line, int milliseconds) {
 
 enum answer { ANSWER_BACK, ANSWER_LATER, ANSWER_NEVER };
 
-/* What the host has to answer is there, and fits to what this process has. */
+/* True if the host's answer to a resume fits this process: no frame that was not sent, and the same rings. */
 static bool continues(const struct vgpu_session *session, const struct vgpu_resumed *resumed) {
   /* More than was sent: this machine was put back to what it was earlier, and the host was not. */
   if (resumed->next > __atomic_load_n(&session->next_sequence, __ATOMIC_RELAXED)) return false;
@@ -239,7 +239,9 @@ static void give_up(struct vgpu_session *session, const char *reason) {
   pthread_mutex_unlock(&session->state);
 }
 
-/* What came before the connection broke has been read. */
+/*
+ * Waits until no thread reads from the broken connection: all replies that had arrived have then been read.
+ */
 static void let_reader_leave(struct vgpu_session *session) {
   pthread_mutex_lock(&session->state);
   while (session->reading) pthread_cond_wait(&session->line.restored, &session->state);
@@ -398,7 +400,7 @@ void vgpu_line_goodbye(struct vgpu_session *session) {
   bool said = there && (result == VGPU_STREAM_OK || !has_rings(session));
   if (said) vgpu_session_number(session);
   pthread_mutex_lock(&session->state);
-  /* What is called after it still travels, for as long as this connection lasts. */
+  /* Calls after the goodbye still work, but only until this connection ends. */
   if (said) __atomic_store_n(&line->survives, false, __ATOMIC_RELEASE);
   if (result != VGPU_STREAM_OK && !has_rings(session))
     vgpu_session_lose_locked(session, "the host takes no goodbye");

@@ -1,4 +1,4 @@
-/* What this process has mapped, as its kernel tells it (/proc/self/maps). */
+/* The mappings of this process, as its kernel lists them (/proc/self/maps). */
 #ifndef VGPU_GUEST_OWN_MAPPINGS_H
 #define VGPU_GUEST_OWN_MAPPINGS_H
 

@@ -54,7 +54,7 @@ static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
   vgpu_transport_failed(VGPU_TRANSPORT_VERSION, 0, status, "%s", text);
 }
 
-/* What a guest can offer to share with its host. */
+/* The kinds of memory that a guest can offer to share with its host. */
 enum sharing {
   SHARE_NOTHING,
   SHARE_SOCKET, /* memory that is passed over the unix socket */
@@ -77,7 +77,7 @@ static uint32_t resumes_of(const struct vgpu_session *session, enum sharing shar
   return VGPU_FEATURE_RESUME | (sharing != SHARE_NOTHING ? VGPU_FEATURE_RESUME_RINGS : 0);
 }
 
-/* What comes with a greeting's answer. */
+/* The memory that came with a greeting's answer, for the rings: a descriptor, or the mark of VM memory. */
 struct brought {
   int memory; /* a descriptor, for the caller to close; -1: none */
   struct vgpu_vm_mark mark;

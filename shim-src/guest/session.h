@@ -11,7 +11,7 @@
 
 struct vgpu_session;
 
-/* What became of a call on its way; the call's own result is its status. */
+/* The outcome of transporting a call. The result of the call itself is its status. */
 enum vgpu_outcome {
   VGPU_ANSWERED = 0,
   VGPU_NO_HOST = 1,  /* no configuration, nothing listens, no WELCOME within the limit, or refused */
@@ -45,7 +45,7 @@ bool vgpu_session_keeps(const struct vgpu_session *session);
 /* In a fork()ed child: gives back the descriptor without touching the parent's session. */
 void vgpu_session_abandon(struct vgpu_session *session);
 
-/* What the host said of itself; never NULL, lives as long as the session. */
+/* The host's WELCOME. Never NULL; valid as long as the session. */
 const struct vgpu_welcome *vgpu_session_welcome(const struct vgpu_session *session);
 
 bool vgpu_session_is_lost(struct vgpu_session *session);

@@ -199,7 +199,7 @@ static struct vgpu_pending *find_waiter(struct vgpu_session *session, uint64_t s
   return NULL;
 }
 
-/* Whose reply it is. That of the reader itself, as mostly, is found without the lock. */
+/* Finds the thread that waits for a reply. Most often it is the reader itself, which needs no lock. */
 static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_pending *self,
                                       uint64_t sequence) {
   if (self->sequence == sequence) return self;
@@ -230,7 +230,7 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   pthread_mutex_lock(&session->state);
   session->reading = false;
   if (result != VGPU_STREAM_OK) fail_locked(session, result, deadline, count);
-  /* Who connects again waits until nobody reads, and this may have been the last reply that came. */
+  /* A thread that reconnects waits until no thread reads, and this reply may have been the last one. */
   if (session->line.broken) pthread_cond_broadcast(&session->line.restored);
   if (result != VGPU_STREAM_OK) return;
   bool printed = (frame.flags & VGPU_FLAG_PRINTED) != 0;

@@ -1,4 +1,4 @@
-/* What a session has in memory that this VM has from its host: its rings, and its shared regions. */
+/* The rings and the shared regions of a session in memory that the VM shares with its host. */
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,6 +1,4 @@
-/*
- * What libcuda's files (and the private tables beside them) share: the state of this process's driver.
- */
+/* The state of this process's driver, shared by the files of libcuda and by the private tables. */
 #ifndef VGPU_GUEST_CUDA_H
 #define VGPU_GUEST_CUDA_H
 

@@ -1,4 +1,4 @@
-/* What kernels print, at this program's own standard output. */
+/* Writes the output of kernels (printf) to this program's standard output. */
 #ifndef VGPU_GUEST_PRINTED_H
 #define VGPU_GUEST_PRINTED_H
 

@@ -1,4 +1,4 @@
-/* What never changes about a device: answered from the facts fetched at nvmlInit. */
+/* Device properties that never change. They are answered from the facts fetched at nvmlInit. */
 #include "guest/nvml/nvml.h"
 
 #include <string.h>

@@ -146,7 +146,7 @@ nvml_device vgpu_nvml_handle(uint32_t index);
 /* As the host has it now. The lock is held. An nvml_result. */
 int vgpu_nvml_usage(struct vgpu_nvml *nvml, uint32_t index, struct vgpu_usage_reply *usage);
 
-/* What a call on its way and its status come to. */
+/* The nvmlReturn_t for a call's outcome and, when the host answered, its status. */
 int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status);
 
 /* Copies text with its zero; NVML_INVALID_ARGUMENT for NULL, NVML_INSUFFICIENT_SIZE if it does not

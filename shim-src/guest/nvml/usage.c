@@ -1,4 +1,4 @@
-/* What changes: asked of the host at each call, as it has it now, all sessions counted. */
+/* Values that change, such as used memory. Each call asks the host, which counts all sessions. */
 #include "guest/nvml/nvml.h"
 
 #include <stdlib.h>

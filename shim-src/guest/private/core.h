@@ -1,7 +1,6 @@
 /*
- * What the private tables ask of the library they are part of. core.c answers
- * from the guest session; the tests answer from a device of their own making.
- * All return a CUresult.
+ * The functions of libcuda that the private tables call. core.c implements them with the guest session; the
+ * tests implement them with devices of their own. Functions that return int return a CUresult.
  */
 #ifndef VGPU_PRIVATE_CORE_H
 #define VGPU_PRIVATE_CORE_H

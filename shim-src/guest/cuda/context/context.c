@@ -187,7 +187,9 @@ static bool made_in(void *handle, void *context) {
 
 _Static_assert(offsetof(struct vgpu_stream, context) == offsetof(struct vgpu_event, context), "made_in");
 
-/* What hung on a context goes with it, here and at the host. With driver->lock held. The number that it had.
+/*
+ * Ends all objects of a context, in the guest and at the host. The caller holds driver->lock. Returns the
+ * number that the context had.
  */
 static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *context) {
   uint64_t number = context->number;
@@ -212,7 +214,7 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
   return number;
 }
 
-/* What needs the lock not to be held. */
+/* The part of destroying a context that must run without driver->lock. */
 static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
   vgpu_capture_streams_ended(driver);
   if (number != 0) vgpu_managed_code_give(driver, number);

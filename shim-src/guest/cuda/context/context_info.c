@@ -1,4 +1,4 @@
-/* What a context is asked about and set to: kept in the guest. */
+/* The properties and limits of a context. They are kept in the guest. */
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"

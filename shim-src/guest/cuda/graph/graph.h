@@ -18,7 +18,7 @@ enum vgpu_node_step {
   VGPU_STEP_BOX = 5, /* a copy in two or three dimensions, as CUDA_MEMCPY3D says */
 };
 
-/* What a node does; belongs to the node and is copied with it. */
+/* The work of a node. It belongs to the node and is copied with it. */
 struct vgpu_work {
   enum vgpu_node_kind kind;
   enum vgpu_node_step step;

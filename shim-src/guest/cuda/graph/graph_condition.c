@@ -151,8 +151,10 @@ bool vgpu_graph_has_conditions(const struct vgpu_graph *graph) {
   return false;
 }
 
-/* What is done at the host, each time in the same way. Where a graph is a child of a body, it is found out
- * when it is instantiated (vgpu_exec_list). */
+/*
+ * Checks whether work may be in a conditional body: only work that the host does, and that is the same at
+ * each launch. A graph that is a child of a body is checked when it is instantiated (vgpu_exec_list).
+ */
 int vgpu_condition_may(const struct vgpu_graph *graph, const struct vgpu_work *work) {
   if (graph->outer == NULL) return CUDA_SUCCESS;
   switch (work->kind) {

@@ -1,4 +1,4 @@
-/* What depends on what: in nodes and captures, and as programs ask for it and change it. */
+/* The dependencies between nodes, in graphs and in captures: reading, adding and removing them. */
 #include <stdlib.h>
 #include <string.h>
 

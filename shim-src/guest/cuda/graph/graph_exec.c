@@ -227,7 +227,7 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
   return result;
 }
 
-/* What the graph holds, and that it has an executable. */
+/* Ties an executable to its graph: holds the objects that the graph holds, and counts the executable. */
 static int belong(struct vgpu_exec *exec, struct vgpu_graph *graph) {
   if (exec->has_memory && graph->instances > 0) return CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
   if (!vgpu_holds_take(&exec->holds, graph)) return CUDA_ERROR_OUT_OF_MEMORY;

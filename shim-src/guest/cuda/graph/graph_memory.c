@@ -266,7 +266,7 @@ void vgpu_graph_memory_sweep(struct vgpu_driver *driver) {
 
 /* ---- the device's -------------------------------------------------------- */
 
-/* What is not in use goes; that of executables is there again when they are launched. */
+/* Frees graph memory that is not in use. The memory of executables is mapped again at their next launch. */
 int cuDeviceGraphMemTrim(int32_t device) {
   int result = check_device(device);
   struct vgpu_driver *driver = result == CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;

@@ -334,7 +334,7 @@ int cuGraphExecChildGraphNodeSetParams(void *hGraphExec, void *hNode, void *chil
 
 /* ---- of any kind --------------------------------------------------------- */
 
-/* What a kind says with; nothing may stand in what is not used. */
+/* The size of the parameters of a node type, in bytes. All bytes behind them must be zero. */
 static size_t params_size(int32_t type) {
   switch (type) {
     case VGPU_NODE_KERNEL:

@@ -1,4 +1,4 @@
-/* What programs ask of the nodes they have. */
+/* Answers queries about existing nodes. */
 #include <stdlib.h>
 #include <string.h>
 

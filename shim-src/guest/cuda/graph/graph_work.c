@@ -1,4 +1,4 @@
-/* What a node does, made from what the program says of it. */
+/* Makes the work of a node from the program's description of it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What the API says a node does, as its structures lie in memory. */
+/* The API's structures that describe a node, with their layout in memory. */
 #ifndef VGPU_GUEST_CUDA_NODE_PARAMS_H
 #define VGPU_GUEST_CUDA_NODE_PARAMS_H
 

@@ -1,4 +1,7 @@
-/* What a pointer is: answered from the regions. CUpointer_attribute numbers. */
+/*
+ * The attributes of a pointer, answered from the list of regions. The numbers are those of
+ * CUpointer_attribute.
+ */
 #include <string.h>
 
 #include "cuda_api.h"

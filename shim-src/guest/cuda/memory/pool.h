@@ -7,7 +7,7 @@
 
 struct vgpu_driver;
 
-/* What a CUmemoryPool points to; live while it is among the driver's objects. */
+/* The object behind a CUmemoryPool. It is valid while it is among the driver's objects. */
 struct vgpu_pool {
   uint64_t number; /* what the host knows it by */
   int32_t ordinal; /* visible device */

@@ -171,7 +171,7 @@ bool vgpu_registered_lend(struct vgpu_driver *driver, const struct vgpu_region *
   return result;
 }
 
-/* What of it the program has not unmapped, or mapped something else over, becomes private again. */
+/* Makes the range private again, except the parts that the program has unmapped or mapped over. */
 static void make_private(const struct lent_range *range) {
   uintptr_t base = (uintptr_t)range->pages, end = base + range->bytes, from = base, until;
   const char *why = vgpu_mappings_pinned() ? "this process has memory pinned for other devices" : NULL;

@@ -1,7 +1,7 @@
 /*
- * What processes of one guest share: memory and events by handles of 64 bytes (cuIpc*), physical memory and
- * pools by file descriptors. Each holds a ticket with a token, which the host made and takes from processes
- * of this guest only; a file is nothing but a way to hand the ticket on.
+ * Sharing between processes of one guest: memory and events by handles of 64 bytes (cuIpc*), physical memory
+ * and pools by file descriptors. Each of them contains a ticket with a token. The host makes the token and
+ * accepts it only from processes of the same guest; the file only carries the ticket.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -32,7 +32,7 @@ static bool is_place(const void *map) {
   return map != NULL && (uintptr_t)map % ALIGNMENT == 0;
 }
 
-/* What all forms have; the driver at the host judges the values. */
+/* Fills the fields that all kinds of tensor maps have. The driver at the host checks the values. */
 static int begin(struct vgpu_tensor_request *request, const void *map, uint32_t least_rank, int32_t type,
                  uint32_t rank, const uint64_t *dim, const uint64_t *strides, const uint32_t *element_strides,
                  int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill) {

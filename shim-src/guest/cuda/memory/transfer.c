@@ -118,7 +118,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   if (source == NULL || !is_device(transfer, destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (is_of_both(transfer, source, bytes))
     return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
-  /* What a read before this one brings there is what must go. */
+  /* An earlier read may still have to write to `source`: its bytes are the ones to send. */
   int result = vgpu_readback_flush(transfer->driver, source, bytes);
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
@@ -132,7 +132,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
     span.length = step;
-    /* What the device reads itself from pinned memory, the host does not keep. */
+    /* The host keeps no copy of bytes that the device reads from pinned memory, so these need no wait. */
     if (!shared || !transfer->async) result = vgpu_transfer_keep_pace(transfer, step);
     if (result != CUDA_SUCCESS) break;
     result = send_piece(transfer, destination, at, step, shared ? &span : NULL, stays);

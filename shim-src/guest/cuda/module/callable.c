@@ -242,7 +242,7 @@ int cuFuncGetModule(void **hmod, void *hfunc) {
   return CUDA_SUCCESS;
 }
 
-/* What has a handle has been loaded. */
+/* A function that has a handle has been loaded, so the state is always "loaded". */
 int cuFuncIsLoaded(int32_t *state, void *function) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;

@@ -1,4 +1,4 @@
-/* What a program gets in place of libcudadevrt.a: a PTX text of our own. */
+/* The PTX text of this library that replaces libcudadevrt.a. */
 #ifndef VGPU_GUEST_CUDA_DEVICE_RUNTIME_H
 #define VGPU_GUEST_CUDA_DEVICE_RUNTIME_H
 

@@ -11,7 +11,10 @@
 #include "guest/log.h"
 #include "image/container.h"
 
-/* What nvcc registers: the container, and in version 2 a list of more, ended by NULL. */
+/*
+ * The structure that nvcc registers: the container and, in version 2, a list of further ones that ends with
+ * NULL.
+ */
 struct wrapper {
   uint32_t magic;
   uint32_t version;
@@ -40,7 +43,7 @@ static bool is_object_code(const struct containers *containers, unsigned at, con
   return containers->parts && at > 0 && entry->kind == VGPU_ENTRY_ELF;
 }
 
-/* What each device would take: the latest machine code and the latest PTX that fit it. 0: none. */
+/* The code that a device uses: the latest architecture of machine code and of PTX that fit it. 0: none. */
 struct wanted {
   uint32_t elf;
   uint32_t ptx;

@@ -1,4 +1,4 @@
-/* What a launch is made of; graphs keep launches for later. */
+/* The parts of a launch. Graphs keep launches for later. */
 #ifndef VGPU_GUEST_CUDA_LAUNCH_H
 #define VGPU_GUEST_CUDA_LAUNCH_H
 

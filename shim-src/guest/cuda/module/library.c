@@ -323,7 +323,7 @@ int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char
     result = variable(dptr, bytes, library, name, true);
     (void)cuCtxPopCurrent_v2(&context);
   }
-  /* What was loaded must stay, until the library goes. */
+  /* Loaded code must stay until the library is unloaded, so the primary context stays, too. */
   if (result != CUDA_SUCCESS || !hold_primary(library)) (void)cuDevicePrimaryCtxRelease_v2(0);
   return result;
 }

@@ -16,7 +16,9 @@ struct vgpu_old_launch {
   unsigned char parameters[VGPU_PARAMETER_BYTES_MAX];
 };
 
-/* What a function keeps, made when first needed. Two threads that set one function race, as the API has it.
+/*
+ * The state of a function for the old launch calls, made when first needed. As with NVIDIA's driver, two
+ * threads that set up the same function race.
  */
 static int find(const void *handle, struct vgpu_old_launch **old) {
   int result;

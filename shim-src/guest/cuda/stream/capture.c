@@ -82,7 +82,7 @@ static int capture_frame(struct vgpu_driver *driver, struct vgpu_captured_stream
   if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   struct vgpu_work work = {.kind = kind_of(opcode)};
   if (opcode == VGPU_OP_cuMemcpyHtoDAsync_v2) {
-    /* What lies there when the graph is launched is what is to be copied. */
+    /* The copy takes the bytes that are in memory when the graph is launched, so only the address is kept. */
     struct vgpu_send_cuMemcpyHtoDAsync_v2 send;
     memcpy(&send, body, sizeof send);
     work.step = VGPU_STEP_TO_DEVICE;
@@ -292,7 +292,9 @@ static bool has_number(void *handle, void *with) {
   return false; /* only looks */
 }
 
-/* What a capture began on; of a thread's own stream nothing is known. */
+/*
+ * True if the stream on which a capture began still exists. For a per-thread stream this is not known: true.
+ */
 static bool has_origin(struct vgpu_driver *driver, const struct vgpu_capture *capture) {
   uint64_t wanted = capture->origin;
   if (wanted == VGPU_PER_THREAD) return true;

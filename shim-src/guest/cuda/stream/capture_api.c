@@ -52,7 +52,10 @@ int cuStreamBeginCapture(struct vgpu_stream *hStream) {
   return cuStreamBeginCapture_v2(hStream, VGPU_MODE_GLOBAL);
 }
 
-/* What of a capture shall depend on links: edges are checked once it is known what depends. */
+/*
+ * Checks the nodes that the next captured node depends on. The kind of that node is not known yet, so each
+ * edge is checked as one to a kernel; later checks use the real kind.
+ */
 static int check_tips(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                       const struct vgpu_links *links) {
   int result = vgpu_links_check(driver, graph, links);
@@ -179,7 +182,7 @@ int cuStreamUpdateCaptureDependencies(struct vgpu_stream *hStream, void **depend
   return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
 }
 
-/* What a thread may call while something captures: nothing is forbidden here, so it is only kept. */
+/* Sets which calls are allowed during a capture. This library forbids none, so it only stores the mode. */
 int cuThreadExchangeStreamCaptureMode(int32_t *mode) {
   static __thread int32_t own = VGPU_MODE_GLOBAL;
   int result = vgpu_cuda_ready();

@@ -26,7 +26,7 @@ struct vgpu_outstanding {
 void vgpu_outstanding_issued(struct vgpu_outstanding *outstanding, uint32_t opcode, const void *body,
                              uint32_t body_size, bool oneway);
 
-/* What a wait that begins now will cover. */
+/* The number of the last call that a wait covers if it begins now. */
 uint64_t vgpu_outstanding_now(const struct vgpu_outstanding *outstanding);
 
 /* Nothing at all was called since `covered`. */
@@ -35,7 +35,9 @@ bool vgpu_outstanding_none(const struct vgpu_outstanding *outstanding, uint64_t 
 /* Nothing was called on the stream (not a legacy default one) since `covered`. */
 bool vgpu_outstanding_none_on(const struct vgpu_outstanding *outstanding, uint64_t stream, uint64_t covered);
 
-/* What the calling thread last waited for on its per-thread stream of a context; 0: for nothing. */
+/*
+ * The last call that the calling thread waited for on its per-thread stream of a context; 0: it never waited.
+ */
 uint64_t vgpu_outstanding_thread(const struct vgpu_outstanding *outstanding, uint64_t context);
 void vgpu_outstanding_thread_covered(const struct vgpu_outstanding *outstanding, uint64_t context,
                                      uint64_t covered);

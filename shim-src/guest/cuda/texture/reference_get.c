@@ -1,4 +1,4 @@
-/* What programs ask of texture and surface references. */
+/* The calls that read texture and surface references. */
 #include <string.h>
 
 #include "cuda_api.h"

@@ -1,4 +1,4 @@
-/* What programs set of texture and surface references. */
+/* The calls that set texture and surface references. */
 #include <string.h>
 
 #include "cuda_api.h"

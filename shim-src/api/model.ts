@@ -25,8 +25,8 @@ export interface WireBody {
 }
 
 /**
- * What the host ends meanwhile (memory, code, contexts) and the call has to find ended: what the calling thread has
- * given back, or what any thread of the session has.
+ * The earlier one-way calls that must have ended at the host (they free memory, code or contexts) before this call:
+ * none, those of the calling thread, or those of all threads of the session.
  */
 export type Awaits = 'nothing' | 'own' | 'all';
 

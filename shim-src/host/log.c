@@ -13,7 +13,7 @@
 /* Set once at start, before the first message of another thread. */
 static bool as_json;
 
-/* What one who connects can cause. A worker's threads log at the same time. */
+/* The rate limit of messages that a peer can cause. The threads of a worker log at the same time. */
 static struct {
   pthread_mutex_t lock;
   struct vgpu_bucket bucket;
@@ -26,7 +26,10 @@ void vgpu_host_log_json(bool json) {
   as_json = json;
 }
 
-/* What is not printable ASCII becomes '?': it may have come from a guest. In JSON, quotes are escaped. */
+/*
+ * Replaces bytes that are not printable ASCII with '?', because they may come from a guest. Escapes quotes
+ * for JSON.
+ */
 static void make_safe(char *out, size_t size, const char *text) {
   size_t used = 0;
   for (; *text != '\0' && used + 3 < size; text++) {

@@ -75,7 +75,7 @@ static int check_config(const struct vgpu_options *options, const struct vgpu_in
   return 0;
 }
 
-/* What is the same for all workers. */
+/* Prepares the data that is the same for all workers. */
 static bool prepare_workers(const struct vgpu_options *options, struct vgpu_supervisor *supervisor,
                             const uint64_t *totals, int images) {
   const struct vgpu_inventory *inventory = supervisor->inventory;

@@ -1,7 +1,8 @@
 /*
- * What a program gives the driver as code: a fat binary (by its wrapper, or bare), a cubin (ELF) or PTX
- * text. The length is in the image, not in the call. Both ends read these: the guest to find the end
- * and to pick what fits its devices, the host with every bound checked against what it got.
+ * The forms of code that a program gives the driver: a fat binary (by its wrapper, or bare), a cubin (ELF) or
+ * PTX text. The length is in the image, not in the call. Both ends read them. The guest finds the end of the
+ * image and picks the parts that fit its devices. The host checks every bound against the size that it
+ * received.
  *
  * Facts: a fat binary is a header of 16 bytes (magic 0xBA55ED50, u16 version, u16 header size, u64 size of
  * what follows) and entries, each a header (its own size at offset 4) and a payload (padded size at 8,

@@ -26,8 +26,10 @@ const struct statement *vgpu_link_definition(const struct linker *linker, const 
   return weak;
 }
 
-/* What device code finds in every driver, and what libcudadevrt.a brings: a text is loaded with both or
- * says so. */
+/*
+ * True for names that need no definition in the texts: those that every driver gives to device code, and
+ * those of libcudadevrt.a. The driver loads a text with both, or reports which one is missing.
+ */
 static bool is_given(struct piece name) {
   static const char runtime[] = "__cudaCDP2";
   if (name.length >= sizeof runtime && memcmp(name.at, runtime, sizeof runtime - 1) == 0) return true;

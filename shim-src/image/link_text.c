@@ -39,7 +39,7 @@ struct piece vgpu_link_rest_of_line(const char *start, const char **at, const ch
   return (struct piece){start, (size_t)(*at - start)};
 }
 
-/* What a word says of its statement. */
+/* Records the meaning of one word for its statement. */
 static void take_word(struct statement *statement, struct piece word) {
   if (is(word, ".extern")) statement->linkage = EXTERNAL;
   if (is(word, ".visible")) statement->linkage = VISIBLE;

@@ -28,7 +28,7 @@ struct kernels {
   int (*synchronize)(void);
 };
 
-/* What goes to the device and comes back, in one piece of its memory. */
+/* The numbers that go to the device and come back, in one piece of device memory. */
 struct numbers {
   float a[VALUES], b[VALUES], sum[VALUES];
   uint32_t hashes[VALUES], sums[BLOCKS], total;

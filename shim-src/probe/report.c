@@ -80,10 +80,13 @@ static void print_code_or_null(FILE *out, bool known, const char *code) {
   else fputs("null", out);
 }
 
-/* What the library said is checked as little as any library's words: numbers, and text of that size. */
+/*
+ * Prints the answer of the library. It is not trusted: its numbers are printed as they are, its text only up
+ * to the size of the field.
+ */
 static void print_host(const struct vgpu_transport_word *host, FILE *out) {
   fputs("\"host\":", out);
-  /* What a library of before this member says has no carrier. */
+  /* An older library has no `carrier`: its answer ends before that member. */
   if (host->size < offsetof(struct vgpu_transport_word, carrier)) {
     fputs("null", out);
     return;

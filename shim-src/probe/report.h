@@ -1,6 +1,6 @@
 /*
- * What vgpu-probe found out. It lies in memory shared between the probe and the child that opens
- * the libraries, so that what was found before the child hung or died is told all the same.
+ * The findings of vgpu-probe. They are in memory that the probe shares with the child that opens the
+ * libraries. If the child hangs or dies, the probe still reports the findings so far.
  */
 #ifndef VGPU_PROBE_REPORT_H
 #define VGPU_PROBE_REPORT_H
@@ -45,7 +45,9 @@ struct vgpu_probe_report {
   char nvml_driver[96];
   char nvml_error[512];
 
-  /* What our own libcuda tells of its host; `size` is 0 with any other library. */
+  /*
+   * The state of the host's connection, from the libcuda of vgpu-agent; `size` is 0 with any other library.
+   */
   struct vgpu_transport_word host;
 
   bool failed;

@@ -1,6 +1,6 @@
 /*
- * What loaded objects are bound to: read from their relocations, which shows also what no interposer sees,
- * direct linking and RTLD_DEEPBIND. Nothing is written and nothing is bound by looking.
+ * Lists the libraries that loaded objects are bound to. It reads their relocations, which also show bindings
+ * that an interposer does not see: direct linking and RTLD_DEEPBIND. It writes nothing and binds no symbol.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -184,7 +184,7 @@ static int visit(struct dl_phdr_info *object, size_t size, void *with) {
   return 0;
 }
 
-/* Who writes: once for each process, also for one that is forked off and goes on without exec. */
+/* Names the program that writes the trace, once for each process, and again after a fork() without exec. */
 static void tell_process(void) {
   static pid_t told; /* under `lock` */
   char program[1024];

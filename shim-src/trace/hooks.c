@@ -78,7 +78,10 @@ void *vgpu_trace_dlopen(const char *file, int flags, const void *caller) {
   return real;
 }
 
-/* What was bound while the program ran. A destructor, and no constructor: see trace.h. */
+/*
+ * Traces the bindings that were made while the program ran. It is a destructor; there is no constructor: see
+ * trace.h.
+ */
 __attribute__((destructor)) static void at_exit(void) {
   if (vgpu_trace_output() >= 0) vgpu_trace_scan(true);
 }

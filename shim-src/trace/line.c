@@ -122,8 +122,10 @@ void vgpu_trace_end(struct vgpu_trace_line *line) {
   int error = errno, file = vgpu_trace_output();
   ssize_t written = write(file, line->text, line->length + 1);
   (void)written; /* a full disk must not disturb the program */
-  /* What is appended ends at the end of the file, even if others wrote to it, too. The file stays open: it
-   * may be standard error, or be written to by another thread. */
+  /*
+   * Data that is appended ends at the end of the file, even if other processes write to it, too: the offset
+   * is the file's size. The file stays open: it may be standard error, or another thread may write to it.
+   */
   if (limit() > 0 && lseek(file, 0, SEEK_CUR) >= limit()) __atomic_store_n(&output, -1, __ATOMIC_RELEASE);
   errno = error;
 }

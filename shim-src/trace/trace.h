@@ -54,7 +54,10 @@ void *vgpu_trace_dlopen(const char *file, int flags, const void *caller);
 
 /* ---- cuGetProcAddress (lookups.c) ---- */
 
-/* What to give instead of a library's cuGetProcAddress or cuGetProcAddress_v2; `real` itself for all else. */
+/*
+ * The replacement for a library's cuGetProcAddress or cuGetProcAddress_v2; for all other symbols `real`
+ * itself.
+ */
 void *vgpu_trace_wrap(const char *symbol, void *real);
 
 #endif

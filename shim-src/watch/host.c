@@ -230,7 +230,7 @@ void vgpu_host_watch_ended(struct vgpu_host_watch *watch) {
 }
 
 void vgpu_host_watch_stirred(struct vgpu_host_watch *watch) {
-  /* What changed does not matter, and reading it all keeps poll from spinning. */
+  /* The kind of change does not matter. All events are read, because poll would return at once otherwise. */
   char events[4096];
   while (read(watch->notifier, events, sizeof events) > 0) continue;
   if (watch->descriptor >= 0) return;

@@ -62,7 +62,7 @@ struct vgpu_backend {
   /* In a worker: which files of devices it can open, for good. False with errno; NULL: it opens none. */
   bool (*limit_files)(const struct vgpu_inventory *inventory);
 
-  /* What a worker may still ask of the kernel: a libseccomp filter, NULL when there is no memory. */
+  /* Makes the libseccomp filter with the system calls of a worker. NULL: no memory. */
   void *(*make_filter)(void);
 
   /*

@@ -15,7 +15,7 @@
 
 #define ACCEPTS_A_TURN 32 /* of one listener; then the dead are buried and signals are read */
 
-/* What the daemon grants anybody, and of that what it grants this peer. */
+/* The limits of one peer: those of the daemon, except where hostd.conf sets others for the peer. */
 static struct vgpu_limits limits_of(const struct vgpu_limits *all, const struct vgpu_peer_limits *peer) {
   struct vgpu_limits limits = *all;
   if (peer->outstanding != 0) limits.outstanding = peer->outstanding;
@@ -98,7 +98,7 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
 }
 
-/* What limits the device memory of this peer, and what it did not get of it. */
+/* The limit of this peer's device memory, and its last allocation that was refused. */
 static struct vgpu_memory_told memory_of(const struct vgpu_supervisor *supervisor,
                                          const struct vgpu_greeting *greeting,
                                          const struct vgpu_peer_record *record) {

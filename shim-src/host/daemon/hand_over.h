@@ -33,7 +33,10 @@ void vgpu_hand_over_remember(char **words);
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
                           const sigset_t *mask, char *why, unsigned long why_size);
 
-/* What the successor has said; one that takes too long is ended. The pipe is closed unless it is WAIT. */
+/*
+ * Reads the successor's report. A successor that takes too long is ended. Closes the pipe unless the result
+ * is WAIT.
+ */
 enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state);
 
 /* Is this process such a successor? Listeners come from its predecessor then, and from nowhere else. */

@@ -147,7 +147,7 @@ static bool take_all_handed_over(struct vgpu_listeners *listeners) {
 bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_options *options) {
   memset(listeners, 0, sizeof *listeners);
   if (!take_all_handed_over(listeners)) return false;
-  /* What the command line names is among what the predecessor handed over. */
+  /* The predecessor has handed over the sockets of the command line, so a successor opens none of them. */
   uint32_t named = vgpu_hand_over_successor() ? 0 : options->listen_count;
   for (uint32_t i = 0; i < named; i++) {
     if (listeners->count == VGPU_LISTEN_MAX) {

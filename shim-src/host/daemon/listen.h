@@ -34,7 +34,7 @@ bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_opt
 /* Closes all; `remove_files`: removes our socket files too (the daemon, not its workers). */
 void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files);
 
-/* Who connected: fills `identity` and describes it in `text`. */
+/* Identifies the peer of a connection: fills `identity` and describes it in `text`. */
 void vgpu_peer_of(int descriptor, struct vgpu_identity *identity, char *text, size_t size);
 
 #endif

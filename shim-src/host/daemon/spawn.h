@@ -19,7 +19,10 @@ bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setu
 /* Gives workers a descriptor at this number; takes it over. False with errno. */
 bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor number, int descriptor);
 
-/* What one worker gets; all stay the caller's. -1, and memory of bytes 0: none. */
+/*
+ * The descriptors and the memory for one worker. All of them stay the caller's. A descriptor of -1 or memory
+ * of 0 bytes: none.
+ */
 struct vgpu_spawned {
   int connection;
   const struct vgpu_vm_memory *vm_memory;

@@ -13,7 +13,7 @@
 bool vgpu_policy_find_devices(struct vgpu_policy *policy, const char *name,
                               const struct vgpu_inventory *inventory, char *error, size_t error_size);
 
-/* What a peer sees that the file says nothing of. */
+/* The devices that a peer sees when hostd.conf does not choose any for it. */
 void vgpu_devices_usual(const struct vgpu_inventory *inventory, struct vgpu_chosen_devices *devices);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What the daemon remembers of each peer: how fast it connects and how often it was turned away. The table is
- * small; a peer that is new takes the place of who has been quiet longest.
+ * The daemon's memory of each peer: how fast it connects, and how often it was refused. The table is small: a
+ * new peer takes the place of the one that has been quiet longest.
  */
 #ifndef VGPU_HOST_PEERS_H
 #define VGPU_HOST_PEERS_H

@@ -206,7 +206,7 @@ static bool is_device(const char *word) {
   return length > 4 && strspn(word + 4, "0123456789abcdefABCDEF-") == length - 4;
 }
 
-/* What it means is found out where the devices are known (devices.h). */
+/* Reads a choice of devices. devices.h finds the devices later, when those of the host are known. */
 static bool devices(struct reader *reader, const char *text, struct vgpu_peer_limits *into) {
   char words[VGPU_DEVICES_TEXT], *rest = words;
   into->choice = 0;

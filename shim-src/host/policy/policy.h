@@ -1,6 +1,6 @@
 /*
- * Who may connect and how much of the host each may have: /etc/vgpu/hostd.conf, vgpu-hostd.conf(5). The first
- * line that fits a peer decides; a peer that none fits is refused.
+ * The peers that may connect, and how much of the host each may have: /etc/vgpu/hostd.conf,
+ * vgpu-hostd.conf(5). The first line that matches a peer decides. A peer that no line matches is refused.
  */
 #ifndef VGPU_HOST_POLICY_H
 #define VGPU_HOST_POLICY_H
@@ -20,7 +20,7 @@
 #define VGPU_DEVICES_TEXT 1536u /* 32 UUIDs, and more */
 #define VGPU_VM_MEMORY_PATH_MAX 160u
 
-/* Who connected, as the kernel says. */
+/* The identity of a process that connected, from the kernel. */
 struct vgpu_identity {
   struct vgpu_peer peer;
   uint32_t uid, gid, pid;                /* unix; at the time it connected */

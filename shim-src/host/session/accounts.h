@@ -1,13 +1,12 @@
 /*
- * Who holds how much device memory: one table in memory that the daemon shares with its workers, so that
- * every session sees the same free memory and none can take more than there is. The daemon alone gives
- * out and takes back slots, and never waits for a worker.
+ * The device memory that each session holds: one table in memory that the daemon shares with its workers.
+ * Every session sees the same free memory, and none can take more than is free. Only the daemon assigns and
+ * releases slots, and it never waits for a worker.
  *
- * A worker that was taken over can write what lies in its mappings and nothing else of the table: what the
- * daemon says of sessions is read-only for all workers, and so are the slots of the others. It can say that
- * it uses less than it does, and no more. What all workers write is the lock and the turns to compute
- * (share.h): plain numbers, bounded wherever they are used. Nonsense in them costs the others time, and
- * nothing else.
+ * A worker that a guest has taken over can write only to the mappings that it has. The daemon's data about
+ * sessions and the slots of other workers are mapped read-only. Such a worker can therefore report less use
+ * than it has, and nothing worse. All workers write the lock and the turns to compute (share.h). These are
+ * plain numbers with bounds that are checked at each use: wrong values cost other sessions time only.
  */
 #ifndef VGPU_HOST_ACCOUNTS_H
 #define VGPU_HOST_ACCOUNTS_H
@@ -33,7 +32,7 @@ struct vgpu_chosen_devices {
   uint8_t index[VGPU_DEVICES_MAX]; /* the host's */
 };
 
-/* What the daemon says of a session. */
+/* The daemon's data about a session. */
 struct vgpu_account_owner {
   int32_t pid; /* of the worker; 0: the slot is free */
   uint32_t guest_pid;
@@ -52,8 +51,10 @@ struct vgpu_refused_memory {
   uint32_t by; /* enum vgpu_memory_limit */
 };
 
-/* What a session's worker says of itself: it alone can write there. The daemon believes none of it where it
- * acts. */
+/*
+ * The data that a session's worker reports. Only this worker can write it. The daemon only reports it; none
+ * of its decisions depend on it.
+ */
 struct vgpu_account {
   union {
     struct {
@@ -77,7 +78,7 @@ struct vgpu_account {
 };
 _Static_assert(sizeof(struct vgpu_account) == VGPU_ACCOUNTS_PAGE, "a page for each slot");
 
-/* What all workers write. */
+/* The part of the table that all workers write. */
 struct vgpu_commons {
   struct vgpu_shared_lock lock; /* only workers take it */
   struct vgpu_share share;      /* of the software device's processors; a seat for each slot */
@@ -119,7 +120,7 @@ void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot);
 /* Slots 0 up to this one can be in use. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
 
-/* What the session of a slot calls its device of this number, as the host counts them. */
+/* The host's number of a device. `device` is its number in the session of this slot. */
 uint32_t vgpu_accounts_device(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device);
 
 /* Bytes in use on a device of the host, of all sessions. */
@@ -128,8 +129,8 @@ uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t devic
 /*
  * From here on a device is the session's.
  *
- * What a session may be told of a device, all within its limits: how large it is for it, and how much of that
- * is free now. `session_limit`: 0 is none.
+ * The size of a device, and the free part of it, as a session may be told them: both within its limits, in
+ * bytes. `session_limit`: 0 is no limit.
  */
 struct vgpu_room {
   uint64_t total;

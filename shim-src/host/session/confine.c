@@ -47,7 +47,7 @@ static void drop_capabilities(void) {
   syscall(SYS_capset, &header, none);
 }
 
-/* What it may do to itself alone names a process that it did not know when the filter was made. */
+/* Loads the filter. Its rules about the process itself need the process's id, which is put in here. */
 static bool load(const struct vgpu_filter_program *program) {
   static struct sock_filter mine[VGPU_FILTER_MOST];
   memcpy(mine, program->instructions, program->count * sizeof *mine);
@@ -61,7 +61,7 @@ static bool load(const struct vgpu_filter_program *program) {
 
 bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
-  /* What a guest had in its memory is in that of its worker: not for a file. */
+  /* A core file would contain the guest's data, which is in the memory of its worker. */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0});
   /* The driver's devices are files with modes: none of the driver's own calls needs a capability. */
   drop_capabilities();

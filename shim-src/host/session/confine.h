@@ -1,6 +1,6 @@
 /*
- * What a worker may still do once it serves a guest. A guest that finds a mistake in it then holds a process
- * that can compute and answer, and nothing else: no files, no sockets, no programs, no other process.
+ * Confines a worker before it serves a guest. A guest that uses a mistake in the worker then controls a
+ * process that can compute and answer, and nothing else: no files, no sockets, no programs, no other process.
  */
 #ifndef VGPU_HOST_CONFINE_H
 #define VGPU_HOST_CONFINE_H

@@ -11,7 +11,7 @@
 
 struct vgpu_worker;
 
-/* What is shared is opened as what it was shared as. */
+/* The kinds of shared objects. An object is opened as the kind that it was shared as. */
 enum vgpu_exchange_kind { VGPU_EXCHANGE_MEMORY = 1, VGPU_EXCHANGE_PHYSICAL = 2, VGPU_EXCHANGE_EVENT = 3 };
 
 struct vgpu_token {

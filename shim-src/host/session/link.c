@@ -51,7 +51,10 @@ static const char *wrong_with(const struct vgpu_link *link, const struct vgpu_fr
   return NULL;
 }
 
-/* What may change while it is read is copied first, unless nobody will look into it. */
+/*
+ * Takes a request from the ring. Bytes that the guest can change while they are read are copied first, unless
+ * the handler only copies them itself (`raw_in`).
+ */
 static void take_from_ring(struct vgpu_link *link, struct vgpu_request *request) {
   const struct vgpu_frame *frame = &request->frame;
   const unsigned char *body = vgpu_ring_at(&link->rings.requests) + sizeof *frame;
@@ -129,7 +132,10 @@ static enum vgpu_stream_result read_frame(struct vgpu_link *link, struct vgpu_fr
   }
 }
 
-/* What the guest has is kept no longer; what it has not must not change while the request is carried out. */
+/*
+ * Drops the replies that the guest has received. The other ones get memory of their own, because their bytes
+ * must not change while this request is carried out.
+ */
 static void settle_replies(struct vgpu_link *link, const struct vgpu_frame *frame) {
   struct vgpu_line *line = &link->line;
   vgpu_replies_drop(&line->replies, vgpu_frame_acknowledged(frame));
@@ -199,7 +205,7 @@ bool vgpu_link_reply(struct vgpu_link *link, struct vgpu_frame *reply, const voi
   enum vgpu_stream_result result =
       vgpu_stream_write_frame(link->descriptor, reply, body, body_size, bulk, bulk_size, deadline);
   pthread_mutex_unlock(&link->writing);
-  /* What could not be sent is sent over the guest's next connection, which reading waits for. */
+  /* A reply that could not be sent is sent over the guest's next connection. The next read waits for that. */
   return result == VGPU_STREAM_OK || (result == VGPU_STREAM_CLOSED && line->agreed);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What a session's kernels have printed and the guest has not fetched. As on a GPU it is a ring: when the
- * guest does not come for it, the newest takes the place of the oldest.
+ * The output that a session's kernels have printed and the guest has not fetched. As on a GPU it is a ring:
+ * when it is full, new output replaces the oldest.
  */
 #ifndef VGPU_HOST_PRINTED_H
 #define VGPU_HOST_PRINTED_H

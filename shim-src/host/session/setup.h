@@ -1,8 +1,8 @@
 /*
- * What the daemon hands to a worker. A worker is this program, executed again, so that each has addresses of
- * its own: what a guest learns of its worker's says nothing of another one's. It inherits descriptors by
- * number, and two of them are memory with these structures: one that is the same for all, and one of the
- * session.
+ * The data that the daemon passes to a worker. A worker is this program, executed again, so that each worker
+ * has its own random addresses: a guest that learns the addresses of its worker knows nothing about those of
+ * another one. A worker inherits descriptors by number. Two of them are memory with these structures: one
+ * that is the same for all workers, and one for the session.
  */
 #ifndef VGPU_HOST_SETUP_H
 #define VGPU_HOST_SETUP_H

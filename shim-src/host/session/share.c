@@ -7,7 +7,7 @@
 
 #include "wire/clock.h"
 
-/* What a peer that was idle may use before it waits for those that were not: a few turns. */
+/* The time that a peer which was idle may use before it waits for the others: a few turns. */
 #define CREDIT_NS 8000000ull
 /* More than this nobody can be behind: two turns of a peer of weight 1. */
 #define DEBT_NS 400000000ull

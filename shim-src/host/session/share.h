@@ -1,11 +1,12 @@
 /*
- * Who computes now: the processors of the software device are given out in turns of some milliseconds, to the
- * peer that has had the least of them so far, by weight; among the sessions of a peer likewise. As many
- * threads compute at a time as there are processors, so a guest that computes little never waits behind the
- * queue of the kernel's scheduler. The table lies in memory that the daemon shares with its workers.
+ * The turns to compute on the software device. A turn on a processor lasts some milliseconds. The next one
+ * goes to the peer that has had the least time so far, by weight, and within a peer to the session with the
+ * least. As many threads compute at a time as there are processors, so a guest that computes little never
+ * waits behind the queue of the kernel's scheduler. The table is in memory that the daemon shares with its
+ * workers.
  *
- * Only what others waited for counts: who used processors that were idle owes nothing for it. Who has waited
- * five seconds for a turn goes on without one, so that no table, whatever is written there, stops anybody.
+ * Time counts only while another session waits: the use of an idle processor is free. A session that has
+ * waited five seconds for a turn continues without one, so that a table with wrong values stops no session.
  *
  * A GPU has its own time slices between processes, which only its driver decides.
  */

@@ -166,8 +166,8 @@ void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel) 
 }
 
 /*
- * Who calls more often than it may waits, and so does all that it sends behind: it is slowed down, not thrown
- * out, for a burst is no attack.
+ * Delays a guest that calls more often than it may. The frames behind the call wait, too. The session is not
+ * ended, because a burst of calls is no attack.
  */
 static void keep_to_rate(struct vgpu_worker *worker) {
   uint32_t rate = worker->limits->calls;

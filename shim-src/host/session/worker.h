@@ -58,7 +58,7 @@ struct vgpu_worker {
   unsigned char *out; /* VGPU_FRAME_MAX bytes */
 };
 
-/* What any host says of itself; the session's own part is left 0. */
+/* Fills a WELCOME with the data of this host. The fields about a session stay 0. */
 void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *backend,
                        const struct vgpu_inventory *inventory);
 

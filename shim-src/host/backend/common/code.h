@@ -1,6 +1,7 @@
 /*
- * What every backend does with code: images come from the guest in pieces, are kept for the next session of
- * the same peer, and take of one allowance with the programs and graphs that are made of them.
+ * The handling of code that all backends share. Images come from the guest in pieces and are kept for the
+ * next session of the same peer. They share one memory limit with the programs and graphs that are made from
+ * them.
  */
 #ifndef VGPU_HOST_CODE_H
 #define VGPU_HOST_CODE_H

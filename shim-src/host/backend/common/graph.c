@@ -51,7 +51,7 @@ static struct vgpu_exec_object *find(struct vgpu_worker *worker, uint64_t number
   return handle == NULL ? NULL : handle->object;
 }
 
-/* What it was recorded from has changed, or goes. */
+/* Drops the recorded graph of an executable, because its frames have changed or are being freed. */
 static void forget_graph(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   if (exec->graph != NULL) worker->backend->graphs->destroy(worker, exec->graph);
   exec->graph = NULL;

@@ -45,7 +45,7 @@ struct vgpu_condition {
 };
 enum { VGPU_CONDITION_IF = 0, VGPU_CONDITION_WHILE = 1, VGPU_CONDITION_SWITCH = 2 };
 
-/* What a frame is, without its bytes: the opcode; 0: nothing. */
+/* The opcode of a frame, without its bytes; 0: no call. */
 static inline uint32_t vgpu_frame_opcode(const struct vgpu_graph_frame *frame) {
   return frame->row == NULL ? 0 : frame->row->opcode;
 }

@@ -196,7 +196,7 @@ static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object 
   return result == CUDA_SUCCESS ? ended : result;
 }
 
-/* What it held when the guest instantiated it before. */
+/* Empties a body: removes the nodes from an earlier instantiation by the guest. */
 static int32_t empty(const struct vgpu_driver_api *api, void *graph) {
   size_t count = 0;
   int32_t result = VGPU_DRIVER(api, cuGraphGetNodes, graph, NULL, &count);

@@ -21,7 +21,7 @@
 /* LANDLOCK_ACCESS_FS_REFER, of version 2: links and renames between directories. */
 #define REFER (1ull << 13)
 
-/* What every driver opens, whichever GPU is meant. No CUDA program needs more than the names of the rest. */
+/* The files that every driver opens, for any GPU. CUDA programs need only the names of the other files. */
 static const char *const common[] = {
     "/dev/null", "/dev/zero",      "/dev/full",       "/dev/random",           "/dev/urandom",
     "/dev/shm",  "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset",

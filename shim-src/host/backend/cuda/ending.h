@@ -1,7 +1,8 @@
 /*
- * What the driver ends only when the work before is done: memory, arrays, code, contexts. A thread of this
- * process asks it to, one after the other, while the serving thread goes on with the guest's other calls.
- * They are one-way calls, so a failure is told with a later answer.
+ * Objects that the driver frees only when earlier work is done: memory, arrays, code, contexts. A separate
+ * thread of this process asks the driver to free them, one after the other, while the serving thread
+ * continues with the guest's other calls. These are one-way calls, so a failure is reported with a later
+ * answer.
  */
 #ifndef VGPU_HOST_CUDA_ENDING_H
 #define VGPU_HOST_CUDA_ENDING_H

@@ -1,4 +1,4 @@
-/* What a worker with the host's driver may not ask of the kernel: a libseccomp filter. */
+/* The system calls that a worker with the host's driver may not use: a libseccomp filter. */
 #ifndef VGPU_HOST_CUDA_FILTER_H
 #define VGPU_HOST_CUDA_FILTER_H
 

@@ -15,8 +15,10 @@ struct vgpu_cuda_jit {
 
 /* The guest's options for the driver, those that can be carried. False: they are not sound, or no memory. */
 bool vgpu_cuda_jit_read(const struct vgpu_bulk *bulk, struct vgpu_cuda_jit *options);
-/* What the driver wrote goes to the guest: the info log, then the error log; what was taken for them is
- * freed. `bulk` NULL: nobody hears it. */
+/*
+ * Sends the driver's output to the guest: the info log, then the error log. Frees the buffers of both. `bulk`
+ * NULL: sends nothing.
+ */
 void vgpu_cuda_jit_tell(struct vgpu_cuda_jit *options, uint32_t *info_bytes, uint32_t *error_bytes,
                         struct vgpu_bulk *bulk);
 

@@ -92,7 +92,10 @@ static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
   vgpu_cuda_load_end(worker, load, &unused[0], &unused[1], NULL);
 }
 
-/* What is done and was given up: its thread asks for something else now, or for nothing. */
+/*
+ * Frees loads that are done and given up: the thread that began one asks for something else now, or for
+ * nothing.
+ */
 static void collect(struct vgpu_worker *worker, uint32_t lane) {
   int64_t now = vgpu_now_ms();
   uint32_t kept = 0;

@@ -39,7 +39,7 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struc
                        uint64_t bytes, const struct vgpu_bulk *bulk, struct vgpu_cuda_load **load,
                        uint32_t *missing, int32_t *outcome);
 
-/* What the compiler said goes to the guest. The driver has copied the image. */
+/* Ends a load: sends the compiler's output to the guest. The driver has copied the image. */
 void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,
                         uint32_t *error_bytes, struct vgpu_bulk *bulk);
 

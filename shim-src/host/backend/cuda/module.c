@@ -17,7 +17,7 @@ static bool remember_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_h
   return true;
 }
 
-/* What is of a module or library goes with it, and what is of that. */
+/* Forgets the objects of a module or library, and the objects of those. */
 static void forget_owned(struct vgpu_worker *worker, uint64_t owner) {
   struct vgpu_range removed;
   while (vgpu_ranges_remove_owned(&worker->cuda->ranges, owner, &removed)) continue;

@@ -1,6 +1,6 @@
 /*
- * What kernels print on the host's GPU. The driver prints it to this process's standard output when it waits;
- * that is a file in memory, from which it goes to the guest.
+ * The output of kernels on the host's GPU. The driver writes it to the standard output of this process when a
+ * call waits. That is a file in memory, from which the output goes to the guest.
  */
 #include <stdio.h>
 #include <sys/mman.h>

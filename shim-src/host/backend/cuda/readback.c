@@ -144,7 +144,7 @@ int32_t vgpu_cuda_read_fetch(struct vgpu_worker *worker, const struct vgpu_send_
   return vgpu_cuda_hand_out(worker, bulk);
 }
 
-/* What the device has taken can be used again. */
+/* Collects the writes that the device has finished, for use by later ones. */
 static void collect_writes(struct vgpu_cuda *cuda) {
   struct vgpu_cuda_reads *reads = &cuda->reads;
   for (struct vgpu_cuda_read **link = &reads->writes; *link != NULL;) {

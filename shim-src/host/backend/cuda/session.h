@@ -65,7 +65,7 @@ int32_t vgpu_cuda_enter(struct vgpu_worker *worker, uint64_t context, struct vgp
 int32_t vgpu_cuda_enter_stream(struct vgpu_worker *worker, uint64_t context, uint64_t number,
                                struct vgpu_cuda **cuda, struct vgpu_stream **stream);
 
-/* What the guest's number stands for, NULL if it is none of this type. */
+/* The object behind the guest's number; NULL if the number has no object of this type. */
 void *vgpu_cuda_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type);
 
 /* Remembers what a number stands for; false: the number is taken, special, or there are too many. */

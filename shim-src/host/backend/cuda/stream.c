@@ -1,4 +1,4 @@
-/* What streams and contexts are set to on the host's GPU, and values in memory that streams wait for. */
+/* Attributes of streams and contexts on the host's GPU, and waits of streams for values in memory. */
 #include <string.h>
 
 #include "host/backend/cuda/session.h"

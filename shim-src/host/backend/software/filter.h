@@ -1,4 +1,4 @@
-/* What a worker of the software device may ask of the kernel: a libseccomp filter. */
+/* The system calls that a worker of the software device may use: a libseccomp filter. */
 #ifndef VGPU_HOST_SOFTWARE_FILTER_H
 #define VGPU_HOST_SOFTWARE_FILTER_H
 

@@ -11,7 +11,7 @@
 
 #include "host/backend/dispatch.h"
 
-/* What a handler of a one-way call returns when its stream must wait; no CUresult. */
+/* The result of a handler of a one-way call whose stream must wait. It is no CUresult. */
 #define VGPU_BLOCKED INT32_MIN
 
 struct vgpu_queued;

@@ -40,7 +40,7 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 #define WORKSPACE_BYTES 256u
 #define TIME_LIMIT_S 600u /* of a kernel; a session has but one thread to answer with */
 
-/* What a context's kernels allocate from. */
+/* The heap from which the kernels of a context allocate. */
 struct heap {
   struct heap *next;
   uint64_t context, address;
@@ -154,7 +154,7 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
   return place(worker, module);
 }
 
-/* What is known of a kernel goes to those who ask for its function. */
+/* Stores the result of decoding a kernel for calls that ask for its function. */
 static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
   for (size_t i = 0; i < program->function_count; i++) {
     if (strcmp(program->functions[i].name, name) == 0) program->functions[i].refused = result_of(status);
@@ -258,7 +258,7 @@ static void print(void *user, const char *text, size_t length) {
                 text);
 }
 
-/* What a check has found, for the host's people; as members of an object for programs. */
+/* Logs a finding of a check as text for the administrator, and as members of a JSON object for programs. */
 static void tell(void *user, const struct ptx_finding *f) {
   const struct vgpu_worker *worker = user;
   char members[640];
@@ -340,7 +340,10 @@ static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_la
   return CUDA_SUCCESS;
 }
 
-/* What the launch's kernels launch, until nothing is left: all of it is one launch for its stream. */
+/*
+ * Runs the kernels that a launch's kernels have launched, until none is left. For the stream all of them are
+ * one launch.
+ */
 static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch,
                             const struct ptx_launch *parent, const char **name, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;

@@ -1,4 +1,4 @@
-/* What the files of the software device share. Results are CUresult values. */
+/* The parts that the files of the software device share. Results are CUresult values. */
 #ifndef VGPU_HOST_SOFTWARE_SOFTWARE_H
 #define VGPU_HOST_SOFTWARE_SOFTWARE_H
 

@@ -50,7 +50,9 @@ static int32_t judge(const struct vgpu_tensor_request *r, uint64_t address) {
   return CUDA_SUCCESS;
 }
 
-/* What both forms have; `row`: how many elements lie beside each other in shared memory. */
+/*
+ * Encodes the fields that both forms have. `row`: the number of elements beside each other in shared memory.
+ */
 static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, uint32_t row,
                       struct ptx_tensor_map *map) {
   int32_t result = judge(r, address);

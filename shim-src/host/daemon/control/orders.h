@@ -1,4 +1,4 @@
-/* What the administrator orders, by the control socket or by a signal (manage.h says what each means). */
+/* The administrator's orders, by the control socket or by a signal (manage.h explains each). */
 #ifndef VGPU_HOST_ORDERS_H
 #define VGPU_HOST_ORDERS_H
 

@@ -1,4 +1,4 @@
-/* What the daemon tells its administrator: devices, sessions, totals; as a table, as JSON, as metrics. */
+/* The daemon's report for its administrator: devices, sessions, totals; as a table, as JSON, as metrics. */
 #ifndef VGPU_HOST_REPORT_H
 #define VGPU_HOST_REPORT_H
 

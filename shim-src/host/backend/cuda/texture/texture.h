@@ -5,7 +5,7 @@
 #include "host/backend/cuda/session.h"
 #include "wire/texture.h"
 
-/* What a handle of an array stands for. */
+/* The object behind the handle of an array. */
 struct vgpu_cuda_array {
   void *array;                          /* CUarray, or CUmipmappedArray */
   void *levels[VGPU_ARRAY_LEVELS_MOST]; /* CUarray of each that was asked for; the driver's to free */

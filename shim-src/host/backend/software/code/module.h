@@ -1,11 +1,14 @@
-/* What module.c has for library.c: a library's modules, kernels and variables are those of modules. */
+/*
+ * The functions of module.c that library.c uses: a library's modules, kernels and variables are those of
+ * modules.
+ */
 #ifndef VGPU_HOST_SOFTWARE_MODULE_H
 #define VGPU_HOST_SOFTWARE_MODULE_H
 
 #include "cuda_handlers.h"
 #include "host/backend/software/software.h"
 
-/* What a handle names; NULL: none of this type. */
+/* The object behind a handle; NULL: the handle has no object of this type. */
 void *vgpu_programs_object(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type);
 int32_t vgpu_programs_name_handle(struct vgpu_worker *worker, uint64_t number, enum vgpu_handle_type type,
                                   uint64_t context, void *object);

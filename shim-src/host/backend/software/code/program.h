@@ -1,6 +1,6 @@
 /*
- * What an image holds, read with every bound checked: functions with their parameters and attributes, and
- * global variables with their first values. One for each image and architecture.
+ * The contents of an image, read with every bound checked: functions with their parameters and attributes,
+ * and global variables with their first values. There is one for each image and architecture.
  */
 #ifndef VGPU_HOST_SOFTWARE_PROGRAM_H
 #define VGPU_HOST_SOFTWARE_PROGRAM_H
@@ -36,7 +36,7 @@ struct vgpu_program {
   uint64_t bytes;    /* of memory all this takes, about: for the session's limit */
 };
 
-/* What a program is read for. */
+/* The device that a program is read for. */
 struct vgpu_program_target {
   uint32_t architecture;   /* 90 is 9.0 */
   int32_t max_threads;     /* of a block */

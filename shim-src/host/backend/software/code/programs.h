@@ -44,7 +44,7 @@ struct vgpu_module_object {
   char unrunnable[1024];   /* why it, or some of its kernels, cannot be run: a line each */
 };
 
-/* What a program may change about a function. */
+/* The attributes of a function that a program may change. */
 struct vgpu_function_settings {
   int32_t max_dynamic;
   int32_t carveout;

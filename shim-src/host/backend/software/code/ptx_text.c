@@ -1,7 +1,7 @@
 /*
- * What PTX text declares: kernels with their parameters, and variables. Bodies are only looked through for
- * shared and local memory, so text that this device could not run is read all the same. Each declaration is
- * read as the parser reads it; what lies where is said in one place.
+ * Reads the declarations in PTX text: kernels with their parameters, and variables. Bodies are searched only
+ * for shared and local memory, so text that this device cannot run is read as well. The parser's own code
+ * reads each declaration, so that only one place decides where a parameter lies.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static int32_t threads(struct parser *p) {
   return all > 1u << 20 ? 1 << 20 : (int32_t)all;
 }
 
-/* What follows a directive that says nothing to us. */
+/* Skips the arguments of a directive that has no use here. */
 static void skip_arguments(struct parser *p) {
   for (ptx_skip(p); p->at < p->end && *p->at != '.' && *p->at != '{' && *p->at != ';'; ptx_skip(p)) p->at++;
 }

@@ -266,7 +266,10 @@ bool vgpu_memory_unreserve(struct vgpu_memory *memory, uint64_t address, uint64_
   return true;
 }
 
-/* What a program's own memory never is: windows of devices and reservations, and those of kernels. */
+/*
+ * True for addresses that a program's own memory never has: the windows of devices, of reservations and of
+ * kernels.
+ */
 static bool is_taken(uint64_t address, uint64_t bytes) {
   static const uint64_t windows[][2] = {{FIRST_ADDRESS, RESERVED_FIRST + RESERVED_WINDOW},
                                         {PTX_SHARED_WINDOW, PTX_FUNCTION_WINDOW + PTX_WINDOW_SIZE}};

@@ -37,7 +37,7 @@ struct vgpu_memory {
   bool watched;                 /* allocations know what of them was written */
 };
 
-/* What an allocation of so many bytes takes; 0 when it is too much for any device. */
+/* The bytes that an allocation of `bytes` takes; 0 when it is too large for any device. */
 uint64_t vgpu_memory_rounded(uint64_t bytes);
 
 /*
@@ -59,8 +59,8 @@ int vgpu_memory_share(struct vgpu_memory *memory, uint64_t address, struct vgpu_
                       uint64_t *bytes);
 
 /*
- * Reserves addresses: `size` and `alignment` (0: any) are checked by the caller. At `wanted` if that is free.
- * What lies behind cannot be read or written until something is mapped there. 0: no room.
+ * Reserves addresses: at `wanted` if that is free. The caller checks `size` and `alignment` (0: any). The
+ * addresses cannot be read or written until memory is mapped there. 0: no room.
  */
 uint64_t vgpu_memory_reserve(struct vgpu_memory *memory, uint64_t size, uint64_t alignment, uint64_t wanted);
 

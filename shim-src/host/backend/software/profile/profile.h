@@ -1,6 +1,4 @@
-/*
- * What a simulated device looks like: read from profiles/devices/NAME.json, or compiled in.
- */
+/* The description of a simulated device: read from profiles/devices/NAME.json, or compiled in. */
 #ifndef VGPU_HOST_SOFTWARE_PROFILE_H
 #define VGPU_HOST_SOFTWARE_PROFILE_H
 

@@ -1,4 +1,4 @@
-/* What the decoder and the execution of bulk copies agree on. */
+/* Encodings of bulk copies that the decoder and the execution share. */
 #ifndef VGPU_PTX_BULK_H
 #define VGPU_PTX_BULK_H
 

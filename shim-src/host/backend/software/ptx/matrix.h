@@ -1,4 +1,4 @@
-/* What the decoder and the execution of matrix instructions agree on. */
+/* Encodings of matrix instructions that the decoder and the execution share. */
 #ifndef VGPU_PTX_MATRIX_H
 #define VGPU_PTX_MATRIX_H
 

@@ -1,4 +1,6 @@
-/* What the decoder and the execution of memory and warp operations agree on (`m` of an instruction). */
+/*
+ * Encodings of memory and warp operations that the decoder and the execution share (`m` of an instruction).
+ */
 #ifndef VGPU_PTX_MODES_H
 #define VGPU_PTX_MODES_H
 
@@ -10,7 +12,7 @@
 
 #define MF_SC 1u /* K_FENCE: sequentially consistent, not just acquire and release */
 
-/* What a K_STACK does. */
+/* The operations of a K_STACK. */
 enum { STACK_ALLOCATE, STACK_SAVE, STACK_RESTORE };
 
 enum ptx_atomic { A_AND, A_OR, A_XOR, A_CAS, A_EXCH, A_ADD, A_INC, A_DEC, A_MIN, A_MAX, A_ATOMICS, A_ARRIVE };

@@ -166,7 +166,7 @@ struct ptx_shared_use {
   uint32_t offset, size;
 };
 
-/* What became of a function's body. */
+/* The state of a function's body. */
 enum ptx_body { BODY_UNREAD, BODY_DECODED, BODY_REFUSED };
 
 struct ptx_function {

@@ -36,7 +36,7 @@ typedef bool ptx_find_region(void *user, uint64_t address, struct ptx_region *re
 struct ptx_texture;
 typedef bool ptx_find_texture(void *user, uint64_t object, struct ptx_texture *texture);
 
-/* What a kernel printed, in pieces of a line or more. Called under a lock. */
+/* Receives a kernel's output, in pieces of a line or more. It is called under a lock. */
 typedef void ptx_print(void *user, const char *text, size_t length);
 
 enum ptx_status {
@@ -142,7 +142,7 @@ struct ptx_fault {
 
 enum { PTX_CHECK_RACE = 1, PTX_CHECK_INIT = 2 };
 
-/* What a check has found; or, with check 0, how much more there was that was not told. */
+/* A finding of a check. With `check` 0: the number of further findings that were not reported (`rest`). */
 struct ptx_finding {
   uint32_t check;
   const char *kernel;
@@ -201,8 +201,9 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
                            struct ptx_pool *pool, struct ptx_fault *fault);
 
 /*
- * What kernels launch (CUDA dynamic parallelism): taken down while a grid runs, run when it is over, which no
- * kernel can tell from a device that begins earlier: none may wait for its children.
+ * The launches of kernels by kernels (CUDA dynamic parallelism). They are recorded while a grid runs, and run
+ * when it has ended. No kernel can tell this from a device that begins earlier, because a kernel must not
+ * wait for its children.
  */
 struct ptx_child {
   uint32_t kernel, grid[3], block[3], dynamic_shared, parameter_bytes;

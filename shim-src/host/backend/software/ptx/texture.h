@@ -1,6 +1,6 @@
 /*
- * What textures and surfaces are to the machine: images, and how they are read. Who launches describes them
- * by the 64-bit objects that kernels hold.
+ * Textures and surfaces as the PTX machine sees them: images, and how they are read. The caller of a launch
+ * describes them by the 64-bit objects that kernels hold.
  */
 #ifndef VGPU_PTX_TEXTURE_H
 #define VGPU_PTX_TEXTURE_H

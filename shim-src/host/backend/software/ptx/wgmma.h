@@ -1,4 +1,4 @@
-/* What the decoder and the execution of wgmma agree on. */
+/* Encodings of wgmma that the decoder and the execution share. */
 #ifndef VGPU_PTX_WGMMA_H
 #define VGPU_PTX_WGMMA_H
 

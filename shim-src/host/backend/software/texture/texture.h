@@ -44,7 +44,10 @@ struct vgpu_textures {
 struct vgpu_array *vgpu_array_find(struct vgpu_worker *worker, uint64_t number);
 void vgpu_array_release(struct vgpu_worker *worker, struct vgpu_array *array);
 
-/* What a CUarray_format is made of; false: it is not carried. *normalized: always read as floats. */
+/*
+ * Finds the texel of a CUarray_format; false: the format is not supported. *normalized: it is always read as
+ * floats.
+ */
 bool vgpu_format_texel(int32_t format, enum ptx_texel *texel, bool *normalized);
 
 /* A ptx_find_texture. */

@@ -167,7 +167,7 @@ struct ptx_reach {
   bool narrow;     /* the addresses have 32 bits */
   bool loads;      /* what lies beside may be read as well */
 };
-/* What they look like; a half is 16 lanes. */
+/* The shape of the addresses; a half is 16 lanes. */
 enum {
   REACH_OUTSIDE = 1,   /* some are out of bounds or not aligned */
   REACH_NO_HALVES = 2, /* not the same place for all lanes of each half */

@@ -2,7 +2,7 @@
 
 #define WEIGHT_ONE 256 /* weights have 8 bits behind the point */
 
-/* What limited() of sample.c does. */
+/* The same as limited() of sample.c. */
 #define WITHIN(x, low, high) ((x) > (low) ? (x) < (high) ? (x) : (high) : (low))
 
 /* The texel that is read for each: itself, one at the edge, or -1 for the border. */

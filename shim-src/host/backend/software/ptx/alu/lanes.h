@@ -77,7 +77,7 @@ typedef int64_t s64;
 typedef unsigned __int128 u128;
 typedef __int128 s128;
 
-/* What a lane's bit of a comparison is, put together: compare to bytes, then the bytes' top bits. */
+/* Packs the results of a comparison, one byte for each lane, into a mask with one bit for each lane. */
 static inline uint32_t ptx_gather_bits(const u8 *bytes) {
   u32 r = 0;
   for (int i = 0; i < 4; i++) {

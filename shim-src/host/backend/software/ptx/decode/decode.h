@@ -20,7 +20,7 @@ uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type typ
 uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_predicate(struct parser *p, const struct operand *o);     /* a predicate that is read */
 uint32_t ptx_predicate_out(struct parser *p, const struct operand *o); /* or _ */
-/* What destinations of other widths still need; after the instruction. */
+/* Completes destinations of other widths, after the instruction. */
 void ptx_finish(struct parser *p);
 uint32_t ptx_temporary(struct parser *p, uint32_t bytes);
 uint32_t ptx_extra(struct parser *p, uint32_t value); /* appends to the function's list; its index */

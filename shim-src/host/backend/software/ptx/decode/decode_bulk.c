@@ -122,7 +122,7 @@ static void check_reduction(struct parser *p, enum ptx_atomic op, enum ptx_type 
   if (!known) ptx_refuse(p, "this type");
 }
 
-/* What may follow: a mask of blocks, a cache policy, a mask of bytes. */
+/* Reads the optional operands: a mask of blocks, a cache policy, a mask of bytes. */
 static void rest(struct parser *p, uint32_t at, struct list *list) {
   if (ptx_has(p, "multicast::cluster")) {
     if (at >= p->operand_count) ptx_refuse(p, "a mask of blocks expected");

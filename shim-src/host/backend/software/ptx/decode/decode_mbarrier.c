@@ -83,7 +83,7 @@ static void wait(struct parser *p) {
   in->d = d;
   in->a = differs;
   in->b = zero;
-  /* Who has to wait lets others go on: those who are still to arrive. */
+  /* A thread that has to wait sleeps, so that the threads that have not arrived yet can run. */
   uint32_t guard = p->guard;
   p->guard = d | 3u; /* unless d */
   ptx_emit(p, K_NANOSLEEP);

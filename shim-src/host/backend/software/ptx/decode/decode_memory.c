@@ -265,7 +265,7 @@ static void decode_isspacep(struct parser *p) {
   in->m = ptx_has(p, "shared::cluster");
 }
 
-/* What the stack has beyond its functions' own is as large as its limit (cuCtxSetLimit). */
+/* The stack beyond the functions' own variables is as large as its limit (cuCtxSetLimit). */
 static void decode_stack(struct parser *p) {
   bool save = ptx_part(p, 0, "stacksave"), restore = ptx_part(p, 0, "stackrestore");
   enum ptx_type type = ptx_last_type(p);

@@ -200,7 +200,7 @@ void ptx_module_move(struct ptx_module *m, uint64_t address, unsigned char *byte
     const struct ptx_data *r = &m->relocations[i];
     uint64_t before = (m->address + r->addend) >> r->shift, after = (address + r->addend) >> r->shift;
     if (r->symbol == 0) {
-      /* What the program has written since stays. */
+      /* A value that the program has written since then stays. */
       if (memcmp(bytes + r->offset, &before, r->bytes) == 0) memcpy(bytes + r->offset, &after, r->bytes);
       continue;
     }

@@ -1,5 +1,7 @@
-/* What a kernel needs: its body and those of all that it calls, decoded, and the memory that they take
- * together. */
+/*
+ * Finds the needs of a kernel: its own body and those of all functions that it calls, decoded, and the memory
+ * that they take together.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -94,7 +96,7 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
     for (uint32_t k = 0; k < f->call_count; k++) add(r, f->calls[k], f);
     r->pointers |= f->recursive;
   }
-  /* What cannot be decoded is no function that a pointer may lead to: calls.c. */
+  /* A function that cannot be decoded is no target of a pointer: see calls.c. */
   for (uint32_t i = 0; r->pointers && i < m->function_count; i++) {
     struct ptx_function *f = m->functions[i];
     if (f->entry || !f->defined || r->known[i] || !ptx_decode_body(p, f)) continue;
@@ -156,7 +158,7 @@ static void need(struct parser *p, void *number) {
     uint32_t shared = m->functions[r.list[i]]->shared_total;
     if (shared > any_shared) any_shared = shared;
   }
-  /* Who calls through pointers may reach any function's shared variables. */
+  /* A function that calls through pointers may reach the shared variables of any function. */
   if (f->recursive) f->shared_total = any_shared;
   if (f->local_total > PTX_LOCAL_MOST) {
     refuse(p, f, f, "more than 512 KiB of local memory a thread, with the functions that are called",

@@ -45,8 +45,10 @@ struct block *ptx_block_new(struct worker *worker) {
   block->warp_count = (block->threads + PTX_LANES - 1) / PTX_LANES;
   block->warps = calloc(block->warp_count, sizeof *block->warps);
   uint64_t local = (uint64_t)l->local_bytes * block->warp_count * PTX_LANES;
-  /* What a thread reads before it wrote it is whatever was there: never another session's, so zeros at first.
-   * Pages that nobody touches cost nothing. */
+  /*
+   * A thread that reads before it writes sees the old contents of the memory. They must never be data of
+   * another session, so the memory begins with zeros. Pages that are not touched cost nothing.
+   */
   block->shared_memory = calloc(1, l->shared_bytes + 128);
   if (block->shared_memory != NULL)
     block->shared = (unsigned char *)(((uintptr_t)block->shared_memory + 127) / 128 * 128);

@@ -1,4 +1,4 @@
-/* What bulk copies, of tensors and of plain memory, have in common. */
+/* The functions that bulk copies of tensors and of plain memory share. */
 #ifndef VGPU_PTX_BULK_MEMORY_H
 #define VGPU_PTX_BULK_MEMORY_H
 

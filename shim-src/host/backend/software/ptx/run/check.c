@@ -5,7 +5,7 @@
 
 enum direction { READS = 1, WRITES = 2, MEETS = 4 };
 
-/* What an instruction does to the memory that was resolved for it. */
+/* The accesses of an instruction to the memory that was resolved for it: reads, writes or both. */
 static uint32_t direction_of(const struct ptx_instruction *in) {
   switch (in->kind) {
     case K_LOAD:
@@ -183,8 +183,10 @@ void ptx_check_shared(const struct place *at, uint32_t lane, uint64_t offset, ui
                       const unsigned char *memory) {
   struct block_check *check = at->warp->block->check;
   uint32_t direction = direction_of(at->in);
-  /* What a warp group's product reads is free again for all when one of its warps has waited for it: in which
-   * order is not known here, so nothing is said of races. */
+  /*
+   * Memory that a product of a warp group reads is free again when one of its warps has waited for the
+   * product. The order of these events is not known here, so races with it are not reported.
+   */
   if (at->in->kind == K_WGMMA) direction = 0;
   if (check->race && (direction & MEETS) != 0) meet_at(at, PTX_SHARED_WINDOW + offset);
   else if (check->race && direction != 0) races(at, lane, offset, bytes, memory, (direction & WRITES) != 0);

@@ -1,11 +1,11 @@
 /*
- * What --check asks of a launch: races in shared memory, reads of memory that nobody wrote. Every access of
- * such a launch is looked at by itself; of others, none.
+ * The checks of a launch with --check: races in shared memory, and reads of memory that was never written.
+ * Each access of such a launch is checked by itself; other launches are not checked.
  *
- * A block's threads know of each other what barriers let them know: a clock for each warp, advanced wherever
- * threads meet, and between lanes of a warp by bar.warp.sync. Atomics, and loads and stores that are volatile
- * or ordered, are no races and let who meets there know of each other. In doubt nothing is said: a finding is
- * true, silence proves nothing.
+ * Barriers order the accesses of a block's threads: there is a clock for each warp, advanced wherever threads
+ * meet, and bar.warp.sync orders the lanes of a warp. Atomics, and loads and stores that are volatile or
+ * ordered, are no races, and they order the threads that meet there. A doubtful case is not reported: each
+ * finding is true, but no finding proves nothing.
  */
 #ifndef VGPU_PTX_CHECK_H
 #define VGPU_PTX_CHECK_H
@@ -67,7 +67,7 @@ void ptx_check_local(const struct place *at, uint32_t lane, uint64_t offset, uin
 void ptx_check_global(const struct place *at, uint32_t lane, uint64_t address, uint32_t bytes,
                       unsigned char *written);
 
-/* What orders accesses. */
+/* The events that order accesses. */
 void ptx_check_arrive(struct warp *warp, uint32_t barrier);
 /* `all`: the barrier counted the threads that had ended as there. */
 void ptx_check_pass(struct warp *warp, uint32_t barrier, bool all);

@@ -1,4 +1,4 @@
-/* What checks have found, told once for each place in the kernel. */
+/* Reports the findings of checks, once for each place in the kernel. */
 #include <stdio.h>
 #include <string.h>
 

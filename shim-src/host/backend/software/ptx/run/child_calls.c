@@ -1,9 +1,10 @@
 /*
- * What kernels launch: CUDA dynamic parallelism as the public headers of CUDA 12 and 13 declare it
- * (cuda_device_runtime_api.h): a buffer is asked for, nvcc's code stores the parameters there, the launch
- * names the buffer. Grids, copies and fills are taken down while the parent runs and carried out when it is
- * over, each with its own children before the next. That keeps the order of every stream and event, and a
- * grid is complete only when its children are; a tail launch comes after the others of its grid.
+ * The calls by which kernels launch kernels: CUDA dynamic parallelism, as the public headers of CUDA 12 and
+ * 13 declare it (cuda_device_runtime_api.h). The kernel asks for a buffer, nvcc's code stores the parameters
+ * there, and the launch names the buffer. Grids, copies and fills are recorded while the parent runs and
+ * carried out when it has ended, each with its own children before the next. That keeps the order of every
+ * stream and event, and a grid is complete only when its children are; a tail launch comes after the others
+ * of its grid.
  */
 #include <string.h>
 

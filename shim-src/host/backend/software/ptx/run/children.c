@@ -1,4 +1,7 @@
-/* What kernels launch is kept in order, and given out when the grid is over (child_calls.c takes it down). */
+/*
+ * The order of launches by kernels. child_calls.c records them; they are taken from here when the grid has
+ * ended.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +42,7 @@ bool ptx_children_add(struct list *list, const struct child *child) {
   return true;
 }
 
-/* What a grid has launched is to come before all that waits, the first of it next. */
+/* Moves the launches of the last grid before all that wait, in their order. */
 static bool promote(struct ptx_children *children, struct ptx_heap *heap) {
   bool good = true;
   for (int tail = 1; tail >= 0; tail--) {

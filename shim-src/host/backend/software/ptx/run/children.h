@@ -1,4 +1,4 @@
-/* What kernels have launched: taken down by their calls, carried out when the grid is over. */
+/* The launches of kernels by kernels: recorded by their calls, carried out when the grid has ended. */
 #ifndef VGPU_HOST_PTX_CHILDREN_H
 #define VGPU_HOST_PTX_CHILDREN_H
 

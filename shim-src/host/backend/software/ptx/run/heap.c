@@ -1,4 +1,4 @@
-/* What kernels' malloc takes from; what they launch keeps its parameters there, too. */
+/* The heap for malloc in kernels. The parameters of kernels that kernels launch are there, too. */
 #include <stdlib.h>
 #include <string.h>
 

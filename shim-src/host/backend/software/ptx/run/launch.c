@@ -60,7 +60,10 @@ static enum ptx_status check(const struct ptx_launch *launch, const struct ptx_k
   uint64_t shared = ((uint64_t)info->static_shared + 15) / 16 * 16 + launch->dynamic_shared;
   if (shared > limit)
     return refuse(fault, "%llu bytes of shared memory a block, %llu allowed", shared, limit);
-  /* What other kernels have lies between: it is not touched, but a kernel that wants to can. */
+  /*
+   * The shared variables of other kernels lie in between. A page there costs memory only once a kernel writes
+   * to it, which a kernel can, so the total is limited.
+   */
   if (launch->cooperative && blocks * info->shared_extent > MOST_EXTENT)
     return refuse(fault, "shared variables that %llu bytes of all blocks lie among, %llu allowed",
                   blocks * info->shared_extent, MOST_EXTENT);

@@ -73,7 +73,7 @@ static bool read_map(const struct place *at, uint32_t lane, uint32_t index, stru
   return true;
 }
 
-/* What is copied, row by row. In im2col mode a row is a pixel's channels. */
+/* The copied box of a tensor, row by row. In im2col mode a row is the channels of one pixel. */
 struct tile {
   const struct place *at;
   uint32_t lane;

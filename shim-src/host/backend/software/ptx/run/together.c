@@ -1,4 +1,4 @@
-/* What lanes of a warp do together, and special registers. */
+/* Operations across the lanes of a warp, and special registers. */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
@@ -70,7 +70,8 @@ static uint32_t sources(uint32_t how, const uint32_t *b, const uint32_t *c, uint
   return bits;
 }
 
-/* What a lane that does not take part would give is undefined: 0 here, so that every run is like the other.
+/*
+ * A value from a lane outside the mask is undefined. It is 0 here, so that every run gives the same result.
  */
 static void shuffle(const struct meeting *meeting, uint32_t group) {
   uint32_t a[PTX_LANES], b[PTX_LANES], c[PTX_LANES], r[PTX_LANES], from[PTX_LANES];

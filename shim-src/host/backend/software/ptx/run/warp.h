@@ -48,7 +48,9 @@ struct split {
   uint8_t state;
 };
 
-/* What a turn of a loop counts: with a plain load in it, with an atomic or an ordered load, with a nanosleep.
+/*
+ * The weight of one turn of a loop: with a plain load in it, with an atomic or an ordered load, with a
+ * nanosleep.
  */
 enum { SPIN_LOAD = 1, SPIN_ORDERED = 256, SPIN_SLEEP = 2048, SPIN_MOST = 1 << 17 };
 
@@ -244,7 +246,10 @@ bool ptx_atomic_lanes(const struct place *at, uint32_t mask);
 /* atomic.c */
 bool ptx_atomic(const struct place *at, uint32_t mask);
 bool ptx_copy_async(const struct place *at, uint32_t mask);
-/* What was there before: `to` is combined with b (and c) as size, type and m of `in` say. */
+/*
+ * Combines the value at `to` with b (and c), by size, type and m of `in`. Returns the value that was there
+ * before.
+ */
 uint64_t ptx_exchange(const struct ptx_instruction *in, unsigned char *to, uint64_t b, uint64_t c);
 
 /* bulk.c */
@@ -259,7 +264,10 @@ bool ptx_wgmma(const struct place *at, uint32_t mask);
 bool ptx_wgmma_done(const struct warp *warp);
 
 /* cluster.c */
-/* Whose shared memory an offset in the window names, and the offset there; NULL: no block of the cluster. */
+/*
+ * The block whose shared memory an offset in the window names; *offset becomes the offset in it. NULL: no
+ * block of the cluster.
+ */
 struct block *ptx_shared_block(const struct place *at, uint64_t *offset);
 uint32_t ptx_cluster_rank(const struct block *block);
 void ptx_cluster_arrive(struct warp *warp, uint32_t lanes);

@@ -1,7 +1,7 @@
 /*
- * What a declaration says: type, alignment and attributes, then name and dimensions. For the parser, and for
- * host/backend/software/code/ptx_text.c, which wants nothing but declarations: the two must never differ in
- * where a parameter lies.
+ * Reads a declaration: type, alignment and attributes, then name and dimensions. The parser uses it, and so
+ * does host/backend/software/code/ptx_text.c, which reads declarations only. Both must find the same place
+ * for each parameter.
  */
 #include <string.h>
 

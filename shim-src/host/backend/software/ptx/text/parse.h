@@ -1,4 +1,7 @@
-/* What the files of the parser, and ptx_text.c, know of each other: each reads one part of a module. */
+/*
+ * The functions that the files of the parser, and ptx_text.c, call in each other. Each file reads one part of
+ * a module.
+ */
 #ifndef VGPU_PTX_PARSE_H
 #define VGPU_PTX_PARSE_H
 
@@ -38,7 +41,10 @@ struct ptx_address {
   int64_t addend;
   uint8_t shift; /* bits */
 };
-/* Who takes initial values, each `bytes` long (1 to 8) and `at` bytes behind the variable's beginning. */
+/*
+ * The receiver of initial values. Each value has `bytes` bytes (1 to 8) and begins `at` bytes behind the
+ * variable's beginning.
+ */
 struct ptx_initial {
   void *user;
   void (*number)(struct parser *p, void *user, uint64_t at, uint64_t bits, uint32_t bytes);

@@ -47,7 +47,7 @@ struct symbol {
   uint64_t offset, size;
 };
 
-/* What follows a register and its dot. A scalar video operand is one part, a SIMD one lists several. */
+/* The suffix of a register after its dot. A scalar video operand has one part, a SIMD one lists several. */
 enum { PART_NONE, PART_B0, PART_B1, PART_B2, PART_B3, PART_H0, PART_H1, PART_BYTES, PART_HALVES };
 
 enum operand_kind { O_REGISTER, O_INTEGER, O_FLOAT, O_SYMBOL, O_ADDRESS, O_VECTOR, O_SINK, O_SPECIAL };

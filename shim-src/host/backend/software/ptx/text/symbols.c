@@ -40,7 +40,7 @@ static bool digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-/* What may hide a register of a range: a name such as %p1, declared by itself. */
+/* True for a symbol that may hide a register of a range: a name such as %p1, declared by itself. */
 static bool may_hide(const struct symbol *s) {
   return s->kind != SYM_REGISTERS && digit(s->name[s->length - 1]) &&
          (s->kind == SYM_REGISTER || s->name[0] == '%');

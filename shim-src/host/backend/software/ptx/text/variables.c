@@ -161,7 +161,7 @@ static void local_variable(struct parser *p) {
   ptx_expect(p, ';');
 }
 
-/* What a range of so many declares, one after the other: its name and a number. */
+/* The name of one variable of a range: the base name and a number. */
 static struct word numbered(struct parser *p, struct word base, uint32_t number) {
   size_t room = base.length + 11;
   char *text = ptx_scratch(p, room);

@@ -16,7 +16,7 @@ static struct list empty(void) {
   return list;
 }
 
-/* What a .texref or .surfref stands for now: its object lies in the module's data. */
+/* Loads the object that a .texref or .surfref names now. It is in the module's data. */
 uint32_t ptx_texture_reference(struct parser *p, const struct symbol *s) {
   if (s->kind != SYM_OPAQUE) ptx_refuse(p, "a texture or surface expected");
   uint32_t d = ptx_temporary(p, 8), from = ptx_address_constant(p, s->offset), x = p->x_count;

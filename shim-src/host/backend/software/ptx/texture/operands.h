@@ -1,4 +1,4 @@
-/* What the decoder and the execution of textures and surfaces agree on. */
+/* Encodings of textures and surfaces that the decoder and the execution share. */
 #ifndef VGPU_PTX_TEXTURE_OPERANDS_H
 #define VGPU_PTX_TEXTURE_OPERANDS_H
 

@@ -10,7 +10,7 @@ union ptx_channels {
   uint32_t u[4];
 };
 
-/* What all samples of an instruction have in common. */
+/* The settings that are the same for all samples of an instruction. */
 struct ptx_reading {
   /* `image` says what is read, `sampler` how; they are the same unless an instruction names both. */
   const struct ptx_texture *image, *sampler;
@@ -40,7 +40,7 @@ bool ptx_reads_floats(const struct ptx_texture *texture);
 /* One texel; the caller has checked that it is there. */
 void ptx_fetch(const struct ptx_texture *texture, const struct ptx_level *level, uint32_t x, uint32_t y,
                uint32_t z, union ptx_channels *to);
-/* What is read beyond the edge where the mode is border. */
+/* Fills in the value of a texel beyond the edge in border mode. */
 void ptx_border(const struct ptx_reading *reading, union ptx_channels *to);
 void ptx_begin_reading(struct ptx_reading *reading);
 /* The level that is read for this level of detail, and the weight of the one above it. */

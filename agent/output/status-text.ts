@@ -88,19 +88,24 @@ export function statusText(view: StatusView, style: Style): string {
     );
   for (const consumer of consumers) {
     if (consumers.length > 1) rows.push('');
-    rows.push(...consumerRows(consumer, installed !== null, consumers.length > 1, style));
+    rows.push(...consumerRows(consumer, view, style));
   }
   return rows.join('\n');
 }
 
-/** `several`: the service's state for this consumer is printed with it. */
+/** With several consumers the service's state for each is printed with it. */
 function consumerRows(
   { profile, unit, drift, verdict, service }: ConsumerView,
-  isInstalled: boolean,
-  several: boolean,
+  { installed, consumers, service: agent }: StatusView,
   style: Style,
 ): readonly string[] {
   const row = rowFor(style);
+  const isInstalled = installed !== null;
+  const several = consumers.length > 1;
+  const unknown =
+    agent === undefined || agent === null
+      ? 'not asked: sudo vgpu-agent status'
+      : 'vgpu-agent.service has not judged this start yet: sudo vgpu-agent verify';
   const state = `${unit.name}: ${unit.active ?? unit.load}${restartsText(unit.restarts)}`;
   const did =
     several && service !== undefined && service !== null
@@ -119,7 +124,7 @@ function consumerRows(
     ...(verdict?.carrier === undefined ? [] : [row('transport', transportText(verdict.carrier))]),
     ...(verdict === null
       ? isInstalled
-        ? [row('verdict', 'not asked: sudo vgpu-agent status')]
+        ? [row('verdict', unknown)]
         : []
       : ['', verdictText(verdict, style)]),
   ];
@@ -129,7 +134,7 @@ function serviceRows(service: NonNullable<StatusView['service']>, style: Style):
   const { state, problem, configProblem, pendingRestart, repairs, restarts } = service;
   const did = `${plural(repairs, 'repair')}, ${plural(restarts, 'restart')}`;
   const refused =
-    configProblem === null ? null : `agent.json is not valid, the previous one is in force: ${configProblem}`;
+    configProblem === null ? null : `agent.json is not valid and not in force: ${configProblem}`;
   return [
     rowFor(style)('agent', `${state}; ${did} since it started`),
     ...troubleRows([problem, refused, dueText(pendingRestart)], style),
@@ -143,7 +148,8 @@ function dueText(due: NonNullable<StatusView['service']>['pendingRestart']): str
 function troubleRows(texts: readonly (string | null)[], style: Style): readonly string[] {
   return texts
     .filter((text) => text !== null)
-    .map((text) => `${margin}${style.caution(wrap(oneLine(text), style.width - 12, margin))}`);
+    .flatMap((text) => text.split('\n'))
+    .map((line) => `${margin}${style.caution(wrap(oneLine(line), style.width - 12, margin))}`);
 }
 
 const margin = ' '.repeat(12);

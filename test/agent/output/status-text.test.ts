@@ -89,3 +89,33 @@ describe('status for a consumer that is not installed', () => {
     assert.equal(view.installed?.profile, 'ollama');
   });
 });
+
+describe('status while vgpu-agent.service runs', () => {
+  const service = {
+    version: '0.1.0',
+    state: 'settled',
+    problem: null,
+    configProblem: '/etc/vgpu-agent/agent.json:\n  line 1, konsumers: unknown key\n  line 2, host: no',
+    pendingRestart: null,
+    repairs: 0,
+    restarts: 0,
+  } as const;
+  const view = statusView(ollama, settled(), null, null);
+  const text = statusText({ ...view, service }, plain);
+
+  it('shows each problem of agent.json on a line of its own', () => {
+    assert.match(text, /^ {12}agent\.json is not valid and not in force: \/etc\/vgpu-agent\/agent\.json:$/m);
+    assert.match(text, /^ +line 1, konsumers: unknown key\n +line 2, host: no$/m);
+  });
+
+  it('says that the service has no verdict yet, and names the command that gives one', () => {
+    assert.match(
+      text,
+      /^verdict {5}vgpu-agent\.service has not judged this start yet: sudo vgpu-agent verify$/m,
+    );
+  });
+
+  it('names the command with sudo where the service does not run', () => {
+    assert.match(statusText(view, plain), /^verdict {5}not asked: sudo vgpu-agent status$/m);
+  });
+});

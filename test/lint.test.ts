@@ -105,6 +105,22 @@ test('no text has an idiom that plain English does without', { skip }, () => {
   assert.deepEqual(found, []);
 });
 
+// "What install does" hides its subject; "The changes of install" begins with it.
+const RIDDLE = /(?:\/\/|\/\*\*?|^\s*\*|(?:^|\s)#|<!--|"description": ")\s*(?:What|Who|Whom|Whose)\b/;
+// In these folders such comments are still being rewritten.
+const RIDDLES_LEFT = /^(?:shim-src|test\/shim)\//;
+
+test('no comment begins with "What" or "Who"', { skip }, () => {
+  const found: string[] = [];
+  for (const path of files()) {
+    if (/\.md$|^test\/fixtures\/|^LICENSE$|package-lock\.json$|\.ptx$/.test(path) || RIDDLES_LEFT.test(path))
+      continue;
+    for (const [index, line] of readFileSync(join(repository, path), 'utf8').split('\n').entries())
+      if (RIDDLE.test(line)) found.push(`${path}:${index + 1}: ${line.trim().slice(0, 100)}`);
+  }
+  assert.deepEqual(found, [], 'begin with the subject');
+});
+
 test('every word is spelt as the dictionary or test/words.txt has it', {
   skip: skip || whyNoSpelling,
 }, () => {

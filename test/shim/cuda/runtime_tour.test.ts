@@ -62,7 +62,7 @@ describe('a program of four modules built by nvcc', { skip }, () => {
   });
   after(() => scratch.remove());
 
-  // What the transports are compared with: the same library with the software device inside.
+  // The reference for the transports: the same library with the software device inside.
   it('finds all right without any transport', async () => {
     const ended = await runProgram(program('shared'), [], {
       env: {

@@ -1,4 +1,6 @@
-/* What a guest asks of a host's devices, and what must hold of the answers of every backend. */
+/*
+ * The guest's queries about the devices of a host, and rules that the answers of every backend must satisfy.
+ */
 #ifndef VGPU_FUZZ_FACTS_H
 #define VGPU_FUZZ_FACTS_H
 

@@ -41,7 +41,7 @@ describe('fuzzing', { skip }, () => {
 
   for (const fuzzer of FUZZERS) {
     it(`finds nothing in ${fuzzer} within ${SECONDS} s and in the committed corpus`, async () => {
-      // What a long run found is kept there, to be minimized and committed (corpus.ts); a short one starts again.
+      // The corpus of a long run is kept there, to be minimized and committed (corpus.ts). A short run starts again.
       const corpora = path.join(ROOT, LONG ? 'build/fuzz-corpus' : 'build/fuzz-corpus-short');
       if (!LONG) rmSync(path.join(corpora, fuzzer), { recursive: true, force: true });
       const { corpus, options } = writeSeeds(fuzzer, corpora);
@@ -60,7 +60,7 @@ describe('fuzzing', { skip }, () => {
           corpus,
         ],
         {
-          // What a worker holds goes with its process, so the end of the fuzzer finds it 'leaked'.
+          // A worker's memory is freed with its process, so at the end of the fuzzer it would be reported as leaked.
           env: {
             VGPU_FUZZ_PROFILE: path.join(ROOT, 'profiles/devices/h100-80gb.json'),
             VGPU_FUZZ_IMAGES: ['kernels', 'managed']

@@ -1,12 +1,37 @@
 /*
- * What a guest sends, made of a fuzzer's input by the generated grammar (cuda_fuzz.h): sound frames of real
- * calls with odd contents, or nonsense where the input says so. A record: u16  which call (its place in the
- * table, or its number in the description when it has one); bit 15: a control call instead, bit 14: flags as
- * the next byte has them, bit 13: a body of as many words as the next byte says, one value each its fields, a
- * value each: 00-7f that number, 80-8f a power of 16, 90-9f what calls answered for a field of its kind (of
- * what begins with hash_: of an image of the tree), a0 all ones, a1 zero, else the next 8 bytes bulk: 00-df
- * that many times 4 bytes, of the input; e0-ef an image of the tree; f0-ff one call and more behind each
- * other, as graphs have them
+ * Frames of a guest, made from a fuzzer's input by the generated grammar (cuda_fuzz.h): sound frames of real
+ * calls with odd contents, or nonsense where the input says so.
+ *
+ * The input is a row of records. A record begins with a u16: the call, by its place in the table, or by its
+ * number in the description when it has one. Three bits of it change the record:
+ *
+ * - bit 15: a control call instead
+ *
+ * - bit 14: the next byte has the flags of the frame
+ *
+ * - bit 13: the next byte says how many words the body has, with one value each
+ *
+ * Without bit 13 there is one value for each field of the body. A value is one byte:
+ *
+ * - 00-7f: that number
+ *
+ * - 80-8f: a power of 16
+ *
+ * - 90-9f: an earlier answer for a field of this kind (for a name that begins with hash_: of an image)
+ *
+ * - a0: all bits are 1
+ *
+ * - a1: zero
+ *
+ * - else: the next 8 bytes are the value
+ *
+ * For a call with bulk one more byte follows:
+ *
+ * - 00-df: that many times 4 bytes, from the input
+ *
+ * - e0-ef: an image of the tree
+ *
+ * - f0-ff: one or more calls, one behind the other, as graphs have them
  */
 #ifndef VGPU_FUZZ_GRAMMAR_H
 #define VGPU_FUZZ_GRAMMAR_H

@@ -16,7 +16,7 @@
 #include "fuzz/grammar.h"
 #include "wire/ring.h"
 
-/* What a step of the fuzzer does; false: the other end hangs up. */
+/* One step of the fuzzer; false: the other end hangs up. */
 typedef bool fuzz_act(uint8_t what);
 
 void fuzz_moments_begin(struct fuzz_source *source, fuzz_act *act);

@@ -1,11 +1,26 @@
 /*
- * The guest's end of the rings, fuzzed: a real session whose host writes to the shared memory what the input
- * says, when it says (moments.h). The input: u8 how the host greets (bit 0: the welcome's size of the rings
- * is the input's, bit 1: and the memory's; bit 2: unsealed; bit 3: none), u8 how many calls the guest makes,
- * one u8 for each of them (CALLS), then the host's steps: 0, 1  the oldest request is answered: u8 bytes of
- * body (0: as many as it should have), u8 * 16 of bulk, u8 status, then the bytes 2     likewise, published
- * as far as the next byte says 3     an index or flag    4  bytes of the last reply    5  bytes of a shared
- * region 6 a descriptor comes over the socket: u8 what it is 7     the host hangs up
+ * The guest's end of the rings, fuzzed: a real session. The input chooses the bytes that its host writes to
+ * the shared memory, and when (moments.h).
+ *
+ * The input begins with a u8 for the host's greeting (bit 0: the size of the rings in the WELCOME is the
+ * input's; bit 1: the size of the memory, too; bit 2: the memory is unsealed; bit 3: there is no memory).
+ * Then a u8 says how many calls the guest makes, followed by one u8 for each call (CALLS). The steps of the
+ * host follow:
+ *
+ * - 0, 1: answer the oldest request: u8 bytes of body (0: as many as it should have), u8 * 16 of bulk, u8
+ *   status, then the bytes
+ *
+ * - 2: the same, but published only as far as the next byte says
+ *
+ * - 3: an index or flag
+ *
+ * - 4: bytes of the last reply
+ *
+ * - 5: bytes of a shared region
+ *
+ * - 6: a descriptor comes over the socket; a u8 says of which kind
+ *
+ * - 7: the host hangs up
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -51,7 +66,7 @@ static uint32_t right_size(uint32_t opcode) {
   }
 }
 
-/* What the guest sent is sound, as long as nobody else wrote there. */
+/* A request from the guest must be sound, unless the fuzzer wrote to the ring, too. */
 static void take_request(void) {
   struct vgpu_ring *ring = &rings.requests;
   uint32_t there;

@@ -124,7 +124,10 @@ bool __real_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void
 bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
                               struct vgpu_request *request, const char **violation);
 
-/* What comes out is valid, whatever the guest did: that is all that the rest of the host relies on. */
+/*
+ * Each request that comes out must be valid, whatever the guest did. The rest of the host relies on this
+ * only.
+ */
 bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void *context,
                               struct vgpu_request *request, const char **violation) {
   uint64_t expected = link->next_sequence;

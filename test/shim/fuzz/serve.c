@@ -78,7 +78,7 @@ int LLVMFuzzerInitialize(int *count, char ***words) {
   return 0;
 }
 
-/* What ends with the process otherwise; most of it goes with its context. */
+/* Frees the objects that otherwise end with the process. Most of them go with their context. */
 static void clean_up(struct vgpu_worker *worker) {
   for (size_t i = 0; i < worker->handles.capacity; i++) {
     const struct vgpu_handle *handle = &worker->handles.places[i];

@@ -41,7 +41,7 @@ describe('a device profile that is wrong', () => {
     assert.match(ended.stderr, /profile\.json:2:\d+: not JSON/);
   });
 
-  // What is wrong -> what the message must contain. The schema must refuse the same.
+  // Each entry: a mistake, and the text that the message must contain. The schema must refuse the same.
   const wrong: readonly (readonly [string, (profile: Profile, device: Device) => void, RegExp])[] = [
     [
       'a misspelt field',

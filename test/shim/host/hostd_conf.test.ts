@@ -416,7 +416,7 @@ describe('vgpu-hostd --config', () => {
     assert.equal((await greedy.client.call(2)).deferred, 2, 'CUDA_ERROR_OUT_OF_MEMORY');
     later(modest, 1n);
     assert.equal((await modest.client.call(2)).deferred, 0);
-    // What was fetched makes room again.
+    // A fetch makes room for later reads.
     assert.equal((await greedy.client.call(opcode('read_fetch'), words(100n), words(1n))).status, 0);
     later(greedy, 4n);
     assert.equal((await greedy.client.call(2)).deferred, 0);

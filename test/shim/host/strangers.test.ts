@@ -270,7 +270,7 @@ describe('a stranger among guests', () => {
         .filter(({ event }) => event === 'printed' || event === 'left-out')
         .reduce((sum, { event, count }) => sum + (event === 'printed' ? 1 : (count ?? 0)), 0);
     client.close();
-    // What was left out is told once a second at most, and at the session's end.
+    // The number of messages that were left out is logged at most once a second, and at the session's end.
     await until('all 20000 are accounted for', () => told() >= 20_000);
     assert.ok(lines().length < 2000, `${lines().length} lines`);
   });

@@ -54,12 +54,12 @@ for (const [number, older, newer] of [
       assert.match(asked.stdout, /"code":"refused","status":1\b/, 'VGPU_STATUS_VERSION');
       const both = `it speaks wire version ${number}.0, this guest speaks ${ours}.0: the ${older} is older, upgrade it`;
       assert.equal(JSON.parse(asked.stdout).error.message, both);
-      // What the service of the guest goes by.
+      // The service in the guest uses the lines of vgpu-watch.
       const watch = spawn(builtFile('vgpu-watch'), { stdio: ['pipe', 'pipe', 'inherit'] });
       watch.stdin.end(`host ${listen}\n`);
       const [line] = await once(createInterface({ input: watch.stdout }), 'line');
       assert.equal(line, `host down ${both}`);
-      // What the verdict and the doctor go by.
+      // The verdict and the doctor use the report of vgpu-probe.
       const probed = await runProgram(builtFile('vgpu-probe'), ['--library', builtFile('libcuda.so.1')], {
         env: { VGPU_HOST: listen },
       });

@@ -126,7 +126,7 @@ void vgpu_session_keep_deferred(struct vgpu_session *session, int32_t failure) {
   pthread_mutex_unlock(&session->lock);
 }
 
-/* What the guest's half of an answer must be; anything else would have lost a real session. */
+/* Checks the guest's half of an answer. A wrong one would have ended a real session. */
 static enum vgpu_outcome take(const struct vgpu_answer *answer, struct vgpu_receive *receive) {
   uint32_t body_size = receive == NULL ? 0 : receive->body_size;
   uint32_t capacity = receive == NULL ? 0 : receive->bulk_capacity;

@@ -214,7 +214,7 @@ static void code_is_loaded(void) {
   OK(CALL(cuModuleUnload, (void *), module));
 }
 
-/* What the driver ends, until another thread has got memory (stand_in_driver.c, held). */
+/* Calls by which the driver frees an object, held until another thread has got memory (stand_in_driver.c). */
 static void *other; /* a context that is not the one with the thing */
 
 static atomic_bool ended;

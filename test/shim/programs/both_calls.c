@@ -120,7 +120,10 @@ static void managed(void) {
   IS(OUT_OF_MEMORY, CALL(cuMemAllocManaged, (devptr *, size_t, unsigned), &at, (size_t)1 << 45, 1));
 }
 
-/* What a kernel wrote to pinned memory is what a copy behind it takes, and the other way round. */
+/*
+ * A copy after a kernel takes the bytes that the kernel wrote to pinned memory, and a kernel sees those of a
+ * copy.
+ */
 static void in_order(void) {
   if (attribute(CAN_MAP) == 0) return;
   for (size_t bytes = 256; bytes <= 1 << 20; bytes <<= 12) {

@@ -43,7 +43,7 @@ static inline void *check_need(const char *name) {
 #define OK(value) IS(0, value)
 #define TRUE(value) IS(1, !!(value))
 
-/* What makes no sense to go on after. */
+/* Like OK, but a failure ends the program, because the rest would make no sense. */
 #define MUST(value)                                                                                          \
   do {                                                                                                       \
     int must_ = (value);                                                                                     \

@@ -66,7 +66,7 @@ static void do_fork(void) {
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
-    /* What the parent had is not there; the child makes its own. */
+    /* The child does not have the parent's driver state; it initializes its own. */
     void *current = (void *)1;
     int uninitialised = CALL((void **), cuCtxGetCurrent, &current);
     int result = whole_use(99);

@@ -419,7 +419,7 @@ static void bad_requests(void) {
   void *body = params.of.condition.bodies[0];
   params = condition(handle, IF, 1);
   IS(INVALID_VALUE, add_node(&node, graph, NULL, 0, &params)); /* in use */
-  /* What a body may not hold. */
+  /* Nodes that a body must not contain. */
   int number = 1;
   struct node_params host = {.type = FUNCTION, .of.function = {.call = count_call, .data = &number}};
   IS(NOT_SUPPORTED, add_node(&node, body, NULL, 0, &host));

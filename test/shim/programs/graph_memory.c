@@ -68,7 +68,7 @@ static void allocates(void) {
   TRUE(freed == memory);
   IS(INVALID_VALUE, CALL(cuGraphMemAllocNodeGetParams, (void *, void *), released, &read));
   IS(INVALID_VALUE, CALL(cuGraphMemFreeNodeGetParams, (void *, devptr *), made, &freed));
-  /* What the graph frees is its own to free. */
+  /* Only the graph may free memory for which it has a free node. */
   IS(INVALID_VALUE, free_memory(memory));
   IS(INVALID_VALUE, CALL(cuMemFreeAsync, (devptr, void *), memory, stream));
   unsigned kind = 0;

@@ -202,7 +202,7 @@ static void events(void) {
   OK(add_node(&fill_at, graph, &wait, 1, &fill));
   OK(add_node(&record, graph, &fill_at, 1, &recorded));
   void *exec = new_exec(graph);
-  /* What it waits for is behind a value that is written later. */
+  /* The event that the graph waits for comes after a value that is written later. */
   OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), held, memory + 8, 1, 0));
   OK(CALL(cuEventRecord, (void *, void *), event[1], held));
   OK(CALL(cuGraphLaunch, (void *, void *), exec, stream));

@@ -1,4 +1,4 @@
-/* What changes in an executable graph: nodes switched off, child graphs, whole updates. */
+/* Changes to an executable graph: nodes switched off, child graphs, whole updates. */
 #include "graph_check.h"
 
 static void switches(void) {

@@ -1,6 +1,6 @@
 /*
- * What processes do to a library that they have loaded: close it, fork, leave while others are inside of it,
- * interrupt it. `guest_life NAME` runs one case.
+ * Events in the life of a process that has loaded the library: unloading it, fork, exit while other threads
+ * are inside the library, signals. `guest_life NAME` runs one case.
  */
 #include "check.h"
 
@@ -247,7 +247,7 @@ static void *use_on_own_signal_stack(void *seed) {
   return failures;
 }
 
-/* What Go's runtime does to its threads: small stacks, signals on stacks of their own, one each moment. */
+/* Threads as Go's runtime has them: small stacks, and frequent signals that run on a separate stack. */
 static void preempted(void) {
   pthread_t threads[THREADS];
   on_signal(SIGURG, SA_ONSTACK | SA_RESTART);

@@ -286,7 +286,7 @@ static void undefined(void) {
                ".visible .entry run(.param .u64 to) { call.uni nowhere, (); ret; }\n"));
 }
 
-/* What numba gives the linker for a grid's barrier, and the barrier. */
+/* The text that numba gives the linker for a barrier of a whole grid, and the barrier itself. */
 static void device_runtime(void) {
   static const char text[] =
       ".version 6.0\n.target sm_60\n.address_size 64\n"

@@ -132,7 +132,9 @@ static void other_context(void) {
   TRUE(!mapped(at));
 }
 
-/* What a context's modules had is given back with it; a library's is kept for its next context. */
+/*
+ * A context's end frees the managed variables of its modules. Those of a library stay for its next context.
+ */
 static void context_ends(void) {
   if (!possible()) return;
   void *library = load_library(), *module = NULL, *context = NULL;

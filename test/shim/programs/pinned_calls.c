@@ -45,7 +45,7 @@ static void *make_stream(void) {
   return stream;
 }
 
-/* What is on the device, by way of plain memory. */
+/* Compares the device's memory with a pattern, after a copy to plain memory. */
 static void expect(devptr device, uint64_t seed, size_t size) {
   unsigned char *got = malloc(size), *wanted = malloc(size);
   check_pattern(wanted, size, seed);

@@ -68,7 +68,7 @@ static void allocates(void) {
   IS(0, memcmp(sent, back, 3 * MIB));
   IS(MIB, value_of(default_pool(), USED));
 
-  /* What a pointer says of itself. */
+  /* The attributes of a pointer into a pool. */
   void *pool = NULL, *context = (void *)1;
   unsigned kind = 0;
   OK(CALL(cuPointerGetAttribute, (void *, int, devptr), &pool, 17, second));

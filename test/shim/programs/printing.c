@@ -1,4 +1,4 @@
-/* What kernels print comes out at this program's own standard output, when it waits for them. */
+/* The output of kernels appears at this program's own standard output, when the program waits for them. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/ioctl.h>

@@ -29,7 +29,7 @@ static bool find(void *user, uint64_t address, struct ptx_region *region) {
   return true;
 }
 
-/* What parameters hold is an object, too: of a texture, or every other time of a surface. */
+/* The object in the parameters: a texture, or in every second run a surface. */
 static bool find_texture(void *user, uint64_t object, struct ptx_texture *texture) {
   (void)user;
   static unsigned char texels[6 * 768]; /* all of the first level */

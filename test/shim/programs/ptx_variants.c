@@ -37,7 +37,7 @@ static float coordinate(void) {
   return (float)((int64_t)(next() % 8192) - 2048) / (next() % 2 == 0 ? 64.0f : 2048.0f);
 }
 
-/* What a round is done with. */
+/* The inputs of one round. */
 struct input {
   struct ptx_reach reach;
   struct ptx_axis axis;

@@ -328,7 +328,7 @@ static void first_writes(void) {
   }
 }
 
-/* What a child of fork() sees is what was there, and what it writes is its own. */
+/* A child of fork() sees the bytes that were there at the fork, and its writes stay its own. */
 static void forks(void) {
   if (!can()) return;
   unsigned char *memory = pages(10 * PAGE), *range = memory + 1024;

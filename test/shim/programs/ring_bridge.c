@@ -1,6 +1,6 @@
 /*
- * A guest's end of a session with rings, moved by the program that writes to its stdin, rightly or wrongly.
- * What comes back, greeting and replies alike, is written to stdout as it came. Ends when the host hangs up.
+ * The guest's end of a session with rings. The program that writes to its stdin controls it, and may break
+ * the protocol. The greeting's answer and all replies go to stdout unchanged. Ends when the host hangs up.
  *
  *   ring_bridge SOCKET      stdin: { u32 command, u32 length, bytes }*
  */

@@ -147,7 +147,10 @@ static void tells_nodes(void) {
   fprintf(stderr, "stand-in: /tmp %s\n", descriptor >= 0 ? "opened" : "closed");
 }
 
-/* What the library behind, which knows no instances, is to show. */
+/*
+ * Chooses the device that the real library behind this one shows, because that library knows no MIG
+ * instances.
+ */
 static void choose_instance(void) {
   const char *list = getenv("CUDA_VISIBLE_DEVICES");
   char name[48];

@@ -123,7 +123,7 @@ static void pinned_reads(void) {
     memset(at, 0xee, BYTES);
     OK(CALL(cuMemcpyHtoDAsync_v2, (devptr, const void *, size_t, void *), device, expected, BYTES, stream));
     OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), at, device, BYTES, stream));
-    /* What comes later does not change what was read before. */
+    /* A later call does not change bytes that were read before. */
     OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), device, 0, BYTES, stream));
     switch (way) {
       case 0:

@@ -27,7 +27,7 @@ static void say_where(const char *what, void *function) {
 
 typedef int lookup(const char *, void **, int, uint64_t, int *);
 
-/* What a library's cuGetProcAddress_v2 gives, and by which library it was answered. */
+/* Prints the answer of a library's cuGetProcAddress_v2, and the library that the answer is from. */
 static void ask(void *library, const char *symbol, int version) {
   lookup *get = (lookup *)dlsym(library, "cuGetProcAddress_v2");
   void *function = NULL;

@@ -1,4 +1,4 @@
-/* What one session leaves in the memory of its VM, and what the next one finds there. */
+/* The data that one session leaves in the memory of its VM, as the next session finds it. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -71,7 +71,10 @@ static void child_writes_on(void) {
   write_on(memory);
 }
 
-/* What this session writes stays what it is for as long as somebody else could need to spoil it. */
+/*
+ * The bytes that this session writes stay as they are, for longer than another process needs to overwrite
+ * them.
+ */
 static void keeps_its_own(void) {
   unsigned char *memory = pinned();
   const struct timespec nap = {.tv_nsec = 2000000};

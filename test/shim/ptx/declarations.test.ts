@@ -1,6 +1,6 @@
 /**
- * What PTX declares is read twice: for what a program may ask of a module (kernels skipped: nothing else is read
- * then), and by the machine that runs it. Both must say the same, and what the PTX ISA says.
+ * PTX declarations are read twice: for the queries of a program about a module (kernels are skipped, only declarations
+ * are read), and by the machine that runs the module. Both results must agree with each other and with the PTX ISA.
  */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';

@@ -1,5 +1,4 @@
-/* What random kernels may use, on the device and on the host: helpers whose results C and CUDA define alike.
- */
+/* Helpers for random kernels, on the device and on the host. C and CUDA define the same results for them. */
 #ifndef VGPU_RANDOM_BOTH_H
 #define VGPU_RANDOM_BOTH_H
 

@@ -1,6 +1,6 @@
 /**
- * What the demo ends with: a toy model that our script has given one sentence, told by llama.cpp's own CUDA
- * library through the libcuda.so.1 of DIRECTORY.
+ * The last step of the demo: llama.cpp's own CUDA library, through the libcuda.so.1 of DIRECTORY, runs a toy model that
+ * contains one sentence.
  *
  * node dist/test/shim/support/llama-sentence.js DIRECTORY
  *

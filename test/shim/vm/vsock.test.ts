@@ -51,7 +51,7 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
     const host = await startHost({ listen: `tcp:127.0.0.1:${port}` });
     const random = noise(11);
     const next = (): number => 30_000 + ((random() >>> 8) % 3_000_000);
-    // What the VM's port 15000 leads to.
+    // The relay behind the VM's port 15000.
     const relay = await startCuttingRelay(`${scratch.path}/0/uds_15000`, port, { next });
     try {
       const console = await machine.boot(

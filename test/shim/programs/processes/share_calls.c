@@ -36,7 +36,7 @@ static int attribute(int which) {
   return value;
 }
 
-/* What is offered to the other process: at its standard input, with descriptors by their numbers. */
+/* The offer to the other process, at its standard input, with descriptors by their numbers. */
 struct offer {
   struct handle memory, small, event;
   int descriptor;

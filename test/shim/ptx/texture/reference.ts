@@ -1,6 +1,6 @@
 /**
- * What a texture gives, by the formulas of the CUDA programming guide's appendix on texture fetching: weights are
- * fixed point with 8 bits behind the point, coordinates wrap and mirror where they are normalized.
+ * The values that a texture gives, by the formulas of the CUDA programming guide's appendix on texture fetching:
+ * weights are fixed point with 8 bits behind the point, coordinates wrap and mirror where they are normalized.
  */
 
 export type Mode = 'wrap' | 'clamp' | 'mirror' | 'border';

@@ -1,6 +1,6 @@
 /**
- * What NVIDIA's cuda-samples (the tree of CUDA 13.0) say about themselves: CMakeLists.txt names the sources and what a
- * sample needs, test_args.json how it is run.
+ * Reads the descriptions in NVIDIA's cuda-samples (the tree of CUDA 13.0): CMakeLists.txt names the sources and the
+ * requirements of a sample, test_args.json its arguments.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

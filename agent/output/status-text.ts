@@ -83,7 +83,7 @@ export function statusText(view: StatusView, style: Style): string {
     warn('an install or uninstall was interrupted; the next vgpu-agent install or uninstall cleans up');
   if (view.trial)
     warn(
-      'an install with --rollback-on-failure waits until the service settles, or was killed while it waited; ' +
+      'an install with --rollback-on-failure waits until vgpu-agent.service settles, or was killed while it waited; ' +
         'what it installed stays, and sudo vgpu-agent doctor --fix ends the wait',
     );
   for (const consumer of consumers) {

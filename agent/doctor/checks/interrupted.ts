@@ -29,7 +29,7 @@ export const interrupted: Check = {
     if (machine.trial !== true) return ok();
     return warning({
       cause:
-        'An install with --rollback-on-failure waits until the service settles, or was killed while it waited. ' +
+        'An install with --rollback-on-failure waits until vgpu-agent.service settles, or was killed while it waited. ' +
         'What it installed is complete and stays; the copies for undoing it are still kept.',
       evidence: [`${trialFile} is there`],
       remedy: fixes(facts, 'if that install does not run any more, remove the copies'),

@@ -1,4 +1,4 @@
-/** One consumer in the service: its files kept, its verdict kept true, its log followed. */
+/** One consumer in the service: its files are kept, its verdict is kept current, its log is followed. */
 import type { ContainerLog } from '../confirm/effects.js';
 import { httpGet } from '../confirm/node-effects.js';
 import type { MachineFacts } from '../contracts/facts.js';

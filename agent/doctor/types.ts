@@ -49,7 +49,7 @@ export type Finding =
   | { readonly kind: 'ok'; readonly evidence: readonly string[] }
   /** It keeps the consumer from the GPU, or will at its next start. */
   | ({ readonly kind: 'broken' } & Trouble)
-  /** It may be meant, or may bite later; GPU mode stands. */
+  /** It may be intended, or may cause a fault later; the GPU verdict holds. */
   | ({ readonly kind: 'warning' } & Trouble)
   /** The question does not arise on this machine; `why` is a clause without a full stop. */
   | { readonly kind: 'not-applicable'; readonly why: string }

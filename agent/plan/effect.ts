@@ -36,7 +36,7 @@ export function restartChange(
 function concernsConsumer({ store, shim }: MachineFacts, change: Change): boolean {
   switch (change.kind) {
     case 'write-file':
-      // Only its mode is set right: what the running one has read was the same.
+      // Only its mode is corrected: the running process has read the same content.
       return change.content !== change.previousContent;
     case 'write-link':
       // A name for linkers where there was none: a running program found the library by its other name, or did not find it.

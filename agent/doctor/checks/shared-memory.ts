@@ -3,7 +3,7 @@ import { addMemory, lookAgain, vmMemoryOf } from '../../plan/vm-memory.js';
 import { byHand, editUnit, fixes, notApplicable, ok, onTheHost, warning } from '../finding.js';
 import type { Check } from '../types.js';
 
-/** Nothing fails without it: calls take longer, and memory of both sides is refused. */
+/** Without it calls take longer, and mapped and managed memory are refused. */
 export const sharedMemory: Check = {
   id: 'shared-memory',
   title: 'calls go through shared memory',

@@ -98,7 +98,7 @@ function partly(trace: TracedStart, facts: DoctorFacts): Finding | null {
   });
 }
 
-/** One for each program and binding: processes that did the same stand together. */
+/** One entry for each program and binding: processes with the same result are counted together. */
 function bindingLines({ processes }: TracedStart, wanted = (_: Binding): boolean => true): readonly string[] {
   const texts = processes.flatMap(({ bindings }) => bindings.filter(wanted).map(lineOf));
   return [...new Set(texts)].flatMap((text) =>

@@ -11,7 +11,7 @@ export interface Attempt {
   readonly by: string;
 }
 
-/** One search for a name, in the order in which the loader went. */
+/** One search for a name, in the order of the loader. */
 export interface Search {
   readonly name: string;
   readonly attempts: readonly Attempt[];

@@ -1,6 +1,6 @@
 /*
- * Where a host listens, as people write it:
- *   unix:/run/vgpu/hostd.sock   unix:@name (abstract)   vsock:CID:PORT   tcp:ADDRESS:PORT
+ * The address of a host in text form:   unix:/run/vgpu/hostd.sock   unix:@name (abstract)   vsock:CID:PORT
+ * tcp:ADDRESS:PORT
  */
 #ifndef VGPU_WIRE_ADDRESS_H
 #define VGPU_WIRE_ADDRESS_H
@@ -18,10 +18,10 @@ struct vgpu_address {
   socklen_t length;
 };
 
-/* A guest's address to connect to. False if it is none; `address` is then undefined. */
+/* Parses the address that a guest connects to. False: not a valid address; `address` is then undefined. */
 bool vgpu_address_parse(const char *text, struct vgpu_address *address);
 
-/* A host's address to listen on: as above, but `vsock:PORT` means any CID. */
+/* Parses the address that a host listens on: as above, but `vsock:PORT` means any CID. */
 bool vgpu_address_parse_listen(const char *text, struct vgpu_address *address);
 
 /* True for unix and vsock addresses and for TCP addresses of the loopback interface. */

@@ -1,6 +1,6 @@
 /*
- * Reading ahead on a stream socket: one system call brings as many small frames as have come, and a wait
- * polls awake for a moment before it sleeps (spin.h). One thread at a time reads.
+ * Reads ahead on a stream socket: one system call reads all small frames that have arrived. A wait polls for
+ * a moment before it sleeps (spin.h). Only one thread at a time may read.
  */
 #ifndef VGPU_WIRE_AHEAD_H
 #define VGPU_WIRE_AHEAD_H
@@ -14,13 +14,13 @@
 struct vgpu_ahead {
   int descriptor;       /* of a non-blocking socket; the owner closes it */
   unsigned char *bytes; /* VGPU_AHEAD_BYTES of memory, made at the first read */
-  size_t begin, end;    /* what was read and not yet taken */
+  size_t begin, end;    /* the bytes that were read and not yet taken */
   struct vgpu_spin spin;
 };
 
 void vgpu_ahead_init(struct vgpu_ahead *ahead, int descriptor);
 
-/* Frees the memory; what was read and not taken is lost. */
+/* Frees the memory. Bytes that were read and not taken are lost. */
 void vgpu_ahead_destroy(struct vgpu_ahead *ahead);
 
 /* Like vgpu_stream_read, vgpu_stream_read_header and vgpu_stream_skip. */

@@ -1,80 +1,84 @@
 /*
  * The frames that travel between a guest library and vgpu-hostd.
  *
- * A session is one ordered byte stream each way (unix, vsock or tcp). The guest speaks first: a HELLO
- * frame, answered by a WELCOME. After that the guest sends requests and the host answers the waiting
- * ones; the host never speaks unasked, but for signs of life.
+ * A session is one ordered byte stream each way (unix, vsock or tcp). The guest sends the first frame, a
+ * HELLO, and the host answers with a WELCOME. Then the guest sends requests. The host answers all of them
+ * except one-way ones. It sends nothing else but signs of life.
  *
  *   frame = header (40 bytes) | body (fixed size for each opcode) | bulk (0..n bytes) | padding to 8
  *
- * Every integer is little-endian, every structure here has no implicit padding, so a frame can be read
- * in place on a little-endian machine; the build refuses any other.
+ * Every integer is little-endian and no structure here has implicit padding, so that a little-endian machine
+ * can read a frame in place. The build refuses other machines.
  *
- * A host that refuses a greeting for its version sends a WELCOME along all the same, for the number in it and
- * the name of the host: each side can say both versions, and which end is older.
+ * A host that refuses the version of a greeting still sends a WELCOME. It contains the host's version and
+ * name, so that each side can report both versions and which end is older.
  *
  * Only these changes need no new major version: new opcodes, new feature bits, bytes added at the end of
  * HELLO, WELCOME and of array elements that carry their own size.
  *
  * Order: `sequence` counts the guest's frames of one session. Frames of one lane (a guest thread) run in
- * order; no frame starts before every one-way frame with a lower sequence has finished, whatever its
- * lane. A host with one thread keeps that by itself; a host with a thread for each lane must see to it.
+ * order; no frame starts before every one-way frame with a lower sequence has finished, whatever its lane. A
+ * host with one thread keeps this order without further work; a host with a thread for each lane must enforce
+ * it.
  *
- * Failures of one-way frames are kept by the host and told in `deferred` of the next reply, first
- * failure first and each once.
+ * The host keeps the failures of one-way frames. It reports one in `deferred` of each reply, the oldest first
+ * and each once.
  *
  * A guest on the same machine offers VGPU_FEATURE_RING and VGPU_FEATURE_SHARED_REGION over its unix socket. A
- * host that takes the first sends, with the WELCOME, the descriptor of sealed memory with two rings (ring.h);
- * all frames after it lie in them, each way, and the socket is only the doorbell and the sign of life
- * (doorbell.h).
+ * host that accepts VGPU_FEATURE_RING sends the descriptor of sealed memory with two rings (ring.h) together
+ * with the WELCOME. All later frames go through the rings. The socket then serves only as doorbell and as
+ * sign of life (doorbell.h).
  *
- * With VGPU_FEATURE_SHARED_REGION the guest may ask for shared regions: memory of its own that the host sees
- * too. The descriptor of a shared region comes over the socket before the answer is in the ring. In a frame
- * with VGPU_FLAG_SHARED_REGION the bulk is one struct vgpu_span in place of the data: data to send lies
- * there; a call that brings raw data puts it there, and answers with VGPU_FLAG_SHARED_REGION and the span as
- * far as it is filled. Only calls that the description marks as raw may have it. A shared region is read or
- * written some time between the call and its reply, or that of any later waiting call.
+ * With VGPU_FEATURE_SHARED_REGION the guest may ask for shared regions: memory of the guest that the host
+ * maps, too. The descriptor of a shared region comes over the socket before the answer is in the ring. In a
+ * frame with VGPU_FLAG_SHARED_REGION the bulk is one struct vgpu_span instead of the data. A call that sends
+ * data has it in the span. A call that returns raw data writes it to the span; its reply has
+ * VGPU_FLAG_SHARED_REGION, too, and the part of the span that is filled. Only calls that the description
+ * marks as raw may have this flag. The host reads or writes the span at some time between the call and its
+ * reply, or the reply of any later waiting call.
  *
- * With VGPU_FEATURE_MAP a shared region can also be memory of the device, at the address that it has in the
- * guest (shared_region_map): mapped pinned memory and managed memory. Only a device whose memory is the
- * host's has it, the software device; kernels then read and write the guest's bytes themselves.
+ * With VGPU_FEATURE_MAP a shared region can also be memory of the device, at its address in the guest
+ * (shared_region_map). This is used for mapped pinned memory and for managed memory: kernels read and write
+ * the guest's bytes directly. Only the software device offers it, because its memory is memory of the host.
  *
- * A guest in a virtual machine that has memory of its host (a PCI device, ivshmem) offers
- * VGPU_FEATURE_VM_MEMORY over vsock or TCP. A host that takes it puts a struct vgpu_vm_mark behind the
- * WELCOME: 16 bytes, and where in that memory they are, so that the guest makes sure that it looks at the
- * right one. Then, still with sequence 0, the guest asks for places for the rings (VGPU_OP_VM_RINGS) until
- * the host takes one, or says that it gives up. After a place was taken, VGPU_FEATURE_RING and
- * VGPU_FEATURE_SHARED_REGION hold, and all shared regions lie in that memory, too: a request for one is a
- * struct vgpu_vm_place, and no descriptor comes along.
+ * A virtual machine can share memory with its host (a PCI device, ivshmem). Its guest offers
+ * VGPU_FEATURE_VM_MEMORY over vsock or TCP. A host that accepts puts a struct vgpu_vm_mark behind the
+ * WELCOME: 16 bytes and their offset in that memory, by which the guest checks that it is the right memory.
+ * Then, still with sequence 0, the guest proposes places for the rings (VGPU_OP_VM_RINGS) until the host
+ * accepts one, or the guest reports that it gives up. After the host has accepted a place, VGPU_FEATURE_RING
+ * and VGPU_FEATURE_SHARED_REGION are active. All shared regions are in that memory, too: a request for one is
+ * a struct vgpu_vm_place, and no descriptor is sent.
  *
- * The guest chooses the places because only its kernel knows which of them processes of the VM still map. It
- * says so by locks of the file that the device's memory is in the guest (VGPU_VM_GUEST_LOCKS), the host's
- * workers by locks of the file that it is on the host. A place is good if both could be taken.
+ * The guest chooses the places because only its kernel knows which of them processes of the VM still map. The
+ * guest locks the bytes of a place in the file by which it sees the memory (VGPU_VM_GUEST_LOCKS), and the
+ * host's worker locks them in the file on the host. A place is free if both locks were acquired.
  *
- * With VGPU_FEATURE_PRINT what kernels print comes out at the guest's own standard output. A reply with
- * VGPU_FLAG_PRINTED says that there is some, and the call `printed` brings it. Without the feature it is in
- * the host's log.
+ * With VGPU_FEATURE_PRINT the output of kernels appears at the guest's own standard output. A reply with
+ * VGPU_FLAG_PRINTED says that there is output, and the call `printed` fetches it. Without the feature the
+ * output goes to the host's log.
  *
  * With VGPU_FEATURE_EXCHANGE sessions of one guest can open each other's memory, by tokens.
  *
- * With VGPU_FEATURE_RESUME the session survives its connection. A
- * guest that offers it has a struct vgpu_resume behind its HELLO. If its connection broke it connects again
- * and greets with `join` and `join_secret`, too; the host answers with a struct vgpu_resumed behind WELCOME.
- * Then the guest sends all frames again that the host has not, and the host all replies that the guest has
- * not. Both keep what they sent until they know that it came: the guest until a later frame was answered; the
- * host until a request says so, in `status` and `deferred`, which have no other meaning there. A frame that
- * the host has already is skipped, so nothing is carried out twice. A guest that ends sends VGPU_OP_GOODBYE:
- * the end of the connection is then the end of the session, and so is one in which the host does not wait.
+ * With VGPU_FEATURE_RESUME the session survives its connection. A guest that offers it sends a struct
+ * vgpu_resume behind its HELLO. When its connection breaks, the guest connects again and sets `join` and
+ * `join_secret` in its HELLO; the host answers with a struct vgpu_resumed behind the WELCOME. Then the guest
+ * sends all frames again that the host has not received, and the host all replies that the guest has not
+ * received. Each end keeps the frames that it sent until it knows that they arrived. The guest keeps a frame
+ * until a later one was answered. The host keeps a reply until a request acknowledges it, in `status` and
+ * `deferred`, which have no other meaning in requests. The host skips a frame that it has received before, so
+ * no call is carried out twice. A guest that ends sends VGPU_OP_GOODBYE; the end of the connection is then
+ * the end of the session. The same is true for a session whose host does not wait for a new connection.
  *
- * Rings survive as they are (VGPU_FEATURE_RESUME_RINGS): both ends still map them, and their own indexes say
- * where they are. Nothing is sent again but the descriptor of the last shared region, if the guest has
+ * Rings survive the connection unchanged (VGPU_FEATURE_RESUME_RINGS): both ends still map them, and each end
+ * knows its own indexes. Only the descriptor of the last shared region is sent again, if the guest has
  * received one less than the host has sent. Each end rings the new doorbell once. The mark in the rings'
- * memory shows that both ends see the same memory, and that it was not put back to what it was earlier.
+ * memory shows that both ends see the same memory, and that it was not restored from an earlier state (a
+ * snapshot).
  *
- * With VGPU_FEATURE_ALIVE a host that works on a call gives a sign of life every VGPU_ALIVE_MS: over a stream
- * a header alone, VGPU_OP_ALIVE as a reply with sequence 0; beside rings a ring of the doorbell. A guest that
- * hears nothing for VGPU_CALL_LIMIT_MS has lost its host; while it hears something it waits, up to
- * VGPU_WORK_LIMIT_MS.
+ * With VGPU_FEATURE_ALIVE a host that works on a call sends a sign of life every VGPU_ALIVE_MS: over a stream
+ * a header without body, VGPU_OP_ALIVE as a reply with sequence 0; with rings a ring of the doorbell. A guest
+ * that receives nothing for VGPU_CALL_LIMIT_MS treats the host as lost. While it receives signs of life it
+ * waits, up to VGPU_WORK_LIMIT_MS.
  */
 #ifndef VGPU_WIRE_FRAME_H
 #define VGPU_WIRE_FRAME_H
@@ -89,7 +93,7 @@
 #error "the wire is little-endian; this machine needs conversions that are not written yet"
 #endif
 
-/* Its one home; only daemons of other numbers, which tests run, are given another (meson.build). */
+/* The version. Only tests build daemons with another number (meson.build). */
 #ifndef VGPU_WIRE_MAJOR
 #define VGPU_WIRE_MAJOR 1
 #endif
@@ -105,7 +109,7 @@
 #define VGPU_CONNECT_LIMIT_MS 2000   /* connect and WELCOME together */
 #define VGPU_CALL_LIMIT_MS 10000     /* an answer to a call, or a sign of life */
 #define VGPU_ALIVE_MS 3000           /* between two signs of life */
-#define VGPU_WORK_LIMIT_MS 900000    /* to one behind work, which takes what it takes */
+#define VGPU_WORK_LIMIT_MS 900000    /* an answer to a call that waits for work of unknown length */
 #define VGPU_HANDSHAKE_LIMIT_MS 5000 /* the host waits this long for HELLO */
 
 /* Opcodes. The low 16 bits number an entry of the description (shim-src/api), which never changes. */
@@ -123,30 +127,30 @@ enum vgpu_control_opcode {
   VGPU_OP_SHARED_REGION_ADD =
       6, /* vgpu_shared_region_request -> vgpu_shared_region_reply; its memory comes over the socket */
   VGPU_OP_SHARED_REGION_DROP = 7, /* vgpu_shared_region_drop -> nothing: the host has forgotten it */
-  VGPU_OP_ALIVE = 8,              /* by the host: it works */
-  VGPU_OP_VM_RINGS = 9,           /* vgpu_vm_place -> vgpu_vm_place_reply: where the rings are to lie */
-  VGPU_OP_GOODBYE = 10,           /* one-way, no body: this connection's end will be the session's */
+  VGPU_OP_ALIVE = 8,              /* from the host: it still works on a call */
+  VGPU_OP_VM_RINGS = 9,           /* vgpu_vm_place -> vgpu_vm_place_reply: a place for the rings */
+  VGPU_OP_GOODBYE = 10,           /* one-way, no body: the session ends with this connection */
 };
 
 /* Frame flags. */
 #define VGPU_FLAG_REPLY 0x1u
 #define VGPU_FLAG_ONEWAY 0x2u        /* no reply will be sent */
-#define VGPU_FLAG_SHARED_REGION 0x4u /* the bulk bytes are a vgpu_span: where the data lies, or is to go */
-#define VGPU_FLAG_PRINTED 0x8u       /* reply: kernels have printed what the guest has not fetched */
+#define VGPU_FLAG_SHARED_REGION 0x4u /* the bulk bytes are a vgpu_span, which names the data */
+#define VGPU_FLAG_PRINTED 0x8u       /* reply: there is output of kernels to fetch */
 #define VGPU_FLAG_KNOWN (VGPU_FLAG_REPLY | VGPU_FLAG_ONEWAY | VGPU_FLAG_SHARED_REGION | VGPU_FLAG_PRINTED)
 
 /* Feature bits: the guest offers, the host answers with those it takes. None is needed. */
 #define VGPU_FEATURE_SHARED_REGION 0x2u
 #define VGPU_FEATURE_MAP 0x10u       /* shared regions may be device memory, too: shared_region_map */
-#define VGPU_FEATURE_PRINT 0x20u     /* what kernels print goes to the guest: VGPU_FLAG_PRINTED, printed */
+#define VGPU_FEATURE_PRINT 0x20u     /* output of kernels goes to the guest: VGPU_FLAG_PRINTED */
 #define VGPU_FEATURE_ALIVE 0x40u     /* signs of life while the host works on a call */
-#define VGPU_FEATURE_EXCHANGE 0x200u /* what other sessions share: share_memory */
+#define VGPU_FEATURE_EXCHANGE 0x200u /* memory of other sessions: share_memory */
 #define VGPU_FEATURE_MEMORY 0x80u    /* in a question for sessions: vgpu_memory_told follows the list */
 #define VGPU_FEATURE_RING 0x8u       /* the layout of ring.h; 0x1 was one with two cache lines a ring */
-/* Rings and shared regions in memory that a VM has from its host; with 0x100 the host alone chose places. */
+/* Rings and shared regions in memory that a VM shares with its host. Bit 0x100 was an older form. */
 #define VGPU_FEATURE_VM_MEMORY 0x400u
 #define VGPU_FEATURE_RESUME 0x800u /* the session survives its connection */
-/* In HELLO: also where rings carry the frames. Guests before it can have the one or the other. */
+/* In HELLO: the session survives also with rings. Older guests can have one of the two features only. */
 #define VGPU_FEATURE_RESUME_RINGS 0x1000u
 
 struct vgpu_frame {
@@ -156,7 +160,7 @@ struct vgpu_frame {
   uint32_t lane;     /* guest thread; 0: the guest does not say */
   uint32_t body;     /* bytes of body, 0..VGPU_BODY_MAX */
   uint32_t bulk;     /* bytes of bulk, 0..VGPU_BULK_MAX */
-  uint64_t sequence; /* a reply has that of its request */
+  uint64_t sequence; /* a reply has the sequence of its request */
   /* Reply: CUresult, nvmlReturn_t or vgpu_status by the opcode's range. Request: vgpu_frame_acknowledge, or
    * 0. */
   int32_t status;
@@ -229,7 +233,7 @@ struct vgpu_welcome {
 };
 _Static_assert(sizeof(struct vgpu_welcome) == 160, "welcome");
 
-/* Behind a HELLO with VGPU_FEATURE_RESUME. */
+/* Follows a HELLO with VGPU_FEATURE_RESUME. */
 struct vgpu_resume {
   /* Of a session that goes on: all replies up to this sequence have come. With rings: so many descriptors
    * have come. Else 0. */
@@ -238,7 +242,7 @@ struct vgpu_resume {
    * same one knows the guest's process. */
   uint64_t machine;
 };
-/* And behind its WELCOME. */
+/* Follows the WELCOME of such a HELLO. */
 struct vgpu_resumed {
   uint64_t next; /* all frames before this sequence have come */
   uint64_t mark; /* with rings: what the guest finds at VGPU_RING_MARK. Later than the first version */
@@ -253,7 +257,7 @@ _Static_assert(offsetof(struct vgpu_resumed, mark) == VGPU_RESUMED_FIRST, "resum
  * that both sides' locks can be in one file where guest and host are one machine. */
 #define VGPU_VM_GUEST_LOCKS (1ull << 62)
 
-/* Behind the WELCOME, with VGPU_FEATURE_VM_MEMORY. */
+/* Follows the WELCOME with VGPU_FEATURE_VM_MEMORY. */
 struct vgpu_vm_mark {
   uint64_t offset; /* in the VM's memory, below VGPU_VM_STEP */
   uint8_t mark[VGPU_VM_MARK_BYTES];
@@ -269,9 +273,9 @@ struct vgpu_vm_place {
   uint64_t offset;
 };
 struct vgpu_vm_place_reply {
-  uint32_t shared_region; /* its number, in vgpu_span; 0: this place is another session's */
+  uint32_t shared_region; /* its number, in vgpu_span; 0: another session has this place */
   uint32_t reserved;
-  uint64_t next; /* 0: the place is taken; else where to look on */
+  uint64_t next; /* 0: the host accepts the place; else the offset to try next */
 };
 _Static_assert(sizeof(struct vgpu_vm_place_reply) == 16, "a place in a VM's memory");
 
@@ -333,11 +337,11 @@ _Static_assert(sizeof(struct vgpu_sessions_reply) == 504, "sessions reply");
 struct vgpu_memory_told {
   uint64_t limit;      /* bytes that a new session of this guest may hold at most; 0: the devices limit it */
   uint32_t limited_by; /* enum vgpu_memory_limit; what sets it */
-  uint32_t line;       /* of hostd.conf, that allows this guest; 0: the host has no such file */
+  uint32_t line;       /* the line of hostd.conf that allows this guest; 0: the host has no such file */
   uint64_t refused;    /* allocations of this guest that were refused; all below is of the last one */
   uint64_t refused_bytes;   /* asked for */
   uint64_t refused_limit;   /* bytes that it may hold, or that the device has */
-  uint64_t refused_free;    /* of these, what was not in use */
+  uint64_t refused_free;    /* bytes of these that were free */
   uint32_t refused_by;      /* enum vgpu_memory_limit */
   uint32_t refused_age;     /* seconds */
   char refused_program[64]; /* claim: whose it was; zero-padded, printable ASCII */

@@ -1,4 +1,7 @@
-/* The first frame of a connection: written by the guest, read bit by bit by the daemon before any session. */
+/*
+ * The first frame of a connection. The guest writes it; the daemon reads it in pieces, before there is a
+ * session.
+ */
 #ifndef VGPU_WIRE_GREETING_H
 #define VGPU_WIRE_GREETING_H
 
@@ -17,20 +20,22 @@ enum vgpu_greeting_result {
 enum vgpu_greeting_result vgpu_greeting_read(const void *bytes, size_t filled, size_t *wanted,
                                              struct vgpu_hello *hello);
 
-/* Of a WHOLE one: what follows its HELLO; zero if nothing does. */
+/* The struct vgpu_resume behind the HELLO of a WHOLE greeting; zero if there is none. */
 struct vgpu_resume vgpu_greeting_resume(const void *bytes);
 
-/* 0, or the enum vgpu_status that a host of this version refuses the greeting with. */
+/* The status with which a host of this version refuses the greeting (enum vgpu_status); 0: it accepts it. */
 int32_t vgpu_greeting_status(const struct vgpu_hello *hello);
 
-/* Both wire versions and which end is older, for people; said by a guest that a host of another version met.
+/*
+ * Writes a message for people: both wire versions, and which end is older. A guest uses it when the host has
+ * another version.
  */
 void vgpu_version_text(const struct vgpu_welcome *host, char *text, size_t size);
 
 /* The inode of this process's pid namespace; 0: not known. */
 uint32_t vgpu_pid_namespace(void);
 
-/* A number of the kernel that runs here, and of no other one: out of its boot_id; 0: not known. */
+/* A number that identifies the running kernel, made from its boot_id; 0: not known. */
 uint64_t vgpu_machine(void);
 
 /* Fills magic, pid, pid namespace and program name of this process. */

@@ -1,6 +1,6 @@
 /*
- * Memory that two processes share: made by the host, passed over the unix socket, sealed so that neither
- * end can shrink it under the other (which would be a SIGBUS there).
+ * Memory that two processes share. The host makes it and passes it over the unix socket. It is sealed, so
+ * that neither end can shrink it while the other uses it (which would cause a SIGBUS).
  */
 #ifndef VGPU_WIRE_SHARED_H
 #define VGPU_WIRE_SHARED_H
@@ -8,13 +8,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A descriptor (close-on-exec) of zeroed memory, or -1 with errno. No page is taken before it is used. */
+/*
+ * Makes zeroed memory. Returns a descriptor (close-on-exec), or -1 with errno. Pages are taken at their first
+ * use.
+ */
 int vgpu_shared_make(const char *name, uint64_t bytes);
 
-/* True if it has exactly so many bytes and always will. */
+/* True if the memory has exactly `bytes` bytes and its seals keep this size. */
 bool vgpu_shared_sound(int descriptor, uint64_t bytes);
 
-/* Read and write; NULL when there is no room. To be given back with munmap. */
+/* Maps the memory for reading and writing; NULL: no room. The caller ends the mapping with munmap. */
 void *vgpu_shared_map(int descriptor, uint64_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * Waiting awake for a moment before going to sleep: waking a thread on another processor takes many times
- * longer than an answer. Each end learns how long the wait is worth it. With one processor it never is, and
- * rarely with fewer processors than threads that want to run: a thread that waits awake there keeps its own
- * peer from running. sched_yield() does not help: it gives a turn to each of the others, which may take
- * milliseconds, while a thread that sleeps on the socket is woken as soon as there is something to do.
+ * Waits awake (spins) for a moment before the thread sleeps, because waking a thread on another processor
+ * takes many times longer than an answer. Each end learns how long spinning pays. With one processor it never
+ * pays, and with fewer processors than runnable threads it rarely does: a thread that spins there keeps its
+ * own peer from running. sched_yield() does not help. It gives a turn to each of the other threads, which may
+ * take milliseconds, while a thread that sleeps on the socket is woken as soon as there is something to do.
  */
 #ifndef VGPU_WIRE_SPIN_H
 #define VGPU_WIRE_SPIN_H
@@ -16,26 +16,26 @@
 
 #define VGPU_SPIN_MOST_NS 60000
 #define VGPU_SPIN_LEAST_NS 500
-#define VGPU_SPIN_PROBE 8u         /* waits that slept, after which one looks longer again: twice as many */
-#define VGPU_SPIN_PROBE_MOST 256u  /* each time that was for nothing, up to this */
-#define VGPU_SPIN_CROWDED_NS 20000 /* one turn took so long: another thread ran on this processor */
-#define VGPU_SPIN_REST_LEAST 2u    /* waits without spinning after the first such turn; each doubles them */
-#define VGPU_SPIN_REST_MOST 128u   /* up to this */
-#define VGPU_SPIN_QUIET 256u       /* waits in a row that did not sleep: they halve them again */
-#define VGPU_SPIN_TURNS 8u         /* between two looks at the clock */
-#define VGPU_SPIN_EAGER 1024u      /* turns before the first: no pause between them, which is 40 ns on some */
+#define VGPU_SPIN_PROBE 8u         /* waits that slept until one spins longer again: doubled */
+#define VGPU_SPIN_PROBE_MOST 256u  /* each time that did not help, up to this */
+#define VGPU_SPIN_CROWDED_NS 20000 /* a turn this long: another thread ran on this processor */
+#define VGPU_SPIN_REST_LEAST 2u    /* waits without spinning after such a turn; doubled */
+#define VGPU_SPIN_REST_MOST 128u   /* each time, up to this */
+#define VGPU_SPIN_QUIET 256u       /* waits in a row without sleep that halve it again */
+#define VGPU_SPIN_TURNS 8u         /* turns between two reads of the clock */
+#define VGPU_SPIN_EAGER 1024u      /* first turns, without the pause, which takes 40 ns on some */
 
 struct vgpu_spin {
   int64_t limit;      /* nanoseconds; 0: one processor */
-  uint32_t slept;     /* waits that were too long for it, since one was not or one looked longer */
-  uint32_t probe;     /* after this many of them one looks longer */
+  uint32_t slept;     /* waits that slept since one did not or one spun longer */
+  uint32_t probe;     /* after this many such waits one spins longer */
   uint32_t rest;      /* waits to come that go to sleep at once */
-  uint32_t next_rest; /* this many of them after the next crowded turn */
-  uint32_t quiet;     /* waits in a row that spinning was enough for */
+  uint32_t next_rest; /* the value of `rest` after the next crowded turn */
+  uint32_t quiet;     /* waits in a row for which spinning was enough */
 };
 
 struct vgpu_spinning {
-  int64_t begun; /* 0: the clock was not asked yet */
+  int64_t begun; /* 0: the clock was not read yet */
   int64_t last;
   uint32_t turns;
   bool crowded;
@@ -56,7 +56,7 @@ static inline void vgpu_relax(void) {
 #endif
 }
 
-/* Asks the clock. False when it has been long enough, or somebody else ran in between. */
+/* Reads the clock. False when the limit has passed, or another thread ran in between. */
 static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   int64_t now = (int64_t)vgpu_now_ns();
   if (spinning->begun == 0) spinning->begun = now;
@@ -65,24 +65,28 @@ static inline bool vgpu_spin_clock(const struct vgpu_spin *spin, struct vgpu_spi
   return !spinning->crowded && now - spinning->begun < spin->limit;
 }
 
-/* A turn whose look is a system call, which costs more than the clock. False when it has been long enough. */
+/*
+ * One turn in which the caller makes a system call, which costs more than the clock. False when the limit has
+ * passed.
+ */
 static inline bool vgpu_spin_call(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
   return vgpu_spin_clock(spin, spinning);
 }
 
-/* One turn; false when it has been long enough. */
+/* One turn; false when the limit has passed. */
 static inline bool vgpu_spin_turn(const struct vgpu_spin *spin, struct vgpu_spinning *spinning) {
   if (spin->limit == 0 || spin->rest > 0) return false;
-  /* Not where looking has been worth nothing lately: these turns take a microsecond. */
+  /* These turns take a microsecond, so they are left out when spinning has not helped lately. */
   if (++spinning->turns <= VGPU_SPIN_EAGER && spin->limit > VGPU_SPIN_LEAST_NS) return true;
   vgpu_relax();
   return spinning->turns % VGPU_SPIN_TURNS != 1 || vgpu_spin_clock(spin, spinning);
 }
 
 /*
- * Learns from a wait: `slept` if the peer came too late for the spinning. True if the next wait looks longer
- * because many have slept: the moment to find out whether something other than the peer's pace is the reason.
+ * Learns from a wait. `slept`: the peer came too late for the spinning. True if the next wait spins longer
+ * because many waits have slept: the caller can then find out whether the reason is something other than the
+ * peer's pace.
  */
 static inline bool vgpu_spin_learn(struct vgpu_spin *spin, const struct vgpu_spinning *spinning, bool slept) {
   if (spin->limit == 0) return false;

@@ -26,30 +26,30 @@ enum vgpu_stream_result {
 /* A connected, close-on-exec, non-blocking socket, or -1 with errno. */
 int vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline);
 
-/* Until there is something to read, the end of the stream included. */
+/* Waits until there is something to read, or the stream has ended. */
 enum vgpu_stream_result vgpu_stream_wait_readable(int descriptor, int64_t deadline);
 
 enum vgpu_stream_result vgpu_stream_read(int descriptor, void *bytes, size_t size, int64_t deadline);
 
-/* Header, body, bulk and padding in one go; sets the sizes of `frame` itself. */
+/* Writes header, body, bulk and padding together. Sets the sizes in `frame`. */
 enum vgpu_stream_result vgpu_stream_write_frame(int descriptor, struct vgpu_frame *frame, const void *body,
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
                                                 int64_t deadline);
 
-/* Likewise, and `before_size` bytes of whole frames before it. */
+/* The same, after `before_size` bytes of whole frames. */
 enum vgpu_stream_result vgpu_stream_write_after(int descriptor, const void *before, size_t before_size,
                                                 struct vgpu_frame *frame, const void *body,
                                                 uint32_t body_size, const void *bulk, uint32_t bulk_size,
                                                 int64_t deadline);
 
-/* Bytes of whole frames. */
+/* Writes bytes of whole frames. */
 enum vgpu_stream_result vgpu_stream_write(int descriptor, const void *bytes, size_t size, int64_t deadline);
 
-/* One frame, and passes a descriptor along with it (unix sockets only; -1: none). */
+/* Writes one frame and passes a descriptor with it (unix sockets only; -1: none). */
 enum vgpu_stream_result vgpu_stream_pass_frame(int descriptor, struct vgpu_frame *frame, const void *body,
                                                uint32_t body_size, int passed, int64_t deadline);
 
-/* One byte, and a descriptor with it. */
+/* Writes one byte and passes a descriptor with it. */
 enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t deadline);
 
 /*
@@ -58,14 +58,14 @@ enum vgpu_stream_result vgpu_stream_pass(int descriptor, int passed, int64_t dea
  */
 ssize_t vgpu_stream_receive(int descriptor, void *bytes, size_t size, int *passed);
 
-/* vgpu_stream_read for bytes that a descriptor may come with. */
+/* Like vgpu_stream_read, for bytes that may come with a descriptor. */
 enum vgpu_stream_result vgpu_stream_read_passed(int descriptor, void *bytes, size_t size, int *passed,
                                                 int64_t deadline);
 
-/* Reads one header and checks it; nothing of the body is read. */
+/* Reads one header and checks it. Does not read the body. */
 enum vgpu_stream_result vgpu_stream_read_header(int descriptor, struct vgpu_frame *frame, int64_t deadline);
 
-/* Reads and forgets `size` bytes. */
+/* Reads `size` bytes and drops them. */
 enum vgpu_stream_result vgpu_stream_skip(int descriptor, size_t size, int64_t deadline);
 
 /* Bytes of padding behind a frame's bulk. */

@@ -11,7 +11,7 @@ enum vgpu_tensor_form {
   VGPU_TENSOR_TILED = 1,
   VGPU_TENSOR_IM2COL = 2,
   VGPU_TENSOR_IM2COL_WIDE = 3,
-  VGPU_TENSOR_MOVED = 4, /* another address in a descriptor that there is already */
+  VGPU_TENSOR_MOVED = 4, /* a new address in an existing descriptor */
 };
 
 /* The parameters of cuTensorMapEncode*, under the same names; a field that a form does not have is 0. */

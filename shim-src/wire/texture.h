@@ -13,9 +13,9 @@ enum vgpu_texture_resource {
   VGPU_TEXTURE_MIPMAPPED = 1,
   VGPU_TEXTURE_LINEAR = 2,
   VGPU_TEXTURE_PITCH = 3,
-  VGPU_TEXTURE_NONE = 4,       /* of references: only looks whether the module has it */
+  VGPU_TEXTURE_NONE = 4,       /* of references: only checks whether the module has it */
   VGPU_TEXTURE_SURFACE = 5,    /* of references: an array for a surface */
-  VGPU_TEXTURE_NO_SURFACE = 6, /* likewise, only looks */
+  VGPU_TEXTURE_NO_SURFACE = 6, /* likewise, only checks */
 };
 
 struct vgpu_texture_request {
@@ -31,7 +31,7 @@ struct vgpu_texture_request {
   uint32_t flags, anisotropy;
   int32_t mip_filter;
   float bias, min_level, max_level, border[4];
-  uint32_t viewed; /* 0: what follows says nothing */
+  uint32_t viewed; /* 0: the fields below are not used */
   int32_t view_format;
   uint32_t first_level, last_level, first_layer, last_layer;
   uint32_t reserved;
@@ -49,7 +49,7 @@ enum {
   VGPU_ARRAY_GATHER = 8,
   VGPU_ARRAY_DEPTH = 16,
   VGPU_ARRAY_COLOR = 32,
-  VGPU_ARRAY_KNOWN = 63 /* without sparse arrays and such that are mapped later */
+  VGPU_ARRAY_KNOWN = 63 /* without sparse arrays and those that are mapped later */
 };
 
 /* Bytes of one channel of a CUarray_format; 0: one that is not carried (compressed and planar formats). */

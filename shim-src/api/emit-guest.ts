@@ -1,4 +1,4 @@
-/** What the guest libraries are made of besides hand-written code. */
+/** The generated parts of the guest libraries; the rest of them is hand-written. */
 import { cParameters, fieldOffset } from './c-types.js';
 import { NOTICE } from './emit-wire.js';
 import { type EntryPoint, type ErrorName, exported, type Library } from './model.js';

@@ -76,7 +76,7 @@ export function emitCalls(library: Library): string {
   return out.join('\n');
 }
 
-/** Who carries the call out: a handler for each backend, or one for all. */
+/** The handlers that carry out the call: one for each backend, or one for all. */
 function handlersOf({ carriage }: CarriedEntry): readonly ('software' | 'cuda' | 'common')[] {
   return carriage.common ? ['common'] : ['software', 'cuda'];
 }

@@ -70,7 +70,7 @@ export interface Library {
   /** "cuda" or "nvml"; part of generated names. */
   readonly name: 'cuda' | 'nvml';
   readonly soname: string;
-  /** What a refused entry point returns. */
+  /** The return value of a refused entry point. */
   readonly refusal: number;
   readonly entries: readonly EntryPoint[];
 }

@@ -91,7 +91,7 @@ function parseAwaits(rest: string): Awaits {
   return word === 'own' || word === 'all' ? word : 'nothing';
 }
 
-/** What follows the fields of a carried call. */
+/** Checks the words behind the fields of a carried call. */
 function checkWords(rest: string, answered: boolean, fail: (message: string) => never): void {
   const words = rest
     .slice(rest.lastIndexOf(')') + 1)

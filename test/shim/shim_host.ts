@@ -23,7 +23,7 @@ export function builtFile(name: string): string {
   return there(path.join(SHIM, name));
 }
 
-/** What the host's side is made of. */
+/** A file of the host's side. */
 function daemonFile(name: string): string {
   return there(path.resolve(DAEMON, name));
 }
@@ -33,7 +33,7 @@ process.on('exit', () => {
   for (const end of left) end();
 });
 
-/** What is done at the end of this process at the latest, however its tests end: `done` does it now. */
+/** Runs `end` at the end of this process at the latest, however its tests end: `done` runs it now. */
 export function atTheEnd(end: () => void): { readonly done: () => void } {
   left.add(end);
   return {
@@ -84,7 +84,7 @@ export interface Host {
   readonly address: string;
   /** stderr so far. What a guest's answer tells may come before the line about it: see logged(). */
   log(): string;
-  /** What `pattern` finds in the log, once it is there; rejects with the log's end after 20 s without it. */
+  /** The match of `pattern` in the log, once it is there. Rejects with the log's end after 20 s without it. */
   logged(pattern: RegExp): Promise<RegExpExecArray>;
   signal(name: NodeJS.Signals): void;
   running(): boolean;
@@ -234,7 +234,7 @@ export interface Answer {
 export interface Shell {
   readonly pid: number;
   ask(line: string, limit?: number): Promise<Answer>;
-  /** What it wrote beside its answers (a forked child's line, say). */
+  /** Lines that it wrote beside its answers (those of a forked child, for example). */
   extra(): readonly string[];
   stderr(): string;
   alive(): boolean;

@@ -1,4 +1,4 @@
-/* Whom workers run as where the daemon was started by root: never root, unless the administrator says so. */
+/* The user that workers run as when root started the daemon: never root, unless the administrator says so. */
 #ifndef VGPU_HOST_USER_H
 #define VGPU_HOST_USER_H
 

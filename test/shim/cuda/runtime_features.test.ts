@@ -20,7 +20,9 @@ async function reasonToSkip(): Promise<string | false> {
   );
 }
 
-/** What is built: PTX only, since no software device runs what is compiled for one GPU. */
+/**
+ * The programs to build. They contain PTX only, because a software device runs no code that is compiled for one GPU.
+ */
 const PROGRAMS = {
   conditional: ['conditional_graphs.cu', '-rdc=true', '-lcudadevrt'],
   managed: ['managed_variables.cu'],

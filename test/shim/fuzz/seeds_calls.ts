@@ -15,7 +15,7 @@ const CALLS = carriedEntries({
   entries: parseDescription(FILE, readFileSync(FILE, 'utf8')),
 });
 
-/** What an earlier call answered for a field of the same kind, or the first image of the tree. */
+/** An earlier answer for a field of the same kind, or the first image of the tree. */
 const ANSWERED = 0x90;
 /** Bulk: the first image of the tree; fuzz.test.ts names them. */
 const IMAGE = 0xe0;
@@ -109,7 +109,7 @@ function every(): Buffer[] {
   );
 }
 
-/** What graphs are made of: calls inside of a call. */
+/** Graphs: calls inside of a call. */
 function graphs(): Buffer[] {
   const inside = ['cuMemsetD8Async', 'cuLaunchKernelEx', 'cuMemcpyDtoDAsync_v2', 'cuEventRecord'].flatMap(
     (symbol) => {

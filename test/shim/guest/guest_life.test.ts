@@ -1,4 +1,6 @@
-/** What processes do to a library that they have loaded, over each transport; the host is as before afterwards. */
+/**
+ * Events in the life of a process that has loaded the library, over each transport. Afterwards the host is as before.
+ */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';

@@ -1,4 +1,4 @@
-/** What our libcuda met on its way to the host, through vgpu-probe and the agent's contract: codes, no sentences. */
+/** The problems that our libcuda met on its way to the host, through vgpu-probe and the agent's contract: as codes. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';

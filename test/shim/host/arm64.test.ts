@@ -13,7 +13,7 @@ import { aboveFloor, floors } from '../support/glibc_floor.js';
 const run = promisify(execFile);
 const skip = whyNoArm64() || (VARIANT === 'shim' ? false : 'a build with sanitizers is for this processor');
 
-/** What programs/ptx_guest prints when every number is right. */
+/** The output of programs/ptx_guest when every number is right. */
 const computed = [
   'begin 0',
   'load 0',

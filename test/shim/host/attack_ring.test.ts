@@ -1,4 +1,4 @@
-/** What only a guest with rings can do wrong: it writes the host's indexes, flags and frames while they are read. */
+/** Attacks that need rings: the guest writes the host's indexes, flags and frames while the host reads them. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdirSync } from 'node:fs';

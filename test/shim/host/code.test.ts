@@ -24,7 +24,7 @@ const PTX = readFileSync(PTX_FILE);
 const CUBIN = readFileSync(CUBIN_FILE);
 const PORT = 40_000 + (process.pid % 20_000);
 
-/** What kernels.cu declares, as any image made of it tells. */
+/** The declarations of kernels.cu, as every image made of it reports them. */
 const LAYOUTS = {
   nothing: [],
   add: ['0:8', '8:8', '16:8', '24:4'],

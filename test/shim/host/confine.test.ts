@@ -1,4 +1,4 @@
-/** What a worker may do on the host once a guest has taken it over: nothing but compute and answer. */
+/** The rights of a worker on the host after a guest has taken it over: it can compute and answer, nothing else. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -34,7 +34,7 @@ const drivers = [
   { version: '550', ...(await fetched('driver-550', NVIDIA)) },
 ];
 
-/** What the daemon says when it cannot serve. */
+/** The daemon's message when it cannot serve. */
 function refusal(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
   const scratch = scratchDirectory();
   const ended = spawnSync(

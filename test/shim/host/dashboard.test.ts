@@ -23,7 +23,7 @@ function exported(text: string): Map<string, Set<string>> {
   return found;
 }
 
-/** What an expression asks of each metric: the labels in its selector. */
+/** The labels of each metric that an expression selects. */
 function asked(expression: string): readonly (readonly [string, readonly string[]])[] {
   return [...expression.matchAll(/\b(vgpu_\w+)(?:\{([^}]*)\})?/g)].map(([, name = '', selector = '']) => [
     name,

@@ -44,7 +44,7 @@ exec unshare --mount sh -c '
     return file;
   };
 
-  /** What a session's driver could open, by name, and as the host counts them. */
+  /** The device files that a session's driver could open, by name, with the host's numbers. */
   const opened = async (conf: string, nvml: string): Promise<readonly string[]> => {
     writeFileSync(`${scratch.path}/c`, conf);
     host = await startStandIn('nodes', {

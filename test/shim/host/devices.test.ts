@@ -33,7 +33,7 @@ const smi = VARIANT === 'shim' && fetchedSmi.skip === false ? fetchedSmi.path : 
 
 const uuidOf = (name: string): string => profile(name).devices[0]?.uuid ?? '';
 
-/** What a guest at this address sees: names and UUIDs in order, by libcuda and by libnvidia-ml. */
+/** The devices that a guest at this address sees: names and UUIDs in order, by libcuda and by libnvidia-ml. */
 async function seen(address: string): Promise<{ readonly names: string[]; readonly uuids: string[] }> {
   const shell = startShell({ VGPU_HOST: address });
   try {

@@ -1,4 +1,4 @@
-/** What a host tells a guest of its own sessions, and what connections that say nothing cost the others. */
+/** The host's answer to a guest about the guest's own sessions, and the cost of silent connections for the others. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -93,7 +93,7 @@ describe("the host's report of its sessions", () => {
     return told;
   };
 
-  /** What is told, once it is as wanted. */
+  /** Asks until the answer is as wanted. */
   const askUntil = async (good: (told: Told) => boolean, host?: string): Promise<void> => {
     const end = performance.now() + 20_000;
     for (;;) {

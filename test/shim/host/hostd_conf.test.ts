@@ -214,7 +214,7 @@ describe('vgpu-hostd --config', () => {
     clients.push(client);
     return client;
   };
-  /** What the host says to a greeting. */
+  /** The status with which the host answers a greeting. */
   const statusNow = async (): Promise<number | undefined> => {
     const client = await WireClient.open(`${scratch.path}/s`);
     clients.push(client);

@@ -1,4 +1,4 @@
-/** What docs/howto/host.md tells a person to type is understood: options of the commands, rules of hostd.conf. */
+/** The commands and the rules of hostd.conf that docs/howto/host.md tells a person to type are accepted. */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

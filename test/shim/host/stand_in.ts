@@ -6,7 +6,7 @@ import { type Host, type HostOptions, startHost } from '../shim_host.js';
 /** Of the build without sanitizers, in a daemon with them, too: the driver itself is none of what is tested. */
 const BEHIND = path.join(ROOT, 'build/shim/programs/inprocess/libcuda.so.1');
 
-/** What the daemon's environment and command line need for a stand-in that does what `words` say. */
+/** The environment and the arguments of a daemon whose stand-in driver does what `words` say. */
 export async function standIn(
   words: string,
   /** The file of the simulated devices behind it. */

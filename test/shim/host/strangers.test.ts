@@ -71,7 +71,7 @@ describe('a stranger among guests', () => {
     VGPU_HOST: `unix:${scratch.path}/s`,
     LD_LIBRARY_PATH: SHIM,
   });
-  /** What it prints, word by word. */
+  /** The output of the program, word by word. */
   const run = async (...words: string[]): Promise<string[]> => {
     const ended = await runProgram(builtFile('programs/stranger'), words, { env: env(), limit: 60_000 });
     assert.equal(ended.code, 0, `${words.join(' ')}: ${ended.stdout}${ended.stderr}`);

@@ -28,7 +28,7 @@ export interface HostDevice {
   processes: readonly { readonly pid: number; readonly used: bigint }[];
 }
 
-/** What to do instead of answering a frame of one opcode. */
+/** The host's behaviour instead of an answer to a frame of one opcode. */
 export type Fault = 'freeze' | 'hang up' | 'garbage' | 'refuse' | { readonly status: number };
 
 export interface HostState {

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ROOT } from '../cuda/private_programs.js';
 
-/** What scripts/build-shim leaves. */
+/** The output of scripts/build-shim. */
 export const SHIM = path.join(ROOT, 'build', 'shim');
 
 export interface Hostd {

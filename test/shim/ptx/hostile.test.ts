@@ -11,7 +11,7 @@ import { runPtx } from './machine.js';
 const KERNELS = path.join(ROOT, 'test/shim/kernels');
 const HEAD = '.version 8.4\n.target sm_80\n.address_size 64\n';
 
-/** What the log says of a body of a kernel; its first line is the module's fifth. */
+/** The message in the log about a kernel with this body. The body's first line is the fifth of the module. */
 function refusal(body: string, head = HEAD): string {
   const text = `${head}.entry k(.param .u64 p)\n{\n.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p<9>; .reg .f32 %f<9>;\n${body}\n}\n`;
   const { load, refused } = runPtx({ ptx: { text } });

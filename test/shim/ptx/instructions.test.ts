@@ -766,7 +766,7 @@ describe('floating-point instructions', () => {
     });
   });
 
-  /** What an instruction of one f32 operand makes of each, in bits. */
+  /** The result of an instruction with one f32 operand for each input, in bits. */
   const bitsAfter = (name: string, inputs: readonly number[]): readonly number[] => {
     const given = Uint32Array.from(inputs);
     const outcome = runPtx({

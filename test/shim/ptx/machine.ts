@@ -40,7 +40,7 @@ export interface Outcome {
   readonly buffers: readonly Buffer[];
   /** Why kernels cannot run: "line 7: ...", a line each. */
   readonly refused: readonly string[];
-  /** What checks have found, a line each. */
+  /** The findings of checks, a line each. */
   readonly findings: readonly string[];
 }
 

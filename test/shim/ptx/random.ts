@@ -323,7 +323,7 @@ export function randomProgram(seed: number, size = 60): Program {
   };
 }
 
-/** What the threads leave, as the kernel writes it. */
+/** The bytes that the threads leave, as the kernel writes them. */
 export function bytesLeft(threads: readonly Thread[]): Buffer {
   const out = Buffer.alloc(threads.length * LEFT);
   for (const [i, t] of threads.entries()) {

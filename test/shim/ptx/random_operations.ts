@@ -1,4 +1,4 @@
-/** What integer instructions and comparisons compute, written from the PTX ISA. */
+/** The results of integer instructions and comparisons, written from the PTX ISA. */
 import type { Rounding } from './float.js';
 
 export const M32 = 0xffffffffn;

@@ -5,7 +5,7 @@ import { bytes, f32, runPtx, u32 } from './machine.js';
 
 const HEAD = '.version 8.4\n.target sm_90\n.address_size 64\n';
 
-/** What each of 32 lanes leaves in its `words` words, after a kernel `k` that finds its own address in %rd1. */
+/** The `words` words that each of 32 lanes leaves, after a kernel `k` that finds its own address in %rd1. */
 function lanes(functions: string, body: string, words: number): Buffer {
   const outcome = runPtx({
     ptx: {

@@ -24,7 +24,7 @@ export function emulated(program: string): readonly [string, ...string[]] {
   return [emulator, '-L', libraries, program];
 }
 
-/** What vgpu-hostd needs for its workers to be emulated, too (programs/qemu_exec.c). */
+/** The environment in which the workers of vgpu-hostd are emulated, too (programs/qemu_exec.c). */
 export function emulatedDaemon(): Readonly<Record<string, string>> {
   return {
     QEMU_SET_ENV: `LD_PRELOAD=${path.join(ARM64, 'programs/qemu_exec.so')}`,

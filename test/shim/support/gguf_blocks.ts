@@ -28,7 +28,7 @@ function roundShift(value: number, shift: number): number {
   return rest > half || (rest === half && (kept & 1) === 1) ? kept + 1 : kept;
 }
 
-/** What the bits of a half stand for (no infinities or NaN here). */
+/** The value of a half (no infinities or NaN here). */
 export function halfValue(bits: number): number {
   const exponent = (bits >>> 10) & 0x1f;
   const fraction = (bits & 0x3ff) / 1024;

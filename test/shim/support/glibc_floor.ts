@@ -12,7 +12,7 @@ export const floors = {
   'vgpu-watch': 34,
 } as const;
 
-/** What the file imports that is newer than `floor`. */
+/** The imports of the file that are newer than `floor`. */
 export function aboveFloor(file: string, floor: number): readonly string[] {
   const symbols = execFileSync('readelf', ['-W', '--dyn-syms', file], { encoding: 'utf8' });
   const wanted = [...symbols.matchAll(/ UND (\S+)@GLIBC_2\.(\d+)/g)];

@@ -14,7 +14,7 @@ import path from 'node:path';
 import { argv, exit, stdout } from 'node:process';
 import { pathToFileURL } from 'node:url';
 
-/** What of node-llama-cpp's interface is used here. */
+/** The part of node-llama-cpp's interface that is used here. */
 interface Step {
   readonly token: number;
   /** Of each token of the vocabulary, the likeliest first. */

@@ -227,7 +227,7 @@ class Maker {
     ];
   }
 
-  /** What a token's code at a place of the stream is after the rotation. */
+  /** The code of a token at a place of the stream, after the rotation. */
   #turned(place: number, token: number): number[] {
     return Array.from({ length: WIDTH }, (_, row) => {
       let sum = 0;

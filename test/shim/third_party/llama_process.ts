@@ -48,7 +48,9 @@ export function tinyModel(directory: string, type: WeightType): string {
   return file;
 }
 
-/** What begins a text, and then different tokens again and again; a vocabulary's first three are not text. */
+/**
+ * A token that begins a text, then different tokens that repeat. The first three tokens of a vocabulary are not text.
+ */
 export function repeating(count: number, period: number): number[] {
   return Array.from({ length: count }, (_, i) => (i === 0 ? 1 : 3 + (((i % period) * 97) % 251)));
 }

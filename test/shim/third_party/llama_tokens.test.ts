@@ -49,7 +49,7 @@ function difference(one: readonly number[], other: readonly number[]): number {
 describe('the software device with a real LLM', { skip, concurrency: false }, () => {
   const scratch = scratchDirectory();
   const hosts = new Map<string, Host>();
-  /** What llama.cpp's CPU backend says, by type. */
+  /** The answers of llama.cpp's CPU backend, by type. */
   const expected = new Map<WeightType, Answer>();
 
   const hostOf = async (profile: string): Promise<Host> => {

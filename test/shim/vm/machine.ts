@@ -104,7 +104,7 @@ type Settings = MachineOptions & Required<Omit<MachineOptions, 'disk' | 'daemon'
 
 /** A VM that runs. */
 export interface Running {
-  /** What it has shown so far. */
+  /** The output of the console so far. */
   console(): string;
   /** Waits until the console shows it; rejects with all that it showed when the VM ends before, or after the limit. */
   shows(pattern: RegExp, limitMs?: number): Promise<RegExpExecArray>;

@@ -26,7 +26,7 @@ const skip =
   (process.getuid?.() === 0 ? false : 'needs root') ||
   (process.env['VGPU_TEST_LONG'] === '1' ? false : 'minutes: VGPU_TEST_LONG=1');
 
-/** What the machine does once it has booted; each step tells its exit status. */
+/** The steps of the machine after it has booted. Each step prints its exit status. */
 const script = `#!/bin/bash
 exec >/dev/ttyS0 2>&1
 step() { "$@" >/run/said 2>&1; local status=$?; cat /run/said; echo "vm: exit $status of $*"; }

@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net';
 const HEADER = 40;
 const ONEWAY = 2;
 
-/** What guests sent through a relay. */
+/** The frames that guests sent through a relay. */
 export interface Counts {
   /** Frames that are answered, by opcode; the greeting is 1. */
   readonly waiting: readonly number[];

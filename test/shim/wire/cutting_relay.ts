@@ -5,7 +5,7 @@ import { connect, createServer, type Socket } from 'node:net';
 export interface Cuts {
   /** After how many bytes, in both directions together, a connection is cut; Infinity: it is not. */
   next(): number;
-  /** What a cut looks like on TCP: `end` is the end of a process in between, `reset` a router's. */
+  /** The form of a cut on TCP: `end` is the end of a process in between, `reset` a router's. */
   readonly how?: 'end' | 'reset';
 }
 
@@ -16,7 +16,7 @@ export interface CuttingRelay {
   cuts(): number;
   /** Connections that guests have made. */
   made(): number;
-  /** What guests have sent, each connection for itself. */
+  /** The bytes that guests have sent, separate for each connection. */
   sent(): readonly Buffer[];
   /** Cuts what is there now. */
   cut(): void;

@@ -114,10 +114,10 @@ export interface Reply {
 
 export type Over = 'socket' | 'ring';
 
-/** What a client takes that is not told; attack_over_ring.test.ts runs whole files through the rings. */
+/** The carrier of a client by default. attack_over_ring.test.ts runs whole files through the rings. */
 export const OVER: Over = process.env['VGPU_TEST_OVER'] === 'ring' ? 'ring' : 'socket';
 
-/** What ring_bridge can do beside sending frames; see there. */
+/** The commands of ring_bridge besides sending frames; see there. */
 export const POKE = { tail: 1, head: 2, bell: 3, flicker: 4, sleeps: 5, pass: 6 } as const;
 
 interface Line {

@@ -12,7 +12,7 @@ export interface Sample {
   readonly sources: readonly string[];
   /** Kernels that the program loads from a file. */
   readonly kernels: readonly { readonly source: string; readonly file: string }[];
-  /** What a library of CUDA is linked as: cublas. */
+  /** The names with which the program links libraries of CUDA: cublas. */
   readonly libraries: readonly string[];
   readonly relocatable: boolean;
   readonly openMp: boolean;

@@ -1,9 +1,9 @@
 /*
- * Puts other memory under an address range of this process, while its threads go on using the range. The
- * content moves along. A thread that writes to the range meanwhile waits until it is done (userfaultfd), so
- * that no write is lost; reading goes on.
+ * Replaces the memory of an address range of this process while its threads go on using the range. The
+ * content is copied. A thread that writes to the range meanwhile waits until the replacement is complete
+ * (userfaultfd), so that no write is lost. Reads do not wait.
  *
- * The range is whole pages, none of them the calling thread's stack.
+ * The range consists of whole pages. The calling thread's stack must not be in it.
  */
 #ifndef VGPU_GUEST_IN_PLACE_H
 #define VGPU_GUEST_IN_PLACE_H
@@ -12,13 +12,16 @@
 #include <stddef.h>
 
 /*
- * Private memory becomes the shared memory that `mirror` maps. `before`: NULL, or what the range held when
- * both were the same; then only bytes that differ from it are written to the mirror. NULL on success,
- * otherwise why not, for the log; nothing has changed then.
+ * Replaces private memory by the shared memory that `mirror` maps. `before`: NULL, or the content of the
+ * range at a time when both were equal; then only bytes that differ from it are written to the mirror. NULL:
+ * success. Otherwise the result is the reason, for the log, and nothing has changed.
  */
 const char *vgpu_in_place_share(void *range, size_t bytes, void *mirror, const void *before);
 
-/* Shared memory becomes private memory. `copy`: NULL, or where another copy of the content goes. */
+/*
+ * Replaces shared memory by private memory. `copy`: NULL, or memory for another copy of the content. Same
+ * result.
+ */
 const char *vgpu_in_place_unshare(void *range, size_t bytes, void *copy);
 
 #endif

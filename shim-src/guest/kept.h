@@ -1,7 +1,7 @@
 /*
- * Frames of a session that can be continued (VGPU_FEATURE_RESUME): kept until the host has answered one that
- * was sent later, so that they can be sent again over another connection. All calls are made with the
- * session's `sending` lock held.
+ * The frames that a session with VGPU_FEATURE_RESUME may have to send again over another connection. Each one
+ * is kept until the host has answered a later frame. The caller of all functions holds the session's
+ * `sending` lock.
  */
 #ifndef VGPU_GUEST_KEPT_H
 #define VGPU_GUEST_KEPT_H
@@ -11,7 +11,7 @@
 #include "wire/stream.h"
 
 #define VGPU_KEPT_BYTES (3u << 20)
-#define VGPU_KEPT_COPIED (16u << 10) /* longer bulk that stays where it is is not copied */
+#define VGPU_KEPT_COPIED (16u << 10) /* longer bulk with `stays` is not copied */
 #define VGPU_KEPT_HELD 64u
 
 struct vgpu_kept {
@@ -20,7 +20,7 @@ struct vgpu_kept {
   uint64_t newest; /* sequence of the last frame */
   struct {
     uint64_t sequence;
-    const void *bulk; /* in the caller's memory, which stays as it is until the host has it */
+    const void *bulk; /* in the caller's memory, which the caller does not change until the host has it */
   } held[VGPU_KEPT_HELD];
   uint32_t held_count;
   const _Atomic uint64_t *answered; /* the session's */
@@ -31,12 +31,12 @@ bool vgpu_kept_init(struct vgpu_kept *kept, const _Atomic uint64_t *answered);
 void vgpu_kept_destroy(struct vgpu_kept *kept);
 
 /*
- * Whether there is room for a frame; what the host has answered makes way. `stays`: its bulk need not be
- * copied. A frame that makes room itself has `last`, and a little more.
+ * True if there is room for a frame. Frames that the host has answered are dropped first. `stays`: the bulk
+ * need not be copied. `last`: the answer to this call makes room, so it may use a small reserve.
  */
 bool vgpu_kept_fits(struct vgpu_kept *kept, uint32_t body_size, uint32_t bulk_size, bool stays, bool last);
 
-/* It fits. The sizes of `frame` are set. */
+/* Adds a frame for which there is room. The sizes in `frame` are set. */
 void vgpu_kept_add(struct vgpu_kept *kept, struct vgpu_frame *frame, const void *body, uint32_t body_size,
                    const void *bulk, uint32_t bulk_size, bool stays);
 

@@ -1,4 +1,4 @@
-/* VGPU_LOG=stderr or a file name: one line a message. Silent without it. */
+/* Writes a line to the log that VGPU_LOG names: "stderr" or a file. Without VGPU_LOG nothing is written. */
 #ifndef VGPU_GUEST_LOG_H
 #define VGPU_GUEST_LOG_H
 

@@ -1,10 +1,11 @@
 /*
- * One-way frames of a stream, gathered into few system calls. A frame that comes after a pause is written at
- * once: the host is idle and should begin. Those that follow closely are kept, and written together with the
- * next waiting call, when there are many, or VGPU_OUTBOX_NS after the first of them: by the thread that adds
- * the next one, or by a thread of the outbox, which sleeps without a timer while nothing is kept.
+ * Gathers the one-way frames of a stream, to write them with few system calls. A frame after a pause is
+ * written at once, so that an idle host can begin. Frames that follow closely are kept. They are written
+ * together with the next waiting call, when there are many of them, or VGPU_OUTBOX_NS after the first one.
+ * The thread that adds the next frame writes them, or a thread of the outbox, which sleeps without a timer
+ * while no frame is kept.
  *
- * All calls but init and destroy are made with the session's `sending` lock held.
+ * The caller of all functions except init and destroy holds the session's `sending` lock.
  */
 #ifndef VGPU_GUEST_OUTBOX_H
 #define VGPU_GUEST_OUTBOX_H
@@ -15,39 +16,39 @@
 
 #define VGPU_OUTBOX_NS 20000
 #define VGPU_OUTBOX_BYTES (32u << 10)
-#define VGPU_OUTBOX_FRAME (4u << 10) /* a longer frame is worth a system call of its own */
+#define VGPU_OUTBOX_FRAME (4u << 10) /* a longer frame gets a system call of its own */
 
 struct vgpu_outbox {
   int descriptor;
   pthread_mutex_t *lock;
-  unsigned char *bytes; /* VGPU_OUTBOX_BYTES of memory; NULL until there is something to keep */
+  unsigned char *bytes; /* VGPU_OUTBOX_BYTES of memory; NULL until a frame is kept */
   uint32_t used;
   int64_t written; /* when something was last written, nanoseconds */
-  int64_t oldest;  /* when the first of what is kept came; 0: nothing is kept. Read without the lock, too */
+  int64_t oldest;  /* when the first kept frame came; 0: none is kept. Read without the lock, too */
   enum { VGPU_FLUSHER_NONE, VGPU_FLUSHER_RUNS, VGPU_FLUSHER_IMPOSSIBLE } flusher;
   pthread_t thread;
-  pthread_cond_t kept; /* something is, or the outbox is about to end */
+  pthread_cond_t kept; /* a frame is kept, or the outbox is about to end */
   bool asleep;         /* the thread waits for `kept` */
   bool ending;
-  bool failed; /* the thread could not write: the next call learns it */
+  bool failed; /* the thread could not write: the next call returns the failure */
 };
 
 void vgpu_outbox_init(struct vgpu_outbox *outbox, int descriptor, pthread_mutex_t *lock);
 
-/* Without the lock: writes what is kept, within `deadline`, and ends the thread. */
+/* Writes the kept frames, within `deadline`, and ends the thread. The caller does not hold the lock. */
 void vgpu_outbox_destroy(struct vgpu_outbox *outbox, int64_t deadline);
 
-/* A one-way frame: written, or kept to be written soon. The sizes of `frame` are set. */
+/* Writes a one-way frame now, or keeps it to be written soon. The sizes in `frame` are set. */
 enum vgpu_stream_result vgpu_outbox_post(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                          const void *body, uint32_t body_size, const void *bulk,
                                          uint32_t bulk_size, int64_t deadline);
 
-/* A frame that somebody waits for: written now, behind all that is kept. */
+/* Writes a frame whose reply a thread waits for, now and after all kept frames. */
 enum vgpu_stream_result vgpu_outbox_write(struct vgpu_outbox *outbox, struct vgpu_frame *frame,
                                           const void *body, uint32_t body_size, const void *bulk,
                                           uint32_t bulk_size, int64_t deadline);
 
-/* There is another connection at the descriptor: what is kept here is not written to it. */
+/* Drops the kept frames, because the descriptor now is another connection (kept.h sends them again). */
 void vgpu_outbox_renew(struct vgpu_outbox *outbox);
 
 #endif

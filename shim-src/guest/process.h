@@ -1,6 +1,7 @@
 /*
- * The one thing a guest library keeps for the whole process: a lock and a pointer that are fresh again in
- * a fork()ed child, whatever the parent's threads were doing. Made on first use, never at load.
+ * The state that a guest library keeps for its whole process: a lock and a pointer. Both are new in a
+ * fork()ed child, whatever the parent's threads were doing. They are made at first use, never when the
+ * library is loaded.
  */
 #ifndef VGPU_GUEST_PROCESS_H
 #define VGPU_GUEST_PROCESS_H
@@ -9,17 +10,17 @@
 
 struct vgpu_process {
   pthread_mutex_t lock; /* guards making and ending of `state` */
-  void *state;          /* the library's own; NULL until it made it, and again in a child. Use __atomic. */
+  void *state;          /* of the library; NULL until it is made, and again in a child. Use __atomic. */
   unsigned generation;  /* 0 in the process that loaded the library, more in its children */
 };
 
 /*
- * The process's slot; NULL only when there is no memory. The child's slot starts empty: what the parent
- * had is reachable no more (and its descriptor was closed at fork by vgpu_process_on_fork).
+ * The state of this process; NULL only when there is no memory. In a child it starts empty: the parent's
+ * state cannot be reached any more (vgpu_process_on_fork has closed its descriptor).
  */
 struct vgpu_process *vgpu_process(void);
 
-/* The same, if it was made. */
+/* The same, but NULL if it was not made yet. */
 struct vgpu_process *vgpu_process_made(void);
 
 /* Calls `in_child(state of the parent)` in a fork()ed child; it may only make async-signal-safe calls. */

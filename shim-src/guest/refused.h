@@ -1,7 +1,7 @@
 #ifndef VGPU_GUEST_REFUSED_H
 #define VGPU_GUEST_REFUSED_H
 
-/* An entry point that is not implemented was called: tells VGPU_LOG which. */
+/* Writes to VGPU_LOG that a program called an entry point that is not implemented. */
 void vgpu_refused(const char *symbol);
 
 #endif

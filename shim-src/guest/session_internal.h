@@ -1,4 +1,4 @@
-/* Inside of a session; for session*.c only. */
+/* The internals of a session, for session*.c only. */
 #ifndef VGPU_GUEST_SESSION_INTERNAL_H
 #define VGPU_GUEST_SESSION_INTERNAL_H
 
@@ -11,44 +11,44 @@
 #include "wire/ahead.h"
 #include "wire/ring.h"
 
-/* A thread that waits for a reply; lives on that thread's stack, in the session's list. */
+/* A thread that waits for a reply. The structure is on that thread's stack and in the session's list. */
 struct vgpu_pending {
   struct vgpu_pending *next;
   uint64_t sequence;
   uint32_t opcode;
   struct vgpu_receive *receive;
-  const struct vgpu_span *shared_region; /* where the host puts the bulk; NULL: it comes with the reply */
+  const struct vgpu_span *shared_region; /* the place for the bulk; NULL: it comes with the reply */
   int32_t status;
   enum vgpu_outcome outcome;
   int64_t deadline;
   bool done;   /* written under `state` */
-  bool asleep; /* on `wake`, which there is only then */
+  bool asleep; /* waits on `wake`, which exists only then */
   pthread_cond_t wake;
 };
 
 /*
- * Locks: `sending` orders frames on the stream and their sequence numbers; `state` guards the list and
- * who reads. `sending` is taken before `state`, never the other way round. One of the waiting threads
- * reads for all (`reading`); the others sleep on their own condition.
+ * The locks: `sending` orders the frames on the stream and their sequence numbers. `state` guards the list of
+ * waiting threads and `reading`. A thread that needs both takes `sending` first. One of the waiting threads
+ * reads replies for all of them (`reading`); the others sleep on their own condition.
  */
 struct vgpu_session {
   int descriptor;
   struct vgpu_rings
       rings; /* none: frames go over the socket. Requests: under `sending`; replies: `reading` */
-  struct vgpu_vm_memory vm;  /* of the host, in which rings and shared regions lie; of 0 bytes: they do not */
+  struct vgpu_vm_memory vm;  /* the memory of rings and shared regions in a VM; 0 bytes: not used */
   struct vgpu_outbox outbox; /* without rings: one-way frames not written yet, under `sending` */
   struct vgpu_ahead ahead;   /* without rings: replies read ahead, by the thread that is `reading` */
   struct vgpu_doorbell doorbell;
   struct vgpu_welcome welcome;
-  struct vgpu_line line;        /* of a session that survives its connection */
-  vgpu_begins_work begins_work; /* NULL: no call does */
-  pthread_mutex_t pieces;       /* see session_pieces.c */
-  pthread_mutex_t
-      shared_region; /* one at a time asks for a shared region, whose descriptor comes beside the answer */
+  struct vgpu_line line;         /* of a session that survives its connection */
+  vgpu_begins_work begins_work;  /* NULL: no call does */
+  pthread_mutex_t pieces;        /* see session_pieces.c */
+  pthread_mutex_t shared_region; /* one thread at a time asks for a shared region: its descriptor comes beside
+                                    the answer */
   pthread_mutex_t sending;
   uint64_t next_sequence;    /* written under `sending` */
   _Atomic uint64_t launched; /* sequence number of the last frame that began work */
-  _Atomic uint64_t answered; /* and of the last call that was answered: work before it is done */
+  _Atomic uint64_t answered; /* the same of the last call that was answered: earlier work is done */
   pthread_mutex_t state;
   struct vgpu_pending *pending;
   bool reading;
@@ -59,8 +59,8 @@ struct vgpu_session {
 };
 
 /*
- * The two halves of a waiting call. After begin() with VGPU_ANSWERED finish() must follow, by the same
- * thread; the reply may be read by any that waits.
+ * The two halves of a waiting call. If begin() returns VGPU_ANSWERED, the same thread must call finish(). Any
+ * waiting thread may read the reply.
  */
 enum vgpu_outcome vgpu_session_begin(struct vgpu_session *session, uint32_t opcode,
                                      const struct vgpu_send *send, struct vgpu_receive *receive,
@@ -69,23 +69,28 @@ enum vgpu_outcome vgpu_session_finish(struct vgpu_session *session, struct vgpu_
                                       int32_t *status);
 
 /*
- * After a WELCOME with a mark: the rings lie in this VM's memory from here on, or the socket carries the
- * frames. False: the host is gone, or did not keep to it.
+ * Finds a place for the rings in this VM's memory, after a WELCOME with a mark. Without one the socket
+ * carries the frames. False: the host is gone, or broke the protocol.
  */
 bool vgpu_session_enter_vm(struct vgpu_session *session, const struct vgpu_vm_mark *mark, int64_t deadline);
 
-/* A shared region in this VM's memory, with `shared_region` held; false: the host has made none. Then *memory
- * is NULL if it cannot be mapped. */
+/*
+ * Makes a shared region in this VM's memory. The caller holds `shared_region`. False: the host has made none.
+ * *memory becomes NULL if the region cannot be mapped.
+ */
 bool vgpu_session_place_region(struct vgpu_session *session, size_t bytes, uint32_t *shared_region,
                                void **memory);
 
-/* Why a session ends; said once to VGPU_LOG. Wakes everybody who waits. With `state` held. */
+/*
+ * Ends the session, writes the reason to VGPU_LOG once, and wakes all waiting threads. The caller holds
+ * `state`.
+ */
 void vgpu_session_lose_locked(struct vgpu_session *session, const char *reason);
 
-/* Likewise: everybody who waits looks again. */
+/* Wakes all waiting threads, so that they check again. The caller holds `state`. */
 void vgpu_session_rouse(struct vgpu_session *session);
 
-/* The number of the next frame. With `sending` held. */
+/* Takes the sequence number of the next frame. The caller holds `sending`. */
 static inline uint64_t vgpu_session_number(struct vgpu_session *session) {
   uint64_t number = session->next_sequence;
   __atomic_store_n(&session->next_sequence, number + 1, __ATOMIC_RELAXED);

@@ -1,6 +1,6 @@
 /*
- * How this library last got on with its host, as codes: for vgpu-probe, which asks by a private table of
- * cuGetExportTable (docs/reference/private-tables.md). VGPU_LOG says the same in words.
+ * The state of this library's connection to its host, as codes. vgpu-probe asks for it by a private table of
+ * cuGetExportTable (docs/reference/private-tables.md). VGPU_LOG has the same in words.
  */
 #ifndef VGPU_GUEST_TRANSPORT_H
 #define VGPU_GUEST_TRANSPORT_H
@@ -15,26 +15,26 @@
   { 0x5e, 0x0c, 0x1b, 0x7a, 0x92, 0x4d, 0x4f, 0x36, 0xa1, 0x08, 0x3d, 0xe6, 0x77, 0x20, 0xc9, 0x4b }
 #define VGPU_TRANSPORT_TABLE_BYTES (2 * sizeof(uintptr_t))
 
-/* Later versions append members; `size` says how much of it holds. */
+/* The answer of the table. Later versions append members; `size` is the number of valid bytes. */
 struct vgpu_transport_word {
   uint32_t size;
   uint32_t code;      /* enum vgpu_transport */
   int32_t error;      /* errno, where the code is that of a failed connect() or open(); else 0 */
-  int32_t status;     /* what the host answered: enum vgpu_status; else 0 */
+  int32_t status;     /* the host's answer: enum vgpu_status; else 0 */
   int32_t guest_wire; /* the major version that this library speaks */
-  int32_t host_wire;  /* and the host, if it said so; else -1 */
-  char host[64];      /* the host's name of itself, "vgpu-hostd 0.1.0 software"; empty: it said none */
-  char message[256];  /* the same in a sentence, only to be shown */
-  uint32_t carrier;   /* enum vgpu_carrier: what carries the frames while the code is that of a session */
+  int32_t host_wire;  /* the major version of the host; -1: not known */
+  char host[64];      /* the name that the host reports, "vgpu-hostd 0.1.0 software"; empty: none */
+  char message[256];  /* the same as a sentence, for people */
+  uint32_t carrier;   /* enum vgpu_carrier; valid while there is a session */
 };
 _Static_assert(sizeof(struct vgpu_transport_word) == 348, "transport word");
 
-/* Fills at most `size` bytes of *word. A CUresult. */
+/* Fills at most `size` bytes of *word. Returns a CUresult. */
 typedef int vgpu_transport_tell(struct vgpu_transport_word *word, size_t size);
 
 /*
- * For those who make a session, which hold the process's lock: what they met. A failure goes to VGPU_LOG,
- * too, as "no host: " and the sentence.
+ * Record the events while a session is made. The caller holds the process's lock. A failure also goes to
+ * VGPU_LOG, as "no host: " and the sentence.
  */
 void vgpu_transport_begin(void);
 void vgpu_transport_met(const struct vgpu_welcome *welcome);
@@ -42,7 +42,7 @@ void vgpu_transport_carried(enum vgpu_carrier carrier);
 __attribute__((format(printf, 4, 5))) void vgpu_transport_failed(enum vgpu_transport code, int error,
                                                                  int32_t status, const char *format, ...);
 
-/* With the process's lock held. */
+/* The last recorded state. The caller holds the process's lock. */
 const struct vgpu_transport_word *vgpu_transport_last(void);
 
 #endif

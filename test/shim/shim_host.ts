@@ -9,6 +9,13 @@ import path from 'node:path';
 import { ROOT } from './cuda/private_programs.js';
 
 export const VARIANT = process.env['VGPU_TEST_SHIM'] ?? 'shim';
+/**
+ * Why a forked child of a program with a session cannot wait for a signal in this run. The session has a thread, and
+ * TSan keeps signals back from a child of a process with threads.
+ */
+export const forksWithoutSignals = VARIANT.includes('thread')
+  ? 'TSan keeps signals back from a forked child of a process with threads'
+  : false;
 export const SHIM = path.join(ROOT, 'build', VARIANT);
 /** The build of the daemon, when it is another: a library with ThreadSanitizer against a daemon without. */
 const DAEMON = path.join(ROOT, 'build', process.env['VGPU_TEST_DAEMON'] ?? VARIANT);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
-import { builtFile, scratchDirectory, startHost, until } from '../shim_host.js';
+import { builtFile, forksWithoutSignals, scratchDirectory, startHost, until } from '../shim_host.js';
 import { startCuttingRelay } from '../wire/cutting_relay.js';
 import { noise } from '../wire/wire_client.js';
 import { type Machine, startMachine, whyNoMachine } from './machine.js';
@@ -39,7 +39,9 @@ describe('a program in a virtual machine', { skip: whyNoMachine }, () => {
   });
 
   // The guest's kernel keeps a lock of a PCI device's memory for as long as it is mapped (vm_memory.h).
-  it('gives its memory to no other session while a child of it still maps it', async () => {
+  it('gives its memory to no other session while a child of it still maps it', {
+    skip: forksWithoutSignals,
+  }, async () => {
     const console = await machine.boot(['/bin/vm_memory stays_apart']);
     assert.match(console, /the child's memory was kept/);
     assert.equal((console.match(/through the VM's shared memory/g) ?? []).length, 2, console);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Before anything is said. */
+/* Selects the form of the messages, before the first one. */
 void vgpu_host_log_json(bool json);
 
 /* `event` is a closed word ("listening", "session", "refused", "error", ...); session 0: none. */
@@ -17,18 +17,19 @@ __attribute__((format(printf, 4, 5))) void
 vgpu_host_log_members(const char *event, uint64_t session, const char *members, const char *format, ...);
 
 /*
- * For lines that any client can cause at will: only so many a second, and then how many were left out.
+ * For messages that a client can cause at any rate: only a limited number a second is written, then the
+ * number of those that were left out.
  */
 __attribute__((format(printf, 3, 4))) void vgpu_host_log_limited(const char *event, uint64_t session,
                                                                  const char *format, ...);
 
 /*
- * In a worker, before it serves: from now on every line is such a line, with a burst of its own, because all
- * of them are caused by one guest. `session`: for the line that says how many were left out.
+ * Limits all messages of a worker in this way, with a burst of its own, because one guest causes all of them.
+ * To be called before the worker serves. `session`: for the message about those that were left out.
  */
 void vgpu_host_log_limit_all(uint64_t session);
 
-/* Says how many lines were left out, if any and not said yet. At the end of a session. */
+/* Writes the number of messages that were left out since the last such message. For the end of a session. */
 void vgpu_host_log_flush(void);
 
 #endif

@@ -27,25 +27,25 @@ struct vgpu_options {
   uint32_t checks;        /* PTX_CHECK_* */
   const char *launch_log; /* NULL: none */
   uint64_t session_code;  /* bytes of memory for code of one session */
-  uint64_t outstanding;   /* bytes of one session that wait */
+  uint64_t outstanding;   /* bytes of one session's calls that wait */
   uint32_t calls;         /* of one session, a second; 0: no limit */
   const char *config;     /* NULL: the default file, if there is one */
   bool check_config;
   bool self_check;
-  const char *user; /* whom workers run as, when root starts the daemon; NULL: nobody who exists */
+  const char *user; /* the user of workers when root starts the daemon; NULL: an id that no user has */
   const char
       *control; /* path of the control socket; NULL: none, or the default for commands that ask the daemon */
   const char *metrics; /* path of the metrics socket; NULL: none */
   /* Not a daemon: what to tell the one that runs ("status", "end 3"), see manage.h. "": a daemon. */
   char order[32];
-  bool watch; /* again every second */
+  bool watch; /* repeat the order every second */
   bool no_seccomp;
   uint64_t image_cache; /* bytes; 0: images are not kept between sessions */
 };
 
 enum vgpu_options_result { VGPU_OPTIONS_RUN = 0, VGPU_OPTIONS_DONE = 1, VGPU_OPTIONS_BAD = 2 };
 
-/* BAD: said why on stderr. DONE: --help or --version was answered. */
+/* BAD: the reason is on stderr. DONE: --help or --version was answered. */
 enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu_options *options);
 
 #endif

@@ -12,7 +12,7 @@
 struct vgpu_device_profiles;
 struct vgpu_shared_region;
 
-/* All that a host says about its devices; made once, before the first session. */
+/* The description of the host's devices, made once, before the first session. */
 struct vgpu_inventory {
   uint32_t count;       /* 1..VGPU_DEVICES_MAX */
   int32_t cuda_version; /* 13000 is 13.0 */
@@ -28,8 +28,9 @@ struct vgpu_inventory {
 };
 
 /*
- * Executable graphs of the device's own. What is carried out on the stream VGPU_RECORDING_STREAM between
- * begin() and end() makes one: nothing of it happens then, and NULL is one that cannot be had.
+ * Graphs that the device itself can execute. begin() starts a recording: the calls on the stream
+ * VGPU_RECORDING_STREAM up to end() become a graph and are not executed meanwhile. end() returns NULL if the
+ * device cannot make the graph.
  */
 #define VGPU_RECORDING_STREAM UINT64_MAX
 struct vgpu_exec_object;
@@ -38,16 +39,18 @@ struct vgpu_backend_graphs {
   void *(*end)(struct vgpu_worker *worker, bool keep);
   int32_t (*launch)(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t stream);
   void (*destroy)(struct vgpu_worker *worker, void *graph);
-  /* One with conditional nodes, from its frames: exec->graph is then the device's. A CUresult. */
+  /* Makes a graph with conditional nodes from its frames and stores it in exec->graph. Returns a CUresult. */
   int32_t (*build)(struct vgpu_worker *worker, struct vgpu_exec_object *exec);
 };
 
 struct vgpu_backend {
   const char *name;                /* as --device has it */
   enum vgpu_backend_number number; /* of its handlers */
-  bool memory_is_ours; /* device memory is this process's: what a guest shares can be device memory, too */
+  bool memory_is_ours; /* device memory is in this process, so a guest can share memory as device memory */
 
-  /* In the daemon, before it starts workers. 0, or an exit status after saying why. */
+  /*
+   * For the daemon, before it starts workers. Returns 0, or an exit status after it has printed the reason.
+   */
   int (*take_inventory)(const struct vgpu_options *options, struct vgpu_inventory *inventory);
 
   bool reads_itself; /* a library behind it opens files of /proc/self, so nobody may make them root's */
@@ -56,10 +59,13 @@ struct vgpu_backend {
    * way. */
   int (*self_check)(const struct vgpu_options *options, const struct vgpu_inventory *inventory);
 
-  /* Groups that may open the device's files, at most so many; NULL: it has none. */
+  /* Fills in at most `most` groups that may open the device's files. NULL: the backend has no such files. */
   uint32_t (*device_groups)(uint32_t *groups, uint32_t most);
 
-  /* In a worker: which files of devices it can open, for good. False with errno; NULL: it opens none. */
+  /*
+   * For a worker: limits the device files that it can open, permanently. False with errno. NULL: it opens
+   * none.
+   */
   bool (*limit_files)(const struct vgpu_inventory *inventory);
 
   /* Makes the libseccomp filter with the system calls of a worker. NULL: no memory. */
@@ -75,25 +81,26 @@ struct vgpu_backend {
                  void *reply, struct vgpu_bulk *bulk);
   int32_t (*usage)(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply);
 
-  /* Memory that the guest shares is about to go, and the device must not read it any more; NULL: it does not.
-   * False: it does for now; the backend drops it.
+  /*
+   * Called before shared memory of the guest is freed: the device must not read it any more. False: the
+   * device still reads it, and the backend frees it later. NULL: the device never reads it.
    */
   bool (*forget_shared)(struct vgpu_worker *worker, struct vgpu_shared_region *shared_region);
 
-  const struct vgpu_backend_graphs *graphs; /* NULL: it has none, so their work is carried out each time */
+  const struct vgpu_backend_graphs *graphs; /* NULL: it has none; each launch carries out all nodes */
 
-  /* Where it has no graphs: a condition's value; false: it is gone. */
+  /* For a backend without graphs: the value of a condition. False: the condition does not exist any more. */
   bool (*condition)(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
 };
 
 extern const struct vgpu_backend vgpu_software_backend;
 extern const struct vgpu_backend vgpu_cuda_backend;
 
-/* In a worker: the devices that its session sees, in this order; the others are forgotten. */
+/* For a worker: keeps only the devices that its session sees, in this order. */
 struct vgpu_chosen_devices;
 void vgpu_inventory_choose(struct vgpu_inventory *inventory, const struct vgpu_chosen_devices *devices);
 
-/* By --device; NULL: there is none of that name. */
+/* The backend for a name that --device accepts; NULL: there is none with this name. */
 const struct vgpu_backend *vgpu_backend_named(const char *name);
 
 #endif

@@ -1,4 +1,7 @@
-/* Between the worker's loop and the handlers; the tables are generated from the description. */
+/*
+ * The tables between the worker's loop and the handlers. They are generated from the description of the
+ * calls.
+ */
 #ifndef VGPU_HOST_DISPATCH_H
 #define VGPU_HOST_DISPATCH_H
 
@@ -15,7 +18,7 @@ enum vgpu_backend_number { VGPU_BACKEND_SOFTWARE = 0, VGPU_BACKEND_CUDA = 1, VGP
 struct vgpu_bulk {
   const unsigned char *in;
   uint32_t in_size;
-  uint32_t shared_region; /* where `in` lies; 0: in none */
+  uint32_t shared_region; /* the region that contains `in`; 0: none */
   unsigned char *out;
   uint32_t out_capacity;
   uint32_t out_size;

@@ -52,8 +52,8 @@ struct vgpu_refused_memory {
 };
 
 /*
- * The data that a session's worker reports. Only this worker can write it. The daemon only reports it; none
- * of its decisions depend on it.
+ * The data that a session's worker reports. Only this worker can write it. The daemon passes it on to the
+ * administrator; none of its decisions depend on it.
  */
 struct vgpu_account {
   union {
@@ -63,13 +63,13 @@ struct vgpu_account {
       int32_t denied;            /* number of the system call that ended the worker; -1: none */
       int32_t last_refusal;      /* the last error; 0: none */
       uint32_t carrier;          /* enum vgpu_carrier; 0: the greeting is not answered yet */
-      uint32_t busy;             /* seconds that the call which is worked on has taken; 0: less than some */
-      int64_t waiting_since;     /* for its guest, whose connection broke: vgpu_now_ms; 0: it does not */
+      uint32_t busy;             /* seconds that the current call has taken so far; 0: only a few */
+      int64_t waiting_since;     /* the time (vgpu_now_ms) when the connection broke; 0: it is not broken */
       uint64_t launches;         /* kernels that ran */
       uint64_t calls;            /* frames that were carried out */
-      uint64_t refused;          /* of those, how many ended with an error */
+      uint64_t refused;          /* frames among these that ended with an error */
       uint64_t kernels_refused;  /* launches of kernels that this host cannot run */
-      int64_t kernel_refused_at; /* of the last one, vgpu_now_ms */
+      int64_t kernel_refused_at; /* the time of the last one, vgpu_now_ms */
       char refused_kernel[VGPU_KERNEL_NAME_BYTES]; /* its kernel */
       struct vgpu_refused_memory memory_refused;
     };
@@ -88,7 +88,7 @@ struct vgpu_accounts {
   union {
     struct {
       uint32_t device_count;
-      uint32_t slots_begun; /* those behind were never given out: nobody need look at 256 to add up two */
+      uint32_t slots_begun; /* slots behind these were never assigned, so sums need not read all 256 */
       uint64_t total[VGPU_DEVICES_MAX];
       struct vgpu_account_owner owners[VGPU_SESSIONS_MAX];
     };
@@ -102,32 +102,34 @@ _Static_assert(offsetof(struct vgpu_accounts, slots) == VGPU_ACCOUNTS_PAGE,
 _Static_assert(VGPU_SEATS_MAX == VGPU_SESSIONS_MAX, "a seat for each slot");
 
 /*
- * By the daemon. `writable` and `readable` (NULL: not wanted) are descriptors of the table for its workers,
- * the second of which cannot be made writable again. NULL with errno.
+ * For the daemon: makes the table. `writable` and `readable` (NULL: not wanted) are descriptors of it for the
+ * workers; the second one can never be made writable. NULL with errno.
  */
 struct vgpu_accounts *vgpu_accounts_make(const uint64_t *totals, uint32_t device_count, int *writable,
                                          int *readable);
 
-/* By a worker, which closes both descriptors then: all to read, its slot and the commons to write. NULL with
- * errno. */
+/*
+ * For a worker: maps the whole table for reading, and its slot and the commons for writing. The worker closes
+ * both descriptors then. NULL with errno.
+ */
 struct vgpu_accounts *vgpu_accounts_map(int writable, int readable, uint32_t slot);
 
-/* By the daemon: a slot is given out, all of its counts 0; its worker has ended. */
+/* For the daemon: assigns a slot, with all counts 0, and releases it when its worker has ended. */
 void vgpu_accounts_begin(struct vgpu_accounts *accounts, uint32_t slot,
                          const struct vgpu_account_owner *owner);
 void vgpu_accounts_end(struct vgpu_accounts *accounts, uint32_t slot);
 
-/* Slots 0 up to this one can be in use. */
+/* The number of slots that can be in use: those below it. */
 uint32_t vgpu_accounts_slots(const struct vgpu_accounts *accounts);
 
 /* The host's number of a device. `device` is its number in the session of this slot. */
 uint32_t vgpu_accounts_device(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device);
 
-/* Bytes in use on a device of the host, of all sessions. */
+/* The bytes in use on a device of the host, by all sessions. */
 uint64_t vgpu_accounts_used(const struct vgpu_accounts *accounts, uint32_t device);
 
 /*
- * From here on a device is the session's.
+ * In the functions below `device` is a number of the session, not of the host.
  *
  * The size of a device, and the free part of it, as a session may be told them: both within its limits, in
  * bytes. `session_limit`: 0 is no limit.
@@ -139,15 +141,17 @@ struct vgpu_room {
 struct vgpu_room vgpu_accounts_room(const struct vgpu_accounts *accounts, uint32_t slot, uint32_t device,
                                     uint64_t session_limit);
 
-/* Takes bytes of a device for a slot; false when the device, the session's limit (0: none) or its
- * peer's has no room, which is remembered for the guest that asks why. */
+/*
+ * Takes bytes of a device for a slot. False: the device, the session's limit (0: none) or its peer's limit
+ * has no room. The refusal is remembered, so that the guest can ask for the reason.
+ */
 bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes,
                         uint64_t session_limit);
-/* One context more (1) or less (-1). */
+/* Counts one context more (1) or less (-1). */
 void vgpu_accounts_context(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, int32_t more);
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes);
 
-/* By the slot's worker: remembers an allocation that was refused; `refused` without count and time. */
+/* For the slot's worker: remembers an allocation that was refused. `refused` needs no count and no time. */
 void vgpu_accounts_refused(struct vgpu_accounts *accounts, uint32_t slot,
                            const struct vgpu_refused_memory *refused);
 

@@ -1,4 +1,4 @@
-/* Carrying out one request, however it came. */
+/* Carries out one request, from the rings or from the socket. */
 #ifndef VGPU_HOST_ANSWER_H
 #define VGPU_HOST_ANSWER_H
 
@@ -17,8 +17,8 @@ struct vgpu_answer {
 const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode);
 
 /*
- * Fills *answer; body and bulk count when its status is 0. `out`, of `capacity` bytes, takes bulk that the
- * call brings, if the call does not know a place of its own: answer->bulk.out says where it is.
+ * Fills *answer. Body and bulk are valid when its status is 0. `out`, of `capacity` bytes, receives the bulk
+ * of the call, unless the call has a place of its own for it. answer->bulk.out is the place.
  */
 void vgpu_carry_out(struct vgpu_worker *worker, const struct vgpu_request *request, unsigned char *out,
                     uint32_t capacity, struct vgpu_answer *answer);

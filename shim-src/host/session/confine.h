@@ -17,21 +17,29 @@ struct vgpu_filter_program {
   struct sock_filter instructions[VGPU_FILTER_MOST];
 };
 
-/* By the daemon: whether this kernel filters system calls, and what making a filter costs is paid here. */
+/*
+ * For the daemon: makes the filter once for all workers. False: this kernel cannot filter system calls, for
+ * the reason in `error`.
+ */
 bool vgpu_confine_prepare(void *(*make_filter)(void), struct vgpu_filter_program *program, char *error,
                           uint64_t error_size);
 
 /*
- * In a worker, for good; without a program all but the filter. `denied` is where the number of a system call
- * that ends it is left for the daemon to tell, in memory shared with it. False with errno: the worker must
- * not go on.
+ * For a worker: confines it permanently; without `program` by everything but the filter. When a denied system
+ * call ends the worker, its number is written to `denied`, which is memory that the daemon reads. False with
+ * errno: the worker must not continue.
  */
 bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, int32_t *denied);
 
-/* No capability can be had again; before root becomes somebody else, who could not see to it. */
+/*
+ * Makes sure that no capability can be acquired later. To be called as root, before the change to another
+ * user.
+ */
 void vgpu_confine_bounds(void);
 
-/* "execve" for 59; "?" for what has no name here. For free(); NULL when there is no memory. */
+/*
+ * The name of a system call: "execve" for 59; "?" if it is not known. The caller frees it; NULL: no memory.
+ */
 char *vgpu_confine_name(int32_t number);
 
 #endif

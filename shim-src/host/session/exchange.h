@@ -1,7 +1,7 @@
 /*
- * Memory that sessions of one guest share: a worker gives it to the daemon and gets a token, which the guest
- * hands on as it likes; another worker gets it for the token, if it serves the same guest. Between worker and
- * daemon is a socket of messages, one for each worker; no worker can reach another one.
+ * Memory that sessions of one guest share. A worker gives the memory to the daemon and gets a token. The
+ * guest can pass the token to its other processes. Another worker gets the memory for the token if it serves
+ * the same guest. Each worker has a socket of messages to the daemon; no worker can reach another one.
  */
 #ifndef VGPU_HOST_EXCHANGE_H
 #define VGPU_HOST_EXCHANGE_H
@@ -15,7 +15,7 @@ struct vgpu_worker;
 enum vgpu_exchange_kind { VGPU_EXCHANGE_MEMORY = 1, VGPU_EXCHANGE_PHYSICAL = 2, VGPU_EXCHANGE_EVENT = 3 };
 
 struct vgpu_token {
-  uint64_t words[2]; /* by chance; both 0: none */
+  uint64_t words[2]; /* random; both 0: none */
 };
 
 enum vgpu_exchange_wish { VGPU_EXCHANGE_PUBLISH = 1, VGPU_EXCHANGE_FETCH = 2, VGPU_EXCHANGE_WITHDRAW = 3 };
@@ -25,21 +25,25 @@ struct vgpu_exchange_message {
   uint32_t kind;
   struct vgpu_token token;
   uint64_t bytes;
-  uint64_t session; /* of an answer: whose it is */
-  int32_t result;   /* of an answer: a CUresult */
+  uint64_t session; /* in an answer: the session that shared it */
+  int32_t result;   /* in an answer: a CUresult */
   uint32_t reserved;
 };
 
-/* With a descriptor (-1: without). False: it could not be sent at once. */
+/* Sends a message, with a descriptor unless it is -1. False: it could not be sent at once. */
 bool vgpu_exchange_send(int socket, const struct vgpu_exchange_message *message, int descriptor);
-/* One message, without waiting; *descriptor is the caller's then. False: none is there, or it is no message.
+/*
+ * Receives one message, without waiting. The caller closes *descriptor. False: there is none, or it is not
+ * valid.
  */
 bool vgpu_exchange_receive(int socket, struct vgpu_exchange_message *message, int *descriptor);
 
-/* The worker's side. CUresults. */
+/* The worker's side. These functions return a CUresult. */
 int32_t vgpu_exchange_publish(struct vgpu_worker *worker, enum vgpu_exchange_kind kind, int descriptor,
                               uint64_t bytes, struct vgpu_token *token);
-/* Sealed memory of so many bytes; the descriptor is the caller's. INVALID_CONTEXT: it is this session's own.
+/*
+ * Fetches sealed memory of *bytes bytes. The caller closes the descriptor. INVALID_CONTEXT: the memory is
+ * this session's own.
  */
 int32_t vgpu_exchange_fetch(struct vgpu_worker *worker, enum vgpu_exchange_kind kind,
                             const struct vgpu_token *token, int *descriptor, uint64_t *bytes);

@@ -1,9 +1,9 @@
 /*
- * The connection of a session that survives it (VGPU_FEATURE_RESUME). The daemon passes a guest's new
- * connection to the worker over a socket of its own. Two threads of the worker meet here: the one that serves
- * reads and writes, and takes the new connection when the old one has nothing more to give; the one that
- * watches (lifeline.h) greets on it at once, however long a call takes, and ends the process when no guest
- * comes back.
+ * The connection of a session that survives a broken connection (VGPU_FEATURE_RESUME). The daemon passes a
+ * guest's new connection to the worker over a separate socket. Two threads of the worker use this structure.
+ * The serving thread reads and writes, and takes the new connection when it has read everything from the old
+ * one. The watching thread (lifeline.h) answers the greeting at once, however long a call takes, and ends the
+ * process when no guest comes back.
  */
 #ifndef VGPU_HOST_LINE_H
 #define VGPU_HOST_LINE_H
@@ -14,7 +14,10 @@
 
 #include "host/session/replies.h"
 
-/* By the daemon, with the connection and, for a unix socket, a pidfd of the process at its other end. */
+/*
+ * The daemon's message with a new connection. A pidfd of the process at the other end comes along for a unix
+ * socket.
+ */
 struct vgpu_line_message {
   uint64_t received; /* as in struct vgpu_resume */
 };
@@ -30,12 +33,12 @@ struct vgpu_line {
   int peer;
   bool peer_is_guest;
   bool leaving; /* the guest has said goodbye. Use __atomic */
-  bool overrun; /* too many replies were not acknowledged: it cannot be continued. Use __atomic */
+  bool overrun; /* too many replies were not acknowledged: the session cannot continue. Use __atomic */
   pthread_mutex_t lock;
   pthread_cond_t came;
-  int now;                     /* the one that is served; it changes with link.descriptor */
-  int next;                    /* a connection that was greeted and not taken; -1: none */
-  int retired;                 /* the one before, for the watcher to close; -1: none */
+  int now;                     /* the connection that is served; it changes with link.descriptor */
+  int next;                    /* a connection that was greeted and not taken yet; -1: none */
+  int retired;                 /* the old connection, for the watching thread to close; -1: none */
   uint64_t received;           /* of `next` */
   struct vgpu_replies replies; /* of the serving thread */
 };
@@ -44,29 +47,38 @@ struct vgpu_line {
 void vgpu_line_init(struct vgpu_line *line, int now, int channel, int peer, bool peer_is_guest,
                     uint32_t limit_s);
 
-/* Whether a guest whose connection ends is waited for. */
+/* True if the worker waits for the guest when the connection ends. */
 bool vgpu_line_survives(const struct vgpu_line *line);
 
-/* The daemon's side: without waiting; false: the worker takes no more. The descriptors stay the caller's. */
+/*
+ * For the daemon: passes a connection to the worker, without waiting. False: the worker accepts no more. The
+ * descriptors stay the caller's.
+ */
 bool vgpu_line_pass(int channel, const struct vgpu_line_message *message, int connection, int peer);
 
-/* The worker's: what has come, to be closed by the caller; *peer may be -1. False: nothing, or nonsense. */
+/*
+ * For the worker: receives a connection. The caller closes it and *peer, which may be -1. False: there is
+ * none, or the message is not valid.
+ */
 bool vgpu_line_receive(int channel, struct vgpu_line_message *message, int *connection, int *peer);
 
 /*
- * Of the serving thread, whose connection has ended: waits for the next one, which is then line->now. -1:
- * there will be none. *received: what the guest has.
+ * For the serving thread, when its connection has ended: waits for the next one, which becomes line->now.
+ * *received: the last reply that the guest has received. -1: there will be no other connection.
  */
 int vgpu_line_wait(struct vgpu_line *line, uint64_t *received);
 
 /*
- * Of the watcher. The newest connection, whether it was taken or not; valid until the next call, which closes
- * what is no longer served.
+ * For the watching thread: the newest connection, whether the serving thread has taken it or not. It is valid
+ * until the next call of this function, which closes connections that are no longer served.
  */
 int vgpu_line_newest(struct vgpu_line *line);
-/* This connection is the next one; the one that is served ends, and so does one that nobody took. */
+/*
+ * Offers a connection to the serving thread. Ends the connection that is served, and an earlier offer that
+ * was not taken.
+ */
 void vgpu_line_offer(struct vgpu_line *line, int connection, uint64_t received);
-/* The newest connection has ended: if nobody took it, nobody will. */
+/* Withdraws the newest connection, which has ended, if the serving thread has not taken it. */
 void vgpu_line_ended(struct vgpu_line *line);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Replies of a session that can be continued (VGPU_FEATURE_RESUME): kept until a request says that they have
- * come. Bulk is left where it is until the next request is carried out, which is what may change it; by then
- * a guest with one thread has said that it has the reply, so that nothing is copied.
+ * The replies of a session that can continue over another connection (VGPU_FEATURE_RESUME). Each one is kept
+ * until a request acknowledges it. The bulk of a reply is not copied at once, because only the next request
+ * can change it. A guest with one thread has acknowledged the reply by then, so no copy is needed at all.
  */
 #ifndef VGPU_HOST_REPLIES_H
 #define VGPU_HOST_REPLIES_H
@@ -22,17 +22,17 @@ struct vgpu_replies {
   size_t copied; /* bytes */
 };
 
-/* False: there is no memory, or too many are kept; then none is. */
+/* Keeps a reply. False: no memory, or too many replies are kept; then all of them are dropped. */
 bool vgpu_replies_keep(struct vgpu_replies *replies, const struct vgpu_frame *frame, const void *body,
                        uint32_t body_size, const void *bulk, uint32_t bulk_size);
 
-/* All up to this sequence have come. */
+/* Drops the replies up to this sequence: the guest has received them. */
 void vgpu_replies_drop(struct vgpu_replies *replies, uint64_t acknowledged);
 
-/* Copies what the next request may change. False: it cannot, and nothing is kept any more. */
+/* Copies bulk that the next request may change. False: no memory; all replies are dropped then. */
 bool vgpu_replies_settle(struct vgpu_replies *replies);
 
-/* Sends all that are kept. */
+/* Sends all kept replies. */
 enum vgpu_stream_result vgpu_replies_send(const struct vgpu_replies *replies, int descriptor,
                                           int64_t deadline);
 

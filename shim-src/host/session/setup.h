@@ -25,14 +25,14 @@ enum vgpu_worker_descriptor {
   VGPU_WORKER_VM_MEMORY_AGAIN = 11,
   VGPU_WORKER_EXCHANGE = 12, /* unless the daemon could make none */
   VGPU_WORKER_LINE = 13,     /* likewise */
-  VGPU_WORKER_PEER = 14,     /* the process of the guest or of who connected, where known */
+  VGPU_WORKER_PEER = 14,     /* the process of the guest, or the one that connected, if known */
   VGPU_WORKER_DESCRIPTORS = 15,
 };
 
 #define VGPU_WORKER_GROUPS 8u
 
 struct vgpu_worker_user {
-  bool changes; /* else a worker is who the daemon is */
+  bool changes; /* false: a worker runs as the daemon's user */
   uint32_t uid, gid;
   uint32_t groups[VGPU_WORKER_GROUPS];
   uint32_t group_count;
@@ -43,7 +43,7 @@ struct vgpu_host_setup {
   bool json;   /* lines of the log */
   bool filter; /* system calls */
   struct vgpu_worker_user user;
-  struct vgpu_inventory inventory; /* its pointers mean nothing here */
+  struct vgpu_inventory inventory; /* without its pointers, which are not valid here */
   struct vgpu_code_options code;   /* likewise */
   uint64_t image_cache;
   char cuda_library[4096], nvml_library[4096];
@@ -55,9 +55,9 @@ struct vgpu_session_setup {
   int32_t daemon; /* its pid */
   uint32_t slot;
   uint64_t session;
-  uint64_t secret; /* 0: it does not survive its connection */
+  uint64_t secret; /* 0: the session ends with its connection */
   bool peer_is_guest;
-  bool direct; /* the guest's own unix socket of this kernel: it ends when the guest does */
+  bool direct; /* the guest's own unix socket on this kernel: it ends with the guest */
   struct vgpu_peer peer;
   struct vgpu_chosen_devices devices;
   struct vgpu_limits limits;
@@ -65,10 +65,10 @@ struct vgpu_session_setup {
   struct vgpu_hello hello;
 };
 
-/* Becomes that user, for good; false with errno. */
+/* Changes to that user, permanently; false with errno. */
 bool vgpu_worker_become(const struct vgpu_worker_user *user);
 
-/* All that a worker does; returns its exit status. */
+/* Runs a worker from beginning to end. Returns its exit status. */
 int vgpu_worker_main(void);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Memory that a session shares with its guest beside the rings: what the guest calls pinned. The guest can
- * change it at any time, so a call gets it only for data that it copies and never looks into.
+ * The memory besides the rings that a session shares with its guest. For the guest it is pinned memory. The
+ * guest can change it at any time, so it is used only for data that a call copies without looking into it.
  */
 #ifndef VGPU_HOST_SHARED_REGIONS_H
 #define VGPU_HOST_SHARED_REGIONS_H
@@ -15,56 +15,57 @@
 struct vgpu_shared_region {
   unsigned char *memory; /* NULL: the number is free */
   uint64_t bytes;
-  bool mapped;     /* device memory, too: stays while it is */
-  bool leaves;     /* given back by the guest, and the driver is not done with it */
+  bool mapped;     /* it is device memory, too, and cannot be freed meanwhile */
+  bool leaves;     /* freed by the guest, but the driver still uses it */
   bool unpinnable; /* --device cuda: the driver did not take it */
   uint64_t pinned; /* --device cuda: the context in which the driver has it registered; 0: none */
   uint64_t offset; /* in the memory of the guest's VM; 0: it is not in there */
 };
 
 struct vgpu_shared_regions {
-  const struct vgpu_vm_memory *vm_memory; /* where all of them lie; NULL: each is memory of its own */
-  uint64_t bytes;                         /* of all */
-  uint32_t leaving;                       /* how many do */
+  const struct vgpu_vm_memory *vm_memory; /* the memory of all regions; NULL: each has its own */
+  uint64_t bytes;                         /* of all regions */
+  uint32_t leaving;                       /* regions with `leaves` */
   uint32_t begun;                         /* the places from here on were never used */
   struct vgpu_shared_region array[VGPU_SHARED_REGIONS_MAX];
 };
 
 /*
- * Makes one, mapped. Its *descriptor is to be passed on and closed. 0: no room, or over `limit` with the
- * rest.
+ * Makes a region and maps it. Returns its number. The caller passes *descriptor on and closes it. 0: no room,
+ * or more than `limit` with the other regions.
  */
 uint32_t vgpu_shared_regions_add(struct vgpu_shared_regions *shared_regions, uint64_t bytes, uint64_t limit,
                                  int *descriptor);
 
-/* The same in the memory of the guest's VM. 0 with *next: another session has the place up to there. */
+/* The same in the memory of the guest's VM. 0 with *next: another session has the place up to *next. */
 uint32_t vgpu_shared_regions_place(struct vgpu_shared_regions *shared_regions,
                                    const struct vgpu_vm_place *place, uint64_t limit, uint64_t *next);
 
-/* Marks all of a shared region as device memory; its memory, or NULL if it is none of so many bytes or is so
- * already.
+/*
+ * Marks a whole shared region as device memory. Returns its memory; NULL if there is no such region of
+ * `bytes` bytes, or if it is device memory already.
  */
 unsigned char *vgpu_shared_regions_map(struct vgpu_shared_regions *shared_regions, uint32_t shared_region,
                                        uint64_t bytes);
-/* The shared region whose memory this is no longer device memory. */
+/* Ends the use of this memory's shared region as device memory. */
 void vgpu_shared_regions_unmap(struct vgpu_shared_regions *shared_regions, const unsigned char *memory);
 
-/* An enum vgpu_status; one that is device memory is not dropped. */
+/* Frees a region. Returns an enum vgpu_status: a region that is device memory is not freed. */
 int32_t vgpu_shared_regions_drop(struct vgpu_shared_regions *shared_regions, uint32_t shared_region);
 
 /*
- * For one that is dropped while the driver uses it: no call finds it, and it counts, until
- * vgpu_shared_regions_left has dropped it, once `is_used` no longer says so.
+ * For a region that the guest frees while the driver uses it: calls no longer find it, but it still counts.
+ * vgpu_shared_regions_left frees such regions when `is_used` returns false for them.
  */
 void vgpu_shared_regions_leave(struct vgpu_shared_regions *shared_regions, uint32_t shared_region);
 void vgpu_shared_regions_left(struct vgpu_shared_regions *shared_regions,
                               bool (*is_used)(void *context, const void *memory), void *context);
 
-/* The place of a number; NULL: there is none. */
+/* The region with this number; NULL: there is none. */
 struct vgpu_shared_region *vgpu_shared_regions_find(struct vgpu_shared_regions *shared_regions,
                                                     uint32_t shared_region);
 
-/* The memory that a span names; NULL when it is not all in one shared region, or too much for one call. */
+/* The memory that a span names. NULL: it is not within one shared region, or is too much for one call. */
 unsigned char *vgpu_shared_regions_at(const struct vgpu_shared_regions *shared_regions,
                                       const struct vgpu_span *span);
 

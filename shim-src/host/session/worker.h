@@ -1,4 +1,4 @@
-/* One session: a process of its own that the daemon starts for one connection (setup.h). */
+/* One session. The daemon starts a process for each connection (setup.h). */
 #ifndef VGPU_HOST_WORKER_H
 #define VGPU_HOST_WORKER_H
 
@@ -19,11 +19,11 @@ struct vgpu_limits {
   uint64_t session_memory; /* bytes; 0: only the device's */
   uint32_t session_handles;
   uint32_t sessions;
-  uint64_t outstanding;    /* bytes of calls and answers that wait here for something */
+  uint64_t outstanding;    /* bytes of calls and answers that wait in the worker */
   uint32_t calls;          /* frames a second; 0: no limit */
   uint64_t peer_memory;    /* bytes, of all sessions of this peer; 0: no limit */
   uint64_t session_shared; /* bytes of memory shared with the guest; 0: no rings either */
-  uint32_t reconnect;      /* seconds that a session waits for a guest whose connection broke; 0: none does */
+  uint32_t reconnect;      /* seconds that a session waits for a guest whose connection broke; 0: it ends */
 };
 
 struct vgpu_worker {
@@ -32,7 +32,7 @@ struct vgpu_worker {
   bool shared_regions_agreed;
   struct vgpu_vm_memory vm_memory; /* of the guest's VM */
   uint64_t session;
-  uint64_t secret; /* that a guest continues it with; 0: it cannot */
+  uint64_t secret; /* a guest needs it to continue the session; 0: not possible */
   bool direct;     /* as in struct vgpu_session_setup */
   uint32_t slot;   /* in accounts */
   bool watched;    /* a thread notices that the guest is gone, and gives signs of life (lifeline.h) */
@@ -46,14 +46,14 @@ struct vgpu_worker {
   struct vgpu_handles handles;
   struct vgpu_printed printed;
   struct vgpu_software *software; /* of that backend */
-  struct vgpu_cuda *cuda;         /* likewise, once something of this session needed it */
+  struct vgpu_cuda *cuda;         /* of the other backend, from its first use in this session */
   const struct vgpu_code_options *code_options;
   struct vgpu_code code;
-  const struct vgpu_request *request; /* that is being carried out */
+  const struct vgpu_request *request; /* the request that is being carried out */
   struct vgpu_bucket calls;
-  bool slowed; /* said in the log that it calls too often */
+  bool slowed; /* the log already says that it calls too often */
   int32_t deferred;
-  int32_t sticky; /* what a kernel did to a context, told with every answer until the context is destroyed */
+  int32_t sticky; /* the error of a kernel in a context, in every answer until the context is destroyed */
   uint64_t sticky_context;
   unsigned char *out; /* VGPU_FRAME_MAX bytes */
 };
@@ -63,21 +63,24 @@ void vgpu_welcome_fill(struct vgpu_welcome *welcome, const struct vgpu_backend *
                        const struct vgpu_inventory *inventory);
 
 /*
- * Answers `hello` and serves until the guest goes or breaks the protocol. Returns the exit status for the
+ * Answers `hello` and serves the guest until it leaves or breaks the protocol. Returns the exit status of the
  * process.
  */
 int vgpu_worker_serve(struct vgpu_worker *worker, const struct vgpu_hello *hello);
 
-/* Bytes of device memory that this session may hold, of all devices; 0: only the devices limit it. */
+/*
+ * The bytes of device memory that this session may hold on all devices together; 0: only the devices limit
+ * it.
+ */
 uint64_t vgpu_worker_memory_limit(const struct vgpu_worker *worker);
 
-/* For the list of sessions: a kernel ran; a call ended with this error. */
+/* Count, for the list of sessions, a kernel that ran and a call that ended with an error. */
 void vgpu_worker_launched(struct vgpu_worker *worker);
 void vgpu_worker_failed(struct vgpu_worker *worker, int32_t status);
-/* A launch of `kernel` was refused because this host cannot run it: told to the guest that asks. */
+/* Records that a launch of `kernel` was refused because this host cannot run it. A guest can ask for it. */
 void vgpu_worker_refused_kernel(struct vgpu_worker *worker, const char *kernel);
 
-/* Answers the control opcodes; reply body and bulk go to the given places. */
+/* Answers the control opcodes. The reply's body and bulk go to the given places. */
 int32_t vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
                      void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk);
 

@@ -1,11 +1,13 @@
-/* The daemon's side of session/exchange.h: keeps what workers share until they take it back or end. */
+/*
+ * The daemon's side of session/exchange.h: keeps the memory that workers share until they withdraw it or end.
+ */
 #ifndef VGPU_HOST_DAEMON_EXCHANGE_H
 #define VGPU_HOST_DAEMON_EXCHANGE_H
 
 #include "host/session/accounts.h"
 #include "host/session/exchange.h"
 
-/* Each holds a descriptor of the daemon's, of which a system gives a thousand. */
+/* Limits, because each entry holds a descriptor, and a process usually may have about a thousand. */
 #define VGPU_EXCHANGE_MOST 256u
 #define VGPU_EXCHANGE_SESSION 64u
 
@@ -28,14 +30,16 @@ struct vgpu_exchange {
 
 void vgpu_exchange_begin(struct vgpu_exchange *exchange);
 
-/* A session begins: the worker's end of its socket, for the caller to pass on and close; -1: it can share
- * nothing. */
+/*
+ * Makes the socket of a new session. Returns the worker's end, which the caller passes on and closes; -1: the
+ * session cannot share memory.
+ */
 int vgpu_exchange_join(struct vgpu_exchange *exchange, uint32_t slot, uint64_t session,
                        const struct vgpu_peer *peer);
-/* It has ended: what it shared is gone for all who have not opened it. */
+/* Ends a session. Its shared memory can no longer be opened; sessions that have opened it keep it. */
 void vgpu_exchange_leave(struct vgpu_exchange *exchange, uint32_t slot);
 
-/* Answers what workers have asked; never waits. */
+/* Answers the requests of workers. Never waits. */
 void vgpu_exchange_serve(struct vgpu_exchange *exchange);
 
 #endif

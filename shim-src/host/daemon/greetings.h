@@ -1,6 +1,6 @@
 /*
- * Connections that have not greeted yet. They hold no session: a peer that connects and says nothing keeps
- * nobody out but itself, for when there are too many of its connections the oldest one is closed.
+ * Connections that have not greeted yet. They hold no session. When one peer has too many of them, its oldest
+ * one is closed: a peer that connects and sends nothing delays only itself.
  */
 #ifndef VGPU_HOST_GREETINGS_H
 #define VGPU_HOST_GREETINGS_H
@@ -13,16 +13,16 @@
 #define VGPU_GREETINGS_MAX 128u
 #define VGPU_GREETINGS_PEER_MAX 16u /* of one peer */
 
-/* A connection that may have a session once it has greeted. */
+/* A connection that can become a session when it has greeted. */
 struct vgpu_greeting {
   int descriptor;
-  uint64_t session; /* its number, should it become one */
+  uint64_t session; /* the number that its session will have */
   int64_t until;
   struct vgpu_peer peer;
-  uint32_t pid; /* unix: of who connected; 0: not known */
+  uint32_t pid; /* unix: of the process that connected; 0: not known */
   struct vgpu_peer_limits limits;
   char who[96];
-  struct vgpu_hello hello; /* once it is whole */
+  struct vgpu_hello hello; /* valid when the greeting is complete */
   struct vgpu_resume resume;
   size_t filled;
   unsigned char bytes[VGPU_GREETING_MAX];
@@ -33,23 +33,29 @@ struct vgpu_greetings {
   struct vgpu_greeting array[VGPU_GREETINGS_MAX]; /* oldest first */
 };
 
-/* Takes the descriptor over. The place, valid until the next call; older ones may have been closed for it. */
+/*
+ * Adds a connection and takes its descriptor over. Returns its place, which is valid until the next call.
+ * Older connections may be closed to make room.
+ */
 struct vgpu_greeting *vgpu_greetings_add(struct vgpu_greetings *greetings,
                                          const struct vgpu_greeting *greeting);
 
-/* Reads what is there. WHOLE: it has greeted; UNSOUND: gone, late or no vgpu protocol, which was logged. */
+/*
+ * Reads the bytes that have arrived. WHOLE: the connection has greeted. UNSOUND: it is closed, too late, or
+ * not the vgpu protocol; the reason is logged.
+ */
 enum vgpu_greeting_result vgpu_greetings_read(struct vgpu_greeting *greeting);
 
-/* Forgets it; its descriptor is the caller's. */
+/* Removes a connection. The caller closes its descriptor. */
 void vgpu_greetings_remove(struct vgpu_greetings *greetings, struct vgpu_greeting *greeting);
 
-/* For the daemon's poll: fills `pollers`, VGPU_GREETINGS_MAX places; how many. */
+/* For the daemon's poll: fills `pollers`, which has VGPU_GREETINGS_MAX places. Returns their number. */
 uint32_t vgpu_greetings_poll(const struct vgpu_greetings *greetings, struct pollfd *pollers);
 
-/* Milliseconds until the time of one of them is up; -1: there is none. */
+/* Milliseconds until the time limit of the next connection; -1: there is none. */
 int vgpu_greetings_wait(const struct vgpu_greetings *greetings);
 
-/* Closes all, without a word. */
+/* Closes all connections without an answer. */
 void vgpu_greetings_abandon(struct vgpu_greetings *greetings);
 
 #endif

@@ -2,9 +2,9 @@
  * An upgrade: the daemon starts the program that is now at its path, gives it the listening sockets, and
  * drains. No connection is refused meanwhile, and no session ends.
  *
- * The successor is told by the environment (VGPU_HAND_OVER) and answers through a pipe: its process number
- * before it is executed, and one byte when it serves. A pipe that ends without that byte is a successor that
- * failed.
+ * The environment tells the successor that it is one (VGPU_HAND_OVER). It answers through a pipe: its process
+ * number before it is executed, and one byte when it serves. If the pipe ends without that byte, the
+ * successor has failed.
  */
 #ifndef VGPU_HOST_HAND_OVER_H
 #define VGPU_HOST_HAND_OVER_H
@@ -16,20 +16,23 @@
 
 #include "host/daemon/listen.h"
 
-/* Both: the daemon's side of one that is under way. */
+/* The state of an upgrade in the old daemon. */
 struct vgpu_hand_over {
   int pipe;          /* -1: none is under way */
   int administrator; /* the connection that waits for the outcome; -1: none */
-  pid_t successor;   /* 0: it has not told yet */
+  pid_t successor;   /* 0: not known yet */
   int64_t deadline;
 };
 
 enum vgpu_hand_over_news { VGPU_HAND_OVER_WAIT = 0, VGPU_HAND_OVER_SERVES = 1, VGPU_HAND_OVER_FAILED = 2 };
 
-/* First thing of all: the path, before another program is put there, and the command line. */
+/*
+ * Remembers the path and the command line. To be called first, before another program can be installed at the
+ * path.
+ */
 void vgpu_hand_over_remember(char **words);
 
-/* Starts the successor with the signal mask `mask`. False: `why` says why not. */
+/* Starts the successor with the signal mask `mask`. False: the reason is in `why`. */
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
                           const sigset_t *mask, char *why, unsigned long why_size);
 
@@ -39,14 +42,16 @@ bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listen
  */
 enum vgpu_hand_over_news vgpu_hand_over_read(struct vgpu_hand_over *state);
 
-/* Is this process such a successor? Listeners come from its predecessor then, and from nowhere else. */
+/* True if this process is a successor. Its listeners then come from its predecessor only. */
 bool vgpu_hand_over_successor(void);
 
-/* Of the successor: was the file of listener `index` made by its predecessor, and so is now its own to
- * remove? */
+/*
+ * For the successor: true if its predecessor made the socket file of listener `index`, so that the successor
+ * has to remove it.
+ */
 bool vgpu_hand_over_owns(uint32_t index);
 
-/* Of the successor: it serves. False: it is none. */
+/* For the successor: tells the predecessor that it serves. False: this process is no successor. */
 bool vgpu_hand_over_tell(void);
 
 #endif

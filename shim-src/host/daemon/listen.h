@@ -15,8 +15,8 @@ struct vgpu_listener {
   int descriptor;
   struct vgpu_address address;
   char text[160]; /* for messages */
-  bool ours;      /* a unix socket file that we made and remove again */
-  dev_t device;   /* of that file, so that a successor's is not removed */
+  bool ours;      /* a unix socket file that the daemon made and removes again */
+  dev_t device;   /* of that file, so that the file of a successor is not removed */
   ino_t inode;
 };
 
@@ -26,12 +26,14 @@ struct vgpu_listeners {
 };
 
 /*
- * Opens what the options name, after taking what systemd hands over; with neither, the default unix
- * socket. False after saying why; call vgpu_listeners_close in any case.
+ * Opens the sockets that systemd hands over and those that the options name; without any, the default unix
+ * socket. False after the reason was logged. The caller calls vgpu_listeners_close in any case.
  */
 bool vgpu_listeners_open(struct vgpu_listeners *listeners, const struct vgpu_options *options);
 
-/* Closes all; `remove_files`: removes our socket files too (the daemon, not its workers). */
+/*
+ * Closes all sockets. `remove_files`: also removes the socket files that the daemon made (false in workers).
+ */
 void vgpu_listeners_close(struct vgpu_listeners *listeners, bool remove_files);
 
 /* Identifies the peer of a connection: fills `identity` and describes it in `text`. */

@@ -1,4 +1,4 @@
-/* Tells systemd, when it asked by NOTIFY_SOCKET, how the daemon is: "READY=1", "STOPPING=1". */
+/* Reports the daemon's state to systemd, if NOTIFY_SOCKET is set: "READY=1", "STOPPING=1". */
 #ifndef VGPU_HOST_NOTIFY_H
 #define VGPU_HOST_NOTIFY_H
 

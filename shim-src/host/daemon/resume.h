@@ -1,21 +1,21 @@
-/* Sessions that survive their connection: what the daemon has to do with them. */
+/* The daemon's part for sessions that survive their connection. */
 #ifndef VGPU_HOST_RESUME_H
 #define VGPU_HOST_RESUME_H
 
 #include "host/daemon/supervisor.h"
 
 /*
- * A session that is about to begin: whether it can survive its connection, for setup->limits.reconnect
- * seconds. If so the entry has a secret and a line, and spawned->line is the line's other end; else the
- * secrets are 0.
+ * Prepares a new session to survive its connection, for setup->limits.reconnect seconds. If that is possible,
+ * the entry has a secret and a line, and spawned->line is the other end of the line. Otherwise the secrets
+ * are 0.
  */
 void vgpu_resume_prepare(struct vgpu_session_entry *entry, const struct vgpu_greeting *greeting,
                          struct vgpu_session_setup *setup, struct vgpu_spawned *spawned);
 
-/* The worker has ended. */
+/* Frees this state when the worker has ended. */
 void vgpu_resume_end(struct vgpu_session_entry *entry);
 
-/* A greeting that continues a session; the connection is taken over. */
+/* Passes a connection that continues a session to its worker, and takes the connection over. */
 void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting);
 
 #endif

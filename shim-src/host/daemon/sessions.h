@@ -1,6 +1,6 @@
 /*
- * The daemon's own list of its sessions. It lies in memory that no worker has: what the daemon signals,
- * buries and tells by name comes from here, never from the table that workers can write (accounts.h).
+ * The daemon's own list of its sessions. Workers cannot access its memory. All process numbers and names that
+ * the daemon uses come from here, never from the table that workers can write (accounts.h).
  */
 #ifndef VGPU_HOST_SESSIONS_H
 #define VGPU_HOST_SESSIONS_H
@@ -10,7 +10,7 @@
 #include "host/session/accounts.h"
 #include "host/policy/peers.h"
 
-/* At the index of the session's slot in the accounts. */
+/* An entry, at the index of the session's slot in the accounts. */
 struct vgpu_session_entry {
   pid_t pid; /* of the worker; 0: the slot is free */
   uint64_t session;
@@ -18,30 +18,34 @@ struct vgpu_session_entry {
   int64_t began; /* vgpu_now_ms */
   char who[96];  /* the peer, for people */
   struct vgpu_hello hello;
-  uint64_t secret; /* that its guest continues it with, over a new connection; 0: it cannot */
-  int line;        /* to the worker, for such connections; -1: none */
+  uint64_t secret; /* the guest needs it to continue over a new connection; 0: not possible */
+  int line;        /* to the worker, for new connections; -1: none */
 };
 
 struct vgpu_sessions {
-  uint32_t limit; /* slots that may be given out */
+  uint32_t limit; /* slots that may be assigned */
   uint64_t begun, ended, turned_away;
   struct vgpu_session_entry entries[VGPU_SESSIONS_MAX];
 };
 
-/* The first free slot, or -1 when there are as many sessions as may be. */
+/* The first free slot; -1: the limit of sessions is reached. */
 int vgpu_sessions_free_slot(const struct vgpu_sessions *sessions);
 
 uint32_t vgpu_sessions_count(const struct vgpu_sessions *sessions);
 uint32_t vgpu_sessions_of_peer(const struct vgpu_sessions *sessions, const struct vgpu_peer *peer);
 
 /*
- * Fills at most VGPU_SESSIONS_MAX places with the sessions of a peer (NULL: of all), oldest first. Returns
- * how many. The counts are the workers' own and may be nonsense when a worker was taken over.
+ * Fills at most VGPU_SESSIONS_MAX places with the sessions of a peer (NULL: of all peers), oldest first.
+ * Returns their number. The counts are those that workers report; a worker that a guest has taken over may
+ * report wrong ones.
  */
 uint32_t vgpu_sessions_list(const struct vgpu_sessions *sessions, const struct vgpu_accounts *accounts,
                             const struct vgpu_peer *peer, struct vgpu_session_facts *facts);
 
-/* Adds what a session's worker says that it refused; as untrue as its counts may be, but plain text. */
+/*
+ * Add the refusals that a session's worker reports. Like its counts they may be wrong, but they are plain
+ * text.
+ */
 void vgpu_sessions_add_refused(const struct vgpu_session_entry *entry, const struct vgpu_account *account,
                                struct vgpu_refused_kernels *refused);
 
@@ -49,7 +53,7 @@ void vgpu_sessions_add_refused_memory(const struct vgpu_session_entry *entry,
                                       const struct vgpu_account *account,
                                       struct vgpu_refused_to_peer *refused);
 
-/* Those of a peer's sessions that are there, added to those of its sessions before. */
+/* The refusals of a peer, in its current and in its earlier sessions. */
 struct vgpu_refused_kernels vgpu_sessions_refused(const struct vgpu_sessions *sessions,
                                                   const struct vgpu_accounts *accounts,
                                                   const struct vgpu_peer_record *record);

@@ -1,4 +1,4 @@
-/* Starting workers: this program again, with the descriptors that setup.h numbers. */
+/* Starts workers: this program is executed again, with the descriptors that setup.h numbers. */
 #ifndef VGPU_HOST_SPAWN_H
 #define VGPU_HOST_SPAWN_H
 
@@ -9,14 +9,14 @@
 
 struct vgpu_spawner {
   int program; /* this program, as it was started: an upgrade does not change it */
-  int descriptors[VGPU_WORKER_DESCRIPTORS]; /* at the numbers that workers have them; -1: none */
+  int descriptors[VGPU_WORKER_DESCRIPTORS]; /* by the numbers that they have in workers; -1: none */
   sigset_t signals;                         /* the mask that workers get */
 };
 
-/* `host` and `bytes` (with the profiles behind it) are copied. False with errno. */
+/* Copies `host`, of `bytes` bytes with the profiles behind it. False with errno. */
 bool vgpu_spawner_make(struct vgpu_spawner *spawner, const struct vgpu_host_setup *host, size_t bytes);
 
-/* Gives workers a descriptor at this number; takes it over. False with errno. */
+/* Takes a descriptor over that workers get at this number. False with errno. */
 bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor number, int descriptor);
 
 /*
@@ -26,10 +26,10 @@ bool vgpu_spawner_give(struct vgpu_spawner *spawner, enum vgpu_worker_descriptor
 struct vgpu_spawned {
   int connection;
   const struct vgpu_vm_memory *vm_memory;
-  int exchange, line, peer; /* without one of them a worker does without what it is for */
+  int exchange, line, peer; /* a worker without one of them lacks only its feature */
 };
 
-/* The pid of a new worker, or -1 with errno. */
+/* Starts a worker. Returns its pid, or -1 with errno. */
 pid_t vgpu_spawn(const struct vgpu_spawner *spawner, const struct vgpu_session_setup *session,
                  const struct vgpu_spawned *spawned);
 

@@ -1,6 +1,6 @@
 /*
- * The daemon and its loop. What a turn has to do is elsewhere: guests.h takes connections in, workers.h
- * buries the dead, control/orders.h obeys the administrator.
+ * The daemon and its loop. The work of a turn is elsewhere: guests.h accepts connections, workers.h handles
+ * workers that have ended, control/orders.h carries out the administrator's orders.
  */
 #ifndef VGPU_HOST_SUPERVISOR_H
 #define VGPU_HOST_SUPERVISOR_H
@@ -21,14 +21,14 @@ struct vgpu_supervisor {
   struct vgpu_accounts *accounts;
   const struct vgpu_backend *backend;
   const struct vgpu_inventory *inventory;
-  struct vgpu_limits limits; /* of who has none of its own */
+  struct vgpu_limits limits; /* of peers without limits of their own */
   struct vgpu_admission admission;
   struct vgpu_greetings greetings;
   struct vgpu_sessions sessions;
   struct vgpu_code_options code;
   struct vgpu_spawner spawner;
   int control;            /* listens for the administrator (manage.h); -1: none */
-  char control_path[128]; /* of its file; "": there is none to remove */
+  char control_path[128]; /* of its file; "": no file to remove */
   struct vgpu_metrics metrics;
   struct vgpu_hand_over hand_over;
   struct vgpu_exchange exchange;
@@ -36,11 +36,11 @@ struct vgpu_supervisor {
   uint64_t next_session;
   bool stopping;
   bool draining; /* takes no new session, and ends with the last one */
-  /* Reads hostd.conf again; false: `why` says what is wrong with it, and the former rules stay. */
+  /* Reads hostd.conf again. False: the mistake is in `why`, and the rules do not change. */
   bool (*read_policy)(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size);
 };
 
-/* Runs until SIGTERM or SIGINT. 0, or 1 after saying why. */
+/* Runs until SIGTERM or SIGINT. Returns 0, or 1 after the reason was logged. */
 int vgpu_supervise(struct vgpu_supervisor *supervisor);
 
 #endif

@@ -6,9 +6,9 @@
 #include "host/session/setup.h"
 
 /*
- * `wanted`: a name or number, from --user or hostd.conf, as `where` says in messages; NULL: a number that is
- * nobody's. They get the groups that the backend's device nodes want, and no others. False with the reason in
- * `error`.
+ * Finds the user. `wanted`: a name or number from --user or hostd.conf; messages name the source as `where`.
+ * NULL: a number that belongs to no user. Workers get the groups that may open the backend's device nodes,
+ * and no others. False with the reason in `error`.
  */
 bool vgpu_user_choose(const char *wanted, const char *where, const struct vgpu_backend *backend,
                       struct vgpu_worker_user *user, char *error, size_t error_size);

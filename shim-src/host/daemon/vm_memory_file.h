@@ -7,8 +7,9 @@
 #include "host/session/vm_memory.h"
 
 /*
- * Opens it for one worker; with bytes 0 there is nothing to close, and *error, of `size` bytes, says why.
- * `path` may be empty: the VM has none, and nothing is said.
+ * Opens the file for one worker. If the result has 0 bytes, there is nothing to close, and the reason is in
+ * `error`, which has `size` bytes. An empty `path` means that the VM has no such memory; `error` is empty
+ * then.
  */
 struct vgpu_vm_memory vgpu_vm_memory_open(const char *path, char *error, size_t size);
 void vgpu_vm_memory_close(const struct vgpu_vm_memory *memory);

@@ -1,8 +1,8 @@
 /*
- * Between accept and a session: may this peer have one now? hostd.conf and the rate of connections are looked
- * at when it connects, the number of its sessions when it has greeted. Who may not is told why in the host's
- * first and only frame, so that its library can say it; the connection is then kept for a moment, because
- * closing it at once could take the answer with it.
+ * Decides whether a peer may have a session. When it connects, hostd.conf and the rate of its connections are
+ * checked; when it has greeted, the number of its sessions. The host's first and only frame tells a refused
+ * peer the reason, so that its library can report it. The connection is then kept for a moment, because an
+ * immediate close could discard the answer.
  */
 #ifndef VGPU_HOST_ADMISSION_H
 #define VGPU_HOST_ADMISSION_H
@@ -15,55 +15,55 @@
 
 #define VGPU_LEAVING_MAX 32u
 
-/* Of a peer that hostd.conf gives no other limit: so many connections a second, and so many at once. */
+/* The limits of a peer for which hostd.conf sets no others: connections a second, and connections at once. */
 #define VGPU_CONNECTS_DEFAULT 20u
 #define VGPU_CONNECTS_BURST 400u
 
 struct vgpu_admission {
-  const struct vgpu_policy *policy; /* NULL: no file, so everybody may */
+  const struct vgpu_policy *policy; /* NULL: there is no file, so every peer may connect */
   const char *policy_name;
   struct vgpu_chosen_devices usual_devices;
   struct vgpu_peers peers;
   struct {
     int descriptor;
     int64_t until;
-    uint32_t sent;             /* bytes since; it has a greeting to say and no more */
+    uint32_t sent;             /* bytes that it sent since; more than a greeting is not accepted */
   } leaving[VGPU_LEAVING_MAX]; /* refused; oldest first */
   uint32_t leaving_count;
 };
 
 /*
- * When a peer has connected. 0: it may greet, and `limits` are what it may have; else the enum vgpu_status to
- * refuse it with, after logging why.
+ * Checks a peer that has connected. 0: it may greet, and `limits` are its limits. Otherwise the enum
+ * vgpu_status to refuse it with; the reason is logged.
  */
 int32_t vgpu_admit(struct vgpu_admission *admission, const struct vgpu_identity *identity, const char *who,
                    uint64_t session, struct vgpu_peer_limits *limits);
 
-/* When it has greeted: has it room for one more session? */
+/* Checks a peer that has greeted: 0 if it may have one more session. */
 int32_t vgpu_admit_session(struct vgpu_admission *admission, const struct vgpu_sessions *sessions,
                            const struct vgpu_peer *peer, const char *who, uint64_t session,
                            const struct vgpu_peer_limits *limits);
 
-/* Tells the peer, with `welcome` if that is not NULL, and takes the descriptor over. */
+/* Refuses a peer: sends the status, with `welcome` if that is not NULL, and takes the descriptor over. */
 void vgpu_refuse(struct vgpu_admission *admission, const struct vgpu_peer *peer, int descriptor,
                  int32_t status, const struct vgpu_welcome *welcome);
 
-/* The same for who wants to continue a session: no session is turned away, so none is counted. */
+/* The same for a peer that wants to continue a session. It is not counted as a refused session. */
 void vgpu_refuse_return(struct vgpu_admission *admission, int descriptor, int32_t status);
 
-/* Takes the descriptor over; it is closed when the peer has had time to read what was sent. */
+/* Takes the descriptor over, and closes it when the peer has had time to read the answer. */
 void vgpu_let_leave(struct vgpu_admission *admission, int descriptor);
 
-/* For the daemon's poll: fills `pollers`, VGPU_LEAVING_MAX places; how many. */
+/* For the daemon's poll: fills `pollers`, which has VGPU_LEAVING_MAX places. Returns their number. */
 uint32_t vgpu_leaving_poll(const struct vgpu_admission *admission, struct pollfd *pollers);
 
-/* Milliseconds until one of them is to be let go; -1: there is none. */
+/* Milliseconds until the next of these connections is to be closed; -1: there is none. */
 int vgpu_leaving_wait(const struct vgpu_admission *admission);
 
-/* Closes those that are gone or whose time is up. */
+/* Closes the connections that the peer has closed, and those whose time has passed. */
 void vgpu_leaving_close(struct vgpu_admission *admission, const struct pollfd *pollers, uint32_t count);
 
-/* In a worker: closes them all without a word. */
+/* For a worker: closes all of them without an answer. */
 void vgpu_leaving_abandon(struct vgpu_admission *admission);
 
 #endif

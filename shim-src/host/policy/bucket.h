@@ -1,4 +1,4 @@
-/* A token bucket: so many a second, and as many at once after a quiet second. */
+/* A token bucket: limits a rate, but allows a burst after a quiet time. */
 #ifndef VGPU_HOST_BUCKET_H
 #define VGPU_HOST_BUCKET_H
 
@@ -13,8 +13,8 @@ struct vgpu_bucket {
 };
 
 /*
- * Takes one token of a bucket that fills with `rate` a second up to `burst`. 0: taken; else the nanoseconds
- * until there will be one, and nothing is taken.
+ * Takes one token of a bucket that gets `rate` tokens a second, up to `burst`. 0: taken. Otherwise no token
+ * is taken, and the result is the time until there will be one, in nanoseconds.
  */
 static inline uint64_t vgpu_bucket_take_burst(struct vgpu_bucket *bucket, uint32_t rate, uint32_t burst,
                                               uint64_t now) {
@@ -27,7 +27,7 @@ static inline uint64_t vgpu_bucket_take_burst(struct vgpu_bucket *bucket, uint32
   return 0;
 }
 
-/* Likewise; as many at once as a second gives. */
+/* The same, with the tokens of one second as the burst. */
 static inline uint64_t vgpu_bucket_take(struct vgpu_bucket *bucket, uint32_t rate, uint64_t now) {
   return vgpu_bucket_take_burst(bucket, rate, rate, now);
 }

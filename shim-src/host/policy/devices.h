@@ -1,6 +1,6 @@
 /*
- * Which of the host's devices a guest sees: devices= of hostd.conf. The order is the guest's: its device 0 is
- * the first one named. A guest is told nothing of the others.
+ * The choice of the host's devices that a guest sees: devices= of hostd.conf. The order is the guest's: its
+ * device 0 is the first one named. A guest gets no information about the other devices.
  */
 #ifndef VGPU_HOST_DEVICES_H
 #define VGPU_HOST_DEVICES_H
@@ -8,8 +8,10 @@
 #include "host/backend/backend.h"
 #include "host/policy/policy.h"
 
-/* Finds what the file names among the devices of this host, once the file is read. False: `error` says what
- * is not there, in which line. */
+/*
+ * Finds the devices that the file names among those of this host, after the file was read. False: `error`
+ * names the missing device and its line.
+ */
 bool vgpu_policy_find_devices(struct vgpu_policy *policy, const char *name,
                               const struct vgpu_inventory *inventory, char *error, size_t error_size);
 

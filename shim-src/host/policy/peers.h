@@ -20,7 +20,7 @@ struct vgpu_refused_kernels {
   char kernel[VGPU_KERNEL_NAME_BYTES];
 };
 
-/* Device memory that a peer asked for and did not get. */
+/* The last refused allocation of device memory of a peer. */
 struct vgpu_refused_to_peer {
   struct vgpu_refused_memory last;
   char program[64];
@@ -33,7 +33,7 @@ struct vgpu_peer_record {
   uint64_t turned_away;
   int32_t last_turned_away;            /* enum vgpu_status */
   int64_t turned_away_at;              /* milliseconds, as vgpu_now_ms */
-  struct vgpu_refused_kernels refused; /* of sessions that are over */
+  struct vgpu_refused_kernels refused; /* of sessions that have ended */
   struct vgpu_refused_to_peer memory;  /* likewise */
 };
 
@@ -45,10 +45,10 @@ static inline bool vgpu_peer_same(const struct vgpu_peer *one, const struct vgpu
   return one->kind == other->kind && one->id == other->id;
 }
 
-/* Never NULL. */
+/* Finds the record of a peer, or begins one. Never NULL. */
 struct vgpu_peer_record *vgpu_peers_find(struct vgpu_peers *peers, const struct vgpu_peer *peer);
 
-/* The limits are others now: what was refused under the former ones says nothing. */
+/* Forgets all refused allocations, because the limits have changed. */
 void vgpu_peers_forget_memory(struct vgpu_peers *peers);
 
 #endif

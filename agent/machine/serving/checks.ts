@@ -48,9 +48,10 @@ function changeableSource(sources: readonly string[]): ServingProblem | null {
   };
 }
 
-/** Built for another system, it would fail at every start of the unit. */
+/** Built for another system or without its libraries, it would fail at every start of the unit. */
 async function programProblem({ runner, program }: Checking): Promise<ServingProblem | null> {
-  const remedy = 'build it on this machine, or for the glibc of this machine: npm run build:shim';
+  const remedy =
+    'if a library is missing, install it (Debian, Ubuntu: sudo apt-get install libjansson4 liblz4-1 libseccomp2 libzstd1); otherwise build it on this machine: npm run build:shim';
   try {
     const ran = await runner.run(program, ['--version'], { timeoutMs: runLimitMs });
     if (ran.code === 0) return null;

@@ -21,8 +21,8 @@
 #define MOST_S 86400u
 #define FIRST_PAUSE_MS 20
 #define LONGEST_PAUSE_MS 1000
-#define READER_LIMIT_MS 1000 /* to read what came before the end */
-#define LASTED_MS 5000       /* a connection that was there for so long was one */
+#define READER_LIMIT_MS 1000 /* to read the replies that came before the end */
+#define LASTED_MS 5000       /* a connection that lasted this long restarts the time limit */
 #define GOODBYE_MS 100
 
 uint32_t vgpu_line_wanted(void) {
@@ -40,7 +40,7 @@ uint32_t vgpu_line_wanted(void) {
 static void wake(const struct vgpu_line *line) {
   const uint64_t one = 1;
   ssize_t written = write(line->wake, &one, sizeof one);
-  (void)written; /* one that is full has woken it */
+  (void)written; /* a full one has woken the thread already */
 }
 
 static bool has_rings(const struct vgpu_session *session) {
@@ -66,7 +66,7 @@ void vgpu_line_break(struct vgpu_session *session, const char *reason) {
   if (line->broken) return;
   __atomic_store_n(&line->broken, true, __ATOMIC_RELEASE);
   vgpu_log("session %llu: %s; connecting again", (unsigned long long)session->welcome.session, reason);
-  shutdown(session->descriptor, SHUT_RDWR); /* everybody leaves it */
+  shutdown(session->descriptor, SHUT_RDWR); /* all threads stop using it */
   vgpu_session_rouse(session);
   wake(line);
 }
@@ -94,15 +94,15 @@ enum answer { ANSWER_BACK, ANSWER_LATER, ANSWER_NEVER };
 
 /* True if the host's answer to a resume fits this process: no frame that was not sent, and the same rings. */
 static bool continues(const struct vgpu_session *session, const struct vgpu_resumed *resumed) {
-  /* More than was sent: this machine was put back to what it was earlier, and the host was not. */
+  /* The host has more frames than were sent: this machine was restored from an earlier state (a snapshot). */
   if (resumed->next > __atomic_load_n(&session->next_sequence, __ATOMIC_RELAXED)) return false;
   return !has_rings(session) ||
          __atomic_load_n(vgpu_rings_mark(&session->rings), __ATOMIC_SEQ_CST) == resumed->mark;
 }
 
 /*
- * Greets on a new connection; so many replies have come, or descriptors. *next is the first frame that the
- * host has not.
+ * Greets on a new connection. `received`: the replies that have arrived or, with rings, the descriptors.
+ * *next becomes the first frame that the host has not received.
  */
 static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t received, uint64_t *next,
                          int64_t deadline) {
@@ -153,7 +153,7 @@ static void note_restored(struct vgpu_line *line) {
   pthread_cond_broadcast(&line->restored);
 }
 
-/* The frames are where they were; only the doorbell is another one. */
+/* Continues with rings: the frames in them are unchanged, only the doorbell is a new socket. */
 static bool restore_doorbell(struct vgpu_session *session, int descriptor) {
   struct vgpu_line *line = &session->line;
   pthread_mutex_lock(&session->state);
@@ -164,7 +164,10 @@ static bool restore_doorbell(struct vgpu_session *session, int descriptor) {
   return up;
 }
 
-/* The new connection takes the number of the old one, so that nobody need be told of another. */
+/*
+ * Continues without rings. The new connection gets the descriptor number of the old one, so that no other
+ * thread needs a new number.
+ */
 static bool restore(struct vgpu_session *session, int descriptor, uint64_t next) {
   struct vgpu_line *line = &session->line;
   pthread_mutex_lock(&session->sending);
@@ -179,7 +182,7 @@ static bool restore(struct vgpu_session *session, int descriptor, uint64_t next)
   uint64_t count = line->count;
   pthread_mutex_unlock(&session->state);
   if (up) {
-    /* Replies are read meanwhile, by those who wait for them. */
+    /* The threads that wait for replies read them meanwhile. */
     enum vgpu_stream_result result =
         vgpu_kept_send(&line->kept, session->descriptor, next, vgpu_now_ms() + VGPU_WORK_LIMIT_MS);
     pthread_mutex_lock(&session->state);
@@ -197,12 +200,12 @@ static void set_candidate(struct vgpu_session *session, int descriptor) {
   pthread_mutex_unlock(&session->state);
 }
 
-/* Nothing listens: the host has ended, if it is a process of this kernel, and so have its workers. */
+/* True if no process listens and the host runs on this kernel: then the host and its workers have ended. */
 static bool has_ended(const struct vgpu_session *session, int error) {
   return is_beside(session) && (error == ECONNREFUSED || error == ENOENT);
 }
 
-/* One attempt. */
+/* Makes one attempt to connect again. */
 static enum answer connect_again(struct vgpu_session *session, uint64_t descriptors) {
   struct vgpu_line *line = &session->line;
   int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
@@ -248,8 +251,10 @@ static void let_reader_leave(struct vgpu_session *session) {
   pthread_mutex_unlock(&session->state);
 }
 
-/* Until the session has a connection or is lost. A connection that breaks at once and brought nothing is
- * none. */
+/*
+ * Connects again, until the session has a connection or is lost. A connection that broke at once without an
+ * answer does not restart the time limit.
+ */
 static void reconnect(struct vgpu_session *session) {
   struct vgpu_line *line = &session->line;
   uint64_t descriptors = 0;
@@ -284,8 +289,8 @@ static void reconnect(struct vgpu_session *session) {
 }
 
 /*
- * The connection has ended: who reads finds that, too, behind the last reply. If nobody reads, nobody waits.
- * Rings have nothing that could be lost with it.
+ * Marks the connection as broken when it has ended. A reading thread finds the end itself, after the last
+ * reply; if no thread reads, no thread waits for a reply. With rings nothing can be lost.
  */
 static bool has_broken(struct vgpu_session *session, int64_t *noticed) {
   pthread_mutex_lock(&session->state);
@@ -338,7 +343,7 @@ static void *keep_up(void *context) {
   return NULL;
 }
 
-/* The program's signals are not for this thread. */
+/* Starts the thread with all signals blocked, because the program's signal handlers must not run in it. */
 static bool start(struct vgpu_session *session) {
   sigset_t all, before;
   sigfillset(&all);
@@ -372,8 +377,8 @@ void vgpu_line_begin(struct vgpu_session *session, const struct vgpu_address *ad
 }
 
 /*
- * With `sending` held. Rings that are full are no failure: the host sees the end of this process by itself,
- * if later.
+ * Writes the goodbye. The caller holds `sending`. If it does not fit into full rings, the host still notices
+ * the end of this process, but later.
  */
 static enum vgpu_stream_result write_goodbye(struct vgpu_session *session, struct vgpu_frame *frame,
                                              int64_t deadline) {
@@ -385,7 +390,7 @@ static enum vgpu_stream_result write_goodbye(struct vgpu_session *session, struc
 void vgpu_line_goodbye(struct vgpu_session *session) {
   struct vgpu_line *line = &session->line;
   if (!__atomic_load_n(&line->survives, __ATOMIC_ACQUIRE)) return;
-  /* A thread may hold it for long, and the program ends. */
+  /* Another thread may hold `sending` for a long time, but the program ends now, so the wait is short. */
   int64_t deadline = vgpu_now_ms() + GOODBYE_MS;
   while (pthread_mutex_trylock(&session->sending) != 0) {
     if (vgpu_left_ms(deadline) == 0) return;

@@ -19,9 +19,9 @@
 #include "wire/stream.h"
 
 /*
- * The memory, opened once more and locked: the lock lasts for as long as this process maps what it opened,
- * and the host, which has the memory opened itself, sees by it whether the process lives and is the same
- * program. -1: it cannot be.
+ * Opens the memory once more and locks it. The lock lasts as long as this process maps it. The host, which
+ * has the memory open itself, sees by the lock whether the process lives and still is the same program. -1:
+ * not possible.
  */
 static int open_locked(int memory) {
   char path[40];
@@ -45,7 +45,7 @@ static bool enter_rings(struct vgpu_session *session, int memory) {
   return sound;
 }
 
-/* Both numbers, and which end is older. */
+/* Reports both wire versions, and which end is older. */
 static void fail_for_version(struct vgpu_welcome *host, int32_t status) {
   host->host[sizeof host->host - 1] = '\0';
   vgpu_transport_met(host);
@@ -83,7 +83,10 @@ struct brought {
   struct vgpu_vm_mark mark;
 };
 
-/* Reads what follows the WELCOME's header; a later host may say more than we know. */
+/*
+ * Reads the bytes behind the header of the WELCOME. A later host may send more than this library knows; the
+ * rest is skipped.
+ */
 static enum vgpu_stream_result read_welcome(struct vgpu_session *session, const struct vgpu_frame *reply,
                                             struct vgpu_vm_mark *mark, int64_t deadline) {
   const int descriptor = session->descriptor;
@@ -117,7 +120,9 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
   if (survives) greeting.resume.machine = vgpu_machine();
 
   struct vgpu_frame frame = {.opcode = VGPU_OP_HELLO, .sequence = 0};
-  /* A host that refuses says so before it hears us, and may have hung up: the answer is there all the same.
+  /*
+   * A host that refuses may send its answer without reading the HELLO, and may have closed the connection.
+   * The answer can still be read.
    */
   (void)vgpu_stream_write_frame(session->descriptor, &frame, &greeting,
                                 survives ? sizeof greeting : sizeof *hello, NULL, 0, deadline);
@@ -167,7 +172,10 @@ static bool shake_hands(struct vgpu_session *session, enum vgpu_library library,
 
 enum greeting { GREETED, NOBODY, NO_RINGS };
 
-/* Connects and greets. NO_RINGS: the host gave some that cannot be used here, and wants to be asked again. */
+/*
+ * Connects and greets. NO_RINGS: the host's rings cannot be used here, and the caller has to greet again
+ * without them.
+ */
 static enum greeting greet(struct vgpu_session *session, const struct vgpu_address *address, const char *text,
                            enum vgpu_library library, enum sharing sharing, int64_t deadline) {
   session->descriptor = vgpu_stream_connect(address, deadline);
@@ -193,7 +201,7 @@ static enum greeting greet(struct vgpu_session *session, const struct vgpu_addre
   return taken ? NO_RINGS : NOBODY;
 }
 
-/* Few and short calls are not worth the memory: libnvidia-ml keeps to the socket. */
+/* libnvidia-ml makes few and short calls, for which rings would waste memory, so it uses the socket. */
 static enum sharing what_to_share(const struct vgpu_address *address, enum vgpu_library library) {
   if (library != VGPU_LIBRARY_CUDA || !vgpu_config_ring()) return SHARE_NOTHING;
   bool named = secure_getenv("VGPU_VM_MEMORY") != NULL;
@@ -280,8 +288,10 @@ void vgpu_session_close(struct vgpu_session *session) {
 }
 
 void vgpu_session_abandon(struct vgpu_session *session) {
-  /* Its locks may be held by threads that this child does not have, so nothing but the descriptor; the
-   * rings are not mapped in a child. */
+  /*
+   * The session's locks may be held by threads that this child does not have, so only the descriptor is
+   * closed. The rings are not mapped in a child.
+   */
   if (session == NULL) return;
   close(session->descriptor);
   int candidate = __atomic_load_n(&session->line.candidate, __ATOMIC_ACQUIRE);

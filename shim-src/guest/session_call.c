@@ -16,24 +16,27 @@ static bool begins_work(const struct vgpu_session *session, uint32_t opcode) {
   return session->begins_work != NULL && session->begins_work(opcode);
 }
 
-/* The host says while it works that it does. */
+/* True if the host sends signs of life while it works on a call. */
 static bool tells_life(const struct vgpu_session *session) {
   return (session->welcome.features & VGPU_FEATURE_ALIVE) != 0;
 }
 
-/* Changes when the host was heard. */
+/* A count that changes whenever something arrives from the host. */
 static uint64_t heard(struct vgpu_session *session) {
   uint64_t frames = atomic_load_explicit(&session->heard, memory_order_relaxed);
   return session->rings.base != NULL ? frames + vgpu_doorbell_rings(&session->doorbell) : frames;
 }
 
-/* How long to wait without hearing anything, of what is left until `deadline`. */
+/* The time until which to wait for a sign of life; at most `deadline`. */
 static int64_t patience(const struct vgpu_session *session, int64_t deadline) {
   int64_t step = vgpu_about_now_ms() + VGPU_CALL_LIMIT_MS;
   return tells_life(session) && step < deadline ? step : deadline;
 }
 
-/* Nothing came in time: true if the host was heard since all the same. */
+/*
+ * Called after a wait without a reply. True if something else arrived from the host since `seen`, so that the
+ * wait continues.
+ */
 static bool was_heard(struct vgpu_session *session, uint64_t *seen, int64_t deadline) {
   uint64_t now = heard(session);
   if (now == *seen || vgpu_left_ms(deadline) == 0) return false;
@@ -93,8 +96,9 @@ static bool may_be_silent(const struct vgpu_session *session) {
 }
 
 /*
- * With `state` held: reading or writing failed over connection number `count`. A host that was silent may be
- * reached by another connection; one that said all the time that it works has had enough time.
+ * Handles a failed read or write over connection number `count`. The caller holds `state`. A host that was
+ * silent may be reached over another connection, so the connection counts as broken. A host that sent signs
+ * of life until the deadline has had enough time, so the session is lost.
  */
 static void fail_locked(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
                         uint64_t count) {
@@ -114,7 +118,10 @@ static enum vgpu_stream_result read_bytes(struct vgpu_session *session, size_t *
   return VGPU_STREAM_OK;
 }
 
-/* The reply to a call whose bulk goes into a shared region: it must be the one asked for, filled or not. */
+/*
+ * Checks the span in the reply to a call whose bulk goes into a shared region: it must be the span of the
+ * call, filled or in part.
+ */
 static bool span_sound(const struct vgpu_span *asked, const struct vgpu_span *got) {
   return got->shared_region == asked->shared_region && got->offset == asked->offset &&
          got->length <= asked->length;
@@ -160,7 +167,7 @@ static enum vgpu_stream_result read_reply(struct vgpu_session *session, const st
   return vgpu_ahead_skip(&session->ahead, rest, deadline);
 }
 
-/* By the thread that reads: there is one at a time. */
+/* Counts a frame from the host. Only the reading thread calls it, and there is one at a time. */
 static void count_heard(struct vgpu_session *session) {
   uint64_t frames = atomic_load_explicit(&session->heard, memory_order_relaxed);
   atomic_store_explicit(&session->heard, frames + 1, memory_order_relaxed);
@@ -171,7 +178,7 @@ static bool is_sign_of_life(const struct vgpu_frame *frame) {
          frame->length == sizeof *frame;
 }
 
-/* Signs of life that come before it are heard, and prolong the wait. */
+/* Reads the next header of a reply. Signs of life before it prolong the wait. */
 static enum vgpu_stream_result read_header(struct vgpu_session *session, struct vgpu_frame *frame,
                                            int64_t deadline) {
   enum vgpu_stream_result result;
@@ -210,9 +217,9 @@ static struct vgpu_pending *waiter_of(struct vgpu_session *session, struct vgpu_
 }
 
 /*
- * Reads one reply, for whichever thread it is. `state` is held at entry and exit and free in between. A
- * waiter in the list cannot go away meanwhile: it leaves the list only itself, when done, or when lost and
- * nobody reads.
+ * Reads one reply, for any of the waiting threads. `state` is held at entry and exit, and released in
+ * between. A waiter cannot leave the list meanwhile: it leaves only when it is done, or when the session is
+ * lost and no thread reads.
  */
 static void read_one(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   const uint64_t count = session->line.count;
@@ -243,7 +250,10 @@ static void read_one(struct vgpu_session *session, struct vgpu_pending *self, in
   rouse(waiter);
 }
 
-/* Until somebody read our reply, reading is ours, or the session is lost. With `state` held. */
+/*
+ * Sleeps until another thread has read this thread's reply, this thread has to read, or the session is lost.
+ * The caller holds `state`.
+ */
 static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self, int64_t deadline) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
@@ -256,7 +266,7 @@ static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self,
   uint64_t seen = heard(session);
   do {
     if (session->lost) {
-      pthread_cond_wait(&self->wake, &session->state); /* the reader is on its way out */
+      pthread_cond_wait(&self->wake, &session->state); /* the reading thread is about to leave */
       result = 0;
     } else {
       int64_t until = patience(session, deadline);
@@ -270,8 +280,9 @@ static void sleep_until(struct vgpu_session *session, struct vgpu_pending *self,
 }
 
 /*
- * Somebody must read while anybody waits. A waiter that is still sending needs no wake-up: it looks by
- * itself, and it may be stuck in sending until the replies in its way are read.
+ * Wakes another waiting thread to read, because one thread must read while any thread waits. A waiter that is
+ * still sending needs no signal: it checks before it sleeps. It may even be unable to continue until earlier
+ * replies are read.
  */
 static void hand_over_reading(struct vgpu_session *session) {
   if (session->reading) return;
@@ -298,7 +309,7 @@ static void wait_for_reply(struct vgpu_session *session, struct vgpu_pending *se
   hand_over_reading(session);
 }
 
-/* Once more over the next connection. False: the session is lost. */
+/* Waits for another connection after a failed write. True: write again. False: the session is lost. */
 static bool writes_again(struct vgpu_session *session, enum vgpu_stream_result result, int64_t deadline,
                          uint64_t count) {
   pthread_mutex_lock(&session->state);
@@ -308,7 +319,10 @@ static bool writes_again(struct vgpu_session *session, enum vgpu_stream_result r
   return again;
 }
 
-/* There is room in the rings while the connection is broken, too; who must wait for some waits for both. */
+/*
+ * Writes a frame to the ring. A broken connection does not prevent this while the ring has room. Without room
+ * the thread waits for the connection, and then for room.
+ */
 static enum vgpu_stream_result write_to_ring(struct vgpu_session *session, struct vgpu_frame *frame,
                                              const struct vgpu_send *send, const void *bulk,
                                              uint32_t bulk_size, int64_t deadline) {
@@ -341,7 +355,10 @@ static enum vgpu_stream_result write_frame(struct vgpu_session *session, struct 
   return vgpu_outbox_write(&session->outbox, frame, send->body, send->body_size, bulk, bulk_size, deadline);
 }
 
-/* False when the session is lost. Entered into the list before it is sent, so that its reply finds it. */
+/*
+ * Puts the waiter into the list, before its frame is sent, so that the reply finds it. False: the session is
+ * lost.
+ */
 static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, uint64_t sequence) {
   pthread_mutex_lock(&session->state);
   bool lost = session->lost;
@@ -354,8 +371,10 @@ static bool enter_list(struct vgpu_session *session, struct vgpu_pending *self, 
   return !lost;
 }
 
-/* A number for the calling thread: the host tells by it which thread asks again, and which waits for what it
- * freed. */
+/*
+ * The number of the calling thread. By it the host knows which thread asks again, and which thread has to
+ * wait for what it freed.
+ */
 static uint32_t lane(void) {
   static atomic_uint lanes;
   static _Thread_local uint32_t own;
@@ -363,14 +382,14 @@ static uint32_t lane(void) {
   return own;
 }
 
-/* The call of vgpu_session_call, which makes room for others. */
+/* True for the call that enter_sending() makes to get room. */
 static bool makes_room(uint32_t opcode) {
   return opcode == VGPU_OP_PING;
 }
 
 /*
- * Of a session that survives its connection, at return with `sending` held: room for one frame among those
- * that are kept. It is made by a call, whose answer says that the host has all that was sent before.
+ * Takes `sending` and, in a session that survives its connection, makes room to keep one more frame. A call
+ * makes the room: its answer shows that the host has received all earlier frames. False: the session is lost.
  */
 static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const struct vgpu_send *send,
                           bool stays) {
@@ -382,7 +401,7 @@ static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const s
     pthread_mutex_unlock(&session->sending);
     int32_t status;
     struct timespec pause = {.tv_nsec = 1000000};
-    if (last) nanosleep(&pause, NULL); /* many others do the same */
+    if (last) nanosleep(&pause, NULL); /* many threads make this call at once */
     else if (vgpu_session_call(session, VGPU_OP_PING, NULL, NULL, &status) != VGPU_ANSWERED) return false;
     if (vgpu_session_is_lost(session)) return false;
     pthread_mutex_lock(&session->sending);
@@ -390,8 +409,10 @@ static bool enter_sending(struct vgpu_session *session, uint32_t opcode, const s
   return true;
 }
 
-/* Numbers the frame and writes it. Of a session that survives its connection it is kept, and a break is no
- * failure. */
+/*
+ * Writes a numbered frame. A session that survives its connection keeps the frame, so a broken connection is
+ * no failure.
+ */
 static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struct vgpu_frame *frame,
                                              const struct vgpu_send *send, bool stays, int64_t deadline) {
   struct vgpu_line *line = &session->line;
@@ -409,12 +430,12 @@ static enum vgpu_stream_result send_numbered(struct vgpu_session *session, struc
   return lost ? result : VGPU_STREAM_OK;
 }
 
-/* Sends one frame; `self` is NULL for one that nobody waits for. */
+/* Sends one frame. `self`: the waiter for the reply; NULL for a one-way call. */
 static enum vgpu_outcome send_frame(struct vgpu_session *session, uint32_t opcode, uint32_t flags,
                                     const struct vgpu_send *send, struct vgpu_pending *self,
                                     int64_t deadline) {
   struct vgpu_frame frame = {.opcode = opcode, .flags = flags, .lane = lane()};
-  bool stays = self != NULL || send->stays; /* who waits leaves it */
+  bool stays = self != NULL || send->stays; /* a waiting caller does not change the bulk */
   if (!enter_sending(session, opcode, send, stays)) return VGPU_LOST;
   frame.sequence = vgpu_session_number(session);
   if (begins_work(session, opcode)) atomic_store(&session->launched, frame.sequence);

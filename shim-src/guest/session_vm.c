@@ -11,7 +11,7 @@ typedef bool (*ask_host)(void *context, const struct vgpu_vm_place *place, struc
 
 enum placing {
   PLACED,  /* *descriptor has the lock of *place */
-  NO_ROOM, /* every place is somebody's */
+  NO_ROOM, /* every place is in use */
   REFUSED, /* the host does not want to, or is gone */
 };
 

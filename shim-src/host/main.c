@@ -19,8 +19,8 @@
 static struct vgpu_policy policies[2];
 
 /*
- * 0, or 2 when `error` says why. *used: NULL where there is no file, so that everybody may. `inventory`: the
- * devices that the file may name; NULL: they are not known.
+ * Reads hostd.conf. Returns 0, or 2 with the reason in `error`. *used: NULL if there is no file, so that
+ * every peer may connect. `inventory`: the devices that the file may name; NULL: they are not known.
  */
 static int read_policy(const struct vgpu_options *options, const struct vgpu_inventory *inventory,
                        struct vgpu_policy *policy, const struct vgpu_policy **used, char *error,

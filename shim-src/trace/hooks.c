@@ -47,8 +47,8 @@ struct vgpu_trace_way vgpu_trace_dlsym(void *handle, const char *symbol, const v
   if (real == NULL || symbol == NULL || vgpu_trace_output() < 0 || !vgpu_trace_is_ours(symbol)) return way;
   vgpu_trace_scan(false);
   /*
-   * RTLD_NEXT depends on the caller's address, which is not ours: it is left to the jump, and what it
-   * gives is not known here.
+   * RTLD_NEXT depends on the caller's address, and a call from here would have another one. The jump
+   * therefore does the call, and its result is not known here.
    */
   void *found = handle == RTLD_NEXT ? NULL : real(handle, symbol);
   struct vgpu_trace_line line;

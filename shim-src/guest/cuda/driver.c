@@ -22,7 +22,10 @@
 
 static int64_t failed_at; /* guarded by the process's lock; 0: never */
 static uint64_t epochs;   /* likewise */
-/* Likewise: every driver made, so that one given up (a thread may still be in it) is not lost from sight. */
+/*
+ * The list of all drivers that were made, guarded by the process's lock. A driver that was given up stays in
+ * it, because a thread may still be inside.
+ */
 static struct vgpu_driver *newest;
 
 static void abandon(void *state) {

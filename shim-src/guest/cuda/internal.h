@@ -117,7 +117,7 @@ int vgpu_cuda_post(uint32_t opcode, const void *send, uint32_t send_size, const 
 int vgpu_cuda_post_bulk(uint32_t opcode, const void *send, uint32_t send_size, const void *bulk,
                         uint32_t bulk_size, bool stays);
 
-/* Likewise with the data in shared memory: to be read from there, or put there in full. */
+/* The same calls with the data in shared memory: the host reads it there, or fills it completely. */
 int vgpu_cuda_post_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
                                  const struct vgpu_span *shared_region);
 int vgpu_cuda_call_shared_region(uint32_t opcode, const void *send, uint32_t send_size,
@@ -133,8 +133,9 @@ int vgpu_cuda_pieces(const struct vgpu_pieces *pieces, size_t *done);
  */
 bool vgpu_lent_possible(void);
 void *vgpu_lent_take(struct vgpu_driver *driver, uint64_t context, size_t bytes, uint32_t *shared_region);
-/* Likewise for a range of the program's own memory (registered.c): it is device memory at the range's
- * address, whatever is there now. Ended by vgpu_lent_end and vgpu_session_shared_region_drop.
+/*
+ * The same for a range of the program's own memory (registered.c): it becomes device memory at the same
+ * address and keeps its content. Ended by vgpu_lent_end and vgpu_session_shared_region_drop.
  */
 void *vgpu_lent_take_for(struct vgpu_driver *driver, const void *range, size_t bytes,
                          uint32_t *shared_region);
@@ -167,10 +168,10 @@ int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange);
 /* The calling thread's current context if it still lives: 0, INVALID_CONTEXT or CONTEXT_IS_DESTROYED. */
 int vgpu_cuda_current(struct vgpu_driver *driver, struct vgpu_context **context);
 
-/* Its number, after making sure that the host has it. */
+/* The number of the current context. If the host does not have the context yet, it is made there first. */
 int vgpu_cuda_context_number(uint64_t *number);
 
-/* Likewise for a context that a parameter names; NULL is the current one. */
+/* The same for a context that a parameter names; NULL is the current one. */
 int vgpu_cuda_context_given(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t *number);
 
 /* With driver->lock held. */

@@ -11,7 +11,7 @@
 
 #include "host/log.h"
 
-/* The numbers of systemd's DynamicUser=, which no distribution gives to anybody for good. */
+/* The numbers of systemd's DynamicUser=. No distribution assigns them permanently. */
 #define FIRST 61184u
 #define LAST 65519u
 

@@ -173,7 +173,7 @@ bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t 
   const struct vgpu_account_owner *owner = &accounts->owners[slot];
   struct vgpu_account *account = &accounts->slots[slot];
   struct vgpu_refused_memory refused;
-  /* A limit that somebody set comes before a full device: it can be changed. */
+  /* A limit that the administrator set is reported before a full device, because it can be changed. */
   uint32_t by = VGPU_MEMORY_LIMIT_NONE;
   if (owner->peer_memory != 0)
     by = keeps_from(bytes, owner->peer_memory, peer_used(accounts, &owner->peer), VGPU_MEMORY_LIMIT_GUEST,

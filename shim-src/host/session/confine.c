@@ -25,7 +25,7 @@ static int32_t *told;
 /* The call has not been made. Code that was led astray ends here, too. */
 static void on_denied(int number, siginfo_t *info, void *context) {
   (void)context;
-  /* Not one that somebody sent. */
+  /* The kernel's own signal, not one that a process sent. */
   if (told != NULL && info->si_code == SYS_SECCOMP)
     __atomic_store_n(told, info->si_syscall, __ATOMIC_RELAXED);
   raise(number); /* nobody handles it any more: SA_RESETHAND */

@@ -130,21 +130,24 @@ size_t vgpu_work_bytes(const struct vgpu_work *work);
 int vgpu_work_keep_attributes(struct vgpu_work *work, const struct vgpu_work *before);
 bool vgpu_work_cooperative(const struct vgpu_work *work);
 bool vgpu_work_same_context(const struct vgpu_work *a, const struct vgpu_work *b);
-/* From parameters as the program gave them. A CUresult; on failure there is nothing to free. */
+/* Makes work from the program's parameters. Returns a CUresult; on failure there is nothing to free. */
 int vgpu_work_make(struct vgpu_driver *driver, const struct vgpu_node_params *params, struct vgpu_work *work);
 
-/* Likewise, with an address for the memory; and for one that frees it (graph_memory.c). */
+/*
+ * The same for a node that allocates memory, with an address for it, and for a node that frees it
+ * (graph_memory.c).
+ */
 int vgpu_work_allocation(struct vgpu_driver *driver, const struct vgpu_allocation_params *params,
                          struct vgpu_work *work);
 int vgpu_work_release(struct vgpu_driver *driver, uint64_t address, struct vgpu_work *work);
-/* Likewise, one frame for each operation (memory_op.c). */
+/* The same for memory operations, with one frame for each (memory_op.c). */
 int vgpu_work_memory_ops(struct vgpu_driver *driver, const struct vgpu_memory_ops_params *params,
                          struct vgpu_work *work);
 
-/* Likewise, a condition of the graph or of one around it (graph_condition.c). */
+/* The same for a condition of this graph or of one that contains it (graph_condition.c). */
 int vgpu_work_condition(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                         const struct vgpu_condition_params *params, struct vgpu_work *work);
-/* Bodies for the node of a condition, which is then in use. A CUresult. */
+/* Makes the bodies of a condition's node. The condition is in use from then on. Returns a CUresult. */
 int vgpu_condition_added(struct vgpu_driver *driver, struct vgpu_node *node);
 /* The node goes. */
 void vgpu_condition_removed(struct vgpu_driver *driver, struct vgpu_node *node);
@@ -191,10 +194,13 @@ int vgpu_links_check(struct vgpu_driver *driver, const struct vgpu_graph *graph,
 /* An edge's data for a node of kind `to`; `CUgraphEdgeData`. */
 int vgpu_edge_check(uint64_t data, enum vgpu_node_kind from, enum vgpu_node_kind to);
 
-/* New work for an executable's node; takes it over. A CUresult. */
+/* Replaces the work of an executable's node and takes `work` over. Returns a CUresult. */
 int vgpu_exec_set(struct vgpu_driver *driver, void *exec, const struct vgpu_node *node,
                   struct vgpu_work *work);
-/* Likewise for a child graph's node: what its graph does becomes what another, of the same shape, does. */
+/*
+ * The same for the node of a child graph: the work of each of its nodes is replaced by that of `graph`, which
+ * has the same shape.
+ */
 int vgpu_exec_set_child(struct vgpu_driver *driver, void *exec, const struct vgpu_node *node,
                         const void *graph);
 

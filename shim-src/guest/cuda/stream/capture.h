@@ -9,12 +9,12 @@
 #include "guest/cuda/graph/graph.h"
 
 /*
- * A call that is about to be sent. True: it was captured, *result is its result. `bulk` of a copy is the
- * program's own memory.
+ * Captures a one-way call before it is sent. True: it was captured, and *result is its result. `bulk` of a
+ * copy is the program's own memory.
  */
 bool vgpu_capture_post(struct vgpu_driver *driver, uint32_t opcode, const void *body, uint32_t body_size,
                        const void *bulk, uint32_t bulk_size, int *result);
-/* Likewise for one that waits: a copy to `into` is captured, anything else is not allowed. */
+/* The same for a waiting call: a copy to `into` is captured; all other calls are not allowed. */
 bool vgpu_capture_ask(struct vgpu_driver *driver, uint32_t opcode, const void *body, uint32_t body_size,
                       void *into, uint32_t into_size, int *result);
 /* A host function on a stream that captures. */

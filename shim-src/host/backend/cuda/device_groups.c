@@ -1,4 +1,4 @@
-/* The groups that may open NVIDIA's device nodes, where not everybody may. */
+/* The groups that may open NVIDIA's device nodes, if access to these is restricted. */
 #include <glob.h>
 #include <stdbool.h>
 #include <stddef.h>

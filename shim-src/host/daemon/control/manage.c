@@ -81,7 +81,10 @@ static bool read_line(int connection, char *line) {
   }
 }
 
-/* False: there is no answer yet, and the connection is somebody else's. */
+/*
+ * Carries out one order. False: the answer comes later, and another part of the daemon keeps the connection
+ * for it.
+ */
 static bool obey(FILE *out, int connection, const char *line, struct vgpu_supervisor *supervisor) {
   unsigned long long session;
   char why[512], rest;

@@ -33,7 +33,7 @@ int vgpu_metrics_wait(const struct vgpu_metrics *metrics);
 void vgpu_metrics_serve(struct vgpu_metrics *metrics, const struct pollfd *pollers,
                         const struct vgpu_supervisor *supervisor);
 
-/* Hangs up on everybody and closes the listener. The file stays. */
+/* Closes all connections and the listener. The file stays. */
 void vgpu_metrics_close(struct vgpu_metrics *metrics);
 
 #endif

@@ -27,7 +27,7 @@ static int32_t share_allocation(struct vgpu_worker *worker, uint64_t address, st
   *token = known->token;
   if (is_set(token)) return CUDA_SUCCESS;
   if (!worker->exchanges || known->shared)
-    return CUDA_ERROR_NOT_SUPPORTED; /* opened here: not ours to hand on */
+    return CUDA_ERROR_NOT_SUPPORTED; /* opened from another session: only that one may share it */
   struct vgpu_allocation *allocation;
   uint64_t file_bytes;
   int descriptor = vgpu_memory_share(memory, address, &allocation, &file_bytes);

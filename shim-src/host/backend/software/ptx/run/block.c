@@ -168,7 +168,7 @@ enum run ptx_block_run(struct block *block) {
   }
   if (block->live == 0) return RUN_DONE;
   if (progress) return RUN_YIELD;
-  /* Nobody could go on by itself; a barrier that opened meanwhile has made somebody ready. */
+  /* No warp could continue by itself. A barrier that opened meanwhile has made one ready. */
   if (ptx_block_has(block, SPLIT_READY)) return RUN_YIELD;
   if (ptx_release_waiting(block)) return RUN_YIELD;
   if (block->cluster->count > 1 && ptx_block_has(block, SPLIT_EVENT)) return RUN_BLOCKED;

@@ -25,7 +25,7 @@ struct shadow {
   struct seen writer, reader[2]; /* the last, and the last by another thread */
 };
 
-/* Clocks of all warps, as known by somebody. */
+/* The clocks of all warps, as one of them knows them. */
 struct clocks {
   uint32_t of[CHECK_WARPS];
 };

@@ -25,7 +25,7 @@ export type SessionsSeen =
       readonly processes: number;
       /** How many this guest has besides. */
       readonly others: number;
-      /** Greetings that the host turned away since this start; null: none. */
+      /** Greetings that the host refused since this start; null: none. */
       readonly turnedAway: TurnedAway | null;
       /** Kernels of this guest that the host could not run within the last hour; null: none. */
       readonly refusedKernels: RefusedKernels | null;
@@ -81,7 +81,7 @@ export function presentOf(observation: PresentFacts): Present {
       sessions.kind === 'told' ? Math.max(sessions.processes - 1, own?.length ?? 0) : models.length;
     const served = Math.min(models.length, serving);
     if (served < 1) return { kind: 'nothing' };
-    // One that was turned away will not get any memory.
+    // One that was refused will not get any memory.
     const loading = sessions.kind === 'told' && sessions.turnedAway === null;
     const youngest = loading ? (sessions.youngest ?? null) : null;
     return ofLoaded(observation, models, own, served, youngest);

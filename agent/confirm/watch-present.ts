@@ -68,7 +68,7 @@ async function askSessions(effects: PresentEffects, signal: AbortSignal): Promis
     const processes = await effects.processes(await effects.pids());
     const { report, seconds } = answer;
     const own = sessionsOf(processes, report);
-    // Another start was turned away before.
+    // The host refused another start before.
     const { turnedAway } = report;
     const sinceStart = turnedAway.count > 0 && turnedAway.age <= seconds ? turnedAway : null;
     // Not since this start: a program that ends over a refused kernel is started again.

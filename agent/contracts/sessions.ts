@@ -39,7 +39,7 @@ export interface HostSession {
   };
 }
 
-/** Greetings of this guest that the host turned away: those processes have no session. */
+/** Greetings of this guest that the host refused: those processes have no session. */
 export interface TurnedAway {
   readonly count: number;
   /** The reason of the last one; null: there was none, or its number is not known here. */

@@ -42,7 +42,7 @@ export const memoryLimitCodes = [
   { number: 0, code: 'none', text: 'no limit is known' },
   { number: 1, code: 'guest', text: 'this guest may hold no more (hostd.conf: memory=)' },
   { number: 2, code: 'session', text: 'one session may hold no more (vgpu-hostd --session-memory)' },
-  { number: 3, code: 'device', text: 'the device has no more free memory memory' },
+  { number: 3, code: 'device', text: 'the device has no more free memory' },
 ] as const;
 export type MemoryLimit = (typeof memoryLimitCodes)[number]['code'];
 

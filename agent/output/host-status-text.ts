@@ -76,7 +76,7 @@ function daemonText(daemon: HostDaemon): readonly string[] {
       ({ index, name, memory, used }) =>
         `device ${index}: ${oneLine(name)}, ${bytes(used)} of ${bytes(memory)} in use`,
     ),
-    `${plural(sessions.length, 'session')} of at most ${totals.most}; ${totals.begun} begun, ${totals.turnedAway} turned away`,
+    `${plural(sessions.length, 'session')} of at most ${totals.most}; ${totals.begun} begun, ${totals.turnedAway} refused`,
     ...sessions.map(sessionText),
   ];
 }

@@ -22,7 +22,7 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   const guest = await Guest.start({}, t);
   // The build stands in for /usr/bin; were it under /tmp, PrivateTmp= would hide it.
   const service = unit('vgpu-hostd.service')
-    .replace('/usr/bin/vgpu-hostd', HOSTD)
+    .replaceAll('/usr/bin/vgpu-hostd', HOSTD)
     .replace('PrivateTmp=yes\n', `PrivateTmp=yes\nBindReadOnlyPaths=${repository}\n`);
   const file = '/etc/systemd/system/vgpu-hostd.service';
   await guest.write(file, service);
@@ -49,7 +49,15 @@ test('the socket starts vgpu-hostd at the first connection, with a score of 2.5 
   assert.match(status, /^vgpu-hostd .* --device software\ndevice 0: /);
   assert.match(status, /sessions: 0 now, [1-9]\d* begun/);
   await guest.must('systemctl', 'reload', 'vgpu-hostd.service');
-  assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'active', 'SIGHUP reloads');
+  await guest.must('mkdir', '-p', '/etc/vgpu');
+  await guest.write('/etc/vgpu/hostd.conf', 'allow unix uid=nobody-knows\n');
+  assert.equal((await guest.run('systemctl', 'reload', 'vgpu-hostd.service')).code, 1, 'a mistake is told');
+  assert.equal(await guest.property('vgpu-hostd.service', 'ActiveState'), 'active');
+  assert.match(
+    await guest.must('journalctl', '-u', 'vgpu-hostd', '-o', 'cat', '--no-pager'),
+    /vgpu-hostd: .*hostd\.conf: line 1: .*nobody-knows.*the former rules stay in force/,
+  );
+  await guest.must('rm', '/etc/vgpu/hostd.conf');
   const text = await guest.must('systemd-analyze', 'security', '--no-pager', 'vgpu-hostd.service');
   assert.ok(Number(/exposure level for vgpu-hostd\.service: ([0-9.]+)/.exec(text)?.[1]) <= 2.5);
   await guest.must('systemctl', 'stop', 'vgpu-hostd.service');

@@ -37,7 +37,7 @@ export function confText({ memory, sessions }: GuestLimits): string {
   ];
   return `# ${header}
 # You may edit this file: who may connect, and the limits of each guest (vgpu-hostd.conf(5)).
-# vgpu-hostd --check-config reads it; systemctl reload vgpu-hostd makes it count.
+# vgpu-hostd --check-config reads it; systemctl reload vgpu-hostd applies it.
 limits ${limits.join(' ')}
 allow any
 `;

@@ -86,7 +86,7 @@ says(file, host, {
   'it answers now, and the service met a time-out': inUnit(hostWord('timeout')),
 });
 
-test('a shut socket is the cause even where another program was turned away before', () => {
+test('a shut socket is the cause even where another program was refused before', () => {
   const facts = inUnit(denied, {}, { present: turnedAway });
   assert.match(troubleOf(host.examine(facts)).cause, /answers root, but refuses the user/);
 });

@@ -92,7 +92,7 @@ describe('the control socket of a host', () => {
       table,
       /^vgpu-hostd \d+\.\d+\.\d+, wire version 1\.0, --device software\ndevice 0: .*, \d+ of 81079 MiB/,
     );
-    assert.match(table, /sessions: 1 now, 1 begun, 0 turned away\n +SESSION PEER/);
+    assert.match(table, /sessions: 1 now, 1 begun, 0 refused\n +SESSION PEER/);
     assert.match((await tell('sessions')).stdout, /^ +SESSION PEER .*\n +\d+ unix:\d+ +driver_shell +\d+ /);
     const metrics = (await tell('metrics')).stdout;
     assert.match(metrics, /^vgpu_hostd_sessions 1$/m);

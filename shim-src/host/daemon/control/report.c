@@ -74,7 +74,7 @@ static void table(const struct report *report, bool sessions_only) {
               (unsigned long long)(vgpu_accounts_used(supervisor->accounts, i) >> 20),
               (unsigned long long)(inventory->devices[i].total_memory >> 20));
     }
-    fprintf(out, "sessions: %u now, %llu begun, %llu turned away\n", report->count,
+    fprintf(out, "sessions: %u now, %llu begun, %llu refused\n", report->count,
             (unsigned long long)supervisor->sessions.begun,
             (unsigned long long)supervisor->sessions.turned_away);
   }

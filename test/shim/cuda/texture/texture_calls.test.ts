@@ -11,6 +11,8 @@ describeCases(
       lines: 'bytes are copied from and to arrays of one dimension',
       mipmaps: 'levels of a mipmapped array are arrays of their own size',
       textures: 'textures read arrays and memory, and say what they were made of',
+      longer:
+        'a texture without rows may be described longer than its memory, and what lies behind reads as zero',
       views: 'a texture may be one level of several',
       surfaces: 'surfaces are written by kernels',
       made_up: 'an object that a kernel makes up is an illegal address for good',

@@ -258,6 +258,13 @@ static const char ptx[] =
     "mov.u32 %r0, %tid.x; cvt.rn.f32.u32 %f4, %r0; add.f32 %f4, %f4, 0f3F000000;\n"
     "tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [%rd1, {%f4, %f5}];\n"
     "mul.wide.u32 %rd2, %r0, 4; add.u64 %rd0, %rd0, %rd2; st.global.f32 [%rd0], %f0; ret; }\n"
+    /* out[i] = tex(i + first) */
+    ".visible .entry elements(.param .u64 out, .param .u64 texture, .param .u32 first) {\n"
+    ".reg .b64 %rd<4>; .reg .b32 %r<4>; .reg .f32 %f<4>;\n"
+    "ld.param.u64 %rd0, [out]; ld.param.u64 %rd1, [texture]; ld.param.u32 %r1, [first];\n"
+    "mov.u32 %r0, %tid.x; add.s32 %r1, %r1, %r0;\n"
+    "tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%rd1, {%r1}];\n"
+    "mul.wide.u32 %rd2, %r0, 4; add.u64 %rd0, %rd0, %rd2; st.global.f32 [%rd0], %f0; ret; }\n"
     ".visible .entry by_name(.param .u64 out) {\n"
     ".reg .b64 %rd<4>; .reg .b32 %r<4>; .reg .f32 %f<8>;\n"
     "ld.param.u64 %rd0, [out]; mov.u32 %r0, %tid.x; cvt.rn.f32.u32 %f4, %r0;\n"
@@ -355,6 +362,30 @@ static void textures(void) {
   IS(INVALID_VALUE, CALL(cuTexObjectCreate, (uint64_t *, const void *, const void *, const void *), &texture,
                          &resource, &clamped, NULL));
   resource.type = 9;
+  IS(INVALID_VALUE, CALL(cuTexObjectCreate, (uint64_t *, const void *, const void *, const void *), &texture,
+                         &resource, &clamped, NULL));
+}
+
+/* A texture without rows that is described longer than its allocation: 512 bytes, as accounted. */
+static void longer(void) {
+  enum { COUNT = 128, FIRST = COUNT - 4, THREADS = 8 };
+  void *module = load();
+  float texels[COUNT], out[THREADS];
+  uint64_t texture = 0;
+  unsigned first = FIRST;
+  for (int i = 0; i < COUNT; i++) texels[i] = (float)(i + 1);
+  devptr device = check_alloc(sizeof texels), to = check_alloc(sizeof out);
+  MUST(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), device, texels, sizeof texels));
+  struct resource resource = {
+      .type = 2, .of.memory = {.address = device, .format = FLOAT, .channels = 1, .width = 4096}};
+  OK(CALL(cuTexObjectCreate, (uint64_t *, const void *, const void *, const void *), &texture, &resource,
+          &clamped, NULL));
+  void *parameters[] = {&to, &texture, &first};
+  OK(launch(module, "elements", 1, THREADS, parameters));
+  OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), out, to, sizeof out));
+  for (int i = 0; i < THREADS; i++) IS(i < 4 ? FIRST + i + 1 : 0, (int)out[i]);
+  OK(CALL(cuTexObjectDestroy, (uint64_t), texture));
+  OK(CALL(cuMemFree_v2, (devptr), device));
   IS(INVALID_VALUE, CALL(cuTexObjectCreate, (uint64_t *, const void *, const void *, const void *), &texture,
                          &resource, &clamped, NULL));
 }
@@ -530,6 +561,7 @@ int main(int argc, char **argv) {
                                             {"lines", lines},
                                             {"mipmaps", mipmaps},
                                             {"textures", textures},
+                                            {"longer", longer},
                                             {"views", views},
                                             {"surfaces", surfaces},
                                             {"made_up", made_up},

@@ -67,7 +67,8 @@ static int32_t take_resource(struct vgpu_worker *worker, const struct vgpu_textu
       resource->of.array = array->array;
       return CUDA_SUCCESS;
     case VGPU_TEXTURE_LINEAR:
-      bytes = r->width;
+      /* It may be described longer than its allocation is: the driver decides. */
+      bytes = 1;
       break;
     case VGPU_TEXTURE_PITCH:
       more = (uint64_t)vgpu_format_bytes(r->format) * r->channels;

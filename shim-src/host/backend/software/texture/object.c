@@ -67,6 +67,23 @@ static void drop_place(struct vgpu_worker *worker, struct vgpu_texture_place *pl
   place->use++;
 }
 
+/*
+ * The memory of a texture, or NULL. A texture without rows may be described longer than its allocation is:
+ * drivers take it so (NVIDIA's sample convolutionFFT2D does it). What lies behind the allocation reads as
+ * zero.
+ */
+static unsigned char *memory_of(const struct vgpu_worker *worker, const struct vgpu_texture_place *place,
+                                struct ptx_texture *texture) {
+  const struct vgpu_memory *memory = &worker->software->memory;
+  unsigned char *bytes = vgpu_memory_at(memory, place->address, place->bytes);
+  if (bytes != NULL || !texture->linear) return bytes;
+  const struct vgpu_allocation *allocation = vgpu_memory_holding(memory, place->address);
+  if (allocation == NULL) return NULL;
+  uint64_t left = allocation->size - (place->address - allocation->address);
+  if (left < place->bytes) texture->plain.width = (uint32_t)(left / texture->bytes);
+  return vgpu_memory_at(memory, place->address, left < place->bytes ? left : place->bytes);
+}
+
 bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture) {
   const struct vgpu_worker *worker = user;
   const struct vgpu_texture_place *place = find_place(worker, object);
@@ -74,7 +91,7 @@ bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture)
   *texture = place->texture;
   if (place->array != NULL) return true;
   /* Memory may have been freed since. */
-  texture->plain.bytes = vgpu_memory_at(&worker->software->memory, place->address, place->bytes);
+  texture->plain.bytes = memory_of(worker, place, texture);
   return texture->plain.bytes != NULL;
 }
 
@@ -190,9 +207,8 @@ static int32_t take_memory(struct vgpu_worker *worker, uint32_t device, const st
   t->plain = (struct ptx_level){
       .width = (uint32_t)width, .height = (uint32_t)height, .depth = 1, .row = row, .slice = row * height};
   t->level_count = 1;
-  return vgpu_memory_at(&worker->software->memory, place->address, place->bytes) == NULL
-             ? CUDA_ERROR_INVALID_VALUE
-             : CUDA_SUCCESS;
+  struct ptx_texture now = *t; /* what is there may change until a kernel reads it */
+  return memory_of(worker, place, &now) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 static bool is_mode(int32_t mode) {

@@ -90,7 +90,12 @@ static void nap(const struct vgpu_line *line, int milliseconds) {
   if (poll(&poller, 1, milliseconds) > 0) forget_wakes(line);
 }
 
-enum answer { ANSWER_BACK, ANSWER_LATER, ANSWER_NEVER };
+enum answer {
+  ANSWER_BACK,
+  ANSWER_LATER,
+  ANSWER_NEVER,
+  ANSWER_DIFFERS /* this process and the host do not have the same state of the session */
+};
 
 /* True if the host's answer to a resume fits this process: no frame that was not sent, and the same rings. */
 static bool continues(const struct vgpu_session *session, const struct vgpu_resumed *resumed) {
@@ -138,9 +143,10 @@ static enum answer greet(struct vgpu_session *session, int descriptor, uint64_t 
     result = vgpu_stream_skip(descriptor, frame.length - sizeof frame - told, deadline);
   if (result != VGPU_STREAM_OK) return ANSWER_LATER;
   if (memcmp(answer.welcome.magic, VGPU_WIRE_MAGIC, sizeof answer.welcome.magic) != 0 ||
-      answer.welcome.session != session->welcome.session || !continues(session, &answer.resumed)) {
+      answer.welcome.session != session->welcome.session) {
     return ANSWER_NEVER;
   }
+  if (!continues(session, &answer.resumed)) return ANSWER_DIFFERS;
   *next = answer.resumed.next;
   return ANSWER_BACK;
 }
@@ -271,6 +277,12 @@ static void reconnect(struct vgpu_session *session) {
     if (answer == ANSWER_BACK) {
       vgpu_log("session %llu continues after %lld ms", (unsigned long long)session->welcome.session,
                (long long)(vgpu_now_ms() - began));
+      return;
+    }
+    if (answer == ANSWER_DIFFERS) {
+      give_up(session,
+              "the connection broke, and the host has another state of the session: this machine was "
+              "put back to an earlier state, or sees other memory than its host");
       return;
     }
     if (answer == ANSWER_NEVER) {

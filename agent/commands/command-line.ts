@@ -91,7 +91,11 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
 
   try {
     await describeProgram(program, run, out, argv);
-    await program.parseAsync([...words], { from: 'user' });
+    await program.parseAsync([...words], { from: 'user' }).catch(async (error: unknown) => {
+      // Help and version end so: they are a success only if they could be written.
+      if (!(error instanceof CommanderError && error.exitCode === 0)) throw error;
+      await out.flush();
+    });
   } catch (error) {
     // Flags that cannot be parsed cannot say --json or --no-color either: they are looked for as they stand.
     const json = argv.includes('--json');
@@ -101,7 +105,6 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
       wanted: !argv.includes('--no-color'),
       env: self.env,
     });
-    if (error instanceof CommanderError && error.exitCode === 0) return Exit.done;
     return fail(usageError(error, argv, program), { json, verbose: false, out, err, style: plain });
   }
   return exitCode;

@@ -208,7 +208,9 @@ int main(int count, char **words) {
   struct vgpu_options options;
   switch (vgpu_options_parse(count, words, &options)) {
     case VGPU_OPTIONS_DONE:
-      return 0;
+      if (fflush(stdout) == 0) return 0;
+      perror("vgpu-hostd: cannot write to standard output");
+      return 1;
     case VGPU_OPTIONS_BAD:
       return 2;
     case VGPU_OPTIONS_RUN:

@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
     }
   }
   if (optind < argc) {
-    fprintf(stderr, "vgpu-probe: unexpected argument %s\n%s", argv[optind], usage);
+    fprintf(stderr, "vgpu-probe: unexpected argument \"%s\"\n%s", argv[optind], usage);
     return USAGE;
   }
   if (sessions ? library != NULL || compute : host != NULL) {

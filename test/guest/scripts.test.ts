@@ -115,7 +115,7 @@ describe('scripts/demo', { skip: whyNoGuest() || whyNoHostd() }, () => {
 
   test('tells a mistake in one line, with status 2', async () => {
     for (const [args, env, says] of [
-      [['--frob'], {}, /unknown option: --frob/],
+      [['--frob'], {}, /unknown option "--frob"/],
       [['--consumer', 'vllm'], {}, /"vllm"/],
       [['--consumer'], {}, /ollama, llama-server or stand-in/],
       [['--design', '4'], {}, /"4"/],

@@ -181,13 +181,15 @@ test('a reader that goes away is no failure and no message', () => {
   }
 });
 
-test('a result that cannot be written is a failure with one message', () => {
-  const ran = spawnSync('sh', ['-c', '"$0" "$@" >/dev/full', process.execPath, main, 'version'], {
-    encoding: 'utf8',
+for (const words of [['version'], ['--version'], ['--help'], ['plan', '--help']]) {
+  test(`${words.join(' ')}: what cannot be written is a failure with one message`, () => {
+    const ran = spawnSync('sh', ['-c', '"$0" "$@" >/dev/full', process.execPath, main, ...words], {
+      encoding: 'utf8',
+    });
+    assert.equal(ran.status, 1);
+    assert.equal(ran.stderr, 'vgpu-agent: cannot write to standard output: ENOSPC\n');
   });
-  assert.equal(ran.status, 1);
-  assert.equal(ran.stderr, 'vgpu-agent: cannot write to standard output: ENOSPC\n');
-});
+}
 
 const booted = existsSync('/run/systemd/system');
 const root = process.getuid?.() === 0;

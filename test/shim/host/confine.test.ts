@@ -286,7 +286,9 @@ describe('a worker that was taken over', {
       assert.notEqual(await ask(client, 'listen', [socket, 1]), EPERM);
       assert.equal(await ask(client, 'accept', [socket, 0, 0]), EPERM);
       const pid = /, worker (\d+)$/m.exec(front.log())?.[1];
-      assert.match(readFileSync(`/proc/${pid}/status`, 'utf8'), /^CapEff:\s+0{16}$/m, 'no privilege');
+      const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+      for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapAmb'])
+        assert.match(status, new RegExp(`^${set}:\\s+0{16}$`, 'm'), 'no privilege');
       shell = startShell({ VGPU_HOST: front.address });
       await askAll(shell, ['use 1']);
     } finally {

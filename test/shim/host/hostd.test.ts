@@ -54,6 +54,19 @@ describe('vgpu-hostd', () => {
     });
   }
 
+  it('fails when its version or help cannot be written', async () => {
+    for (const word of ['--version', '--help']) {
+      const ended = await runProgram('/bin/sh', [
+        '-c',
+        '"$0" "$1" >/dev/full',
+        builtFile('vgpu-hostd'),
+        word,
+      ]);
+      assert.equal(ended.code, 1);
+      assert.match(ended.stderr, /^vgpu-hostd: cannot write to standard output: No space left/);
+    }
+  });
+
   for (const listen of [
     'tcp:0.0.0.0:14999',
     'tcp:192.0.2.1:14999',

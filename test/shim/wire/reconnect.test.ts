@@ -136,10 +136,24 @@ describe('a session whose connection is cut', () => {
           : what.startsWith('copies')
             ? 'copies'
             : 'alone';
-      const ended = await runProgram(builtFile('programs/reconnecting'), [program], {
-        env: { VGPU_HOST: relay.address, VGPU_TRANSPORT: 'socket', LD_LIBRARY_PATH: SHIM, ROUNDS: times },
+      const enough = `${scratch.path}/enough`;
+      const running = runProgram(builtFile('programs/reconnecting'), [program], {
+        env: {
+          VGPU_HOST: relay.address,
+          VGPU_TRANSPORT: 'socket',
+          LD_LIBRARY_PATH: SHIM,
+          ROUNDS: times,
+          UNTIL: enough,
+        },
         limit: 500_000,
       });
+      let runs = true;
+      void running.finally(() => {
+        runs = false;
+      });
+      await until('three cuts', () => !runs || relay.cuts() >= 3, 60_000);
+      writeFileSync(enough, '');
+      const ended = await running;
       assert.deepEqual([ended.code, ended.stdout, ended.stderr], [0, '', '']);
       assert.ok(relay.cuts() >= 3, `${relay.cuts()} cuts`);
       assert.equal([...host.log().matchAll(/libcuda reconnecting .* begins/g)].length, 1, 'one session');

@@ -125,6 +125,7 @@ describe('a session with rings whose connection is cut', () => {
             ...process.env,
             ...environment(kind, relay?.address ?? host.address),
             ROUNDS: ROUNDS[program],
+            UNTIL: `${scratch.path}/enough`,
           },
         });
         children.push(child);
@@ -133,7 +134,10 @@ describe('a session with rings whose connection is cut', () => {
           stream.on('data', (chunk: Buffer) => {
             output += chunk.toString();
           });
-        const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+        let runs = true;
+        const ended = new Promise<number | null>((resolve) => child.once('close', resolve)).finally(() => {
+          runs = false;
+        });
         await until(
           'its session',
           () => existsSync(`${scratch.path}/log`) && logOfGuest().includes(' with '),
@@ -150,6 +154,8 @@ describe('a session with rings whose connection is cut', () => {
                   relay.cut();
                 }
               })();
+        await until('three cuts', () => !runs || continued() >= 3, 60_000);
+        writeFileSync(`${scratch.path}/enough`, '');
         const code = await ended;
         going = false;
         await cutting;

@@ -1,8 +1,7 @@
 /**
- * Looks again and again at what the consumer's processes have loaded. The
- * children that do the looking for GPUs live for less than a second and are the
- * only ones that load libcuda (Ollama since 0.12.4), so what was seen of each
- * process is kept after it ended.
+ * Looks again and again at the libraries that the consumer's processes have loaded. The children that look for GPUs
+ * live for less than a second and are the only ones that load libcuda (Ollama since 0.12.4), so the facts of each
+ * process are kept after it ended.
  */
 import type { ProcessFacts } from '../contracts/facts.js';
 import type { Profile } from '../profile/types.js';
@@ -38,6 +37,8 @@ export function watchProcesses(
   const closing = new AbortController();
   const signal = AbortSignal.any([closing.signal, outer]);
   const kept = new Map<string, ProcessFacts>();
+  /** The processes of the last look that found any. */
+  let living: ReadonlySet<string> = new Set();
   let generation = 0;
 
   const look = async (): Promise<void> => {
@@ -46,8 +47,9 @@ export function watchProcesses(
     const processes = await effects.processes(pids);
     if (mine !== generation) return;
     for (const facts of processes) keep(kept, facts);
+    if (processes.length > 0) living = new Set(processes.map(keyOf));
   };
-  // A cgroup that vanishes under our hands is how a unit ends; the unit's state tells that.
+  // A cgroup disappears when its unit ends; the unit's state tells that.
   const lookIfThere = (): Promise<void> => look().catch(() => {});
 
   const run = async (): Promise<void> => {
@@ -60,7 +62,7 @@ export function watchProcesses(
   };
 
   return {
-    seen: (profile, mainPid) => withRoles([...kept.values()], profile, mainPid),
+    seen: (profile, mainPid) => withRoles([...kept.values()], living, profile, mainPid),
     look: lookIfThere,
     forget() {
       generation += 1;
@@ -71,21 +73,53 @@ export function watchProcesses(
   };
 }
 
-/** Keeps the latest look at a process, but never replaces what it had loaded by the emptiness of its end. */
+/** The kernel gives a process ID again, but not with the same start time. */
+function keyOf({ pid, startTicks }: ProcessFacts): string {
+  return `${pid} ${startTicks}`;
+}
+
+/** Keeps the latest look at a process. A process that is ending shows no libraries: those seen before stay. */
 function keep(kept: Map<string, ProcessFacts>, facts: ProcessFacts): void {
-  const key = `${facts.pid} ${facts.startTicks}`;
+  const key = keyOf(facts);
   const before = kept.get(key);
   if (before === undefined && kept.size >= maxProcesses) return;
   const ending = before !== undefined && mappedBy(before) !== 'none' && facts.libraries.length === 0;
   if (!ending) kept.set(key, facts);
 }
 
-/** Only the newest container, where one replaced another. A process in it with its own PID namespace does not count. */
-function firstInContainer(processes: readonly ProcessFacts[]): ProcessFacts | undefined {
-  const inside = new Set(processes.map(({ pid }) => pid));
-  return processes
-    .filter(({ namespacePid, parent }) => namespacePid === 1 && !inside.has(parent))
-    .sort((one, other) => Number(BigInt(other.startTicks) - BigInt(one.startTicks)))[0];
+/**
+ * The first process of the consumer's container. A process in it with its own PID namespace does not count. Containers
+ * of one compose file start side by side: the one in which a process has a name of the profile is the consumer's, or,
+ * when the profile names none, each of them may be, so the oldest that lives. Containers that have ended were replaced
+ * by the newest.
+ */
+function firstInContainer(
+  processes: readonly ProcessFacts[],
+  living: ReadonlySet<string>,
+  names: readonly string[],
+): ProcessFacts | undefined {
+  const byPid = new Map(processes.map((facts) => [facts.pid, facts]));
+  const firsts = processes
+    .filter(({ namespacePid, parent }) => namespacePid === 1 && !byPid.has(parent))
+    .sort((one, other) => Number(BigInt(one.startTicks) - BigInt(other.startTicks)));
+  const named = new Set(
+    processes.filter(({ name }) => names.includes(name)).map((facts) => top(facts, byPid)),
+  );
+  const bearing = firsts.filter((first) => named.has(first));
+  const candidates = bearing.length > 0 ? bearing : firsts;
+  return candidates.find((first) => living.has(keyOf(first))) ?? candidates.at(-1);
+}
+
+/** The ancestor whose parent is not among the processes. */
+function top(facts: ProcessFacts, byPid: ReadonlyMap<number, ProcessFacts>): ProcessFacts {
+  const passed = new Set<number>();
+  let now = facts;
+  for (let parent = byPid.get(now.parent); parent !== undefined && !passed.has(now.pid); ) {
+    passed.add(now.pid);
+    now = parent;
+    parent = byPid.get(now.parent);
+  }
+  return now;
 }
 
 /**
@@ -94,12 +128,13 @@ function firstInContainer(processes: readonly ProcessFacts[]): ProcessFacts | un
  */
 function withRoles(
   processes: readonly ProcessFacts[],
+  living: ReadonlySet<string>,
   profile: Profile,
   mainPid: number,
 ): readonly SeenProcess[] {
   const { main, children } = profile.processes;
   // In a container's unit systemd's main process is the engine's, which is no part of the consumer.
-  const first = processes.find(({ pid }) => pid === mainPid) ?? firstInContainer(processes);
+  const first = processes.find(({ pid }) => pid === mainPid) ?? firstInContainer(processes, living, main);
   const begin = first?.startTicks;
   const current = processes.filter(
     ({ startTicks }) => begin === undefined || BigInt(startTicks) >= BigInt(begin),

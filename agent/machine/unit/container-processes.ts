@@ -17,7 +17,7 @@ import { readLimited } from '../../trust/files.js';
 import { readStat, type Stat } from './processes.js';
 
 const cgroupRoot = '/sys/fs/cgroup';
-/** While a container starts docker is asked again and again. */
+/** While a container starts docker is asked again and again, with this pause after an answer. */
 const askEveryMs = 100;
 const maxBytes = 64 * 1024;
 /** Cgroups below a container's: systemd in a container makes one a service. */
@@ -39,7 +39,9 @@ export interface DockerWord {
 /** A manager whose `processes` tells also those of the unit's containers, and whose `unit` those of its compose file. */
 export function withContainers(manager: Manager, docker: DockerWord): Manager {
   const known = new Map<string, readonly Process[]>();
-  const asked = new Map<string, number>();
+  const answered = new Map<string, number>();
+  /** Questions without an answer yet: a caller that comes meanwhile waits for the same answer. */
+  const asking = new Map<string, Promise<readonly Process[]>>();
 
   /** The first process of each container; none: they do not run yet. */
   const ofDocker = async (name: string): Promise<readonly Process[]> => {
@@ -49,9 +51,18 @@ export function withContainers(manager: Manager, docker: DockerWord): Manager {
       if (before.every(({ startTicks }, at) => stats[at]?.startTicks === startTicks)) return before;
       known.delete(name);
     }
-    const now = performance.now();
-    if (now - (asked.get(name) ?? Number.NEGATIVE_INFINITY) < askEveryMs) return [];
-    asked.set(name, now);
+    const under = asking.get(name);
+    if (under !== undefined) return under;
+    if (performance.now() - (answered.get(name) ?? Number.NEGATIVE_INFINITY) < askEveryMs) return [];
+    const question = ask(name).finally(() => {
+      asking.delete(name);
+      answered.set(name, performance.now());
+    });
+    asking.set(name, question);
+    return question;
+  };
+
+  const ask = async (name: string): Promise<readonly Process[]> => {
     const unit = await manager.unit(name);
     if (unit.kind !== 'loaded' || unit.activeState === 'failed') return [];
     const found = await firstOf(unit);

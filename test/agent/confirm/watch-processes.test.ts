@@ -42,16 +42,21 @@ class Scene {
   }
 }
 
-/** Which of these count, as `role pid`, where systemd names `mainPid`. */
+/** Which of these count, as `role pid`, where systemd names `mainPid`; those in `ended` have ended since they were seen. */
 async function counted(
   processes: readonly ProcessFacts[],
   mainPid: number,
   profile: Profile = ollama,
+  ended: readonly ProcessFacts[] = [],
 ): Promise<readonly string[]> {
   const scene = new Scene();
   scene.now = processes;
   const watch = scene.watch();
   await scene.pass(10);
+  if (ended.length > 0) {
+    scene.now = processes.filter((facts) => !ended.includes(facts));
+    await scene.pass(30);
+  }
   watch.stop();
   await watch.done;
   return watch.seen(profile, mainPid).map(({ role, facts }) => `${role} ${facts.pid}`);
@@ -182,7 +187,7 @@ test('in a container its first process is the main one, of the newest container'
     [former, newer, inside, nested],
     [nested, inside, newer, former],
   ]) {
-    const seen = await counted(order, 50, nameless);
+    const seen = await counted(order, 50, nameless, [former]);
     assert.deepEqual([...seen].sort(), ['child 310', 'child 320', 'main 300']);
   }
   assert.deepEqual(await counted([engine, former, inside], 50, nameless), [
@@ -190,4 +195,32 @@ test('in a container its first process is the main one, of the newest container'
     'child 200',
     'child 310',
   ]);
+});
+
+test('of containers side by side the one with a process of the profile counts, whichever started first', async () => {
+  const idle = (startTicks: string) =>
+    processFacts({ pid: 200, parent: 50, namespacePid: 1, startTicks, name: 'sleep' });
+  const init = (pid: number, startTicks: string) =>
+    processFacts({ pid, parent: 60, namespacePid: 1, startTicks, name: 'docker-init' });
+  const serving = processFacts({ pid: 310, parent: 300, namespacePid: 7, startTicks: '6001' });
+  for (const other of [idle('5000'), idle('7000')]) {
+    assert.deepEqual(await counted([other, init(300, '6000'), serving], 50), ['main 310']);
+    assert.deepEqual(await counted([init(300, '6000'), serving, other], 50), ['main 310']);
+  }
+  const replaced = processFacts({ pid: 410, parent: 400, namespacePid: 7, startTicks: '5501' });
+  const before = init(400, '5500');
+  assert.deepEqual(
+    await counted([idle('5000'), before, replaced, init(300, '6000'), serving], 50, ollama, [
+      before,
+      replaced,
+    ]),
+    ['main 310'],
+    'not the one that was replaced',
+  );
+  const all = await counted([idle('7000'), init(300, '6000'), serving], 50, nameless);
+  assert.deepEqual(
+    [...all].sort(),
+    ['child 200', 'child 310', 'main 300'],
+    'all, when the profile names none',
+  );
 });

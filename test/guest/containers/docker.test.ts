@@ -51,7 +51,7 @@ async function background(guest: Guest, start: string, stop: string): Promise<vo
   await guest.must('systemctl', 'daemon-reload');
 }
 
-/** A compose file with Ollama and a service that wants no GPU. */
+/** A compose file with Ollama and a service that wants no GPU and starts later: the newest container is not Ollama's. */
 function shop(withDevice: boolean): string {
   const gpu = `
     deploy:
@@ -66,6 +66,7 @@ function shop(withDevice: boolean): string {
     image: image:1
     network_mode: host
     command: sleep infinity
+    depends_on: [ollama]
     stop_grace_period: 1s
   ollama:
     image: image:1

@@ -1,4 +1,4 @@
-/* Which calls begin work at the host: for what does not know CUDA's calls. */
+/* Tells which calls begin work at the host. Code that does not know CUDA's calls uses it. */
 #ifndef VGPU_GUEST_CUDA_BEGINS_WORK_H
 #define VGPU_GUEST_CUDA_BEGINS_WORK_H
 

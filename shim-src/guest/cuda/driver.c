@@ -1,4 +1,4 @@
-/* The driver's state: made once a host answers, and how its calls travel. */
+/* The driver's state, which is made when a host first answers, and the ways in which calls are sent. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@
 static int64_t failed_at; /* guarded by the process's lock; 0: never */
 static uint64_t epochs;   /* likewise */
 /*
- * The list of all drivers that were made, guarded by the process's lock. A driver that was given up stays in
- * it, because a thread may still be inside.
+ * The list of all drivers that were made, guarded by the process's lock. A driver that was replaced stays in
+ * it, because a thread may still use it.
  */
 static struct vgpu_driver *newest;
 
@@ -32,7 +32,7 @@ static void abandon(void *state) {
   vgpu_session_abandon(((struct vgpu_driver *)state)->session);
 }
 
-/* At the end of the program: its host need not wait for it. */
+/* Tells the host at the end of the program, so that the host need not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
   struct vgpu_process *process = vgpu_process_made();
   const struct vgpu_driver *driver =
@@ -88,7 +88,7 @@ static struct vgpu_driver *connect_driver(void) {
   return driver;
 }
 
-/* Connected, if possible, and not yet initialised if `initialise` is false. */
+/* Connects if possible. If `initialise` is false, the driver need not be initialised by cuInit. */
 static struct vgpu_driver *reach_driver(bool initialise) {
   struct vgpu_process *process = vgpu_process();
   if (process == NULL) return NULL;
@@ -127,7 +127,7 @@ int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size) {
   struct vgpu_driver *driver = process->state;
   bool lost = driver != NULL && vgpu_session_is_lost(driver->session);
   pthread_mutex_unlock(&process->lock);
-  /* Unless it failed again since. */
+  /* The session was lost after this state was noted. A later attempt that failed has a state of its own. */
   if (lost && now.code == VGPU_TRANSPORT_OK) {
     now.code = VGPU_TRANSPORT_LOST;
     now.carrier = VGPU_CARRIER_NONE;
@@ -156,7 +156,7 @@ int vgpu_cuda_ready(void) {
 }
 
 int vgpu_cuda_driver_version(void) {
-  /* Programs ask before cuInit, and the answer must not change afterwards: ask the host already here. */
+  /* Programs ask before cuInit, and the answer must not change later. So the host is asked here already. */
   struct vgpu_driver *driver = reach_driver(false);
   if (driver == NULL) return BUILT_FOR_VERSION;
   int version = vgpu_session_welcome(driver->session)->cuda_version;
@@ -189,7 +189,7 @@ int vgpu_cuda_exchange(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   if (vgpu_capture_ask(driver, opcode, exchange->send, exchange->send_size, exchange->bulk,
                        exchange->bulk_capacity, &result)) {
-    exchange->bulk_size = exchange->bulk_capacity; /* comes when the graph is launched */
+    exchange->bulk_size = exchange->bulk_capacity; /* the bytes come when the graph is launched */
     return result;
   }
   struct vgpu_send sending = {.body = exchange->send,
@@ -227,13 +227,13 @@ int vgpu_cuda_call(uint32_t opcode, const void *send, uint32_t send_size, void *
   return result;
 }
 
-/* Until the host no longer says NOT_READY; all of the bulk must have come. */
+/* Repeats the call until the host no longer says NOT_READY. The whole bulk must have come. */
 static int call_until_ready(uint32_t opcode, struct vgpu_cuda_exchange *exchange) {
   struct vgpu_pause pause = {0};
   int result;
   while ((result = vgpu_cuda_exchange(opcode, exchange)) == CUDA_ERROR_NOT_READY) vgpu_pause(&pause);
   if (result != CUDA_SUCCESS) return result;
-  if (exchange->bulk_size != exchange->bulk_capacity) return CUDA_ERROR_UNKNOWN; /* answered with less */
+  if (exchange->bulk_size != exchange->bulk_capacity) return CUDA_ERROR_UNKNOWN; /* too short */
   return take_deferred();
 }
 
@@ -284,7 +284,7 @@ int vgpu_cuda_ping(void) {
   return result_of(vgpu_session_call(driver->session, VGPU_OP_PING, NULL, NULL, &status), status);
 }
 
-/* The frame; whether it is captured instead was asked before. */
+/* Sends the frame. The caller has checked already that it is not to be captured instead. */
 static int post(struct vgpu_driver *driver, uint32_t opcode, const struct vgpu_send *send) {
   int result = result_of(vgpu_session_post(driver->session, opcode, send), 0);
   vgpu_outstanding_issued(&driver->outstanding, opcode, send->body, send->body_size, true);

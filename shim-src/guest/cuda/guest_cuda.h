@@ -9,40 +9,48 @@
 typedef int CUresult_t;
 struct vgpu_context;
 
-/* 0 once cuInit has succeeded in this process, else the CUresult to give (NOT_INITIALIZED, or the loss). */
+/*
+ * Returns 0 once cuInit has succeeded in this process, else the CUresult for the program: NOT_INITIALIZED, or
+ * the error of the lost session.
+ */
 int vgpu_cuda_ready(void);
 
-/* A vgpu_transport_tell: needs no cuInit and no host. */
+/* A vgpu_transport_tell. It needs no cuInit and no host. */
 int vgpu_cuda_transport(struct vgpu_transport_word *word, size_t size);
 
-/* CUDA version advertised to programs, 13000 for 13.0; known before cuInit only if a host answers (else
- * the one this library was built for). */
+/*
+ * Returns the CUDA version that programs see: 13000 for 13.0. Before cuInit it is known only if a host
+ * answers; without a host it is the version that this library was built for.
+ */
 int vgpu_cuda_driver_version(void);
 
-/* Devices the program may see, after CUDA_VISIBLE_DEVICES; 0 before cuInit. */
+/* Count of the devices that the program may see, after CUDA_VISIBLE_DEVICES; 0 before cuInit. */
 int vgpu_cuda_device_count(void);
 
-/* Facts of a visible device; NULL if there is no such ordinal. Live until the process ends. */
+/* Facts of a visible device; NULL if there is no such ordinal. They live until the process ends. */
 const struct vgpu_device_facts *vgpu_cuda_device_facts(int ordinal);
 
 /* The context current to the calling thread (a CUcontext), or NULL. */
 struct vgpu_context *vgpu_cuda_current_context(void);
 
 /*
- * The primary context of a device, its reference count left alone: made if need be, not made current.
- * 0 and *context, or a CUresult.
+ * Gives the primary context of a device. It is made if needed, but not made current, and its reference count
+ * does not change. Returns 0 and *context, or a CUresult.
  */
 int vgpu_cuda_primary_context(int ordinal, struct vgpu_context **context);
 
-/* True if the pointer is a live CUcontext of this process; never dereferences it before knowing. */
+/*
+ * True if the pointer is a live CUcontext of this process. The pointer may be any value: it is not
+ * dereferenced unless it is live.
+ */
 bool vgpu_cuda_context_live(const void *context);
 
-/* True if the pointer is or was a CUcontext of this process; never dereferences it. */
+/* True if the pointer is or was a CUcontext of this process. It is never dereferenced. */
 bool vgpu_cuda_context_ever(const void *context);
 
 /*
- * Values that others hang on a context (CONTEXT_LOCAL_STORAGE): called for each when the context goes.
- * The private tables register one function; NULL takes it away.
+ * Registers the function that is called for each context that is destroyed. The private tables need it,
+ * because programs attach values to contexts (CONTEXT_LOCAL_STORAGE). NULL removes the function.
  */
 void vgpu_cuda_on_context_destroyed(void (*destroyed)(struct vgpu_context *context));
 

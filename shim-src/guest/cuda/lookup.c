@@ -29,7 +29,7 @@ int cuGetErrorString(int32_t error, const char **pStr) {
   return row == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* First row of a base name, or the count. */
+/* Returns the first row of a base name, or the count of rows. */
 static unsigned first_row(const char *base) {
   unsigned low = 0, high = vgpu_proc_row_count;
   while (low < high) {
@@ -43,7 +43,10 @@ static unsigned first_row(const char *base) {
 enum { PROC_FOUND = 0, PROC_NOT_FOUND = 1, PROC_VERSION_TOO_LOW = 2 };
 enum { FLAG_DEFAULT = 0, FLAG_LEGACY = 1, FLAG_PER_THREAD = 2 };
 
-/* The newest signature that a program built for `version` knows; per-thread if wanted and there is one. */
+/*
+ * Finds the newest signature that a program built for `version` knows, and its per-thread variant if that is
+ * wanted and exists.
+ */
 static int find_entry(const char *base, int version, bool per_thread, void (**entry)(void)) {
   bool any = false, found = false, found_per_thread = false;
   for (unsigned i = first_row(base); i < vgpu_proc_row_count; i++) {
@@ -67,7 +70,7 @@ int cuGetProcAddress_v2(const char *symbol, void **pfn, int32_t cudaVersion, uin
   memcpy(pfn, &entry, sizeof entry);
   if (status != PROC_FOUND) vgpu_log("cuGetProcAddress: no \"%s\" for version %d", symbol, (int)cudaVersion);
   if (symbolStatus != NULL) *symbolStatus = status;
-  /* A caller without a place for the reason gets an error. */
+  /* A caller that passes no pointer for the reason gets an error. */
   return status == PROC_FOUND || symbolStatus != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
@@ -80,7 +83,7 @@ int cuGetExportTable(const void **ppExportTable, const void *pExportTableId) {
   return vgpu_private_table(ppExportTable, pExportTableId);
 }
 
-/* There is no profiler in the guest to start: a hint without effect, as without one attached. */
+/* The guest has no profiler to start. The call has no effect, as on a real driver without a profiler. */
 int cuProfilerStart(void) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

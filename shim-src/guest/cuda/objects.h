@@ -1,6 +1,6 @@
 /*
- * Live handles by address, so that an invalid handle is recognised without reading the memory at its address.
- * Not locked: the driver's lock guards it.
+ * Live handles, sorted by address, so that an invalid handle is recognised without reading memory at its
+ * address. The list has no lock of its own: the driver's lock guards it.
  */
 #ifndef VGPU_GUEST_CUDA_OBJECTS_H
 #define VGPU_GUEST_CUDA_OBJECTS_H
@@ -38,7 +38,7 @@ struct vgpu_objects {
   struct vgpu_object *buckets[VGPU_OBJECT_BUCKETS];
 };
 
-/* False when there is no memory. */
+/* False: there is no memory. */
 bool vgpu_objects_add(struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);
 bool vgpu_objects_has(const struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);
 bool vgpu_objects_remove(struct vgpu_objects *objects, const void *handle, enum vgpu_object_kind kind);

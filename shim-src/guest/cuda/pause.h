@@ -1,11 +1,14 @@
-/* Between two questions to a host that said NOT_READY: short at first, at most two milliseconds. */
+/*
+ * Waits between two requests to a host that said NOT_READY: first a short time, later at most two
+ * milliseconds.
+ */
 #ifndef VGPU_GUEST_CUDA_PAUSE_H
 #define VGPU_GUEST_CUDA_PAUSE_H
 
 #include <time.h>
 
 struct vgpu_pause {
-  long nanoseconds; /* of the last one; begin with 0 */
+  long nanoseconds; /* length of the last pause; begin with 0 */
 };
 
 static inline void vgpu_pause(struct vgpu_pause *pause) {

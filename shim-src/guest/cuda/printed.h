@@ -5,8 +5,8 @@
 struct vgpu_driver;
 
 /*
- * Fetches what kernels have printed so far and writes it to stdout, as CUDA does when a program waits for the
- * device. Costs nothing when the last answer said that there is none.
+ * Fetches the text that kernels have printed so far and writes it to stdout, as CUDA does when a program
+ * waits for the device. It costs nothing if the last answer said that there is no text.
  */
 void vgpu_printed_fetch(struct vgpu_driver *driver);
 

@@ -1,4 +1,7 @@
-/* (base name, version, per-thread variant) -> entry point; the table is generated and sorted so. */
+/*
+ * Maps base name, version and per-thread variant to an entry point. The table is generated, and sorted in
+ * that order.
+ */
 #ifndef VGPU_GUEST_CUDA_PROCADDRESS_H
 #define VGPU_GUEST_CUDA_PROCADDRESS_H
 

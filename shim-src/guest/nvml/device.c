@@ -45,7 +45,7 @@ int nvmlDeviceGetIndex(nvml_device device, unsigned *index) {
   return result;
 }
 
-/* The guest has no /dev/nvidiaN; the number that would be this device's. */
+/* Returns the number that this device's /dev/nvidiaN would have. The guest has no such file. */
 int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *minor) {
   return nvmlDeviceGetIndex(device, minor);
 }
@@ -153,13 +153,12 @@ static int always(nvml_device device, int *out, int value) {
   return result;
 }
 
-/* The host daemon keeps the device up between the guest's programs: that is what persistence means.
- */
+/* Persistence means that the device stays initialised between programs. The host daemon does that. */
 int nvmlDeviceGetPersistenceMode(nvml_device device, int *mode) {
   return always(device, mode, 1);
 }
 
-/* No screen is attached to a remote device. */
+/* A remote device has no display. */
 int nvmlDeviceGetDisplayMode(nvml_device device, int *mode) {
   return always(device, mode, 0);
 }
@@ -172,7 +171,7 @@ int nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *mig) {
   return always(device, (int *)mig, 0);
 }
 
-/* nvmlGpuFabricInfo_t, and what follows the version number in those of nvmlDeviceGetGpuFabricInfoV. */
+/* nvmlGpuFabricInfo_t; nvmlDeviceGetGpuFabricInfoV has the same fields after the version. */
 struct fabric_info {
   unsigned char cluster[16];
   int status;
@@ -191,8 +190,7 @@ struct fabric_info_3 {
 _Static_assert(sizeof(struct fabric_info_2) == 36 && sizeof(struct fabric_info_3) == 40,
                "nvmlGpuFabricInfo_v*");
 
-/* No fabric of NVSwitches reaches into a guest: the device answers that it has none, as one without NVLink
- * does. */
+/* The guest has no access to a fabric of NVSwitches. The answer is that of a device without NVLink. */
 int nvmlDeviceGetGpuFabricInfo(nvml_device device, void *info) {
   struct vgpu_device_facts facts;
   int result = vgpu_nvml_facts(device, info, &facts, NULL);

@@ -1,4 +1,4 @@
-/* Which devices there are, and by what names programs find them. */
+/* Lists the devices and finds them by index, UUID and bus address. */
 #include "guest/nvml/nvml.h"
 #include "wire/uuid.h"
 
@@ -58,7 +58,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device) {
   return result;
 }
 
-/* 1 to 8 hexadecimal digits; what follows them, or NULL. */
+/* Reads 1 to 8 hexadecimal digits. Returns the place after them, or NULL. */
 static const char *hexadecimal(const char *text, unsigned *value) {
   size_t digits = strspn(text, "0123456789abcdefABCDEF");
 
@@ -67,7 +67,7 @@ static const char *hexadecimal(const char *text, unsigned *value) {
   return text + digits;
 }
 
-/* "domain:bus:device[.0]" or "bus:device[.0]", as NVML takes them. */
+/* Reads "domain:bus:device[.0]" or "bus:device[.0]", as NVML does. */
 static int parse_bus_id(const char *text, unsigned *domain, unsigned *bus, unsigned *device) {
   unsigned fields[3], function = 0;
   int count = 0;

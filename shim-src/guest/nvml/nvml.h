@@ -1,10 +1,8 @@
 /*
- * libnvidia-ml.so.1: what is answered by hand. Everything else the real library exports is
- * generated from shim-src/api/nvml.api and returns NVML_ERROR_NOT_SUPPORTED. Names, numbers and
- * structures are facts of NVML's public interface; docs/reference/nvml.md says which entry answers what.
- *
- * Facts come from the host once, at nvmlInit; memory in use, load and processes are asked for each
- * time.
+ * The hand-written part of libnvidia-ml.so.1. All other exports of the real library are generated from
+ * shim-src/api/nvml.api and return NVML_ERROR_NOT_SUPPORTED. Names, numbers and structures are facts of
+ * NVML's public interface; docs/reference/nvml.md says which entry answers what. Facts come from the host
+ * once, at nvmlInit. Used memory, load and processes are requested at each call.
  */
 #ifndef VGPU_GUEST_NVML_H
 #define VGPU_GUEST_NVML_H
@@ -31,7 +29,9 @@ enum nvml_result {
   NVML_UNKNOWN = 999,
 };
 
-/* nvmlDevice_t: points at a byte of a table of our own, so that any other value is known for wrong.
+/*
+ * nvmlDevice_t: points to a byte of a table of this library, so that any other value is recognised as
+ * invalid.
  */
 typedef void *nvml_device;
 
@@ -44,7 +44,7 @@ struct nvml_pci_v2 {
   uint32_t pci_subsystem_id;
   uint32_t reserved[4];
 };
-/* nvmlDeviceGetPciInfo without a number knows only the part before pci_subsystem_id. */
+/* nvmlDeviceGetPciInfo without a version has only the fields before pci_subsystem_id. */
 enum { NVML_PCI_V1_SIZE = 32 };
 
 struct nvml_pci_v3 {
@@ -95,7 +95,7 @@ struct nvml_process_v1 {
   uint64_t used;
 };
 
-/* Versions 2 and 3 of the calls. */
+/* For versions 2 and 3 of the calls. */
 struct nvml_process_v2 {
   uint32_t pid;
   uint32_t padding;
@@ -110,50 +110,54 @@ _Static_assert(sizeof(struct nvml_pci_v2) == 52 && sizeof(struct nvml_pci_v3) ==
                    sizeof(struct nvml_process_v2) == 24,
                "structures of NVML's interface");
 
-/* The version that a structure's first field must hold: its size and its number. */
+/* The version that the first field of a structure must have: its size and its number. */
 #define NVML_STRUCT_VERSION(type, number) ((uint32_t)sizeof(type) | (uint32_t)(number) << 24)
 
-/* One process's NVML. */
+/* The NVML state of this process. */
 struct vgpu_nvml {
-  unsigned references; /* nvmlInit without its nvmlShutdown */
+  unsigned references; /* count of nvmlInit calls without their nvmlShutdown */
   struct vgpu_session *session;
-  int64_t retried; /* when a lost session was last tried again, monotonic milliseconds */
+  int64_t retried; /* time of the last attempt to restore a lost session, monotonic milliseconds */
   uint32_t device_count;
   struct vgpu_device_facts facts[VGPU_DEVICES_MAX];
 };
 
 /*
- * Takes the library's lock and gives its state; NULL with the reason in *result, and then the lock
- * is not held. A session that was lost is opened again, at most once a second: NVML keeps nothing at
- * the host, and a monitor that runs for months should survive a restart of the host.
+ * Takes the library's lock and returns its state. NULL: *result has the reason, and the lock is not held. A
+ * lost session is opened again, at most once a second: NVML keeps no state at the host, and a monitor that
+ * runs for months should survive a restart of the host.
  */
 struct vgpu_nvml *vgpu_nvml_enter(int *result);
 void vgpu_nvml_leave(void);
 
-/* Enter for one device: its facts in *facts (valid until leave) and its number for the host. */
+/* The same for one device. *facts has its facts, which are valid until leave, and its number at the host. */
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
                                          uint32_t *index, int *result);
 
-/* Copies a device's facts out, for all that needs no more than them; `number` may be NULL. Tells
- * NVML_INVALID_ARGUMENT if `out`, the caller's own result pointer, is NULL. */
+/*
+ * Copies a device's facts, for calls that need nothing else; `number` may be NULL. Returns
+ * NVML_INVALID_ARGUMENT if `out`, the caller's own result pointer, is NULL.
+ */
 int vgpu_nvml_facts(nvml_device device, const void *out, struct vgpu_device_facts *copy, uint32_t *number);
 
-/* "GPU-" and the UUID, 40 characters. */
+/* Writes "GPU-" and the UUID, 40 characters. */
 void vgpu_nvml_format_uuid(const struct vgpu_device_facts *facts, char text[48]);
 
 nvml_device vgpu_nvml_handle(uint32_t index);
 
-/* As the host has it now. The lock is held. An nvml_result. */
+/* Requests the current values from the host. The caller holds the lock. Returns an nvml_result. */
 int vgpu_nvml_usage(struct vgpu_nvml *nvml, uint32_t index, struct vgpu_usage_reply *usage);
 
-/* The nvmlReturn_t for a call's outcome and, when the host answered, its status. */
+/* Returns the nvmlReturn_t for the outcome of a call and, if the host answered, its status. */
 int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status);
 
-/* Copies text with its zero; NVML_INVALID_ARGUMENT for NULL, NVML_INSUFFICIENT_SIZE if it does not
- * fit. */
+/*
+ * Copies text with its terminating zero. Returns NVML_INVALID_ARGUMENT for NULL, NVML_INSUFFICIENT_SIZE if it
+ * does not fit.
+ */
 int vgpu_nvml_text(char *to, unsigned size, const char *text);
 
-/* A device attribute (CUdevice_attribute), or NVML_NOT_SUPPORTED if the host does not know it. */
+/* Gives a device attribute (CUdevice_attribute). Returns NVML_NOT_SUPPORTED if the host does not know it. */
 int vgpu_nvml_attribute(const struct vgpu_device_facts *facts, unsigned attribute, int32_t *value);
 
 /* ---- exports ---- */

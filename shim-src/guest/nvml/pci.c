@@ -1,4 +1,4 @@
-/* Where a device sits on the PCI bus, in the four shapes that NVML has given it. */
+/* The place of a device on the PCI bus, in the four structures that NVML has had for it. */
 #include "guest/nvml/nvml.h"
 
 #include <stdio.h>
@@ -77,7 +77,7 @@ int nvmlDeviceGetPciInfoExt(nvml_device device, struct nvml_pci_ext_v1 *pci) {
       .pci_device_id = filled.pci_device_id,
       .pci_subsystem_id = filled.pci_subsystem_id,
       .base_class = 3, /* display controller */
-      .sub_class = 2,  /* 3D, without a screen */
+      .sub_class = 2,  /* 3D controller, without a display */
   };
   memcpy(pci->bus_id, filled.bus_id, sizeof pci->bus_id);
   return NVML_SUCCESS;

@@ -9,13 +9,13 @@
 enum { RETRY_MS = 1000 };
 
 static void in_forked_child(void *state) {
-  /* The rest of it leaks in the child: freeing is not allowed there, and it is small. */
+  /* The other memory leaks in the child, because freeing is not allowed there. It is little. */
   struct vgpu_nvml *nvml = state;
 
   vgpu_session_abandon(nvml->session);
 }
 
-/* At the end of the program: its host need not wait for it. */
+/* Tells the host at the end of the program, so that the host need not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
   struct vgpu_process *process = vgpu_process_made();
   const struct vgpu_nvml *nvml = process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
@@ -23,7 +23,7 @@ __attribute__((destructor)) static void say_goodbye(void) {
   if (nvml != NULL) vgpu_session_goodbye(nvml->session);
 }
 
-/* A device that a handle may mean, and nothing else: handles are addresses of these bytes. */
+/* Handles are addresses of these bytes. Each byte stands for a device; every other address is invalid. */
 static const char handles[VGPU_DEVICES_MAX];
 
 nvml_device vgpu_nvml_handle(uint32_t index) {
@@ -55,7 +55,7 @@ int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status) {
   }
 }
 
-/* Connects and fetches the facts. Bounded by the session's own limits. */
+/* Connects and fetches the facts. The session's own time limits apply. */
 static int connect_host(struct vgpu_nvml *nvml) {
   struct vgpu_session *session = NULL;
   int32_t status = 0;
@@ -78,8 +78,7 @@ static int connect_host(struct vgpu_nvml *nvml) {
 
 int nvmlInitWithFlags(unsigned flags) {
   struct vgpu_process *process = vgpu_process();
-  (void)flags; /* NO_GPUS and NO_ATTACH are allowed to change nothing here; the real one ignores
-                  others */
+  (void)flags; /* NO_GPUS and NO_ATTACH may be ignored; the real library ignores other flags */
 
   if (!process || vgpu_process_on_fork(in_forked_child) != 0) return NVML_MEMORY;
   pthread_mutex_lock(&process->lock);
@@ -104,7 +103,7 @@ int nvmlInit(void) {
   return nvmlInitWithFlags(0);
 }
 
-/* One too many is no error in the real library either. */
+/* A call too many is not an error in the real library either. */
 int nvmlShutdown(void) {
   struct vgpu_process *process = vgpu_process();
 
@@ -160,7 +159,7 @@ struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_d
   struct vgpu_nvml *nvml = vgpu_nvml_enter(result);
 
   if (!nvml) return NULL;
-  uintptr_t offset = (uintptr_t)device - (uintptr_t)handles; /* huge for an address before it */
+  uintptr_t offset = (uintptr_t)device - (uintptr_t)handles; /* huge for an address before them */
   if (offset >= nvml->device_count) {
     vgpu_nvml_leave();
     *result = NVML_INVALID_ARGUMENT;

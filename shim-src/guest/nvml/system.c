@@ -55,7 +55,7 @@ int nvmlSystemGetDriverVersion(char *version, unsigned size) {
   return result;
 }
 
-/* CUDA's major version and the driver's, as in the real one, which tells it before nvmlInit too. */
+/* Returns CUDA's major version and the driver's version, as the real library does, also before nvmlInit. */
 int nvmlSystemGetNVMLVersion(char *version, unsigned size) {
   char text[48] = "13.580.65.06";
   int ignored;
@@ -83,7 +83,7 @@ int nvmlSystemGetCudaDriverVersion(int *version) {
   return nvmlSystemGetCudaDriverVersion_v2(version);
 }
 
-/* The processes NVML lists are this guest's, so their names can be read here. */
+/* The processes that NVML lists belong to this guest, so their names can be read here. */
 int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
   char path[32], text[1024];
   int result;
@@ -102,7 +102,7 @@ int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
   return NVML_SUCCESS;
 }
 
-/* No S-class units, no devices that were left out: true counts, not failures. */
+/* The guest has no S-class units and no excluded devices. Each count is 0, without an error. */
 static int none(unsigned *count) {
   int result;
 
@@ -121,7 +121,7 @@ int nvmlGetExcludedDeviceCount(unsigned *count) {
   return none(count);
 }
 
-/* nvidia-smi makes an empty set at its start. Nothing can be registered with it (NOT_SUPPORTED). */
+/* nvidia-smi makes an empty set when it starts. No event can be registered (NOT_SUPPORTED). */
 static const char event_set;
 
 int nvmlEventSetCreate(void **set) {
@@ -142,7 +142,9 @@ int nvmlEventSetFree(void *set) {
   return set == &event_set ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
-/* nvidia-smi asks for this table and does without its functions; they are not known, so all refuse.
+/*
+ * nvidia-smi requests this table, but works without its functions. Their signatures are not known, so all
+ * entries return an error.
  */
 typedef int (*refusal)(void);
 
@@ -151,7 +153,7 @@ static int refused(void) {
   return NVML_NOT_SUPPORTED;
 }
 
-enum { TABLE_SLOTS = 251 }; /* of driver 550; 535 has 245 */
+enum { TABLE_SLOTS = 251 }; /* size in driver 550; 245 in driver 535 */
 
 union slot {
   uintptr_t size;
@@ -166,7 +168,7 @@ union slot {
 #define SIXTY_FOUR SIXTEEN, SIXTEEN, SIXTEEN, SIXTEEN
 static const union slot internal_table[TABLE_SLOTS] = {
     {.size = sizeof internal_table},
-    {.size = 0}, /* empty in the real ones too */
+    {.size = 0}, /* empty in the real library too */
     {.size = 0},
     SIXTY_FOUR,
     SIXTY_FOUR,

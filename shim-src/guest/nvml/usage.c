@@ -13,7 +13,7 @@ static int usage_of(nvml_device device, const void *out, struct vgpu_usage_reply
   result = out ? vgpu_nvml_usage(nvml, index, usage) : NVML_INVALID_ARGUMENT;
   vgpu_nvml_leave();
   if (result == NVML_SUCCESS && usage->used > usage->total)
-    usage->used = usage->total; /* the subtraction below must not wrap, whatever the host says */
+    usage->used = usage->total; /* the subtraction below must not wrap, whatever the host sends */
   return result;
 }
 
@@ -34,7 +34,7 @@ int nvmlDeviceGetMemoryInfo_v2(nvml_device device, struct nvml_memory_v2 *memory
   int result = usage_of(device, memory, &usage);
   if (result == NVML_SUCCESS) {
     memory->total = usage.total;
-    memory->reserved = 0; /* what the driver keeps for itself is not part of the host's total */
+    memory->reserved = 0; /* the host's total does not contain memory that the driver keeps */
     memory->free = usage.total - usage.used;
     memory->used = usage.used;
   }
@@ -50,7 +50,7 @@ int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilization *r
   return result;
 }
 
-/* 0 is how the host says that it does not know. */
+/* The host sends 0 for a value that it does not know. */
 static int known(int result, unsigned value, unsigned *out) {
   if (result != NVML_SUCCESS) return result;
   if (value == 0) return NVML_NOT_SUPPORTED;
@@ -88,7 +88,7 @@ int nvmlDeviceGetEnforcedPowerLimit(nvml_device device, unsigned *milliwatts) {
   return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
 }
 
-/* nvidia-smi shows the limits only where power management is on. */
+/* nvidia-smi shows the limits only if power management is on. */
 int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode) {
   struct vgpu_usage_reply usage = {0};
   unsigned limit = 0;
@@ -100,7 +100,7 @@ int nvmlDeviceGetPowerManagementMode(nvml_device device, int *mode) {
 
 enum { PROCESSES_MAX = 256 };
 
-/* This guest's processes on the device into a fresh array, which is to be freed. */
+/* Gives this guest's processes on the device in a new array, which the caller frees. */
 static int processes_of(nvml_device device, unsigned *count, struct vgpu_process_facts **processes,
                         uint32_t *found) {
   const struct vgpu_device_facts *facts;
@@ -128,7 +128,7 @@ static int processes_of(nvml_device device, unsigned *count, struct vgpu_process
   return result;
 }
 
-/* True if the caller's array takes them all; *count then or else says how many there are. */
+/* Checks whether the caller's array is large enough. *count becomes the number of processes in any case. */
 static int fits(unsigned *count, const void *array, uint32_t found) {
   unsigned capacity = *count;
 
@@ -162,7 +162,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(nvml_device device, unsigned *count,
     processes[i] = (struct nvml_process_v2){
         .pid = list[i].pid,
         .used = list[i].used,
-        .gpu_instance = 0xffffffffu, /* not a part of a device (MIG) */
+        .gpu_instance = 0xffffffffu, /* not a MIG instance */
         .compute_instance = 0xffffffffu,
     };
   free(list);
@@ -174,7 +174,7 @@ int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,
   return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
 }
 
-/* Nothing here draws. */
+/* The list of graphics processes is empty, because no process here draws. */
 static int no_processes(nvml_device device, unsigned *count) {
   const struct vgpu_device_facts *facts;
   uint32_t index;

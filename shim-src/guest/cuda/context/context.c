@@ -1,6 +1,6 @@
 /*
- * Contexts and each thread's stack of them. A primary context is made at the host when something first
- * needs it there: the runtime asks for it in every process, also in those that never compute.
+ * Contexts and each thread's stack of contexts. A primary context is made at the host when a call first needs
+ * it there, because the runtime asks for one in every process, also in those that never compute.
  */
 #include <stdlib.h>
 
@@ -12,14 +12,17 @@
 
 #define STACK_DEPTH 64
 
-/* An entry names the context as it was: a context made again at the same address has another number. */
+/*
+ * An entry keeps the context's number, because a context that is made later at the same address has another
+ * number.
+ */
 struct stack_entry {
   struct vgpu_context *context;
   uint64_t number;
 };
 
 static __thread struct {
-  uint64_t epoch; /* of the driver the entries belong to */
+  uint64_t epoch; /* epoch of the driver that the entries belong to */
   unsigned depth;
   struct stack_entry entries[STACK_DEPTH];
 } stack;
@@ -34,7 +37,7 @@ uint64_t vgpu_cuda_next_number(struct vgpu_driver *driver) {
   return driver->next_number++;
 }
 
-/* Entries of a driver that is gone (lost host, or the parent before fork) are gone with it. */
+/* Empties the stack when its driver is gone (the host was lost, or the parent had it before fork). */
 static void refresh_stack(const struct vgpu_driver *driver) {
   if (stack.epoch == driver->epoch) return;
   stack.epoch = driver->epoch;
@@ -162,7 +165,10 @@ uint64_t vgpu_cuda_context_own_number(struct vgpu_driver *driver, struct vgpu_co
   return number;
 }
 
-/* False: it is none. Another thread may give a primary context its number meanwhile, or destroy this one. */
+/*
+ * False: it is no live context. The number is read under the lock, because another thread may give a primary
+ * context its number meanwhile, or destroy this context.
+ */
 static bool entry_for(struct vgpu_driver *driver, struct vgpu_context *context, struct stack_entry *entry) {
   pthread_mutex_lock(&driver->lock);
   bool live = context != NULL && is_live(driver, context);
@@ -179,7 +185,7 @@ static int push(struct vgpu_driver *driver, const struct stack_entry *entry) {
 }
 
 static bool made_in(void *handle, void *context) {
-  struct vgpu_stream *stream = handle; /* streams and events begin alike: number, context */
+  struct vgpu_stream *stream = handle; /* streams and events both begin with number and context */
   if (stream->context != context) return false;
   free(stream);
   return true;
@@ -218,7 +224,7 @@ static uint64_t end_context(struct vgpu_driver *driver, struct vgpu_context *con
 static void tell_destroyed(struct vgpu_driver *driver, struct vgpu_context *context, uint64_t number) {
   vgpu_capture_streams_ended(driver);
   if (number != 0) vgpu_managed_code_give(driver, number);
-  /* An error of its former work is not reported any more: a new context begins without it. */
+  /* Drops the error of the former work: a new context begins without one. */
   (void)vgpu_session_take_deferred(driver->session);
   void (*tell)(struct vgpu_context *) = __atomic_load_n(&on_destroyed, __ATOMIC_ACQUIRE);
   if (tell != NULL) tell(context);
@@ -228,7 +234,7 @@ static void set_defaults(struct vgpu_context *context) {
   static const size_t limits[VGPU_LIMITS] = {1024, 1048576, 8388608, 2, 2048, 64, 0};
   for (int i = 0; i < VGPU_LIMITS; i++) context->limits[i] = limits[i];
   context->cache_config = 0;
-  context->shared_config = 1; /* CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE: all there is since Maxwell */
+  context->shared_config = 1; /* CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE: the only one since Maxwell */
 }
 
 int cuDevicePrimaryCtxRetain(struct vgpu_context **pctx, int32_t dev) {
@@ -297,7 +303,7 @@ int cuDevicePrimaryCtxSetFlags(int32_t dev, uint32_t flags) {
   return primary_flags(dev, flags, true);
 }
 
-/* Since CUDA 11 the flags of an active context can be changed too. */
+/* Since CUDA 11 the flags of an active context can be changed, too. */
 int cuDevicePrimaryCtxSetFlags_v2(int32_t dev, uint32_t flags) {
   return primary_flags(dev, flags, false);
 }
@@ -360,7 +366,7 @@ int cuCtxCreate(struct vgpu_context **pctx, uint32_t flags, int32_t dev) {
   return cuCtxCreate_v2(pctx, flags, dev);
 }
 
-/* Execution affinity splits a device between processes: an MPS feature that is not carried. */
+/* Execution affinity splits a device between processes. It is a feature of MPS and not carried. */
 int cuCtxCreate_v3(struct vgpu_context **pctx, void *paramsArray, int32_t numParams, uint32_t flags,
                    int32_t dev) {
   if (numParams < 0 || (paramsArray == NULL) != (numParams == 0)) return CUDA_ERROR_INVALID_VALUE;

@@ -6,7 +6,7 @@
 /* CUlimit numbers beyond those that a context keeps. */
 enum { LIMIT_CIG_ENABLED = 8, LIMIT_CIG_SHARED_FALLBACK = 9 };
 
-/* `given`, or the current one when it is NULL. */
+/* Chooses `given`, or the current context when it is NULL. */
 static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struct vgpu_context **context) {
   int result;
   *driver = vgpu_cuda_driver(&result);
@@ -17,9 +17,10 @@ static int choose(struct vgpu_context *given, struct vgpu_driver **driver, struc
 }
 
 /*
- * Names that got a parameter with CUDA 13. Programs that were written before and take NAME_v2 for the better
- * NAME (numba up to 0.61) call them without it, and what lies in the register is anything: what never was a
- * context means the current one. One that has been destroyed is still an error.
+ * Chooses the context of a call that got its context parameter with CUDA 13. Older programs that take NAME_v2
+ * for the better NAME (numba up to 0.61) call it without the parameter, so the register can hold any value. A
+ * value that never was a context therefore means the current context. A context that was destroyed is still
+ * an error.
  */
 static struct vgpu_context *meant(struct vgpu_context *given) {
   return vgpu_cuda_context_ever(given) ? given : NULL;
@@ -75,7 +76,7 @@ int cuCtxGetApiVersion(struct vgpu_context *ctx, uint32_t *version) {
   int result = choose(ctx, &driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (version == NULL) return CUDA_ERROR_INVALID_VALUE;
-  *version = 3020; /* the API of 64-bit device pointers, for every context we make */
+  *version = 3020; /* the API of 64-bit device pointers; all our contexts have it */
   return CUDA_SUCCESS;
 }
 
@@ -145,7 +146,7 @@ int cuCtxGetSharedMemConfig(int32_t *pConfig) {
   return CUDA_SUCCESS;
 }
 
-/* A preference that no device since Maxwell follows. */
+/* Sets a preference that no device since Maxwell follows. */
 int cuCtxSetSharedMemConfig(int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
@@ -174,7 +175,7 @@ int cuCtxGetId(struct vgpu_context *ctx, uint64_t *ctxId) {
   return CUDA_SUCCESS;
 }
 
-/* Deprecated usage counts; the real driver, too, only counts the current context. */
+/* Deprecated usage counts. The real driver also counts only the current context. */
 int cuCtxAttach(struct vgpu_context **pctx, uint32_t flags) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;
@@ -201,7 +202,7 @@ int cuCtxDetach(struct vgpu_context *ctx) {
   return last ? cuCtxDestroy_v2(context) : CUDA_SUCCESS;
 }
 
-/* As cuDeviceCanAccessPeer says, no device maps another's memory; copies between them are carried. */
+/* No device maps another's memory, as cuDeviceCanAccessPeer says. Copies between devices are carried. */
 static int peer_of(struct vgpu_context *peer) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;

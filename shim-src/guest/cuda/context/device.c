@@ -42,7 +42,7 @@ int cuDeviceGet(int32_t *device, int32_t ordinal) {
   return CUDA_SUCCESS;
 }
 
-/* Like the real one: cut to `len` with a terminating zero. */
+/* Cuts the name to `len` with a terminating zero, as the real driver does. */
 int cuDeviceGetName(char *name, int32_t len, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
@@ -74,7 +74,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* From before 64-bit device pointers: tells what fits. */
+/* The call is from before 64-bit device pointers: a larger size is cut to what fits. */
 int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
   size_t total = 0;
   int result = cuDeviceTotalMem_v2(&total, dev);
@@ -85,8 +85,8 @@ int cuDeviceTotalMem(uint32_t *bytes, int32_t dev) {
 }
 
 /*
- * Attributes that promise a feature which this library does not carry (yet): a program that asks gets the
- * true value and uses its other path. By CUdevice_attribute number.
+ * Attributes, by CUdevice_attribute number, of features that this library does not carry. A program that asks
+ * gets 0 and takes its other path.
  */
 static bool not_carried(int32_t attribute) {
   switch (attribute) {
@@ -135,18 +135,18 @@ enum {
   MANAGED_MEMORY = 83,
   CONCURRENT_MANAGED_ACCESS = 89,
   POSIX_FILE_DESCRIPTORS = 103,
-  POOL_HANDLE_TYPES = 119, /* a set, of which file descriptors are the first */
+  POOL_HANDLE_TYPES = 119, /* a set of bits; the first is file descriptors */
   IPC_EVENTS = 125,
 };
 
-#define LAST_ATTRIBUTE 147 /* of CUDA 13.0 */
+#define LAST_ATTRIBUTE 147 /* last one of CUDA 13.0 */
 
 int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
   const struct vgpu_device_facts *facts;
   int result = facts_of(dev, &facts);
   if (result != CUDA_SUCCESS) return result;
   if (pi == NULL || attrib < 0 || attrib >= (int32_t)VGPU_ATTRIBUTES_MAX) return CUDA_ERROR_INVALID_VALUE;
-  /* Where both ends see the same bytes, they do so at any time. */
+  /* Where guest and host see the same bytes, both may use them at any time. */
   if (attrib == CAN_MAP_HOST_MEMORY || attrib == MANAGED_MEMORY || attrib == CONCURRENT_MANAGED_ACCESS) {
     *pi = vgpu_lent_possible();
     return CUDA_SUCCESS;
@@ -160,7 +160,7 @@ int cuDeviceGetAttribute(int32_t *pi, int32_t attrib, int32_t dev) {
     return CUDA_SUCCESS;
   }
   bool known = (facts->attribute_known[attrib / 8] >> (attrib % 8) & 1) != 0;
-  /* One that exists but that the host did not tell is a feature the device does not have. */
+  /* An attribute that exists but that the host did not send is a feature that the device does not have. */
   if (!known && (attrib == 0 || attrib > LAST_ATTRIBUTE)) return CUDA_ERROR_INVALID_VALUE;
   *pi = known ? facts->attributes[attrib] : 0;
   return CUDA_SUCCESS;
@@ -185,7 +185,7 @@ int cuDeviceGetPCIBusId(char *pciBusId, int32_t len, int32_t dev) {
   return CUDA_SUCCESS;
 }
 
-/* "domain:bus:device.function", "domain:bus:device" or "bus:device.function", hexadecimal. */
+/* Accepts "domain:bus:device.function", "domain:bus:device" or "bus:device.function", in hexadecimal. */
 int cuDeviceGetByPCIBusId(int32_t *dev, const char *pciBusId) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;

@@ -1,6 +1,6 @@
 /*
- * CUDA_VISIBLE_DEVICES as the real driver reads it: a list of indices or of beginnings of GPU UUIDs; the
- * first entry that names no device ends the list; a device named twice hides all.
+ * Reads CUDA_VISIBLE_DEVICES as the real driver does. It is a list of indices or of beginnings of GPU UUIDs.
+ * The first entry that names no device ends the list. A device that is named twice hides all devices.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "guest/cuda/internal.h"
 #include "wire/uuid.h"
 
-/* The one device whose UUID begins so; none if several do. */
+/* Finds the only device whose UUID begins with the word; false if none or several do. */
 static bool find_uuid(const char *word, size_t length, const struct vgpu_device_facts *facts, uint32_t count,
                       uint32_t *index) {
   uint32_t found = 0;

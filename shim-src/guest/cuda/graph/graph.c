@@ -159,7 +159,10 @@ void vgpu_graph_remove(struct vgpu_driver *driver, struct vgpu_node *node) {
   size_t at = place_of(graph, node);
   graph->count--;
   memmove(&graph->nodes[at], &graph->nodes[at + 1], (graph->count - at) * sizeof(struct vgpu_node *));
-  /* Room is counted in powers of two: below one again, the next add asks for it again, which does no harm. */
+  /*
+   * Capacity grows at powers of two. If the count falls below one, the next add reallocates to the same size,
+   * which does no harm.
+   */
   free_node(driver, node);
 }
 
@@ -181,7 +184,7 @@ struct vgpu_graph *vgpu_graph_clone(struct vgpu_driver *driver, const struct vgp
       if (whole) copy->child->owned = true;
     }
   }
-  /* Dependencies may point ahead, so they come when all nodes are there. */
+  /* Dependencies may name nodes that come later in the list, so they are copied when all nodes are there. */
   for (size_t i = 0; whole && i < graph->count; i++) {
     const struct vgpu_node *node = graph->nodes[i];
     struct vgpu_links *links = &clone->nodes[i]->dependencies;
@@ -200,7 +203,10 @@ struct vgpu_node **vgpu_graph_order(struct vgpu_graph *graph) {
   if (order == NULL) return NULL;
   for (size_t i = 0; i < graph->count; i++) graph->nodes[i]->mark = 0;
   size_t done = 0;
-  /* Passes over the nodes as they were added: one is enough unless edges were added backwards. */
+  /*
+   * Passes over the nodes in the order in which they were added. One pass is enough unless edges were added
+   * backwards.
+   */
   for (bool moved = true; moved && done < graph->count;) {
     moved = false;
     for (size_t i = 0; i < graph->count; i++) {

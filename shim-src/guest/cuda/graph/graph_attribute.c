@@ -1,4 +1,4 @@
-/* Attributes of kernel nodes: they stand before the parameters in the frame of the launch. */
+/* Attributes of kernel nodes. They are before the parameters in the frame of the launch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static uint32_t attributes_of(const struct vgpu_work *work,
   return send.attributes;
 }
 
-/* The same launch with these attributes instead of its own. */
+/* Makes the same launch with these attributes instead of its own. */
 static int rebuild(struct vgpu_work *work, const struct vgpu_launch_attribute *list, uint32_t count) {
   struct vgpu_send_cuLaunchKernelEx send;
   memcpy(&send, work->bytes, sizeof send);
@@ -71,7 +71,7 @@ bool vgpu_work_cooperative(const struct vgpu_work *work) {
   return false;
 }
 
-/* Those that a node has by itself, of the ones that launches have. */
+/* Accepts the attributes that a node can have. A launch can have more. */
 static int check_attribute(int32_t attribute) {
   switch (attribute) {
     case ACCESS_POLICY:

@@ -1,4 +1,4 @@
-/* Conditional nodes: their conditions, which the host has, and the graphs that are their bodies. */
+/* Conditional nodes: their conditions, which are kept at the host, and their bodies, which are graphs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@ enum { ASSIGN_DEFAULT = 1 };                           /* CU_GRAPH_COND_ASSIGN_D
 enum { TYPE_IF = 0, TYPE_WHILE = 1, TYPE_SWITCH = 2 }; /* CUgraphConditionalNodeType */
 enum { CONDITIONS_MAX = 1 << 16, BODIES_MAX = 1 << 12 };
 
-/* The graph that is launched: a body is a part of another one. */
+/* Returns the graph that is launched: a body is a part of another graph. */
 static const struct vgpu_graph *whole(const struct vgpu_graph *graph) {
   while (graph->outer != NULL) graph = graph->outer;
   return graph;
@@ -44,7 +44,7 @@ void vgpu_conditions_give(struct vgpu_conditions *conditions) {
   vgpu_conditions_drop(conditions);
 }
 
-/* Room for one condition more of a graph; NULL: no memory. */
+/* Makes room for one more condition of a graph. NULL: no memory. */
 static struct vgpu_condition *room(struct vgpu_graph *graph) {
   struct vgpu_conditions *conditions = graph->conditions;
   if (conditions == NULL) {
@@ -71,7 +71,7 @@ int cuGraphConditionalHandleCreate(uint64_t *pHandle_out, void *hGraph, struct v
     return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   }
   while (graph->outer != NULL) graph = graph->outer;
-  if (graph->owned) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED); /* a child's graph */
+  if (graph->owned) return vgpu_graph_leave(driver, CUDA_ERROR_NOT_SUPPORTED); /* a child graph */
   struct vgpu_send_cuGraphConditionalHandleCreate send = {.value = defaultLaunchValue, .flags = flags};
   struct vgpu_reply_cuGraphConditionalHandleCreate reply = {0};
   result = vgpu_cuda_context_given(driver, ctx, &send.context);
@@ -103,7 +103,7 @@ static bool size_fits(const struct vgpu_condition_params *params) {
 int vgpu_work_condition(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                         const struct vgpu_condition_params *params, struct vgpu_work *work) {
   *work = (struct vgpu_work){.kind = VGPU_NODE_CONDITIONAL};
-  if (graph->owned && graph->outer == NULL) return CUDA_ERROR_NOT_SUPPORTED; /* a child's graph */
+  if (graph->owned && graph->outer == NULL) return CUDA_ERROR_NOT_SUPPORTED; /* a child graph */
   const struct vgpu_condition *condition = find(graph, params->handle);
   if (condition == NULL || condition->node != NULL || !size_fits(params)) return CUDA_ERROR_INVALID_VALUE;
   if (params->size > BODIES_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -152,8 +152,8 @@ bool vgpu_graph_has_conditions(const struct vgpu_graph *graph) {
 }
 
 /*
- * Checks whether work may be in a conditional body: only work that the host does, and that is the same at
- * each launch. A graph that is a child of a body is checked when it is instantiated (vgpu_exec_list).
+ * Checks whether work may be in the body of a conditional node: only work that the host does, and that is the
+ * same at each launch. A child graph in a body is checked when it is instantiated (vgpu_exec_list).
  */
 int vgpu_condition_may(const struct vgpu_graph *graph, const struct vgpu_work *work) {
   if (graph->outer == NULL) return CUDA_SUCCESS;

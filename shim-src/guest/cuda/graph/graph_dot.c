@@ -1,4 +1,4 @@
-/* A graph as a DOT file, for people to look at. */
+/* Writes a graph as a DOT file, for people to look at. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static const char *kind_name(enum vgpu_node_kind kind) {
   return "UNKNOWN";
 }
 
-/* A name from the program, inside of a quoted string. */
+/* Prints a name from the program inside a quoted string. */
 static void print_text(FILE *file, const char *text) {
   for (; *text != '\0'; text++) {
     if (*text == '"' || *text == '\\') fputc('\\', file);
@@ -122,7 +122,10 @@ static void print_node(FILE *file, struct vgpu_driver *driver, struct vgpu_node 
   fputs("\"];\n", file);
 }
 
-/* Graphs are numbered as they are met; children come in clusters of their own, behind their node's graph. */
+/*
+ * Graphs get numbers in the order in which they are printed. A child graph is a cluster behind the graph of
+ * its node.
+ */
 static void print_graph(FILE *file, struct vgpu_driver *driver, const struct vgpu_graph *graph,
                         unsigned *graphs, uint32_t flags) {
   unsigned number = (*graphs)++;

@@ -55,15 +55,14 @@ bool vgpu_links_remove(struct vgpu_links *links, const struct vgpu_node *node) {
 
 /* CUgraphEdgeData */
 struct edge_data {
-  uint8_t from_port; /* of a kernel: 1 when it says so itself, 2 when all its blocks have begun */
+  uint8_t from_port; /* of a kernel: 1 when the kernel triggers it, 2 when all its blocks have begun */
   uint8_t to_port;
-  uint8_t type; /* 1: programmatic, between kernels; weaker than that all is done */
+  uint8_t type; /* 1: programmatic, between kernels; weaker than waiting for the whole kernel */
   uint8_t reserved[5];
 };
 _Static_assert(sizeof(struct edge_data) == sizeof(uint64_t), "CUgraphEdgeData");
 
-/* The nodes of a launch come one after the other on one stream: each edge holds, also as a programmatic one.
- */
+/* A launch runs its nodes one after the other on one stream, so every edge holds, also a programmatic one. */
 int vgpu_edge_check(uint64_t data, enum vgpu_node_kind from, enum vgpu_node_kind to) {
   struct edge_data edge;
   if (data == 0) return CUDA_SUCCESS;
@@ -88,7 +87,9 @@ int vgpu_links_check(struct vgpu_driver *driver, const struct vgpu_graph *graph,
 
 /* ---- the API ------------------------------------------------------------- */
 
-/* The answer to a question about links: as many as the program has room for; without an array only the count.
+/*
+ * The arrays of a query for links. They get as many links as the program has room for; without arrays only
+ * the count is returned.
  */
 struct answer {
   void **nodes;
@@ -236,12 +237,12 @@ static int add_edge(struct vgpu_node *from, struct vgpu_node *to, uint64_t data)
   int result = vgpu_edge_check(data, from->work.kind, to->work.kind);
   if (result != CUDA_SUCCESS) return result;
   if (vgpu_links_place(&to->dependencies, from) < to->dependencies.count) {
-    return CUDA_ERROR_INVALID_VALUE; /* it is there already */
+    return CUDA_ERROR_INVALID_VALUE; /* the edge exists already */
   }
   return vgpu_links_join(&to->dependencies, &one) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Only the edge that has these data. */
+/* Removes only the edge that has these data. */
 static int remove_edge(struct vgpu_node *from, struct vgpu_node *to, uint64_t data) {
   size_t place = vgpu_links_place(&to->dependencies, from);
   if (place == to->dependencies.count || to->dependencies.data[place] != data)

@@ -1,4 +1,4 @@
-/* Making executable graphs: lists of frames at the host, and what must be done here between them. */
+/* Makes executable graphs: lists of frames at the host, and the work that the guest does between them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static size_t flat_count(const struct vgpu_graph *graph) {
     const struct vgpu_node *node = graph->nodes[i];
     count += node->child != NULL ? flat_count(node->child) + 1 : 1;
     if (node->bodies == NULL) continue;
-    count++; /* whose conditions they are */
+    count++; /* the entry that names the graph of the conditions */
     for (uint32_t j = 0; j < node->work.given.condition.size; j++) count += flat_count(node->bodies[j]) + 1;
   }
   return count;
@@ -28,7 +28,7 @@ void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count) {
 
 static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count);
 
-/* An entry of the list that is no node of the graph. */
+/* Adds an entry that is not a node of the graph. */
 static int add_frame(struct vgpu_exec_node *nodes, size_t *count, enum vgpu_node_kind kind, uint32_t opcode,
                      const void *body, uint32_t body_size) {
   struct vgpu_exec_node *made = &nodes[*count];
@@ -38,14 +38,17 @@ static int add_frame(struct vgpu_exec_node *nodes, size_t *count, enum vgpu_node
   return CUDA_SUCCESS;
 }
 
-/* The graph of the conditions that follow: they get their values at the beginning. */
+/*
+ * Adds an entry that names the graph of the conditions that follow. At this entry they get their initial
+ * values.
+ */
 static int add_values(const struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count,
                       bool assign) {
   const struct vgpu_send_graph_values send = {.graph = graph->conditions->graph, .assign = assign};
   return add_frame(nodes, count, VGPU_NODE_VALUES, VGPU_OP_graph_values, &send, sizeof send);
 }
 
-/* The bodies of a conditional node, each behind the number of its frames. */
+/* Adds the bodies of a conditional node, each behind the number of its frames. */
 static int flatten_bodies(const struct vgpu_node *node, struct vgpu_exec_node *nodes, size_t *count) {
   int result = CUDA_SUCCESS;
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < node->work.given.condition.size; i++) {
@@ -63,8 +66,9 @@ static int flatten_bodies(const struct vgpu_node *node, struct vgpu_exec_node *n
 }
 
 /*
- * A graph as one list; children stand where their node stands, which follows them as an empty one. A
- * frame's order is the list's: what a child depends on comes before it.
+ * Makes one list of a graph. The nodes of a child graph are in place of their node, which follows them as an
+ * empty entry. Frames run in the order of the list, so the nodes that a child graph depends on come before
+ * it.
  */
 static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_t *count) {
   struct vgpu_node **order = vgpu_graph_order(graph);
@@ -94,7 +98,7 @@ static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_
     for (size_t j = 0; j < links->count; j++) {
       made->before[made->before_count++] = place[links->nodes[j]->mark >> 1];
     }
-    /* vgpu_graph_order leaves 1 in every mark; above it the place in the order. */
+    /* vgpu_graph_order leaves 1 in every mark; the bits above it hold the place in the order. */
     node->mark = (uint32_t)(i << 1 | 1);
     place[i] = *count - 1;
     if (node->bodies != NULL) result = flatten_bodies(node, nodes, count);
@@ -104,7 +108,7 @@ static int flatten(struct vgpu_graph *graph, struct vgpu_exec_node *nodes, size_
   return result;
 }
 
-#define ENTRY_BYTES 16u /* opcode, body, bulk, nothing */
+#define ENTRY_BYTES 16u /* opcode, body size, bulk size, zero */
 
 static size_t entry_size(const struct vgpu_work *work) {
   return ENTRY_BYTES + (((size_t)work->body_size + work->bulk_size + 7) & ~(size_t)7);
@@ -114,7 +118,7 @@ size_t vgpu_exec_encoded_size(const struct vgpu_work *work) {
   return work->frames * entry_size(work);
 }
 
-/* The stream is the launch's; the frame has none. */
+/* Encodes a node's frame. It has no stream, because the launch names one. */
 void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to) {
   const uint32_t head[4] = {work->opcode, work->body_size, work->bulk_size, 0};
   uint32_t entry = work->opcode & ~VGPU_OP_RANGE_MASK;
@@ -128,7 +132,7 @@ void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to) {
   }
 }
 
-/* Sends nodes [first, end) of one segment, as many at a time as a frame holds. */
+/* Sends nodes [first, end) of one segment, as many at a time as fit in a frame. */
 static int send_nodes(const struct vgpu_exec *exec, uint64_t segment, size_t first, size_t end,
                       unsigned char *bulk) {
   struct vgpu_send_graph_nodes send = {.exec = segment, .context = exec->context};
@@ -159,14 +163,17 @@ static uint64_t next_number(struct vgpu_driver *driver) {
   return number;
 }
 
-/* Work that never waits: an executable at the host with conditions has no other. */
+/* True for work that never waits. An executable with conditions can have only such work at the host. */
 static bool never_waits(const struct vgpu_work *work) {
   return work->step == VGPU_STEP_FRAME &&
          (work->kind <= VGPU_NODE_MEMSET || work->kind == VGPU_NODE_CONDITIONAL ||
           work->kind >= VGPU_NODE_BODY);
 }
 
-/* A graph's conditions can be a real driver's only if all of it is one executable of that driver. */
+/*
+ * Marks an executable that has conditions and is one segment at the host. Only then can a real driver have
+ * its conditions.
+ */
 static void mark_whole(struct vgpu_exec *exec) {
   bool whole = true;
   for (size_t i = 0; i < exec->count; i++)
@@ -218,7 +225,7 @@ static int build(struct vgpu_driver *driver, struct vgpu_exec *exec) {
         .context = exec->context, .exec = step->segment, .flags = exec->flags, .nodes = index};
     if (result == CUDA_SUCCESS) {
       result = vgpu_cuda_call(VGPU_OP_cuGraphInstantiateWithFlags, &send, sizeof send, NULL, 0);
-      /* Its nodes went without an answer: what failed of them is this call's own failure. */
+      /* The nodes were sent one-way. An error of one of them is reported as the error of this call. */
       if (result == CUDA_SUCCESS) result = vgpu_session_take_deferred(driver->session);
     }
     i = end;
@@ -279,7 +286,7 @@ int cuGraphInstantiateWithFlags(void **phGraphExec, void *hGraph, uint64_t flags
   if (result == CUDA_SUCCESS && (graph == NULL || graph->outer != NULL)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && vgpu_graph_has_conditions(graph)) {
     if (vgpu_conditions_take(graph->conditions)) exec->conditions = graph->conditions;
-    else result = CUDA_ERROR_NOT_SUPPORTED; /* one at a time */
+    else result = CUDA_ERROR_NOT_SUPPORTED; /* only one executable at a time */
   }
   if (result == CUDA_SUCCESS) result = vgpu_exec_list(graph, &exec->nodes, &exec->count);
   if (result == CUDA_SUCCESS) result = build(driver, exec);

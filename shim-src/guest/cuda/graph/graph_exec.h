@@ -1,4 +1,4 @@
-/* Executable graphs, as the files that make, launch and change them share them. */
+/* Executable graphs, for the files that make, launch and change them. */
 #ifndef VGPU_GUEST_CUDA_GRAPH_EXEC_H
 #define VGPU_GUEST_CUDA_GRAPH_EXEC_H
 
@@ -6,49 +6,55 @@
 
 struct vgpu_exec_node {
   uint64_t origin; /* id of the graph's node */
-  void *node;      /* its handle, to name it: it may be gone */
-  size_t children; /* as many before it in the list are its child graph's */
+  void *node;      /* its handle, only to name it: the node may be gone */
+  size_t children; /* this many entries before it belong to its child graph */
   struct vgpu_work work;
-  size_t *before; /* places of what it depends on */
+  size_t *before; /* places of the nodes that it depends on */
   size_t before_count;
-  uint64_t segment; /* at the host; 0: done here, or nothing to do */
-  uint32_t index;   /* of its first frame, in the segment */
+  uint64_t segment; /* at the host; 0: done in the guest, or nothing to do */
+  uint32_t index;   /* of its first frame in the segment */
   bool enabled;
 };
 
-/* A piece of a launch: a segment at the host, or a node's step here. */
+/* A step of a launch: a segment at the host, or a node's work in the guest. */
 struct vgpu_exec_step {
   uint64_t segment;
   const struct vgpu_exec_node *node;
 };
 
 struct vgpu_exec {
-  struct vgpu_exec_node *nodes; /* in the order they are done */
+  struct vgpu_exec_node *nodes; /* in the order in which they run */
   size_t count;
   struct vgpu_exec_step *steps;
   size_t step_count;
   uint64_t context;
   uint64_t flags;
-  bool records;    /* some node records an event */
-  bool has_memory; /* some node allocates or frees */
+  bool records;    /* at least one node records an event */
+  bool has_memory; /* at least one node allocates or frees */
   bool launched;
-  void *source; /* the graph it was made of, by handle and by id: it may be gone */
+  void *source; /* handle and id of the graph that it was made of, which may be gone */
   uint64_t source_id;
   struct vgpu_holds holds;
-  struct vgpu_conditions *conditions; /* those of its graph; NULL: it has no conditional node */
+  struct vgpu_conditions *conditions; /* the conditions of its graph; NULL: it has no conditional node */
 };
 
-/* With graph_lock held. */
+/* Finds a live executable. The caller holds graph_lock. */
 struct vgpu_exec *vgpu_exec_find(struct vgpu_driver *driver, const void *handle);
 
-/* A graph as one list, for vgpu_exec_free_list, also when it fails. A CUresult. */
+/*
+ * Makes one list of a graph. The caller frees it with vgpu_exec_free_list, also after a failure. Returns a
+ * CUresult.
+ */
 int vgpu_exec_list(struct vgpu_graph *graph, struct vgpu_exec_node **nodes, size_t *count);
 void vgpu_exec_free_list(struct vgpu_exec_node *nodes, size_t count);
 
-/* Before a launch: memory for the nodes that allocate, or why it cannot be launched (graph_memory.c). */
+/*
+ * Before a launch: maps memory for the nodes that allocate. A CUresult other than 0 says why it cannot be
+ * launched (graph_memory.c).
+ */
 int vgpu_graph_memory_launch(struct vgpu_driver *driver, const struct vgpu_exec *exec);
 
-/* A node's frame as it travels: its size, and the bytes. */
+/* The size of a node's frame as it is sent, and a function that writes its bytes. */
 size_t vgpu_exec_encoded_size(const struct vgpu_work *work);
 void vgpu_exec_encode(const struct vgpu_work *work, unsigned char *to);
 

@@ -35,7 +35,7 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   struct vgpu_send_cuGraphLaunch send = {0};
   result = vgpu_cuda_stream_number(driver, hStream, &send.stream);
   if (result != CUDA_SUCCESS) return result;
-  /* A launch that is captured would be a child; that is not carried. */
+  /* A captured launch would become a child graph, which is not carried. */
   if (vgpu_capture_status(driver, hStream) != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   pthread_mutex_lock(&driver->graph_lock);
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraph);
@@ -43,7 +43,10 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   if (exec != NULL && exec->has_memory) result = vgpu_graph_memory_launch(driver, exec);
   if (result == CUDA_SUCCESS) exec->launched = true;
   pthread_mutex_unlock(&driver->graph_lock);
-  /* Not locked from here: a host function may make graphs. An exec that is launched must not be destroyed. */
+  /*
+   * The lock is not held from here on, because a host function may make graphs. A program must not destroy an
+   * executable while it is launched.
+   */
   if (result != CUDA_SUCCESS) return result;
   send.context = exec->context;
   for (size_t i = 0; result == CUDA_SUCCESS && i < exec->step_count; i++) {
@@ -62,7 +65,7 @@ int cuGraphLaunch(void *hGraph, struct vgpu_stream *hStream) {
   return result;
 }
 
-/* Everything is at the host already. */
+/* Nothing to do: an executable is at the host since it was made. */
 int cuGraphUpload(void *hGraph, struct vgpu_stream *hStream) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

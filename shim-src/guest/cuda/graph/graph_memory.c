@@ -24,15 +24,15 @@ enum { AUTO_FREE_ON_LAUNCH = 1 };
 struct vgpu_graph_memory {
   struct vgpu_graph_memory *next;
   uint64_t address;
-  uint64_t room; /* of whole granules */
+  uint64_t room; /* size, rounded up to whole granules */
   int32_t ordinal;
-  uint32_t references; /* works of nodes and executables that name it */
-  uint64_t owner;      /* id of the graph whose node allocates it */
-  uint64_t context;    /* number of the one it was last launched in */
+  uint32_t references; /* works of nodes and executables that use it */
+  uint64_t owner;      /* id of the graph that has the allocating node */
+  uint64_t context;    /* number of the context that it was last launched in */
   bool mapped;
-  bool live;          /* launched, and not freed since */
-  bool freed_inside;  /* by a node of the same graph */
-  bool freed_outside; /* by a node of another one */
+  bool live;          /* launched, and not freed since then */
+  bool freed_inside;  /* freed by a node of the same graph */
+  bool freed_outside; /* freed by a node of another graph */
 };
 
 void vgpu_graph_memory_ref(struct vgpu_graph_memory *memory) {
@@ -72,7 +72,7 @@ static int check_allocation(const struct vgpu_driver *driver, const struct vgpu_
       (params->access_count > 0 && params->accesses == NULL)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (params->location_type != ON_DEVICE) return CUDA_ERROR_NOT_SUPPORTED; /* the host's memory */
+  if (params->location_type != ON_DEVICE) return CUDA_ERROR_NOT_SUPPORTED; /* host memory */
   int result = check_device(params->location);
   for (size_t i = 0; result == CUDA_SUCCESS && i < params->access_count; i++) {
     const struct vgpu_memory_access *access = &params->accesses[i];
@@ -142,7 +142,7 @@ static bool frees(const struct vgpu_graph *graph, const struct vgpu_graph_memory
 int vgpu_graph_memory_may(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                           const struct vgpu_node_params *params) {
   if (params->type != VGPU_NODE_ALLOCATE && params->type != VGPU_NODE_FREE) return CUDA_SUCCESS;
-  if (graph->owned) return CUDA_ERROR_NOT_SUPPORTED; /* a child's graph, once it is in its node */
+  if (graph->owned) return CUDA_ERROR_NOT_SUPPORTED; /* a graph that is a child already */
   if (params->type == VGPU_NODE_ALLOCATE) return CUDA_SUCCESS;
   const struct vgpu_graph_memory *memory = find(driver, params->of.freed);
   if (memory == NULL || frees(graph, memory) || memory->freed_inside) return CUDA_ERROR_INVALID_VALUE;
@@ -178,7 +178,7 @@ static int map(struct vgpu_driver *driver, struct vgpu_graph_memory *memory) {
       .address = memory->address, .size = memory->room, .handle = handle};
   const struct vgpu_send_cuMemSetAccess allow = {
       .address = memory->address, .size = memory->room, .device = device, .flags = READ_WRITE};
-  const struct vgpu_send_cuMemRelease release = {.handle = handle}; /* what is mapped lives on */
+  const struct vgpu_send_cuMemRelease release = {.handle = handle}; /* mapped memory lives on */
   int result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &create, sizeof create, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemMap, &place, sizeof place, NULL, 0);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_post(VGPU_OP_cuMemSetAccess, &allow, sizeof allow, NULL, 0);
@@ -294,7 +294,7 @@ int cuDeviceGetGraphMemAttribute(int32_t device, int32_t attr, void *value) {
   return vgpu_graph_leave(driver, CUDA_SUCCESS);
 }
 
-/* High watermarks are only ever reset: to what is mapped now. */
+/* High watermarks can only be reset, to the amount that is mapped now. */
 int cuDeviceSetGraphMemAttribute(int32_t device, int32_t attr, void *value) {
   int result = check_device(device);
   struct vgpu_driver *driver = result == CUDA_SUCCESS ? vgpu_graph_enter(&result) : NULL;

@@ -1,4 +1,4 @@
-/* The nodes that programs add and change by hand: each call says its parameters as CUgraphNodeParams. */
+/* The calls that add and change nodes. Each call converts its parameters to CUgraphNodeParams. */
 #include <string.h>
 
 #include "cuda_api.h"
@@ -7,7 +7,7 @@
 /* CUgraphChildGraphNodeOwnership */
 enum { OWNERSHIP_CLONE = 0, OWNERSHIP_MOVE = 1 };
 
-/* A structure of the API, or the beginning of one, as the parameters of a node. */
+/* Copies a structure of the API, or its beginning, to the parameters of a node. */
 static int fill(struct vgpu_node_params *params, enum vgpu_node_kind kind, const void *given, size_t size,
                 struct vgpu_context *context) {
   int result = vgpu_cuda_ready();
@@ -23,7 +23,7 @@ static int fill(struct vgpu_node_params *params, enum vgpu_node_kind kind, const
 
 /* ---- adding -------------------------------------------------------------- */
 
-/* Whether a graph is another one or a part of it. */
+/* True if `graph` is `whole` or a part of it. */
 static bool within(const struct vgpu_graph *graph, const struct vgpu_graph *whole) {
   if (graph == whole) return true;
   for (size_t i = 0; i < whole->count; i++) {
@@ -32,7 +32,7 @@ static bool within(const struct vgpu_graph *graph, const struct vgpu_graph *whol
   return false;
 }
 
-/* The graph of a child's node: a copy of the program's, or that one itself. */
+/* Gives the graph for a child node: a copy of the program's graph, or that graph itself. */
 static int take_child(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                       const struct vgpu_child_params *params, struct vgpu_graph **child) {
   struct vgpu_graph *given = vgpu_graph_find(driver, params->graph);
@@ -71,7 +71,7 @@ int vgpu_node_add(struct vgpu_driver *driver, struct vgpu_graph *graph, const st
     return result;
   }
   if (params->type == VGPU_NODE_GRAPH) result = take_child(driver, graph, &params->of.child, &child);
-  if (result != CUDA_SUCCESS) return result; /* a child's work has nothing to free */
+  if (result != CUDA_SUCCESS) return result; /* the work of a child graph has nothing to free */
   *made = vgpu_graph_add(driver, graph, links, &work);
   if (*made == NULL) {
     if (child != NULL && params->of.child.ownership == OWNERSHIP_CLONE) vgpu_graph_free(driver, child);
@@ -194,14 +194,14 @@ int cuGraphAddMemFreeNode(void **phGraphNode, void *hGraph, const void **depende
 
 /* ---- changing ------------------------------------------------------------ */
 
-/* The parameters of the graph's node, or (`exec`) of its image in an executable. */
+/* The parameters of a graph's node, or (`exec`) of the same node in an executable. */
 struct target {
   bool in_exec;
   void *exec;
   void *node;
 };
 
-/* A child graph's node gets another graph; what the program knows of the old one is gone. */
+/* Replaces the graph of a child node. Handles of nodes of the old graph become invalid. */
 static int set_child(struct vgpu_driver *driver, struct vgpu_node *node,
                      const struct vgpu_child_params *params) {
   struct vgpu_graph *child = NULL;

@@ -6,12 +6,12 @@
 #include "cuda_calls.h"
 #include "guest/cuda/graph/graph.h"
 
-/* The function whose number a captured launch names. */
+/* Finds the function whose number a captured launch has. */
 static bool by_number(void *handle, void *with) {
   struct vgpu_callable *callable = handle;
   uint64_t *wanted = with;
   if (callable->number == wanted[0]) wanted[1] = (uint64_t)(uintptr_t)callable;
-  return false; /* only looks */
+  return false; /* search only, remove nothing */
 }
 
 static void *function_of(struct vgpu_driver *driver, const struct vgpu_send_cuLaunchKernelEx *send) {
@@ -30,7 +30,7 @@ struct vgpu_callable *vgpu_node_callable(struct vgpu_driver *driver, struct vgpu
   return vgpu_callable_find(driver, node->work.handle);
 }
 
-/* Pointers to each parameter in the node's own block live with the node. */
+/* The pointers to the parameters are in the node's own memory and live as long as the node. */
 static void **parameter_pointers(struct vgpu_node *node, const struct vgpu_callable *callable,
                                  uint32_t attributes) {
   size_t frame = (size_t)node->work.body_size + node->work.bulk_size, at = (frame + 7) & ~(size_t)7;
@@ -53,7 +53,7 @@ static int kernel_get(void *hNode, void *nodeParams, size_t size) {
   struct vgpu_send_cuLaunchKernelEx send;
   memcpy(&send, node->work.bytes, sizeof send);
   struct vgpu_callable *callable = vgpu_node_callable(driver, node);
-  if (callable == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_HANDLE); /* its module is gone */
+  if (callable == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_HANDLE); /* module is gone */
   struct vgpu_kernel_params params = {.grid = {send.grid_x, send.grid_y, send.grid_z},
                                       .block = {send.block_x, send.block_y, send.block_z},
                                       .shared = send.shared,
@@ -211,7 +211,7 @@ int cuGraphBatchMemOpNodeGetParams(void *hNode, void *nodeParams_out) {
   if (node == NULL || nodeParams_out == NULL) return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   const struct vgpu_work *work = &node->work;
   struct vgpu_memory_ops_params params = work->given.memory_ops;
-  /* Good until the node is changed or destroyed. */
+  /* Valid until the node is changed or destroyed. */
   params.operations = (void *)(work->bytes + vgpu_work_bytes(work) - work->kept_size);
   memcpy(nodeParams_out, &params, sizeof params);
   return vgpu_graph_leave(driver, CUDA_SUCCESS);

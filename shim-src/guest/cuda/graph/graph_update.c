@@ -1,4 +1,4 @@
-/* Changing executable graphs: as a whole, by another graph's nodes, or node by node. */
+/* Changes executable graphs: all nodes at once, from another graph, or one node. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static bool same_frames(const struct vgpu_work *a, const struct vgpu_work *b) {
          a->bulk_size == b->bulk_size && memcmp(a->bytes, b->bytes, vgpu_work_frame_bytes(a)) == 0;
 }
 
-/* Puts frames in the place of a node's at the host; NULL: nothing, a disabled node has an empty one there. */
+/* Replaces a node's frames at the host. NULL: an empty frame, for a disabled node. */
 static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node *node,
                        const struct vgpu_work *work) {
   struct vgpu_send_graph_node_set send = {.exec = node->segment, .context = exec->context};
@@ -54,7 +54,9 @@ static int send_frames(const struct vgpu_exec *exec, const struct vgpu_exec_node
   return result;
 }
 
-/* Puts `work` in a node's place, at the host too; takes it over. With graph_lock held. */
+/*
+ * Replaces a node's work with `work`, also at the host, and takes `work` over. The caller holds graph_lock.
+ */
 static int replace(struct vgpu_exec *exec, struct vgpu_exec_node *node, struct vgpu_work *work) {
   int result = CUDA_SUCCESS;
   if (node->segment != 0 && node->enabled && !same_frames(work, &node->work)) {
@@ -69,18 +71,23 @@ static int replace(struct vgpu_exec *exec, struct vgpu_exec_node *node, struct v
   return CUDA_SUCCESS;
 }
 
-/* The handle may be another one: the other graph's. */
+/* Compares all but the handle, which is another one in the other graph. */
 static bool same_condition(const struct vgpu_work *a, const struct vgpu_work *b) {
   return a->given.condition.type == b->given.condition.type &&
          a->given.condition.size == b->given.condition.size;
 }
 
-/* Whether a node's work may take another's place: what it is at the host must stay what it was. */
+/*
+ * Checks whether new work may replace a node's work. The kind of its frames at the host must stay the same.
+ */
 static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work *new) {
   if (old->kind != new->kind) return UPDATE_NODE_TYPE_CHANGED;
-  /* Where it is done decides how the list is cut, and each frame has its place there. */
+  /*
+   * The place where work is done decides how the list is cut into segments, and each frame has its place
+   * there.
+   */
   if (old->step != new->step || old->frames != new->frames) return UPDATE_PARAMETERS_CHANGED;
-  if (old->memory != new->memory) return UPDATE_NOT_SUPPORTED; /* addresses are fixed */
+  if (old->memory != new->memory) return UPDATE_NOT_SUPPORTED; /* an address of graph memory is fixed */
   if (old->kind == VGPU_NODE_MEMORY_OPS && !vgpu_memory_ops_alike(old, new)) return UPDATE_PARAMETERS_CHANGED;
   if (old->kind == VGPU_NODE_CONDITIONAL && !same_condition(old, new)) return UPDATE_PARAMETERS_CHANGED;
   if (old->kind == VGPU_NODE_BODY && !same_frames(old, new)) return UPDATE_TOPOLOGY_CHANGED;
@@ -91,7 +98,7 @@ static int32_t compare_work(const struct vgpu_work *old, const struct vgpu_work 
   return UPDATE_SUCCESS;
 }
 
-/* How the list is cut stays as it is. */
+/* Keeps the way in which the list is cut. */
 static void keep_whole(const struct vgpu_work *old, struct vgpu_work *new) {
   struct vgpu_send_graph_values before, now;
   memcpy(&before, old->bytes, sizeof before);
@@ -100,7 +107,7 @@ static void keep_whole(const struct vgpu_work *old, struct vgpu_work *new) {
   memcpy(new->bytes, &now, sizeof now);
 }
 
-/* A list against the executable's nodes from `base` on, that are as many. Places in a list begin at 0. */
+/* Compares a list with as many of the executable's nodes, from `base` on. Places in the list count from 0. */
 static int32_t compare(const struct vgpu_exec *exec, size_t base, struct vgpu_exec_node *nodes, size_t count,
                        struct update_info *info) {
   for (size_t i = 0; i < count; i++) {
@@ -120,7 +127,7 @@ static int32_t compare(const struct vgpu_exec *exec, size_t base, struct vgpu_ex
   return UPDATE_SUCCESS;
 }
 
-/* The `span` nodes from `base` on become what a graph says, all of them or none. */
+/* Replaces the `span` nodes from `base` on by those of a graph: all of them or none. */
 static int update(struct vgpu_exec *exec, size_t base, size_t span, struct vgpu_graph *graph,
                   struct update_info *info) {
   struct vgpu_exec_node *nodes;
@@ -139,7 +146,7 @@ static int update(struct vgpu_exec *exec, size_t base, size_t span, struct vgpu_
   return result;
 }
 
-/* A graph whose conditions another executable has cannot lend them. */
+/* False if another executable uses the conditions of the graph. */
 static bool conditions_free(const struct vgpu_exec *exec, const struct vgpu_graph *graph) {
   return exec->conditions == NULL || graph->conditions == NULL || graph->conditions == exec->conditions ||
          !graph->conditions->used;
@@ -154,7 +161,7 @@ int cuGraphExecUpdate_v2(void *hGraphExec, void *hGraph, void *resultInfo) {
   *info = (struct update_info){.result = UPDATE_ERROR};
   struct vgpu_exec *exec = vgpu_exec_find(driver, hGraphExec);
   struct vgpu_graph *graph = vgpu_graph_find(driver, hGraph);
-  /* A body of a conditional node is no graph of its own: its conditions are those of the whole. */
+  /* A body of a conditional node is not a graph of its own: its conditions belong to the whole graph. */
   if (exec == NULL || graph == NULL || graph->outer != NULL)
     return vgpu_graph_leave(driver, CUDA_ERROR_INVALID_VALUE);
   if (!conditions_free(exec, graph)) {
@@ -220,7 +227,7 @@ int vgpu_exec_set_child(struct vgpu_driver *driver, void *hGraphExec, const stru
   return result == GRAPH_EXEC_UPDATE_FAILURE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* Only what works can be disabled: kernels, fills and copies. */
+/* Only nodes that do work can be disabled: kernels, fills and copies. */
 static struct vgpu_exec_node *find_switched(struct vgpu_driver *driver, void *hGraphExec, const void *hNode) {
   struct vgpu_exec_node *found = find_node(vgpu_exec_find(driver, hGraphExec), vgpu_node_find(driver, hNode));
   return found != NULL && found->work.kind <= VGPU_NODE_MEMSET ? found : NULL;

@@ -22,10 +22,10 @@ static int kernel_work(struct vgpu_driver *driver, const struct vgpu_kernel_para
                                             .shared = params->shared,
                                             .parameters = callable->parameter_bytes};
   for (int i = 0; i < 3; i++) {
-    /* A grid of 0 may be set later, before the launch (tinygrad does); the launch does not take it. */
+    /* A grid of 0 may be set later, before the launch (tinygrad does that). The launch itself refuses it. */
     if (params->block[i] == 0) return CUDA_ERROR_INVALID_VALUE;
   }
-  /* A function runs in its module's context, a kernel in the one that is named. */
+  /* A function runs in the context of its module, a kernel of a library in the named context. */
   int result = params->context != NULL && callable->module == NULL
                    ? vgpu_cuda_context_given(driver, params->context, &send.context)
                    : vgpu_launch_place(driver, callable, NULL, &send.context, &send.stream);
@@ -79,7 +79,7 @@ static int memset_work(struct vgpu_driver *driver, const struct vgpu_memset_para
   return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Where a side begins; false: it is an array, or nothing. */
+/* Finds the first byte of a side. False: the side is an array, or has no memory. */
 static bool side_start(struct vgpu_driver *driver, const struct vgpu_box_side *side, bool *device,
                        uint64_t *start) {
   struct vgpu_region region;

@@ -19,13 +19,13 @@ enum vgpu_node_kind {
   VGPU_NODE_FREE = 11,
   VGPU_NODE_MEMORY_OPS = 12,
   VGPU_NODE_CONDITIONAL = 13,
-  VGPU_NODE_LAST = VGPU_NODE_CONDITIONAL, /* of those that the API knows */
-  /* In the list of an executable graph only (graph_condition.c). */
+  VGPU_NODE_LAST = VGPU_NODE_CONDITIONAL, /* of the kinds that the API has */
+  /* Only in the list of an executable graph (graph_condition.c). */
   VGPU_NODE_BODY = 64,
   VGPU_NODE_VALUES = 65,
 };
 
-/* CUDA_KERNEL_NODE_PARAMS: version 1 ends before `kernel`. */
+/* CUDA_KERNEL_NODE_PARAMS. Version 1 ends before `kernel`. */
 struct vgpu_kernel_params {
   void *function;
   uint32_t grid[3];
@@ -38,7 +38,7 @@ struct vgpu_kernel_params {
 };
 #define VGPU_KERNEL_PARAMS_V1 56u
 
-/* CUDA_MEMSET_NODE_PARAMS: version 1 ends before `context`. */
+/* CUDA_MEMSET_NODE_PARAMS. Version 1 ends before `context`. */
 struct vgpu_memset_params {
   uint64_t destination;
   size_t pitch;
@@ -82,7 +82,7 @@ struct vgpu_allocation_params {
   const struct vgpu_memory_access *accesses;
   size_t access_count;
   size_t bytes;
-  uint64_t address; /* given back */
+  uint64_t address; /* filled by the call */
 };
 struct vgpu_memory_access {
   int32_t location_type;
@@ -90,7 +90,7 @@ struct vgpu_memory_access {
   int32_t flags;
 };
 
-/* CUstreamBatchMemOpParams; the flags of a barrier lie where others have nothing. */
+/* CUstreamBatchMemOpParams. The flags of a barrier are at an offset that the other operations do not use. */
 struct vgpu_memory_operation {
   uint32_t type;
   uint32_t barrier_flags;
@@ -114,7 +114,7 @@ struct vgpu_condition_params {
   uint64_t handle;
   int32_t type; /* CUgraphConditionalNodeType */
   uint32_t size;
-  struct vgpu_graph **bodies; /* given back */
+  struct vgpu_graph **bodies; /* filled by the call */
   struct vgpu_context *context;
 };
 

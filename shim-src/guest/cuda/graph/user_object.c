@@ -1,6 +1,6 @@
 /*
  * User objects: objects of the program that live as long as the program, a graph or an executable has a
- * reference to them. All of it happens here; the host knows nothing of them.
+ * reference to them. They exist only in the guest; the host does not know them.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { NO_DESTRUCTOR_SYNC = 1 }; /* CUuserObject_flags */
 enum { MOVE = 1 };               /* CUuserObjectRetain_flags */
 
 struct user_object {
-  uint64_t references; /* of the program's, of graphs and of executables; under graph_lock */
+  uint64_t references; /* references of the program, of graphs and of executables; under graph_lock */
   void (*destroy)(void *data);
   void *data;
 };
@@ -30,8 +30,10 @@ static struct user_object *find(struct vgpu_driver *driver, const void *handle) 
   return live ? (struct user_object *)(uintptr_t)handle : NULL;
 }
 
-/* The last reference calls the program, on a thread of this library: the program may have locks that the
- * destructor wants. */
+/*
+ * Drops references. The last one calls the program's destructor on a thread of this library, because the
+ * calling thread may hold a lock that the destructor takes.
+ */
 static void drop(struct vgpu_driver *driver, struct user_object *object, uint64_t count) {
   object->references -= count;
   if (object->references > 0) return;
@@ -49,7 +51,7 @@ static struct vgpu_hold *hold_of(const struct vgpu_holds *holds, const struct us
   return NULL;
 }
 
-/* References that the caller already had become those of `holds`. */
+/* Moves references of the caller to `holds`. */
 static bool hold(struct vgpu_holds *holds, struct user_object *object, uint64_t count) {
   struct vgpu_hold *found = hold_of(holds, object);
   if (found == NULL) {
@@ -103,7 +105,7 @@ static void release_now(void *data) {
 
 void vgpu_holds_release_after(struct vgpu_driver *driver, struct vgpu_holds *holds, uint64_t context) {
   struct release *release = holds->count == 0 ? NULL : malloc(sizeof *release);
-  if (release == NULL) { /* nothing to do, or no memory to do it later with */
+  if (release == NULL) { /* nothing to do, or no memory to do it later */
     vgpu_holds_release(driver, holds);
     return;
   }

@@ -5,14 +5,16 @@
 #include "api/structures.h"
 #include "guest/cuda/internal.h"
 
-/* One side made plain: where its first byte is, and how far rows and slices are apart. */
+/*
+ * One side of a copy in plain form: the place of its first byte, and the distances between rows and slices.
+ */
 struct vgpu_box_plain {
-  uint64_t start; /* of an array: its number */
+  uint64_t start; /* address, or of an array its number */
   size_t row, slice;
   bool device;
   bool array;
   uint32_t level;
-  uint64_t x, y, z; /* within the array */
+  uint64_t x, y, z; /* position within the array */
 };
 
 /* texture/array_box.c: sides that are arrays, and copies with one. */

@@ -1,6 +1,6 @@
 /*
- * Copies in two and three dimensions. Rows that lie apart are packed for the way and unpacked at the other
- * end; between device memories nothing travels.
+ * Copies in two and three dimensions. Rows that are not adjacent are packed before they are sent and unpacked
+ * at the other end. Copies between device memories send no bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static int make_plain(const struct vgpu_transfer *transfer, const struct vgpu_bo
     return CUDA_ERROR_INVALID_VALUE;
   }
   plain->slice = (size_t)slice;
-  /* From the first byte to the last. */
+  /* The span is from the first byte to the last. */
   uint64_t span = copy->width;
   if (!multiply(plain->slice, copy->depth - 1, &span) || !multiply(plain->row, copy->height - 1, &span) ||
       plain->start + span < plain->start) {
@@ -76,7 +76,10 @@ static int ask_rows(const struct vgpu_send_read_rows *send, unsigned char *packe
   return vgpu_cuda_call_bulk(VGPU_OP_read_rows, send, sizeof *send, packed, bytes);
 }
 
-/* Rows of one slice between host and device, as many at a time as a frame holds; `packed` has that room. */
+/*
+ * Copies rows of one slice between host and device, as many at a time as fit in a frame; `packed` has that
+ * size.
+ */
 static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
                       uint64_t source, size_t source_row, bool to_device, size_t width, size_t height,
                       unsigned char *packed) {
@@ -118,7 +121,7 @@ static int carry_rows(const struct vgpu_transfer *transfer, uint64_t destination
   return CUDA_SUCCESS;
 }
 
-/* Rows longer than a frame, one by one. */
+/* Copies rows that are longer than a frame, one by one. */
 static int carry_long_rows(const struct vgpu_transfer *transfer, uint64_t destination, size_t destination_row,
                            uint64_t source, size_t source_row, bool to_device, size_t width, size_t height) {
   int result = CUDA_SUCCESS;
@@ -176,7 +179,7 @@ int vgpu_copy_box(const struct vgpu_box *copy, struct vgpu_stream *stream, bool 
   if (result == CUDA_SUCCESS) result = make_plain(&transfer, &copy->destination, copy, &destination);
   if (result != CUDA_SUCCESS) return result;
   if (async && !(source.device && destination.device)) {
-    /* Rows of this process are packed when a graph is launched, not now. */
+    /* Rows in this process are packed when the graph is launched, not now. */
     struct vgpu_node_params node = {.type = VGPU_NODE_MEMCPY};
     memcpy(&node.of.copy.copy, copy, sizeof *copy);
     if (vgpu_capture_node(transfer.driver, stream, &node, &result)) return result;
@@ -263,7 +266,10 @@ int cuMemcpy3DPeerAsync(const void *pCopy, struct vgpu_stream *hStream) {
   return copy3(pCopy, hStream, true, true);
 }
 
-/* Attributes are hints about when the source may be read and where it is; each copy is made in order. */
+/*
+ * The attributes are hints about when the source may be read and where it is. They are not needed, because
+ * the copies are made in order.
+ */
 int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
                           size_t *attrsIdxs, size_t numAttrs, struct vgpu_stream *hStream) {
   int result = vgpu_cuda_ready();
@@ -281,17 +287,20 @@ int cuMemcpyBatchAsync_v2(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t 
 int cuMemcpyBatchAsync(uint64_t *dsts, uint64_t *srcs, size_t *sizes, size_t count, void *attrs,
                        size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, struct vgpu_stream *hStream) {
   int result = cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
-  if (result != CUDA_SUCCESS && failIdx != NULL) *failIdx = SIZE_MAX; /* not one copy's own fault */
+  if (result != CUDA_SUCCESS && failIdx != NULL) *failIdx = SIZE_MAX; /* not the error of one copy */
   return result;
 }
 
-/* CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP: memory (1) or an array (2), whose place counts elements. */
+/*
+ * CUmemcpy3DOperand and CUDA_MEMCPY3D_BATCH_OP. A side is memory (1) or an array (2); a place in an array
+ * counts elements.
+ */
 struct batch_side {
   int32_t type;
   union {
     struct {
       uint64_t start;
-      size_t row, height; /* in elements; 0: as the copy's */
+      size_t row, height; /* in elements; 0: the same as the copy's */
       int32_t hint[2];
     };
     struct {
@@ -314,7 +323,7 @@ static bool take_array(const struct batch_side *side, struct vgpu_array *array) 
   return side->type == 2 && driver != NULL && vgpu_array_take(driver, side->array, VGPU_OBJECT_ARRAY, array);
 }
 
-/* Elements are bytes unless an array says otherwise. */
+/* An element is a byte, unless an array is involved. */
 static size_t element_of(const struct batch_box *box) {
   struct vgpu_array array;
   if (!take_array(&box->source, &array) && !take_array(&box->destination, &array)) return 1;
@@ -348,12 +357,12 @@ static struct vgpu_box_side plain_side(const struct batch_side *side, const stru
 static int batch_boxes(size_t count, const struct batch_box *boxes, size_t *failed, uint64_t flags,
                        struct vgpu_stream *stream) {
   int result = vgpu_cuda_ready();
-  if (failed != NULL) *failed = SIZE_MAX; /* not one copy's own fault */
+  if (failed != NULL) *failed = SIZE_MAX; /* not the error of one copy */
   if (result != CUDA_SUCCESS) return result;
   if (count == 0 || boxes == NULL || flags != 0 || stream == NULL || stream == VGPU_STREAM_LEGACY) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  /* All are looked at before one is made. */
+  /* All copies are checked before the first one is made. */
   for (size_t i = 0; i < count; i++) {
     const struct batch_box *box = &boxes[i];
     bool sound = box->width > 0 && box->height > 0 && box->depth > 0 && box->order >= 1 && box->order <= 3 &&

@@ -1,6 +1,6 @@
 /*
- * "Pinned" host memory is plain memory of the guest: copies read and write it while they run. Where the
- * host is on the same machine it is memory that both see, so that a copy needs no frame to carry it.
+ * "Pinned" host memory is plain memory of the guest, and the host's copies read and write it while they run.
+ * If the host is on the same machine, it is shared memory, so that a copy needs no frame to carry its bytes.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -23,10 +23,12 @@ static size_t whole_pages(size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-/* Below this a copy travels in its frame anyway. */
+/* Shorter copies are carried in their frame anyway. */
 #define SHORTEST_SHARED ((size_t)64 << 10)
 
-/* Kernels of a device whose memory is the host's reach it, too: a pinned pointer is good in a kernel there.
+/*
+ * If device memory is host memory, kernels reach pinned memory too, and a pinned pointer is valid in a
+ * kernel.
  */
 static void *take_memory(struct vgpu_driver *driver, size_t bytes, uint32_t *shared_region, bool *lent) {
   void *memory = vgpu_lent_take(driver, 0, bytes, shared_region);
@@ -52,7 +54,7 @@ int cuMemHostAlloc(void **pp, size_t bytesize, uint32_t Flags) {
   struct vgpu_context *context = NULL;
   int result = current_context(&driver, &context);
   if (result != CUDA_SUCCESS) return result;
-  /* 1 portable, 2 mapped into the device, 4 write-combined. */
+  /* The flags: 1 portable, 2 mapped into the device, 4 write-combined. */
   if (pp == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (Flags & ~7u) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -89,15 +91,15 @@ int cuMemFreeHost(void *p) {
   if (!vgpu_regions_remove(&driver->regions, (uint64_t)(uintptr_t)p, VGPU_REGION_PINNED, &region)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  /* Reads on their way into it must have arrived, or failed, before it is gone. */
+  /* Reads into this memory that are in progress must have arrived, or failed, before it is unmapped. */
   vgpu_readback_flush(driver, p, region.size);
   give_memory(driver, p, whole_pages(region.size), region.shared_region, region.lent);
   return CUDA_SUCCESS;
 }
 
 /*
- * Registered memory is shared with the device when the program asks for its address there, or said when it
- * registered it that it would: memory that is only copied from stays as it is.
+ * Registered memory is shared with the device only when the program asks for its device address, or asked for
+ * it when it registered the memory. Memory that is only copied from stays private.
  */
 int cuMemHostGetDevicePointer_v2(uint64_t *pdptr, void *p, uint32_t Flags) {
   int result;
@@ -133,7 +135,7 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
   int result = current_context(&driver, &context);
   if (result != CUDA_SUCCESS) return result;
   if (p == NULL || bytesize == 0 || (Flags & ~15u) != 0) return CUDA_ERROR_INVALID_VALUE;
-  /* 4: memory of another device, 8: read-only: neither can be carried. */
+  /* The flags 4 (memory of another device) and 8 (read-only) cannot be carried. */
   if ((Flags & 12u) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   struct vgpu_region region = {.start = (uint64_t)(uintptr_t)p,
                                .size = bytesize,
@@ -143,7 +145,7 @@ int cuMemHostRegister_v2(void *p, size_t bytesize, uint32_t Flags) {
                                .ordinal = context->ordinal};
   switch (vgpu_regions_add(&driver->regions, &region)) {
     case VGPU_REGIONS_OK:
-      /* Where that cannot be, cuMemHostGetDevicePointer refuses; copies from it work all the same. */
+      /* If that is not possible, cuMemHostGetDevicePointer refuses, but copies from the memory still work. */
       if ((Flags & DEVICE_MAP) != 0) (void)vgpu_registered_lend(driver, &region);
       return CUDA_SUCCESS;
     case VGPU_REGIONS_NO_MEMORY:

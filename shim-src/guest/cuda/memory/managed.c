@@ -1,8 +1,8 @@
 /*
- * Memory of both sides. Where the device's memory is the host's own (the software device) and the host shares
- * memory with this process, a piece of it can be device memory at the address that it has here: mapped pinned
- * memory and managed memory. There is one copy of the bytes, so nothing migrates: a prefetch has nothing to
- * do, and advice is kept only to be told again. At a distance, and on a real GPU, there is none of it, and
+ * Mapped pinned memory and managed memory. If the device's memory is the host's own (the software device) and
+ * the host shares memory with this process, a range of it can be device memory at the address that it has in
+ * this process. There is one copy of the bytes, so nothing migrates: a prefetch has nothing to do, and advice
+ * is stored only to be returned by queries. A host on another machine and a real GPU have no such memory, and
  * the attributes say so.
  */
 #include <string.h>
@@ -26,7 +26,7 @@ bool vgpu_lent_in_place(struct vgpu_driver *driver) {
   return vgpu_session_maps(driver->session) && !vgpu_session_in_vm_memory(driver->session);
 }
 
-/* `address`: where the device is to have it; 0: where it is mapped here. */
+/* Allocates the memory. `address`: its address on the device; 0: the address at which it is mapped here. */
 static void *take(struct vgpu_driver *driver, uint64_t context, uint64_t address, size_t bytes,
                   uint32_t *shared_region) {
   void *memory;
@@ -74,7 +74,7 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
   if (driver == NULL) return result;
   result = vgpu_cuda_current(driver, &context);
   if (result != CUDA_SUCCESS) return result;
-  /* 1: used on any stream, 2: by the host only, until cuStreamAttachMemAsync says more. */
+  /* The flags: 1 used on any stream, 2 used by the host only until cuStreamAttachMemAsync changes that. */
   if (dptr == NULL || bytesize == 0 || bytesize > SIZE_MAX / 2 || (flags != 1 && flags != 2)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -101,10 +101,13 @@ int cuMemAllocManaged(uint64_t *dptr, size_t bytesize, uint32_t flags) {
 
 bool vgpu_managed_free(struct vgpu_driver *driver, uint64_t address) {
   struct vgpu_region region;
-  /* A variable is no allocation. */
+  /* A managed variable is not an allocation, so it cannot be freed. */
   if (vgpu_regions_find(&driver->regions, address, &region) && region.module != 0) return false;
   if (!vgpu_regions_remove(&driver->regions, address, VGPU_REGION_MANAGED, &region)) return false;
-  /* Reads on their way into it must have arrived, or failed, before it is gone: as in cuMemFreeHost. */
+  /*
+   * Reads into this memory that are in progress must have arrived, or failed, before it is unmapped, as in
+   * cuMemFreeHost.
+   */
   (void)vgpu_readback_flush(driver, (void *)(uintptr_t)address, region.size);
   vgpu_lent_give(driver, (void *)(uintptr_t)address, whole_pages(region.size), region.shared_region);
   return true;
@@ -120,7 +123,7 @@ static int advise(uint64_t address, size_t bytes, unsigned which, int32_t value)
                                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* A device's ordinal, or -1 for the processor. */
+/* True for the ordinal of a device, or -1 for the processor. */
 static bool is_place(int32_t place) {
   return place == -1 || vgpu_cuda_device_facts(place) != NULL;
 }
@@ -128,14 +131,14 @@ static bool is_place(int32_t place) {
 int cuMemAdvise(uint64_t devPtr, size_t count, int32_t advice, int32_t device) {
   if (count == 0) return CUDA_ERROR_INVALID_VALUE;
   switch (advice) {
-    case 1: /* READ_MOSTLY, and that it is not */
+    case 1: /* set READ_MOSTLY, unset it */
     case 2:
       return advise(devPtr, count, READ_MOSTLY, advice == 1);
     case 3: /* PREFERRED_LOCATION */
       return is_place(device) ? advise(devPtr, count, PREFERRED, device) : CUDA_ERROR_INVALID_DEVICE;
     case 4:
       return advise(devPtr, count, PREFERRED, NOWHERE);
-    case 5: /* ACCESSED_BY: all can, always */
+    case 5: /* ACCESSED_BY: every device can always access it */
     case 6: {
       if (!is_place(device)) return CUDA_ERROR_INVALID_DEVICE;
       struct vgpu_region region;
@@ -151,7 +154,7 @@ int cuMemAdvise(uint64_t devPtr, size_t count, int32_t advice, int32_t device) {
   }
 }
 
-/* CUmemLocation: 1 is a device, 2 and what follows the host's memory, of whatever node. */
+/* CUmemLocation: 1 is a device; 2 and higher are host memory of any NUMA node. */
 static bool place_of(struct vgpu_value8 location, int32_t *place) {
   int32_t fields[2];
   memcpy(fields, &location, sizeof fields);
@@ -203,7 +206,7 @@ int cuMemRangeGetAttribute(void *data, size_t dataSize, int32_t attribute, uint6
       return CUDA_SUCCESS;
     case 2: /* PREFERRED_LOCATION */
     case 4: /* LAST_PREFETCH_LOCATION */
-    case 6: /* their numbers, and their kinds: CUmemLocationType */
+    case 6: /* device numbers, and their kinds: CUmemLocationType */
     case 8:
       values[0] = place;
       return CUDA_SUCCESS;
@@ -211,7 +214,7 @@ int cuMemRangeGetAttribute(void *data, size_t dataSize, int32_t attribute, uint6
     case 7:
       values[0] = place == NOWHERE ? 0 : place == -1 ? 2 : 1;
       return CUDA_SUCCESS;
-    case 3: /* ACCESSED_BY: devices, then NOWHERE */
+    case 3: /* ACCESSED_BY: devices, then NOWHERE to fill the array */
       for (size_t i = 0; i < dataSize / sizeof *values; i++) values[i] = i == 0 ? region.ordinal : NOWHERE;
       return CUDA_SUCCESS;
     default:
@@ -230,7 +233,7 @@ int cuMemRangeGetAttributes(void **data, size_t *dataSizes, int32_t *attributes,
   return result;
 }
 
-/* Every stream, and the host, may use it at any time: as after attaching it to all. */
+/* Every stream and the host may always use the memory, as if it were attached to all streams. */
 int cuStreamAttachMemAsync(struct vgpu_stream *hStream, uint64_t dptr, size_t length, uint32_t flags) {
   uint64_t number, context;
   int result;

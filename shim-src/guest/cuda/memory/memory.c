@@ -1,4 +1,7 @@
-/* Device memory. The host gives addresses; the guest remembers them and checks before it sends. */
+/*
+ * Device memory. The host allocates the addresses. The guest stores them and checks each address before it
+ * sends.
+ */
 #include "cuda_api.h"
 #include "cuda_calls.h"
 #include "guest/cuda/internal.h"
@@ -22,7 +25,10 @@ int cuMemAlloc_v2(uint64_t *dptr, size_t bytesize) {
                                .context = send.context,
                                .ordinal = context->ordinal};
   if (vgpu_regions_add(&driver->regions, &region) != VGPU_REGIONS_OK) {
-    /* No memory here, or an address that something else has: the host must not keep what we cannot use. */
+    /*
+     * The guest has no memory to store it, or the address is in use. The host must not keep memory that the
+     * program cannot use.
+     */
     struct vgpu_send_cuMemFree_v2 back = {.context = send.context, .address = reply.address};
     vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &back, sizeof back, NULL, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -57,10 +63,10 @@ int cuMemFree_v2(uint64_t dptr) {
   if (dptr == 0) return CUDA_SUCCESS;
   struct vgpu_region region;
   if (vgpu_graph_memory_free(driver, dptr, &result)) return result;
-  /* A module's variable is not the program's to free. */
+  /* The variable of a module belongs to the module, so the program cannot free it. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.module != 0)
     return CUDA_ERROR_INVALID_VALUE;
-  /* Nor is what is closed, unless it was opened through a pool. */
+  /* Memory that another process opened is closed, not freed, unless it came through a pool. */
   if (vgpu_regions_find(&driver->regions, dptr, &region) && region.opened && region.pool == 0)
     return CUDA_ERROR_INVALID_VALUE;
   if (vgpu_managed_free(driver, dptr)) return CUDA_SUCCESS;
@@ -68,7 +74,7 @@ int cuMemFree_v2(uint64_t dptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   struct vgpu_send_cuMemFree_v2 send = {.context = region.context, .address = dptr};
-  /* Memory of a pool goes with no context; whose work may still use it is the program's to know. */
+  /* Memory of a pool belongs to no context. The program must know whose work may still use it. */
   if (region.pool != 0) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
   return vgpu_cuda_post(VGPU_OP_cuMemFree_v2, &send, sizeof send, NULL, 0);
@@ -78,7 +84,7 @@ int cuMemGetAddressRange_v2(uint64_t *pbase, size_t *psize, uint64_t dptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  /* A stream's callback may call nothing; libgomp learns from this answer that it is in one. */
+  /* A callback of a stream may call nothing. libgomp learns from this error that it runs in a callback. */
   if (vgpu_host_function_runs()) return CUDA_ERROR_NOT_PERMITTED;
   struct vgpu_region region;
   if (!vgpu_regions_find(&driver->regions, dptr, &region) || region.kind == VGPU_REGION_REGISTERED) {
@@ -89,7 +95,7 @@ int cuMemGetAddressRange_v2(uint64_t *pbase, size_t *psize, uint64_t dptr) {
   return CUDA_SUCCESS;
 }
 
-/* CUmemAllocationProp begins: type, handle types, location type, location id. */
+/* The fields at the beginning of CUmemAllocationProp: type, handle types, location type, location id. */
 int cuMemGetAllocationGranularity(size_t *granularity, const void *prop, int32_t option) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;
@@ -97,6 +103,6 @@ int cuMemGetAllocationGranularity(size_t *granularity, const void *prop, int32_t
   const int32_t *fields = prop;
   if (fields[0] != 1 || fields[2] != 1) return CUDA_ERROR_INVALID_VALUE; /* pinned, on a device */
   if (vgpu_cuda_device_facts(fields[3]) == NULL) return CUDA_ERROR_INVALID_DEVICE;
-  *granularity = 2u << 20; /* a large page of the device, on every GPU that has virtual memory management */
+  *granularity = 2u << 20; /* a large page, on every GPU that has virtual memory management */
   return CUDA_SUCCESS;
 }

@@ -7,7 +7,7 @@
 #include "cuda_api.h"
 #include "guest/cuda/internal.h"
 
-/* The context that made a region, as the program knows it; NULL if it is gone. */
+/* Finds the program's handle of the context that made a region; NULL if the context is gone. */
 struct context_search {
   uint64_t number;
   struct vgpu_context *found;
@@ -45,7 +45,7 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
       return CUDA_SUCCESS;
     case 3: /* DEVICE_POINTER */
     case 4: /* HOST_POINTER */
-      /* Other memory is not mapped at the other side. */
+      /* Memory that is not lent is not mapped at the other side. */
       if (!region->lent && (attribute == 3) != device) return CUDA_ERROR_INVALID_VALUE;
       *(uint64_t *)data = pointer;
       return CUDA_SUCCESS;
@@ -58,7 +58,7 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
     case 10: /* IS_LEGACY_CUDA_IPC_CAPABLE */
     case 15: /* IS_GPU_DIRECT_RDMA_CAPABLE */
     case 21: /* IS_HW_DECOMPRESS_CAPABLE */
-      /* A boolean is an int here: the runtime reads four bytes that it has not cleared. */
+      /* The attribute is an int: the runtime reads four bytes that it has not cleared. */
       *(int32_t *)data = 0;
       return CUDA_SUCCESS;
     case 7:  /* BUFFER_ID */
@@ -85,7 +85,7 @@ static int attribute_of(struct vgpu_driver *driver, const struct vgpu_region *re
     case 16: /* ACCESS_FLAGS: read and write */
       *(uint32_t *)data = 3;
       return CUDA_SUCCESS;
-    case 17: { /* MEMPOOL_HANDLE: NULL if it is of none */
+    case 17: { /* MEMPOOL_HANDLE: NULL if it is not from a pool */
       struct vgpu_pool *pool = vgpu_pool_numbered(driver, region->pool);
       memcpy(data, &pool, sizeof pool);
       return CUDA_SUCCESS;
@@ -104,7 +104,7 @@ int cuPointerGetAttribute(void *data, int32_t attribute, uint64_t ptr) {
   return attribute_of(driver, &region, ptr, attribute, data);
 }
 
-/* Bytes that attribute_of writes, for clearing. */
+/* Count of the bytes that attribute_of writes, to clear them. */
 static size_t attribute_size(int32_t attribute) {
   switch (attribute) {
     case 2:
@@ -122,7 +122,7 @@ static size_t attribute_size(int32_t attribute) {
   }
 }
 
-/* Never fails for an unknown pointer: each attribute is then zero, as the real driver does. */
+/* Does not fail for an unknown pointer: each attribute is then zero, as with the real driver. */
 int cuPointerGetAttributes(uint32_t numAttributes, int32_t *attributes, void **data, uint64_t ptr) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -134,7 +134,7 @@ int cuPointerGetAttributes(uint32_t numAttributes, int32_t *attributes, void **d
     if (data[i] == NULL) return CUDA_ERROR_INVALID_VALUE;
     if (!known || attribute_of(driver, &region, ptr, attributes[i], data[i]) != CUDA_SUCCESS) {
       memset(data[i], 0, attribute_size(attributes[i]));
-      if (attributes[i] == 9) *(int32_t *)data[i] = -2; /* no device */
+      if (attributes[i] == 9) *(int32_t *)data[i] = -2; /* not of a device */
     }
   }
   return CUDA_SUCCESS;

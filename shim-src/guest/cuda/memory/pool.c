@@ -1,7 +1,7 @@
 /*
- * Memory pools and the stream-ordered allocator. A pool lives at the host; here are its handle and what can
- * be said without asking. Structures and enumerators are those of the CUDA driver API, CUmemPoolProps,
- * CUmemPool_attribute and CUmemAccessDesc.
+ * Memory pools and the stream-ordered allocator. A pool is at the host. The guest keeps its handle and the
+ * facts that it can return without asking. Structures and enumerators are those of the CUDA driver API:
+ * CUmemPoolProps, CUmemPool_attribute and CUmemAccessDesc.
  */
 #include "guest/cuda/memory/pool.h"
 
@@ -76,7 +76,7 @@ int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_siz
   return CUDA_SUCCESS;
 }
 
-/* Under driver->lock. */
+/* Makes the default pool of a device when it is first needed. The caller holds driver->lock. */
 static int default_pool(struct vgpu_driver *driver, int32_t ordinal, struct vgpu_pool **pool) {
   struct vgpu_device_pools *pools = &driver->pools[ordinal];
   if (pools->given == NULL) {
@@ -157,7 +157,10 @@ int cuDeviceSetMemPool(int32_t dev, struct vgpu_pool *pool) {
   return fits ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* CUDA 13 names a place and a kind of memory instead of a device; only a device's own memory is pooled. */
+/*
+ * CUDA 13 names a location and a kind of memory instead of a device. Only a device's own memory can be
+ * pooled.
+ */
 static int check_place(const void *location, int32_t type) {
   if (location == NULL) return CUDA_ERROR_INVALID_VALUE;
   return ((const struct location *)location)->type == ON_DEVICE && type == PINNED ? CUDA_SUCCESS
@@ -188,7 +191,7 @@ int cuMemPoolCreate(struct vgpu_pool **pool, const void *poolProps) {
   struct properties properties;
   memcpy(&properties, poolProps, sizeof properties);
   if (properties.allocation_type != PINNED) return CUDA_ERROR_INVALID_VALUE;
-  /* File descriptors are what processes here can hand on. There is no pooled host memory. */
+  /* Processes here can share file descriptors only. There are no pools of host memory. */
   if ((properties.handle_types & ~POSIX_FD) != 0 || properties.location.type != ON_DEVICE)
     return CUDA_ERROR_NOT_SUPPORTED;
   if (properties.handle_types != 0 && !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
@@ -253,7 +256,7 @@ int cuMemPoolSetAttribute(struct vgpu_pool *handle, int32_t attr, void *value) {
   else if (attr == RELEASE_THRESHOLD || attr == RESERVED_MEM_HIGH || attr == USED_MEM_HIGH) {
     send.value = *(uint64_t *)value;
   } else return CUDA_ERROR_INVALID_VALUE;
-  if (attr > RELEASE_THRESHOLD && send.value != 0) return CUDA_ERROR_INVALID_VALUE; /* only ever reset */
+  if (attr > RELEASE_THRESHOLD && send.value != 0) return CUDA_ERROR_INVALID_VALUE; /* only reset */
   return vgpu_cuda_call(VGPU_OP_cuMemPoolSetAttribute, &send, sizeof send, NULL, 0);
 }
 
@@ -266,7 +269,9 @@ int cuMemPoolTrimTo(struct vgpu_pool *handle, size_t minBytesToKeep) {
   return vgpu_cuda_call(VGPU_OP_cuMemPoolTrimTo, &send, sizeof send, NULL, 0);
 }
 
-/* No device reaches another's memory here (cuDeviceCanAccessPeer), and each always reaches its own. */
+/*
+ * No device can access another's memory (cuDeviceCanAccessPeer), and each device can always access its own.
+ */
 int cuMemPoolSetAccess(struct vgpu_pool *handle, const void *map, size_t count) {
   struct vgpu_driver *driver;
   struct vgpu_pool pool;
@@ -300,9 +305,9 @@ int cuMemPoolGetAccess(int32_t *flags, struct vgpu_pool *memPool, void *location
 }
 
 /*
- * The address is given at once: it may only be used behind this call in the order of the stream, and the
- * host gives no memory that something before it on another stream still uses. A stream that captures makes
- * a node of it, with memory of the graph's.
+ * Returns the address at once. It may be used only after this call in the order of the stream. The host does
+ * not give out memory that earlier work on another stream still uses. On a stream that captures, the call
+ * becomes a node with graph memory.
  */
 int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *handle,
                             struct vgpu_stream *hStream) {
@@ -341,7 +346,7 @@ int cuMemAllocFromPoolAsync(uint64_t *dptr, size_t bytesize, struct vgpu_pool *h
   return CUDA_SUCCESS;
 }
 
-/* From the current pool of the stream's device. */
+/* Allocates from the current pool of the stream's device. */
 int cuMemAllocAsync(uint64_t *dptr, size_t bytesize, struct vgpu_stream *hStream) {
   int32_t device;
   int result = cuStreamGetDevice(hStream, &device);
@@ -350,7 +355,7 @@ int cuMemAllocAsync(uint64_t *dptr, size_t bytesize, struct vgpu_stream *hStream
   return result == CUDA_SUCCESS ? cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream) : result;
 }
 
-/* Also for memory of cuMemAlloc, as the API allows. */
+/* The API allows this call for memory of cuMemAlloc, too. */
 int cuMemFreeAsync(uint64_t dptr, struct vgpu_stream *hStream) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);

@@ -7,30 +7,30 @@
 
 struct vgpu_driver;
 
-/* The object behind a CUmemoryPool. It is valid while it is among the driver's objects. */
+/* The object behind a CUmemoryPool. It is valid while it is in the driver's list of objects. */
 struct vgpu_pool {
-  uint64_t number; /* what the host knows it by */
-  int32_t ordinal; /* visible device */
-  bool exportable; /* made with a handle type */
-  bool imported;   /* another process's: nothing can be taken from it */
+  uint64_t number; /* number at the host */
+  int32_t ordinal; /* of its visible device */
+  bool exportable; /* made with a handle type, so it can be exported */
+  bool imported;   /* imported from another process: nothing can be allocated from it */
 };
 
 struct vgpu_device_pools {
-  struct vgpu_pool *given;   /* the default pool, made when it is first asked for; NULL before */
-  struct vgpu_pool *current; /* what cuDeviceSetMemPool set; NULL: the default one */
+  struct vgpu_pool *given;   /* the default pool; NULL until it is first needed */
+  struct vgpu_pool *current; /* set by cuDeviceSetMemPool; NULL: the default pool */
 };
 
-/* Whether the host's device has pools at all; else a CUresult. */
+/* Returns 0 if the host's device has pools, else a CUresult. */
 int vgpu_pool_device(int32_t ordinal);
 
-/* Copies what a live handle says, so that nothing is read of one that another thread destroys. */
+/* Copies the fields of a live handle, so that no field is read of a pool that another thread destroys. */
 int vgpu_pool_take(const struct vgpu_pool *handle, struct vgpu_driver **driver, struct vgpu_pool *pool);
 
-/* A new pool, also at the host. Under driver->lock. */
+/* Makes a new pool, also at the host. The caller holds driver->lock. */
 int vgpu_pool_make(struct vgpu_driver *driver, int32_t ordinal, uint64_t max_size, bool given,
                    struct vgpu_pool **made);
 
-/* The live pool of this number; NULL: there is none (any more). */
+/* Returns the live pool of this number; NULL: there is none, or it was destroyed. */
 struct vgpu_pool *vgpu_pool_numbered(struct vgpu_driver *driver, uint64_t number);
 
 #endif

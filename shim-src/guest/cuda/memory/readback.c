@@ -7,7 +7,7 @@
 #include "guest/cuda/internal.h"
 #include "guest/cuda/pause.h"
 
-/* Longer ones are waited for: their bytes would be copied once more at the host. */
+/* The call waits for longer reads, because the host would copy their bytes once more. */
 #define LONGEST (256u << 10)
 #define MOST_BYTES (8u << 20)
 #define MOST_READS 1024u
@@ -21,15 +21,15 @@ struct vgpu_readback {
   uint64_t stream;
   unsigned char *destination;
   size_t bytes;
-  bool claimed; /* a thread has asked for it and will deliver it or let it go */
+  bool claimed; /* a thread asks for it, and will deliver it or release the claim */
 };
 
-/* Some entries that one thread has claimed, and the buffers to ask for them with. */
+/* Entries that one thread has claimed, and the buffers of its request. */
 #define BATCH 64
 struct batch {
   uint64_t tickets[BATCH];
   uint32_t count;
-  uint32_t room; /* bytes that the answer may have */
+  uint32_t room; /* maximum size of the answer, in bytes */
   uint64_t last; /* ticket */
 };
 
@@ -67,7 +67,7 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
                                     .stream = stream,
                                     .destination = destination,
                                     .bytes = bytes,
-                                    .claimed = true}; /* nobody may ask before it is posted */
+                                    .claimed = true}; /* claimed until it is posted */
     if (readbacks->last == NULL) readbacks->first = entry;
     else readbacks->last->next = entry;
     readbacks->last = entry;
@@ -83,13 +83,13 @@ bool vgpu_readback_post(struct vgpu_driver *driver, void *destination, uint64_t 
       .context = context, .stream = stream, .source = source, .bytes = bytes, .ticket = entry->ticket};
   *result = vgpu_cuda_post(VGPU_OP_read_later, &send, sizeof send, NULL, 0);
   pthread_mutex_lock(&readbacks->lock);
-  entry->claimed = false; /* lives: nobody takes away a claimed one but its claimer */
+  entry->claimed = false; /* The entry still exists: only the thread that claimed it may remove it. */
   pthread_cond_broadcast(&readbacks->delivered);
   pthread_mutex_unlock(&readbacks->lock);
   return true;
 }
 
-/* Claims unclaimed entries after ticket `after` on the stream, as many as an answer can bring. */
+/* Claims unclaimed entries after ticket `after` on the stream, as many as one answer can carry. */
 static void claim(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_t stream, uint64_t after) {
   batch->count = 0;
   batch->room = 0;
@@ -109,7 +109,7 @@ static void claim(struct vgpu_readbacks *readbacks, struct batch *batch, uint64_
   pthread_mutex_unlock(&readbacks->lock);
 }
 
-/* With the lock held: takes the entry out of the list and frees it. */
+/* Removes the entry from the list and frees it. The caller holds the lock. */
 static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback **link,
                          struct vgpu_readback *before) {
   struct vgpu_readback *entry = *link;
@@ -121,9 +121,9 @@ static void unlink_entry(struct vgpu_readbacks *readbacks, struct vgpu_readback 
 }
 
 /*
- * Gives back what `batch` claimed: delivered from `answer` where it holds the bytes, left for later where
- * it says NOT_READ, and forgotten if `forget` (the wait failed: CUDA promises nothing of the contents).
- * False: the answer does not make sense.
+ * Releases the claims of `batch`. An entry whose bytes `answer` holds is delivered. An entry that it marks
+ * NOT_READ is left for later. If `forget`, the wait failed, and the entries are dropped: CUDA promises
+ * nothing about the contents. False: the answer is not valid.
  */
 static bool release(struct vgpu_readbacks *readbacks, const struct batch *batch, const unsigned char *answer,
                     uint32_t size, bool forget) {
@@ -164,7 +164,7 @@ static bool release(struct vgpu_readbacks *readbacks, const struct batch *batch,
   return sound && (answer == NULL || at == size);
 }
 
-/* One call that names the batch's tickets and delivers what comes. */
+/* Sends one call that names the tickets of the batch, and delivers the bytes that come. */
 static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, uint32_t send_size,
                const struct batch *batch) {
   unsigned char *answer = batch->room == 0 ? NULL : malloc(batch->room);
@@ -186,7 +186,9 @@ static int ask(struct vgpu_driver *driver, uint32_t opcode, const void *send, ui
   return came && !sound ? CUDA_ERROR_UNKNOWN : result;
 }
 
-/* Until no thread holds a claim on the stream's entries up to a ticket: that thread delivers them. */
+/*
+ * Waits until no other thread has a claim on the stream's entries up to a ticket. Those threads deliver them.
+ */
 static void await_others(struct vgpu_readbacks *readbacks, uint64_t stream, uint64_t upto) {
   if (none(readbacks)) return;
   pthread_mutex_lock(&readbacks->lock);
@@ -209,7 +211,10 @@ static uint64_t newest(struct vgpu_readbacks *readbacks) {
   return ticket;
 }
 
-/* With the lock held: forgets the unclaimed entries up to a ticket of a context and, unless ANY, stream. */
+/*
+ * Drops the unclaimed entries up to a ticket of a context and, unless it is ANY, of a stream. The caller
+ * holds the lock.
+ */
 static void forget(struct vgpu_readbacks *readbacks, uint64_t context, uint64_t stream, uint64_t upto) {
   struct vgpu_readback *before = NULL;
   for (struct vgpu_readback **link = &readbacks->first; *link != NULL && (*link)->ticket <= upto;) {
@@ -262,7 +267,7 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
     result = settle(driver, context, stream, upto);
     if (result == CUDA_SUCCESS && scope != VGPU_WAIT_EVENT && !none(readbacks)) {
       /*
-       * All work is done, so missing bytes mean a failure at the host; that error is returned like any other.
+       * All work is done, so missing bytes mean a failure at the host. That error is returned like any other.
        */
       pthread_mutex_lock(&readbacks->lock);
       forget(readbacks, context, stream, upto);
@@ -272,7 +277,7 @@ int vgpu_readback_wait(struct vgpu_driver *driver, uint32_t opcode, const void *
   return result != CUDA_SUCCESS ? result : vgpu_session_take_deferred(driver->session);
 }
 
-/* The stream of an entry that goes to these bytes; false: none does. */
+/* Finds the stream of an entry that writes to these bytes. False: no entry does. */
 static bool find_overlap(struct vgpu_readbacks *readbacks, const void *memory, size_t bytes,
                          struct vgpu_send_cuStreamSynchronize *found) {
   pthread_mutex_lock(&readbacks->lock);
@@ -290,7 +295,10 @@ int vgpu_readback_flush(struct vgpu_driver *driver, const void *memory, size_t b
   while (!none(&driver->readbacks) && find_overlap(&driver->readbacks, memory, bytes, &send)) {
     int result;
     if (send.stream == (uint64_t)(uintptr_t)VGPU_STREAM_PER_THREAD) {
-      /* It may be another thread's, which only its context can wait for. */
+      /*
+       * The stream may be the per-thread stream of another thread. Only a wait for the whole context covers
+       * it.
+       */
       struct vgpu_send_cuCtxSynchronize all = {.context = send.context};
       result = vgpu_readback_wait(driver, VGPU_OP_cuCtxSynchronize, &all, sizeof all, send.context, 0,
                                   VGPU_WAIT_CONTEXT);

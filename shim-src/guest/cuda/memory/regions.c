@@ -88,7 +88,7 @@ bool vgpu_regions_is_device(struct vgpu_regions *regions, uint64_t address, uint
     size -= region->size - offset;
     address = region->start + region->size;
     at++;
-    /* A plain allocation behind a mapping is another one's. */
+    /* A plain allocation behind a mapping is a separate allocation. */
     if (at <= regions->count && regions->array[at - 1].kind != VGPU_REGION_MAPPED) break;
   }
   pthread_rwlock_unlock(&regions->lock);

@@ -1,8 +1,8 @@
 /*
- * A child of fork() must have its own copy of this memory, as of all that was private before it was
- * registered. So a fork finds private memory: what is shared becomes private before it and shared again after
- * it, in the parent. What the program wrote meanwhile is written to the shared memory then, byte by byte,
- * over what the device has written there.
+ * A child of fork() must have its own copy of this memory, as of all memory that was private before it was
+ * registered. So fork must see private memory: before a fork the shared memory becomes private, and after it
+ * the parent shares it again. Bytes that the program wrote between the two are then copied to the shared
+ * memory, one by one, over bytes that the device has written there.
  */
 #include "guest/cuda/memory/registered.h"
 
@@ -21,8 +21,8 @@ struct lent_range {
   uint64_t registered; /* where the region starts */
   unsigned char *pages;
   size_t bytes;
-  void *mirror; /* the shared memory, mapped a second time */
-  void *before; /* during a fork: what the range held when it became private; NULL: it is shared */
+  void *mirror; /* a second mapping of the shared memory */
+  void *before; /* during a fork: the content when it became private; NULL: it is shared */
   uint32_t shared_region;
   struct vgpu_mapped_file file;
 };
@@ -39,7 +39,7 @@ static bool set_lent(struct lent_range *range, bool value) {
 
 /* ---- fork ----------------------------------------------------------------- */
 
-/* False: the program has unmapped some of it. */
+/* True if the whole range is still mapped. False: the program has unmapped a part of it. */
 static bool is_whole(const struct lent_range *range) {
   uintptr_t base = (uintptr_t)range->pages, end = base + range->bytes, from = base, until, at = base;
   for (; at < end; at = from = until) {
@@ -66,7 +66,7 @@ static void share_again(struct lent_range *range) {
   munmap(range->before, range->bytes);
   range->before = NULL;
   if (why == NULL) return;
-  /* A kernel that uses it must fail, not see another memory than the program. */
+  /* A kernel that uses it must fail. It must not see other memory than the program sees. */
   vgpu_log("registered memory at %p lost its address on the device in a fork: %s", (void *)range->pages, why);
   vgpu_lent_end(range->pages);
   set_lent(range, false);
@@ -83,7 +83,7 @@ static void after_fork_in_child(void) {
   struct lent_range *next;
   for (struct lent_range *range = lent.first; range != NULL; range = next) {
     next = range->next;
-    /* Still shared with the parent: better a copy that is a little late than none. */
+    /* The memory is still shared with the parent. A copy that is slightly late is better than no copy. */
     if (range->before != NULL) munmap(range->before, range->bytes);
     else if (is_whole(range)) (void)vgpu_in_place_unshare(range->pages, range->bytes, NULL);
     munmap(range->mirror, range->bytes);
@@ -163,7 +163,7 @@ bool vgpu_registered_lend(struct vgpu_driver *driver, const struct vgpu_region *
   const struct lent_range *there = *place_of(driver, region->start);
   bool result = there == NULL && lend(driver, region);
   if (there != NULL) {
-    /* Another thread was faster; or a fork took it away. */
+    /* Another thread was faster, or a fork made the memory private. */
     struct vgpu_region now;
     result = vgpu_regions_find(&driver->regions, region->start, &now) && now.lent;
   }
@@ -186,7 +186,7 @@ void vgpu_registered_take_back(struct vgpu_driver *driver, const struct vgpu_reg
   struct lent_range **at = place_of(driver, region->start), *range = *at;
   if (range != NULL) {
     *at = range->next;
-    /* First the device, so that nothing is written there that the program does not see. */
+    /* The device loses the memory first, so that it writes nothing that the program does not see. */
     vgpu_lent_end(range->pages);
     make_private(range);
     vgpu_session_shared_region_drop(driver->session, range->shared_region, range->mirror, range->bytes);

@@ -1,6 +1,7 @@
 /*
  * Registered memory (cuMemHostRegister) that is device memory as well. The program's own pages become shared
- * memory in place (guest/in_place.h) where the host is on this machine and its device's memory is the host's.
+ * memory in place (guest/in_place.h). This needs a host on this machine, and a device whose memory is the
+ * host's.
  */
 #ifndef VGPU_GUEST_CUDA_REGISTERED_H
 #define VGPU_GUEST_CUDA_REGISTERED_H
@@ -11,12 +12,13 @@
 
 struct vgpu_driver;
 
-/* Gives a registered region its address on the device, the one that it has here. False: it cannot have one;
- * the log says why.
+/*
+ * Gives a registered region its device address, which is its address in this process. False: that is not
+ * possible, and the log says why.
  */
 bool vgpu_registered_lend(struct vgpu_driver *driver, const struct vgpu_region *region);
 
-/* The region is the program's alone again; `region` has been removed. */
+/* Makes the region private again. The caller has removed `region` from the list. */
 void vgpu_registered_take_back(struct vgpu_driver *driver, const struct vgpu_region *region);
 
 #endif

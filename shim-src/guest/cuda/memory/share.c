@@ -1,7 +1,7 @@
 /*
  * Sharing between processes of one guest: memory and events by handles of 64 bytes (cuIpc*), physical memory
- * and pools by file descriptors. Each of them contains a ticket with a token. The host makes the token and
- * accepts it only from processes of the same guest; the file only carries the ticket.
+ * and pools by file descriptors. Each handle or file contains a ticket with a token. The host makes the token
+ * and accepts it only from processes of the same guest. The file only carries the ticket.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ struct ticket {
   uint64_t token[2];
   uint64_t bytes;
   uint32_t kind;
-  uint32_t device; /* as the host counts them */
+  uint32_t device; /* index of the device at the host */
   unsigned char reserved[24];
 };
 _Static_assert(sizeof(struct ticket) == 64, "CU_IPC_HANDLE_SIZE");
@@ -51,7 +51,7 @@ static bool is_ticket(const struct ticket *ticket, enum ticket_kind kind) {
   return memcmp(ticket->magic, magic, sizeof magic) == 0 && ticket->kind == (uint32_t)kind;
 }
 
-/* The visible device of a ticket; -1: this process does not see it. */
+/* Returns the visible device of a ticket; -1: this process does not see it. */
 static int32_t ordinal_of(const struct vgpu_driver *driver, const struct ticket *ticket) {
   for (int32_t i = 0; i < driver->device_count; i++) {
     if (driver->host_index[i] == ticket->device) return i;
@@ -89,7 +89,7 @@ static int share_address(uint64_t address, enum ticket_kind kind, void *to) {
   return result;
 }
 
-/* Device memory that is another process's; `pool`: the imported one that it came through. */
+/* Opens device memory of another process. `pool`: the imported pool that it comes from. */
 static int open_ticket(const struct ticket *ticket, const struct vgpu_pool *pool, uint64_t *address) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -213,7 +213,7 @@ int cuIpcOpenEventHandle(struct vgpu_event **phEvent, struct vgpu_value64 handle
 
 /* ---- by file descriptor ---------------------------------------------------- */
 
-/* The descriptor of a file with nothing but the ticket, for good; -1: none to be had. */
+/* Makes a file that contains only the ticket, sealed against changes. Returns its descriptor, or -1. */
 static int file_with(const struct ticket *ticket) {
   int descriptor = memfd_create("vgpu-handle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return -1;

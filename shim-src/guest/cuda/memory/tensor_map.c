@@ -1,6 +1,6 @@
 /*
- * Descriptors of tensors, for the copy engine of compute capability 9 and later. Their 128 bytes are the
- * hardware's, and only the host's driver knows their form: it is asked.
+ * Descriptors of tensors, for the copy engine of compute capability 9 and later. A descriptor has 128 bytes
+ * in the hardware's format. Only the host's driver knows that format, so the host makes the descriptor.
  */
 #include "wire/tensor_map.h"
 

@@ -1,8 +1,8 @@
 /*
- * Copies. To the device: one-way, in pieces; the bytes are on their way when the call returns, so the
- * program may change them (but not those of an asynchronous copy from pinned memory, as CUDA has it: the
- * host reads them there). From the device: waited for, except asynchronous ones into
- * pinned memory (readback.h).
+ * Copies. A copy to the device is one-way and sent in pieces. Its bytes have been sent when the call returns,
+ * so the program may change them. An asynchronous copy from pinned memory is different: the host reads the
+ * bytes in place, so the program must not change them before the copy is done, as CUDA says. A copy from the
+ * device waits, except an asynchronous one into pinned memory (readback.h).
  */
 #include "guest/cuda/memory/transfer.h"
 
@@ -41,8 +41,8 @@ static bool find_host(const struct vgpu_transfer *transfer, const void *memory, 
 }
 
 /*
- * Pinned memory that the host sees too: a copy from or to it is one copy, made by the host. Short ones
- * cost less in the frame; a capture wants the program's own pointer.
+ * Pinned memory that the host sees too: a copy from it or to it is one copy, which the host makes. Short
+ * copies cost less in the frame. A capture needs the program's own pointer.
  */
 #define SHORTEST_SHARED (64u << 10)
 
@@ -58,8 +58,10 @@ static bool find_shared_region(const struct vgpu_transfer *transfer, const void 
   return true;
 }
 
-/* Of one thread: the host keeps copies behind work that waits, up to 64 MiB of a session, before it waits
- * too. */
+/*
+ * Limit of one thread. The host queues copies behind work that waits, up to 64 MiB of a session; beyond that
+ * it blocks.
+ */
 #define MOST_AHEAD (16u << 20)
 
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes) {
@@ -93,8 +95,8 @@ static int send_piece(const struct vgpu_transfer *transfer, uint64_t destination
 }
 
 /*
- * Memory of both sides is copied by the host in the stream's order, as kernels before the copy may write to
- * it and kernels behind it read it. A capture wants the program's own pointer.
+ * The host copies memory that is also device memory, in the order of the stream, because kernels before the
+ * copy may write to it and kernels after it may read it. A capture needs the program's own pointer.
  */
 static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory, size_t bytes) {
   struct vgpu_region region;
@@ -104,7 +106,7 @@ static bool is_of_both(const struct vgpu_transfer *transfer, const void *memory,
          bytes <= region.size - (start - region.start);
 }
 
-/* A copy that has returned is done, and the program sees it where it goes. */
+/* A copy that has returned is done, and the program must see its bytes. */
 static int arrive(const struct vgpu_transfer *transfer, uint64_t destination) {
   struct vgpu_region region;
   if (transfer->async || !vgpu_regions_find(&transfer->driver->regions, destination, &region) || !region.lent)
@@ -118,21 +120,23 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
   if (source == NULL || !is_device(transfer, destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
   if (is_of_both(transfer, source, bytes))
     return vgpu_transfer_on_device(transfer, destination, (uint64_t)(uintptr_t)source, bytes);
-  /* An earlier read may still have to write to `source`: its bytes are the ones to send. */
+  /* An earlier read may still have to write to `source`, and its bytes are the ones to send. */
   int result = vgpu_readback_flush(transfer->driver, source, bytes);
   struct vgpu_span span;
   bool shared = find_shared_region(transfer, source, bytes, &span);
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
   uint64_t first = destination;
   /*
-   * When the session keeps a copy of what it sends, waiting for the host once is quicker than copying so
-   * much.
+   * If the session keeps a copy of the frames that it sends, one wait for the host is quicker than copying so
+   * many bytes.
    */
   bool stays = !shared && bytes >= STAYS_BYTES && vgpu_session_keeps(transfer->driver->session);
   for (const unsigned char *at = source; result == CUDA_SUCCESS && bytes > 0;) {
     uint32_t step = least(bytes, most);
     span.length = step;
-    /* The host keeps no copy of bytes that the device reads from pinned memory, so these need no wait. */
+    /*
+     * The host keeps no copy of bytes that the device reads from pinned memory, so such a copy needs no wait.
+     */
     if (!shared || !transfer->async) result = vgpu_transfer_keep_pace(transfer, step);
     if (result != CUDA_SUCCESS) break;
     result = send_piece(transfer, destination, at, step, shared ? &span : NULL, stays);
@@ -141,7 +145,7 @@ int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t desti
     at += step;
     bytes -= step;
   }
-  /* The program may change the bytes when this returns: the host must have taken them. */
+  /* The program may change the bytes after this call returns, so the host must have read them. */
   if (stays || (result == CUDA_SUCCESS && shared && !transfer->async)) {
     int taken = vgpu_cuda_ping();
     if (result == CUDA_SUCCESS) result = taken;
@@ -195,7 +199,10 @@ static void make_read(void *context, size_t offset, uint32_t bytes, void *body) 
 
 _Static_assert(sizeof(struct vgpu_send_cuMemcpyDtoHAsync_v2) <= VGPU_PIECE_BODY, "piece");
 
-/* Sends what comes behind the first piece, all at once; *done says how far it got before it was refused. */
+/*
+ * Requests the pieces behind the first one together; *done says how many bytes came before a piece was
+ * refused.
+ */
 static int read_on(const struct vgpu_transfer *transfer, void *destination, uint64_t source, size_t bytes,
                    size_t *done) {
   struct long_read read = {.transfer = transfer, .source = source};
@@ -214,7 +221,7 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
                               size_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
   if (destination == NULL || !is_device(transfer, source, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  /* One that came before must not arrive later. */
+  /* The bytes of an earlier read must not arrive after this copy. */
   int result = vgpu_readback_flush(transfer->driver, destination, bytes);
   if (result == CUDA_SUCCESS && is_of_both(transfer, destination, bytes))
     return vgpu_transfer_on_device(transfer, (uint64_t)(uintptr_t)destination, source, bytes);
@@ -231,7 +238,7 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
   uint32_t most = shared ? VGPU_SPAN_MAX : vgpu_session_piece(transfer->driver->session);
   unsigned char *at = destination;
   while (result == CUDA_SUCCESS && bytes > 0) {
-    /* The first piece waits until the stream has come so far; the others find it there. */
+    /* The first piece waits until the stream has reached the copy. The other pieces need not wait. */
     size_t step = least(bytes, most);
     span.length = step;
     result = shared ? read_shared_region(transfer, source, &span)
@@ -239,7 +246,7 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
     if (result == CUDA_SUCCESS && !shared && !captures && bytes > step) {
       size_t more = 0;
       result = read_on(transfer, at + step, source + step, bytes - step, &more);
-      if (result == CUDA_ERROR_NOT_READY) result = CUDA_SUCCESS; /* work came in between: once more */
+      if (result == CUDA_ERROR_NOT_READY) result = CUDA_SUCCESS; /* other work was queued meanwhile: repeat */
       step += more;
     }
     span.offset += step;
@@ -275,7 +282,10 @@ int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer) {
                          : cuCtxSynchronize();
 }
 
-/* With unified addressing a pointer says where it points; an unknown one is the program's own memory. */
+/*
+ * With unified addressing a pointer tells whether it is device memory. An unknown pointer is the program's
+ * own memory.
+ */
 static int anywhere(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                     size_t bytes) {
   struct vgpu_regions *regions = &transfer->driver->regions;
@@ -348,7 +358,7 @@ int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t ByteCount, struct vgpu_stre
   return result == CUDA_SUCCESS ? anywhere(&transfer, dst, src, ByteCount) : result;
 }
 
-/* Between devices: an address tells its device, so the contexts only have to be right. */
+/* A copy between devices. An address tells its device, so the contexts only have to be valid. */
 static int peer(const struct vgpu_transfer *transfer, uint64_t destination, struct vgpu_context *to,
                 uint64_t source, struct vgpu_context *from, size_t bytes) {
   if (!vgpu_cuda_context_live(to) || !vgpu_cuda_context_live(from)) return CUDA_ERROR_INVALID_CONTEXT;

@@ -1,21 +1,27 @@
-/* Copies between guest and device memory: what the files of copies and fills share. */
+/* Copies between guest and device memory: the functions that the files for copies and fills share. */
 #ifndef VGPU_GUEST_CUDA_TRANSFER_H
 #define VGPU_GUEST_CUDA_TRANSFER_H
 
 #include "guest/cuda/internal.h"
 
-/* Where a copy or fill is carried out. */
+/* The context and stream of a copy or fill. */
 struct vgpu_transfer {
   struct vgpu_driver *driver;
   uint64_t context;
   uint64_t stream;
-  bool async; /* on the stream; else the calls that return when they are done */
+  bool async; /* in the stream's order; false: the call returns when it is done */
 };
 
-/* Fills it for the current context; waits for host functions the work comes after. `stream` if `async`. */
+/*
+ * Fills a transfer for the current context; waits for host functions that the work must run after. `stream`
+ * is used if `async`.
+ */
 int vgpu_transfer_begin(struct vgpu_transfer *transfer, struct vgpu_stream *stream, bool async);
 
-/* Each checks that the device bytes are one allocation's: 0 or a CUresult. `bytes` may be 0. */
+/*
+ * Each function checks that the device bytes belong to one allocation. Returns 0 or a CUresult. `bytes` may
+ * be 0.
+ */
 int vgpu_transfer_to_device(const struct vgpu_transfer *transfer, uint64_t destination, const void *source,
                             size_t bytes);
 int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destination, uint64_t source,
@@ -23,10 +29,12 @@ int vgpu_transfer_from_device(const struct vgpu_transfer *transfer, void *destin
 int vgpu_transfer_on_device(const struct vgpu_transfer *transfer, uint64_t destination, uint64_t source,
                             size_t bytes);
 
-/* Before each piece that goes to the device: waits for the stream if the thread is far ahead of it. */
+/*
+ * Called before each piece that is sent to the device: waits for the stream if the thread is far ahead of it.
+ */
 int vgpu_transfer_keep_pace(const struct vgpu_transfer *transfer, uint32_t bytes);
 
-/* Until all that comes before the transfer is done, and has arrived in this process. */
+/* Waits until all work before the transfer is done, and its bytes have arrived in this process. */
 int vgpu_transfer_catch_up(const struct vgpu_transfer *transfer);
 
 static inline void *vgpu_host_pointer(uint64_t address) {

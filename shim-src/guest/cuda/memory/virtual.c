@@ -1,6 +1,6 @@
 /*
- * Virtual memory management. The host gives addresses of reservations; all else is checked here against
- * what the program did before, so that the calls which return nothing but a status need not be waited for.
+ * Virtual memory management. The host allocates the addresses of reservations. The guest checks everything
+ * else against the program's earlier calls, so that calls which return only a status need not wait.
  */
 #include "guest/cuda/memory/virtual.h"
 
@@ -47,7 +47,7 @@ struct vgpu_physical {
   uint64_t number; /* also the handle that the program has */
   uint64_t size;
   struct properties properties;
-  uint32_t handles; /* created, and retained by address */
+  uint32_t handles; /* times it was created, or retained by address */
   uint32_t mappings;
 };
 
@@ -59,7 +59,7 @@ struct vgpu_mapping {
   struct vgpu_physical *physical;
 };
 
-/* A range of whole granules that does not wrap around. */
+/* True for a range of whole granules that does not wrap around. */
 static bool is_range(uint64_t start, uint64_t size) {
   return size != 0 && size <= LARGEST && size % GRANULARITY == 0 && start % GRANULARITY == 0 &&
          start + size > start;
@@ -72,7 +72,7 @@ static struct vgpu_physical *find_physical(const struct vgpu_virtual *virtual, u
   return physical;
 }
 
-/* Mapped memory lives on when its handle is released. With the lock held. */
+/* Mapped memory lives on when its handle is released. The caller holds the lock. */
 static void drop_if_unused(struct vgpu_virtual *virtual, struct vgpu_physical *physical) {
   if (physical->handles > 0 || physical->mappings > 0) return;
   struct vgpu_physical **link = &virtual->physicals;
@@ -108,14 +108,14 @@ int cuMemAddressReserve(uint64_t *ptr, size_t size, size_t alignment, uint64_t a
   return CUDA_SUCCESS;
 }
 
-/* The first mapping at or behind `start`, by the link to it. */
+/* Returns the link to the first mapping at or after `start`. */
 static struct vgpu_mapping **first_mapping(struct vgpu_virtual *virtual, uint64_t start) {
   struct vgpu_mapping **link = &virtual->mappings;
   while (*link != NULL && (*link)->start + (*link)->size <= start) link = &(*link)->next;
   return link;
 }
 
-/* True if mappings cover all of the range and none reaches out of it. With the lock held. */
+/* True if mappings cover the whole range and none extends beyond it. The caller holds the lock. */
 static bool covers(struct vgpu_virtual *virtual, uint64_t start, uint64_t size) {
   uint64_t at = start;
   for (struct vgpu_mapping *mapping = *first_mapping(virtual, start); at < start + size;
@@ -158,7 +158,7 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   if (properties.type != 1 || properties.location_type < 1 || properties.location_type > 4) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  /* Memory of the host's is not carried; the attributes say so. */
+  /* Host memory is not carried; the attributes say so. */
   if (properties.location_type != 1 || (properties.handle_types & ~HANDLE_POSIX_FD) != 0) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -171,7 +171,7 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *prop, uint64_t flags)
   pthread_mutex_lock(&driver->lock);
   uint64_t number = vgpu_cuda_next_number(driver);
   pthread_mutex_unlock(&driver->lock);
-  /* Waited for: a program asks for memory to learn whether there is any. */
+  /* This call waits, because a program must learn whether there is enough memory. */
   struct vgpu_send_cuMemCreate send = {
       .handle = number, .size = size, .device = driver->host_index[properties.location]};
   result = vgpu_cuda_call(VGPU_OP_cuMemCreate, &send, sizeof send, NULL, 0);
@@ -206,7 +206,7 @@ int cuMemRelease(uint64_t handle) {
   return vgpu_cuda_post(VGPU_OP_cuMemRelease, &send, sizeof send, NULL, 0);
 }
 
-/* Enters a mapping; with the lock held. */
+/* Adds a mapping. The caller holds the lock. */
 static int add_mapping(struct vgpu_driver *driver, struct vgpu_physical *physical, uint64_t start,
                        uint64_t size) {
   struct vgpu_virtual *virtual = &driver->virtual;
@@ -274,7 +274,7 @@ int cuMemUnmap(uint64_t ptr, size_t size) {
   return vgpu_cuda_post(VGPU_OP_cuMemUnmap, &send, sizeof send, NULL, 0);
 }
 
-/* A device that may be given access: the one whose memory it is, for peers have none. */
+/* Accepts only the device that has the memory, because devices cannot access each other's memory. */
 static int check_access(const struct vgpu_driver *driver, const struct access *access,
                         const struct vgpu_mapping *mapping) {
   if (access->flags != 0 && access->flags != 1 && access->flags != 3) return CUDA_ERROR_INVALID_VALUE;
@@ -318,7 +318,7 @@ int cuMemSetAccess(uint64_t ptr, size_t size, const void *desc, size_t count) {
   return result;
 }
 
-/* The mapping that an address lies in. With the lock held. */
+/* Finds the mapping that contains an address. The caller holds the lock. */
 static struct vgpu_mapping *find_mapping(struct vgpu_virtual *virtual, uint64_t address) {
   struct vgpu_mapping *mapping = *first_mapping(virtual, address);
   return mapping != NULL && mapping->start <= address ? mapping : NULL;
@@ -355,7 +355,7 @@ int cuMemRetainAllocationHandle(uint64_t *handle, void *addr) {
   pthread_mutex_unlock(&driver->virtual.lock);
   if (mapping == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (!again) return CUDA_SUCCESS;
-  /* The host has forgotten the handle and only knows the mapping. */
+  /* The host has dropped the handle and knows only the mapping. */
   struct vgpu_send_retain_handle send = {.address = (uint64_t)(uintptr_t)addr, .handle = *handle};
   return vgpu_cuda_post(VGPU_OP_retain_handle, &send, sizeof send, NULL, 0);
 }

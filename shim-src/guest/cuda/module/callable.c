@@ -1,4 +1,4 @@
-/* Functions and kernels: their handles, parameters and attributes, asked for once. */
+/* Functions and kernels: their handles, parameters and attributes. Each fact is requested once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ void vgpu_callable_free(struct vgpu_callable *callable) {
   free(callable);
 }
 
-/* Facts and parameters as they travel; what the host says must agree with itself. */
+/* Reads the facts and parameters of a host's answer. False: the answer contradicts itself. */
 static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const unsigned char *bulk,
                        uint32_t size) {
   struct vgpu_function_facts facts;
@@ -42,7 +42,7 @@ static bool take_facts(struct vgpu_callable *callable, int32_t ordinal, const un
   if (size > told) memcpy(&callable->refused, bulk + told, sizeof callable->refused);
   memcpy(callable->attributes[ordinal], facts.attributes, sizeof facts.attributes);
   __atomic_or_fetch(&callable->known, 1u << ordinal, __ATOMIC_RELEASE);
-  if (callable->parameters != NULL) return true; /* they are the same on every device */
+  if (callable->parameters != NULL) return true; /* parameters are the same on every device */
   struct vgpu_parameter *parameters = malloc(facts.parameter_count * sizeof *parameters + 1);
   if (parameters == NULL) return false;
   memcpy(parameters, bulk + sizeof facts, facts.parameter_count * sizeof *parameters);
@@ -146,7 +146,7 @@ static int set_attribute(const void *handle, int32_t attribute, int32_t value, c
   result = vgpu_callable_attributes(driver, callable, ordinal, &attributes);
   if (result != CUDA_SUCCESS) return result;
   if (attribute < 0 || attribute >= (int32_t)VGPU_FUNCTION_ATTRIBUTES) return CUDA_ERROR_INVALID_VALUE;
-  /* Programs set the same again and again, before every launch: no need to tell the host. */
+  /* Programs set the same value before every launch. A value that is set already is not sent again. */
   if (__atomic_load_n(&attributes[attribute], __ATOMIC_RELAXED) == value &&
       attribute == VGPU_FUNCTION_MAX_DYNAMIC) {
     return CUDA_SUCCESS;
@@ -178,7 +178,9 @@ int cuKernelSetAttribute(int32_t attrib, int32_t val, void *kernel, int32_t dev)
   return set_attribute(kernel, attrib, val, &dev);
 }
 
-/* A preference that GPUs since Volta, where L1 cache and shared memory are one, need not follow. */
+/*
+ * Sets a preference that GPUs since Volta need not follow, because their L1 cache and shared memory are one.
+ */
 int cuFuncSetCacheConfig(void *hfunc, int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
@@ -193,7 +195,7 @@ int cuKernelSetCacheConfig(void *kernel, int32_t config, int32_t dev) {
   return result;
 }
 
-/* Banks are four bytes wide on everything since Maxwell; the call has no effect there. */
+/* Banks are four bytes wide on every GPU since Maxwell, so the call has no effect there. */
 int cuFuncSetSharedMemConfig(void *hfunc, int32_t config) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;
@@ -259,7 +261,7 @@ int cuFuncLoad(void *function) {
   return find(function, &driver, &callable);
 }
 
-/* A kernel is itself good wherever a function is asked for: it becomes one in each context by itself. */
+/* A kernel is itself valid as a function: the host uses the right function for each context. */
 int cuKernelGetFunction(void **pFunc, void *kernel) {
   struct vgpu_driver *driver;
   struct vgpu_callable *callable = NULL;

@@ -1,17 +1,19 @@
 /*
- * libcudadevrt.a is machine code to be linked. Programs give it to cuLink for one thing mostly: the grid-wide
- * barrier of cooperative launches, as numba and PyCUDA use it. That is what this text has, for any device
- * that takes PTX: the driver tells a kernel in two registers where its grid's workspace lies, as nvcc's own
- * headers read them. Launches from kernels are not in it: the software device knows
- * their functions, and a driver says at the load that it does not.
+ * A replacement for libcudadevrt.a, which is machine code to be linked. Most programs that pass it to cuLink
+ * need one function of it: the grid-wide barrier of cooperative launches, as numba and PyCUDA do. This text
+ * has that barrier, for any device that takes PTX. Two registers tell a kernel the address of its grid's
+ * workspace, and nvcc's own headers read them in the same way. The text has no functions to launch kernels
+ * from kernels: the software device knows those functions, and a real driver reports at the load that they
+ * are missing.
  */
 #include "guest/cuda/module/device_runtime.h"
 
 #include <string.h>
 
 /*
- * The barrier is the word at 4 of the workspace. All blocks but the first add 1 to it, the first adds what
- * changes the highest bit when all have come; each waits for that bit to change.
+ * The barrier is the word at offset 4 of the workspace. All blocks but the first add 1. The first block adds
+ * the value that flips the highest bit when all blocks have added theirs. Each block waits for that bit to
+ * change.
  */
 const char vgpu_device_runtime[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"

@@ -1,4 +1,4 @@
-/* Images: where they end, what of them fits the devices, and how they reach the host. */
+/* Images: where they end, which of their code fits the devices, and how they are sent to the host. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 #include "image/container.h"
 
 /*
- * The structure that nvcc registers: the container and, in version 2, a list of further ones that ends with
- * NULL.
+ * The structure that nvcc registers: the container and, in version 2, a list of more containers that ends
+ * with NULL.
  */
 struct wrapper {
   uint32_t magic;
@@ -27,8 +27,8 @@ struct wrapper {
 struct containers {
   unsigned count;
   /*
-   * For nvcc -rdc=true: the first image is the linked one, if any was linked; the others are one object each,
-   * to be linked when the program is loaded. Machine code of an object is not a program.
+   * For nvcc -rdc=true. The first image is the linked one, if there is one. Each other image is an object,
+   * which is linked when the program is loaded. The machine code of an object is not a program.
    */
   bool parts;
   const unsigned char *bytes[CONTAINERS_MAX];
@@ -43,7 +43,7 @@ static bool is_object_code(const struct containers *containers, unsigned at, con
   return containers->parts && at > 0 && entry->kind == VGPU_ENTRY_ELF;
 }
 
-/* The code that a device uses: the latest architecture of machine code and of PTX that fit it. 0: none. */
+/* The code that a device uses: the latest machine code and the latest PTX that fit it. 0: none. */
 struct wanted {
   uint32_t elf;
   uint32_t ptx;
@@ -63,8 +63,8 @@ static void want(const struct containers *containers, uint32_t architecture, str
 }
 
 /*
- * Machine code is what a GPU runs, and PTX only for want of it. A software device has no use for machine
- * code but its description, and might run PTX: it gets both.
+ * A GPU runs machine code, and compiles PTX only if no machine code fits. A software device can run PTX, but
+ * reads only the description of machine code, so it gets both.
  */
 static bool is_wanted(const struct vgpu_driver *driver, const struct vgpu_entry *entry,
                       const struct wanted *wanted) {
@@ -79,7 +79,7 @@ static bool is_wanted(const struct vgpu_driver *driver, const struct vgpu_entry 
   return false;
 }
 
-/* Walks the entries that fit; copies them to `to` unless it is NULL. Their bytes. */
+/* Visits the entries that fit and copies them to `to` unless it is NULL. Returns their size. */
 static uint64_t gather(const struct vgpu_driver *driver, const struct containers *containers,
                        const struct wanted *wanted, unsigned char *to) {
   uint64_t size = 0;
@@ -120,7 +120,10 @@ static int filter(const struct vgpu_driver *driver, const struct containers *con
   return finish(image);
 }
 
-/* A container's own word for its size; 0: not sound. `limit`: bytes that can be read at all. */
+/*
+ * Returns the size that a container states; 0: the container is not valid. `limit`: count of bytes that can
+ * be read.
+ */
 static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
   uint16_t header;
   uint64_t content;
@@ -130,7 +133,7 @@ static uint64_t container_size(const unsigned char *bytes, uint64_t limit) {
   return header + content;
 }
 
-/* Adds a container after walking all of it. */
+/* Adds a container after checking all of its entries. */
 static bool add_container(struct containers *containers, const void *bytes, uint64_t limit) {
   if (containers->count == CONTAINERS_MAX || vgpu_image_kind(bytes, limit) != VGPU_IMAGE_FATBIN) return false;
   if (limit < VGPU_FATBIN_HEADER) return false;
@@ -191,7 +194,7 @@ static int take_wrapper(const struct vgpu_driver *driver, const struct wrapper *
 int vgpu_image_take(const struct vgpu_driver *driver, const void *code, struct vgpu_image *image) {
   *image = (struct vgpu_image){0};
   const unsigned char *bytes = code;
-  /* Byte by byte, as a text may end here: 0x466243b1 in memory's order. */
+  /* The magic number 0x466243b1 is compared byte by byte, in memory order, because a text may end here. */
   if (bytes[0] == 0xb1 && bytes[1] == 0x43 && bytes[2] == 0x62 && bytes[3] == 0x46) {
     return take_wrapper(driver, code, image);
   }
@@ -231,7 +234,7 @@ int vgpu_image_read_file(const char *path, unsigned char **bytes, uint64_t *size
     free(read_bytes);
     return result;
   }
-  read_bytes[have] = '\0'; /* PTX text ends with one */
+  read_bytes[have] = '\0'; /* PTX text ends with a zero */
   *bytes = read_bytes;
   *size = have;
   return CUDA_SUCCESS;
@@ -263,7 +266,7 @@ static int send_image(const struct vgpu_image *image) {
   return result;
 }
 
-/* Place of an option in the list; -1: not given. */
+/* Returns the place of an option in the list; -1: not given. */
 static int option_at(const struct vgpu_jit *jit, int32_t option) {
   for (uint32_t i = 0; i < jit->count; i++) {
     if (jit->options[i] == option) return (int)i;
@@ -271,7 +274,10 @@ static int option_at(const struct vgpu_jit *jit, int32_t option) {
   return -1;
 }
 
-/* A log to the buffer that the options name, and its length to where they gave the buffer's. */
+/*
+ * Copies a log to the buffer that the options name, and writes its length to the option that gave the
+ * buffer's size.
+ */
 static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size, const char *log,
                         uint32_t bytes) {
   int buffer_at = option_at(jit, buffer), size_at = option_at(jit, size);
@@ -288,7 +294,7 @@ static void deliver_log(const struct vgpu_jit *jit, int32_t buffer, int32_t size
 
 #define LOGS_MAX (2u * 65536u)
 
-/* Both loads answer with this. */
+/* Both loads have this reply. */
 _Static_assert(sizeof(struct vgpu_reply_cuModuleLoadDataEx) == sizeof(struct vgpu_reply_cuLibraryLoadData),
                "alike");
 
@@ -307,7 +313,7 @@ static int load_once(uint32_t opcode, const void *send, uint32_t send_size, cons
                                         .bulk_capacity = LOGS_MAX};
   struct vgpu_pause pause = {0};
   int result;
-  /* The host goes on serving other threads while its driver compiles. */
+  /* The host continues to serve other threads while its driver compiles. */
   while ((result = vgpu_cuda_exchange(opcode, &exchange)) == CUDA_ERROR_NOT_READY) vgpu_pause(&pause);
   *missing = result == CUDA_SUCCESS && reply.missing != 0;
   if (result == CUDA_SUCCESS && !*missing) {
@@ -340,6 +346,6 @@ int vgpu_image_load(uint32_t opcode, const void *send, uint32_t send_size, const
   if (result != CUDA_SUCCESS || !missing) return result;
   result = send_image(image);
   if (result == CUDA_SUCCESS) result = load_once(opcode, send, send_size, jit, options, &missing);
-  /* Still not there: the host had no room for it. */
+  /* The image is still missing: the host had no room for it. */
   return result == CUDA_SUCCESS && missing ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }

@@ -1,4 +1,4 @@
-/* Launches: parameters gathered by the function's layout, sent one-way. */
+/* Launches. Parameters are gathered by the function's layout and sent one-way. */
 #include "guest/cuda/module/launch.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ enum {
   LAUNCH_UPDATABLE_NODE = 13,
 };
 
-/* Errors that can be found without the host: programs test for them right after the launch. */
+/* Finds errors that need no host, because programs test for them right after the launch. */
 static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
                  const struct vgpu_launch *launch) {
   int32_t ordinal = vgpu_callable_device(driver, callable);
@@ -45,7 +45,7 @@ static int check(struct vgpu_driver *driver, struct vgpu_callable *callable,
   return CUDA_SUCCESS;
 }
 
-/* The `extra` form: pairs of a word and a value, ended by a 0. */
+/* Reads the `extra` form of parameters: pairs of a word and a value that end with 0. */
 static int take_extra(const struct vgpu_callable *callable, void **extra, unsigned char *to) {
   const unsigned char *buffer = NULL;
   const size_t *size = NULL;
@@ -73,7 +73,7 @@ int vgpu_launch_parameters(const struct vgpu_callable *callable, void **paramete
   if (parameters != NULL && extra != NULL) return CUDA_ERROR_INVALID_VALUE;
   if (extra != NULL) return take_extra(callable, extra, to);
   if (parameters == NULL) return callable->parameter_count == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  memset(to, 0, callable->parameter_bytes); /* nothing of this library's memory between parameters */
+  memset(to, 0, callable->parameter_bytes); /* gaps must not contain memory of this library */
   for (uint32_t i = 0; i < callable->parameter_count; i++) {
     if (parameters[i] == NULL) return CUDA_ERROR_INVALID_VALUE;
     memcpy(to + callable->parameters[i].offset, parameters[i], callable->parameters[i].size);
@@ -109,7 +109,7 @@ int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_
   return CUDA_SUCCESS;
 }
 
-/* Most launches need less; the others get memory of their own. */
+/* Most launches need less. Larger ones allocate memory. */
 #define USUAL_BYTES 2048
 
 static int post(struct vgpu_driver *driver, struct vgpu_callable *callable, const struct vgpu_launch *launch,

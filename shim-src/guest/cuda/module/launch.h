@@ -1,4 +1,4 @@
-/* The parts of a launch. Graphs keep launches for later. */
+/* Helpers for launches, which graphs use too: they store launches. */
 #ifndef VGPU_GUEST_CUDA_LAUNCH_H
 #define VGPU_GUEST_CUDA_LAUNCH_H
 
@@ -26,15 +26,18 @@ struct vgpu_launch {
   const struct vgpu_launch_attribute *attributes; /* as the program gave them */
 };
 
-/* The parameter block, from either form the API knows; `to` has callable->parameter_bytes. A CUresult. */
+/*
+ * Gathers the parameter block from either form of the API. `to` has callable->parameter_bytes. Returns a
+ * CUresult.
+ */
 int vgpu_launch_parameters(const struct vgpu_callable *callable, void **parameters, void **extra,
                            unsigned char *to);
 
-/* Attributes for the wire: handles become numbers. `to` has room for `count`. A CUresult. */
+/* Converts attributes for the wire: handles become numbers. `to` has room for `count`. Returns a CUresult. */
 int vgpu_launch_attributes(struct vgpu_driver *driver, const struct vgpu_launch_attribute *attributes,
                            uint32_t count, struct vgpu_launch_attribute *to, uint32_t *kept);
 
-/* Context and stream numbers that a launch goes to. A CUresult. */
+/* Gives the context and stream numbers of a launch. Returns a CUresult. */
 int vgpu_launch_place(struct vgpu_driver *driver, const struct vgpu_callable *callable,
                       struct vgpu_stream *stream, uint64_t *context, uint64_t *number);
 

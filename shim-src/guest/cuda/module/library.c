@@ -1,6 +1,7 @@
 /*
- * Libraries: code of no context. Loading one is put off until something of it is asked for, as the driver
- * does in its lazy mode; a program's run uses few of the many that its runtime registers.
+ * Libraries: code that belongs to no context. A library is loaded when something of it is first used, as in
+ * the driver's lazy mode, because a run of a program uses few of the many libraries that its runtime
+ * registers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ static struct vgpu_code_library *find(struct vgpu_driver *driver, const void *ha
   return live ? (struct vgpu_code_library *)(uintptr_t)handle : NULL;
 }
 
-/* A library needs no context; its facts are asked for on the current device, or the first. */
+/* A library needs no context. Its facts are requested for the current device, or for the first. */
 static int32_t ordinal_now(struct vgpu_driver *driver) {
   struct vgpu_context *context = NULL;
   return vgpu_cuda_current(driver, &context) == CUDA_SUCCESS ? context->ordinal : 0;
@@ -38,7 +39,7 @@ static int load_at_host(struct vgpu_driver *driver, struct vgpu_code_library *li
     result = vgpu_image_load(VGPU_OP_cuLibraryLoadData, &send, sizeof send, &library->image, jit);
     if (result == CUDA_SUCCESS) {
       __atomic_store_n(&library->at_host, true, __ATOMIC_RELEASE);
-      vgpu_image_free(&library->image); /* the host keeps what it needs */
+      vgpu_image_free(&library->image); /* the host keeps its own copy */
     }
   }
   pthread_mutex_unlock(&library->loading);
@@ -56,7 +57,10 @@ static int find_loaded(const void *handle, struct vgpu_driver **driver, struct v
   return load_at_host(*driver, *library, &no_options);
 }
 
-/* Takes the image over. What may fail by its contents alone is loaded at once, to say so now. */
+/*
+ * Makes a library and takes the image over. An image whose contents may be invalid is loaded at once, so that
+ * this call reports the error.
+ */
 static int make(struct vgpu_driver *driver, struct vgpu_image *image, const struct vgpu_jit *jit,
                 void **result) {
   struct vgpu_code_library *library = calloc(1, sizeof *library);
@@ -84,7 +88,7 @@ static int make(struct vgpu_driver *driver, struct vgpu_image *image, const stru
   return status;
 }
 
-/* CUlibraryOption: host universal functions (data), binary preserved (a flag). Both ask nothing of us. */
+/* CUlibraryOption: host universal functions (data), binary preserved (a flag). This library needs neither. */
 #define LIBRARY_OPTIONS 2
 
 static int check_options(const int32_t *options, uint32_t count) {
@@ -95,7 +99,7 @@ static int check_options(const int32_t *options, uint32_t count) {
   return CUDA_SUCCESS;
 }
 
-/* The driver, when library, code and options are there and sound; else *result says what is wrong. */
+/* Returns the driver if library, code and options are valid; else NULL, and *result says why. */
 static struct vgpu_driver *begin_load(void *const *library, const void *code, const int32_t *options,
                                       uint32_t count, int *result) {
   struct vgpu_driver *driver = vgpu_cuda_driver(result);
@@ -135,7 +139,7 @@ int cuLibraryLoadFromFile(void **library, const char *fileName, int32_t *jitOpti
   return result == CUDA_SUCCESS ? make(driver, &image, &jit, library) : result;
 }
 
-/* With driver->lock held: what the library had is out of sight. */
+/* Removes the handles of the library's contents. The caller holds driver->lock. */
 static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library) {
   vgpu_objects_remove(&driver->objects, library, VGPU_OBJECT_LIBRARY);
   while (library->kernels != NULL) {
@@ -152,7 +156,7 @@ static void forget(struct vgpu_driver *driver, struct vgpu_code_library *library
   vgpu_regions_drop_module(&driver->regions, library->number);
 }
 
-/* With driver->lock held: whether the library holds the primary context as it is now. */
+/* True if the library retains the primary context that exists now. The caller holds driver->lock. */
 static bool holds_primary(const struct vgpu_driver *driver, const struct vgpu_code_library *library) {
   return library->primary != 0 && library->primary == driver->primary[0].number;
 }
@@ -239,7 +243,7 @@ int cuLibraryGetModule(void **pMod, void *handle) {
   result = vgpu_cuda_current(driver, &context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&number);
   if (result != CUDA_SUCCESS) return result;
-  pthread_mutex_lock(&library->loading); /* two threads must not name it both */
+  pthread_mutex_lock(&library->loading); /* two threads must not load it at once */
   pthread_mutex_lock(&driver->lock);
   struct vgpu_module *module = known_module(library, number);
   uint64_t next = module == NULL ? vgpu_cuda_next_number(driver) : 0;
@@ -294,7 +298,10 @@ int cuLibraryGetGlobal(uint64_t *dptr, size_t *bytes, void *handle, const char *
   return variable(dptr, bytes, handle, name, false);
 }
 
-/* The library holds the primary context from now on; false: it did so before. */
+/*
+ * Notes that the library retains the primary context; the caller has taken the reference. False: the library
+ * retained it before.
+ */
 static bool hold_primary(void *handle) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
@@ -315,7 +322,7 @@ int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char
   result = cuCtxGetCurrent(&context);
   if (result != CUDA_SUCCESS || context != NULL)
     return result == CUDA_SUCCESS ? variable(dptr, bytes, library, name, true) : result;
-  /* The runtime asks before it has a context. The variables are those of the device that it begins with. */
+  /* The runtime asks before it has a context. It gets the variables of the device that it starts with. */
   result = cuDevicePrimaryCtxRetain(&context, 0);
   if (result != CUDA_SUCCESS) return result;
   result = cuCtxPushCurrent_v2(context);
@@ -323,7 +330,7 @@ int cuLibraryGetManaged(uint64_t *dptr, size_t *bytes, void *library, const char
     result = variable(dptr, bytes, library, name, true);
     (void)cuCtxPopCurrent_v2(&context);
   }
-  /* Loaded code must stay until the library is unloaded, so the primary context stays, too. */
+  /* Loaded code must stay until the library is unloaded, so the library retains the primary context. */
   if (result != CUDA_SUCCESS || !hold_primary(library)) (void)cuDevicePrimaryCtxRelease_v2(0);
   return result;
 }

@@ -1,8 +1,8 @@
 /*
- * cuLink*: joins what it is given to one image. One input becomes the output as it is. Several PTX texts are
- * joined to one text, which compiles for whatever device loads it. Several inputs with machine code among
- * them would need NVIDIA's linker; they are refused, and the error log says why. libcudadevrt.a is taken, and
- * a text of our own stands for it.
+ * cuLink* joins inputs to one image. One input becomes the output without a change. Several PTX texts become
+ * one text, which compiles for the device that loads it. Several inputs that include machine code would need
+ * NVIDIA's linker; they are refused, and the error log says why. libcudadevrt.a is accepted, and a PTX text
+ * of this project replaces it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,11 +26,11 @@ struct vgpu_link {
   struct input *inputs;
   size_t count;
   bool device_runtime; /* libcudadevrt.a was given */
-  char *joined;        /* of several inputs, or of one and the device runtime */
+  char *joined;        /* joined text of several inputs, or of one and the device runtime */
   size_t joined_size;
-  char *log; /* the program's, for errors; NULL: none */
+  char *log; /* the program's buffer for errors; NULL: none */
   size_t log_size;
-  void **log_written; /* where its size goes; NULL: nowhere */
+  void **log_written; /* the option value that gets its length; NULL: none */
 };
 
 static struct vgpu_link *find(struct vgpu_driver **driver, void *handle, int *result) {
@@ -63,7 +63,7 @@ int cuLinkCreate_v2(uint32_t numOptions, int32_t *options, void **optionValues, 
   }
   struct vgpu_link *link = calloc(1, sizeof *link);
   if (link == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  /* Both live as long as the link, as the API says. */
+  /* The program must keep both buffers as long as the link exists, as the API says. */
   for (uint32_t i = 0; i < numOptions; i++) {
     if (options[i] == ERROR_LOG) link->log = optionValues[i];
     if (options[i] != ERROR_LOG_SIZE) continue;
@@ -183,7 +183,7 @@ static int join(struct vgpu_link *link) {
   return link->joined == NULL ? fail(link, CUDA_ERROR_UNKNOWN, why) : CUDA_SUCCESS;
 }
 
-/* The image belongs to the link and lives as long as it. */
+/* The image belongs to the link and is freed with it. */
 int cuLinkComplete(void *state, void **cubinOut, size_t *sizeOut) {
   int result;
   struct vgpu_driver *driver;

@@ -29,10 +29,13 @@ void vgpu_module_forget(struct vgpu_driver *driver, struct vgpu_module *module) 
 
 struct ended {
   struct vgpu_context *context;
-  struct vgpu_module *modules; /* by `next` */
+  struct vgpu_module *modules; /* linked by `next` */
 };
 
-/* Only taken out here: freeing one takes its functions out of the very lists that are being swept. */
+/*
+ * Only collects the modules here. Freeing one would remove its functions from the list that is being
+ * searched.
+ */
 static bool of_context(void *handle, void *with) {
   struct vgpu_module *module = handle;
   struct ended *ended = with;
@@ -57,7 +60,7 @@ void vgpu_code_context_ended(struct vgpu_driver *driver, struct vgpu_context *co
   }
 }
 
-/* A module of the current context under a new number, not yet at the host. */
+/* Makes a module of the current context with a new number. The host does not have it yet. */
 static int begin(struct vgpu_driver *driver, struct vgpu_module **made) {
   struct vgpu_context *context = NULL;
   uint64_t number = 0;
@@ -215,7 +218,9 @@ int vgpu_code_variable(struct vgpu_driver *driver, uint32_t opcode, const void *
                                         .reply_size = sizeof reply};
   int result = vgpu_cuda_exchange(opcode, &exchange);
   if (result != CUDA_SUCCESS) return result;
-  /* Copies look here for what is device memory; a variable asked for twice is there already. */
+  /*
+   * Copies use the regions to recognise device memory. A variable that is requested twice is there already.
+   */
   struct vgpu_region region = *like;
   region.start = reply.address;
   region.size = reply.bytes;

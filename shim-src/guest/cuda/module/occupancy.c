@@ -1,6 +1,6 @@
 /*
- * Occupancy: how many blocks of a function fit a multiprocessor at once. The rules are the public ones of
- * NVIDIA's occupancy calculator; everything they need is in the device's and the function's attributes.
+ * Occupancy: how many blocks of a function fit on a multiprocessor at once. The rules are the public ones of
+ * NVIDIA's occupancy calculator. They need only attributes of the device and of the function.
  */
 #include "cuda_api.h"
 #include "guest/cuda/module/launch.h"
@@ -18,10 +18,10 @@ enum {
   RESERVED_SHARED_PER_BLOCK = 111,
 };
 
-/* Registers are given to a warp in units of this; shared memory to a block in units of that. */
+/* Units of allocation: registers of a warp, shared memory of a block. */
 #define REGISTER_UNIT 256
 #define SHARED_UNIT 128
-#define SCHEDULERS 4 /* of a multiprocessor; warps are spread evenly over them */
+#define SCHEDULERS 4 /* of a multiprocessor; warps are distributed evenly among them */
 
 struct subject {
   struct vgpu_driver *driver;
@@ -54,7 +54,7 @@ static int64_t warps_of(const struct subject *subject, int64_t threads) {
   return (threads + warp - 1) / warp;
 }
 
-/* Blocks for which a multiprocessor has threads, places and registers. */
+/* Returns how many blocks a multiprocessor has threads, block slots and registers for. */
 static int64_t blocks_without_shared(const struct subject *subject, int64_t threads) {
   const int32_t *device = subject->device;
   int64_t warps = warps_of(subject, threads);
@@ -119,7 +119,7 @@ int cuOccupancyMaxPotentialBlockSizeWithFlags(int32_t *minGridSize, int32_t *blo
   int64_t warp = subject.device[WARP_SIZE] > 0 ? subject.device[WARP_SIZE] : 32;
   if (blockSizeLimit > 0) most = lesser(most, blockSizeLimit);
   int64_t best_threads = 0, best_blocks = 0, best_block = 0;
-  /* From the largest block down, as the largest of equally good ones is wanted. */
+  /* Goes from the largest block down, because the largest of equally good blocks is wanted. */
   for (int64_t block = rounded_up(most, warp); block > 0; block -= warp) {
     int64_t threads = lesser(block, most);
     size_t dynamic = shared_of == NULL ? dynamicSMemSize : shared_of((int)threads);
@@ -167,7 +167,10 @@ int cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, void *func,
 #define PORTABLE_CLUSTER 8
 #define LARGEST_CLUSTER 16
 
-/* Multiprocessors that can share a cluster (a GPC of 9.0 and later has up to 18, whole pairs in use). */
+/*
+ * Count of multiprocessors that can share a cluster (a GPC of 9.0 and later has up to 18; whole pairs are
+ * used).
+ */
 #define MULTIPROCESSORS_PER_CLUSTER 16
 
 static bool has_clusters(const struct subject *subject) {

@@ -1,7 +1,7 @@
 /*
- * Launches as CUDA 3 had them: a function keeps its block, its dynamic shared memory and its parameters from
- * call to call. All of it stays here until the launch, which is one as any other. PyCUDA sets a block this
- * way before every launch of the newer kind, too; that one does not look at it.
+ * Launches of CUDA 3: a function keeps its block size, its dynamic shared memory and its parameters between
+ * calls. They stay in the guest until the launch, which is sent like any other. PyCUDA sets a block size in
+ * this way also before every launch of the newer kind, which ignores it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +12,13 @@
 struct vgpu_old_launch {
   uint32_t block[3];
   uint32_t shared;
-  size_t size; /* of the parameters, as the program gave it */
+  size_t size; /* size of the parameters, as the program gave it */
   unsigned char parameters[VGPU_PARAMETER_BYTES_MAX];
 };
 
 /*
- * The state of a function for the old launch calls, made when first needed. As with NVIDIA's driver, two
- * threads that set up the same function race.
+ * Gives the state of a function for the old launch calls, which is made when it is first needed. As with
+ * NVIDIA's driver, two threads that set up the same function race.
  */
 static int find(const void *handle, struct vgpu_old_launch **old) {
   int result;

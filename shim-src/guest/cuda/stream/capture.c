@@ -1,4 +1,4 @@
-/* Calls on their way to the host, as the frames they would be: what captures makes nodes of them. */
+/* Captures calls before they are sent: a frame of a stream that captures becomes a node of the graph. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,10 @@ static bool none(struct vgpu_driver *driver) {
   return __atomic_load_n(&driver->capturing, __ATOMIC_ACQUIRE) == 0;
 }
 
-/* The stream of a handle as frames have it; of a handle that is none a number that no stream has. */
+/*
+ * Returns the stream number of a handle as frames have it. For an invalid handle it is a number that no
+ * stream has.
+ */
 static uint64_t number_of(struct vgpu_driver *driver, const struct vgpu_stream *stream) {
   if ((uintptr_t)stream <= VGPU_PER_THREAD) return (uint64_t)(uintptr_t)stream;
   pthread_mutex_lock(&driver->lock);
@@ -35,7 +38,10 @@ static uint64_t number_of(struct vgpu_driver *driver, const struct vgpu_stream *
   return number;
 }
 
-/* False: no work of a stream; its end and its attributes are none, though they name it. */
+/*
+ * False: the frame is not work of a stream. A frame that destroys a stream or sets its attributes names the
+ * stream, but is not its work.
+ */
 static bool stream_of_frame(uint32_t opcode, const void *body, uint32_t body_size, uint64_t *stream) {
   if (opcode == VGPU_OP_cuStreamDestroy_v2 || opcode == VGPU_OP_cuStreamSetAttribute) return false;
   uint32_t entry = opcode & ~VGPU_OP_RANGE_MASK;
@@ -48,7 +54,7 @@ static bool stream_of_frame(uint32_t opcode, const void *body, uint32_t body_siz
   return true;
 }
 
-/* The next node of a stream; takes `work` over. */
+/* Adds the next node of a stream and takes `work` over. */
 static int append(struct vgpu_driver *driver, struct vgpu_captured_stream *stream, struct vgpu_work *work) {
   for (size_t i = 0; i < stream->tips.count; i++) {
     int result = vgpu_edge_check(stream->tips.data[i], stream->tips.nodes[i]->work.kind, work->kind);
@@ -82,7 +88,9 @@ static int capture_frame(struct vgpu_driver *driver, struct vgpu_captured_stream
   if (stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   struct vgpu_work work = {.kind = kind_of(opcode)};
   if (opcode == VGPU_OP_cuMemcpyHtoDAsync_v2) {
-    /* The copy takes the bytes that are in memory when the graph is launched, so only the address is kept. */
+    /*
+     * The copy reads the bytes that are in memory when the graph is launched, so only the address is stored.
+     */
     struct vgpu_send_cuMemcpyHtoDAsync_v2 send;
     memcpy(&send, body, sizeof send);
     work.step = VGPU_STEP_TO_DEVICE;
@@ -92,7 +100,7 @@ static int capture_frame(struct vgpu_driver *driver, struct vgpu_captured_stream
     return append(driver, stream, &work);
   }
   if (bulk_size > 0 && opcode != VGPU_OP_cuLaunchKernelEx) {
-    stream->capture->invalid = true; /* bytes that are packed for this one time */
+    stream->capture->invalid = true; /* the packed bytes exist only during this call */
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   if (!vgpu_work_frame(&work, opcode, body, body_size, bulk, bulk_size)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -137,7 +145,7 @@ struct vgpu_captured_stream *vgpu_capture_join(struct vgpu_driver *driver, uint6
   return stream;
 }
 
-/* Waiting for what a capture has recorded joins it; a stream cannot be in two. */
+/* A stream that waits for an event of a capture joins that capture. A stream cannot be in two captures. */
 static int wait_event(struct vgpu_driver *driver, uint64_t number, const struct vgpu_captured_event *event) {
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
   if (stream != NULL && stream->capture != event->capture) {
@@ -149,7 +157,7 @@ static int wait_event(struct vgpu_driver *driver, uint64_t number, const struct 
                                                                         : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* With graph_lock held. False: not captured, to be sent. */
+/* The caller holds graph_lock. False: the frame is not captured and must be sent. */
 static bool capture_locked(struct vgpu_driver *driver, uint32_t opcode, uint64_t number, const void *body,
                            uint32_t body_size, const void *bulk, uint32_t bulk_size, int *result) {
   struct vgpu_captured_stream *stream = vgpu_capture_find(driver, number);
@@ -162,7 +170,7 @@ static bool capture_locked(struct vgpu_driver *driver, uint32_t opcode, uint64_t
       return true;
     }
     if (stream == NULL) return false;
-    stream->capture->invalid = true; /* it would wait for what is outside of the graph */
+    stream->capture->invalid = true; /* the stream would wait for work outside the graph */
     *result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     return true;
   }
@@ -289,11 +297,12 @@ static bool has_number(void *handle, void *with) {
   const struct vgpu_stream *stream = handle;
   uint64_t *wanted = with;
   if (stream->number == *wanted) *wanted = 0;
-  return false; /* only looks */
+  return false; /* search only, remove nothing */
 }
 
 /*
- * True if the stream on which a capture began still exists. For a per-thread stream this is not known: true.
+ * True if the stream on which a capture began still exists. For a per-thread stream this is not known; the
+ * answer is true.
  */
 static bool has_origin(struct vgpu_driver *driver, const struct vgpu_capture *capture) {
   uint64_t wanted = capture->origin;
@@ -315,7 +324,7 @@ void vgpu_capture_streams_ended(struct vgpu_driver *driver) {
     if (has_origin(driver, capture)) continue;
     if (!capture->into_given) vgpu_graph_free(driver, capture->graph);
     vgpu_capture_end(driver, capture);
-    stream = driver->captured_streams; /* others of that capture went, too */
+    stream = driver->captured_streams; /* vgpu_capture_end removed other streams of it, too */
     ended = true;
   }
   pthread_mutex_unlock(&driver->graph_lock);

@@ -1,7 +1,7 @@
 /*
- * Stream capture, as the files that send calls see it (first part) and as its own two files share it. A
- * stream that captures makes nodes of its calls; what an event recorded on such a stream marks is kept
- * with the event, and a stream that waits for it joins the capture.
+ * Stream capture: first the interface for files that send calls, then the interface between capture.c and
+ * capture_api.c. Calls on a stream that captures become nodes. An event that is recorded on such a stream
+ * keeps the nodes that it marks, and a stream that waits for the event joins the capture.
  */
 #ifndef VGPU_GUEST_CUDA_CAPTURE_H
 #define VGPU_GUEST_CUDA_CAPTURE_H
@@ -17,20 +17,25 @@ bool vgpu_capture_post(struct vgpu_driver *driver, uint32_t opcode, const void *
 /* The same for a waiting call: a copy to `into` is captured; all other calls are not allowed. */
 bool vgpu_capture_ask(struct vgpu_driver *driver, uint32_t opcode, const void *body, uint32_t body_size,
                       void *into, uint32_t into_size, int *result);
-/* A host function on a stream that captures. */
+/* Captures a host function on a stream that captures. */
 bool vgpu_capture_function(struct vgpu_driver *driver, struct vgpu_stream *stream, void (*function)(void *),
                            void *data, int *result);
-/* Work of any other kind on a stream that captures, as the node it becomes; out parameters are filled. */
+/* Captures work of any other kind as a node. Out parameters are filled. */
 bool vgpu_capture_node(struct vgpu_driver *driver, const struct vgpu_stream *stream,
                        struct vgpu_node_params *params, int *result);
-/* True if the stream, as frames name it, captures. */
+/* True if the stream, named by its wire number, captures. */
 bool vgpu_capture_on(struct vgpu_driver *driver, uint64_t stream);
-/* A call that a stream must not see while it captures: true then, the capture is spoilt, *result says so. */
+/*
+ * For a call that is not allowed on a stream that captures. True: the stream captures; the capture is invalid
+ * now, and *result is the error.
+ */
 bool vgpu_capture_forbids(struct vgpu_driver *driver, const struct vgpu_stream *stream, int *result);
-/* Streams have ended: captures that began on one of them end, with the graphs that they made. Takes both
- * locks. */
+/*
+ * Called when streams were destroyed. Captures that began on one of them end, and their graphs are destroyed.
+ * Takes both locks.
+ */
 void vgpu_capture_streams_ended(struct vgpu_driver *driver);
-/* CUstreamCaptureStatus of a stream. */
+/* Returns the CUstreamCaptureStatus of a stream. */
 int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream *stream);
 
 /* ---- between capture.c and capture_api.c, with graph_lock held ---------------------------------------- */
@@ -38,7 +43,7 @@ int32_t vgpu_capture_status(struct vgpu_driver *driver, const struct vgpu_stream
 /* CUstreamCaptureMode */
 enum { VGPU_MODE_GLOBAL = 0, VGPU_MODE_THREAD_LOCAL = 1, VGPU_MODE_RELAXED = 2 };
 
-#define VGPU_PER_THREAD 2u /* number of the stream that each thread has for itself */
+#define VGPU_PER_THREAD 2u /* number of the per-thread default stream */
 
 struct vgpu_capture {
   uint64_t id;
@@ -53,9 +58,9 @@ struct vgpu_capture {
 struct vgpu_captured_stream {
   struct vgpu_captured_stream *next;
   uint64_t stream;
-  pthread_t thread; /* whose per-thread stream it is */
+  pthread_t thread; /* thread of a per-thread stream */
   struct vgpu_capture *capture;
-  struct vgpu_links tips; /* what the next node depends on */
+  struct vgpu_links tips; /* nodes that the next node depends on */
 };
 
 struct vgpu_captured_event {
@@ -66,12 +71,12 @@ struct vgpu_captured_event {
 };
 
 struct vgpu_captured_stream *vgpu_capture_find(struct vgpu_driver *driver, uint64_t stream);
-/* A stream's part in a capture; NULL: no memory. */
+/* Returns a stream's part in a capture, which is made if needed; NULL: no memory. */
 struct vgpu_captured_stream *vgpu_capture_join(struct vgpu_driver *driver, uint64_t stream,
                                                struct vgpu_capture *capture);
-/* CUstreamCaptureStatus; `stream` may be NULL. */
+/* Returns the CUstreamCaptureStatus; `stream` may be NULL. */
 int32_t vgpu_capture_status_of(const struct vgpu_captured_stream *stream);
-/* Forgets a capture with its streams and events; its graph stays. */
+/* Removes a capture with its streams and events. Its graph remains. */
 void vgpu_capture_end(struct vgpu_driver *driver, struct vgpu_capture *capture);
 
 #endif

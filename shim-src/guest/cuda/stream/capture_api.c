@@ -1,4 +1,4 @@
-/* Stream capture as programs begin, ask about and end it. */
+/* The calls that begin, query and end a stream capture. */
 #include <stdlib.h>
 
 #include "cuda_api.h"
@@ -54,7 +54,7 @@ int cuStreamBeginCapture(struct vgpu_stream *hStream) {
 
 /*
  * Checks the nodes that the next captured node depends on. The kind of that node is not known yet, so each
- * edge is checked as one to a kernel; later checks use the real kind.
+ * edge is checked as an edge to a kernel. Later checks use the real kind.
  */
 static int check_tips(struct vgpu_driver *driver, const struct vgpu_graph *graph,
                       const struct vgpu_links *links) {
@@ -83,13 +83,13 @@ int cuStreamBeginCaptureToGraph(struct vgpu_stream *hStream, void *hGraph, const
                           result == CUDA_SUCCESS ? begin(driver, number, mode, graph, &tips) : result);
 }
 
-/* Whether everything of the capture leads to where its first stream ends. */
+/* True if every node of the capture has a path to the end of the stream on which the capture began. */
 static bool is_joined(struct vgpu_driver *driver, const struct vgpu_capture *capture,
                       const struct vgpu_links *ends) {
   struct vgpu_graph *graph = capture->graph;
   for (size_t i = 0; i < graph->count; i++) graph->nodes[i]->mark = 0;
   for (size_t i = 0; i < ends->count; i++) ends->nodes[i]->mark = 1;
-  /* Nodes of a capture only depend on earlier ones. */
+  /* A node of a capture depends only on earlier nodes. */
   for (size_t i = graph->count; i > 0; i--) {
     const struct vgpu_node *node = graph->nodes[i - 1];
     const struct vgpu_links *links = &node->dependencies;
@@ -158,7 +158,7 @@ int cuStreamGetCaptureInfo(struct vgpu_stream *hStream, int32_t *captureStatus_o
   return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL, NULL);
 }
 
-/* Flag 0 adds to what the next node depends on, 1 replaces it. */
+/* Flag 0 adds to the dependencies of the next node, flag 1 replaces them. */
 int cuStreamUpdateCaptureDependencies_v2(struct vgpu_stream *hStream, void **dependencies,
                                          const void *dependencyData, size_t numDependencies, uint32_t flags) {
   struct vgpu_driver *driver;

@@ -1,4 +1,4 @@
-/* Events: handles made here, times kept by the host. */
+/* Events. Their handles are made in the guest, their times are measured at the host. */
 #include <stdlib.h>
 
 #include "cuda_api.h"
@@ -7,7 +7,7 @@
 
 #define BETWEEN_PROCESSES 4u /* CU_EVENT_INTERPROCESS */
 
-/* The event's number if it lives. */
+/* Gives the number of a live event. */
 static int number_of(struct vgpu_driver **driver, const struct vgpu_event *event, uint64_t *number) {
   int result;
   *driver = vgpu_cuda_driver(&result);
@@ -23,7 +23,7 @@ int cuEventCreate(struct vgpu_event **phEvent, uint32_t Flags) {
   int result;
   struct vgpu_driver *driver = vgpu_cuda_driver(&result);
   if (driver == NULL) return result;
-  /* 1 blocking, 2 no timing, 4 between processes. */
+  /* The flags: 1 blocking, 2 no timing, 4 between processes. */
   if (phEvent == NULL || (Flags & ~7u) != 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & BETWEEN_PROCESSES) != 0 && (Flags & 2u) == 0) return CUDA_ERROR_INVALID_VALUE;
   if ((Flags & BETWEEN_PROCESSES) != 0 && !vgpu_shares_possible()) return CUDA_ERROR_NOT_SUPPORTED;
@@ -64,7 +64,7 @@ int cuEventDestroy(struct vgpu_event *hEvent) {
   return cuEventDestroy_v2(hEvent);
 }
 
-#define EXTERNAL 1u /* CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: a node, where a stream captures */
+#define EXTERNAL 1u /* CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: a node if the stream captures */
 
 static int external(struct vgpu_driver *driver, const struct vgpu_stream *stream, struct vgpu_event *event,
                     enum vgpu_node_kind kind) {
@@ -94,7 +94,10 @@ int cuEventRecordWithFlags(struct vgpu_event *hEvent, struct vgpu_stream *hStrea
   result = vgpu_cuda_post(VGPU_OP_cuEventRecordWithFlags, &send, sizeof send, NULL, 0);
   __atomic_store_n(&hEvent->stream, send.stream, __ATOMIC_RELAXED);
   __atomic_add_fetch(&hEvent->records, 1, __ATOMIC_RELEASE);
-  /* A process that learns from this one that the event was recorded must find it recorded. */
+  /*
+   * Another process may learn from this one that the event was recorded. It must then find the event recorded
+   * at the host, so this process waits for the host.
+   */
   if (result == CUDA_SUCCESS && (hEvent->flags & BETWEEN_PROCESSES) != 0) {
     struct vgpu_send_cuEventQuery query = {.event = send.event};
     int complete = vgpu_cuda_call(VGPU_OP_cuEventQuery, &query, sizeof query, NULL, 0);
@@ -119,7 +122,7 @@ int cuStreamWaitEvent(struct vgpu_stream *hStream, struct vgpu_event *hEvent, ui
   return vgpu_cuda_post(VGPU_OP_cuStreamWaitEvent, &send, sizeof send, NULL, 0);
 }
 
-/* For a whole context: all calls that were made in it. */
+/* Records an event for a whole context: for all calls that were made in it. */
 int cuCtxRecordEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   struct vgpu_driver *driver;
   struct vgpu_send_cuCtxRecordEvent send = {0};
@@ -143,7 +146,10 @@ int cuCtxWaitEvent(struct vgpu_context *hCtx, struct vgpu_event *hEvent) {
   return vgpu_cuda_post(VGPU_OP_cuCtxWaitEvent, &send, sizeof send, NULL, 0);
 }
 
-/* An event that was never recorded, or is known to be complete since it was, needs no question. */
+/*
+ * An event that was never recorded, or is known to be complete since its last record, needs no request to the
+ * host.
+ */
 static bool is_complete(const struct vgpu_event *event, uint32_t *records) {
   *records = __atomic_load_n(&event->records, __ATOMIC_ACQUIRE);
   if ((event->flags & BETWEEN_PROCESSES) != 0) return false; /* another process may have recorded it */

@@ -7,8 +7,8 @@
 #include "cuda_api.h"
 #include "guest/cuda/stream/capture.h"
 
-#define LEGACY_STREAMS 2u    /* numbers 0 and 1 */
-#define NO_STREAM UINT64_MAX /* the queue of what no stream waits for */
+#define LEGACY_STREAMS 2u    /* stream numbers 0 and 1 */
+#define NO_STREAM UINT64_MAX /* the queue of jobs that belong to no stream */
 
 typedef void (*host_function)(void *data);
 typedef void (*stream_callback)(struct vgpu_stream *stream, int status, void *data);
@@ -18,16 +18,16 @@ struct job {
   host_function function; /* or */
   stream_callback callback;
   void *data;
-  uint64_t context; /* of a job without a stream: to be waited for before, if there is one */
+  uint64_t context; /* of a job without a stream: context to wait for first; 0: none */
 };
 
 struct vgpu_function_queue {
   struct vgpu_function_queue *next;
   struct vgpu_driver *driver;
   struct vgpu_stream *handle;
-  uint64_t stream; /* numbers for the host */
+  uint64_t stream; /* context and stream numbers for the host */
   uint64_t context;
-  pthread_t caller; /* whose per-thread stream it is */
+  pthread_t caller; /* thread of a per-thread stream */
   struct job *first, *last;
 };
 
@@ -51,7 +51,7 @@ static bool same_stream(const struct vgpu_function_queue *queue, uint64_t stream
   return queue->stream == stream && (!is_per_thread(stream) || pthread_equal(queue->caller, pthread_self()));
 }
 
-/* The legacy default stream and all others wait for each other. */
+/* The legacy default stream and all other streams wait for each other. */
 static bool ordered(const struct vgpu_function_queue *queue, uint64_t stream) {
   if (queue->stream == NO_STREAM) return false;
   return stream < LEGACY_STREAMS || queue->stream < LEGACY_STREAMS || same_stream(queue, stream);
@@ -82,7 +82,9 @@ bool vgpu_host_functions_pending(struct vgpu_driver *driver, uint64_t stream) {
   return queue != NULL;
 }
 
-/* Whatever comes of it: what a detached job takes away has no more use when the context is gone. */
+/*
+ * Runs a job whatever the wait returns: the objects that it frees have no more use when the context is gone.
+ */
 static void run_detached(const struct job *job) {
   if (job->context != 0) vgpu_cuda_wait_context(job->context);
   running = true;
@@ -108,7 +110,10 @@ static void unlink_queue(struct vgpu_host_functions *functions, struct vgpu_func
   __atomic_sub_fetch(&functions->busy, 1, __ATOMIC_RELEASE);
 }
 
-/* Runs a queue until it is empty, then takes it away. A per-thread stream was waited for by its thread. */
+/*
+ * Runs the jobs of a queue until it is empty, then removes it. For a per-thread stream, the thread that owns
+ * it has waited already.
+ */
 static void *serve(void *argument) {
   struct vgpu_function_queue *queue = argument;
   struct vgpu_host_functions *functions = &queue->driver->functions;
@@ -130,7 +135,7 @@ static void *serve(void *argument) {
   return NULL;
 }
 
-/* A thread that takes none of the program's signals. */
+/* Starts a thread that receives none of the program's signals. */
 static bool start(struct vgpu_function_queue *queue) {
   sigset_t all, before;
   sigfillset(&all);
@@ -193,7 +198,7 @@ static int launch(struct vgpu_stream *handle, const struct job *job) {
   result = vgpu_cuda_stream_identity(driver, handle, &stream, &context);
   if (result != CUDA_SUCCESS) return result;
   if (stream < LEGACY_STREAMS) stream = 0;
-  /* Another thread could not wait for this thread's stream. */
+  /* Another thread cannot wait for this thread's stream, so this thread waits. */
   if (is_per_thread(stream)) result = vgpu_cuda_wait_stream(driver, context, stream);
   return result == CUDA_SUCCESS ? enqueue(driver, handle, stream, context, job) : result;
 }

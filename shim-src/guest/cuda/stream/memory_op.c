@@ -1,4 +1,4 @@
-/* Streams and nodes that wait for a value in device memory, or write one. */
+/* Operations of streams and nodes that wait for a value in device memory, or write one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ static int check(struct vgpu_driver *driver, const struct vgpu_memory_operation 
              : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* As it travels. */
+/* Returns the operation as it is sent. */
 static struct vgpu_send_memory_op frame_of(const struct vgpu_memory_operation *operation, uint64_t context) {
   bool narrow = operation->type == WAIT_32 || operation->type == WRITE_32;
   return (struct vgpu_send_memory_op){.context = context,
@@ -93,7 +93,7 @@ static int carry_out(struct vgpu_stream *stream, struct vgpu_memory_operation *o
   uint64_t context = 0, number = 0;
   result = vgpu_cuda_context_number(&context);
   if (result == CUDA_SUCCESS) result = vgpu_cuda_stream_number(driver, stream, &number);
-  /* All are looked at before one is sent. */
+  /* All operations are checked before the first one is sent. */
   for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) result = check(driver, &operations[i]);
   if (result != CUDA_SUCCESS || count == 0) return result;
   struct vgpu_node_params node = {.type = VGPU_NODE_MEMORY_OPS,

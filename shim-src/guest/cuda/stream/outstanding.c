@@ -4,12 +4,12 @@
 
 #include "cuda_calls.h"
 
-#define PER_THREAD 2u /* number of the per-thread default stream: another for each thread */
+#define PER_THREAD 2u /* number of the per-thread default stream, of which each thread has its own */
 
 static __thread struct {
   uint64_t epoch;
   uint64_t last;
-  uint64_t context; /* `covered` is about this one */
+  uint64_t context; /* of the value of `covered` */
   uint64_t covered;
 } own;
 
@@ -30,7 +30,7 @@ void vgpu_outstanding_issued(struct vgpu_outstanding *outstanding, uint32_t opco
                              uint32_t body_size, bool oneway) {
   uint32_t entry = opcode & ~VGPU_OP_RANGE_MASK;
   uint16_t field = entry < VGPU_STREAM_FIELDS ? vgpu_stream_fields[entry] : 0;
-  /* One that was waited for and names no stream has left nothing behind; nor have these two. */
+  /* A call that was waited for and names no stream leaves no work behind. Nor do these two calls. */
   if (!oneway && (field == 0 || opcode == VGPU_OP_cuStreamSynchronize || opcode == VGPU_OP_cuStreamQuery)) {
     return;
   }

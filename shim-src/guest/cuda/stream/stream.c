@@ -49,7 +49,7 @@ int cuStreamCreateWithPriority(struct vgpu_stream **phStream, uint32_t flags, in
   struct vgpu_send_cuStreamCreate send = {.flags = flags};
   if (result == CUDA_SUCCESS) result = vgpu_cuda_context_number(&send.context);
   if (result != CUDA_SUCCESS) return result;
-  /* Out of range is brought into range, as the API says. */
+  /* A priority out of range is changed to the nearest valid one, as the API says. */
   send.priority = priority > 0 ? 0 : priority < VGPU_GREATEST_PRIORITY ? VGPU_GREATEST_PRIORITY : priority;
   struct vgpu_stream *stream = malloc(sizeof *stream);
   if (stream == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -104,7 +104,7 @@ static uint64_t later(uint64_t *first, uint64_t second) {
   return value > second ? value : second;
 }
 
-/* No call was made on the stream since a thread last waited for it. */
+/* True if no call was made on the stream since a thread last waited for it. */
 static bool is_clean(struct vgpu_driver *driver, struct vgpu_stream *stream, uint64_t number,
                      struct vgpu_context *context) {
   uint64_t all = __atomic_load_n(&context->covered, __ATOMIC_ACQUIRE);
@@ -123,7 +123,7 @@ static void set_clean(struct vgpu_driver *driver, struct vgpu_stream *stream, st
   else vgpu_outstanding_raise(&stream->covered, covered);
 }
 
-/* The stream's numbers and context, after the host functions on it. */
+/* Gives the stream's numbers and context, after waiting for the host functions on it. */
 static int begin_wait(struct vgpu_stream *stream, struct vgpu_driver **driver, uint64_t *number,
                       uint64_t *context_number, struct vgpu_context **context) {
   int result;
@@ -227,7 +227,7 @@ int cuStreamGetCtx(struct vgpu_stream *hStream, struct vgpu_context **pctx) {
   return CUDA_SUCCESS;
 }
 
-/* Contexts made from part of a device are not carried, so no stream is of one. */
+/* Contexts that have a part of a device are not carried, so no stream belongs to one. */
 int cuStreamGetGreenCtx(struct vgpu_stream *hStream, void **phCtx) {
   struct vgpu_driver *driver;
   struct vgpu_context *context = NULL;

@@ -13,7 +13,10 @@ enum { ACCESS_POLICY = 1, SYNCHRONIZATION = 3, PRIORITY = 8, SYNC_DOMAIN_MAP = 9
 
 static const int32_t settable[] = {ACCESS_POLICY, SYNCHRONIZATION, SYNC_DOMAIN_MAP, SYNC_DOMAIN};
 
-/* Default streams have attributes too, but a program gets no handle to keep them by: the defaults. */
+/*
+ * Finds the attributes of a stream. A default stream has no handle to store attributes by, so its attributes
+ * are the defaults.
+ */
 static int find(struct vgpu_stream *stream, struct vgpu_driver **driver, struct vgpu_stream **found,
                 struct vgpu_stream *fallback, uint64_t *number, uint64_t *context) {
   int result;
@@ -89,7 +92,7 @@ int cuStreamSetAttribute(struct vgpu_stream *hStream, int32_t attr, const void *
       if (word < 0 || word > 1) result = CUDA_ERROR_INVALID_VALUE;
       else stream->values.sync_domain = word;
       break;
-    default: /* the priority of a stream is given when it is made */
+    default: /* a stream's priority is set when it is made */
       result = CUDA_ERROR_INVALID_VALUE;
   }
   pthread_mutex_unlock(&driver->lock);

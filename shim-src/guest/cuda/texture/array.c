@@ -1,4 +1,7 @@
-/* Arrays and mipmapped arrays: made and destroyed at the host, described here. */
+/*
+ * Arrays and mipmapped arrays. They are made and destroyed at the host; their descriptions are kept in the
+ * guest.
+ */
 #include "guest/cuda/texture/array.h"
 
 #include <stdlib.h>
@@ -52,7 +55,7 @@ static uint32_t most_levels(const struct vgpu_array_descriptor *as) {
   return levels < VGPU_ARRAY_LEVELS_MOST ? levels : VGPU_ARRAY_LEVELS_MOST;
 }
 
-/* `levels` 0: a plain array. */
+/* Makes an array. `levels` 0: a plain array. */
 static int create(void **handle, const struct vgpu_array_descriptor *as, uint32_t levels) {
   int result = vgpu_cuda_ready();
   if (result != CUDA_SUCCESS) return result;
@@ -119,7 +122,10 @@ int cuMipmappedArrayCreate(void **pHandle, const void *pMipmappedArrayDesc, uint
                               : create(pHandle, pMipmappedArrayDesc, numMipmapLevels);
 }
 
-/* With driver->lock held. A mipmap takes the handles of its levels with it. */
+/*
+ * Removes the handle of an array, and of a mipmapped array also those of its levels. The caller holds
+ * driver->lock.
+ */
 static void forget(struct vgpu_driver *driver, struct vgpu_array *array) {
   for (uint32_t i = 0; i < VGPU_ARRAY_LEVELS_MOST; i++) {
     if (array->levels[i] == NULL) continue;
@@ -135,7 +141,7 @@ static int destroy(void *handle, enum vgpu_object_kind kind) {
   struct vgpu_array array = {0};
   if (driver == NULL) return result;
   if (!vgpu_array_take(driver, handle, kind, &array)) return CUDA_ERROR_INVALID_HANDLE;
-  if (array.mipmap != NULL) return CUDA_ERROR_INVALID_HANDLE; /* it goes with its mipmap */
+  if (array.mipmap != NULL) return CUDA_ERROR_INVALID_HANDLE; /* a level is freed with its mipmap */
   pthread_mutex_lock(&driver->lock);
   bool ours = vgpu_objects_remove(&driver->objects, handle, kind);
   if (ours) forget(driver, handle);
@@ -153,7 +159,7 @@ int cuMipmappedArrayDestroy(void *hMipmappedArray) {
   return destroy(hMipmappedArray, VGPU_OBJECT_MIPMAP);
 }
 
-/* With driver->lock held. */
+/* Gives the handle of a level. The caller holds driver->lock. */
 static int level_of(struct vgpu_driver *driver, struct vgpu_array *mipmap, uint32_t level, void **handle) {
   if (level >= mipmap->level_count) return CUDA_ERROR_INVALID_VALUE;
   if (mipmap->levels[level] == NULL) {
@@ -221,7 +227,7 @@ int cuArrayGetDescriptor_v2(void *pArrayDescriptor, void *hArray) {
   return CUDA_SUCCESS;
 }
 
-/* Only arrays that are mapped later have requirements, and those are not carried. */
+/* Only arrays that are mapped later have memory requirements. Such arrays are not carried. */
 static int requirements_of(void *memoryRequirements, void *handle, enum vgpu_object_kind kind,
                            int32_t device) {
   struct vgpu_array array = {0};

@@ -1,4 +1,4 @@
-/* Arrays as the guest knows them: what a handle points to. The texels are at the host. */
+/* Arrays in the guest: the structure behind a handle. The texels are at the host. */
 #ifndef VGPU_GUEST_CUDA_ARRAY_H
 #define VGPU_GUEST_CUDA_ARRAY_H
 
@@ -6,28 +6,28 @@
 #include "guest/cuda/internal.h"
 #include "wire/texture.h"
 
-/* An array, one level of a mipmapped one, or a mipmapped one itself. */
+/* An array, a level of a mipmapped array, or a mipmapped array itself. */
 struct vgpu_array {
-  uint64_t number; /* what the host knows it by; of a level: its mipmap's */
+  uint64_t number; /* number at the host; a level has that of its mipmap */
   uint32_t level;
-  struct vgpu_array *mipmap;                         /* that it is a level of; NULL: of none */
-  uint32_t level_count;                              /* 0: it is no mipmap */
-  struct vgpu_array *levels[VGPU_ARRAY_LEVELS_MOST]; /* handles that were asked for */
+  struct vgpu_array *mipmap;                         /* of a level: its mipmap; else NULL */
+  uint32_t level_count;                              /* 0: not a mipmap */
+  struct vgpu_array *levels[VGPU_ARRAY_LEVELS_MOST]; /* handles of levels that the program got */
   struct vgpu_context *context;
   uint64_t context_number;
-  struct vgpu_array_descriptor as; /* of this level */
+  struct vgpu_array_descriptor as; /* description of this array or level */
 };
 
-/* Copies what a live handle says; `kind` is VGPU_OBJECT_ARRAY or _MIPMAP. False: there is none. */
+/* Copies the fields of a live handle; `kind` is VGPU_OBJECT_ARRAY or _MIPMAP. False: there is none. */
 bool vgpu_array_take(struct vgpu_driver *driver, const void *handle, enum vgpu_object_kind kind,
                      struct vgpu_array *array);
-/* The handle of a level of the array of that number, as it was given out; NULL: none. */
+/* Returns the handle of a level of the array with that number; NULL: the program has none. */
 void *vgpu_array_handle(struct vgpu_driver *driver, uint64_t number, uint32_t level, bool mipmap);
 
-/* With driver->lock held. */
+/* Removes the arrays of a context that has ended. The caller holds driver->lock. */
 void vgpu_arrays_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* object.c: a request for the host. `view` may be NULL. */
+/* object.c: makes a request for the host from descriptors. `view` may be NULL. */
 int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resource_descriptor *resource,
                             const struct vgpu_texture_descriptor *texture,
                             const struct vgpu_view_descriptor *view, struct vgpu_texture_request *request);
@@ -42,10 +42,10 @@ struct vgpu_texture {
   struct vgpu_texture_descriptor texture;
   struct vgpu_view_descriptor view;
 };
-/* With driver->lock held. */
+/* Removes the objects of a context that has ended. The caller holds driver->lock. */
 void vgpu_texture_objects_context_ended(struct vgpu_driver *driver, struct vgpu_context *context);
 
-/* reference.c, with driver->lock held: those of a module that goes. */
+/* reference.c: removes the references of a module that was unloaded. The caller holds driver->lock. */
 void vgpu_references_module_ended(struct vgpu_driver *driver, uint64_t module);
 
 #endif

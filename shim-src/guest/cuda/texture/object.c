@@ -1,5 +1,7 @@
-/* Texture and surface objects. The host makes them, since kernels hold their numbers; what they are is kept
- * here. */
+/*
+ * Texture and surface objects. The host makes them, because kernels use their numbers. The guest keeps their
+ * descriptors.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +62,7 @@ int vgpu_texture_request_of(struct vgpu_driver *driver, const struct vgpu_resour
   }
 }
 
-/* Keeps what an object was made of; `made` is copied. */
+/* Stores a copy of the descriptors that an object was made of. */
 static int keep(struct vgpu_driver *driver, const struct vgpu_texture *made) {
   struct vgpu_texture *texture = malloc(sizeof *texture);
   if (texture == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,4 +1,4 @@
-/* The state of texture and surface references, between the calls that make, change and ask for it. */
+/* The state of texture and surface references, shared by the calls that make, change and query it. */
 #ifndef VGPU_GUEST_CUDA_REFERENCE_H
 #define VGPU_GUEST_CUDA_REFERENCE_H
 
@@ -6,18 +6,18 @@
 
 struct reference {
   char *name;
-  uint64_t module; /* 0: made by cuTexRefCreate, of none */
+  uint64_t module; /* number of its module; 0: made by cuTexRefCreate */
   uint64_t context_number;
   bool surface;
-  struct vgpu_texture_request request; /* resource VGPU_TEXTURE_NONE: nothing is bound */
-  void *handle;                        /* of the array */
-  uint64_t offset;                     /* bytes between what was bound and what was asked for */
+  struct vgpu_texture_request request; /* with resource VGPU_TEXTURE_NONE nothing is bound */
+  void *handle;                        /* handle of the array */
+  uint64_t offset;                     /* bytes between the bound address and the requested one */
 };
 
-/* A copy of the state. A CUresult. */
+/* Copies the state. Returns a CUresult. */
 int vgpu_reference_read(void *handle, bool surface, struct reference *copy);
 
-/* Keeps a changed state, and tells the host of it where something is bound. */
+/* Stores a changed state, and sends it to the host if something is bound. */
 int vgpu_reference_change(void *handle, const struct reference *changed);
 
 #endif

@@ -39,8 +39,10 @@ int cuSurfRefSetArray(void *hSurfRef, void *hArray, uint32_t Flags) {
   return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : set_array(hSurfRef, true, hArray, false);
 }
 
-/* Memory of any address: the part before it up to the alignment is bound, too, and the kernel told to skip
- * it. */
+/*
+ * Binds memory at any address. The bytes before it, down to the alignment, are bound too, and the program
+ * gets their count as the offset to add.
+ */
 int cuTexRefSetAddress_v2(size_t *ByteOffset, void *hTexRef, uint64_t dptr, size_t bytes) {
   struct reference state;
   int result = vgpu_reference_read(hTexRef, false, &state);
@@ -83,7 +85,7 @@ int cuTexRefSetAddress2D_v2(void *hTexRef, const void *desc, uint64_t dptr, size
   return cuTexRefSetAddress2D_v3(hTexRef, desc, dptr, Pitch);
 }
 
-/* One field of the state. */
+/* Sets one field of the state. */
 #define SET(field, value)                                                                                    \
   do {                                                                                                       \
     struct reference state;                                                                                  \
@@ -149,7 +151,7 @@ int cuTexRefSetBorderColor(void *hTexRef, float *pBorderColor) {
   return vgpu_reference_change(hTexRef, &state);
 }
 
-/* A module's references need no order among the parameters: the kernel names them itself. */
+/* References of a module need no order among the parameters, because the kernel names them itself. */
 int cuParamSetTexRef(void *hfunc, int32_t texunit, void *hTexRef) {
   enum { TEXUNIT_DEFAULT = -1 };
   struct reference state;

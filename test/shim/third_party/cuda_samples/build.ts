@@ -36,7 +36,7 @@ function commands(sample: Sample, root: string, directory: string): readonly (re
 
 /** The first complaint in the output of a compiler or linker. */
 function reason(text: string): string {
-  const line = text.split('\n').find((one) => /error|cannot find|fatal|undefined reference/i.test(one));
+  const line = text.split('\n').find((one) => /\berror\b|cannot find|fatal|undefined reference/i.test(one));
   return (line ?? text.trim().split('\n').at(-1) ?? 'nvcc failed')
     .replace(/^.*\/Samples\//, '')
     .slice(0, 160);

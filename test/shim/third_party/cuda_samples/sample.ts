@@ -39,6 +39,17 @@ const all = (text: string, pattern: RegExp): string[] => [
   ...new Set([...text.matchAll(pattern)].map((found) => found[1] ?? '')),
 ];
 
+/** Libraries that CMake's targets bring along. */
+const BRINGS: Readonly<Record<string, readonly string[]>> = { cusolver: ['cublas', 'cusparse'] };
+
+function librariesOf(text: string): readonly string[] {
+  const named = [
+    ...all(text, /CUDA::(\w+)/g).filter((library) => !['cuda_driver', 'cudart'].includes(library)),
+    ...all(text, /find_library\(\w+_LIB\s+NAME (nvJitLink)\b/g),
+  ];
+  return [...new Set(named.flatMap((library) => [library, ...(BRINGS[library] ?? [])]))];
+}
+
 function readSample(directory: string, given: Arguments): Sample {
   const name = path.basename(directory);
   const text = readFileSync(path.join(directory, 'CMakeLists.txt'), 'utf8');
@@ -61,7 +72,7 @@ function readSample(directory: string, given: Arguments): Sample {
     directory,
     sources,
     kernels: kernel === undefined || file === undefined ? [] : [{ source: kernel, file }],
-    libraries: all(text, /CUDA::(\w+)/g).filter((library) => !['cuda_driver', 'cudart'].includes(library)),
+    libraries: librariesOf(text),
     relocatable: /CUDA_SEPARABLE_COMPILATION ON/.test(text),
     openMp: /find_package\(OpenMP/.test(text),
     runs: given.runs?.map((one) => one.args ?? []) ?? [given.args ?? []],

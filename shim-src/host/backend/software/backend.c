@@ -1,4 +1,4 @@
-/* The software device as a backend: what a profile says about it. */
+/* The software device as a backend. A device profile describes it. */
 #include "host/backend/backend.h"
 
 #include <stdio.h>
@@ -11,11 +11,14 @@
 #include "host/backend/software/ptx/ptx.h"
 #include "host/backend/software/software.h"
 
-/* profiles/devices/h100-80gb.json, made a string by the build: a bare binary runs from anywhere. */
+/*
+ * Text of profiles/devices/h100-80gb.json, which the build compiles in, so that the program runs without any
+ * other file.
+ */
 #define DEFAULT_PROFILE "h100-80gb"
 extern const char vgpu_default_profile[];
 
-/* profiles/devices of the tree this program was built in or installed with. */
+/* Finds profiles/devices in the tree in which this program was built or installed. */
 static bool beside_program(char *path, size_t size, const char *relative) {
   ssize_t length = readlink("/proc/self/exe", path, size - 1);
   if (length <= 0) return false;
@@ -55,7 +58,9 @@ static bool same_place(const struct vgpu_device_profile *one, const struct vgpu_
          one->pci_device == other->pci_device;
 }
 
-/* Adds the devices of another profile. One whose UUID or place on the bus is taken gets another. */
+/*
+ * Adds the devices of another profile. A device whose UUID or bus address is used already gets another one.
+ */
 static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_device_profiles *more) {
   if (more->count > VGPU_DEVICES_MAX - all->count) {
     vgpu_host_log("error", 0, "--profile: more than %u devices in all", VGPU_DEVICES_MAX);
@@ -69,14 +74,14 @@ static bool add_profiles(struct vgpu_device_profiles *all, const struct vgpu_dev
       if (!uuid && !place) continue;
       if (uuid) device->uuid[15]++;
       if (place) device->pci_bus = (device->pci_bus + 1) & 0xff;
-      other = UINT32_MAX; /* begin again: what it has now may be another one's */
+      other = UINT32_MAX; /* start again: the new value may be used, too */
     }
     all->count++;
   }
   return true;
 }
 
-/* All that the options name, one after the other. */
+/* Loads all profiles that the options name, in that order. */
 static bool load_all(const struct vgpu_options *options, struct vgpu_device_profiles *profiles) {
   if (!load_profiles(options->profiles[0], profiles)) return false;
   struct vgpu_device_profiles *more = malloc(sizeof *more);
@@ -90,7 +95,7 @@ static bool load_all(const struct vgpu_options *options, struct vgpu_device_prof
 static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device_profile *profile,
                        enum vgpu_kernels kernels) {
   memset(facts, 0, sizeof *facts);
-  /* Readers of the name look for its last word, which is always the same. */
+  /* Programs check the last word of the name for "(simulated)", so it is always the same. */
   static const char suffix[] = " (simulated)";
   const char *word = vgpu_kernels_word(kernels);
   size_t length = strnlen(profile->name, sizeof profile->name - 1), word_length = strlen(word);
@@ -112,7 +117,7 @@ static void copy_facts(struct vgpu_device_facts *facts, const struct vgpu_device
 }
 
 static int take_inventory(const struct vgpu_options *options, struct vgpu_inventory *inventory) {
-  /* Kept for as long as the daemon lives. */
+  /* The profiles live as long as the daemon. */
   struct vgpu_device_profiles *profiles = calloc(1, sizeof *profiles);
   if (profiles == NULL) return 1;
   if (!load_all(options, profiles)) {
@@ -132,7 +137,7 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
 
 static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_usage_reply *reply) {
   const struct vgpu_device_profile *profile = &worker->inventory->profiles->devices[device];
-  /* Nothing computes here, so nothing is utilised; that is the truth about a software device. */
+  /* No processor of a GPU works here, so the utilisation is 0. That is true for a software device. */
   *reply = (struct vgpu_usage_reply){
       .total = profile->total_memory,
       .used =

@@ -1,4 +1,7 @@
-/* Conditions of graphs: words of device memory. A handle is the address of its word, which kernels write. */
+/*
+ * Conditions of graphs. A condition is a word of device memory. Its handle is the address of the word, which
+ * kernels write.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +16,7 @@
 struct vgpu_software_condition {
   struct vgpu_software_condition *next;
   uint64_t graph, context, address;
-  uint32_t value; /* at the beginning of a launch, with the flag */
+  uint32_t value; /* initial value at each launch, if the flag is set */
   uint32_t flags;
 };
 

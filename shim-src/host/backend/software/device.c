@@ -1,7 +1,7 @@
 /*
- * The software device: contexts and allocations. Memory, contexts, streams and events are real, and
- * everything is done in order as it comes (queue.h tells the exception). Kernels are not executed (the guest
- * refuses them). Results are CUresult values.
+ * The software device: contexts and allocations. Memory, contexts, streams and events are real. Calls are
+ * done at once, in the order in which they arrive; queue.h describes the exception. run.h tells how kernels
+ * run. Results are CUresult values.
  */
 #include <string.h>
 
@@ -61,12 +61,14 @@ int32_t vgpu_software_cuCtxResetPersistingL2Cache(struct vgpu_worker *worker,
   return find_context(worker, send->context) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* The guest keeps what was set; only a kernel that takes memory on its stack by size, or calls itself, sees
- * it. */
+/*
+ * The guest stores the limit. Here only kernels that allocate stack memory by size, or call themselves, need
+ * it.
+ */
 int32_t vgpu_software_cuCtxSetLimit(struct vgpu_worker *worker, const struct vgpu_send_cuCtxSetLimit *send) {
   struct vgpu_handle *context = find_context(worker, send->context);
   if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  const uint64_t most = 512u << 10; /* what a thread may have of local memory */
+  const uint64_t most = 512u << 10; /* the most local memory that a thread may have */
   if (send->limit == LIMIT_STACK_SIZE) context->stack = (uint32_t)(send->value < most ? send->value : most);
   return CUDA_SUCCESS;
 }
@@ -98,7 +100,7 @@ int32_t vgpu_software_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu
   return CUDA_SUCCESS;
 }
 
-/* Its turn has come in the order of its stream. Memory that is of no pool may be freed this way, too. */
+/* The call's turn in its stream has come. It may also free memory that is not from a pool. */
 int32_t vgpu_software_cuMemFreeAsync(struct vgpu_worker *worker,
                                      const struct vgpu_send_cuMemFreeAsync *send) {
   int32_t result = check_stream(worker, send->context, send->stream);

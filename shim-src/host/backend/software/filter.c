@@ -25,22 +25,23 @@
 
 #define CALL(name) VGPU_CALL(name)
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-#define SIGNAL_OF_CANCEL 32 /* the C library's own two, which pthread_create sets up */
+#define SIGNAL_OF_CANCEL 32 /* two signals of the C library, which pthread_create sets up */
 #define SIGNAL_OF_SETXID 33
 
 /*
- * The system calls that a worker of the software device was seen to make (strace, all of test/shim), and
- * those that the C library makes when memory or threads run short. Every other call ends the worker: the
- * worker's own code does not make it, so an attacker does, and an error would only make him try the next one.
+ * The system calls that a worker of the software device makes, as strace showed with all of test/shim, and
+ * those that the C library makes when memory or threads run short. Every other call ends the worker. The
+ * worker's own code does not make such a call, so an attacker does, and an error would only let the attacker
+ * try the next call.
  */
 static const int allowed[] = {
     /* frames, the log, the launch log */
     CALL(read), CALL(write), CALL(readv), CALL(writev), CALL(recvfrom), CALL(recvmsg), CALL(sendto),
     CALL(sendmsg), CALL(poll), CALL(ppoll), CALL(close), CALL(shutdown), CALL(dup3), CALL(lseek), CALL(fstat),
-    /* memory, of the device too */
+    /* memory, also of the device */
     CALL(brk), CALL(munmap), CALL(madvise), CALL(memfd_create), CALL(ftruncate), CALL(fallocate), CALL(msync),
     CALL(mincore),
-    /* threads, time, chance */
+    /* threads, time, random numbers */
     CALL(futex), CALL(set_robust_list), CALL(rseq), CALL(set_tid_address), CALL(sched_yield),
     CALL(sched_getaffinity), CALL(getcpu), CALL(clock_gettime), CALL(clock_getres), CALL(gettimeofday),
     CALL(clock_nanosleep), CALL(nanosleep), CALL(restart_syscall), CALL(getrandom), CALL(eventfd2),
@@ -48,13 +49,15 @@ static const int allowed[] = {
     CALL(getpid), CALL(gettid), CALL(getuid), CALL(geteuid), CALL(rt_sigprocmask), CALL(rt_sigreturn),
     CALL(exit), CALL(exit_group), CALL(membarrier)};
 
-/* The C library asks by itself and does without: for the number of processors, for overcommit, for a locale.
+/*
+ * The C library makes these calls itself, and works if they fail: for the number of processors, for
+ * overcommit, for a locale.
  */
 static const int refused[] = {CALL(open),  CALL(openat),    CALL(access),   CALL(faccessat),
                               CALL(stat),  CALL(readlink),  CALL(uname),    CALL(sysinfo),
                               CALL(ioctl), CALL(getrlimit), CALL(prlimit64)};
 
-/* libseccomp's own macros leave a field out, which clang complains about. */
+/* The macros of libseccomp leave a field out, and clang warns about that. */
 #define EQUAL(n, value) ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_EQ, .datum_a = (value)})
 #define MASKED(n, mask, value)                                                                               \
   ((struct scmp_arg_cmp){.arg = (n), .op = SCMP_CMP_MASKED_EQ, .datum_a = (mask), .datum_b = (value)})
@@ -63,24 +66,27 @@ static const int refused[] = {CALL(open),  CALL(openat),    CALL(access),   CALL
 static int add_conditional(scmp_filter_ctx filter) {
   const uint32_t allow = SCMP_ACT_ALLOW;
   static const int duties[] = {F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS,
-                               /* ranges of a VM's memory */
+                               /* locks on ranges of a VM's memory */
                                F_OFD_GETLK, F_OFD_SETLK};
   static const int signals[] = {SIGNAL_OF_CANCEL, SIGNAL_OF_SETXID, SIGABRT};
   int result = 0;
-  /* No code but what the daemon was started with. */
+  /* No code may be mapped after the daemon has started. */
   result |= seccomp_rule_add(filter, allow, CALL(mmap), 1, MASKED(2, PROT_EXEC, 0));
   result |= seccomp_rule_add(filter, allow, CALL(mprotect), 1, MASKED(2, PROT_EXEC, 0));
-  /* Threads and no processes. clone3 hides its flags in memory: without it the C library takes clone. */
+  /*
+   * Threads are allowed, processes are not. The flags of clone3 are in memory, which a filter cannot read.
+   * Without clone3 the C library uses clone.
+   */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), CALL(clone3), 0);
   result |= seccomp_rule_add(filter, allow, CALL(clone), 1,
                              MASKED(0, CLONE_THREAD | CLONE_VM, CLONE_THREAD | CLONE_VM));
   /*
-   * Some C libraries make fstat this way: with a descriptor and an empty path. The filter cannot read the
-   * path, so these flags with another path show whether a file exists, and no more: it is not opened.
+   * Some C libraries make fstat in this way, with a descriptor and an empty path. The filter cannot read the
+   * path. With another path these flags reveal whether a file exists, but do not open it.
    */
   static const struct {
     int call;
-    unsigned int flags; /* which argument they are */
+    unsigned int flags; /* number of the argument that has the flags */
   } of_descriptors[] = {{CALL(newfstatat), 3}, {CALL(statx), 2}};
   for (size_t i = 0; i < COUNT(of_descriptors); i++) {
     int call = of_descriptors[i].call;
@@ -94,19 +100,19 @@ static int add_conditional(scmp_filter_ctx filter) {
   for (size_t i = 0; i < COUNT(signals); i++)
     result |= seccomp_rule_add(filter, allow, CALL(rt_sigaction), 1, EQUAL(0, (scmp_datum_t)signals[i]));
   result |= seccomp_rule_add(filter, allow, CALL(prctl), 1, EQUAL(0, PR_SET_NAME));
-  /* To end itself, as abort() does; it cannot signal other processes. */
+  /* For abort(), by which the worker ends itself. It cannot signal other processes. */
   result |= seccomp_rule_add(filter, allow, CALL(tgkill), 1, EQUAL(0, VGPU_FILTER_SELF));
   /*
-   * A mapping that grows would reach what lies behind it in a shared file: the accounts of others. The C
-   * library copies instead when it may not.
+   * A mapping that grows would reach the memory behind it in a shared file, which belongs to other sessions.
+   * If mremap fails, the C library copies instead.
    */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOMEM), CALL(mremap), 0);
-  /* From Linux 5.17 on the C library may name its arenas. */
+  /* From Linux 5.17 on, the C library may name its memory arenas. */
   result |= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), CALL(prctl), 1, EQUAL(0, 0x53564d41));
   return result;
 }
 
-/* A sanitizer looks at its own process to tell what it found. */
+/* A sanitizer inspects its own process to report a finding. */
 static int add_sanitizer(scmp_filter_ctx filter) {
   static const int calls[] = {
       CALL(open),        CALL(openat),   CALL(readlink),  CALL(newfstatat), CALL(stat),  CALL(prlimit64),
@@ -122,7 +128,7 @@ void *vgpu_software_filter(void) {
   int result = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2);
   result |= add_sanitizer(filter);
   result |= vgpu_filter_add(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
-  /* Only its own thread: it leaves the processor of the guest's thread (apart.h). */
+  /* Only for its own thread, which leaves the processor of the guest's thread (apart.h). */
   result |= seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(sched_setaffinity), 1, EQUAL(0, 0));
   if (!SANITIZED) {
     result |= vgpu_filter_add(filter, SCMP_ACT_ERRNO(EACCES), refused, COUNT(refused));

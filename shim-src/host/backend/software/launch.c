@@ -1,4 +1,7 @@
-/* Launches: every argument is checked against the device and the function, then recorded, then handed on. */
+/*
+ * Launches. Every argument is checked against the device and the function. Then the launch is recorded and
+ * run.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +33,7 @@ enum {
   LAUNCH_PROGRAMMATIC_EVENT = 7,
   LAUNCH_COMPLETION_EVENT = 12,
   LAUNCH_UPDATABLE_NODE = 13,
-  LAUNCH_KNOWN = 18, /* numbers below it are in the public headers of CUDA 13 */
+  LAUNCH_KNOWN = 18, /* the public headers of CUDA 13 have the numbers below */
 };
 
 struct request {
@@ -66,7 +69,7 @@ static void say_hex(struct text *text, const unsigned char *bytes, size_t size) 
   for (size_t i = 0; i < size; i++) say(text, "%02x", bytes[i]);
 }
 
-/* Names come from a guest: what JSON would mind is replaced. */
+/* Names come from a guest: characters that JSON does not allow are replaced. */
 static void say_name(struct text *text, const char *name) {
   for (; *name != '\0'; name++) {
     bool plain = *name >= ' ' && *name <= '~' && *name != '"' && *name != '\\';
@@ -160,7 +163,10 @@ static int32_t take_attributes(struct vgpu_worker *worker, const struct request 
   return CUDA_SUCCESS;
 }
 
-/* All blocks of a cooperative launch must be on the device at once; an upper bound, by threads alone. */
+/*
+ * All blocks of a cooperative launch must be on the device at once. The check uses an upper bound that counts
+ * only threads.
+ */
 static int32_t check_cooperative(const struct vgpu_device_profile *device,
                                  const struct vgpu_checked_launch *launch) {
   if (!launch->cooperative) return CUDA_SUCCESS;

@@ -14,10 +14,10 @@
 struct place {
   uint64_t context;
   uint64_t stream;
-  uint64_t exec;   /* the executable with conditions that the call launches, changes or ends; 0: none */
-  bool conditions; /* ends conditions: of which executables is not known here */
-  bool legacy;     /* the default stream, which all blocking ones wait for and which waits for them */
-  bool blocking;   /* one of those */
+  uint64_t exec;   /* the executable with conditions that the call launches, changes or destroys; 0: none */
+  bool conditions; /* ends conditions; it is not known of which executables */
+  bool legacy;     /* the default stream: it and all blocking streams wait for each other */
+  bool blocking;   /* a blocking stream */
 };
 
 struct vgpu_queued {
@@ -50,7 +50,10 @@ static struct place place_of(struct vgpu_worker *worker, uint64_t context, uint6
   return place;
 }
 
-/* A change or the end of an executable: of no stream, but behind the launches that wait. */
+/*
+ * A call that changes or destroys an executable belongs to no stream, but must run after waiting launches of
+ * it.
+ */
 static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct place *place) {
   if (!vgpu_graph_is_conditional(worker, exec)) return false;
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, exec, VGPU_HANDLE_EXEC);
@@ -58,7 +61,7 @@ static bool place_of_exec(struct vgpu_worker *worker, uint64_t exec, struct plac
   return true;
 }
 
-/* False: the call belongs to no stream and is not held up by any. */
+/* Finds the place of a call. False: it belongs to no stream, and no stream delays it. */
 static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        struct place *place) {
   uint64_t first = 0, stream = 0;
@@ -86,7 +89,7 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
       *place = place_of(worker, event->context, event->stream);
       return true;
     }
-    /* These work on the default stream without naming it. */
+    /* These calls work on the default stream without naming it. */
     case VGPU_OP_cuCtxRecordEvent:
     case VGPU_OP_cuCtxWaitEvent:
     case VGPU_OP_cuArrayDestroy:
@@ -106,7 +109,7 @@ static bool find_place(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
   }
 }
 
-/* The second may not overtake the first. */
+/* True if the second call may not run before the first. */
 static bool ordered(const struct place *first, const struct place *second) {
   if (first->exec != 0 && (first->exec == second->exec || second->conditions)) return true;
   if (first->context != second->context) return false;
@@ -117,7 +120,7 @@ static bool ordered(const struct place *first, const struct place *second) {
 static struct vgpu_handle *recorded_event(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row,
                                           const void *body) {
   if (row->opcode != VGPU_OP_cuEventRecordWithFlags && row->opcode != VGPU_OP_cuCtxRecordEvent) return NULL;
-  uint64_t event; /* behind the context in both */
+  uint64_t event; /* at the same offset in both bodies */
   memcpy(&event, (const unsigned char *)body + sizeof event, sizeof event);
   return vgpu_handles_find(&worker->handles, event, VGPU_HANDLE_EVENT);
 }
@@ -155,7 +158,7 @@ static void take_out(struct vgpu_queue *queue, struct vgpu_queued **link, struct
   queue->bytes -= (size_t)queued->body_size + queued->bulk_size;
 }
 
-/* True if something before `end` (NULL: anything) must come before the place's next call. */
+/* True if a queued call before `end` (NULL: any call) must run before the next call of the place. */
 static bool held(const struct vgpu_queue *queue, const struct vgpu_queued *end, const struct place *place) {
   for (const struct vgpu_queued *queued = queue->first; queued != end; queued = queued->next) {
     if (ordered(&queued->place, place)) return true;
@@ -171,7 +174,7 @@ static int32_t run_queued(struct vgpu_worker *worker, struct vgpu_queued *queued
   return queued->row->run[VGPU_BACKEND_SOFTWARE](worker, queued->data, NULL, &bulk);
 }
 
-/* Runs what can run now, until nothing more can. */
+/* Runs queued calls until none can run. */
 static void pump(struct vgpu_worker *worker) {
   struct vgpu_queue *queue = &worker->software->queue;
   bool progress = true;
@@ -199,7 +202,9 @@ int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_ro
                        void *reply, struct vgpu_bulk *bulk) {
   struct vgpu_queue *queue = &worker->software->queue;
   if (queue->outside && queue->first != NULL) pump(worker);
-  /* Its frames come here one by one, unless conditions say which are next: such a launch waits as a whole. */
+  /*
+   * The launch's frames are queued one by one. If conditions choose the frames, the launch waits as a whole.
+   */
   if (row->opcode == VGPU_OP_cuGraphLaunch && !vgpu_graph_is_conditional(worker, launched(body)))
     return row->run[VGPU_BACKEND_SOFTWARE](worker, body, reply, bulk);
   struct place place;

@@ -1,7 +1,7 @@
 /*
- * The order of streams on a software device. Everything is done as it comes; only a stream that waits for
- * a value in memory, or for an event behind such a wait, cannot go on. Its calls, and those that streams
- * order after them, are kept here until they can run.
+ * The order of streams on a software device. Calls run when they arrive. Only a stream that waits for a value
+ * in memory, or for an event behind such a wait, cannot continue. Its calls, and calls of other streams that
+ * are ordered after them, are queued here until they can run.
  */
 #ifndef VGPU_HOST_SOFTWARE_QUEUE_H
 #define VGPU_HOST_SOFTWARE_QUEUE_H
@@ -11,29 +11,32 @@
 
 #include "host/backend/dispatch.h"
 
-/* The result of a handler of a one-way call whose stream must wait. It is no CUresult. */
+/* The result of a handler of a one-way call whose stream must wait. It is not a CUresult. */
 #define VGPU_BLOCKED INT32_MIN
 
 struct vgpu_queued;
 
 struct vgpu_queue {
-  struct vgpu_queued *first, *last; /* in the order they came */
+  struct vgpu_queued *first, *last; /* in order of arrival */
   size_t count;
   size_t bytes;
-  bool outside; /* an event of another session may be what a stream waits for */
+  bool outside; /* a stream may wait for an event of another session */
 };
 
-/* Runs a call, or keeps it for later. One that waits for its answer gets CUDA_ERROR_NOT_READY instead. */
+/*
+ * Runs a call, or queues it. A call that waits for its answer gets CUDA_ERROR_NOT_READY instead of being
+ * queued.
+ */
 int32_t vgpu_queue_run(struct vgpu_worker *worker, const struct vgpu_dispatch_row *row, const void *body,
                        void *reply, struct vgpu_bulk *bulk);
 
-/* Whether so many bytes more may wait: calls for their stream, reads for the guest. */
+/* True if so many more bytes may be queued: calls for their stream, reads for the guest. */
 bool vgpu_queue_may_wait(const struct vgpu_worker *worker, uint64_t bytes);
 
-/* True if something of the context is kept. */
+/* True if a call of the context is queued. */
 bool vgpu_queue_holds(const struct vgpu_queue *queue, uint64_t context);
 
-/* Forgets what is kept of a context that ends. */
+/* Drops the queued calls of a context that ends. */
 void vgpu_queue_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -14,9 +14,9 @@
 #include "wire/clock.h"
 
 /*
- * Texts from this size on are decoded kernel by kernel, at the first launch of each: a library has hundreds
- * of modules of which a program runs few. A program that asks for the compiler's log gets all of it when it
- * loads the module.
+ * Texts of this size and more are decoded kernel by kernel, at the first launch of each, because a library
+ * has hundreds of modules and a program runs few of their kernels. For a program that requests the compiler's
+ * log, all kernels are decoded at the load.
  */
 #define LAZY_BYTES ((size_t)64 << 10)
 
@@ -36,9 +36,9 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
 
 /* ---- running ------------------------------------------------------------- */
 
-#define HEAP_BYTES (8u << 20) /* CU_LIMIT_MALLOC_HEAP_SIZE of a fresh context */
+#define HEAP_BYTES (8u << 20) /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
 #define WORKSPACE_BYTES 256u
-#define TIME_LIMIT_S 600u /* of a kernel; a session has but one thread to answer with */
+#define TIME_LIMIT_S 600u /* limit of a kernel, because a session has only one thread for its answers */
 
 /* The heap from which the kernels of a context allocate. */
 struct heap {
@@ -91,10 +91,10 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   *region = (struct ptx_region){
       .address = found->address, .size = found->size, .bytes = found->memory, .written = found->written};
   if (!found->reserved) return true;
-  /* Of reserved addresses only what is mapped there and may be accessed. */
+  /* Of reserved addresses, only those that are mapped and accessible count. */
   if (!vgpu_virtual_extent(worker->software->memory.virtual, address, &region->address, &region->size))
     return false;
-  /* A neighbour may be of another reservation, and lie elsewhere in this process. */
+  /* An adjacent mapping may belong to another reservation and be elsewhere in this process. */
   uint64_t start = region->address > found->address ? region->address : found->address;
   uint64_t end = region->address + region->size, last = found->address + found->size;
   region->address = start;
@@ -103,7 +103,9 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   return true;
 }
 
-/* The module's variables lie in one piece of device memory; program and machine know them by the same names.
+/*
+ * Allocates one range of device memory for the module's variables. Program and machine use the same names for
+ * them.
  */
 static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   uint64_t bytes = ptx_module_data_bytes(module->code);
@@ -154,14 +156,14 @@ int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *mod
   return place(worker, module);
 }
 
-/* Stores the result of decoding a kernel for calls that ask for its function. */
+/* Stores the result of decoding a kernel, for calls that ask about its function. */
 static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
   for (size_t i = 0; i < program->function_count; i++) {
     if (strcmp(program->functions[i].name, name) == 0) program->functions[i].refused = result_of(status);
   }
 }
 
-/* Makes a kernel ready; a CUresult. What was decoded for it counts like the rest of the session's code. */
+/* Makes a kernel ready; returns a CUresult. Its decoded code counts as the session's code. */
 static int32_t prepare(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel) {
   enum ptx_status status;
   const char *refused = ptx_module_prepare(module->code, kernel, &status);
@@ -208,7 +210,10 @@ void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *modu
   module->code = NULL;
 }
 
-/* Threads beside the session's own; made at the first launch, for most sessions never launch. */
+/*
+ * Gives the threads that help the session's own thread. They are made at the first launch, because most
+ * sessions never launch.
+ */
 static struct ptx_pool *helpers(struct vgpu_worker *worker) {
   struct vgpu_compute *compute = worker->software->programs.compute;
   if (compute == NULL) {
@@ -221,11 +226,11 @@ static struct ptx_pool *helpers(struct vgpu_worker *worker) {
   return compute->pool;
 }
 
-/* NULL: no memory; kernels then get NULL from malloc, as on a device whose heap is full. */
+/* NULL: no memory. malloc in kernels then returns NULL, as on a device whose heap is full. */
 static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
   struct heap *heap = worker->software->programs.compute->heaps;
   while (heap != NULL && heap->context != context) heap = heap->next;
-  /* A context that was destroyed took the memory with it. */
+  /* The memory was freed with its context if that was destroyed. */
   if (heap != NULL && vgpu_memory_at(&worker->software->memory, heap->address, HEAP_BYTES) != NULL)
     return heap->heap;
   uint64_t address;
@@ -246,7 +251,7 @@ static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
   return heap->heap;
 }
 
-/* To the guest's own standard output, when it comes for it; else to where the host's people see it. */
+/* Prints to the guest's own standard output if the guest fetches it; else to the host's log. */
 static void print(void *user, const char *text, size_t length) {
   struct vgpu_worker *worker = user;
   if (worker->printed.agreed) {
@@ -258,7 +263,7 @@ static void print(void *user, const char *text, size_t length) {
                 text);
 }
 
-/* Logs a finding of a check as text for the administrator, and as members of a JSON object for programs. */
+/* Logs a finding of a check: as text for the administrator, and as members of a JSON object for programs. */
 static void tell(void *user, const struct ptx_finding *f) {
   const struct vgpu_worker *worker = user;
   char members[640];
@@ -321,12 +326,12 @@ static bool spoils_context(enum ptx_status status) {
   return status >= PTX_ILLEGAL_ADDRESS;
 }
 
-/* Runs one grid of the launch's module, which was made ready; what it computes goes by `order`. */
+/* Runs one grid of a launch whose module is ready; `order` has its dimensions and parameters. */
 static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch, uint32_t kernel,
                         const struct ptx_launch *order, struct ptx_fault *fault) {
   struct ptx_module *code = launch->module->code;
   struct ptx_pool *pool = helpers(worker);
-  /* The threads' local memory is device memory, as it is on a GPU. */
+  /* The local memory of the threads is device memory, as on a GPU. */
   uint64_t local = ptx_launch_local_bytes(code, kernel, order, pool);
   if (local > 0 && !vgpu_accounts_take(worker->accounts, worker->slot, launch->module->device, local,
                                        worker->limits->session_memory)) {
@@ -341,8 +346,8 @@ static int32_t run_grid(struct vgpu_worker *worker, const struct vgpu_checked_la
 }
 
 /*
- * Runs the kernels that a launch's kernels have launched, until none is left. For the stream all of them are
- * one launch.
+ * Runs the kernels that the launch's kernels have launched, until none is left. The stream sees them as one
+ * launch.
  */
 static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch,
                             const struct ptx_launch *parent, const char **name, struct ptx_fault *fault) {

@@ -1,14 +1,14 @@
 /*
- * The seam between a launch, checked and recorded, and what executes it. The PTX machine
- * (ptx/) runs it; with --software-kernels=refuse a launch ends here with NOT_SUPPORTED, with skip it is taken
- * and nothing is executed.
+ * The interface between a launch that was checked and recorded, and the code that runs it. The PTX machine
+ * (ptx/) runs it. With --software-kernels=refuse a launch returns NOT_SUPPORTED here, with skip it succeeds
+ * but nothing runs.
  */
 #ifndef VGPU_HOST_SOFTWARE_RUN_H
 #define VGPU_HOST_SOFTWARE_RUN_H
 
 #include "host/backend/software/code/programs.h"
 
-/* One launch whose every argument was checked. */
+/* A launch whose arguments were all checked. */
 struct vgpu_checked_launch {
   uint64_t context;
   uint64_t stream;
@@ -23,22 +23,22 @@ struct vgpu_checked_launch {
 };
 
 /*
- * A module was loaded: makes it ready to run, if it can be. A module that cannot run is loaded all the
- * same; its launches fail. When it sets module->code it also places the variables (module->globals).
+ * Called when a module was loaded: makes it ready to run, if possible. A module that cannot run is loaded as
+ * well, but its launches fail. If this sets module->code, it also allocates the variables (module->globals).
  */
 int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module);
 void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module);
 
-/* Makes one function of a module ready to run; function->refused says whether it can be. */
+/* Makes one function of a module ready to run. function->refused says whether it can run. */
 void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
                       const struct vgpu_program_function *function);
-/* The same, for a program that is in no context yet: of all functions, unless its text is large. */
+/* The same for all functions of a program that is in no context yet, unless its text is large. */
 void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
 
-/* A CUresult. */
+/* Runs a launch. Returns a CUresult. */
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch);
 
-/* Device memory of a context, accounted as the guest's own is. */
+/* Allocates device memory for a context; it is accounted like the guest's own. */
 int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes, uint64_t *address);
 void vgpu_device_free(struct vgpu_worker *worker, uint64_t address);
 

@@ -17,7 +17,7 @@ struct vgpu_reads {
   uint64_t bytes;
 };
 
-/* A session's side of the software device. */
+/* The state of the software device for one session. */
 struct vgpu_software {
   struct vgpu_memory memory;
   struct vgpu_queue queue;
@@ -43,21 +43,21 @@ static inline int32_t check_stream(struct vgpu_worker *worker, uint64_t context,
 }
 
 /*
- * Bytes from the first of a box to its last; false when that is no number, or when rows or slices lie on
- * top of each other (a small box could then ask for endless work).
+ * Gives the bytes from the first to the last of a box. False: the number overflows, or rows or slices
+ * overlap, because such a box could request endless work with little memory.
  */
 bool vgpu_box_span(uint64_t width, uint64_t row, uint64_t rows, uint64_t slice, uint64_t slices,
                    uint64_t *span);
 
-/* The value of a condition of a graph; false: there is no such condition. */
+/* Reads the value of a condition of a graph. False: there is no such condition. */
 bool vgpu_software_condition_value(struct vgpu_worker *worker, uint64_t handle, uint32_t *value);
-/* A context ends, and with it the memory of its conditions. */
+/* Frees the memory of the conditions of a context that ends. */
 void vgpu_software_conditions_forget(struct vgpu_worker *worker, uint64_t context);
 
-/* An event ends: what other sessions know of it goes, too. */
+/* Removes the shared state of an event that ends. */
 void vgpu_event_drop(struct vgpu_worker *worker, const struct vgpu_handle *event);
 
-/* Forgets the reads that were kept for a context's guest; 0: of all. */
+/* Drops the reads that were kept for the guest: those of a context, or all if it is 0. */
 void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,4 +1,7 @@
-/* Streams and events of the software device, waits for values, and reads kept until they are fetched. */
+/*
+ * Streams and events of the software device, waits for values, and reads that are kept until the guest
+ * fetches them.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,7 +12,7 @@
 
 #define NO_TIMING 2u /* CU_EVENT_DISABLE_TIMING */
 
-/* A stream or event of a context. */
+/* Adds a stream or event to a context. */
 static int32_t add_to_context(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint32_t flags,
                               enum vgpu_handle_type type) {
   if (find_context(worker, context) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
@@ -36,7 +39,7 @@ int32_t vgpu_software_cuStreamQuery(struct vgpu_worker *worker, const struct vgp
   return check_stream(worker, send->context, send->stream);
 }
 
-/* Nothing here has caches or clocks that an attribute could change. */
+/* The device has no caches and no clocks that an attribute could change. */
 int32_t vgpu_software_cuStreamSetAttribute(struct vgpu_worker *worker,
                                            const struct vgpu_send_cuStreamSetAttribute *send,
                                            struct vgpu_bulk *bulk) {
@@ -167,7 +170,7 @@ void vgpu_reads_drop(struct vgpu_worker *worker, uint64_t context) {
   }
 }
 
-/* Answers with what the tickets in the bulk name, as the description says. */
+/* Answers with the bytes that the tickets in the bulk name. */
 static int32_t hand_out(struct vgpu_worker *worker, struct vgpu_bulk *bulk) {
   if (bulk->in_size % sizeof(uint64_t) != 0) return CUDA_ERROR_INVALID_VALUE;
   uint32_t at = 0;
@@ -225,7 +228,7 @@ enum { AT_LEAST = 0, EQUAL = 1, AND = 2, NOR = 3 };
 
 static bool holds(uint64_t now, uint64_t value, uint32_t flags, bool wide) {
   switch (flags) {
-    case AT_LEAST: /* cyclic, as the API defines it */
+    case AT_LEAST: /* compared cyclically, as the API defines it */
       return wide ? (int64_t)(now - value) >= 0 : (int32_t)((uint32_t)now - (uint32_t)value) >= 0;
     case EQUAL:
       return wide ? now == value : (uint32_t)now == (uint32_t)value;
@@ -249,7 +252,7 @@ int32_t vgpu_software_memory_op(struct vgpu_worker *worker, const struct vgpu_se
     case WRITE_64:
       if (send->flags > 1) return CUDA_ERROR_INVALID_VALUE;
       break;
-    case BARRIER: /* everything is in order here */
+    case BARRIER: /* calls are in order here in any case */
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;

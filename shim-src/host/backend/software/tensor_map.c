@@ -1,6 +1,7 @@
 /*
- * Descriptors of tensors in the form that this device's bulk copies read (ptx/tensor_map.h). What a driver
- * refuses by its documentation is refused; what only this device cannot do is not supported.
+ * Makes descriptors of tensors in the format that this device's bulk copies read (ptx/tensor_map.h). Values
+ * that a driver refuses, according to its documentation, are refused as invalid. Values that only this device
+ * cannot process are refused as not supported.
  */
 #include "wire/tensor_map.h"
 
@@ -13,7 +14,7 @@
 
 _Static_assert(sizeof(struct ptx_tensor_map) == VGPU_TENSOR_MAP_BYTES, "one form of descriptors");
 
-/* Of CUtensorMapDataType, which numbers them otherwise than PTX does. */
+/* Type numbers of CUtensorMapDataType, which differ from those of PTX. */
 static const struct {
   uint8_t type, bytes;
   bool is_float;
@@ -25,7 +26,7 @@ static const struct {
     {PTX_TENSOR_TF32_FTZ, 4, true},
 };
 #define TYPES ((int32_t)(sizeof types / sizeof *types))
-/* The numbers up to which an enumeration of CUDA 13 goes. */
+/* The last numbers of the enumerations in CUDA 13. */
 enum { TYPE_LAST = 15, INTERLEAVE_LAST = 2, SWIZZLE_LAST = 6, PROMOTION_LAST = 3, FILL_LAST = 1 };
 enum { SWIZZLE_128B = 3 };
 
@@ -51,7 +52,7 @@ static int32_t judge(const struct vgpu_tensor_request *r, uint64_t address) {
 }
 
 /*
- * Encodes the fields that both forms have. `row`: the number of elements beside each other in shared memory.
+ * Encodes the fields that both forms have. `row`: the number of elements in a row of shared memory.
  */
 static int32_t encode(const struct vgpu_tensor_request *r, uint64_t address, uint32_t row,
                       struct ptx_tensor_map *map) {
@@ -84,7 +85,7 @@ static int32_t tiled(const struct vgpu_tensor_request *r, uint64_t address, stru
 }
 
 static int32_t im2col(const struct vgpu_tensor_request *r, uint64_t address, struct ptx_tensor_map *map) {
-  /* The more dimensions there are, the fewer bits the descriptor has for each corner. */
+  /* With more dimensions, the descriptor has fewer bits for each corner. */
   static const int32_t limits[] = {[3] = 1 << 15, [4] = 1 << 7, [5] = 1 << 4};
   if (r->rank < 3 || r->pixels_per_column == 0 || r->pixels_per_column > PTX_TENSOR_PIXELS)
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,7 +1,8 @@
 /*
- * A cubin: an ELF64 file for machine 190. Kernels are global functions in sections .text.NAME; what they
- * take is in .nv.info.NAME (KPARAM_INFO), registers and stack in .nv.info, static shared memory is the
- * size of .nv.shared.NAME; variables are objects in .nv.global, .nv.global.init and .nv.constantN.
+ * Reads a cubin: an ELF64 file for machine 190. Kernels are global functions in sections .text.NAME. Their
+ * parameters are in .nv.info.NAME (KPARAM_INFO), their registers and stack in .nv.info. The size of
+ * .nv.shared.NAME is their static shared memory. Variables are objects in .nv.global, .nv.global.init and
+ * .nv.constantN.
  */
 #include <elf.h>
 #include <stdio.h>
@@ -14,7 +15,10 @@
 #define MACHINE_CUDA 190
 #define ENTRY_POINT 0x10 /* st_other: a kernel, not a device function */
 
-/* Attributes of .nv.info: u8 form, u8 name, then a u16 value, or the size of what follows (form 4). */
+/*
+ * Attributes of .nv.info: u8 form, u8 name, then a u16 value or, in form 4, the size of the value that
+ * follows.
+ */
 enum {
   FORM_SIZED = 4,
   INFO_MAX_THREADS = 0x05,
@@ -38,7 +42,7 @@ struct cubin {
   Elf64_Shdr symbols; /* of .symtab; sh_size 0: none */
   const char *strings;
   uint64_t strings_size;
-  uint64_t constant_bytes; /* of .nv.constant3, the program's own */
+  uint64_t constant_bytes; /* of .nv.constant3, for the program's own constants */
 };
 
 static bool within(const struct cubin *cubin, uint64_t offset, uint64_t size) {
@@ -51,7 +55,7 @@ static Elf64_Shdr section_at(const struct cubin *cubin, uint32_t index) {
   return section;
 }
 
-/* A name in a string table; "" when it does not end inside. */
+/* Returns a name in a string table; "" if its end is not inside the table. */
 static const char *string_at(const char *table, uint64_t size, uint64_t offset) {
   if (offset >= size || memchr(table + offset, '\0', size - offset) == NULL) return "";
   return table + offset;
@@ -105,7 +109,9 @@ static Elf64_Sym symbol_at(const struct cubin *cubin, uint64_t index) {
   return symbol;
 }
 
-/* Architecture of the machine code: where it stands moved with the ELF's ABI version 8. */
+/*
+ * Returns the architecture of the machine code. Its place in the flags changed with the ELF's ABI version 8.
+ */
 static uint32_t architecture_of(const Elf64_Ehdr *header) {
   return header->e_ident[EI_ABIVERSION] >= 8 ? header->e_flags >> 8 & 0xff : header->e_flags & 0xff;
 }
@@ -113,10 +119,10 @@ static uint32_t architecture_of(const Elf64_Ehdr *header) {
 struct info {
   uint8_t name;
   const unsigned char *value;
-  uint32_t size; /* 2 for those that stand in place */
+  uint32_t size; /* 2 for values in place */
 };
 
-/* 1, 0 at the end, -1 unsound. */
+/* Reads the next attribute: 1, or 0 at the end, or -1 if it is invalid. */
 static int next_info(const unsigned char *bytes, uint64_t size, uint64_t *at, struct info *info) {
   if (*at == size) return 0;
   if (size - *at < 4) return -1;
@@ -157,7 +163,7 @@ static bool every_parameter_told(const struct vgpu_program_function *function) {
   return true;
 }
 
-/* The three dimensions' product, at most `most`. */
+/* Returns the product of the three dimensions, at most `most`. */
 static int32_t product(const unsigned char *at, int32_t most) {
   uint64_t all = (uint64_t)u32_at(at) * u32_at(at + 4);
   if (all > 1u << 20) return most;
@@ -206,7 +212,10 @@ static int32_t bounded(uint64_t value) {
   return value > INT32_MAX ? INT32_MAX : (int32_t)value;
 }
 
-/* Devices from 9.0 on keep 1 KiB of shared memory of each block for themselves; the section counts it. */
+/*
+ * Devices from 9.0 on keep 1 KiB of shared memory of each block for themselves, and the section's size
+ * contains it.
+ */
 static int32_t static_shared(uint64_t size, uint32_t architecture) {
   const uint64_t reserved = 1024;
   return bounded(architecture >= 90 && size >= reserved ? size - reserved : size);
@@ -227,7 +236,7 @@ static bool read_sections(const struct cubin *cubin, const struct vgpu_program_t
   return true;
 }
 
-/* Registers and stack of functions, by symbol, in the section for the whole file. */
+/* Reads registers and stack of functions, by symbol, from the section for the whole file. */
 static bool read_common_info(const struct cubin *cubin, struct vgpu_program *program,
                              const uint64_t *symbol_of) {
   for (uint32_t i = 0; i < cubin->section_count; i++) {

@@ -1,4 +1,6 @@
-/* Libraries of a session and their kernels: what is loaded for all contexts, and gets a module in each. */
+/*
+ * Libraries of a session and their kernels. A library is loaded for all contexts, and gets a module in each.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +16,8 @@ static int32_t library_on(struct vgpu_worker *worker, struct vgpu_library_object
   int32_t result = vgpu_programs_load(worker, &library->hash, library->size, device, loaded, why, sizeof why);
   if (result == VGPU_CODE_MISSING && library->image != NULL) {
     /*
-     * It is for another architecture than the first one, and no longer in the cache: it is kept for this use.
+     * The device has another architecture than the first one, and the image is no longer in the cache. It is
+     * put there again for this load.
      */
     vgpu_images_put(worker->code_options->images, worker->slot, &worker->peer, &library->hash, library->image,
                     library->size);
@@ -56,7 +59,10 @@ static bool architectures_differ(const struct vgpu_device_profiles *profiles) {
   return false;
 }
 
-/* The image, for devices of other architectures; NULL: they are all of one, or there is no room for it. */
+/*
+ * Copies the image for devices of other architectures. NULL: all devices have one architecture, or there is
+ * no memory.
+ */
 static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
   if (!architectures_differ(worker->inventory->profiles)) return NULL;
   unsigned char *image = vgpu_code_copy_image(worker, hash, size);
@@ -65,7 +71,7 @@ static unsigned char *image_to_keep(struct vgpu_worker *worker, const struct vgp
   return NULL;
 }
 
-/* NULL: `result` says why. */
+/* NULL: `result` has the reason. */
 static struct vgpu_library_object *make_library(struct vgpu_worker *worker,
                                                 const struct vgpu_send_cuLibraryLoadData *send,
                                                 const struct vgpu_hash *hash, int32_t *result, char *why,
@@ -147,7 +153,7 @@ int32_t vgpu_software_cuLibraryGetModule(struct vgpu_worker *worker,
   struct vgpu_module_object *module;
   int32_t result = vgpu_library_module(worker, library, send->context, &module);
   if (result != CUDA_SUCCESS) return result;
-  if (module->number != 0) return CUDA_ERROR_INVALID_VALUE; /* the guest has a name for it already */
+  if (module->number != 0) return CUDA_ERROR_INVALID_VALUE; /* the guest has given it a number already */
   result = vgpu_programs_name_handle(worker, send->module, VGPU_HANDLE_MODULE, send->context, module);
   if (result == CUDA_SUCCESS) module->number = send->module;
   return result;

@@ -62,7 +62,7 @@ void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context) {
   }
 }
 
-/* Places the variables in device memory, each with its first value. */
+/* Allocates device memory for the variables and writes their initial values. */
 static int32_t place_variables(struct vgpu_worker *worker, struct vgpu_module_object *module) {
   const struct vgpu_program *program = &module->loaded->program;
   uint64_t bytes = 0;
@@ -116,7 +116,7 @@ int32_t vgpu_module_make(struct vgpu_worker *worker, uint64_t context, struct vg
 
 enum { JIT_INFO_LOG_SIZE = 4, JIT_ERROR_LOG_SIZE = 6 };
 
-/* Room for a log that the program's options give; 0: none wanted. */
+/* Returns the size of a log that the program's options request; 0: none. */
 static uint32_t log_room(const struct vgpu_bulk *bulk, uint32_t wanted) {
   uint32_t room = 0;
   for (uint32_t at = 0; bulk->in_size - at >= sizeof(struct vgpu_jit_option);
@@ -128,7 +128,7 @@ static uint32_t log_room(const struct vgpu_bulk *bulk, uint32_t wanted) {
   return room;
 }
 
-/* One log, cut to its room, behind what is in bulk already; its bytes. */
+/* Appends a log, cut to its size, to the bulk. Returns its length. */
 static uint32_t put_log(struct vgpu_bulk *bulk, uint32_t room, const char *text) {
   size_t length = strlen(text) + 1;
   if (length > room) length = room;
@@ -145,7 +145,10 @@ int32_t vgpu_code_answer_load(struct vgpu_load_reply reply, int32_t status, cons
   *reply.missing = status == VGPU_CODE_MISSING;
   *reply.result = status == VGPU_CODE_MISSING ? CUDA_SUCCESS : status;
   if (status < 0 || why[0] == '\0') return CUDA_SUCCESS;
-  /* Kernels that cannot run do not fail the load: programs read either log, so both tell. */
+  /*
+   * A kernel that cannot run does not fail the load. Programs read only one of the logs, so both name the
+   * kernel.
+   */
   uint32_t info = log_room(bulk, JIT_INFO_LOG_SIZE), error = log_room(bulk, JIT_ERROR_LOG_SIZE);
   *reply.info_bytes = put_log(bulk, info, why);
   *reply.error_bytes = put_log(bulk, error, why);
@@ -304,7 +307,7 @@ int32_t vgpu_software_cuModuleEnumerateFunctions(struct vgpu_worker *worker,
   return vgpu_code_enumerate(&module->loaded->program, send->first, &reply->total, &reply->count, bulk);
 }
 
-/* CUdevice_attribute: most shared memory a block may ask for. */
+/* CUdevice_attribute: the most shared memory that a block may request. */
 #define SHARED_OPT_IN 97
 
 int32_t vgpu_function_change(const struct vgpu_device_profile *device,
@@ -345,7 +348,7 @@ int32_t vgpu_software_cuFuncSetAttribute(struct vgpu_worker *worker,
                                          const struct vgpu_send_cuFuncSetAttribute *send) {
   struct vgpu_function_object *function = vgpu_programs_object(worker, send->function, VGPU_HANDLE_FUNCTION);
   if (function == NULL) {
-    /* A CUkernel may stand for a CUfunction: then it is meant on the context's device. */
+    /* A CUkernel may be given for a CUfunction. It then means the kernel on the context's device. */
     struct vgpu_send_cuKernelSetAttribute kernel = {.kernel = send->function,
                                                     .device = vgpu_programs_device(worker, send->context),
                                                     .attribute = send->attribute,

@@ -9,7 +9,7 @@
 #include "image/container.h"
 
 static void *grown(void *array, size_t count, size_t size) {
-  /* Doubles at powers of two; an element more needs nothing in between. */
+  /* The capacity doubles at powers of two. Between them there is room for one more element. */
   if ((count & (count - 1)) != 0) return array;
   return realloc(array, (count == 0 ? 1 : count * 2) * size);
 }
@@ -119,7 +119,10 @@ long vgpu_program_global(const struct vgpu_program *program, const char *name, s
   return -1;
 }
 
-/* The best entry of a kind: the latest architecture that fits; made for exactly this one beats general. */
+/*
+ * Chooses the best entry of a kind: the latest architecture that fits. Code for exactly this architecture is
+ * better than general code.
+ */
 static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct vgpu_entry *best) {
   if (!vgpu_entry_fits(entry, architecture)) return;
   bool specific = (entry->flags & VGPU_ENTRY_SPECIFIC) != 0;
@@ -130,7 +133,7 @@ static void choose(const struct vgpu_entry *entry, uint32_t architecture, struct
   }
 }
 
-/* The entry's bytes unpacked, zero-terminated, in memory of their own; NULL: `*result` says why. */
+/* Returns the unpacked bytes of an entry, zero-terminated and allocated. NULL: `*result` says why. */
 static unsigned char *unpacked(const struct vgpu_entry *entry, const struct vgpu_program_target *target,
                                int32_t *result) {
   *result = VGPU_PROGRAM_NO_MEMORY;
@@ -154,8 +157,10 @@ static int32_t read_elf_entry(const struct vgpu_entry *entry, const struct vgpu_
   return result;
 }
 
-/* `text` is zero-terminated and from malloc(). The program keeps it: a copy of 260 MB takes longer to make
- * than the text takes to read. */
+/*
+ * `text` is zero-terminated and from malloc(). The program keeps it, because a copy of 260 MB takes longer
+ * than reading the text.
+ */
 static int32_t read_ptx_text(char *text, uint64_t size, const struct vgpu_program_target *target,
                              struct vgpu_program *program, bool facts, char *why, size_t why_size) {
   int32_t result = VGPU_PROGRAM_OK;
@@ -198,7 +203,7 @@ static int32_t read_fatbin(const void *image, uint64_t size, const struct vgpu_p
   } else {
     text = (char *)unpacked(&ptx, target, &result);
   }
-  /* Without the texts such a program is loaded, as a GPU does, and its kernels are not run. */
+  /* Without PTX text such a program is loaded, as on a GPU, but its kernels cannot run. */
   if (text == NULL) return elf.whole != NULL && result == VGPU_PROGRAM_INVALID_PTX ? VGPU_PROGRAM_OK : result;
   return read_ptx_text(text, length, target, program, elf.whole == NULL, why, why_size);
 }

@@ -1,4 +1,4 @@
-/* Programs of a session: what images become. */
+/* Programs of a session: the images that it has loaded. */
 #include "host/backend/software/code/programs.h"
 
 #include <stdlib.h>

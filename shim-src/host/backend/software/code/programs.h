@@ -1,6 +1,6 @@
 /*
- * Code of one session on software devices: programs (an image read for an architecture), modules (a program
- * in a context, with its variables in device memory), libraries, functions, kernels.
+ * Code of one session on software devices: programs (an image for one architecture), modules (a program in a
+ * context, with its variables in device memory), libraries, functions and kernels.
  */
 #ifndef VGPU_HOST_SOFTWARE_PROGRAMS_H
 #define VGPU_HOST_SOFTWARE_PROGRAMS_H
@@ -13,14 +13,14 @@
 struct vgpu_worker;
 struct ptx_module;
 
-/* A program and who uses it. */
+/* A program and the count of its users. */
 struct vgpu_loaded {
   struct vgpu_loaded *next;
   struct vgpu_hash hash;
   uint64_t size;
   uint32_t architecture;
   uint32_t users;
-  bool judged; /* its functions say whether they are refused */
+  bool judged; /* it is known which of its functions cannot run */
   struct vgpu_program program;
 };
 
@@ -28,20 +28,20 @@ struct vgpu_function_object;
 struct vgpu_library_object;
 
 struct vgpu_module_object {
-  struct vgpu_module_object *next; /* of the session */
-  uint64_t number;                 /* 0: made for a library, nobody named it (yet) */
+  struct vgpu_module_object *next; /* next of the session */
+  uint64_t number;                 /* 0: made for a library; the guest has not named it yet */
   uint64_t context;
   uint32_t device;
-  struct vgpu_library_object *library; /* NULL: loaded for itself */
+  struct vgpu_library_object *library; /* NULL: loaded by itself */
   struct vgpu_loaded *loaded;
   uint64_t data;     /* device memory of the variables; 0: none */
-  uint64_t managed;  /* the same memory as the guest sees it, too (managed.c); 0: it does not */
+  uint64_t managed;  /* the same memory at the guest's address (managed.c); 0: not shared with the guest */
   uint64_t *globals; /* address of each of the program's variables */
   struct vgpu_function_object *functions;
-  struct ptx_module *code; /* what can be run; NULL: nothing, `unrunnable` says why */
-  uint64_t code_bytes;     /* that it takes of the session's allowance for code */
-  bool wants_log;          /* the program reads what the compiler says */
-  char unrunnable[1024];   /* why it, or some of its kernels, cannot be run: a line each */
+  struct ptx_module *code; /* code that can run; NULL: none, and `unrunnable` says why */
+  uint64_t code_bytes;     /* its part of the session's limit for code */
+  bool wants_log;          /* the program requested the compiler's log */
+  char unrunnable[1024];   /* reasons why it or some of its kernels cannot run, a line each */
 };
 
 /* The attributes of a function that a program may change. */
@@ -54,7 +54,7 @@ struct vgpu_function_settings {
 };
 
 struct vgpu_function_object {
-  struct vgpu_function_object *next; /* of the module */
+  struct vgpu_function_object *next; /* next of the module */
   uint64_t number;
   struct vgpu_module_object *module;
   const struct vgpu_program_function *function;
@@ -62,29 +62,29 @@ struct vgpu_function_object {
 };
 
 struct vgpu_kernel_object {
-  struct vgpu_kernel_object *next; /* of the library */
+  struct vgpu_kernel_object *next; /* next of the library */
   uint64_t number;
   struct vgpu_library_object *library;
   char *name;
   struct vgpu_function_settings settings[VGPU_DEVICES_MAX];
-  uint32_t set; /* bit n: settings[n] hold, else the function's own */
+  uint32_t set; /* bit n: settings[n] are set; else the function's own hold */
 };
 
 struct vgpu_library_object {
-  struct vgpu_library_object *next; /* of the session */
+  struct vgpu_library_object *next; /* next of the session */
   uint64_t number;
   struct vgpu_hash hash;
   uint64_t size;
-  struct vgpu_loaded *loaded[VGPU_DEVICES_MAX]; /* for each device, when first needed */
-  uint64_t managed;     /* where the guest sees the variables of its module; 0: it does not */
-  unsigned char *image; /* kept for devices of other architectures; NULL when there is but one */
+  struct vgpu_loaded *loaded[VGPU_DEVICES_MAX]; /* for each device; made when it is first needed */
+  uint64_t managed;     /* guest's address of the variables of its module; 0: not shared */
+  unsigned char *image; /* kept for devices of other architectures; NULL if there is one device */
   struct vgpu_kernel_object *kernels;
 };
 
 struct vgpu_compute;
 
 struct vgpu_programs {
-  struct vgpu_compute *compute; /* of run.c: what runs kernels, once one was launched */
+  struct vgpu_compute *compute; /* of run.c: runs kernels; made at the first launch */
   struct vgpu_loaded *loaded;
   struct vgpu_module_object *modules;
   struct vgpu_library_object *libraries;
@@ -93,15 +93,18 @@ struct vgpu_programs {
 /* Results of vgpu_programs_load besides CUresult values. */
 #define VGPU_CODE_MISSING (-1)
 
-/* The program of an image, for a device; `*loaded` is to be released. MISSING: the guest must send it. */
+/*
+ * Gives the program of an image for a device. The caller releases `*loaded`. MISSING: the guest must send the
+ * image.
+ */
 int32_t vgpu_programs_load(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size,
                            uint32_t device, struct vgpu_loaded **loaded, char *why, size_t why_size);
 void vgpu_programs_release(struct vgpu_worker *worker, struct vgpu_loaded *loaded);
 
-/* Everything of a context goes; before its handles are removed. */
+/* Frees all code of a context. Called before the handles of the context are removed. */
 void vgpu_programs_drop_context(struct vgpu_worker *worker, uint64_t context);
 
-/* A function handle of the wire, or a kernel's function in a context: what a launch needs. */
+/* Gives the function of a function handle, or of a kernel in a context, for a launch. */
 int32_t vgpu_programs_function(struct vgpu_worker *worker, uint64_t context, uint64_t number,
                                struct vgpu_module_object **module,
                                const struct vgpu_program_function **function,

@@ -1,7 +1,7 @@
 /*
  * Reads the declarations in PTX text: kernels with their parameters, and variables. Bodies are searched only
  * for shared and local memory, so text that this device cannot run is read as well. The parser's own code
- * reads each declaration, so that only one place decides where a parameter lies.
+ * reads each declaration, so that one place decides the offset of a parameter.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,10 @@
 #include "host/backend/software/code/program.h"
 #include "host/backend/software/ptx/text/parse.h"
 
-/* A kernel's registers are known only once it is compiled for a GPU: told is what compilers aim for. */
+/*
+ * The number of a kernel's registers is known only after a compilation for a GPU. This is the number that
+ * compilers aim for.
+ */
 #define LIKELY_REGISTERS 32
 
 #define MODULE_SHARED_MAX 256u
@@ -23,7 +26,7 @@ struct module_shared {
 struct reader {
   const struct vgpu_program_target *target;
   struct vgpu_program *program;
-  struct vgpu_program_function kernel; /* the one that is being read */
+  struct vgpu_program_function kernel; /* the kernel that is being read */
   uint32_t architecture;               /* of .target */
   bool version;
   uint64_t constant_bytes;
@@ -70,7 +73,7 @@ static int32_t threads(struct parser *p) {
   return all > 1u << 20 ? 1 << 20 : (int32_t)all;
 }
 
-/* Skips the arguments of a directive that has no use here. */
+/* Skips the arguments of a directive that is not used here. */
 static void skip_arguments(struct parser *p) {
   for (ptx_skip(p); p->at < p->end && *p->at != '.' && *p->at != '{' && *p->at != ';'; ptx_skip(p)) p->at++;
 }
@@ -107,7 +110,10 @@ static int32_t bounded(uint64_t value) {
   return value > INT32_MAX ? INT32_MAX : (int32_t)value;
 }
 
-/* `used` with a variable behind it. What no device has is enough: more would overflow one day. */
+/*
+ * Returns `used` with a variable after it. The sum stops at a value that no device has, because it could
+ * overflow otherwise.
+ */
 static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   uint64_t alignment = ptx_declared_alignment(d);
   uint64_t bytes = ptx_declared_bytes(d), whole = (bytes + alignment - 1) / alignment * alignment;
@@ -116,7 +122,7 @@ static uint64_t placed(uint64_t used, const struct ptx_declaration *d) {
   return end > (uint64_t)1 << 48 ? (uint64_t)1 << 48 : end;
 }
 
-/* Variables of a body, from behind .shared or .local on: what they take. */
+/* Returns the bytes that a body's variables take, from after .shared or .local on. */
 static uint64_t body_variables(struct parser *p, uint64_t used) {
   struct ptx_declaration d;
   read_type(p, &d);
@@ -128,7 +134,10 @@ static uint64_t body_variables(struct parser *p, uint64_t used) {
   return used;
 }
 
-/* To where an instruction may end, when none of its words matters: most of a module's text is this. */
+/*
+ * Skips to the end of an instruction whose words do not matter here. Most of a module's text is such
+ * instructions.
+ */
 static void skip_instruction(struct parser *p) {
   const char *at = p->at;
   for (; at < p->end; at++) {
@@ -138,7 +147,10 @@ static void skip_instruction(struct parser *p) {
   p->at = at;
 }
 
-/* A body: what it declares of shared and local memory, and which of the module's shared it names. */
+/*
+ * Reads a body: the shared and local memory that it declares, and the module's shared variables that it
+ * names.
+ */
 static void body(struct parser *p, const struct reader *reader, int32_t *attributes) {
   uint64_t shared = 0, local = 0;
   bool named[MODULE_SHARED_MAX] = {false};
@@ -187,7 +199,7 @@ static void entry(struct parser *p, struct reader *reader) {
   kernel->attributes[VGPU_FUNCTION_REGISTERS] = LIKELY_REGISTERS;
   if (ptx_accept(p, '(')) parameters(p, kernel);
   directives(p, kernel->attributes);
-  if (ptx_accept(p, ';')) { /* only declared */
+  if (ptx_accept(p, ';')) { /* only a declaration */
     free(kernel->parameters);
   } else {
     ptx_expect(p, '{');
@@ -202,7 +214,7 @@ static void entry(struct parser *p, struct reader *reader) {
   *kernel = (struct vgpu_program_function){0};
 }
 
-/* Device functions are not needed here: skip to the end of the body, or of the declaration. */
+/* Device functions are not needed here: skips to the end of the body, or of the declaration. */
 static void skip_function(struct parser *p, const struct reader *reader) {
   for (ptx_skip(p); p->at < p->end && *p->at != '{' && *p->at != ';'; ptx_skip(p)) {
     if (*p->at != '"') {
@@ -222,7 +234,7 @@ static void put_number(struct parser *p, void *user, uint64_t at, uint64_t bits,
   memcpy((unsigned char *)user + at, &bits, bytes);
 }
 
-/* The variable's first value; addresses in it are left zero. */
+/* Reads the initial value of a variable. Addresses in it are left zero. */
 static void initial_values(struct parser *p, const struct reader *reader, struct vgpu_program_global *global,
                            enum ptx_type type) {
   struct vgpu_program *program = reader->program;
@@ -249,13 +261,13 @@ static void variables(struct parser *p, struct reader *reader, bool is_external,
     if (initialised && d.open && !d.opaque) ptx_close_dimension(p, &d);
     if (is_constant) reader->constant_bytes = placed(reader->constant_bytes, &d);
     struct vgpu_program_global nobodys = {.size = ptx_declared_bytes(&d)}, *global = &nobodys;
-    /* A texture or surface is no variable whose address a program may ask for. */
+    /* A program cannot request the address of a texture or surface, so these are not variables. */
     if (!is_external && !d.opaque) {
       global = vgpu_program_add_global(reader->program, d.name.text, d.name.length);
       if (global == NULL) no_memory(p);
       global->size = ptx_declared_bytes(&d);
     }
-    if (d.opaque) { /* what a sampler begins as has a syntax of its own */
+    if (d.opaque) { /* the initial value of a sampler has a syntax of its own */
       skip_statement(p);
       return;
     }
@@ -287,7 +299,7 @@ static void statement(struct parser *p, struct reader *reader) {
     word = ptx_need_word(p, "a directive");
   }
   if (ptx_word_is(word, ".version")) {
-    struct operand number = {0}; /* whichever: no version may declare things otherwise */
+    struct operand number = {0}; /* any version: none changes how variables are declared */
     reader->version = ptx_number(p, &number);
     if (!reader->version) ptx_fail(p, PTX_INVALID, "a .version that is no number");
     return;
@@ -328,7 +340,7 @@ static void complete(const struct reader *reader) {
     attributes[VGPU_FUNCTION_CARVEOUT] = -1;
     attributes[VGPU_FUNCTION_MAX_DYNAMIC] = reader->target->shared_block - attributes[VGPU_FUNCTION_SHARED];
     if (attributes[VGPU_FUNCTION_MAX_DYNAMIC] < 0) attributes[VGPU_FUNCTION_MAX_DYNAMIC] = 0;
-    /* As many registers as leave room for the largest block it allows. */
+    /* The number of registers must leave room for the largest block that the kernel allows. */
     while (attributes[VGPU_FUNCTION_REGISTERS] > 16 &&
            (int64_t)attributes[VGPU_FUNCTION_REGISTERS] * attributes[VGPU_FUNCTION_MAX_THREADS] >
                reader->target->registers_block) {

@@ -21,7 +21,7 @@ static int32_t read_memory(struct vgpu_worker *worker, uint64_t context, uint64_
   if (bytes > bulk->out_capacity) return CUDA_ERROR_INVALID_VALUE;
   unsigned char *from = vgpu_memory_at(&worker->software->memory, source, bytes);
   if (from == NULL) return CUDA_ERROR_INVALID_VALUE;
-  bulk->out = from; /* sent from where it lies; nothing changes it before the reply is out */
+  bulk->out = from; /* sent without a copy; nothing changes it before the reply is sent */
   bulk->out_size = (uint32_t)bytes;
   return CUDA_SUCCESS;
 }

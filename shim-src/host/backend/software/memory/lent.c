@@ -1,7 +1,7 @@
 /*
  * Shared memory that is device memory, too, at the guest's address. The guest may change it while a kernel
- * looks at it: kernels are made of loads and stores of their own, and whatever else looks into device memory
- * copies it first.
+ * reads it. Kernels read it with single loads, so that is safe. All other code copies device memory before it
+ * uses it.
  */
 #include "cuda_handlers.h"
 #include "host/backend/software/code/module.h"

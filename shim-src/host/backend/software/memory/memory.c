@@ -11,7 +11,7 @@
 #include "sorted_ranges.h"
 
 /*
- * Addresses begin where a Linux process on x86-64 or aarch64 has nothing of its own by default, so that a
+ * Addresses begin where a Linux process on x86-64 or aarch64 has no memory of its own by default, so that a
  * program's host and device pointers never look alike. A device has a window of one TiB.
  */
 #define FIRST_ADDRESS 0x200000000000ull
@@ -19,7 +19,7 @@
 #define SMALL_ALIGNMENT 512ull
 #define LARGE_ALIGNMENT (2ull << 20)
 #define LARGE (1ull << 20)
-/* Below this the heap is better than a mapping of its own: the kernel limits how many there are. */
+/* Smaller allocations use the heap, because the kernel limits the number of mappings. */
 #define MAPPED (64ull << 10)
 #define HUGE_WORTH (8ull << 20)
 
@@ -30,7 +30,7 @@ uint64_t vgpu_memory_rounded(uint64_t bytes) {
 
 VGPU_SORTED_RANGES(struct vgpu_memory, struct vgpu_allocation, address)
 
-/* First gap of `size` bytes in [from, end). 0: none. */
+/* Returns the first gap of `size` bytes in [from, end); 0: none. */
 static uint64_t find_gap(const struct vgpu_memory *memory, uint64_t from, uint64_t end, uint64_t size,
                          uint64_t alignment) {
   size_t at = upper_bound(memory, from);
@@ -50,7 +50,7 @@ unsigned char *vgpu_memory_take(uint64_t size) {
   if (size < MAPPED) return calloc(1, size);
   void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return NULL;
-  if (size >= HUGE_WORTH) (void)madvise(memory, size, MADV_HUGEPAGE); /* as a GPU has it; a wish, no more */
+  if (size >= HUGE_WORTH) (void)madvise(memory, size, MADV_HUGEPAGE); /* a hint: GPUs have such pages */
   return memory;
 }
 
@@ -101,7 +101,7 @@ uint64_t vgpu_memory_open(struct vgpu_memory *memory, uint32_t device, uint64_t 
     if (bytes != NULL) munmap(bytes, whole_pages(size));
     return 0;
   }
-  if (written != NULL) memset(written, 1, size); /* nobody here knows */
+  if (written != NULL) memset(written, 1, size); /* it is not known which bytes were written */
   insert(memory, &(struct vgpu_allocation){.address = address,
                                            .size = size,
                                            .memory = bytes,
@@ -158,7 +158,7 @@ bool vgpu_memory_alias(struct vgpu_memory *memory, uint64_t address, unsigned ch
   if (!vgpu_memory_free(memory, address, &freed)) return false;
   *was = freed;
   was->memory = was->written = NULL;
-  /* There is room: one was just taken out. */
+  /* There is room in the array, because an entry was removed before. */
   insert(memory, &(struct vgpu_allocation){.address = freed.address,
                                            .size = bytes,
                                            .memory = at,
@@ -210,8 +210,8 @@ void vgpu_memory_clear(unsigned char *at, uint64_t bytes) {
   uintptr_t start = ((uintptr_t)at + page - 1) / page * page;
   uintptr_t end = ((uintptr_t)at + bytes) / page * page;
   /*
-   * Only for what is surely a mapping of its own. Mapped memory is shared and is given back by REMOVE, which
-   * plain memory does not know (EINVAL); DONTNEED would bring shared memory back as it was.
+   * Only memory that is surely a mapping of its own is given back. Mapped memory is shared and needs REMOVE,
+   * which fails for plain memory (EINVAL). DONTNEED would keep the contents of shared memory.
    */
   bool given = bytes >= LARGE && start < end && madvise((void *)start, end - start, MADV_REMOVE) == 0;
   if (!given && bytes >= LARGE && start < end && errno == EINVAL) {
@@ -225,7 +225,7 @@ void vgpu_memory_clear(unsigned char *at, uint64_t bytes) {
   memset((void *)end, 0, (uintptr_t)at + bytes - end);
 }
 
-/* Reservations have a window of their own, of 16 TiB, behind those of the devices. */
+/* Reservations have a window of 16 TiB behind the windows of the devices. */
 #define RESERVED_FIRST 0x400000000000ull
 #define RESERVED_WINDOW 0x100000000000ull
 

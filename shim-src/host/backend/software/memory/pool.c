@@ -1,7 +1,7 @@
 /*
- * Memory pools of the software device. Freed memory goes back to the kernel at once; the part that a pool
- * keeps for later is only counted, so that no other allocation can take it. A program can see no more of a
- * pool than that: how much it uses and how much it holds, against its release threshold.
+ * Memory pools of the software device. Freed memory goes back to the kernel at once. The memory that a pool
+ * keeps for later is only counted, so that no other allocation can take it. A program cannot see the
+ * difference: it sees only how much memory a pool uses and holds, and its release threshold.
  */
 #include "host/backend/software/memory/pool.h"
 
@@ -23,13 +23,13 @@ enum {
 
 struct pool {
   uint64_t values[USED_HIGH + 1]; /* by attribute */
-  uint64_t max_size;              /* 0: the device's memory */
+  uint64_t max_size;              /* 0: limited by the device's memory only */
   uint32_t device;
   bool given;
-  bool destroyed; /* lives on until the last of its memory is freed */
+  bool destroyed; /* lives until the last of its memory is freed */
 };
 
-/* A live one, or one that only waits for its memory. */
+/* Finds a live pool, or a destroyed one that still has memory. */
 static struct pool *any_pool(struct vgpu_worker *worker, uint64_t number) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, number, VGPU_HANDLE_POOL);
   return handle == NULL ? NULL : handle->object;
@@ -109,7 +109,7 @@ int32_t vgpu_software_cuMemPoolSetAttribute(struct vgpu_worker *worker,
     case RESERVED_HIGH:
     case USED_HIGH:
       if (send->value != 0) return CUDA_ERROR_INVALID_VALUE;
-      pool->values[send->attribute] = pool->values[send->attribute - 1]; /* the highest since now */
+      pool->values[send->attribute] = pool->values[send->attribute - 1]; /* highest from now on */
       return CUDA_SUCCESS;
     default:
       return CUDA_ERROR_INVALID_VALUE;
@@ -159,7 +159,7 @@ int32_t vgpu_software_cuMemAllocFromPoolAsync(struct vgpu_worker *worker,
 }
 
 void vgpu_pool_take_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed) {
-  struct pool *pool = any_pool(worker, freed->pool); /* it lives as long as any of its memory */
+  struct pool *pool = any_pool(worker, freed->pool); /* the pool lives as long as any of its memory */
   pool->values[USED_CURRENT] -= freed->size;
   hold(worker, pool, pool->destroyed ? 0 : pool->values[RELEASE_THRESHOLD]);
   if (pool->destroyed) end_pool(worker, freed->pool, pool);

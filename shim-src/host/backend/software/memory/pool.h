@@ -4,7 +4,7 @@
 
 #include "host/backend/software/software.h"
 
-/* Counts what was freed back to the pool it was taken from. */
+/* Gives freed memory back to its pool. */
 void vgpu_pool_take_back(struct vgpu_worker *worker, const struct vgpu_allocation *freed);
 
 #endif

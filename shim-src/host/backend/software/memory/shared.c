@@ -1,6 +1,6 @@
 /*
- * Memory and events that sessions of one guest share. What is opened counts as this session's, too: it can
- * keep it when the one that made it is gone.
+ * Memory and events that sessions of one guest share. Memory that a session opens also counts against its own
+ * limit, because the session may keep the memory after its creator has ended.
  */
 #include <string.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ static int32_t share_allocation(struct vgpu_worker *worker, uint64_t address, st
   *token = known->token;
   if (is_set(token)) return CUDA_SUCCESS;
   if (!worker->exchanges || known->shared)
-    return CUDA_ERROR_NOT_SUPPORTED; /* opened from another session: only that one may share it */
+    return CUDA_ERROR_NOT_SUPPORTED; /* opened from another session, and only that session may share it */
   struct vgpu_allocation *allocation;
   uint64_t file_bytes;
   int descriptor = vgpu_memory_share(memory, address, &allocation, &file_bytes);
@@ -66,7 +66,7 @@ static int32_t open_allocation(struct vgpu_worker *worker, const struct vgpu_sen
 int32_t vgpu_software_open_memory(struct vgpu_worker *worker, const struct vgpu_send_open_memory *send,
                                   struct vgpu_reply_open_memory *reply) {
   const struct vgpu_handle *context = find_context(worker, send->context);
-  /* Physical memory goes with no context. */
+  /* Physical memory belongs to no context. */
   if (context == NULL && send->handle == 0) return CUDA_ERROR_INVALID_CONTEXT;
   struct vgpu_token token = {{send->token_0, send->token_1}};
   uint32_t device = context != NULL ? context->device : send->device;
@@ -84,11 +84,11 @@ int32_t vgpu_software_open_memory(struct vgpu_worker *worker, const struct vgpu_
 
 /* ---- events --------------------------------------------------------------- */
 
-/* The page of an event, which the sessions that know it see, and no guest. */
+/* The page of an event. The sessions that share the event map it; the guest does not. */
 struct shared_event {
   uint32_t pending; /* what vgpu_event_pending() counts */
   uint32_t reserved;
-  uint64_t session; /* whose it is */
+  uint64_t session; /* number of the session that made it */
   struct vgpu_token token;
 };
 
@@ -104,7 +104,7 @@ int32_t vgpu_software_share_event(struct vgpu_worker *worker, const struct vgpu_
   struct vgpu_handle *event = vgpu_handles_find(&worker->handles, send->event, VGPU_HANDLE_EVENT);
   if (event == NULL || (event->flags & BETWEEN_PROCESSES) == 0) return CUDA_ERROR_INVALID_HANDLE;
   struct shared_event *page = event->object;
-  if (page != NULL) { /* asked for before, or opened here */
+  if (page != NULL) { /* shared or opened before */
     reply->token_0 = page->token.words[0];
     reply->token_1 = page->token.words[1];
     return page->session == worker->session ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;

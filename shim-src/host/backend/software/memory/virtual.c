@@ -15,10 +15,10 @@
 #define READ_WRITE 3u /* CUmemAccess_flags */
 
 struct physical {
-  uint64_t number; /* of the guest's handle; 0: it has none (any more) */
+  uint64_t number; /* number of the guest's handle; 0: it has none, or no longer */
   uint64_t size;
-  uint64_t offset; /* in the file */
-  int file;        /* its own, once it is shared; -1: that of all */
+  uint64_t offset; /* offset in the file */
+  int file;        /* a file of its own, once it is shared; -1: the common file */
   struct vgpu_token token;
   uint32_t device;
   uint32_t mappings;
@@ -33,7 +33,7 @@ struct mapping {
 
 struct vgpu_virtual {
   int file;
-  uint64_t end;             /* of the file: offsets are given once */
+  uint64_t end;             /* end of the file: each offset is used once */
   struct mapping *mappings; /* sorted by address */
   size_t count;
   size_t capacity;
@@ -59,7 +59,7 @@ static struct vgpu_virtual *get_virtual(struct vgpu_worker *worker) {
   return worker->software->memory.virtual = virtual;
 }
 
-/* Number of mappings that end at or below `address`. */
+/* Returns the number of mappings that end at or below `address`. */
 static size_t first_behind(const struct vgpu_virtual *virtual, uint64_t address) {
   size_t low = 0, high = virtual->count;
   while (low < high) {
@@ -236,7 +236,7 @@ int32_t vgpu_software_cuMemMap(struct vgpu_worker *worker, const struct vgpu_sen
   return CUDA_SUCCESS;
 }
 
-/* True if mappings [*first, *last) cover all of the range and none reaches out of it. */
+/* True if mappings [*first, *last) cover the whole range and none extends beyond it. */
 static bool covers(const struct vgpu_virtual *virtual, uint64_t start, uint64_t size, size_t *first,
                    size_t *last) {
   if (virtual == NULL || !is_range(start, size)) return false;
@@ -303,7 +303,7 @@ int32_t vgpu_software_retain_handle(struct vgpu_worker *worker, const struct vgp
 
 /* ---- shared with other sessions ------------------------------------------ */
 
-/* Gives it a separate file, which no other mapping uses. False: no memory. */
+/* Moves the memory to a file of its own, which no other mapping uses. False: no memory. */
 static bool part(struct vgpu_worker *worker, struct physical *physical) {
   struct vgpu_virtual *virtual = worker->software->memory.virtual;
   int file = vgpu_shared_make("vgpu-device-memory", physical->size);

@@ -1,7 +1,7 @@
 /*
- * CUdevice_attribute by name, as device profiles write it: the driver API's name without
- * CU_DEVICE_ATTRIBUTE_, and its number. Those of compute, pci and memory have fields of their own
- * in a profile and are marked DERIVED.
+ * Names and numbers of CUdevice_attribute, as device profiles have them: the driver API's name without
+ * CU_DEVICE_ATTRIBUTE_. Attributes that are marked DERIVED come from the fields compute, pci and memory of a
+ * profile.
  */
 #ifndef VGPU_HOST_SOFTWARE_ATTRIBUTES_H
 #define VGPU_HOST_SOFTWARE_ATTRIBUTES_H

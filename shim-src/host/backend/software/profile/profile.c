@@ -11,12 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The schema for people and editors is profiles/devices/device.schema.json; a test holds both to
- * the same answers. */
+/*
+ * profiles/devices/device.schema.json is the schema for people and editors. A test checks that it accepts and
+ * refuses the same files as this code.
+ */
 
 enum { FILE_SIZE_MAX = 1024 * 1024 };
 
-/* Two devices that programs could not tell apart are a mistake in the file. */
+/* Refuses two devices that programs could not tell apart, because that is a mistake in the file. */
 static int check_distinct(const struct vgpu_reader *reader, const struct vgpu_device_profiles *profiles) {
   for (uint32_t i = 0; i < profiles->count; i++) {
     const struct vgpu_device_profile *a = &profiles->devices[i];
@@ -31,7 +33,7 @@ static int check_distinct(const struct vgpu_reader *reader, const struct vgpu_de
   return 0;
 }
 
-/* 3 or 4 digits, then one or two groups of 1 to 3 digits after a dot: 580.65.06. */
+/* Accepts 3 or 4 digits, then one or two groups of 1 to 3 digits after a dot: 580.65.06. */
 static bool is_driver_version(const char *text) {
   size_t first = strspn(text, "0123456789");
   int groups = 0;
@@ -93,7 +95,9 @@ static int read_root(struct vgpu_reader *reader, json_t *root, struct vgpu_devic
   return check_distinct(reader, profiles);
 }
 
-/* Reads a whole small file; NULL with errno. Not a directory, a pipe or a device: those could hang.
+/*
+ * Reads a whole small file; NULL with errno. Refuses a directory, a pipe or a device, because reading one
+ * could hang.
  */
 static char *read_file(const char *path, size_t *size) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

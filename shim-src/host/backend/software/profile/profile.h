@@ -1,4 +1,4 @@
-/* The description of a simulated device: read from profiles/devices/NAME.json, or compiled in. */
+/* The description of a simulated device. It is read from profiles/devices/NAME.json, or compiled in. */
 #ifndef VGPU_HOST_SOFTWARE_PROFILE_H
 #define VGPU_HOST_SOFTWARE_PROFILE_H
 
@@ -29,13 +29,13 @@ struct vgpu_device_profiles {
   struct vgpu_device_profile devices[VGPU_DEVICES_MAX];
 };
 
-/* Reads the text of a profile; `name` stands for it in messages. 0, or -1 with a message in `error`. */
+/* Reads the text of a profile; messages use `name` for it. Returns 0, or -1 with a message in `error`. */
 int vgpu_device_profiles_read(const char *name, const char *text, size_t size,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);
 
 /*
- * Reads a profile by name ("h100-80gb": looked for in `directories`, NULL-terminated) or by path (anything
- * with a slash or ending in .json). 0, or -1 with a message that names file and field in `error`.
+ * Reads a profile by name ("h100-80gb", searched in the NULL-terminated `directories`) or by path (a text
+ * with a slash, or that ends in .json). Returns 0, or -1 with a message in `error` that names file and field.
  */
 int vgpu_device_profiles_load(const char *name_or_path, const char *const *directories,
                               struct vgpu_device_profiles *profiles, char *error, size_t error_size);

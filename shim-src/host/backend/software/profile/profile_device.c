@@ -58,7 +58,7 @@ static void set_attribute(struct vgpu_device_profile *device, unsigned number, i
   device->attribute_known[number / 8] |= (uint8_t)(1u << (number % 8));
 }
 
-/* "10de:2330" as the attribute gives it: the device above the vendor. 0 if absent. */
+/* Reads "10de:2330" and returns it as the attribute has it: the device above the vendor. 0 if absent. */
 static int read_pci_identity(const struct vgpu_reader *reader, json_t *pci, const char *name,
                              uint32_t *identity) {
   const char *text;
@@ -158,7 +158,7 @@ static int read_attributes(struct vgpu_reader *reader, json_t *object, struct vg
   return 0;
 }
 
-/* A note for people, checked all the same: a name that is no attribute is a slip. */
+/* Checks a list that is only a note for people: a name that is not an attribute is a mistake. */
 static int check_assumed(const struct vgpu_reader *reader, json_t *object) {
   json_t *assumed = json_object_get(object, "assumed");
   size_t index, before;

@@ -45,14 +45,14 @@ bool vgpu_format_texel(int32_t format, enum ptx_texel *texel, bool *normalized) 
   }
 }
 
-/* UNORM and SNORM formats say how many channels they have. */
+/* UNORM and SNORM formats define the number of channels. */
 static bool channels_fit(int32_t format, uint32_t channels) {
   static const uint8_t counts[] = {1, 2, 4};
   if (channels != 1 && channels != 2 && channels != 4) return false;
   return format < 0xc0 || counts[(format - 0xc0) % 3] == channels;
 }
 
-/* At most what an attribute says; one that the profile does not know is no limit. */
+/* Checks a value against an attribute. An attribute that the profile does not have is no limit. */
 static bool at_most(const struct vgpu_device_profile *device, int attribute, uint64_t size) {
   return device->attributes[attribute] <= 0 || size <= (uint64_t)device->attributes[attribute];
 }
@@ -90,7 +90,7 @@ static bool fits_device(const struct vgpu_device_profile *device,
   return at_most(device, limit, w) && at_most(device, limit + 1, h);
 }
 
-/* Places the levels one behind the other; false: they are too large. */
+/* Lays the levels out one after the other. False: they are too large. */
 static bool lay_out(struct vgpu_array *array, const struct vgpu_send_cuArray3DCreate_v2 *send) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < array->level_count; i++) {
@@ -102,7 +102,7 @@ static bool lay_out(struct vgpu_array *array, const struct vgpu_send_cuArray3DCr
     level->depth = depth == 0 ? 1 : (uint32_t)depth;
     uint64_t row = width * array->channels * ptx_texel_bytes((enum ptx_texel)array->texel);
     level->row = (row + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT;
-    /* A row has 33 bits at most and a slice 53. */
+    /* A row has at most 33 bits, and a slice 53. */
     level->slice = level->row * level->height;
     if (__builtin_mul_overflow(level->slice, (uint64_t)level->depth, &bytes) ||
         __builtin_add_overflow(end, bytes, &end)) {
@@ -205,7 +205,7 @@ int32_t vgpu_software_cuArrayDestroy(struct vgpu_worker *worker,
 
 /* ---- copies -------------------------------------------------------------- */
 
-/* A box within a level, or within memory: where it begins, and how far rows and slices are apart. */
+/* A box within a level or within memory: its first byte, and the distances between rows and slices. */
 struct side {
   unsigned char *at;
   uint64_t row, slice;
@@ -255,7 +255,7 @@ static void copy(const struct side *to, const struct side *from, const struct bo
   }
 }
 
-/* Of a box that travels packed. */
+/* Gives the size of a packed box. */
 static bool packed_bytes(const struct box *box, uint64_t *bytes) {
   return !__builtin_mul_overflow(box->width, box->height, bytes) &&
          !__builtin_mul_overflow(*bytes, box->depth, bytes);

@@ -1,4 +1,7 @@
-/* Texture and surface objects: made, destroyed, found for kernels, bound to references of modules. */
+/*
+ * Texture and surface objects: they are made, destroyed, found for kernels, and bound to references of
+ * modules.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +12,8 @@
 #include "host/log.h"
 
 /*
- * An object is its place + 1 in the low 20 bits and how often the place was used above them: what a kernel
- * makes up, or kept too long, is found to be none.
+ * An object's number has its place + 1 in the low 20 bits, and above them the number of times that the place
+ * was used. So a number that a kernel invents, or keeps too long, is recognised as invalid.
  */
 #define PLACE_BITS 20u
 #define PLACES_MOST (1u << PLACE_BITS)
@@ -68,9 +71,9 @@ static void drop_place(struct vgpu_worker *worker, struct vgpu_texture_place *pl
 }
 
 /*
- * The memory of a texture, or NULL. A texture without rows may be described longer than its allocation is:
- * drivers take it so (NVIDIA's sample convolutionFFT2D does it). What lies behind the allocation reads as
- * zero.
+ * Returns the memory of a texture, or NULL. The description of a texture without rows may be longer than its
+ * allocation, because drivers accept that (NVIDIA's sample convolutionFFT2D does it). Texels behind the
+ * allocation read as zero.
  */
 static unsigned char *memory_of(const struct vgpu_worker *worker, const struct vgpu_texture_place *place,
                                 struct ptx_texture *texture) {
@@ -90,7 +93,7 @@ bool vgpu_texture_find(void *user, uint64_t object, struct ptx_texture *texture)
   if (place == NULL) return false;
   *texture = place->texture;
   if (place->array != NULL) return true;
-  /* Memory may have been freed since. */
+  /* The memory may have been freed meanwhile. */
   texture->plain.bytes = memory_of(worker, place, texture);
   return texture->plain.bytes != NULL;
 }
@@ -105,7 +108,7 @@ void vgpu_textures_drop(struct vgpu_worker *worker, uint64_t context) {
     struct vgpu_handle *handle = &worker->handles.places[i];
     if (handle->number == 0 || handle->type != VGPU_HANDLE_ARRAY || handle->context != context) continue;
     vgpu_array_release(worker, handle->object);
-    handle->object = NULL; /* the handle goes with its context right after */
+    handle->object = NULL; /* the handle is removed with its context, right after this */
   }
 }
 
@@ -123,7 +126,7 @@ static int32_t take_format(struct ptx_texture *texture, int32_t format, uint32_t
   return CUDA_SUCCESS;
 }
 
-/* A CUresourceViewFormat that is not compressed reads the same bytes as other channels. */
+/* A CUresourceViewFormat that is not compressed gives the same bytes other channels. */
 static int32_t take_view_format(struct ptx_texture *texture, int32_t format) {
   static const int32_t formats[] = {0x01, 0x08, 0x02, 0x09, 0x03, 0x0a, 0x10, 0x20};
   static const uint8_t channels[] = {1, 2, 4};
@@ -207,7 +210,7 @@ static int32_t take_memory(struct vgpu_worker *worker, uint32_t device, const st
   t->plain = (struct ptx_level){
       .width = (uint32_t)width, .height = (uint32_t)height, .depth = 1, .row = row, .slice = row * height};
   t->level_count = 1;
-  struct ptx_texture now = *t; /* what is there may change until a kernel reads it */
+  struct ptx_texture now = *t; /* a copy: the memory may change until a kernel reads it */
   return memory_of(worker, place, &now) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -223,7 +226,7 @@ static int32_t take_sampler(const struct vgpu_texture_request *r, struct ptx_tex
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (!floats && !wide && (r->flags & READ_AS_INTEGER) == 0) t->normalized_reads = true;
-  /* Values that are read as integers are not filtered. */
+  /* Values that are read as integers cannot be filtered. */
   if (r->filter == FILTER_LINEAR && !floats && !t->normalized_reads) return CUDA_ERROR_INVALID_VALUE;
   t->normalized_coordinates = (r->flags & NORMALIZED_COORDINATES) != 0 || t->cube;
   if (t->level_count > 1 && !t->normalized_coordinates) return CUDA_ERROR_INVALID_VALUE;
@@ -239,7 +242,7 @@ static int32_t take_sampler(const struct vgpu_texture_request *r, struct ptx_tex
   return CUDA_SUCCESS;
 }
 
-/* A new object of a request; for a surface there is no sampler. */
+/* Makes an object from a request. A surface has no sampler. */
 static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const struct vgpu_texture_request *r,
                     bool surface, uint64_t *object) {
   const struct vgpu_handle *context = find_context(worker, context_number);
@@ -256,7 +259,9 @@ static int32_t make(struct vgpu_worker *worker, uint64_t context_number, const s
   int32_t result = array ? take_array(worker, r, place) : take_memory(worker, context->device, r, place);
   if (result == CUDA_SUCCESS && surface) {
     place->texture.surface = true;
-    /* A level of a mipmap needs no flag for it: NVIDIA's own sample draws on levels that were made without.
+    /*
+     * A level of a mipmap needs no flag for this: NVIDIA's own sample writes to levels that were made without
+     * it.
      */
     if (!place->array->writable && !place->array->mipmapped) result = CUDA_ERROR_INVALID_VALUE;
   } else if (result == CUDA_SUCCESS) {
@@ -308,7 +313,9 @@ int32_t vgpu_software_cuSurfObjectDestroy(struct vgpu_worker *worker,
 
 /* ---- references ---------------------------------------------------------- */
 
-/* The 8 bytes of a module's data that hold what is bound; NULL: it has no reference of that name. */
+/*
+ * Returns the 8 bytes of a module's data that hold the bound object; NULL: it has no reference of that name.
+ */
 static unsigned char *reference_of(struct vgpu_worker *worker, const struct vgpu_module_object *module,
                                    const char *name, size_t length, enum ptx_reference kind) {
   for (uint32_t i = 0; module->code != NULL && i < ptx_module_global_count(module->code); i++) {

@@ -1,8 +1,9 @@
 /*
- * A text is cut in its statements; which of them stay, and in which order, follows from the names they
- * define: declarations of functions first, then variables, then functions, so that all is declared before it
- * is used. Names that a text has for itself and another has too get the text's number behind them. What
- * debuggers read (.file, .loc, .section) is left out: its numbers hold for one text only.
+ * Joins PTX texts. Each text is cut into statements. The names that they define decide which statements are
+ * kept and in which order: declarations of functions first, then variables, then functions, so that each name
+ * is declared before it is used. A name that belongs to one text only, but that another text has, too, gets
+ * the text's number appended. Statements for debuggers (.file, .loc, .section) are left out, because their
+ * numbers are valid for one text only.
  */
 #include "image/link_ptx.h"
 
@@ -66,7 +67,7 @@ static bool resolve(struct linker *linker) {
     if (statement->linkage != EXTERNAL || (statement->kind != VARIABLE && statement->kind != DECLARATION))
       continue;
     bool found = vgpu_link_definition(linker, statement) != NULL;
-    if (statement->shared) { /* memory that a launch brings: the same for all */
+    if (statement->shared) { /* dynamic shared memory: the same for all */
       for (size_t j = 0; j < i; j++) {
         const struct statement *before = &linker->statements[j];
         if (before->shared && same(before->name, statement->name)) statement->left_out = true;
@@ -80,7 +81,7 @@ static bool resolve(struct linker *linker) {
   return true;
 }
 
-/* The names of one text that get its number behind them; `list` has room for all. */
+/* Lists the names of one text that get its number appended; `list` has room for all. */
 static size_t renamed_names(const struct linker *linker, size_t text, struct piece *list) {
   size_t count = 0;
   for (size_t i = 0; i < linker->count; i++) {

@@ -1,4 +1,4 @@
-/* Several PTX texts joined to one: what one declares as external is what another defines. */
+/* Joins several PTX texts to one. A name that one text declares as external is defined by another. */
 #ifndef VGPU_IMAGE_LINK_PTX_H
 #define VGPU_IMAGE_LINK_PTX_H
 
@@ -8,10 +8,10 @@
 struct vgpu_ptx_text {
   const char *text; /* need not end in a zero */
   size_t size;
-  const char *name; /* for what is said about it */
+  const char *name; /* name for messages */
 };
 
-/* A text for free(), zero-terminated; NULL: `why` says what is wrong. */
+/* Returns a zero-terminated text for free(). NULL: `why` has the error. */
 char *vgpu_ptx_link(const struct vgpu_ptx_text *texts, size_t count, size_t *size, char *why,
                     size_t why_size);
 

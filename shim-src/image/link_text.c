@@ -53,8 +53,8 @@ static void take_word(struct statement *statement, struct piece word) {
 }
 
 /*
- * A statement that is no line: up to its semicolon, or the end of a function's body. Its name is the first
- * word outside of parentheses that is none of the language's.
+ * Reads a statement that is not a line: up to its semicolon, or to the end of a function's body. Its name is
+ * the first word outside parentheses that is not a word of PTX.
  */
 static bool read_statement(struct linker *linker, struct statement *statement, const char **at,
                            const char *end) {
@@ -74,7 +74,7 @@ static bool read_statement(struct linker *linker, struct statement *statement, c
     }
     if (curly == 0 && round == 0 && first == '.') take_word(statement, token);
     if (curly == 0 && round == 0 && statement->kind == DECLARATION && is(token, ".pragma")) {
-      /* Its semicolon does not end the function that it stands before the body of. */
+      /* The semicolon of a .pragma does not end the function: the body follows. */
       while (token.length > 0 && !is(token, ";")) token = vgpu_link_token(at, end);
       continue;
     }

@@ -1,4 +1,4 @@
-/* Between the parts of the linker of PTX texts: tokens and statements. */
+/* The internal interface of the linker of PTX texts: tokens and statements. */
 #ifndef VGPU_IMAGE_LINK_TEXT_H
 #define VGPU_IMAGE_LINK_TEXT_H
 
@@ -17,11 +17,11 @@ enum kind { HEADER, DEBUG, DECLARATION, VARIABLE, FUNCTION, OTHER };
 
 struct statement {
   struct piece all;
-  struct piece name; /* of what it declares or defines */
+  struct piece name; /* name that it declares or defines */
   size_t text;
   enum kind kind;
   enum linkage linkage;
-  bool shared; /* a variable that is memory of a block */
+  bool shared; /* a variable in shared memory */
   bool left_out;
 };
 
@@ -32,7 +32,7 @@ struct names {
 
 struct linker {
   const struct vgpu_ptx_text *texts;
-  struct names *renamed; /* of each text: its own names that another text has, too */
+  struct names *renamed; /* for each text: its own names that another text has, too */
   struct statement *statements;
   size_t count;
   char *out;
@@ -41,24 +41,24 @@ struct linker {
   size_t why_size;
 };
 
-/* Writes why not, for the program. False. */
+/* Writes an error for the program. Returns false. */
 __attribute__((format(printf, 2, 3))) bool vgpu_link_fail(struct linker *linker, const char *format, ...);
 
-/* The next token from `*at` on: a comment, a string, a word (with its leading dot), or one byte. */
+/* Returns the next token from `*at` on: a comment, a string, a word (with its leading dot), or one byte. */
 struct piece vgpu_link_token(const char **at, const char *end);
 
 struct piece vgpu_link_rest_of_line(const char *start, const char **at, const char *end);
 
-/* Cuts a text in its statements. */
+/* Cuts a text into statements. */
 bool vgpu_link_read(struct linker *linker, size_t index);
 
-/* The definition that a name of a text means: its own, or another's that is not that text's alone. */
+/* Returns the definition that a name in a text refers to: its own, or one that another text makes visible. */
 const struct statement *vgpu_link_definition(const struct linker *linker, const struct statement *of);
 
-/* The chosen one of the texts' lines that begin with the word, like .version. */
+/* Writes one of the texts' lines that begin with the word, such as .version. */
 bool vgpu_link_put_header(struct linker *linker, const char *word);
 
-/* All statements of a kind that stay. */
+/* Writes all statements of a kind that are kept. */
 bool vgpu_link_put_kind(struct linker *linker, enum kind kind);
 
 static inline bool same(struct piece a, struct piece b) {

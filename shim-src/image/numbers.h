@@ -1,5 +1,7 @@
-/* Numbers of an image, in this machine's order of bytes, wherever they lie. The caller has checked the
- * bounds. */
+/*
+ * Reads numbers of an image, in this machine's byte order, at any alignment. The caller has checked the
+ * bounds.
+ */
 #ifndef VGPU_IMAGE_NUMBERS_H
 #define VGPU_IMAGE_NUMBERS_H
 

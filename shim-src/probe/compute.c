@@ -1,7 +1,7 @@
 /*
- * Does the device compute? Runs the kernels of compute.ptx over many blocks, on numbers that nobody could
- * know beforehand, and holds every result against the same computed here. A device that says "success" and
- * does nothing, forgets blocks, or computes wrong is caught.
+ * Checks whether the device computes. Runs the kernels of compute.ptx over many blocks, on random numbers,
+ * and compares every result with the result of the CPU. So it detects a device that reports success and does
+ * nothing, that leaves blocks out, or that computes wrong results.
  */
 #include "probe/driver.h"
 
@@ -9,13 +9,13 @@
 #include <string.h>
 
 enum {
-  THREADS = 256, /* of a block; the hash kernel folds that many */
+  THREADS = 256, /* of a block; the hash kernel combines as many values */
   BLOCKS = 128,
   VALUES = THREADS * BLOCKS,
   ROUNDS = 32,
 };
 
-extern const char vgpu_probe_ptx[]; /* compute.ptx, by the build */
+extern const char vgpu_probe_ptx[]; /* text of compute.ptx, included by the build */
 
 struct kernels {
   void *module, *add, *hash;
@@ -28,7 +28,7 @@ struct kernels {
   int (*synchronize)(void);
 };
 
-/* The numbers that go to the device and come back, in one piece of device memory. */
+/* The numbers that are sent to the device and come back, in one range of device memory. */
 struct numbers {
   float a[VALUES], b[VALUES], sum[VALUES];
   uint32_t hashes[VALUES], sums[BLOCKS], total;
@@ -57,13 +57,13 @@ static bool load(struct vgpu_probe_report *report, const struct vgpu_probe_drive
                          kernels->function(&kernels->hash, kernels->module, "vgpu_probe_hash"));
 }
 
-/* Random inputs; where results shall come lies what they can hardly be. */
+/* Fills the inputs with random numbers, and the outputs with numbers that are unlikely results. */
 static bool prepare(struct vgpu_probe_report *report, struct numbers *numbers, uint32_t *seed) {
   if (!vgpu_probe_random(report, seed, sizeof *seed) || !vgpu_probe_random(report, numbers, sizeof *numbers))
     return false;
   for (int i = 0; i < VALUES; i++) {
     uint32_t bits;
-    /* Plain numbers: what becomes of NaN and of denormals is a question of its own. */
+    /* Only normal numbers: devices may treat NaN and denormals differently. */
     memcpy(&bits, &numbers->a[i], sizeof bits);
     numbers->a[i] = (float)(int32_t)bits / 1024.0f;
     memcpy(&bits, &numbers->b[i], sizeof bits);
@@ -87,7 +87,7 @@ static uint32_t hash(uint32_t index, uint32_t seed) {
   return value;
 }
 
-/* How many of the numbers that came back are not those computed here. */
+/* Returns how many of the received numbers differ from those computed here. */
 static uint64_t wrong(const struct numbers *sent, const struct numbers *got, uint32_t seed) {
   uint64_t count = 0;
   uint32_t total = 0;

@@ -55,9 +55,9 @@ bool vgpu_probe_find(struct vgpu_probe_report *report, void *library, void *func
 
 static bool find_all(struct vgpu_probe_report *report, void *library, struct vgpu_probe_driver *driver) {
   vgpu_probe_begin(report, "dlsym");
-  void *error_name = dlsym(library, "cuGetErrorName"); /* may be missing: it is only for the message */
+  void *error_name = dlsym(library, "cuGetErrorName"); /* may be missing: needed only for the message */
   memcpy(&driver->error_name, &error_name, sizeof error_name);
-  void *table = dlsym(library, "cuGetExportTable"); /* likewise: only our own library has an answer */
+  void *table = dlsym(library, "cuGetExportTable"); /* may be missing: only our own library needs it */
   memcpy(&driver->table, &table, sizeof table);
   return vgpu_probe_find(report, library, &driver->init, NULL, "cuInit") &&
          vgpu_probe_find(report, library, &driver->version, NULL, "cuDriverGetVersion") &&
@@ -128,7 +128,7 @@ bool vgpu_probe_random(struct vgpu_probe_report *report, void *to, size_t bytes)
   return true;
 }
 
-/* Random bytes to the device, across it, and back: a device that only says "success" fails here. */
+/* Copies random bytes to the device, across it, and back. A device that only reports success fails here. */
 static bool round_trip(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver,
                        unsigned char *sent, unsigned char *got) {
   uint64_t first = 0, second = 0;
@@ -195,7 +195,10 @@ static void try_device(struct vgpu_probe_report *report, const struct vgpu_probe
   free(got);
 }
 
-/* Our own libcuda tells why there is no host. Any other refuses the table, or gives one of another size. */
+/*
+ * Asks our own libcuda why there is no host. Any other library refuses the table, or returns one of another
+ * size.
+ */
 static void ask_about_host(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver) {
   static const unsigned char id[16] = VGPU_TRANSPORT_TABLE;
   const void *table = NULL;
@@ -212,14 +215,14 @@ static void ask_about_host(struct vgpu_probe_report *report, const struct vgpu_p
   if (slots.tell(&word, sizeof word) == 0) report->host = word;
 }
 
-/* All that is asked of a driver, up to the first failure. */
+/* Makes all the calls of the check, up to the first failure. */
 static void ask_driver(struct vgpu_probe_report *report, const struct vgpu_probe_driver *driver,
                        bool compute) {
   int count = 0;
 
   vgpu_probe_begin(report, "cuInit");
   int code = driver->init(0);
-  ask_about_host(report, driver); /* already here: what comes next may hang */
+  ask_about_host(report, driver); /* asked here already, because the next step may hang */
   if (!vgpu_probe_good(report, driver, code)) return;
   vgpu_probe_begin(report, "cuDriverGetVersion");
   if (!vgpu_probe_good(report, driver, driver->version(&report->driver))) return;
@@ -253,6 +256,6 @@ void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool
   driver.library = handle;
   if (!find_all(report, handle, &driver)) return;
   ask_driver(report, &driver, compute);
-  if (report->failed) ask_about_host(report, &driver); /* it may have been lost in the middle */
-  /* Left open: unloading a driver is one more thing that can go wrong, and the process ends. */
+  if (report->failed) ask_about_host(report, &driver); /* the host may have been lost meanwhile */
+  /* The library stays open: unloading a driver could fail, too, and the process ends. */
 }

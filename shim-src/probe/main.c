@@ -1,13 +1,10 @@
 /*
- * vgpu-probe: does CUDA work here, for this user, with this environment?
- *
- * Opens libcuda.so.1 and libnvidia-ml.so.1 as any program would, asks for the devices, carries a
- * megabyte to the first one and back, with --compute runs kernels there, and prints what it found as one JSON
- * document. It is linked against neither library, so it says something useful where they are missing or
- * broken.
- *
- * The libraries run in a child process: one that hangs or crashes costs the child, and the answer
- * comes within the time limit all the same.
+ * vgpu-probe checks whether CUDA works on this machine, for this user, with this environment. It opens
+ * libcuda.so.1 and libnvidia-ml.so.1 as any program would, asks for the devices, copies a megabyte to the
+ * first one and back, with --compute runs kernels there, and prints its findings as one JSON document. It is
+ * linked against neither library, so it gives a useful answer if they are missing or broken. The libraries
+ * run in a child process. If a library hangs or crashes, only the child ends, and the answer still comes
+ * within the time limit.
  */
 #include "probe/report.h"
 #include "probe/sessions.h"
@@ -54,7 +51,7 @@ static long long milliseconds(void) {
   return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/* Never returns. Stdout is for the document alone, whatever a library prints. */
+/* Runs the check in the child. Never returns. Stdout is for the document only, whatever a library prints. */
 static void child(struct vgpu_probe_report *report, const char *library, bool compute, pid_t parent) {
   int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
@@ -68,20 +65,22 @@ static void child(struct vgpu_probe_report *report, const char *library, bool co
   _exit(0);
 }
 
-/* Waits for the child until the deadline; false if it had to be killed. */
+/* Waits for the child until the deadline. False: the child had to be killed. */
 static bool wait_for(pid_t pid, int pipe_end, long long deadline, int *status) {
   for (;;) {
     pid_t ended = waitpid(pid, status, WNOHANG);
     if (ended == pid) return true;
     long long left = deadline - milliseconds();
     if (left <= 0) break;
-    /* The pipe closes when the child ends; the short period is for a library that has forked.
+    /*
+     * The pipe closes when the child ends. The short period is for a library that has forked and keeps the
+     * pipe open.
      */
     struct pollfd end = {.fd = pipe_end, .events = POLLIN};
     if (poll(&end, 1, left < 20 ? (int)left : 20) == 1) usleep(1000);
   }
   kill(pid, SIGKILL);
-  /* A child stuck in the kernel does not die at once: it is not waited for. */
+  /* A child that is stuck in the kernel does not end at once. The probe does not wait for it. */
   for (int i = 0; i < 50 && waitpid(pid, status, WNOHANG) != pid; i++) usleep(2000);
   return false;
 }
@@ -98,13 +97,13 @@ static void say_ended_early(struct vgpu_probe_report *report, bool in_time, int 
              strsignal(WTERMSIG(status)));
   else snprintf(why, sizeof why, "the library ended the process with status %d", WEXITSTATUS(status));
 
-  if (report->cuda_done) { /* it was NVML, which has a verdict of its own */
+  if (report->cuda_done) { /* NVML failed, which has a verdict of its own */
     snprintf(report->nvml_error, sizeof report->nvml_error, "%s", why);
     report->nvml_ok = false;
     report->finished = true;
     return;
   }
-  if (!report->failed) { /* else it ended while giving back what it had, after a failure */
+  if (!report->failed) { /* else it ended while it released objects after a failure */
     report->failed = true;
     report->kind = kind;
     snprintf(report->message, sizeof report->message, "%s", why);

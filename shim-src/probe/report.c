@@ -9,7 +9,7 @@ bool vgpu_probe_ok(const struct vgpu_probe_report *report) {
   return report->finished && !report->failed && report->trip_ok;
 }
 
-/* Length of the valid UTF-8 character at `text`, 0 if there is none. */
+/* Returns the length of the valid UTF-8 character at `text`, 0 if there is none. */
 static int character(const unsigned char *text, const unsigned char *end) {
   int length = *text < 0x80                     ? 1
                : *text >= 0xc2 && *text <= 0xdf ? 2
@@ -26,8 +26,10 @@ static int character(const unsigned char *text, const unsigned char *end) {
   return length;
 }
 
-/* A JSON string whatever the bytes are; `size` bounds it, since the child may have been killed
- * half-way. */
+/*
+ * Prints any bytes as a JSON string. `size` limits it, because the child may have been killed while it wrote
+ * the text.
+ */
 static void print_text(FILE *out, const char *string, size_t size) {
   const unsigned char *text = (const unsigned char *)string;
   const unsigned char *end = text + strnlen(string, size);

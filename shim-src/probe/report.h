@@ -23,11 +23,11 @@ struct vgpu_probe_device {
 };
 
 struct vgpu_probe_report {
-  char step[48]; /* what is being done: where it is when it ends early */
+  char step[48]; /* the present step, for a probe that ends early */
   char library[4096];
   int driver; /* 13000 is 13.0; 0: not known */
 
-  uint32_t device_count; /* of those below */
+  uint32_t device_count; /* count of the devices below */
   struct vgpu_probe_device devices[VGPU_PROBE_DEVICES];
 
   bool trip_done;
@@ -35,10 +35,10 @@ struct vgpu_probe_report {
   uint64_t trip_bytes;
   uint64_t trip_microseconds;
 
-  bool compute_begun; /* the kernels were asked for, and it came to that */
+  bool compute_begun; /* the kernels were requested, and that step was reached */
   bool compute_ok;
   uint64_t compute_values; /* numbers that were compared */
-  uint64_t compute_wrong;  /* of those */
+  uint64_t compute_wrong;  /* how many of those differ */
   uint64_t compute_microseconds;
 
   bool nvml_ok;
@@ -52,26 +52,26 @@ struct vgpu_probe_report {
 
   bool failed;
   enum vgpu_probe_failure kind;
-  bool coded; /* code and name hold */
+  bool coded; /* code and name are set */
   int code;
   char name[64];
   char message[512];
 
-  bool cuda_done; /* CUDA was asked to the end, whatever came of it */
-  bool finished;  /* the child came to its end, or all but NVML did */
+  bool cuda_done; /* all CUDA steps are done, with or without success */
+  bool finished;  /* the child has finished, except perhaps for NVML */
 };
 
-/* Both run in the child, set report->step before each step, and return when there is nothing more
- * to do. */
+/* Each runs in the child, sets report->step before each step, and returns when it has nothing more to do. */
 void vgpu_probe_cuda(struct vgpu_probe_report *report, const char *library, bool compute);
 void vgpu_probe_nvml(struct vgpu_probe_report *report, const char *library);
 
-/* True if CUDA answered all the way, the memory round trip came back right, and so did the kernels' numbers
- * if they were asked for. NVML has its own
- * verdict. */
+/*
+ * True if every CUDA call succeeded, the memory round trip returned the same bytes and, if kernels were
+ * requested, so did their results. NVML has its own verdict.
+ */
 bool vgpu_probe_ok(const struct vgpu_probe_report *report);
 
-/* One JSON document and a newline; false if it could not be written. */
+/* Prints one JSON document and a newline. False: it could not be written. */
 bool vgpu_probe_print(const struct vgpu_probe_report *report, FILE *out);
 
 #endif

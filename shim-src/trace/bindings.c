@@ -38,17 +38,17 @@ struct dynamic {
   size_t counts[2];
 };
 
-/* An object that was told of. */
+/* An object that was traced already. */
 struct seen {
-  const void *headers; /* its program header table: also an object loaded at 0 has one of its own */
-  bool lazy;           /* had slots that were not bound yet */
+  const void *headers; /* its program header table, which an object that is loaded at address 0 has, too */
+  bool lazy;           /* some of its slots were not bound yet */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct seen seen[OBJECTS]; /* under `lock` */
 static size_t seen_count;
 
-/* glibc writes addresses into the dynamic section; the vDSO's are left as offsets. */
+/* glibc writes addresses into the dynamic section. In the vDSO's they remain offsets. */
 static const void *address_in(const struct dl_phdr_info *object, ElfW(Addr) value) {
   return (const void *)(uintptr_t)(value < object->dlpi_addr ? value + object->dlpi_addr : value);
 }
@@ -106,7 +106,7 @@ static bool holds(const struct dl_phdr_info *object, uintptr_t address) {
   return false;
 }
 
-/* An object that looks symbols up, and not by us. */
+/* Traces an object whose lookups do not go through this library. */
 static void tell_loader(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound) {
   Dl_info ours, theirs;
   if (dladdr(seen, &ours) == 0 || dladdr((void *)bound, &theirs) == 0) return;
@@ -119,18 +119,18 @@ static void tell_loader(const struct dl_phdr_info *object, const char *symbol, u
   vgpu_trace_end(&line);
 }
 
-/* True if it is not bound yet. */
+/* Traces one binding. True if the slot is not bound yet. */
 static bool tell_binding(const struct dl_phdr_info *object, const char *symbol, uintptr_t bound, bool again) {
   /*
-   * A slot that leads into the object's own jump table is bound at the first call; a library that defines
-   * what it calls is bound to itself.
+   * A slot that leads into the object's own jump table is bound at the first call. A library that defines the
+   * symbol it calls is bound to itself.
    */
   bool itself = holds(object, bound);
   Dl_info found;
   bool own = itself && dladdr((void *)bound, &found) != 0 && found.dli_sname != NULL &&
              strcmp(found.dli_sname, symbol) == 0;
   bool lazy = bound == 0 || (itself && !own);
-  if (again && lazy) return true; /* told before, and nothing new */
+  if (again && lazy) return true; /* traced before and not bound since */
   struct vgpu_trace_line line;
   vgpu_trace_begin(&line, "binds");
   vgpu_trace_text(&line, "object", name_of(object));
@@ -142,7 +142,10 @@ static bool tell_binding(const struct dl_phdr_info *object, const char *symbol, 
   return lazy;
 }
 
-/* The slots of one object; again: only those that may have been unbound at first. True if some are. */
+/*
+ * Traces the slots of one object; `again`: only those that may have been unbound at first. True if some still
+ * are.
+ */
 static bool tell_object(const struct dl_phdr_info *object, bool again) {
   struct dynamic dynamic;
   bool lazy = false;
@@ -186,7 +189,7 @@ static int visit(struct dl_phdr_info *object, size_t size, void *with) {
 
 /* Names the program that writes the trace, once for each process, and again after a fork() without exec. */
 static void tell_process(void) {
-  static pid_t told; /* under `lock` */
+  static pid_t told; /* process that was traced; under `lock` */
   char program[1024];
   if (told == getpid()) return;
   told = getpid();
@@ -201,7 +204,10 @@ static void tell_process(void) {
 }
 
 void vgpu_trace_scan(bool last) {
-  /* Not waited for: another thread that scans tells the same, and we may be in a signal handler of it. */
+  /*
+   * Does not wait for the lock: the thread that holds it traces the same bindings, and this may be a signal
+   * handler of that thread.
+   */
   if (pthread_mutex_trylock(&lock) != 0) return;
   tell_process();
   dl_iterate_phdr(visit, &last);

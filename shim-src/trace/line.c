@@ -1,4 +1,7 @@
-/* Lines of a trace: made on the stack, written whole, so that threads and processes may share a file. */
+/*
+ * Lines of a trace. A line is built on the stack and written with one call, so that threads and processes may
+ * share a file.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +16,7 @@
 
 static int output = UNOPENED;
 
-/* VGPU_TRACE_LIMIT: the length from which on nothing is added to the file; 0 is none. */
+/* VGPU_TRACE_LIMIT: the file's length from which on nothing is appended; 0: no limit. */
 static int64_t limit(void) {
   static int64_t kept = -1;
   int64_t now = __atomic_load_n(&kept, __ATOMIC_RELAXED);
@@ -46,7 +49,7 @@ int vgpu_trace_output(void) {
 }
 
 static void put(struct vgpu_trace_line *line, char byte) {
-  if (line->length < sizeof line->text - 1) line->text[line->length++] = byte; /* one is kept for the end */
+  if (line->length < sizeof line->text - 1) line->text[line->length++] = byte; /* one for the end */
 }
 
 static void put_all(struct vgpu_trace_line *line, const char *text) {
@@ -123,8 +126,9 @@ void vgpu_trace_end(struct vgpu_trace_line *line) {
   ssize_t written = write(file, line->text, line->length + 1);
   (void)written; /* a full disk must not disturb the program */
   /*
-   * Data that is appended ends at the end of the file, even if other processes write to it, too: the offset
-   * is the file's size. The file stays open: it may be standard error, or another thread may write to it.
+   * O_APPEND moves the offset to the end of the file, also if other processes write to the file, so the
+   * offset is the file's size. The file is not closed, because it may be standard error, or another thread
+   * may write to it.
    */
   if (limit() > 0 && lseek(file, 0, SEEK_CUR) >= limit()) __atomic_store_n(&output, -1, __ATOMIC_RELEASE);
   errno = error;

@@ -1,8 +1,8 @@
 /*
- * libvgpu-trace.so: for LD_PRELOAD, tells which library each CUDA and NVML symbol of a process binds to. It
- * is a tool to look with and nothing of the shim needs it. Off unless VGPU_TRACE names a file to append to
- * ("-" is standard error); a line an event, as key=value pairs. VGPU_TRACE_LIMIT is the length in bytes from
- * which on nothing is added.
+ * libvgpu-trace.so is for LD_PRELOAD. It traces to which library each CUDA and NVML symbol of a process is
+ * bound. It is a tool for diagnosis; the shim does not need it. It does nothing unless VGPU_TRACE names a
+ * file to append to ("-" is standard error). Each event is a line of key=value pairs. VGPU_TRACE_LIMIT is the
+ * file's length in bytes from which on nothing is appended.
  */
 #ifndef VGPU_TRACE_TRACE_H
 #define VGPU_TRACE_TRACE_H
@@ -20,34 +20,37 @@ struct vgpu_trace_line {
   size_t length;
 };
 
-/* Where lines go, opened at the first use: -1 when nothing is wanted, or VGPU_TRACE_LIMIT is reached. */
+/*
+ * Returns the descriptor for lines, which is opened at the first use. -1: no trace is wanted, or
+ * VGPU_TRACE_LIMIT is reached.
+ */
 int vgpu_trace_output(void);
 
 void vgpu_trace_begin(struct vgpu_trace_line *line, const char *event);
-/* A value with blanks, quotes or control characters is quoted. NULL is written as "-". */
+/* Adds a value. A value with blanks, quotes or control characters is quoted. NULL is written as "-". */
 void vgpu_trace_text(struct vgpu_trace_line *line, const char *key, const char *value);
 void vgpu_trace_number(struct vgpu_trace_line *line, const char *key, int64_t value);
-/* The file that holds an address, or "-". */
+/* Adds the file that contains an address, or "-". */
 void vgpu_trace_holder(struct vgpu_trace_line *line, const char *key, const void *address);
 void vgpu_trace_end(struct vgpu_trace_line *line);
 
 /* ---- what objects are bound to (bindings.c) ---- */
 
-/* cuX..., nvmlX...: an entry point of the driver API or of NVML. */
+/* True for cuX... and nvmlX...: entry points of the driver API and of NVML. */
 bool vgpu_trace_is_ours(const char *symbol);
 
 /*
- * Tells of each object that was loaded since it was called last, what its own references to entry points
- * are bound to, and whether its dlopen and dlsym come by this library at all. `last`: also what was bound
- * lazily in the meantime.
+ * Traces each object that was loaded since the last call: the libraries to which its own references to entry
+ * points are bound, and whether its dlopen and dlsym go through this library. `last`: also the symbols that
+ * were bound lazily meanwhile.
  */
 void vgpu_trace_scan(bool last);
 
 /* ---- interposition (hooks.c, called by entry-*.S) ---- */
 
 struct vgpu_trace_way {
-  void *answer; /* given back if not NULL */
-  void *next;   /* else: jumped to, as if we were not there */
+  void *answer; /* if not NULL, it is returned to the caller */
+  void *next;   /* else: jumped to, as if this library were not there */
 };
 struct vgpu_trace_way vgpu_trace_dlsym(void *handle, const char *symbol, const void *caller);
 void *vgpu_trace_dlopen(const char *file, int flags, const void *caller);
@@ -55,8 +58,8 @@ void *vgpu_trace_dlopen(const char *file, int flags, const void *caller);
 /* ---- cuGetProcAddress (lookups.c) ---- */
 
 /*
- * The replacement for a library's cuGetProcAddress or cuGetProcAddress_v2; for all other symbols `real`
- * itself.
+ * Returns the replacement for a library's cuGetProcAddress or cuGetProcAddress_v2; for other symbols it
+ * returns `real`.
  */
 void *vgpu_trace_wrap(const char *symbol, void *real);
 

@@ -12,7 +12,7 @@
 #include "wire/greeting.h"
 #include "wire/stream.h"
 
-#define SHORT_RETRIES 6 /* bind() makes the socket's file a moment before listen() */
+#define SHORT_RETRIES 6 /* bind() makes the socket's file slightly before listen() */
 #define SHORT_RETRY_MS 30
 #define LONGEST_PAUSE 3 /* ticks */
 
@@ -22,7 +22,10 @@ static long long now_us(void) {
   return (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* One line to the program that started this one; nothing is repeated. Reasons hold no line breaks. */
+/*
+ * Writes one line to the program that started this one. A line that repeats the last state is not written.
+ * Reasons have no line breaks.
+ */
 __attribute__((format(printf, 3, 4))) static void tell(struct vgpu_host_watch *watch, bool up,
                                                        const char *format, ...) {
   if (watch->told && !up && !watch->up) return;
@@ -54,8 +57,8 @@ static const char *why(enum vgpu_stream_result result) {
 }
 
 /*
- * Asks for one answer to `opcode` and reads `size` bytes of its body and bulk; the rest is skipped. Of an
- * answer with a status it reads what fits, for a host that refuses a version says its own.
+ * Sends `opcode` and reads `size` bytes of the answer's body and bulk; the rest is skipped. Of an answer with
+ * a status it reads the bytes that fit, because a host that refuses a version sends its own version.
  */
 static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcode, const void *body,
                                    uint32_t body_size, void *answer, size_t size, int32_t *status,
@@ -81,14 +84,17 @@ static enum vgpu_stream_result ask(struct vgpu_host_watch *watch, uint32_t opcod
   return vgpu_stream_skip(watch->descriptor, rest, deadline);
 }
 
-/* Words that go into a line: control characters would end it. */
+/* Replaces control characters in a text, because a line break would end the line. */
 static void plain(char *text) {
   for (; *text != '\0'; text++) {
     if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
   }
 }
 
-/* Greets, asks for the first device, tells `up`. False (and told) when there is none. */
+/*
+ * Greets the host, asks for the first device and reports `up`. False if there is none; then `down` was
+ * reported.
+ */
 static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   struct vgpu_hello hello = {.major = VGPU_WIRE_MAJOR,
                              .minor = VGPU_WIRE_MINOR,
@@ -141,13 +147,13 @@ static bool greet(struct vgpu_host_watch *watch, int64_t deadline) {
   return true;
 }
 
-/* The socket of a unix address has to appear: watched from the nearest directory that is there. */
+/* Watches for the socket of a unix address, from the nearest directory that exists. */
 static void listen_for_socket(struct vgpu_host_watch *watch) {
   const char *path = ((const struct sockaddr_un *)&watch->address.storage)->sun_path;
   if (watch->address.kind != VGPU_ADDRESS_UNIX || path[0] == '\0') return;
   if (watch->notifier >= 0) close(watch->notifier);
   watch->notifier = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (watch->notifier < 0) return; /* the ticks go on trying */
+  if (watch->notifier < 0) return; /* without it the ticks try again */
   char directory[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
   snprintf(directory, sizeof directory, "%s", path);
   for (;;) {
@@ -170,7 +176,7 @@ static void forget_socket(struct vgpu_host_watch *watch) {
 static void attempt(struct vgpu_host_watch *watch) {
   watch->retry_at = 0;
   int64_t deadline = vgpu_now_ms() + VGPU_CONNECT_LIMIT_MS;
-  /* Before the attempt: a socket that appears in between is not missed. */
+  /* Before the attempt, so that a socket that appears meanwhile is not missed. */
   listen_for_socket(watch);
   watch->descriptor = vgpu_stream_connect(&watch->address, deadline);
   if (watch->descriptor < 0) {
@@ -224,7 +230,7 @@ void vgpu_host_watch_tick(struct vgpu_host_watch *watch) {
 void vgpu_host_watch_ended(struct vgpu_host_watch *watch) {
   hang_up(watch);
   tell(watch, false, "it closed the connection");
-  /* It may be up again already, as a restart of vgpu-hostd makes it. */
+  /* The host may be up again already, because a restart of vgpu-hostd is quick. */
   watch->retries = SHORT_RETRIES;
   attempt(watch);
 }

@@ -46,7 +46,7 @@ static void notify(const char *state) {
   int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return;
   socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-  /* Nobody to tell that it failed: systemd notices what it misses. */
+  /* A failure is not reported: systemd notices the missing message. */
   (void)sendto(descriptor, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size);
   close(descriptor);
 }
@@ -84,7 +84,7 @@ static void obey(struct vgpu_host_watch *watch, char *line) {
   }
 }
 
-/* False when the input has ended. A line that is too long is dropped. */
+/* Reads commands. False when the input has ended. A line that is too long is dropped. */
 static bool take_input(struct vgpu_host_watch *watch) {
   static char pending[LINE_MAX_BYTES];
   static size_t filled;
@@ -114,9 +114,9 @@ static void pass_on(int number) {
   if (supervised > 0) kill(supervised, number);
 }
 
-/* In the child. Never returns. */
+/* Runs the command in the child. Never returns. */
 static void become(char **command, int commands, int events, pid_t parent) {
-  /* High first, so that neither is in the other's way. */
+  /* The pipes first get high numbers, so that neither overwrites the other. */
   int high_commands = fcntl(commands, F_DUPFD_CLOEXEC, 10);
   int high_events = fcntl(events, F_DUPFD_CLOEXEC, 10);
   bool ready = high_commands >= 0 && high_events >= 0 && dup2(high_commands, 3) == 3 &&
@@ -127,7 +127,7 @@ static void become(char **command, int commands, int events, pid_t parent) {
   _exit(127);
 }
 
-/* Starts the command and takes the places of its two pipes as standard input and output. */
+/* Starts the command and uses its two pipes as standard input and output. */
 static bool supervise(char **command) {
   int commands[2], events[2];
   if (pipe2(commands, O_CLOEXEC) != 0 || pipe2(events, O_CLOEXEC) != 0) return false;
@@ -149,7 +149,7 @@ static bool supervise(char **command) {
   return ready;
 }
 
-/* The supervised command has closed its end: it is ending. */
+/* The command has closed its end, so it is ending: waits for it and returns its exit status. */
 static int outcome(void) {
   int status = 0;
   if (supervised == 0) return 0;
@@ -190,7 +190,7 @@ int main(int count, char **words) {
       vgpu_host_watch_due(&watch);
       continue;
     }
-    /* One at a time: each may change the other descriptors. */
+    /* One event at a time, because each may change the other descriptors. */
     if (polled[0].revents != 0) {
       if (!take_input(&watch)) return outcome();
     } else if (polled[1].revents != 0) {

@@ -1,4 +1,4 @@
-/* Images on their way from a guest, and what code may take of the host's memory. */
+/* Images that a guest sends, and the host memory that code may use. */
 #include "host/backend/common/code.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "host/session/worker.h"
 #include "image/container.h"
 
-/* An image that is on its way, or here and not yet loaded. */
+/* An image that is being sent, or has arrived and is not loaded yet. */
 struct vgpu_upload {
   struct vgpu_upload *next;
   struct vgpu_hash hash;
@@ -98,7 +98,7 @@ int32_t vgpu_common_image_piece(struct vgpu_worker *worker, const struct vgpu_se
   return CUDA_SUCCESS;
 }
 
-/* A finished upload, or NULL. */
+/* Returns the link to a finished upload, or NULL. */
 static struct vgpu_upload **find_finished(struct vgpu_worker *worker, const struct vgpu_hash *hash,
                                           uint64_t size) {
   struct vgpu_upload **link = find_upload(worker, hash), *upload = *link;

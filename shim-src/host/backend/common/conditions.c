@@ -1,4 +1,4 @@
-/* Executable graphs with conditional nodes: what comes next is decided by values in device memory. */
+/* Executable graphs with conditional nodes: values in device memory decide which frames run next. */
 #include <string.h>
 #include <time.h>
 
@@ -8,8 +8,8 @@
 #include "cuda_results.h"
 #include "wire/clock.h"
 
-#define DEPTH_MAX 64u                  /* of bodies in each other */
-#define LIMIT_NS (600ull * 1000000000) /* of a launch, as of a kernel: a loop may have no end */
+#define DEPTH_MAX 64u                  /* levels of bodies within bodies */
+#define LIMIT_NS (600ull * 1000000000) /* for a launch, as for a kernel, because a loop may be endless */
 
 struct vgpu_condition vgpu_frame_condition(const struct vgpu_graph_frame *frame) {
   struct vgpu_send_graph_condition send;
@@ -37,7 +37,7 @@ static bool counts_fit(const struct vgpu_condition *condition) {
   }
 }
 
-/* Frames [at, end): *at moves behind them. */
+/* Checks the frames [at, end); *at moves to the end. */
 static bool range_fits(const struct vgpu_exec_object *exec, uint32_t at, uint32_t end, uint32_t depth) {
   while (at < end) {
     const struct vgpu_graph_frame *frame = &exec->frames[at++];
@@ -108,8 +108,8 @@ static bool read_value(struct launch *launch, uint64_t handle, uint32_t *value) 
 }
 
 /*
- * Only kernels change a condition, and they run by their session's share. A round without one would go on
- * without an end and without a share, so it is followed by a pause.
+ * Only kernels change a condition, and the session's share limits kernels. A round without a kernel would
+ * repeat without end and without a limit, so a pause follows it.
  */
 static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t end) {
   const uint64_t *launches = &launch->worker->accounts->slots[launch->worker->slot].launches;
@@ -119,14 +119,14 @@ static void repeat(struct launch *launch, uint64_t handle, uint32_t at, uint32_t
     uint64_t before = *launches;
     run_range(launch, at, end);
     if (*launches == before) nanosleep(&pause, NULL);
-    /* Kernels that are not run change no condition. */
+    /* A kernel that is skipped changes no condition. */
     if (launch->worker->code_options->kernels == VGPU_KERNELS_SKIP) return;
     if (launch->result == CUDA_SUCCESS && vgpu_now_ns() > launch->deadline)
       launch->result = CUDA_ERROR_LAUNCH_TIMEOUT;
   }
 }
 
-/* A condition's bodies begin at `at`; where the next frame behind all of them is. */
+/* Runs the condition whose bodies begin at `at`. Returns the place after all of its bodies. */
 static uint32_t run_condition(struct launch *launch, const struct vgpu_condition *condition, uint32_t at) {
   uint32_t value = 0, chosen = condition->bodies;
   if (read_value(launch, condition->handle, &value)) {
@@ -144,7 +144,7 @@ static uint32_t run_condition(struct launch *launch, const struct vgpu_condition
   return at;
 }
 
-/* The first failure ends the launch: what a condition says then means nothing. */
+/* The first failure ends the launch, because the value of a condition means nothing after it. */
 static void run_range(struct launch *launch, uint32_t at, uint32_t end) {
   while (launch->result == CUDA_SUCCESS && at < end) {
     const struct vgpu_graph_frame *frame = &launch->exec->frames[at++];
@@ -167,7 +167,7 @@ int32_t vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exe
   return launch.result;
 }
 
-/* Outside of an executable graph they mean nothing. */
+/* These frames are valid only in an executable graph. */
 int32_t vgpu_common_graph_condition(struct vgpu_worker *worker,
                                     const struct vgpu_send_graph_condition *send) {
   (void)worker, (void)send;

@@ -1,6 +1,6 @@
 /*
- * Executable graphs: a list of frames, checked when it comes and carried out by the same handlers that carry
- * out the calls themselves, of either backend. Results are CUresult values.
+ * Executable graphs. The list of frames is checked when it arrives. The handlers of the calls themselves run
+ * the frames, for both backends. Results are CUresult values.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,10 @@
 #define ENTRY_BYTES 16u
 #define NODES_MAX (1u << 20)
 
-/* One entry: opcode, sizes, bytes. Only calls that leave work on a stream, and no launch of a graph. */
+/*
+ * Reads one entry: opcode, sizes, bytes. Only calls that leave work on a stream are accepted, but not the
+ * launch of a graph.
+ */
 static int32_t read_entry(struct vgpu_worker *worker, const struct vgpu_bulk *bulk, uint32_t *at,
                           struct vgpu_graph_frame *frame) {
   uint32_t head[4];
@@ -141,7 +144,7 @@ int32_t vgpu_common_graph_node_set(struct vgpu_worker *worker, const struct vgpu
   return CUDA_SUCCESS;
 }
 
-/* A graph with conditions is one of the device's from the beginning, where it has such. */
+/* A graph with conditions is made as a graph of the device at once, if the device has such graphs. */
 static int32_t build(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   uint64_t *launches = &worker->accounts->slots[worker->slot].launches, before = *launches;
   int32_t result = worker->backend->graphs->build(worker, exec);
@@ -195,7 +198,8 @@ bool vgpu_graph_recordable(const struct vgpu_graph_frame *frame) {
 }
 
 /*
- * All frames in order; the first failure is returned, and the rest is carried out in any case, as with calls.
+ * Runs all frames in order and returns the first failure. The frames after it run in any case, as separate
+ * calls would.
  */
 static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint64_t stream) {
   int32_t result = CUDA_SUCCESS;
@@ -212,7 +216,7 @@ static int32_t carry_out(struct vgpu_worker *worker, const struct vgpu_exec_obje
   return result;
 }
 
-/* Kernels that were recorded have not run: the count of launches stays. */
+/* The kernels were recorded, not run, so the count of launches does not change. */
 static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   const struct vgpu_backend_graphs *graphs = worker->backend->graphs;
   for (uint32_t i = 0; i < exec->count; i++) {
@@ -226,7 +230,7 @@ static void record(struct vgpu_worker *worker, struct vgpu_exec_object *exec) {
   exec->graph = graphs->end(worker, result == CUDA_SUCCESS);
 }
 
-/* One that is launched once and changed again is not worth a graph of the device. */
+/* An executable that is launched once and then changed is not worth a graph of the device. */
 #define WORTH_RECORDING 1u
 
 int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_send_cuGraphLaunch *send) {
@@ -234,7 +238,7 @@ int32_t vgpu_common_cuGraphLaunch(struct vgpu_worker *worker, const struct vgpu_
   if (exec == NULL || !exec->ready || exec->context != send->context) return CUDA_ERROR_INVALID_HANDLE;
   if (exec->has_conditions && worker->backend->graphs == NULL)
     return vgpu_conditions_launch(worker, exec, send->stream);
-  if (exec->has_conditions && exec->graph == NULL) { /* it was changed */
+  if (exec->has_conditions && exec->graph == NULL) { /* it was changed since */
     int32_t built = build(worker, exec);
     if (built != CUDA_SUCCESS) return built;
   }

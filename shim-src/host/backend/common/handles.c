@@ -6,7 +6,7 @@ static size_t home(const struct vgpu_handles *handles, uint64_t number) {
   return (size_t)(number * 0x9e3779b97f4a7c15ull >> 17) & (handles->capacity - 1);
 }
 
-/* Linear probing: the place of `number`, or the free place where it would go. */
+/* Linear probing: returns the place of `number`, or the free place for it. */
 static size_t probe(const struct vgpu_handles *handles, uint64_t number) {
   size_t at = home(handles, number);
   while (handles->places[at].number != 0 && handles->places[at].number != number) {
@@ -48,7 +48,7 @@ struct vgpu_handle *vgpu_handles_find(struct vgpu_handles *handles, uint64_t num
   return place->number == number && place->type == type ? place : NULL;
 }
 
-/* Closes the gap, so that probing needs no tombstones. */
+/* Removes an entry and closes the gap, so that probing needs no tombstones. */
 static void remove_at(struct vgpu_handles *handles, size_t gap) {
   size_t mask = handles->capacity - 1;
   for (size_t at = (gap + 1) & mask; handles->places[at].number != 0; at = (at + 1) & mask) {
@@ -75,10 +75,10 @@ void vgpu_handles_remove_context(struct vgpu_handles *handles, uint64_t context)
   while (at < handles->capacity) {
     struct vgpu_handle *place = &handles->places[at];
     bool belongs = place->number != 0 && place->context == context;
-    if (belongs) remove_at(handles, at); /* another may have moved here: look again */
+    if (belongs) remove_at(handles, at); /* another entry may have moved to this place: check it again */
     else at++;
   }
-  /* One that wrapped around the end may have moved into a place already passed. */
+  /* An entry that wrapped around the end may have moved to a place that was checked before. */
   for (at = 0; at < handles->capacity; at++) {
     if (handles->places[at].number != 0 && handles->places[at].context == context) {
       remove_at(handles, at);

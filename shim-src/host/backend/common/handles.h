@@ -1,6 +1,6 @@
 /*
- * The handles of one session: numbers chosen by the guest, each with a type. A number that is not there,
- * or is of another type, is simply not found.
+ * The handles of one session: numbers that the guest chooses, each with a type. A number that is unknown, or
+ * of another type, is not found.
  */
 #ifndef VGPU_HOST_HANDLES_H
 #define VGPU_HOST_HANDLES_H
@@ -28,20 +28,23 @@ struct vgpu_handle {
   uint64_t number; /* 0: free place */
   enum vgpu_handle_type type;
   uint32_t device;
-  uint64_t context; /* that it belongs to; of a context: its own number */
+  uint64_t context; /* its context; of a context: its own number */
   uint32_t flags;
-  uint32_t stack;      /* --device software: a context's CU_LIMIT_STACK_SIZE; 0: nobody set it */
+  uint32_t stack;      /* --device software: a context's CU_LIMIT_STACK_SIZE; 0: not set */
   bool recorded;       /* event */
   int64_t nanoseconds; /* event: when recorded */
   void *driver;        /* --device cuda: the driver's own handle */
-  uint64_t owner;      /* --device cuda: the module or library it goes with; 0: none */
-  bool primary;        /* --device cuda: a context that is retained, not made */
-  void *object;        /* module, function, library, kernel, exec, pool: what it names */
-  uint32_t pending;    /* event: records that its stream has not come to yet */
-  uint64_t stream;     /* event: that it was last recorded on, while pending */
+  uint64_t owner;      /* --device cuda: number of its module or library; 0: none */
+  bool primary;        /* --device cuda: a context that is retained, not created */
+  void *object;        /* module, function, library, kernel, exec, pool: the object itself */
+  uint32_t pending;    /* event: records that its stream has not reached yet */
+  uint64_t stream;     /* event: stream of its last record, while pending */
 };
 
-/* For an event that other sessions know too, `object` is the count that all of them see. */
+/*
+ * Returns the pending records. For an event that other sessions share, `object` has the count that all of
+ * them see.
+ */
 static inline uint32_t vgpu_event_pending(const struct vgpu_handle *event) {
   return event->object == NULL ? event->pending
                                : __atomic_load_n((uint32_t *)event->object, __ATOMIC_ACQUIRE);
@@ -58,14 +61,17 @@ struct vgpu_handles {
   size_t limit;
 };
 
-/* The new handle's place, valid until the next add or remove; NULL: the number is taken, or no room. */
+/*
+ * Adds a handle. Returns its place, valid until the next add or remove. NULL: the number is used, or there is
+ * no room.
+ */
 struct vgpu_handle *vgpu_handles_add(struct vgpu_handles *handles, uint64_t number,
                                      enum vgpu_handle_type type);
 struct vgpu_handle *vgpu_handles_find(struct vgpu_handles *handles, uint64_t number,
                                       enum vgpu_handle_type type);
 bool vgpu_handles_remove(struct vgpu_handles *handles, uint64_t number, enum vgpu_handle_type type);
 
-/* Removes all that belong to a context, the context's own handle too. */
+/* Removes all handles of a context, also that of the context itself. */
 void vgpu_handles_remove_context(struct vgpu_handles *handles, uint64_t context);
 
 #endif

@@ -32,7 +32,7 @@ static bool has_bytes(const Elf64_Shdr *section) {
   return section->sh_type != SHT_NULL && section->sh_type != SHT_NOBITS;
 }
 
-/* A table of strings: all of them end inside. */
+/* Checks that every string of a table ends inside it. */
 static bool strings_sound(const struct file *file, const Elf64_Shdr *section) {
   return section->sh_type == SHT_STRTAB && section->sh_size > 0 &&
          file->bytes[section->sh_offset + section->sh_size - 1] == '\0';
@@ -75,7 +75,7 @@ static bool elf_sound(const struct file *file) {
       header.e_shstrndx >= header.e_shnum || !segments_sound(file, &header)) {
     return false;
   }
-  /* First where everything lies, then what refers to each other. */
+  /* First the bounds of all sections, then the references between them. */
   for (uint32_t i = 0; i < header.e_shnum; i++) {
     Elf64_Shdr section = section_at(file, &header, i);
     if (has_bytes(&section) && !within(file, section.sh_offset, section.sh_size)) return false;
@@ -104,7 +104,7 @@ static int32_t walk_elf(const struct file *file, char *why, size_t why_size) {
 }
 
 static int32_t walk_entry(const struct vgpu_entry *entry, uint64_t limit, char *why, size_t why_size) {
-  if (entry->kind != VGPU_ENTRY_ELF) return CUDA_SUCCESS; /* text, and what the driver passes over */
+  if (entry->kind != VGPU_ENTRY_ELF) return CUDA_SUCCESS; /* text, or an entry that the driver ignores */
   if ((entry->flags & (VGPU_ENTRY_LZ4 | VGPU_ENTRY_ZSTD)) == 0) {
     return walk_elf(&(struct file){.bytes = entry->payload, .size = entry->payload_size}, why, why_size);
   }

@@ -17,8 +17,8 @@
 #include "host/daemon/workers.h"
 #include "wire/clock.h"
 
-#define BACKLOG 128 /* connections that the kernel keeps until the daemon comes to them; beyond, EAGAIN */
-#define ASK_LIMIT_MS 200 /* the daemon waits for nobody longer, root included */
+#define BACKLOG 128      /* connections that the kernel queues for the daemon; beyond them EAGAIN */
+#define ASK_LIMIT_MS 200 /* the daemon waits no longer for any client, not even for root */
 #define ANSWER_LIMIT_MS 5000
 #define HAND_OVER_LIMIT_MS 70000
 #define LINE_MAX_BYTES 64u
@@ -40,7 +40,10 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
     return -1;
   }
   struct stat info;
-  /* One that a daemon left behind; a living one has its own path, or its administrator made a mistake. */
+  /*
+   * A socket file of this name was left by a daemon that ended. A running daemon has another path, or its
+   * administrator made a mistake.
+   */
   if (lstat(path, &info) == 0 && S_ISSOCK(info.st_mode)) {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool alive = probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof address) == 0;
@@ -61,7 +64,7 @@ int vgpu_manage_open(const char *option, const char *path, unsigned mode) {
   return -1;
 }
 
-/* One line without its end; false when none comes in time. */
+/* Reads one line, without its end. False: none comes in time. */
 static bool read_line(int connection, char *line) {
   int64_t deadline = vgpu_now_ms() + ASK_LIMIT_MS;
   size_t filled = 0;
@@ -109,7 +112,9 @@ static bool obey(FILE *out, int connection, const char *line, struct vgpu_superv
 }
 
 void vgpu_manage_answer(int connection, const char *answer, unsigned long size) {
-  /* A connection takes some 200 KiB at once; 256 sessions need half of that, metrics most. */
+  /*
+   * A socket takes about 200 KiB at once. 256 sessions need half of that; the metrics are the longest answer.
+   */
   ssize_t sent = send(connection, answer, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   (void)sent;
   close(connection);
@@ -135,7 +140,7 @@ void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor) {
   free(answer);
 }
 
-/* The answer, terminated; NULL after saying why. */
+/* Returns the answer, zero-terminated. NULL: the error was reported. */
 static char *ask(const char *path, const char *order) {
   struct sockaddr_un address;
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -153,7 +158,7 @@ static char *ask(const char *path, const char *order) {
   setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char line[LINE_MAX_BYTES];
   int size = snprintf(line, sizeof line, "%s\n", order);
-  /* A daemon that hung up already says so below, by the answer that does not come; no signal. */
+  /* MSG_NOSIGNAL, because a daemon that has hung up is noticed below by the missing answer. */
   ssize_t sent = send(connection, line, (size_t)size, MSG_NOSIGNAL);
   (void)sent;
   char *answer = NULL, bytes[4096];

@@ -20,16 +20,19 @@
 
 struct vgpu_supervisor;
 
-/* A listening socket at the path that `option` names, or -1 after saying why. `mode`: who may connect. */
+/*
+ * Returns a listening socket at the path that `option` names, or -1 after reporting the error. `mode`: who
+ * may connect.
+ */
 int vgpu_manage_open(const char *option, const char *path, unsigned mode);
 
-/* One answer, and the end of the connection. */
+/* Sends one answer and closes the connection. */
 void vgpu_manage_answer(int connection, const char *answer, unsigned long size);
 
-/* Serves who has connected: at once, or not at all. */
+/* Serves the connections that are waiting, each at once or not at all. */
 void vgpu_manage_serve(int listener, struct vgpu_supervisor *supervisor);
 
-/* The other end: `vgpu-hostd status` and so on. The exit status. */
+/* The client: `vgpu-hostd status` and similar. Returns the exit status. */
 int vgpu_manage_ask(const char *path, const char *order, bool watch);
 
 #endif

@@ -37,7 +37,7 @@ static void begin_to_drain(struct vgpu_supervisor *supervisor) {
   vgpu_notify("STATUS=Draining");
 }
 
-/* A successor may listen at the same addresses from now on. */
+/* From now on a successor may listen at the same addresses. */
 void vgpu_order_drain(struct vgpu_supervisor *supervisor) {
   if (supervisor->draining) return;
   vgpu_listeners_close(&supervisor->listeners, true);
@@ -45,7 +45,10 @@ void vgpu_order_drain(struct vgpu_supervisor *supervisor) {
   begin_to_drain(supervisor);
 }
 
-/* The successor has the paths of the control socket and of the metrics. This daemon is asked at PATH.PID. */
+/*
+ * The successor takes the paths of the control socket and of the metrics. This daemon's control socket is
+ * PATH.PID.
+ */
 static void step_aside(struct vgpu_supervisor *supervisor) {
   const struct vgpu_options *options = supervisor->inventory->options;
   if (supervisor->metrics.listener >= 0) unlink(options->metrics);
@@ -109,11 +112,11 @@ void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor) {
   snprintf(state, sizeof state, "MAINPID=%ld\nSTATUS=Serving sessions",
            (long)supervisor->hand_over.successor);
   vgpu_notify(state);
-  unsetenv("NOTIFY_SOCKET"); /* the unit is the successor's now */
-  /* The files of the sockets and of the metrics are, too. */
+  unsetenv("NOTIFY_SOCKET"); /* the unit belongs to the successor now */
+  /* So do the files of the sockets and of the metrics. */
   vgpu_listeners_close(&supervisor->listeners, false);
   vgpu_metrics_close(&supervisor->metrics);
   vgpu_host_log("handed over", 0, "process %ld serves now", (long)supervisor->hand_over.successor);
   answer_administrator(supervisor, "ok\n");
-  begin_to_drain(supervisor); /* who has connected already greets here, and is served here */
+  begin_to_drain(supervisor); /* a client that has connected already is served here */
 }

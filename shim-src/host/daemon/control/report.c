@@ -6,7 +6,10 @@
 #include "wire/clock.h"
 #include "wire/uuid.h"
 
-/* Names of devices and programs: what JSON, a terminal or Prometheus would mind is replaced. */
+/*
+ * Prints the name of a device or program. Characters that JSON, a terminal or Prometheus does not allow are
+ * replaced.
+ */
 static void print_text(FILE *out, const char *text, size_t size) {
   for (size_t i = 0; i < size && text[i] != '\0'; i++) {
     unsigned char c = (unsigned char)text[i];
@@ -30,20 +33,23 @@ static const struct vgpu_session_entry *entry_of(const struct vgpu_sessions *ses
   return NULL;
 }
 
-/* Seconds that its call has taken, as its worker says. */
+/* Returns the seconds that the session's present call has taken, as its worker reports. */
 static uint32_t busy_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   return __atomic_load_n(&account->busy, __ATOMIC_RELAXED);
 }
 
-/* Milliseconds that it has waited for its guest, whose connection broke; 0: it does not. */
+/*
+ * Returns the milliseconds that a session has waited for its guest after its connection broke; 0: it does not
+ * wait.
+ */
 static uint64_t waiting_of(const struct vgpu_supervisor *supervisor, const struct vgpu_session_entry *entry) {
   const struct vgpu_account *account = &supervisor->accounts->slots[entry - supervisor->sessions.entries];
   int64_t since = __atomic_load_n(&account->waiting_since, __ATOMIC_RELAXED), now = vgpu_now_ms();
   return since <= 0 || since > now ? 0 : (uint64_t)(now - since) + 1;
 }
 
-/* "0,2": which of the host's devices a session sees. */
+/* Prints "0,2": the host's devices that a session sees. */
 static void print_devices(FILE *out, const struct vgpu_supervisor *supervisor,
                           const struct vgpu_session_entry *entry) {
   const struct vgpu_chosen_devices *devices =

@@ -1,6 +1,6 @@
 /*
- * A call that is told NOT_READY is asked again by the same thread of the guest, in the same words: by these
- * it is found again. Lane 0 is a guest that does not say which of its threads asks.
+ * A call that is told NOT_READY is sent again by the same thread of the guest, with the same body. Lane and
+ * body identify it. Lane 0 is a guest that does not say which of its threads calls.
  */
 #ifndef VGPU_HOST_CUDA_ASKED_H
 #define VGPU_HOST_CUDA_ASKED_H
@@ -11,7 +11,7 @@
 #include "host/session/link.h"
 
 struct vgpu_cuda_asked {
-  uint32_t lane; /* 0: nobody */
+  uint32_t lane; /* 0: free */
   uint32_t opcode, body_size;
   unsigned char body[VGPU_BODY_MAX];
 };

@@ -1,6 +1,6 @@
 /*
- * The host's GPU as a backend: what it is and how it is used. The daemon never initialises the driver
- * itself, because CUDA does not survive fork(): a child that ends afterwards asks.
+ * The host's GPU as a backend: its facts and its use. The daemon never initialises the driver itself, because
+ * CUDA does not survive fork(). A child process asks the driver and ends.
  */
 #include "host/backend/backend.h"
 
@@ -69,7 +69,10 @@ static int describe_device(const struct vgpu_driver_api *api, int ordinal, struc
   facts->pci_domain = attribute(facts, PCI_DOMAIN);
   facts->compute_major = attribute(facts, COMPUTE_MAJOR);
   facts->compute_minor = attribute(facts, COMPUTE_MINOR);
-  /* A software device may stand behind the driver that this host opened: what it says stays said. */
+  /*
+   * The driver that this host opened may be a shim with a software device behind it. Then the device here is
+   * simulated, too.
+   */
   facts->simulated = ends_in(facts->name, " (simulated)");
   return 0;
 }
@@ -88,7 +91,7 @@ static int fail(struct answer *answer, int status, const char *library, const ch
   return status;
 }
 
-/* All that the driver shows this process, added to the inventory. 0, or an exit status. */
+/* Adds all devices that the driver shows this process to the inventory. Returns 0, or an exit status. */
 static int ask_driver(const struct vgpu_options *options, struct answer *answer) {
   struct vgpu_driver_api api;
   char error[400];
@@ -115,8 +118,8 @@ static int ask_driver(const struct vgpu_options *options, struct answer *answer)
 }
 
 /*
- * With MIG the driver shows a process one instance and nothing else, so each is asked about in a process of
- * its own that is shown no other.
+ * With MIG the driver shows a process only one instance. So a separate process is started for each instance,
+ * and sees only that one.
  */
 static int ask_about_part(const struct vgpu_options *options, const struct vgpu_nvml_part *part,
                           struct answer *answer) {
@@ -138,12 +141,15 @@ static int ask_about_part(const struct vgpu_options *options, const struct vgpu_
   return 0;
 }
 
-/* In a process that ends afterwards. NVML first: it tells what the driver would not show. */
+/*
+ * Runs in a process that ends afterwards. NVML is asked first, because it lists instances that the driver
+ * would not show.
+ */
 static int ask(const struct vgpu_options *options, struct answer *answer) {
   struct vgpu_inventory *inventory = &answer->inventory;
   struct vgpu_nvml_part parts[VGPU_DEVICES_MAX];
   vgpu_cuda_nvml_version(options->nvml_library, inventory->nvml_version, sizeof inventory->nvml_version);
-  /* An administrator who set it has chosen already. */
+  /* If the administrator has set the variable, the choice is made already. */
   uint32_t count = getenv("CUDA_VISIBLE_DEVICES") != NULL
                        ? 0
                        : vgpu_cuda_nvml_parts(options->nvml_library, parts, VGPU_DEVICES_MAX);
@@ -161,7 +167,7 @@ static int ask(const struct vgpu_options *options, struct answer *answer) {
   return 0;
 }
 
-/* Waits for the child; its status as an exit status of this process. */
+/* Waits for the child; returns its status as an exit status of this process. */
 static int await(pid_t child, struct answer *answer) {
   int64_t deadline = vgpu_now_ms() + INVENTORY_LIMIT_S * 1000;
   int status;
@@ -192,7 +198,7 @@ static int take_inventory(const struct vgpu_options *options, struct vgpu_invent
   if (child == 0) {
     answer->status = ask(options, answer);
     answer->done = true;
-    _exit(0); /* not exit: the driver's own handlers are of no use to a process that only asked */
+    _exit(0); /* not exit(): the driver's own exit handlers are not needed */
   }
   int status = 1;
   if (child > 0) status = await(child, answer);
@@ -214,17 +220,17 @@ static int32_t usage(struct vgpu_worker *worker, uint32_t device, struct vgpu_us
       .total = facts->total_memory,
       .used =
           vgpu_accounts_used(worker->accounts, vgpu_accounts_device(worker->accounts, worker->slot, device))};
-  /* Without NVML at the host, and of a part of a GPU: what our sessions hold, and nothing about the rest. */
+  /* Without NVML at the host, and for a part of a GPU, only the use by our own sessions is known. */
   if (!worker->inventory->is_part[device])
     vgpu_cuda_nvml_usage(worker->inventory->options->nvml_library, facts, reply);
   return VGPU_STATUS_OK;
 }
 
-/* The driver is opened when something is asked of it: a session that only wants facts never does. */
+/* The driver is opened at the first call that needs it. A session that only requests facts never opens it. */
 static bool begin(struct vgpu_worker *worker) {
   const struct vgpu_inventory *inventory = worker->inventory;
   if (!inventory->chosen) return true;
-  /* The driver itself then knows of no other device. */
+  /* The driver then shows no other device. */
   char list[VGPU_DEVICES_MAX * VGPU_UUID_TEXT] = "";
   for (uint32_t i = 0; i < inventory->count; i++) {
     char *at = list + strlen(list);

@@ -31,7 +31,7 @@ int32_t vgpu_cuda_write_rows(struct vgpu_worker *worker, const struct vgpu_send_
   }
   if (result != CUDA_SUCCESS) return result;
   if (bytes != bulk->in_size) return CUDA_ERROR_INVALID_VALUE;
-  /* A frame is not pinned, so the driver has taken the bytes when this returns. */
+  /* A frame is not pinned memory, so the driver has read the bytes when this returns. */
   const void *from = vgpu_cuda_stage(worker, send->context, stream, bulk->in, bulk->in_size);
   struct vgpu_flat_box copy = {.source = {.type = VGPU_MEMORY_HOST, .host = from, .pitch = send->width},
                                .destination = {.type = VGPU_MEMORY_DEVICE,

@@ -1,7 +1,8 @@
 /*
- * Graphs with conditional nodes. The driver's handles belong to a graph of its own, so the guest's graph has
- * one here from its first handle on. It gets its nodes when the guest instantiates: the frames are carried
- * out on a stream that captures into it, and a condition's bodies on one of theirs.
+ * Graphs with conditional nodes. The driver's condition handles belong to a graph of the driver, so the
+ * guest's graph has such a graph here from its first handle on. The graph gets its nodes when the guest
+ * instantiates: the frames run on a stream that captures into the graph, and the bodies of a condition on a
+ * stream that captures into the body.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static struct vgpu_cuda_shell *find(const struct vgpu_cuda *cuda, uint64_t numbe
   return shell;
 }
 
-/* Conditions count as handles do: the driver keeps something of each until its graph goes. */
+/* Conditions count as handles: the driver keeps memory for each until its graph is destroyed. */
 static bool has_room(const struct vgpu_worker *worker, const struct vgpu_cuda *cuda) {
   return worker->handles.count + cuda->condition_count < worker->limits->session_handles;
 }
@@ -68,7 +69,7 @@ static int32_t make(struct vgpu_cuda *cuda, uint64_t number, struct vgpu_cuda_sh
   return CUDA_SUCCESS;
 }
 
-/* Handles come from the guest: the driver gets none that it did not give for this graph. */
+/* Handles come from the guest. The driver gets only handles that it made for this graph. */
 static bool has_condition(const struct vgpu_cuda_shell *shell, uint64_t handle) {
   const struct vgpu_cuda_condition *condition = shell->conditions;
   while (condition != NULL && condition->handle != handle) condition = condition->next;
@@ -79,7 +80,7 @@ static int32_t end_shell(struct vgpu_cuda *cuda, uint64_t number) {
   struct vgpu_cuda_shell **link = &cuda->shells;
   while (*link != NULL && (*link)->number != number) link = &(*link)->next;
   struct vgpu_cuda_shell *shell = *link;
-  /* Nothing was made where the first handle failed: an error here would be told to a later call. */
+  /* If the first handle failed, nothing was made, and an error here would be reported to a later call. */
   if (shell == NULL) return CUDA_SUCCESS;
   *link = shell->next;
   while (shell->conditions != NULL) {
@@ -104,7 +105,7 @@ int32_t vgpu_cuda_cuGraphConditionalHandleCreate(struct vgpu_worker *worker,
   if (condition == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   struct vgpu_cuda_shell *shell = find(cuda, send->graph);
   if (shell == NULL) result = make(cuda, send->graph, &shell);
-  /* NULL: the context that was just entered. */
+  /* NULL means the context that was just entered. */
   if (result == CUDA_SUCCESS)
     result = VGPU_DRIVER(&cuda->api, cuGraphConditionalHandleCreate, &condition->handle, shell->graph, NULL,
                          send->value, send->flags);
@@ -128,7 +129,7 @@ int32_t vgpu_cuda_graph_conditions_drop(struct vgpu_worker *worker,
   return end_shell(cuda, send->graph);
 }
 
-/* The driver gives the values by itself. */
+/* The driver sets the values itself. */
 int32_t vgpu_cuda_graph_values(struct vgpu_worker *worker, const struct vgpu_send_graph_values *send) {
   (void)worker, (void)send;
   return CUDA_SUCCESS;
@@ -139,7 +140,7 @@ int32_t vgpu_cuda_graph_values(struct vgpu_worker *worker, const struct vgpu_sen
 static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t at,
                       uint32_t end, void *graph);
 
-/* A condition as a node behind what the stream has captured, and its bodies; *at moves behind them. */
+/* Adds a condition as a node after the captured work, and its bodies. *at moves to the place after them. */
 static int32_t add_condition(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t *at,
                              struct vgpu_stream *stream) {
   const struct vgpu_driver_api *api = &worker->cuda->api;
@@ -168,7 +169,7 @@ static int32_t add_condition(struct vgpu_worker *worker, const struct vgpu_exec_
   return result;
 }
 
-/* Frames [at, end) as nodes of a graph, one after the other. */
+/* Makes frames [at, end) nodes of a graph, one after the other. */
 static int32_t record(struct vgpu_worker *worker, const struct vgpu_exec_object *exec, uint32_t at,
                       uint32_t end, void *graph) {
   struct vgpu_cuda *cuda = worker->cuda;
@@ -214,7 +215,7 @@ int32_t vgpu_cuda_graph_build(struct vgpu_worker *worker, struct vgpu_exec_objec
   struct vgpu_cuda *cuda;
   int32_t result = vgpu_cuda_enter(worker, exec->context, &cuda);
   if (result != CUDA_SUCCESS) return result;
-  /* The first frame says whose conditions they are. */
+  /* The first frame names the graph that has the conditions. */
   struct vgpu_send_graph_values values;
   if (vgpu_frame_opcode(&exec->frames[0]) != VGPU_OP_graph_values) return CUDA_ERROR_INVALID_VALUE;
   memcpy(&values, exec->frames[0].bytes, sizeof values);

@@ -28,7 +28,7 @@ int32_t vgpu_cuda_cuCtxCreate_v2(struct vgpu_worker *worker, const struct vgpu_s
   struct vgpu_context *context = NULL, *popped = NULL;
   result = VGPU_DRIVER(&cuda->api, cuCtxCreate_v2, &context, send->flags, device);
   if (result != CUDA_SUCCESS) return result;
-  /* It came on top of this thread's stack; calls name their context themselves. */
+  /* The driver made the new context current. Calls here name their context themselves. */
   VGPU_DRIVER(&cuda->api, cuCtxPopCurrent_v2, &popped);
   result = add_context(worker, send->context, send->device, context, false);
   if (result != CUDA_SUCCESS) VGPU_DRIVER(&cuda->api, cuCtxDestroy_v2, context);
@@ -84,7 +84,7 @@ int32_t vgpu_cuda_cuCtxSynchronize(struct vgpu_worker *worker,
   int32_t result = vgpu_cuda_enter(worker, send->context, &cuda);
   uint64_t context = send->context;
   if (result == CUDA_SUCCESS) result = vgpu_cuda_wait(worker, query_context, &context);
-  /* Nothing is left to wait for; what kernels printed comes with it. */
+  /* All work is done. Text that kernels have printed comes with the answer. */
   return result == CUDA_SUCCESS ? VGPU_DRIVER(&cuda->api, cuCtxSynchronize, ) : result;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Of /dev a worker can open the files of its session's GPUs and what every CUDA program opens, and nothing
- * else. This is done with Landlock, because a daemon without privileges can use it, too; a mount namespace
- * needs root, and DevicePolicy= of the unit is the same for all workers.
+ * Limits the files below /dev that a worker can open to the files of its session's GPUs and those that every
+ * CUDA program opens. Landlock does this, because a daemon without privileges can use it, too. A mount
+ * namespace needs root, and DevicePolicy= of the unit is the same for all workers.
  */
 #include "host/backend/cuda/device_files.h"
 
@@ -28,7 +28,7 @@ static const char *const common[] = {
     "/dev/dxg",
 };
 
-/* Its version; 0: the kernel has none, or does not let this process use it. */
+/* Returns the version of Landlock; 0: the kernel has none, or does not let this process use it. */
 static int version(void) {
   long found = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
   return found < 0 ? 0 : (int)found;
@@ -38,7 +38,10 @@ bool vgpu_cuda_can_limit_files(void) {
   return version() > 0;
 }
 
-/* Everything below a path stays as its modes have it. What is not there cannot be opened either. */
+/*
+ * Allows a path and all files below it, as their modes say. A path that does not exist cannot be opened in
+ * any case.
+ */
 static bool allow(int rules, uint64_t handled, const char *path) {
   int descriptor = open(path, O_PATH | O_CLOEXEC);
   struct stat status;
@@ -51,7 +54,7 @@ static bool allow(int rules, uint64_t handled, const char *path) {
   return added;
 }
 
-/* All but /dev. */
+/* Allows all paths outside /dev. */
 static bool allow_outside(int rules, uint64_t handled) {
   DIR *root = opendir("/");
   if (root == NULL) return false;
@@ -82,7 +85,7 @@ static bool allow_gpus(int rules, uint64_t handled, const struct vgpu_inventory 
   for (uint32_t i = 0; good && i < inventory->count; i++) {
     char path[64];
     snprintf(path, sizeof path, "/dev/nvidia%d", (int)inventory->minor[i]);
-    /* Where NVML does not tell which file is whose, all are. */
+    /* If NVML does not report the minor numbers, the files of all GPUs are allowed. */
     good = inventory->minor[i] >= 0 ? allow(rules, handled, path)
                                     : allow_all_of(rules, handled, "/dev/nvidia[0-9]*");
     if (good && inventory->is_part[i]) good = allow(rules, handled, "/dev/nvidia-caps");

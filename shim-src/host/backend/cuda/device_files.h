@@ -4,10 +4,10 @@
 
 #include "host/backend/backend.h"
 
-/* Whether this kernel lets a process limit itself so. */
+/* True if this kernel lets a process limit itself in this way. */
 bool vgpu_cuda_can_limit_files(void);
 
-/* In a worker, for good: of the GPUs, those of the inventory. False with errno. */
+/* For a worker: limits it permanently to the GPUs of the inventory. False with errno. */
 bool vgpu_cuda_limit_files(const struct vgpu_inventory *inventory);
 
 #endif

@@ -1,4 +1,4 @@
-/* The groups that may open NVIDIA's device nodes, if access to these is restricted. */
+/* Finds the groups that may open NVIDIA's device nodes, if access to these is restricted. */
 #include <glob.h>
 #include <stdbool.h>
 #include <stddef.h>

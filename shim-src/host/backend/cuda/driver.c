@@ -12,7 +12,7 @@ bool vgpu_driver_load(const char *library, struct vgpu_driver_api *api, char *er
     snprintf(error, error_size, "%s", words == NULL ? library : words);
     return false;
   }
-  /* By the exact symbol, which fixes the signature; cuGetProcAddress would pick one by a version. */
+  /* The exact symbol fixes the signature. cuGetProcAddress would choose one by a version. */
 #define X(symbol)                                                                                            \
   {                                                                                                          \
     void *found = dlsym(handle, #symbol);                                                                    \

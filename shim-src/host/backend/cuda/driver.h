@@ -1,6 +1,6 @@
 /*
- * The host's libcuda.so.1. Opened with dlopen, so that one vgpu-hostd serves both devices and starts where
- * there is no driver. A symbol that this driver lacks is NULL: VGPU_DRIVER answers for it.
+ * The host's libcuda.so.1. It is opened with dlopen, so that one vgpu-hostd serves both kinds of device and
+ * starts without a driver. A symbol that this driver lacks is NULL, and VGPU_DRIVER returns an error for it.
  */
 #ifndef VGPU_HOST_CUDA_DRIVER_H
 #define VGPU_HOST_CUDA_DRIVER_H
@@ -20,12 +20,11 @@ struct vgpu_driver_api {
 #undef X
 };
 
-/* Calls an entry point of the real driver; CUDA_ERROR_NOT_SUPPORTED where the driver has none of that name.
- */
+/* Calls an entry point of the real driver. CUDA_ERROR_NOT_SUPPORTED if the driver has none of that name. */
 #define VGPU_DRIVER(api, symbol, ...)                                                                        \
   ((api)->symbol == NULL ? (int)CUDA_ERROR_NOT_SUPPORTED : (api)->symbol(__VA_ARGS__))
 
-/* False with the loader's words in `error`. The library stays open. */
+/* False: `error` has the loader's message. The library stays open. */
 bool vgpu_driver_load(const char *library, struct vgpu_driver_api *api, char *error, size_t error_size);
 
 #endif

@@ -5,10 +5,10 @@
 #include "cuda_calls.h"
 #include "host/backend/cuda/session.h"
 
-/* More would be memory of this process that nothing else limits. */
+/* The limit: more would be memory of this process that nothing else limits. */
 #define MOST 1024u
 
-/* The current context is the calling thread's. */
+/* Frees one object. Its context is the calling thread's current one. */
 static int32_t carry_out(const struct vgpu_cuda_ending *ending) {
   struct vgpu_worker *worker = ending->worker;
   int32_t result = ending->end(&worker->cuda->api, ending);
@@ -75,8 +75,8 @@ int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending 
 
 struct which {
   uint32_t lane;         /* 0: of any thread */
-  const void *object;    /* NULL: any */
-  uint64_t address, end; /* addresses of which it has some; 0 and 0: wherever it is */
+  const void *object;    /* NULL: any object */
+  uint64_t address, end; /* addresses of its memory; 0 and 0: any */
 };
 
 static bool overlaps(const struct vgpu_cuda_ending *ending, const struct which *which) {
@@ -110,7 +110,7 @@ int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode) {
   struct which which = {.lane = worker->request->frame.lane};
   switch (vgpu_cuda_awaits(opcode)) {
     case VGPU_AWAITS_OWN:
-      /* A guest that does not say which of its threads asks has had everything ended at once. */
+      /* A guest that does not say which of its threads calls has had all its objects freed at once. */
       return which.lane == 0 ? CUDA_SUCCESS : vgpu_cuda_wait(worker, query, &which);
     case VGPU_AWAITS_ALL:
       which.lane = 0;

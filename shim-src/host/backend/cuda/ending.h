@@ -16,13 +16,13 @@ struct vgpu_context;
 
 struct vgpu_cuda_ending {
   int32_t (*end)(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending);
-  struct vgpu_context *context; /* current meanwhile; NULL: it needs none */
+  struct vgpu_context *context; /* current while the object is freed; NULL: it needs none */
   void *object;
   uint64_t address;
   uint64_t size;
-  uint32_t device;  /* whose memory it is */
-  uint64_t counted; /* bytes that are the session's until then */
-  /* Filled in here. */
+  uint32_t device;  /* device of the memory */
+  uint64_t counted; /* bytes that count as the session's until it is freed */
+  /* Filled by vgpu_cuda_end. */
   struct vgpu_worker *worker;
   struct vgpu_cuda_ending *next;
   uint32_t lane; /* the guest's thread */
@@ -32,35 +32,35 @@ struct vgpu_cuda_endings {
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  struct vgpu_cuda_ending *first, *last; /* the first is being ended */
+  struct vgpu_cuda_ending *first, *last; /* the first is being freed */
   uint32_t count;
-  int32_t failed; /* a CUresult that nobody was told yet */
+  int32_t failed; /* a CUresult that was not reported yet */
   bool begun;
 };
 
 /*
- * In its turn; at once where no thread can do it or the guest does not say which of its threads asks. The
- * caller has made the context current.
+ * Queues an object to be freed. It is freed at once if no thread can be started, or if the guest does not say
+ * which of its threads calls. The caller has made the context current.
  */
 int32_t vgpu_cuda_end(struct vgpu_worker *worker, const struct vgpu_cuda_ending *ending);
 
 /*
- * Before a call that has to find ended what was ended before: NOT_READY while that goes on, and the guest
- * asks again. Other threads' endings count only for a context that is to begin on a device.
+ * For a call that needs earlier objects to be freed: NOT_READY while that goes on, and the guest calls again.
+ * Objects of other threads count only for a new context on a device.
  */
 int32_t vgpu_cuda_await_endings(struct vgpu_worker *worker, uint32_t opcode);
 
-/* Waits until this object (NULL: all) is ended, and serves nobody meanwhile. */
+/* Waits until this object (NULL: all) is freed. The process serves no call meanwhile. */
 void vgpu_cuda_finish_ending(struct vgpu_worker *worker, const void *object);
 
-/* The same for what `object` has of these addresses. */
+/* The same for the memory of `object` at these addresses. */
 void vgpu_cuda_finish_ending_of(struct vgpu_worker *worker, const void *object, uint64_t address,
                                 uint64_t size);
 
-/* True while it is still to be ended. */
+/* True while the object is queued. */
 bool vgpu_cuda_is_ending(struct vgpu_worker *worker, const void *object);
 
-/* The first failure since the last question. */
+/* Returns the first failure since the last call of this function. */
 int32_t vgpu_cuda_failed_ending(struct vgpu_worker *worker);
 
 #endif

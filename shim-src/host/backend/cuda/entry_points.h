@@ -1,6 +1,6 @@
 /*
- * The entry points that are used of the host's libcuda.so.1: X(symbol). Their types come from the
- * description, by way of cuda_api.h. No include guard: included where the list is needed.
+ * The entry points of the host's libcuda.so.1 that this program uses: X(symbol). Their types come from the
+ * description, through cuda_api.h. There is no include guard: the list is included wherever it is needed.
  */
 X(cuArray3DCreate_v2)
 X(cuArrayDestroy)

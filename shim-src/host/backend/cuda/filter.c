@@ -5,8 +5,9 @@
 #define CALL(name) VGPU_CALL(name)
 
 /*
- * With the host's own driver behind: nobody here has seen what it needs, so only what no driver of a GPU has
- * any business with, and as an error, for it may try and do without.
+ * Calls that are denied with the host's own driver. It is not known which calls that driver needs. So the
+ * list has only calls that no driver of a GPU needs, and each fails with an error, because the driver may try
+ * one and work without it.
  */
 static const int never[] = {
     CALL(execve), CALL(execveat), CALL(ptrace), CALL(process_vm_readv), CALL(process_vm_writev), CALL(kcmp),
@@ -21,9 +22,9 @@ static const int never[] = {
     CALL(io_uring_register), CALL(iopl), CALL(ioperm), CALL(modify_ldt), CALL(lookup_dcookie), CALL(vhangup),
     CALL(nfsservctl),
     /*
-     * Not listen: NVIDIA's libcuda listens on the abstract socket @cuda-uvmfd-... when
-     * it initializes, and fails if it may not (snapd's rules, Venus' notes). Nobody is
-     * ever accepted there.
+     * listen is allowed: NVIDIA's libcuda listens on the abstract socket @cuda-uvmfd-... when it initializes,
+     * and fails if it may not (snapd's rules and the notes of Venus say so). No connection is ever accepted
+     * there.
      */
     CALL(accept), CALL(accept4)};
 

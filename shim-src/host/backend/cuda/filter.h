@@ -6,11 +6,11 @@
 
 void *vgpu_cuda_filter(void);
 
-/* The same, but a denied call raises SIGSYS: its handler knows which call it was. */
+/* The same, but a denied call raises SIGSYS, so that its handler can report the call. */
 void *vgpu_cuda_filter_that_tells(void);
 
 /*
- * Fills in at most `most` groups that may open the device nodes, if access to these is restricted. Returns
+ * Writes at most `most` groups that may open the device nodes, if access to these is restricted. Returns
  * their number.
  */
 uint32_t vgpu_cuda_device_groups(uint32_t *groups, uint32_t most);

@@ -1,14 +1,14 @@
 /*
- * Executable graphs as the driver has them: the work of one is carried out once on a stream that captures,
- * and what was captured is instantiated. A driver that cannot is no loss: the work is then carried out each
- * time.
+ * Executable graphs of the driver. The work of a graph is run once on a stream that captures, and the
+ * captured graph is instantiated. If the driver cannot do that, nothing is lost: the work is then run call by
+ * call at each launch.
  */
 #include "host/backend/cuda/graph.h"
 
 #include "host/backend/cuda/session.h"
 
 #define NON_BLOCKING 1u
-#define RELAXED 2 /* CU_STREAM_CAPTURE_MODE_RELAXED: this thread's other calls are no business of it */
+#define RELAXED 2 /* CU_STREAM_CAPTURE_MODE_RELAXED: the capture allows this thread's other calls */
 
 bool vgpu_cuda_graph_begin(struct vgpu_worker *worker, uint64_t context) {
   struct vgpu_cuda *cuda;

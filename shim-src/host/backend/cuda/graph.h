@@ -1,4 +1,4 @@
-/* Executable graphs of the driver; what each does is said at struct vgpu_backend_graphs. */
+/* Executable graphs of the driver. struct vgpu_backend_graphs explains the functions. */
 #ifndef VGPU_HOST_CUDA_GRAPH_H
 #define VGPU_HOST_CUDA_GRAPH_H
 
@@ -13,7 +13,7 @@ void *vgpu_cuda_graph_end(struct vgpu_worker *worker, bool keep);
 int32_t vgpu_cuda_graph_launch(struct vgpu_worker *worker, void *graph, uint64_t context, uint64_t number);
 void vgpu_cuda_graph_destroy(struct vgpu_worker *worker, void *graph);
 
-/* One with conditional nodes (conditions.c). A CUresult. */
+/* Makes a graph with conditional nodes (conditions.c). Returns a CUresult. */
 int32_t vgpu_cuda_graph_build(struct vgpu_worker *worker, struct vgpu_exec_object *exec);
 
 #endif

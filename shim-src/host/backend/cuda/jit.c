@@ -5,8 +5,10 @@
 
 #define LOG_MAX 65536u
 
-/* CUjit_option. Of those whose value is a buffer or a table, only the logs are carried, into buffers of this
- * process. */
+/*
+ * CUjit_option. Options whose value is a buffer or a table are not carried, except the logs, which go to
+ * buffers of this process.
+ */
 enum {
   JIT_INFO_LOG = 3,
   JIT_INFO_LOG_SIZE = 4,
@@ -15,8 +17,8 @@ enum {
 };
 
 /*
- * Those whose value is a number (CUDA 13's public header), and no count of a table: 19, 26 and 28 say how
- * long tables of pointers are, which stay in the guest, and a driver would read a count without its table.
+ * Options whose value is a number (CUDA 13's public header). The counts of tables, 19, 26 and 28, are left
+ * out: the tables of pointers stay in the guest, and a driver would read a count without its table.
  */
 static bool is_plain(uint32_t option) {
   static const uint64_t plain = 1ull << 0 | 1ull << 1 | 1ull << 7 | 1ull << 8 | 1ull << 9 | 1ull << 10 |
@@ -31,7 +33,7 @@ static void add_option(struct vgpu_cuda_jit *options, int32_t name, void *value)
   options->values[options->count++] = value;
 }
 
-/* Room for a log of the size the program has; the driver writes back how much it used of it. */
+/* Adds a buffer for a log, of the size that the program has. The driver writes the used length. */
 static bool add_log(struct vgpu_cuda_jit *options, int which, uint64_t wanted) {
   uint32_t size = wanted < LOG_MAX ? (uint32_t)wanted : LOG_MAX;
   if (size == 0 || options->logs[which] != NULL) return true;

@@ -13,11 +13,11 @@ struct vgpu_cuda_jit {
   uint32_t at[2];
 };
 
-/* The guest's options for the driver, those that can be carried. False: they are not sound, or no memory. */
+/* Reads the guest's options that can be carried. False: they are invalid, or there is no memory. */
 bool vgpu_cuda_jit_read(const struct vgpu_bulk *bulk, struct vgpu_cuda_jit *options);
 /*
- * Sends the driver's output to the guest: the info log, then the error log. Frees the buffers of both. `bulk`
- * NULL: sends nothing.
+ * Sends the driver's output to the guest: the info log, then the error log. Frees both buffers. `bulk` NULL:
+ * sends nothing.
  */
 void vgpu_cuda_jit_tell(struct vgpu_cuda_jit *options, uint32_t *info_bytes, uint32_t *error_bytes,
                         struct vgpu_bulk *bulk);

@@ -1,4 +1,4 @@
-/* Launches on the host's GPU. What a kernel does with its parameters is the device's to police. */
+/* Launches on the host's GPU. The device itself must check how a kernel uses its parameters. */
 #include <string.h>
 
 #include "host/backend/cuda/session.h"
@@ -25,7 +25,7 @@ _Static_assert(sizeof(struct launch_config) == 56, "CUlaunchConfig");
 
 void *vgpu_cuda_function(struct vgpu_worker *worker, uint64_t number) {
   void *function = vgpu_cuda_object(worker, number, VGPU_HANDLE_FUNCTION);
-  /* A kernel may stand for a function: the driver launches it in the current context. */
+  /* A kernel may be given for a function. The driver then launches it in the current context. */
   return function != NULL ? function : vgpu_cuda_object(worker, number, VGPU_HANDLE_KERNEL);
 }
 
@@ -65,7 +65,7 @@ static int32_t launch(struct vgpu_worker *worker, const struct vgpu_send_cuLaunc
     if (result != CUDA_SUCCESS) return result;
   }
   size_t bytes = send->parameters;
-  /* The driver reads so many bytes, in the layout it told the guest. */
+  /* The driver reads this many bytes, in the layout that it has reported to the guest. */
   void *extra[] = {PARAMETERS, (void *)(uintptr_t)(bulk->in + attribute_bytes), PARAMETER_BYTES, &bytes,
                    NULL};
   void **given = bytes == 0 ? NULL : extra;

@@ -9,11 +9,11 @@
 #include "wire/clock.h"
 
 #define MOST_THREADS 8u
-/* A guest's thread asks again as soon as it is told to; one that does not is gone. */
+/* A thread of the guest that waits calls again at once. One that does not for this long is gone. */
 #define GIVEN_UP_MS 30000
 #define MOST_KEPT 32u
 
-/* The image with a zero behind it: what is text ends there. NULL: the guest has to send it. */
+/* Returns the image with a zero after it, because text ends there. NULL: the guest must send it. */
 static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash, uint64_t size) {
   unsigned char *image = vgpu_code_take_image(worker, hash, size);
   if (image == NULL) return NULL;
@@ -28,7 +28,9 @@ static char *find_image(struct vgpu_worker *worker, const struct vgpu_hash *hash
   return text;
 }
 
-/* Before the driver sees it, which believes what the image says of itself. A CUresult. */
+/*
+ * Checks the image before the driver sees it, because the driver trusts the sizes in it. Returns a CUresult.
+ */
 static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size) {
   char why[160];
   int32_t result = vgpu_image_walk(image, size, vgpu_code_limit(worker), why, sizeof why);
@@ -36,7 +38,7 @@ static int32_t walk(struct vgpu_worker *worker, const char *image, uint64_t size
   return result;
 }
 
-/* "Preserve binary" is not asked for of a library. */
+/* The option to preserve the binary is not passed for a library. */
 static int32_t compile(struct vgpu_cuda_load *load) {
   struct vgpu_cuda_jit *options = &load->options;
   return load->context != 0 ? VGPU_DRIVER(load->api, cuModuleLoadDataEx, &load->object, load->image,
@@ -59,7 +61,7 @@ static bool is_done(const struct vgpu_cuda_load *load) {
   return !load->threaded || __atomic_load_n(&load->done, __ATOMIC_ACQUIRE);
 }
 
-/* In a thread if the guest will ask again. */
+/* Starts a thread if the guest will call again. */
 static void begin(struct vgpu_cuda_load *load) {
   load->threaded = load->asked.lane != 0 && pthread_create(&load->thread, NULL, compile_beside, load) == 0;
   if (!load->threaded) load->result = compile(load);
@@ -70,7 +72,7 @@ static int query_load(struct vgpu_worker *worker, void *what) {
   return is_done(what) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* Whether there is a thread for one load more. */
+/* Tells whether one more load may have a thread. */
 static int query_room(struct vgpu_worker *worker, void *what) {
   (void)what;
   uint32_t count = 0;
@@ -79,7 +81,10 @@ static int query_room(struct vgpu_worker *worker, void *what) {
   return count < MOST_THREADS ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* Waits for a load whose number no guest has, and frees it. Its context, if it has one, is current. */
+/*
+ * Waits for a load whose number the guest does not have, and frees it. Its context, if it has one, is
+ * current.
+ */
 static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
   struct vgpu_cuda_load *load = *link;
   *link = load->next;
@@ -93,8 +98,7 @@ static void drop(struct vgpu_worker *worker, struct vgpu_cuda_load **link) {
 }
 
 /*
- * Frees loads that are done and given up: the thread that began one asks for something else now, or for
- * nothing.
+ * Frees loads that are done and abandoned, because the thread that began one makes another call now, or none.
  */
 static void collect(struct vgpu_worker *worker, uint32_t lane) {
   int64_t now = vgpu_now_ms();
@@ -112,7 +116,7 @@ static void collect(struct vgpu_worker *worker, uint32_t lane) {
   }
 }
 
-/* A load whose code is there and sound. NULL: it is missing, or `outcome` says what is wrong with it. */
+/* Begins a load with a valid image. NULL: the image is missing, or `outcome` has the error. */
 static struct vgpu_cuda_load *make(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
                                    uint64_t bytes, const struct vgpu_bulk *bulk, uint32_t *missing,
                                    int32_t *outcome) {
@@ -127,7 +131,7 @@ static struct vgpu_cuda_load *make(struct vgpu_worker *worker, uint64_t context,
   *missing = load->image == NULL;
   *outcome = CUDA_SUCCESS;
   if (load->image != NULL) {
-    /* It counts until the driver has it. */
+    /* The bytes count until the driver has the image. */
     load->bytes = vgpu_code_take(worker, bytes) ? bytes : 0;
     *outcome = load->bytes == 0 ? CUDA_ERROR_OUT_OF_MEMORY : walk(worker, load->image, bytes);
     if (*outcome == CUDA_SUCCESS && !vgpu_cuda_jit_read(bulk, &load->options))
@@ -179,7 +183,7 @@ void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load,
 
 void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context) {
   for (struct vgpu_cuda_load **link = &worker->cuda->loads; *link != NULL;) {
-    /* Its module goes, too: a primary context can outlive the guest's use of it. */
+    /* Frees its module, too, because a primary context can outlive the guest's use of it. */
     if ((*link)->context == context) drop(worker, link);
     else link = &(*link)->next;
   }

@@ -1,6 +1,6 @@
 /*
- * Loading code for the driver, which compiles it for as long as it takes. It does so in a thread of its own,
- * while this process serves the other threads of the guest.
+ * Loads code. The driver may compile it for a long time. A separate thread does that, while this process
+ * serves the other threads of the guest.
  */
 #ifndef VGPU_HOST_CUDA_LOAD_H
 #define VGPU_HOST_CUDA_LOAD_H
@@ -15,14 +15,14 @@
 
 struct vgpu_cuda_load {
   struct vgpu_cuda_asked asked;
-  int64_t asked_ms; /* when it was asked for last */
+  int64_t asked_ms; /* time of the last call for it */
   struct vgpu_cuda_load *next;
   const struct vgpu_driver_api *api;
-  uint64_t context; /* of a module, by its number; 0: a library, which needs none */
-  void *driver;     /* that context's */
+  uint64_t context; /* number of a module's context; 0: a library, which needs none */
+  void *driver;     /* the driver's handle of that context */
   struct vgpu_cuda_jit options;
   char *image;
-  uint64_t bytes; /* that the image takes of the session's allowance for code */
+  uint64_t bytes; /* its part of the session's limit for code */
   void *object;   /* CUmodule or CUlibrary */
   int32_t result;
   pthread_t thread;
@@ -31,9 +31,9 @@ struct vgpu_cuda_load {
 };
 
 /*
- * Finds the code that the request names, or the load of it that has begun, and loads it: NOT_READY while that
- * takes its time, and the guest asks again. Else CUDA_SUCCESS, with *load for vgpu_cuda_load_end(), or NULL
- * when `missing` or `outcome` says it all.
+ * Finds the code that the request names, or the load of it that has begun, and loads it. NOT_READY while that
+ * takes time; the guest calls again. Else CUDA_SUCCESS, with *load for vgpu_cuda_load_end(), or NULL if
+ * `missing` or `outcome` says why.
  */
 int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struct vgpu_hash *hash,
                        uint64_t bytes, const struct vgpu_bulk *bulk, struct vgpu_cuda_load **load,
@@ -43,7 +43,7 @@ int32_t vgpu_cuda_load(struct vgpu_worker *worker, uint64_t context, const struc
 void vgpu_cuda_load_end(struct vgpu_worker *worker, struct vgpu_cuda_load *load, uint32_t *info_bytes,
                         uint32_t *error_bytes, struct vgpu_bulk *bulk);
 
-/* Waits for loads into a context that ends, and forgets them. */
+/* Waits for loads into a context that ends, and frees them. */
 void vgpu_cuda_drop_loads(struct vgpu_worker *worker, uint64_t context);
 
 #endif

@@ -1,4 +1,4 @@
-/* Memory of the driver is nothing that the guest could see: what has managed variables has none for it. */
+/* Managed variables are not available here, because the guest cannot map the driver's memory. */
 #include "cuda_handlers.h"
 #include "host/session/worker.h"
 #include "cuda_results.h"

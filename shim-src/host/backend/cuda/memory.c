@@ -1,4 +1,4 @@
-/* Memory on the host's GPU. Addresses are the driver's own; each is checked to be this session's. */
+/* Memory on the host's GPU. Addresses are the driver's own; each is checked to belong to this session. */
 #include "host/backend/cuda/session.h"
 
 #define ALWAYS_TAKEN (64u << 10)
@@ -44,7 +44,7 @@ int32_t vgpu_cuda_cuMemFree_v2(struct vgpu_worker *worker, const struct vgpu_sen
   if (result != CUDA_SUCCESS) return result;
   struct vgpu_range freed;
   if (vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_POOLED, &freed)) {
-    freed.context = send->context; /* it goes with none; the driver wants a current one */
+    freed.context = send->context; /* it belongs to none, but the driver needs a current one */
   } else if (!vgpu_ranges_remove(&cuda->ranges, send->address, VGPU_RANGE_ALLOCATION, &freed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -85,11 +85,13 @@ static int32_t write_memory(struct vgpu_worker *worker, uint64_t context, uint64
   int32_t result = vgpu_cuda_enter_stream(worker, context, number, &cuda, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (!vgpu_ranges_hold(&cuda->ranges, destination, bulk->in_size)) return CUDA_ERROR_INVALID_VALUE;
-  /* A frame is pageable memory, which the driver has read when it returns, asynchronous or not. What the
-   * guest calls pinned is its own until its stream has come past this copy. */
+  /*
+   * A frame is pageable memory, which the driver has read when it returns, also in an asynchronous copy.
+   * Shared memory that the guest calls pinned must stay until its stream has done this copy.
+   */
   if (async && bulk->shared_region != 0) vgpu_cuda_pin(worker, context, bulk->shared_region);
   bool pinned = async && bulk->shared_region != 0;
-  /* The driver takes short asynchronous ones without waiting. */
+  /* The driver accepts short asynchronous copies without waiting. */
   const void *from = pinned || (async && bulk->in_size <= ALWAYS_TAKEN)
                          ? bulk->in
                          : vgpu_cuda_stage(worker, context, stream, bulk->in, bulk->in_size);
@@ -140,7 +142,7 @@ int32_t vgpu_cuda_cuMemcpyDtoHAsync_v2(struct vgpu_worker *worker,
   return read_memory(worker, send->context, send->stream, send->source, send->bytes, bulk);
 }
 
-/* Enters, and checks both ends of a copy on the device. */
+/* Enters the context, and checks both ends of a copy on the device. */
 static int32_t check_copy(struct vgpu_worker *worker, uint64_t context, uint64_t number, uint64_t destination,
                           uint64_t source, uint64_t bytes, struct vgpu_cuda **cuda,
                           struct vgpu_stream **stream) {

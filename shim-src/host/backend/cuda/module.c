@@ -17,7 +17,7 @@ static bool remember_of(struct vgpu_worker *worker, uint64_t number, enum vgpu_h
   return true;
 }
 
-/* Forgets the objects of a module or library, and the objects of those. */
+/* Removes the objects of a module or library, and the objects of those. */
 static void forget_owned(struct vgpu_worker *worker, uint64_t owner) {
   struct vgpu_range removed;
   while (vgpu_ranges_remove_owned(&worker->cuda->ranges, owner, &removed)) continue;
@@ -109,14 +109,14 @@ int32_t vgpu_cuda_cuLibraryUnload(struct vgpu_worker *worker, const struct vgpu_
   return vgpu_cuda_end(worker, &(struct vgpu_cuda_ending){.end = unload_library, .object = library});
 }
 
-/* A name from the bulk as text for free(); NULL: it is none. */
+/* Returns a name from the bulk as text for free(); NULL: it is not a name. */
 static char *name_of(const struct vgpu_bulk *bulk) {
   if (bulk->in_size == 0 || bulk->in_size > NAME_MAX_BYTES) return NULL;
   if (memchr(bulk->in, '\0', bulk->in_size) != NULL) return NULL;
   return strndup((const char *)bulk->in, bulk->in_size);
 }
 
-/* Facts and parameters of a function, or of a kernel on a device (device >= 0). */
+/* Sends facts and parameters of a function, or of a kernel on a device (device >= 0). */
 static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t device,
                              struct vgpu_bulk *bulk) {
   const struct vgpu_driver_api *api = &worker->cuda->api;
@@ -128,7 +128,7 @@ static int32_t tell_function(struct vgpu_worker *worker, void *object, int32_t d
     if (result == CUDA_SUCCESS) facts.attributes[i] = value;
   }
   if ((device >= 0 && api->cuKernelGetParamInfo == NULL) || (device < 0 && api->cuFuncGetParamInfo == NULL)) {
-    /* Guessing a layout corrupts what is passed. */
+    /* A guessed layout would corrupt the parameters. */
     vgpu_host_log("error", worker->session, "this driver is older than 12.4 and does not report parameters");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
@@ -190,8 +190,10 @@ int32_t vgpu_cuda_cuLibraryGetKernel(struct vgpu_worker *worker,
   return result;
 }
 
-/* Of a module's functions or a library's kernels the names from the `first` on, each zero-terminated, as many
- * as fit; and how many there are. */
+/*
+ * Sends names of a module's functions or a library's kernels from `first` on, each zero-terminated, as many
+ * as fit, and the count of all.
+ */
 static int32_t tell_names(struct vgpu_worker *worker, uint64_t number, bool kernels, uint32_t first,
                           uint32_t *total, uint32_t *count, struct vgpu_bulk *bulk) {
   struct vgpu_cuda *cuda;
@@ -247,12 +249,12 @@ int32_t vgpu_cuda_cuLibraryGetModule(struct vgpu_worker *worker,
   return known ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A variable's bytes become the session's, for as long as its module or library is there. */
+/* Adds a variable's bytes to the session's memory, as long as its module or library exists. */
 static void own_variable(struct vgpu_cuda *cuda, uint64_t context, uint64_t owner, uint64_t address,
                          uint64_t bytes) {
   struct vgpu_range range = {
       .address = address, .size = bytes, .context = context, .owner = owner, .kind = VGPU_RANGE_VARIABLE};
-  vgpu_ranges_add(&cuda->ranges, &range); /* false: asked for before */
+  vgpu_ranges_add(&cuda->ranges, &range); /* false: requested before */
 }
 
 int32_t vgpu_cuda_cuModuleGetGlobal_v2(struct vgpu_worker *worker,

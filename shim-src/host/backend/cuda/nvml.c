@@ -35,7 +35,7 @@ struct functions {
   int (*nvmlDeviceGetEnforcedPowerLimit)(void *device, unsigned *limit);
 };
 
-/* One a process: NVML is initialised for a process. */
+/* One for the process, because NVML is initialised for a process. */
 static struct functions loaded;
 
 static void find(void *handle, const char *symbol, void *function) {
@@ -77,7 +77,7 @@ void vgpu_cuda_nvml_version(const char *library, char *version, size_t size) {
   if (f->nvmlSystemGetDriverVersion(version, (unsigned)size) != 0) version[0] = '\0';
 }
 
-/* By its PCI address; NULL: NVML knows none there. */
+/* Finds a device by its PCI address; NULL: NVML has none there. */
 static void *device_of(const struct functions *f, const struct vgpu_device_facts *facts) {
   char id[32];
   void *device = NULL;
@@ -103,7 +103,7 @@ static bool is_divided(const struct functions *f, void *device) {
   return f->nvmlDeviceGetMigMode(device, &current, &pending) == 0 && current == 1;
 }
 
-/* Adds a GPU or an instance of one; false: it has no UUID, or there is no room. */
+/* Adds a GPU or an instance of one. False: it has no UUID, or there is no room. */
 static bool add_part(const struct functions *f, void *part, int32_t minor, struct vgpu_nvml_part *parts,
                      uint32_t most, uint32_t *count) {
   if (*count == most || f->nvmlDeviceGetUUID(part, parts[*count].uuid, VGPU_NVML_UUID) != 0) return false;
@@ -133,7 +133,7 @@ uint32_t vgpu_cuda_nvml_parts(const char *library, struct vgpu_nvml_part *parts,
     }
     divided = true;
     if (f->nvmlDeviceGetMaxMigDeviceCount(device, &places) != 0) continue;
-    for (unsigned k = 0; k < places; k++) { /* not every place is taken */
+    for (unsigned k = 0; k < places; k++) { /* not every place has an instance */
       if (f->nvmlDeviceGetMigDeviceHandleByIndex(device, k, &part) == 0)
         (void)add_part(f, part, minor_of(f, device), parts, most, &count);
     }
@@ -157,7 +157,7 @@ void vgpu_cuda_nvml_usage(const char *library, const struct vgpu_device_facts *f
     reply->gpu_utilisation = utilisation.gpu;
     reply->memory_utilisation = utilisation.memory;
   }
-  /* Each is told only by devices that know it; 0 means not told. */
+  /* Each value is reported only by devices that have it; 0 means unknown. */
   unsigned value = 0;
   if (f->nvmlDeviceGetTemperature != NULL &&
       f->nvmlDeviceGetTemperature(device, TEMPERATURE_GPU, &value) == 0) {

@@ -1,4 +1,4 @@
-/* Memory that a guest shares, registered with the driver. */
+/* Registers memory that a guest shares with the driver. */
 #include "host/backend/cuda/session.h"
 
 #define PORTABLE 1u /* CU_MEMHOSTREGISTER_PORTABLE: pinned for all contexts, not only this one */
@@ -8,7 +8,7 @@ void vgpu_cuda_pin(struct vgpu_worker *worker, uint64_t context, uint32_t shared
   struct vgpu_shared_region *region = &worker->shared_regions.array[shared_region - 1];
   if (region->pinned != 0 || region->unpinnable) return;
   if (vgpu_cuda_enter(worker, context, &cuda) != CUDA_SUCCESS) return;
-  if (vgpu_cuda_is_ending(worker, region->memory)) return; /* in a context that goes */
+  if (vgpu_cuda_is_ending(worker, region->memory)) return; /* its context is ending */
   if (VGPU_DRIVER(&cuda->api, cuMemHostRegister_v2, region->memory, region->bytes, PORTABLE) == CUDA_SUCCESS)
     region->pinned = context;
   else region->unpinnable = true;

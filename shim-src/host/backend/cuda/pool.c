@@ -1,4 +1,6 @@
-/* Memory pools of the host's GPU: the driver's own. Addresses are checked to be this session's. */
+/*
+ * Memory pools of the host's GPU. They are the driver's own. Addresses are checked to belong to this session.
+ */
 #include "host/backend/cuda/session.h"
 
 /* CUmemPoolProps */
@@ -13,7 +15,7 @@ struct properties {
   unsigned char reserved[54];
 };
 
-#define DEFAULT_POOL 1u /* flag of a handle: the device's own, which is not destroyed */
+#define DEFAULT_POOL 1u /* flag of a handle: the device's default pool, which is not destroyed */
 
 int32_t vgpu_cuda_cuMemPoolCreate(struct vgpu_worker *worker, const struct vgpu_send_cuMemPoolCreate *send) {
   struct vgpu_cuda *cuda;
@@ -47,7 +49,7 @@ static int32_t destroy_pool(const struct vgpu_driver_api *api, const struct vgpu
   return VGPU_DRIVER(api, cuMemPoolDestroy, ending->object);
 }
 
-/* Memory that freed work still uses is waited for. */
+/* The driver waits for work that still uses freed memory. */
 static int32_t trim_pool(const struct vgpu_driver_api *api, const struct vgpu_cuda_ending *ending) {
   return VGPU_DRIVER(api, cuMemPoolTrimTo, ending->object, ending->size);
 }
@@ -56,7 +58,7 @@ int32_t vgpu_cuda_cuMemPoolDestroy(struct vgpu_worker *worker,
                                    const struct vgpu_send_cuMemPoolDestroy *send) {
   const struct vgpu_handle *handle = vgpu_handles_find(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   if (handle == NULL || handle->flags == DEFAULT_POOL) return CUDA_ERROR_INVALID_VALUE;
-  /* Behind a trim of it that goes on. */
+  /* Runs after a trim of it that is in progress. */
   const struct vgpu_cuda_ending ending = {.end = destroy_pool, .object = handle->driver};
   vgpu_handles_remove(&worker->handles, send->pool, VGPU_HANDLE_POOL);
   return vgpu_cuda_end(worker, &ending);
@@ -67,7 +69,7 @@ int32_t vgpu_cuda_cuMemPoolGetAttribute(struct vgpu_worker *worker,
                                         struct vgpu_reply_cuMemPoolGetAttribute *reply) {
   struct vgpu_pool *pool = vgpu_cuda_object(worker, send->pool, VGPU_HANDLE_POOL);
   if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t value = 0; /* the first three are ints: little-endian, so their value all the same */
+  uint64_t value = 0; /* the first three are ints; on a little-endian machine the value is the same */
   int32_t result =
       VGPU_DRIVER(&worker->cuda->api, cuMemPoolGetAttribute, pool, (int32_t)send->attribute, &value);
   reply->value = value;

@@ -1,6 +1,6 @@
 /*
  * The output of kernels on the host's GPU. The driver writes it to the standard output of this process when a
- * call waits. That is a file in memory, from which the output goes to the guest.
+ * call waits. Standard output is a file in memory here, and its contents are sent to the guest.
  */
 #include <stdio.h>
 #include <sys/mman.h>
@@ -8,10 +8,10 @@
 
 #include "host/backend/cuda/session.h"
 
-/* Before the first kernel, since every context is made by a call that waits. */
+/* Runs before the first kernel, because every context is made by a call that waits. */
 static void catch_prints(struct vgpu_worker *worker) {
   int file = memfd_create("printed", MFD_CLOEXEC);
-  if (file < 0) return; /* it goes to where the daemon's own output goes */
+  if (file < 0) return; /* the output then goes to the daemon's own standard output */
   fflush(stdout);
   if (dup2(file, STDOUT_FILENO) == STDOUT_FILENO) worker->printed.caught = true;
   close(file);

@@ -34,7 +34,7 @@ static int32_t free_host_memory(const struct vgpu_driver_api *api, const struct 
   return VGPU_DRIVER(api, cuMemFreeHost, ending->object);
 }
 
-/* Its context is current. */
+/* Frees a read. Its context is current. */
 static void dispose(struct vgpu_worker *worker, struct vgpu_cuda_read *read) {
   if (read->event != NULL) VGPU_DRIVER(&worker->cuda->api, cuEventDestroy_v2, read->event);
   if (read->memory != NULL)
@@ -62,7 +62,7 @@ static int32_t make_read(struct vgpu_worker *worker, struct vgpu_cuda *cuda, uin
                          struct vgpu_cuda_read **made) {
   uint64_t capacity = SMALLEST;
   while (capacity < bytes) capacity *= 2;
-  /* Spares of other sizes make room. */
+  /* Spare buffers of other sizes are freed to make room. */
   uint64_t most = worker->limits->outstanding < MOST_BYTES ? worker->limits->outstanding : MOST_BYTES;
   if (capacity > most - cuda->reads.bytes) drop_list(worker, &cuda->reads.spare, context);
   if (capacity > most - cuda->reads.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -163,7 +163,7 @@ const void *vgpu_cuda_stage(struct vgpu_worker *worker, uint64_t context, struct
                             const void *bytes, uint64_t size) {
   struct vgpu_cuda *cuda = worker->cuda;
   struct vgpu_cuda_reads *reads = &cuda->reads;
-  /* While a graph is recorded nothing may be asked, and nothing is done. */
+  /* While a graph is recorded, the driver allows no query, and no copy is made. */
   if (cuda->recording != NULL) return bytes;
   if (vgpu_cuda_query_stream(worker, context, stream) != CUDA_ERROR_NOT_READY) return bytes;
   collect_writes(cuda);

@@ -1,7 +1,7 @@
 /*
- * Does what a session would do first, in a process that is confined like a worker: initializes the driver,
- * makes a context, allocates, launches. A system call that the filter denies is answered as for a worker, and
- * told here by its name.
+ * Makes the first calls of a session, in a process that is confined like a worker: initializes the driver,
+ * makes a context, allocates, launches. A system call that the filter denies fails as in a worker, and is
+ * reported by name.
  */
 #include "host/backend/cuda/self_check.h"
 
@@ -33,9 +33,9 @@ static const char kernel[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                              "  ld.param.u64 %rd1, [to]; cvta.to.global.u64 %rd2, %rd1;\n"
                              "  mov.u32 %r1, 42; st.global.u32 [%rd2], %r1; ret;\n}\n";
 
-/* Shared with the process that is confined. */
+/* Shared with the confined process. */
 struct findings {
-  uint32_t denied[CALLS]; /* times, by the number of the call */
+  uint32_t denied[CALLS]; /* how often each system call was denied, by its number */
   char step[64];
   int result;
   char why[512];
@@ -44,7 +44,7 @@ struct findings {
 
 static struct findings *findings;
 
-/* The call was not made; it is answered as the filter of a worker answers. */
+/* Handles a denied call: it was not made, and it returns the error that a worker's filter returns. */
 static void on_denied(int number, siginfo_t *info, void *context) {
   (void)number;
   if (info->si_syscall >= 0 && info->si_syscall < CALLS) findings->denied[info->si_syscall]++;
@@ -130,7 +130,7 @@ static void tell_denied(void) {
   }
 }
 
-/* Those that a driver of this machine would open, and this user cannot. */
+/* Lists the files that a driver of this machine would open, and that this user cannot. */
 static void tell_devices(void) {
   static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"};
   for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {

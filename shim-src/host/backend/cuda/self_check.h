@@ -4,7 +4,7 @@
 
 #include "host/backend/backend.h"
 
-/* Tells on stdout, a line for each step. 0, or 1 when a worker could not. */
+/* Prints a line for each step. Returns 0, or 1 if a worker could not use the driver. */
 int vgpu_cuda_self_check(const struct vgpu_options *options, const struct vgpu_inventory *inventory);
 
 #endif

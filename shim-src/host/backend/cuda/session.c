@@ -9,10 +9,13 @@
 
 #define SPECIAL_STREAMS 3u /* 0 default, 1 legacy, 2 per-thread */
 
-/* The context of this thread, as the driver has it. */
+/* The guest's number of the context that is current in this thread. */
 static _Thread_local uint64_t current;
 
-/* The guest's device of a number is the driver's: the driver must not have another opinion of them. */
+/*
+ * Checks that the driver's devices are those that were chosen, in the same order, because a device's number
+ * is the same for guest and driver.
+ */
 static bool shows_what_was_chosen(const struct vgpu_worker *worker, const struct vgpu_driver_api *api) {
   const struct vgpu_inventory *inventory = worker->inventory;
   int count = 0;
@@ -52,7 +55,7 @@ int32_t vgpu_cuda_open(struct vgpu_worker *worker, struct vgpu_cuda **cuda) {
   int result = made->api.cuInit(0);
   if (result != CUDA_SUCCESS) {
     vgpu_host_log("error", worker->session, "cuInit of the host's driver failed with %d", result);
-    free(made); /* asked again at the next call: a driver may come back */
+    free(made); /* tried again at the next call: the driver may be available then */
     return result;
   }
   if (!shows_what_was_chosen(worker, &made->api)) {

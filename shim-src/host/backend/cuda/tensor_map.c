@@ -1,4 +1,4 @@
-/* Descriptors of tensors: made by the host's driver, whose checks of the values are all there are. */
+/* Descriptors of tensors. The host's driver makes them and checks the values; there are no other checks. */
 #include "wire/tensor_map.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "wire/clock.h"
 
 #define WAIT_MS 1000
-#define SPINS 200 /* most waits of a small kernel end here */
+#define SPINS 200 /* most waits for a small kernel end within these */
 #define NAP_NS 20000
 #define MOST_TURNS 4096u
 #define NO_TIMING 2u    /* CU_EVENT_DISABLE_TIMING */
@@ -29,7 +29,7 @@ int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_work
   return result;
 }
 
-/* The driver has no query for a whole context: its streams are asked one after the other. */
+/* The driver has no query for a whole context, so each of its streams is queried. */
 int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context) {
   const struct vgpu_driver_api *api = &worker->cuda->api;
   int result = VGPU_DRIVER(api, cuStreamQuery, NULL);
@@ -69,7 +69,7 @@ static struct vgpu_cuda_turn *find_turn(struct vgpu_cuda_turns *turns, const str
   return turn;
 }
 
-/* That of the thread, which has given up what it asked for before; else a free one; else a new one. */
+/* Chooses the thread's own turn, whose earlier call it has abandoned; else a free turn; else a new one. */
 static struct vgpu_cuda_turn *choose_turn(struct vgpu_cuda_turns *turns, uint32_t lane) {
   struct vgpu_cuda_turn *unused = NULL;
   for (struct vgpu_cuda_turn *turn = turns->list; turn != NULL; turn = turn->next) {
@@ -96,7 +96,7 @@ static int32_t begin_turn(struct vgpu_worker *worker, const struct vgpu_request 
                           struct vgpu_stream *stream, struct vgpu_cuda_turn **begun) {
   struct vgpu_cuda *cuda = worker->cuda;
   struct vgpu_cuda_turn *turn = choose_turn(&cuda->turns, request->frame.lane);
-  /* Without one the thread waits until the stream is idle. */
+  /* Without a turn the thread waits until the stream is idle. */
   if (turn == NULL) return CUDA_ERROR_NOT_READY;
   if (turn->context != context) drop_event(cuda, turn);
   int32_t result = CUDA_SUCCESS;
@@ -111,7 +111,10 @@ static int32_t begin_turn(struct vgpu_worker *worker, const struct vgpu_request 
 }
 
 int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
-  /* The driver answers for the legacy stream alone, which waits for others before it works. */
+  /*
+   * The driver's query of the legacy stream covers only that stream, although its work waits for other
+   * streams.
+   */
   return stream == NULL || stream == LEGACY ? vgpu_cuda_query_context(worker, context)
                                             : VGPU_DRIVER(&worker->cuda->api, cuStreamQuery, stream);
 }
@@ -129,7 +132,7 @@ static int query_idle(struct vgpu_worker *worker, void *what) {
 int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream) {
   const struct vgpu_request *request = worker->request;
   struct idle idle = {.context = context, .stream = stream};
-  /* A guest that does not say which of its threads asks waits until the stream is idle. */
+  /* A guest that does not say which of its threads calls waits until the stream is idle. */
   if (request->frame.lane == 0) return vgpu_cuda_wait(worker, query_idle, &idle);
   struct vgpu_cuda_turn *turn = find_turn(&worker->cuda->turns, request);
   int32_t result = CUDA_ERROR_NOT_READY;

@@ -1,7 +1,7 @@
 /*
- * Calls that wait for the device, without this process waiting: it serves all threads of a guest, so a call
- * that has to wait is told NOT_READY and asked again. What it waits for is marked by an event when it is
- * asked for the first time, so work that other threads begin meanwhile does not prolong it.
+ * Calls that wait for the device while this process does not wait, because it serves all threads of a guest.
+ * A call that has to wait is told NOT_READY and is sent again. When it is first sent, an event is recorded
+ * after the work that it waits for, so work that other threads begin later does not make it longer.
  */
 #ifndef VGPU_HOST_CUDA_TURN_H
 #define VGPU_HOST_CUDA_TURN_H
@@ -12,12 +12,12 @@
 struct vgpu_worker;
 struct vgpu_cuda;
 
-/* One guest thread's call that waits. */
+/* A waiting call of one guest thread. */
 struct vgpu_cuda_turn {
   struct vgpu_cuda_turn *next;
   struct vgpu_cuda_asked asked;
-  uint64_t context;         /* that the event belongs to */
-  struct vgpu_event *event; /* recorded behind what is waited for; kept for the next turn */
+  uint64_t context;         /* context of the event */
+  struct vgpu_event *event; /* recorded after the work that is waited for; kept for the next call */
 };
 
 #define VGPU_CUDA_READERS 8u
@@ -27,7 +27,7 @@ struct vgpu_cuda_reader {
   struct vgpu_stream *stream; /* NULL: free */
 };
 
-/* The guest's streams, beside their handles: each wait for a context asks all of them. */
+/* The guest's streams, beside their handles, because each wait for a context queries all of them. */
 struct vgpu_cuda_own_stream {
   struct vgpu_cuda_own_stream *next;
   uint64_t context;
@@ -36,42 +36,45 @@ struct vgpu_cuda_own_stream {
 
 struct vgpu_cuda_turns {
   struct vgpu_cuda_own_stream *streams;
-  struct vgpu_cuda_turn *list; /* as many as threads have waited at a time */
+  struct vgpu_cuda_turn *list; /* as many as threads have waited at one time */
   uint32_t count;
   struct vgpu_cuda_reader readers[VGPU_CUDA_READERS];
   uint32_t next_reader;
 };
 
 /*
- * Until all work is done that the stream had when this call was asked for the first time; of the legacy
- * stream that is the work of all streams that wait for it, too. NOT_READY: the guest asks again.
+ * Waits until all work is done that the stream had when this call was first sent; for the legacy stream that
+ * includes the streams that it waits for. NOT_READY: the guest calls again.
  */
 int32_t vgpu_cuda_await_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 
-/* NOT_READY while the stream has work, or one that it waits for: of the legacy stream any of the context. */
+/*
+ * NOT_READY while the stream has work, or a stream that it waits for; for the legacy stream that is any
+ * stream of the context.
+ */
 int vgpu_cuda_query_stream(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 
 /* NOT_READY while any stream of the context has work. The context is current. */
 int vgpu_cuda_query_context(struct vgpu_worker *worker, uint64_t context);
 
 /*
- * Asks until it no longer says NOT_READY, for about a second at most, and no longer when another call of the
- * guest has come.
+ * Repeats a query until it no longer returns NOT_READY: for about a second at most, and not when another call
+ * of the guest has arrived.
  */
 int32_t vgpu_cuda_wait(struct vgpu_worker *worker, int (*query)(struct vgpu_worker *worker, void *what),
                        void *what);
 
 /*
- * A stream that waits for no other one, for copies of what is known to be done; made when it is first needed.
- * NULL: there is none, and the driver's answer lies in *result.
+ * Returns a stream that waits for no other stream, to copy results of finished work; it is made when it is
+ * first needed. NULL: there is none, and *result has the driver's error.
  */
 struct vgpu_stream *vgpu_cuda_reader(struct vgpu_worker *worker, uint64_t context, int32_t *result);
 
-/* A stream of the guest is there from now on (false: no memory), or goes. */
+/* Adds a stream of the guest (false: no memory), or removes it. */
 bool vgpu_cuda_stream_begins(struct vgpu_worker *worker, uint64_t context, struct vgpu_stream *stream);
 void vgpu_cuda_stream_ends(struct vgpu_worker *worker, const struct vgpu_stream *stream);
 
-/* A context ends: its events and its reader go first. */
+/* Removes the events and the reader stream of a context that ends. Called before the context is destroyed. */
 void vgpu_cuda_drop_turns(struct vgpu_worker *worker, uint64_t context);
 
 #endif

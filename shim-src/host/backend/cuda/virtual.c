@@ -1,6 +1,6 @@
 /*
- * Virtual memory on the host's GPU. The driver checks most; what is checked here is that the addresses and
- * the memory are this session's.
+ * Virtual memory on the host's GPU. The driver checks most values. This file checks that addresses and memory
+ * belong to this session.
  */
 #include <stdlib.h>
 
@@ -15,11 +15,11 @@ struct vgpu_cuda_reservation {
   uint64_t size;
 };
 
-/* Memory is accounted until neither a handle of the guest nor a mapping holds it. */
+/* Physical memory. It is accounted while a handle of the guest or a mapping holds it. */
 struct vgpu_cuda_physical {
   struct vgpu_cuda_physical *next;
-  uint64_t number; /* 0: the guest has no handle (any more) */
-  uint64_t handle; /* the driver's, which is kept as long as this */
+  uint64_t number; /* 0: the guest has no handle, or no longer */
+  uint64_t handle; /* the driver's handle, which is kept as long as this structure */
   uint64_t size;
   uint32_t device;
   uint32_t mappings;
@@ -68,7 +68,7 @@ int32_t vgpu_cuda_cuMemAddressReserve(struct vgpu_worker *worker,
   return CUDA_SUCCESS;
 }
 
-/* Whether anything of the range is mapped, for the session. */
+/* True if the session has a mapping anywhere in the range. */
 static bool has_mapping(const struct vgpu_cuda *cuda, uint64_t address, uint64_t size) {
   const struct vgpu_cuda_mapping *mapping = cuda->virtual.mappings;
   while (mapping != NULL &&
@@ -144,7 +144,7 @@ static int32_t release_memory(const struct vgpu_driver_api *api, const struct vg
   return VGPU_DRIVER(api, cuMemRelease, ending->address);
 }
 
-/* Behind its mappings that the driver still takes away. */
+/* Runs after mappings of it that the driver still removes. */
 static int32_t drop_if_unused(struct vgpu_worker *worker, struct vgpu_cuda_physical *physical) {
   if (physical->number != 0 || physical->mappings > 0) return CUDA_SUCCESS;
   struct vgpu_cuda *cuda = worker->cuda;
@@ -190,8 +190,10 @@ int32_t vgpu_cuda_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cu
     free(made);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  /* The driver maps nothing where something is still mapped. Mapping is a one-way call, so it cannot be put
-   * off: a program that maps where it has just unmapped waits here, and its other threads with it. */
+  /*
+   * The driver refuses a range that is still mapped. Mapping is a one-way call, so the guest cannot be told
+   * to call again. A program that maps where it has just unmapped waits here, and so do its other threads.
+   */
   vgpu_cuda_finish_ending_of(worker, &cuda->virtual, send->address, send->size);
   result = VGPU_DRIVER(&cuda->api, cuMemMap, send->address, send->size, 0, physical->handle, 0);
   struct vgpu_range range = {
@@ -212,7 +214,7 @@ int32_t vgpu_cuda_cuMemMap(struct vgpu_worker *worker, const struct vgpu_send_cu
   return CUDA_SUCCESS;
 }
 
-/* Bytes of the session's mappings that lie wholly in the range: all of it, or the range is not theirs. */
+/* True if whole mappings of the session fill the range. */
 static bool is_mapped(const struct vgpu_cuda *cuda, uint64_t address, uint64_t size) {
   if (!is_range(address, size)) return false;
   uint64_t mapped = 0;

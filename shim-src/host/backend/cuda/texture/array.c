@@ -1,4 +1,4 @@
-/* Arrays of the host's GPU. The driver checks what they are; addresses of memory are checked here. */
+/* Arrays of the host's GPU. The driver checks their descriptions. Addresses of memory are checked here. */
 #include "host/backend/cuda/texture/texture.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "api/structures.h"
 
-/* About what it takes: the driver does not say before it has made it. */
+/* Estimates the size of an array, because the driver reports it only after it has made the array. */
 static bool estimate(const struct vgpu_send_cuArray3DCreate_v2 *send, uint64_t *bytes) {
   uint64_t texel = (uint64_t)vgpu_format_bytes(send->format) * send->channels;
   uint64_t rows = send->height == 0 ? 1 : send->height, slices = send->depth == 0 ? 1 : send->depth;
@@ -15,7 +15,7 @@ static bool estimate(const struct vgpu_send_cuArray3DCreate_v2 *send, uint64_t *
       __builtin_mul_overflow(*bytes, slices, bytes)) {
     return false;
   }
-  /* Each level of a mipmap has at most half of the one before. */
+  /* Each level of a mipmap has at most half the size of the one before. */
   return send->levels < 2 || !__builtin_mul_overflow(*bytes, (uint64_t)2, bytes);
 }
 
@@ -117,7 +117,7 @@ void vgpu_cuda_arrays_drop(struct vgpu_worker *worker, uint64_t context) {
     struct vgpu_cuda_array *array = handle->object;
     vgpu_accounts_give(worker->accounts, worker->slot, array->device, array->counted);
     free(array);
-    handle->object = NULL; /* the handle goes with its context right after */
+    handle->object = NULL; /* the handle is removed with its context, right after this */
   }
 }
 
@@ -148,7 +148,7 @@ int32_t vgpu_cuda_array_write(struct vgpu_worker *worker, const struct vgpu_send
     return CUDA_ERROR_INVALID_VALUE;
   result = in_array(worker, send->array, send->level, send->x, send->y, send->z, &copy.destination);
   if (result != CUDA_SUCCESS) return result;
-  /* A frame is not pinned, so the driver has taken the bytes when this returns. */
+  /* A frame is not pinned memory, so the driver has read the bytes when this returns. */
   const void *from = vgpu_cuda_stage(worker, send->context, stream, bulk->in, bulk->in_size);
   copy.source = (struct vgpu_box_side){
       .type = VGPU_MEMORY_HOST, .host = from, .pitch = send->width, .height = send->height};
@@ -178,7 +178,7 @@ int32_t vgpu_cuda_array_read(struct vgpu_worker *worker, const struct vgpu_send_
   return result;
 }
 
-/* Memory at an address, as a side of a box. */
+/* Makes memory at an address a side of a box. */
 static int32_t in_memory(const struct vgpu_cuda *cuda, uint64_t address, uint64_t row, uint64_t slice,
                          const struct vgpu_send_array_box *send, struct vgpu_box_side *side) {
   uint64_t span;

@@ -1,4 +1,6 @@
-/* Textures and surfaces of the host's GPU: objects are the driver's own, for kernels hold their numbers. */
+/*
+ * Textures and surfaces of the host's GPU. Objects are the driver's own, because kernels use their numbers.
+ */
 #include "host/backend/cuda/texture/texture.h"
 
 #include <stdlib.h>
@@ -67,7 +69,7 @@ static int32_t take_resource(struct vgpu_worker *worker, const struct vgpu_textu
       resource->of.array = array->array;
       return CUDA_SUCCESS;
     case VGPU_TEXTURE_LINEAR:
-      /* It may be described longer than its allocation is: the driver decides. */
+      /* Its description may be longer than its allocation; the driver decides. */
       bytes = 1;
       break;
     case VGPU_TEXTURE_PITCH:
@@ -176,7 +178,7 @@ int32_t vgpu_cuda_cuSurfObjectDestroy(struct vgpu_worker *worker,
 
 /* ---- references ---------------------------------------------------------- */
 
-/* The array, or the memory, that a reference reads from now on. */
+/* Binds a reference to an array or to memory. */
 static int32_t bind_to(const struct vgpu_driver_api *api, void *reference,
                        const struct vgpu_texture_request *r,
                        const struct vgpu_resource_descriptor *resource) {

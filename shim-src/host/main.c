@@ -141,14 +141,16 @@ static bool prepare_code(const struct vgpu_options *options, struct vgpu_code_op
   return false;
 }
 
-static int serve(const struct vgpu_options *options, const struct vgpu_backend *backend,
-                 const struct vgpu_inventory *inventory, const struct vgpu_policy *used) {
+static int serve(const struct vgpu_returns *returns, const struct vgpu_options *options,
+                 const struct vgpu_backend *backend, const struct vgpu_inventory *inventory,
+                 const struct vgpu_policy *used) {
   static struct vgpu_supervisor supervisor; /* large */
   supervisor = (struct vgpu_supervisor){
       .backend = backend,
       .inventory = inventory,
       .sessions = {.limit = options->sessions},
       .control = -1,
+      .returns = *returns,
       .metrics = {.listener = -1},
       .read_policy = read_policy_again,
       .limits = {.session_memory = options->session_memory,
@@ -205,6 +207,8 @@ static int self_check(const struct vgpu_options *options, const struct vgpu_back
 int main(int count, char **words) {
   if (count == 2 && strcmp(words[1], VGPU_WORKER_WORD) == 0) return vgpu_worker_main();
   vgpu_hand_over_remember(words);
+  struct vgpu_returns returns;
+  vgpu_returns_inherit(&returns);
   struct vgpu_options options;
   switch (vgpu_options_parse(count, words, &options)) {
     case VGPU_OPTIONS_DONE:
@@ -235,7 +239,7 @@ int main(int count, char **words) {
   else if (status == 0 && options.check_config) status = check_config(&options, inventory);
   else if (status == 0) status = read_policy_first(&options, inventory, &used);
   if (status == 0 && !options.self_check && !options.check_config)
-    status = serve(&options, backend, inventory, used);
+    status = serve(&returns, &options, backend, inventory, used);
   free(inventory->profiles);
   free(inventory);
   return status;

@@ -190,6 +190,8 @@ static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeti
   if (result == VGPU_GREETING_WHOLE) greeting.resume = vgpu_greeting_resume(greeting.bytes);
   if (result == VGPU_GREETING_UNSOUND) {
     close(greeting.descriptor);
+  } else if (vgpu_resume_elsewhere(supervisor, &greeting)) {
+    /* Before the version is compared: a predecessor may speak another one. */
   } else if (status != VGPU_STATUS_OK) {
     refuse_greeting(supervisor, &greeting, status);
   } else if (greeting.hello.library == VGPU_LIBRARY_SESSIONS) {
@@ -206,6 +208,32 @@ void vgpu_guests_read(struct vgpu_supervisor *supervisor) {
   struct vgpu_greetings *greetings = &supervisor->greetings;
   for (uint32_t i = 0; i < greetings->count;) {
     if (!read_greeting(supervisor, &greetings->array[i])) i++;
+  }
+}
+
+/* The successor has admitted the peer. */
+static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greeting *greeting) {
+  struct vgpu_identity identity;
+  vgpu_peer_of(greeting->descriptor, &identity, greeting->who, sizeof greeting->who);
+  greeting->peer = identity.peer;
+  greeting->pid = identity.pid;
+  size_t wanted;
+  if (vgpu_greeting_read(greeting->bytes, greeting->filled, &wanted, &greeting->hello) !=
+      VGPU_GREETING_WHOLE) {
+    close(greeting->descriptor);
+    return;
+  }
+  if (vgpu_resume_elsewhere(supervisor, greeting)) return;
+  greeting->resume = vgpu_greeting_resume(greeting->bytes);
+  vgpu_resume_session(supervisor, greeting);
+}
+
+void vgpu_guests_return(struct vgpu_supervisor *supervisor) {
+  for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+    struct vgpu_greeting greeting = {.session = supervisor->next_session};
+    if (!vgpu_returns_receive(&supervisor->returns, &greeting)) return;
+    supervisor->next_session++;
+    serve_returned(supervisor, &greeting);
   }
 }
 

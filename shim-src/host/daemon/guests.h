@@ -10,4 +10,7 @@ void vgpu_guests_accept(struct vgpu_supervisor *supervisor, int listener);
 /* Continues to read the greetings that are not complete. */
 void vgpu_guests_read(struct vgpu_supervisor *supervisor);
 
+/* Serves some of the connections that a successor passes, because they continue sessions of this daemon. */
+void vgpu_guests_return(struct vgpu_supervisor *supervisor);
+
 #endif

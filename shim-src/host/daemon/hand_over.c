@@ -30,9 +30,12 @@ static void set_number(const char *name, long value) {
   setenv(name, text, 1);
 }
 
-/* In a process of its own that nobody waits for. The sockets get the numbers that systemd gives, the pipe the
- * next. */
-_Noreturn static void become_successor(const struct vgpu_listeners *listeners, int pipe,
+/*
+ * Runs in a process of its own, for which nobody waits. The listening sockets get the numbers that systemd
+ * gives, the pipe the next one.
+ */
+_Noreturn static void become_successor(const struct vgpu_listeners *listeners,
+                                       const struct vgpu_returns *returns, int end, int pipe,
                                        const sigset_t *mask) {
   int32_t self = (int32_t)getpid();
   if (write(pipe, &self, sizeof self) != (ssize_t)sizeof self) _exit(1);
@@ -46,6 +49,7 @@ _Noreturn static void become_successor(const struct vgpu_listeners *listeners, i
     if (listeners->array[i].ours) owned |= 1ul << i;
   }
   int own_pipe = fcntl(pipe, F_DUPFD_CLOEXEC, above);
+  vgpu_returns_bequeath(returns, end, above);
   for (uint32_t i = 0; i < listeners->count; i++) {
     if (dup2(moved[i], FIRST_HANDED_OVER + (int)i) < 0) _exit(1);
   }
@@ -60,7 +64,8 @@ _Noreturn static void become_successor(const struct vgpu_listeners *listeners, i
 }
 
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
-                          const sigset_t *mask, char *why, unsigned long why_size) {
+                          struct vgpu_returns *returns, const sigset_t *mask, char *why,
+                          unsigned long why_size) {
   int ends[2];
   if (program[0] != '/' || access(program, X_OK) != 0) {
     snprintf(why, why_size, "the program \"%s\" cannot be executed: %s", program, strerror(errno));
@@ -70,16 +75,20 @@ bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listen
     snprintf(why, why_size, "pipe: %s", strerror(errno));
     return false;
   }
+  /* Without it the successor serves all the same, and sessions of this daemon end with their connections. */
+  int end = vgpu_returns_open(returns);
   /* Twice: the successor is then a child of the init system, which has to notice its end. */
   pid_t child = fork();
   if (child == 0) {
-    if (fork() == 0) become_successor(listeners, ends[1], mask);
+    if (fork() == 0) become_successor(listeners, returns, end, ends[1], mask);
     _exit(0);
   }
   int error = errno, status;
   close(ends[1]);
+  if (end >= 0) close(end);
   if (child < 0) {
     close(ends[0]);
+    vgpu_returns_close(returns);
     snprintf(why, why_size, "fork: %s", strerror(error));
     return false;
   }

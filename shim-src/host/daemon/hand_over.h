@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "host/daemon/listen.h"
+#include "host/daemon/returns.h"
 
 /* The state of an upgrade in the old daemon. */
 struct vgpu_hand_over {
@@ -32,9 +33,13 @@ enum vgpu_hand_over_news { VGPU_HAND_OVER_WAIT = 0, VGPU_HAND_OVER_SERVES = 1, V
  */
 void vgpu_hand_over_remember(char **words);
 
-/* Starts the successor with the signal mask `mask`. False: the reason is in `why`. */
+/*
+ * Starts the successor with the signal mask `mask`, and opens returns->successors. False: the reason is in
+ * `why`.
+ */
 bool vgpu_hand_over_begin(struct vgpu_hand_over *state, const struct vgpu_listeners *listeners,
-                          const sigset_t *mask, char *why, unsigned long why_size);
+                          struct vgpu_returns *returns, const sigset_t *mask, char *why,
+                          unsigned long why_size);
 
 /*
  * Reads the successor's report. A successor that takes too long is ended. Closes the pipe unless the result

@@ -69,6 +69,21 @@ static struct vgpu_session_entry *find(struct vgpu_sessions *sessions, const str
   return found;
 }
 
+bool vgpu_resume_elsewhere(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
+  if (greeting->hello.join == 0 || find(&supervisor->sessions, greeting) != NULL) return false;
+  switch (vgpu_returns_pass(&supervisor->returns, greeting)) {
+    case VGPU_RETURNS_PASSED:
+      close(greeting->descriptor);
+      return true;
+    case VGPU_RETURNS_LATER:
+      vgpu_refuse_return(&supervisor->admission, greeting->descriptor, VGPU_STATUS_BUSY);
+      return true;
+    case VGPU_RETURNS_NONE:
+      break;
+  }
+  return false;
+}
+
 void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
   struct vgpu_session_entry *entry = find(&supervisor->sessions, greeting);
   if (entry == NULL) {

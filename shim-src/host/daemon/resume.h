@@ -15,6 +15,12 @@ void vgpu_resume_prepare(struct vgpu_session_entry *entry, const struct vgpu_gre
 /* Frees this state when the worker has ended. */
 void vgpu_resume_end(struct vgpu_session_entry *entry);
 
+/*
+ * Passes a connection that continues a session which this daemon does not have to its predecessors, and takes
+ * the connection over. False: the session is here, or there is no predecessor.
+ */
+bool vgpu_resume_elsewhere(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting);
+
 /* Passes a connection that continues a session to its worker, and takes the connection over. */
 void vgpu_resume_session(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting);
 

@@ -50,7 +50,7 @@ static int sooner(int one, int other) {
 
 /* One turn. The dead are buried first, so that their slots are free for who comes now. */
 static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
-  struct pollfd pollers[4 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
+  struct pollfd pollers[5 + VGPU_METRICS_POLL_MAX + VGPU_LISTEN_MAX + VGPU_LEAVING_MAX + VGPU_GREETINGS_MAX];
   pollers[0] = (struct pollfd){.fd = supervisor->signals, .events = POLLIN};
   uint32_t count = supervisor->listeners.count;
   for (uint32_t i = 0; i < count; i++) {
@@ -63,14 +63,15 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   pollers[all] = (struct pollfd){.fd = supervisor->control, .events = POLLIN};
   pollers[all + 1] = (struct pollfd){.fd = supervisor->hand_over.pipe, .events = POLLIN};
   pollers[all + 2] = (struct pollfd){.fd = supervisor->exchange.poll, .events = POLLIN};
-  uint32_t metrics = vgpu_metrics_poll(&supervisor->metrics, &pollers[all + 3]);
+  pollers[all + 3] = (struct pollfd){.fd = supervisor->returns.successors, .events = POLLIN};
+  uint32_t metrics = vgpu_metrics_poll(&supervisor->metrics, &pollers[all + 4]);
   int limit = sooner(vgpu_leaving_wait(&supervisor->admission), vgpu_greetings_wait(&supervisor->greetings));
   limit = sooner(limit, vgpu_metrics_wait(&supervisor->metrics));
   if (supervisor->hand_over.pipe >= 0) limit = sooner(limit, vgpu_left_ms(supervisor->hand_over.deadline));
-  if (poll(pollers, all + 3 + metrics, limit) < 0) return errno == EINTR;
+  if (poll(pollers, all + 4 + metrics, limit) < 0) return errno == EINTR;
   read_signals(supervisor);
   vgpu_workers_bury(supervisor);
-  vgpu_metrics_serve(&supervisor->metrics, &pollers[all + 3], supervisor);
+  vgpu_metrics_serve(&supervisor->metrics, &pollers[all + 4], supervisor);
   vgpu_hand_over_follow(supervisor);
   if (supervisor->stopping || is_drained(supervisor)) return false;
   if ((pollers[all].revents & POLLIN) != 0) {
@@ -80,6 +81,7 @@ static bool wait_and_serve(struct vgpu_supervisor *supervisor) {
   if ((pollers[all + 2].revents & POLLIN) != 0) vgpu_exchange_serve(&supervisor->exchange);
   vgpu_leaving_close(&supervisor->admission, &pollers[count + 1], leaving);
   vgpu_guests_read(supervisor);
+  if (pollers[all + 3].revents != 0) vgpu_guests_return(supervisor);
   /* None is left in a turn in which they were given up. */
   for (uint32_t i = 0; i < supervisor->listeners.count; i++) {
     if ((pollers[i + 1].revents & POLLIN) != 0) vgpu_guests_accept(supervisor, pollers[i + 1].fd);

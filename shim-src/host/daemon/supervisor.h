@@ -11,6 +11,7 @@
 #include "host/daemon/greetings.h"
 #include "host/daemon/hand_over.h"
 #include "host/daemon/listen.h"
+#include "host/daemon/returns.h"
 #include "host/daemon/control/metrics.h"
 #include "host/daemon/sessions.h"
 #include "host/daemon/spawn.h"
@@ -31,6 +32,7 @@ struct vgpu_supervisor {
   char control_path[128]; /* of its file; "": no file to remove */
   struct vgpu_metrics metrics;
   struct vgpu_hand_over hand_over;
+  struct vgpu_returns returns;
   struct vgpu_exchange exchange;
   int signals; /* signalfd */
   uint64_t next_session;

@@ -1,7 +1,8 @@
 /** An upgrade by hand-over: the program that is now at the daemon's path takes the sockets, and no guest notices. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, existsSync, readdirSync, renameSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -17,11 +18,19 @@ import {
   startShell,
   until,
 } from '../shim_host.js';
+import { type CuttingRelay, startCuttingRelay } from '../wire/cutting_relay.js';
+import { hello, WireClient } from '../wire/wire_client.js';
+
+/** VGPU_FEATURE_RESUME. */
+const RESUME = 0x800;
+const REFUSED = 2;
+const SYSTEM_NOT_READY = 802;
 
 describe('a hand-over', () => {
   let scratch: ReturnType<typeof scratchDirectory>;
   let host: Host;
   let shells: Shell[] = [];
+  let relays: CuttingRelay[] = [];
   const file = (name: string): string => `${scratch.path}/${name}`;
   /** As a package manager does: beside, then renamed. */
   const put = (fill: (file: string) => void): void => {
@@ -43,6 +52,37 @@ describe('a hand-over', () => {
   };
   const successors = (): readonly number[] =>
     [...host.log().matchAll(/process (\d+) serves now/g)].map((match) => Number(match[1]));
+  const handOver = async (): Promise<number> => {
+    upgrade();
+    const { code, stderr } = await tell('hand-over');
+    assert.equal(code, 0, stderr);
+    return successors().at(-1) ?? 0;
+  };
+  /** Over a relay that can cut its connection. It calls once for each line: `call RESULT LAUNCHED COUNTED`. */
+  const returning = async (transport: 'socket' | 'auto'): Promise<{ shell: Shell; cut: () => void }> => {
+    let address = file('s');
+    let cut = (): void => {
+      spawnSync(builtFile('programs/cut_line'), [String(shell.pid), '0']);
+    };
+    if (transport === 'socket') {
+      const relay = await startCuttingRelay(file(`relay${relays.length}`), file('s'));
+      relays.push(relay);
+      address = file(`relay${relays.length - 1}`);
+      cut = () => relay.cut();
+    }
+    const env = { VGPU_HOST: `unix:${address}`, CASE: 'by_line', VGPU_LOG: file('log') };
+    const shell = startShell(
+      { ...env, ...(transport === 'socket' ? { VGPU_TRANSPORT: transport } : {}) },
+      'reconnecting',
+    );
+    shells.push(shell);
+    await until('the program to begin', () => shell.extra().includes('there 0'), 20_000);
+    return { shell, cut };
+  };
+  const counts = async (shell: Shell, times: number): Promise<void> => {
+    const { result, values } = await shell.ask('call', 40_000);
+    assert.deepEqual([result, ...values], [0, String(times), String(times)], host.log());
+  };
   const lives = (pid: number): boolean => existsSync(`/proc/${pid}/exe`);
 
   beforeEach(async () => {
@@ -56,7 +96,8 @@ describe('a hand-over', () => {
   });
   afterEach(async () => {
     for (const shell of shells) shell.kill();
-    shells = [];
+    for (const relay of relays) await relay.close();
+    [shells, relays] = [[], []];
     for (const pid of successors()) signalOther(pid, scratch.path, 'SIGTERM');
     await host.stop();
     scratch.remove();
@@ -125,6 +166,78 @@ describe('a hand-over', () => {
     await askAll(open(), ['init', 'ctx 0']);
     await askAll(shell, ['alloc 4096']);
     assert.match(await metrics(file('metrics')), /^vgpu_hostd_sessions 2$/m);
+  });
+
+  for (const [transport, over] of [
+    ['socket', 'a stream'],
+    ['auto', 'rings'],
+  ] as const) {
+    it(`keeps sessions that survive their connection: ${over}, after two hand-overs in a row`, async () => {
+      const { shell, cut } = await returning(transport);
+      await counts(shell, 1);
+      await handOver();
+      cut();
+      await counts(shell, 2);
+      const middle = await handOver();
+      assert.equal(await sessions(`control.${host.pid}`), 1);
+      cut();
+      await counts(shell, 3);
+      assert.equal((host.log().match(/a new connection, unix, pid/g) ?? []).length, 2);
+      await until('the daemon between to end, without a session', () => !lives(successors()[0] ?? 0));
+      cut();
+      await counts(shell, 4);
+      assert.equal(await shell.end(), 0);
+      await until('the first daemon to end', () => !host.running());
+      assert.ok(lives(middle));
+    });
+  }
+
+  it('leads each guest to its own daemon: three with a session each', async () => {
+    const guests = [await returning('socket')];
+    for (let i = 0; i < 2; i += 1) {
+      await handOver();
+      guests.push(await returning('socket'));
+    }
+    for (let round = 1; round < 4; round += 1) {
+      for (const { shell, cut } of guests) {
+        await counts(shell, round);
+        cut();
+      }
+    }
+    for (const control of ['control', `control.${host.pid}`, `control.${successors()[0]}`])
+      assert.equal(await sessions(control), 1, control);
+  });
+
+  it('ends a session with its daemon, and says so once', async () => {
+    const { shell, cut } = await returning('socket');
+    await counts(shell, 1);
+    await handOver();
+    const fresh = await returning('socket');
+    signalOther(host.pid, scratch.path, 'SIGKILL');
+    await until('its end', () => !host.running());
+    cut();
+    assert.equal((await shell.ask('call', 40_000)).result, SYSTEM_NOT_READY);
+    assert.equal((readFileSync(file('log'), 'utf8').match(/session \d+ is lost/g) ?? []).length, 1);
+    await counts(fresh.shell, 1);
+  });
+
+  it('gives no session to a wrong secret, and is not held up by many that try', async () => {
+    const { shell, cut } = await returning('socket');
+    await counts(shell, 1);
+    await handOver();
+    const attempts = Array.from({ length: 100 }, async () => {
+      const client = await WireClient.open(file('s'), 'socket');
+      client.send(hello(1, { features: RESUME, join: 1n, secret: 4711n, received: 0n }));
+      const answer = await client.receive();
+      client.close();
+      return answer?.status;
+    });
+    cut();
+    await counts(shell, 2);
+    // A connection beyond the limits of one peer is closed without an answer.
+    const answers = new Set(await Promise.all(attempts));
+    answers.delete(undefined);
+    assert.deepEqual([...answers], [REFUSED]);
   });
 
   it('serves its metrics over HTTP to every client, and waits for none', async () => {

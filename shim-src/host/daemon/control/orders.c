@@ -76,8 +76,8 @@ bool vgpu_order_hand_over(struct vgpu_supervisor *supervisor, int administrator,
     return false;
   }
   step_aside(supervisor);
-  if (!vgpu_hand_over_begin(&supervisor->hand_over, &supervisor->listeners, &supervisor->spawner.signals, why,
-                            why_size)) {
+  if (!vgpu_hand_over_begin(&supervisor->hand_over, &supervisor->listeners, &supervisor->returns,
+                            &supervisor->spawner.signals, why, why_size)) {
     step_back(supervisor);
     return false;
   }
@@ -97,6 +97,7 @@ void vgpu_hand_over_follow(struct vgpu_supervisor *supervisor) {
     case VGPU_HAND_OVER_WAIT:
       return;
     case VGPU_HAND_OVER_FAILED:
+      vgpu_returns_close(&supervisor->returns);
       step_back(supervisor);
       vgpu_host_log(
           "error", 0,

@@ -1,0 +1,109 @@
+#include "host/daemon/returns.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ENVIRONMENT "VGPU_PREDECESSORS"
+
+union control {
+  struct cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static bool is_packet_socket(int descriptor) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
+}
+
+void vgpu_returns_inherit(struct vgpu_returns *returns) {
+  *returns = (struct vgpu_returns){.successors = -1};
+  const char *text = getenv(ENVIRONMENT);
+  int descriptor, length;
+  for (; text != NULL && sscanf(text, "%d%n", &descriptor, &length) == 1; text += length) {
+    if (returns->count < VGPU_PREDECESSORS_MAX && descriptor > STDERR_FILENO &&
+        is_packet_socket(descriptor) && fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0) {
+      returns->predecessors[returns->count++] = descriptor;
+    }
+  }
+  unsetenv(ENVIRONMENT);
+}
+
+int vgpu_returns_open(struct vgpu_returns *returns) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+  returns->successors = ends[0];
+  return ends[1];
+}
+
+void vgpu_returns_close(struct vgpu_returns *returns) {
+  if (returns->successors >= 0) close(returns->successors);
+  returns->successors = -1;
+}
+
+void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowest) {
+  char text[16 * (VGPU_PREDECESSORS_MAX + 1)];
+  size_t length = 0;
+  for (uint32_t i = 0; i <= returns->count && i < VGPU_PREDECESSORS_MAX; i++) {
+    int inherited = fcntl(i == 0 ? end : returns->predecessors[i - 1], F_DUPFD, lowest);
+    if (inherited >= 0) length += (size_t)snprintf(text + length, sizeof text - length, " %d", inherited);
+  }
+  if (length > 0) setenv(ENVIRONMENT, text, 1);
+}
+
+/* Returns 0 or an errno. */
+static int send_to(int predecessor, const struct vgpu_greeting *greeting) {
+  struct iovec part = {.iov_base = (void *)(uintptr_t)greeting->bytes, .iov_len = greeting->filled};
+  union control control;
+  memset(&control, 0, sizeof control);
+  struct msghdr whole = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
+  control.header.cmsg_level = SOL_SOCKET;
+  control.header.cmsg_type = SCM_RIGHTS;
+  control.header.cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(&control.header), &greeting->descriptor, sizeof(int));
+  return sendmsg(predecessor, &whole, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
+}
+
+enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns,
+                                           const struct vgpu_greeting *greeting) {
+  while (returns->count > 0) {
+    switch (send_to(returns->predecessors[0], greeting)) {
+      case 0:
+        return VGPU_RETURNS_PASSED;
+      case EPIPE:
+      case ECONNRESET: /* this predecessor has ended: the next one is tried */
+        close(returns->predecessors[0]);
+        returns->count--;
+        memmove(returns->predecessors, returns->predecessors + 1,
+                returns->count * sizeof *returns->predecessors);
+        continue;
+      default: /* EAGAIN, or EINTR, ENOMEM, ETOOMANYREFS */
+        return VGPU_RETURNS_LATER;
+    }
+  }
+  return VGPU_RETURNS_NONE;
+}
+
+bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting) {
+  struct iovec part = {.iov_base = greeting->bytes, .iov_len = sizeof greeting->bytes};
+  union control control;
+  struct msghdr whole = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
+  ssize_t size = recvmsg(returns->successors, &whole, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (size < 0) return false;
+  struct cmsghdr *header = CMSG_FIRSTHDR(&whole);
+  if (size == 0 || header == NULL || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+      header->cmsg_len != CMSG_LEN(sizeof(int))) {
+    vgpu_returns_close(returns);
+    return false;
+  }
+  memcpy(&greeting->descriptor, CMSG_DATA(header), sizeof(int));
+  greeting->filled = (size_t)size;
+  return true;
+}

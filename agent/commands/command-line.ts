@@ -1,5 +1,5 @@
 /** From argv to an exit code: flags, help, one message for a failure, one document for `--json`. */
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, Option } from 'commander';
 import { agentVersion } from '../agent-version.js';
 import { ExitCode as Exit, type ExitCode, VgpuError } from '../errors.js';
 import { endAs } from '../hand-over.js';
@@ -10,6 +10,7 @@ import { styleFor } from '../output/style.js';
 import { terminalTalk } from '../output/terminal.js';
 import { terminalAsk } from '../wizard/prompt.js';
 import { commandNames, commandsFor } from './all.js';
+import { refuseContradictions } from './contradictions.js';
 import { interruption, neverStopped } from './interruption.js';
 import { examples } from './options.js';
 import { questioner } from './question.js';
@@ -91,6 +92,7 @@ export async function runCommandLine(words: readonly string[], self: ProcessLike
 
   try {
     await describeProgram(program, run, out, argv);
+    refuseExtraWords(program, argv);
     await program.parseAsync([...words], { from: 'user' }).catch(async (error: unknown) => {
       // Help and version end so: they are a success only if they could be written.
       if (!(error instanceof CommanderError && error.exitCode === 0)) throw error;
@@ -126,7 +128,7 @@ export async function describeProgram(
     .description('Runs CUDA programs of this guest, Ollama first, on the GPU of its host.')
     .option('--json', 'print the result as one JSON document (docs/json/ describes them)')
     .option('--no-color', 'no colours (NO_COLOR does the same)')
-    .option('-q, --quiet', 'only results, warnings and failures')
+    .addOption(new Option('-q, --quiet', 'only results, warnings and failures').conflicts('verbose'))
     .option('-v, --verbose', 'every step with its time, and the causes of a failure')
     .version(agentVersion(), '-V, --version', 'print the version of the agent')
     .addHelpText(
@@ -150,6 +152,7 @@ export async function describeProgram(
       .showSuggestionAfterError(true)
       // Help that was requested is a result; fail() prints each error once.
       .configureOutput({ writeOut: (text) => out.write(text), writeErr: () => {} });
+    refuseContradictions(command);
   }
   for (const command of [program, ...program.commands.filter((one) => one.commands.length > 0)])
     command.helpCommand('help [command]', 'print the help of a command');
@@ -196,12 +199,24 @@ function usageError(error: unknown, argv: readonly string[], program: Command): 
   });
 }
 
+/** Help and version are printed as soon as commander sees them: it reads no further word. */
+function refuseExtraWords(program: Command, argv: readonly string[]): void {
+  const [first, , third] = argv.filter((word) => !word.startsWith('-'));
+  const version = argv.some((word) => word === '--version' || word === '-V');
+  const extra =
+    first === 'help' ? third : version && !commandNames.includes(first ?? 'help') ? first : undefined;
+  if (extra !== undefined) program.error(`unexpected argument ${JSON.stringify(extra)}`);
+}
+
 /** The message where commander has none, or one that does not quote the value; else null. */
 function saidBy({ code }: CommanderError, program: Command): string | null {
-  // Without a command commander prints its help as an error, and the code is all there is.
-  if (code === 'commander.help') return 'no command was given';
-  if (code !== 'commander.excessArguments') return null;
   const all = [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)];
+  if (code === 'commander.help') {
+    // Commander prints its help as an error, and the code is all there is.
+    const unknown = all.map(({ args }) => (args[0] === 'help' ? args[1] : undefined)).find(Boolean);
+    return unknown === undefined ? 'no command was given' : `unknown command ${JSON.stringify(unknown)}`;
+  }
+  if (code !== 'commander.excessArguments') return null;
   const extra = all.map((one) => one.args[one.registeredArguments.length]);
   // The innermost command has its own arguments only; those outside of it have its name among theirs.
   const last = extra.findLast((one) => one !== undefined);

@@ -1,6 +1,6 @@
 /** `vgpu-agent install`: from whatever is there to a proven verdict. */
 
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import type { RestartOutcome } from '../apply/types.js';
 import type { Plan } from '../contracts/plan.js';
 import type { Verdict } from '../contracts/verdict.js';
@@ -58,19 +58,24 @@ export function installCommand(run: Run): Command {
     .option('--host <address>', hostHelp, endpoint)
     .option('-n, --dry-run', 'show what would change, and change nothing')
     .option('-y, --yes', 'do not ask')
-    .option(
-      '--rollback-on-failure',
-      "undo everything unless the verdict is GPU and, with --service, the agent's service starts and stays up",
+    .addOption(
+      new Option(
+        '--rollback-on-failure',
+        "undo everything unless the verdict is GPU and, with --service, the agent's service starts and stays up",
+      ).conflicts('restart'),
     )
     .option('--no-restart', 'do not restart the service (no verdict is given)')
-    .option(
-      '--timeout <seconds>',
-      'wait at most this long for the verdict (default: that of the profile)',
-      seconds,
+    .addOption(
+      new Option(
+        '--timeout <seconds>',
+        'wait at most this long for the verdict (default: that of the profile)',
+      )
+        .argParser(seconds)
+        .conflicts('restart'),
     )
     .option('--service', "also install and enable the agent's service, which repairs drift")
     .option('--no-service', "remove the agent's service (default: leave it as it is)")
-    .option('--compute', computeHelp)
+    .addOption(new Option('--compute', computeHelp).conflicts('restart'))
     .option('--force', 'continue although a real GPU works here')
     .addHelpText(
       'after',

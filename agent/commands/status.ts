@@ -1,5 +1,5 @@
 /** `vgpu-agent status`: what is installed, what has drifted, and where the service runs now. Waits for nothing. */
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import type { Verdict } from '../contracts/verdict.js';
 import { ExitCode, VgpuError } from '../errors.js';
 import { type StatusView, statusText } from '../output/status-text.js';
@@ -34,7 +34,7 @@ export function statusCommand(run: Run): Command {
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .option('-w, --watch', "print a line now and at each event of the agent's service")
-    .option('--fresh', "inspect the machine even if the agent's service runs")
+    .addOption(new Option('--fresh', "inspect the machine even if the agent's service runs").conflicts('watch'))
     .addHelpText(
       'after',
       `\nThe exit code is the verdict if something is installed, else 0:\n0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(

@@ -1,0 +1,39 @@
+/** Refuses a command line that says two things at once: the later one would win without a word. */
+import type { Command } from 'commander';
+
+/** The code of the CommanderError. Its message is complete. */
+export const contradiction = 'vgpu.contradiction';
+
+interface Given {
+  readonly flag: string;
+  /** As typed; null: an option without a value. */
+  readonly typed: string | null;
+  /** As parsed. */
+  readonly value: unknown;
+}
+
+/**
+ * Makes it an error to give `--x` with `--no-x`, and an option twice with two values. An option whose values are
+ * collected in a list may be repeated. To be called when the command has all of its options.
+ */
+export function refuseContradictions(command: Command): void {
+  const given = new Map<string, Given>();
+  for (const option of command.options) {
+    const name = option.attributeName();
+    const flag = option.long ?? option.flags;
+    command.on(`option:${option.name()}`, (typed: string | null | undefined) => {
+      const value: unknown = command.getOptionValue(name);
+      const now = { flag, typed: typed ?? null, value };
+      const before = given.get(name);
+      given.set(name, now);
+      if (before === undefined || before.value === value || Array.isArray(value)) return;
+      command.error(told(before, now), { code: contradiction });
+    });
+  }
+}
+
+function told(before: Given, now: Given): string {
+  if (before.flag !== now.flag) return `${before.flag} and ${now.flag} contradict each other: give one of them`;
+  const [first, second] = [before, now].map(({ typed }) => JSON.stringify(typed));
+  return `${now.flag} was given twice, with ${first} and with ${second}: give it once`;
+}

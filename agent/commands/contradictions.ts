@@ -33,7 +33,8 @@ export function refuseContradictions(command: Command): void {
 }
 
 function told(before: Given, now: Given): string {
-  if (before.flag !== now.flag) return `${before.flag} and ${now.flag} contradict each other: give one of them`;
+  if (before.flag !== now.flag)
+    return `${before.flag} and ${now.flag} contradict each other: give one of them`;
   const [first, second] = [before, now].map(({ typed }) => JSON.stringify(typed));
   return `${now.flag} was given twice, with ${first} and with ${second}: give it once`;
 }

@@ -1,11 +1,14 @@
 /** `vgpu-agent explain-log FILE`: the verdict for a log file, offline. Needs no root and no systemd. */
 import { createReadStream, statSync } from 'node:fs';
 import { devNull } from 'node:os';
+import { addAbortSignal } from 'node:stream';
 import { Command } from 'commander';
+import type { LogFindings } from '../confirm/log/findings.js';
 import type { LogVerdict } from '../contracts/verdict.js';
 import { errnoOf, VgpuError } from '../errors.js';
-import { logVerdictText } from '../output/verdict-text.js';
+import { logVerdictText, modeText } from '../output/verdict-text.js';
 import { usualProfile } from '../pipeline/choose.js';
+import { plural } from '../text.js';
 import { exitCodeForMode } from './common.js';
 import { examples } from './options.js';
 import type { CommandContext, Outcome, Run } from './types.js';
@@ -27,13 +30,15 @@ export function explainLogCommand(run: Run): Command {
     .option('-p, --profile <name>', 'whose log it is: the name of a profile', usualProfile)
     .addHelpText(
       'after',
-      `\nThe exit code is the verdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
+      `\nAll of the input is read. While it goes on, the verdict so far is printed on\nstandard error when it changes; Ctrl-C ends the input. The exit code is the\nverdict: 0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(
         ['vgpu-agent explain-log ollama.log', 'why is it on the CPU?'],
         ['journalctl -b -u ollama -o cat | vgpu-agent explain-log -', 'from a pipe'],
+        ['journalctl -b -f -n all -u ollama | vgpu-agent explain-log -', 'until Ctrl-C'],
       )}`,
     )
     .action((file: string, options: ExplainLogOptions) =>
-      run((context) => explain(file, options.profile, context)),
+      // A file that never ends is ended by the signal itself: a read from a FIFO cannot be given up.
+      run((context) => explain(file, options.profile, context), { stoppable: file === '-' }),
     );
 }
 
@@ -44,16 +49,46 @@ async function explain(file: string, name: string, context: CommandContext): Pro
     import('../confirm/advice.js'),
   ]);
   const profile = loadProfile(name);
-  const { mode, simulated, devices, reason, evidence } = await readLog(file, async () =>
-    explainLog(profile, file === '-' ? bytesOf(context.stdin) : fileStream(file)),
-  );
+  const stream = (): AsyncIterable<Buffer | string> =>
+    file === '-' ? bytesUntil(context.stdin, context.signal) : fileStream(file);
+  const { mode, simulated, devices, reason, evidence } = await readLog(file, async () => {
+    let stop = (): void => {};
+    try {
+      return await explainLog(profile, stream(), (soFar) => {
+        if (!context.json) stop = tellChanges(soFar, context);
+      });
+    } finally {
+      stop();
+    }
+  });
   const document: ExplainLogDocument = { mode, simulated, devices, reason, evidence };
   const why = reason === null ? null : reasonClause(reason);
   return { exitCode: exitCodeForMode(mode), document, text: (style) => logVerdictText(document, style, why) };
 }
 
-async function* bytesOf(stream: NodeJS.ReadableStream): AsyncGenerator<Buffer | string> {
-  for await (const chunk of stream) yield chunk;
+/** A log that ends is read in less, and `journalctl --follow` has written the lines that it begins with. */
+const tellEveryMs = 2_000;
+
+/** From now on tells the verdict so far whenever it has changed. Returns what ends that. */
+function tellChanges(soFar: () => LogFindings, { show }: CommandContext): () => void {
+  let told = '';
+  const timer = setInterval(() => {
+    const { entries, mode, simulated, reason } = soFar();
+    const now = `${modeText({ mode, simulated })}${reason === null ? '' : ` (${reason})`}`;
+    if (now === told) return;
+    told = now;
+    show(() => `so far, after ${plural(entries, 'line')}: ${now}; Ctrl-C ends the input`);
+  }, tellEveryMs);
+  return () => clearInterval(timer);
+}
+
+/** The bytes of `stream` until it ends or `signal` aborts. */
+async function* bytesUntil(stream: NodeJS.ReadStream, signal: AbortSignal): AsyncGenerator<Buffer | string> {
+  try {
+    for await (const chunk of addAbortSignal(signal, stream)) yield chunk;
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
 }
 
 /** A device such as /dev/zero has no end, so the judge would never answer. /dev/null is a log with no lines. */

@@ -34,7 +34,9 @@ export function statusCommand(run: Run): Command {
     .option('-p, --profile <name>', profileHelp)
     .option('-u, --unit <service>', unitHelp, unitName)
     .option('-w, --watch', "print a line now and at each event of the agent's service")
-    .addOption(new Option('--fresh', "inspect the machine even if the agent's service runs").conflicts('watch'))
+    .addOption(
+      new Option('--fresh', "inspect the machine even if the agent's service runs").conflicts('watch'),
+    )
     .addHelpText(
       'after',
       `\nThe exit code is the verdict if something is installed, else 0:\n0 GPU, 3 CPU, 4 undetermined, 5 degraded.\n${examples(

@@ -14,7 +14,7 @@ export interface CommandContext {
   readonly ask: ((question: string) => Promise<boolean>) | null;
   /** Asks the wizard's questions; null when there is no terminal to ask on. */
   readonly dialogue: Ask | null;
-  readonly stdin: NodeJS.ReadableStream;
+  readonly stdin: NodeJS.ReadStream;
   /** Prints one line of a stream on standard output: JSON with `--json`, else the text. */
   readonly stream: (document: object, text: string) => void;
   /** Prints a line on standard error, whatever the volume: a service's own words. */

@@ -6,13 +6,16 @@ import { readEntries } from './lines.js';
 
 /**
  * Judges a log of any length in bounded memory: a file, a pipe, `journalctl`'s
- * output in its short, cat or JSON formats. Rejects with the stream's error.
+ * output in its short, cat or JSON formats. Rejects with the stream's error. `begin` gets what tells the findings
+ * so far, for a stream that does not end soon.
  */
 export async function explainLog(
   profile: Profile,
   stream: AsyncIterable<Buffer | string>,
+  begin: (soFar: () => LogFindings) => void = () => {},
 ): Promise<LogFindings> {
   const judge = createLogJudge(profile);
+  begin(() => judge.findings());
   for await (const entry of readEntries(stream)) judge.push(entry);
   return judge.findings();
 }

@@ -1,10 +1,13 @@
 /** The built command itself, as a person or a script runs it, on a machine without systemd or without rights. */
 import assert from 'node:assert/strict';
-import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
+import { type SpawnSyncReturns, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { reasons } from '../../../agent/contracts/verdict.js';
@@ -219,6 +222,29 @@ describe('explain-log', () => {
     const ran = vgpu(['explain-log', '-', '--json'], '');
     assert.equal(ran.status, 4, ran.stderr);
     assert.match(ran.stdout, /"mode": "undetermined"/);
+  });
+
+  test('an input that does not end: the verdict so far is told, and an interrupt gives the last one', async () => {
+    const child = spawn(process.execPath, [main, 'explain-log', '-'], { stdio: 'pipe' });
+    try {
+      child.stdin.write('no words of a start\n');
+      const said = createInterface({ input: child.stderr })[Symbol.asyncIterator]();
+      assert.deepEqual(await said.next(), {
+        done: false,
+        value: 'so far, after 1 line: UNDETERMINED (no-discovery-line); Ctrl-C ends the input',
+      });
+      child.stdin.write(await readFile(gpu));
+      assert.match(
+        String((await said.next()).value),
+        /^so far, after \d+ lines: GPU; Ctrl-C ends the input$/,
+      );
+      child.kill('SIGINT');
+      const [result, [status, signal]] = await Promise.all([text(child.stdout), once(child, 'close')]);
+      assert.match(result, /^GPU\n {2}device /);
+      assert.deepEqual([status, signal], [0, null]);
+    } finally {
+      child.kill('SIGKILL');
+    }
   });
 
   test('a file that is not there, or is a directory or a device, is exit 2 and quoted', () => {

@@ -1,8 +1,8 @@
 /** Refuses a command line that says two things at once: the later one would win without a word. */
 import type { Command } from 'commander';
 
-/** The code of the CommanderError. Its message is complete. */
-export const contradiction = 'vgpu.contradiction';
+/** The code of the CommanderError, whose message is complete. */
+const contradiction = 'vgpu.contradiction';
 
 interface Given {
   readonly flag: string;

@@ -222,6 +222,8 @@ export interface ServiceFacts {
   readonly consumers: readonly ServedConsumer[];
   /** The first path of what the service would execute as root that another user can change; null: there is none. */
   readonly changeable: string | null;
+  /** Why the service refuses agent.json; null: it does not, there is none, or it may not be read. */
+  readonly confProblem: string | null;
 }
 
 /** A quadlet without a unit of the system; `user`: the one for whom alone it makes a unit. */

@@ -4,10 +4,10 @@
  */
 import type { Manifest } from '../contracts/manifest.js';
 import { VgpuError } from '../errors.js';
+import { type ConfigReader, defaultConfig } from '../machine/agent-conf.js';
 import { agentConf } from '../paths.js';
 import type { Profile } from '../profile/types.js';
 import type { Board } from './board.js';
-import { type ConfigReader, defaultConfig } from './config.js';
 import { type Desired, desiredOf, loadDesired } from './desired.js';
 import type { Record } from './record.js';
 
@@ -23,7 +23,7 @@ export interface DeclaredEffects {
 
 export interface Declared {
   readonly now: Desired;
-  /** Reads agent.json again. Throws a VgpuError (`profile`) when it is refused: the former one stays in force. */
+  /** Reads agent.json again. Throws a VgpuError (`profile`) when it is refused: the settings stay as they are. */
   reload(): Promise<void>;
   /** agent.json is not what was read last. */
   isChanged(): boolean;
@@ -43,7 +43,9 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
   let mark = markOf(effects.text);
   let followed = consumersOf(manifest);
   const first = load(manifest);
-  if (first.kind === 'refused') refuse(first.problem, first.problem);
+  if (first.kind === 'refused') {
+    refuse(first.problem, `agent.json is not valid, so the service uses the defaults: ${first.problem}`);
+  }
   let now = first.kind === 'loaded' ? first.desired : desiredOf(defaultConfig, manifest, profileOf);
   const inForce = (desired: Desired): void => {
     now = desired;
@@ -61,7 +63,7 @@ export async function declare(effects: DeclaredEffects): Promise<Declared> {
       if (loaded.kind === 'refused') {
         refuse(
           loaded.problem,
-          `agent.json is not valid, so the previous one stays in force: ${loaded.problem}`,
+          `agent.json is not valid, so the service keeps the settings that it has: ${loaded.problem}`,
         );
         throw new VgpuError(loaded.problem, { kind: 'profile', operation: 'reload', path: agentConf });
       }

@@ -1,10 +1,10 @@
 /** The state that the service keeps: agent.json over what was installed. */
 import type { Consumer, Manifest } from '../contracts/manifest.js';
 import { VgpuError } from '../errors.js';
+import { type AgentConfig, type ConfigReader, defaultConfig } from '../machine/agent-conf.js';
 import { agentConf } from '../paths.js';
 import { forUnit } from '../profile/instance.js';
 import type { Profile } from '../profile/types.js';
-import { type AgentConfig, type ConfigReader, defaultConfig } from './config.js';
 
 export interface Desired {
   readonly config: AgentConfig;

@@ -4,8 +4,8 @@ import type { Server } from 'node:http';
 import path from 'node:path';
 import { errnoOf, VgpuError } from '../errors.js';
 import { createServer } from '../http.js';
+import type { AgentConfig } from '../machine/agent-conf.js';
 import { openDirectory, replaceFile } from '../trust/files.js';
-import type { AgentConfig } from './config.js';
 
 export interface MetricsOutput {
   /** Follows the configuration; what is not wanted any more goes. */

@@ -58,7 +58,7 @@ export async function metricsText({ snapshot, version, roundTrip }: MetricsInput
   gauge('vgpu_drift', 'Files and links that differ from what was installed.', drift.length);
   gauge(
     'vgpu_config_refused',
-    '1: agent.json is not valid and the previous one is in force.',
+    '1: agent.json has a mistake. The service keeps the settings that it has; after a start, the defaults.',
     snapshot.configProblem === null ? 0 : 1,
   );
   gauge(

@@ -43,6 +43,8 @@ export interface InspectEffects {
   readManifest(): Promise<Manifest | null>;
   /** The profile of a consumer that is installed; null when it cannot be read any more. */
   profileOf(consumer: Consumer): Profile | null;
+  /** Why the service refuses agent.json; null: it does not. */
+  confProblem(): string | null;
   /** Keeps contents from one inspection to the next (the service); default: a new one. */
   readonly contents?: ContentCache;
   /** As `contents`, for the packages that own files. */
@@ -114,7 +116,7 @@ export async function inspect(
       .filter((one) => one.unit !== profile.unit)
       .map((one) => ({ unit: one.unit, profile: effects.profileOf(one) }));
     const consumers = [...others, { unit: profile.unit, profile }];
-    return readService(root, contents, effects.manager, consumers, distribution);
+    return readService(root, contents, effects.manager, consumers, distribution, effects.confProblem);
   });
   const parts = await Promise.all([
     libraries,

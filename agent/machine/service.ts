@@ -42,6 +42,7 @@ export async function readService(
   manager: Pick<Manager, 'unit'>,
   installed: readonly InstalledConsumer[],
   distribution: Distribution,
+  confProblem: () => string | null,
 ): Promise<ServiceFacts> {
   const wanted: readonly Wanted[] = [
     [agentConf, '', true],
@@ -72,6 +73,7 @@ export async function readService(
       return { unit: one.unit, libraryDirectories: libraries };
     }),
     changeable: changeable(),
+    confProblem: confProblem(),
   };
 }
 

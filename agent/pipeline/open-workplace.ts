@@ -21,6 +21,7 @@ import type { Consumer } from '../contracts/manifest.js';
 import type { LoadedUnit, UnitFacts } from '../contracts/unit.js';
 import { lookCloser } from '../doctor/look/closer-look.js';
 import { VgpuError } from '../errors.js';
+import { agentConfCheck } from '../machine/agent-conf.js';
 import { ContentCache } from '../machine/files/content.js';
 import { Root } from '../machine/files/root.js';
 import { readHost } from '../machine/host/host.js';
@@ -98,6 +99,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
   const contents = new ContentCache();
   const owners = new OwnerCache();
   const journal = journalReader();
+  const confProblem = agentConfCheck(loadProfile);
   let opening: Promise<Manager> | null = null;
   const manager = (): Promise<Manager> => {
     opening ??= connect().then((bus) => withContainers(bus, { pid: dockerPid, composed: withComposed }));
@@ -190,6 +192,7 @@ export function openWorkplace(options: WorkplaceOptions = {}): OpenWorkplace {
           manager: await manager(),
           readManifest: () => readManifest(disk),
           profileOf: readableProfile,
+          confProblem,
           contents,
           owners,
         },

@@ -21,6 +21,7 @@ export function installRefusals(
     ...endpointRefusals(endpoint),
     ...storeRefusals(facts),
     ...serviceRefusals(facts, options),
+    ...confRefusals(facts, options),
     ...fileRefusals([facts.guestConf, facts.loaderConf, facts.dropIn]),
   ];
 }
@@ -53,6 +54,18 @@ function serviceRefusals({ service, manifest }: MachineFacts, options: PlanOptio
       message: `${service.unit} would run programs as root that other users can change: ${service.changeable}`,
       remedy:
         'sudo scripts/install-agent puts a copy into /usr/lib/vgpu-agent, which only root can change; then run the same command again',
+    },
+  ];
+}
+
+/** A service that runs keeps the configuration that it had, so only a request for it is refused. */
+function confRefusals({ service }: MachineFacts, options: PlanOptions): readonly Refusal[] {
+  if (options.service !== true || service === undefined || service.confProblem === null) return [];
+  return [
+    {
+      code: 'agent-conf-invalid',
+      message: `${service.unit} would not use its configuration: ${service.confProblem}`,
+      remedy: `correct the file (man vgpu-agent.json explains every key) or move it away, and run the same command again`,
     },
   ];
 }

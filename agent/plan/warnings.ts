@@ -5,7 +5,7 @@ import valid from 'semver/functions/valid.js';
 import type { MachineFacts } from '../contracts/facts.js';
 import type { Warning } from '../contracts/plan.js';
 import type { LoadedUnit } from '../contracts/unit.js';
-import { loaderConf } from '../paths.js';
+import { agentUnitFile, loaderConf } from '../paths.js';
 import { editCommand, isContainer } from '../systemd/container-unit.js';
 import type { WantedVariable } from './unit/drop-in.js';
 import { environmentFileVariables } from './unit/environment.js';
@@ -26,6 +26,7 @@ export function installWarnings(
     ...environmentWarnings(unit),
     ...loaderWarnings(facts),
     ...downgradeWarnings(facts),
+    ...confWarnings(facts),
     ...gpuWarnings(facts),
   ];
 }
@@ -50,6 +51,19 @@ function downgradeWarnings({ manifest, shim }: MachineFacts): readonly Warning[]
       code: 'downgrade',
       message: `vgpu-agent ${manifest.agent} installed what is here; this is the older version ${shim.version}`,
       remedy: `to keep the newer one, install with that one: vgpu-agent version tells which this is`,
+    },
+  ];
+}
+
+/** Nothing of the consumer depends on it: an upgrade goes on. */
+function confWarnings({ manifest, service }: MachineFacts): readonly Warning[] {
+  const owned = manifest?.items.some((item) => item.kind === 'file' && item.path === agentUnitFile) ?? false;
+  if (!owned || service === undefined || service.confProblem === null) return [];
+  return [
+    {
+      code: 'agent-conf-invalid',
+      message: `${service.unit} keeps the settings that it has, or after a start the defaults, because its configuration has a mistake: ${service.confProblem}`,
+      remedy: `correct the file (man vgpu-agent.json explains every key), then: systemctl reload ${service.unit}`,
     },
   ];
 }

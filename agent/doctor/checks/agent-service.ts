@@ -36,8 +36,7 @@ export const agentService: Check = {
       });
     }
     const { status } = look.service;
-    if (status === null) return ok(`${agentUnit} is active`);
-    if (status.state === 'degraded') {
+    if (status?.state === 'degraded') {
       return warning({
         cause: `${agentUnit} has stopped repairing: its limit is reached, and the changes came back each time.`,
         evidence: [`it says: ${status.problem ?? 'degraded'}`],
@@ -47,13 +46,15 @@ export const agentService: Check = {
         ),
       });
     }
-    if (status.configProblem !== null) {
+    const problem = status?.configProblem ?? service.confProblem;
+    if (problem !== null) {
       return warning({
-        cause: 'Its configuration has an error and is not in force; the previous one still is.',
-        evidence: [status.configProblem],
+        cause:
+          'agent.json has a mistake: the service keeps the settings that it has, or after a start the defaults.',
+        evidence: [problem],
         remedy: byHand('repair /etc/vgpu-agent/agent.json, then', `sudo systemctl reload ${agentUnit}`),
       });
     }
-    return ok(`${agentUnit} is ${status.state}`);
+    return ok(`${agentUnit} is ${status?.state ?? 'active'}`);
   },
 };

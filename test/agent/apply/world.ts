@@ -169,6 +169,7 @@ export class World {
         manager: { unit: async () => this.#unit(), processes: async () => [] },
         readManifest: () => readManifest(this.disk()),
         profileOf: () => null,
+        confProblem: () => null,
         contents,
       },
       profile,

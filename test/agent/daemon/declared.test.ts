@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Consumer, Manifest } from '../../../agent/contracts/manifest.js';
 import { Board } from '../../../agent/daemon/board.js';
-import { createConfigReader } from '../../../agent/daemon/config.js';
 import { type Declared, declare } from '../../../agent/daemon/declared.js';
 import { VgpuError } from '../../../agent/errors.js';
+import { createConfigReader } from '../../../agent/machine/agent-conf.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 
 const consumer = (profile: string, unit: string): Consumer => ({ profile, unit, links: [] });
@@ -82,7 +82,7 @@ test('a bad file on a reload: the former one stays in force, and the reload fail
   assert.match(bench.board.now.configProblem ?? '', /checkMinutes/);
   assert.match(
     bench.said.join(),
-    /^configRefused agent\.json is not valid, so the previous one stays in force: /,
+    /^configRefused agent\.json is not valid, so the service keeps the settings that it has: /,
   );
 });
 

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Consumer, Manifest } from '../../../agent/contracts/manifest.js';
 import { Board, consumerBoard } from '../../../agent/daemon/board.js';
-import { createConfigReader } from '../../../agent/daemon/config.js';
 import { loadDesired } from '../../../agent/daemon/desired.js';
 import { overview } from '../../../agent/daemon/overview.js';
 import { turns } from '../../../agent/daemon/served.js';
+import { createConfigReader } from '../../../agent/machine/agent-conf.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 import { cpuVerdict, verdict } from '../output/samples.js';
 

@@ -151,6 +151,7 @@ describe('agent-service', () => {
       program: { node: '/usr/bin/node', watch: '/w/vgpu-watch', package: '/usr/lib/vgpu-agent' },
       consumers: [],
       changeable: null,
+      confProblem: null,
     },
     manifest: {
       schema: 2,

@@ -299,6 +299,7 @@ const serviceState = (activeState: string): Partial<MachineFacts> => ({
     program: { node: '/usr/bin/node', watch: '/w/vgpu-watch', package: '/usr/lib/vgpu-agent' },
     consumers: [],
     changeable: null,
+    confProblem: null,
   },
 });
 const reasoned = (reason: Reason): Changes => ({ observation: { log: { ...none, reason } } });
@@ -354,6 +355,7 @@ const guarded = (activeState: string): Pick<Changes, 'machine' | 'plan'> => ({
       program: { node: '/usr/bin/node', watch: '/w/vgpu-watch', package: '/usr/lib/vgpu-agent' },
       consumers: [],
       changeable: null,
+      confProblem: null,
     },
     manifest: {
       ...manifest,

@@ -53,6 +53,7 @@ function effects(
     manager: { unit: async () => facts, processes: async () => pids },
     readManifest: async () => null,
     profileOf: () => null,
+    confProblem: () => null,
   };
 }
 

@@ -52,6 +52,7 @@ const service: ServiceFacts = {
     { unit: 'llama-server.service', libraryDirectories: [multiarch, '/usr/lib/more'] },
   ],
   changeable: null,
+  confProblem: null,
 };
 const bare = settled();
 const now = settled({ service }, { service: true });

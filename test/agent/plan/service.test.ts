@@ -42,6 +42,7 @@ function service(content: string | null, changeable: string | null): ServiceFact
     },
     consumers: [],
     changeable,
+    confProblem: null,
   };
 }
 
@@ -79,6 +80,22 @@ test('files that only root can change are not refused, nor an install without th
   assert.equal(plan({ service: service(null, null) }, { service: true }).kind, 'ready');
   assert.equal(plan({ service: service(null, '/home/dev') }).kind, 'ready');
   assert.equal(plan({ service: service(null, '/home/dev') }, { service: false }).kind, 'ready');
+});
+
+test('a request for the service is refused while agent.json has a mistake; without one it is a warning', () => {
+  const confProblem = '/etc/vgpu-agent/agent.json: line 2, checkMinutes: must be >= 1, but is 0';
+  const wrong = { ...service('wanted', null), confProblem };
+  const refused = plan({ service: wrong }, { service: true });
+  assert.ok(refused.kind === 'refused');
+  assert.deepEqual(refusalCodes(refused), ['agent-conf-invalid']);
+  assert.ok(refused.refusals[0]?.message.endsWith(confProblem), refused.refusals[0]?.message);
+  const upgrade = plan({ ...owned, service: wrong });
+  assert.ok(upgrade.kind === 'ready');
+  const warning = upgrade.warnings.find(({ code }) => code === 'agent-conf-invalid');
+  assert.ok(warning?.message.endsWith(confProblem), warning?.message);
+  const without = plan({ service: wrong });
+  assert.ok(without.kind === 'ready');
+  assert.ok(without.warnings.every(({ code }) => code !== 'agent-conf-invalid'));
 });
 
 test('an existing unit is kept, and never runs a file that others can change', () => {

@@ -166,6 +166,7 @@ describe('the consumer after an uninstall', () => {
       program: { node: '/usr/bin/node', watch: '/usr/bin/watch', package: '/usr/lib/vgpu-agent' },
       consumers: others.map(({ unit }) => ({ unit, libraryDirectories: [] })),
       changeable: null,
+      confProblem: null,
     };
     const own: OwnedItem = { kind: 'file', path: agentUnitFile, sha256: '', mode: 0o644, ...none };
     const made = plan({

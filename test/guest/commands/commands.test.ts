@@ -207,6 +207,25 @@ test('--no-restart changes files, restarts nothing and gives no verdict', { skip
   assert.match(verified.stdout, /^next: .*systemctl restart ollama\.service/m);
 });
 
+test('install --service with a mistake in agent.json names it and changes nothing', { skip }, async (t) => {
+  const guest = await prepared(t);
+  const conf = '/etc/vgpu-agent/agent.json';
+  await guest.must('mkdir', '-p', '/etc/vgpu-agent');
+  await guest.write(conf, '{\n  "schema": 1,\n  "checkMinutes": "soon"\n}\n');
+  const before = await guest.listing();
+  const start = await guest.invocationId('ollama');
+  const ran = await guest.agent('install', '--service', '--yes');
+  assert.equal(ran.code, 6, ran.stdout + ran.stderr);
+  assert.match(ran.stderr, /\/etc\/vgpu-agent\/agent\.json: line 3, checkMinutes: .*"soon"/);
+  assert.deepEqual(await before.diff(await guest.listing()), []);
+  assert.equal(await guest.invocationId('ollama'), start);
+  // The file is about the service only.
+  assert.equal((await guest.agent('install', '--yes')).code, 0);
+  assert.equal((await guest.agent('install', '--service', '--yes')).code, 6);
+  await guest.write(conf, '{ "schema": 1 }\n');
+  assert.equal((await guest.agent('install', '--service', '--yes')).code, 0);
+});
+
 test('status shows drift and install repairs it', { skip }, async (t) => {
   const guest = await prepared(t);
   assert.equal((await guest.agent('install', '--yes')).code, 0);

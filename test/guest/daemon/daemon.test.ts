@@ -206,7 +206,7 @@ describe('one guest with the service', { skip }, () => {
       '{\n  "schema": 1,\n  "profil": "x",\n  "checkMinutes": -1\n}\n',
     );
     const line = await untilEntry(guest, messageIds.configRefused);
-    assert.match(line, /is not valid, so the previous one stays in force/);
+    assert.match(line, /is not valid, so the service keeps the settings that it has/);
     const all = (await said(guest)).replaceAll('\n', ' ');
     assert.match(all, /line 3.*profil.*did you mean "profile"/);
     assert.match(all, /line 4.*checkMinutes/);

@@ -1,11 +1,16 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { createConfigReader, defaultConfig, readConfigText } from '../../../agent/daemon/config.js';
 import { loadDesired } from '../../../agent/daemon/desired.js';
 import { VgpuError } from '../../../agent/errors.js';
+import {
+  agentConfCheck,
+  createConfigReader,
+  defaultConfig,
+  readConfigText,
+} from '../../../agent/machine/agent-conf.js';
 import { packageRoot } from '../../../agent/paths.js';
 import { loadProfile } from '../../../agent/profile/load.js';
 
@@ -65,7 +70,7 @@ for (const [text, message] of [
   });
 }
 
-test('a bad file or an unknown profile is refused as a value, so that the former one stays in force', () => {
+test('a bad file or an unknown profile is refused as a value, so that the settings stay as they are', () => {
   const loaded = loadDesired(() => '{"schema":1,"profile":"olama"}', null, read, loadProfile);
   assert.equal(loaded.kind, 'refused');
   assert.match(loaded.kind === 'refused' ? loaded.problem : '', /Did you mean "ollama"/);
@@ -80,6 +85,26 @@ test('a directory in the place of agent.json is refused as a value too', (contex
   const loaded = loadDesired(() => readConfigText(file), null, read, loadProfile);
   assert.equal(loaded.kind, 'refused');
   assert.match(loaded.kind === 'refused' ? loaded.problem : '', /agent\.json: it must be a regular file/);
+});
+
+test('what the service would refuse is known before it is installed, with the path', (context) => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'vgpu-config-'));
+  context.after(() => rmSync(directory, { recursive: true, force: true }));
+  const file = path.join(directory, 'agent.json');
+  const problem = agentConfCheck(loadProfile, file);
+  assert.equal(problem(), null, 'none is there');
+  for (const [text, expected] of [
+    ['{"schema":1}', /^null$/],
+    ['{"schema":1,"consumers":["ollama","vllm"]}', /^null$/],
+    ['{"schema":1,"checkMinutes":0}', /agent\.json: line 1, checkMinutes: .*0/],
+    ['{"schema":1,', /agent\.json: line 1, column \d+: not JSON/],
+    ['{"schema":1,"profile":"olama"}', /agent\.json: no profile is named "olama"/],
+    ['{"schema":1,"consumers":[{"profile":"olama"}]}', /agent\.json: no profile is named "olama"/],
+    ['{"schema":1,"host":"vsock:x"}', /agent\.json: host: /],
+  ] as const) {
+    writeFileSync(file, text);
+    assert.match(String(problem()), expected, text);
+  }
 });
 
 test('vgpu-agent.json(5) explains every key, and tells the true defaults', () => {

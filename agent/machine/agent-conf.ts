@@ -3,11 +3,11 @@ import { lstatSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { schemaCheck } from '../contracts/schema.js';
 import { VgpuError } from '../errors.js';
-import { parseEndpoint } from '../machine/host/endpoint.js';
 import { agentConf, packageRoot } from '../paths.js';
 import { parseJson } from '../profile/json.js';
 import { problemsOf, readablePointer } from '../profile/validate.js';
 import { readLimited } from '../trust/files.js';
+import { parseEndpoint } from './host/endpoint.js';
 
 /** A profile, with its own unit (null) or another one. */
 export interface WantedConsumer {
@@ -148,5 +148,37 @@ function isThere(file: string): boolean {
     return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
   } catch {
     return false;
+  }
+}
+
+/**
+ * Why the service would refuse agent.json as it is now; null: it would not, there is none, or this user may not read
+ * it. `profileOf` throws a VgpuError (`profile`).
+ */
+export function agentConfCheck(profileOf: (name: string) => unknown, file = agentConf): () => string | null {
+  let read: ConfigReader | null = null;
+  return () => {
+    try {
+      const text = readConfigText(file);
+      if (text === null) return null;
+      read ??= createConfigReader();
+      checkProfiles(read(text, file), profileOf, file);
+      return null;
+    } catch (error) {
+      if (!(error instanceof VgpuError)) throw error;
+      return error.kind === 'profile' ? error.message : null;
+    }
+  };
+}
+
+function checkProfiles(config: AgentConfig, profileOf: (name: string) => unknown, file: string): void {
+  const named = config.consumers === 'installed' ? [] : config.consumers.map((one) => one.profile);
+  for (const name of [...named, ...(config.first === null ? [] : [config.first])]) {
+    try {
+      profileOf(name);
+    } catch (error) {
+      if (!(error instanceof VgpuError)) throw error;
+      throw badConfig(file, [error.message]);
+    }
   }
 }

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "host/daemon/resume.h"
+#include "host/daemon/tell_sessions.h"
 #include "host/daemon/vm_memory_file.h"
 #include "host/log.h"
 #include "wire/clock.h"
-#include "wire/stream.h"
 
 #define ACCEPTS_A_TURN 32 /* of one listener; then the dead are buried and signals are read */
 
@@ -98,66 +98,6 @@ static void begin_session(struct vgpu_supervisor *supervisor, const struct vgpu_
   vgpu_host_log("connected", session, "%s, worker %ld", greeting->who, (long)pid);
 }
 
-/* The limit of this peer's device memory, and its last allocation that was refused. */
-static struct vgpu_memory_told memory_of(const struct vgpu_supervisor *supervisor,
-                                         const struct vgpu_greeting *greeting,
-                                         const struct vgpu_peer_record *record) {
-  uint64_t session = supervisor->limits.session_memory, guest = greeting->limits.memory;
-  bool by_guest = guest != 0 && (session == 0 || guest <= session);
-  struct vgpu_memory_told told = {.limit = by_guest ? guest : session,
-                                  .limited_by = by_guest       ? VGPU_MEMORY_LIMIT_GUEST
-                                                : session != 0 ? VGPU_MEMORY_LIMIT_SESSION
-                                                               : VGPU_MEMORY_LIMIT_NONE,
-                                  .line = greeting->limits.line};
-  struct vgpu_refused_to_peer refused =
-      vgpu_sessions_refused_memory(&supervisor->sessions, supervisor->accounts, record);
-  told.refused = refused.last.count;
-  if (told.refused == 0) return told;
-  told.refused_bytes = refused.last.bytes;
-  told.refused_limit = refused.last.limit;
-  told.refused_free = refused.last.free;
-  told.refused_by = refused.last.by;
-  told.refused_age = (uint32_t)((vgpu_now_ms() - refused.last.at) / 1000);
-  memcpy(told.refused_program, refused.program, sizeof told.refused_program);
-  return told;
-}
-
-/* Answers with the sessions of this peer, and hangs up. */
-static void tell_sessions(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting) {
-  static struct {
-    struct vgpu_session_facts facts[VGPU_SESSIONS_MAX];
-    struct vgpu_memory_told room; /* for what comes behind the last session */
-  } bulk;
-  struct vgpu_session_facts *facts = bulk.facts;
-  const struct vgpu_peer_record *record = vgpu_peers_find(&supervisor->admission.peers, &greeting->peer);
-  struct vgpu_sessions_reply answer = {
-      .count = vgpu_sessions_list(&supervisor->sessions, supervisor->accounts, &greeting->peer, facts),
-      .element_size = sizeof *facts,
-      .turned_away = record->turned_away,
-      .last_turned_away = record->last_turned_away,
-      .turned_away_age =
-          record->turned_away == 0 ? 0 : (uint32_t)((vgpu_now_ms() - record->turned_away_at) / 1000)};
-  struct vgpu_refused_kernels refused =
-      vgpu_sessions_refused(&supervisor->sessions, supervisor->accounts, record);
-  answer.kernels_refused = refused.count;
-  answer.refused_age = refused.count == 0 ? 0 : (uint32_t)((vgpu_now_ms() - refused.at) / 1000);
-  memcpy(answer.refused_program, refused.program, sizeof answer.refused_program);
-  memcpy(answer.refused_kernel, refused.kernel, sizeof answer.refused_kernel);
-  vgpu_welcome_fill(&answer.welcome, supervisor->backend, supervisor->inventory);
-  answer.welcome.device_count = greeting->limits.devices.count;
-  uint32_t bytes = answer.count * (uint32_t)sizeof *facts;
-  answer.welcome.features = greeting->hello.features & VGPU_FEATURE_MEMORY;
-  if (answer.welcome.features != 0) {
-    struct vgpu_memory_told told = memory_of(supervisor, greeting, record);
-    memcpy((unsigned char *)&bulk + bytes, &told, sizeof told);
-    bytes += (uint32_t)sizeof told;
-  }
-  struct vgpu_frame reply = {.opcode = VGPU_OP_HELLO, .flags = VGPU_FLAG_REPLY};
-  /* 32 KiB at most: what a new connection has no room for is lost, and the peer sees a cut answer. */
-  vgpu_stream_write_frame(greeting->descriptor, &reply, &answer, sizeof answer, &bulk, bytes, vgpu_now_ms());
-  vgpu_let_leave(&supervisor->admission, greeting->descriptor);
-}
-
 static void refuse_greeting(struct vgpu_supervisor *supervisor, const struct vgpu_greeting *greeting,
                             int32_t status) {
   const struct vgpu_hello *hello = &greeting->hello;
@@ -195,7 +135,7 @@ static bool read_greeting(struct vgpu_supervisor *supervisor, struct vgpu_greeti
   } else if (status != VGPU_STATUS_OK) {
     refuse_greeting(supervisor, &greeting, status);
   } else if (greeting.hello.library == VGPU_LIBRARY_SESSIONS) {
-    tell_sessions(supervisor, &greeting);
+    vgpu_tell_sessions(supervisor, &greeting, NULL);
   } else if (greeting.hello.join != 0) {
     vgpu_resume_session(supervisor, &greeting);
   } else {
@@ -212,7 +152,8 @@ void vgpu_guests_read(struct vgpu_supervisor *supervisor) {
 }
 
 /* The successor has admitted the peer. */
-static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greeting *greeting) {
+static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greeting *greeting,
+                           const struct vgpu_returns_attached *attached) {
   struct vgpu_identity identity;
   vgpu_peer_of(greeting->descriptor, &identity, greeting->who, sizeof greeting->who);
   greeting->peer = identity.peer;
@@ -223,6 +164,10 @@ static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greet
     close(greeting->descriptor);
     return;
   }
+  if (greeting->hello.library == VGPU_LIBRARY_SESSIONS) {
+    vgpu_tell_sessions(supervisor, greeting, attached);
+    return;
+  }
   if (vgpu_resume_elsewhere(supervisor, greeting)) return;
   greeting->resume = vgpu_greeting_resume(greeting->bytes);
   vgpu_resume_session(supervisor, greeting);
@@ -230,10 +175,11 @@ static void serve_returned(struct vgpu_supervisor *supervisor, struct vgpu_greet
 
 void vgpu_guests_return(struct vgpu_supervisor *supervisor) {
   for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+    static struct vgpu_returns_attached attached;
     struct vgpu_greeting greeting = {.session = supervisor->next_session};
-    if (!vgpu_returns_receive(&supervisor->returns, &greeting)) return;
+    if (!vgpu_returns_receive(&supervisor->returns, &greeting, &attached)) return;
     supervisor->next_session++;
-    serve_returned(supervisor, &greeting);
+    serve_returned(supervisor, &greeting, &attached);
   }
 }
 

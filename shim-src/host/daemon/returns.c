@@ -10,6 +10,12 @@
 
 #define ENVIRONMENT "VGPU_PREDECESSORS"
 
+/* Begins each message. The greeting follows, then what is attached. */
+struct header {
+  uint32_t greeting;
+  uint32_t attached;
+};
+
 union control {
   struct cmsghdr header;
   char bytes[CMSG_SPACE(sizeof(int))];
@@ -57,12 +63,17 @@ void vgpu_returns_bequeath(const struct vgpu_returns *returns, int end, int lowe
 }
 
 /* Returns 0 or an errno. */
-static int send_to(int predecessor, const struct vgpu_greeting *greeting) {
-  struct iovec part = {.iov_base = (void *)(uintptr_t)greeting->bytes, .iov_len = greeting->filled};
+static int send_to(int predecessor, const struct vgpu_greeting *greeting, const void *attached, size_t size) {
+  struct header header = {.greeting = (uint32_t)greeting->filled, .attached = (uint32_t)size};
+  struct iovec parts[] = {{.iov_base = &header, .iov_len = sizeof header},
+                          {.iov_base = (void *)(uintptr_t)greeting->bytes, .iov_len = greeting->filled},
+                          {.iov_base = (void *)(uintptr_t)attached, .iov_len = size}};
   union control control;
   memset(&control, 0, sizeof control);
-  struct msghdr whole = {
-      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
+  struct msghdr whole = {.msg_iov = parts,
+                         .msg_iovlen = sizeof parts / sizeof *parts,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof control.bytes};
   control.header.cmsg_level = SOL_SOCKET;
   control.header.cmsg_type = SCM_RIGHTS;
   control.header.cmsg_len = CMSG_LEN(sizeof(int));
@@ -70,10 +81,10 @@ static int send_to(int predecessor, const struct vgpu_greeting *greeting) {
   return sendmsg(predecessor, &whole, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns,
-                                           const struct vgpu_greeting *greeting) {
+enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
+                                           const void *attached, size_t size) {
   while (returns->count > 0) {
-    switch (send_to(returns->predecessors[0], greeting)) {
+    switch (send_to(returns->predecessors[0], greeting, attached, size)) {
       case 0:
         return VGPU_RETURNS_PASSED;
       case EPIPE:
@@ -90,20 +101,34 @@ enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns,
   return VGPU_RETURNS_NONE;
 }
 
-bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting) {
-  struct iovec part = {.iov_base = greeting->bytes, .iov_len = sizeof greeting->bytes};
+bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
+                          struct vgpu_returns_attached *attached) {
+  static unsigned char bytes[sizeof(struct header) + VGPU_GREETING_MAX + VGPU_RETURNS_ATTACHED_MAX];
+  struct iovec part = {.iov_base = bytes, .iov_len = sizeof bytes};
   union control control;
   struct msghdr whole = {
       .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
   ssize_t size = recvmsg(returns->successors, &whole, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) return false;
-  struct cmsghdr *header = CMSG_FIRSTHDR(&whole);
-  if (size == 0 || header == NULL || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
-      header->cmsg_len != CMSG_LEN(sizeof(int))) {
+  struct cmsghdr *rights = CMSG_FIRSTHDR(&whole);
+  if (size == 0 || rights == NULL || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
+      rights->cmsg_len != CMSG_LEN(sizeof(int))) {
     vgpu_returns_close(returns);
     return false;
   }
-  memcpy(&greeting->descriptor, CMSG_DATA(header), sizeof(int));
-  greeting->filled = (size_t)size;
+  memcpy(&greeting->descriptor, CMSG_DATA(rights), sizeof(int));
+  struct header header = {0};
+  if ((size_t)size >= sizeof header) memcpy(&header, bytes, sizeof header);
+  if (header.greeting == 0 || header.greeting > sizeof greeting->bytes ||
+      header.attached > sizeof attached->bytes ||
+      (size_t)size != sizeof header + header.greeting + header.attached) {
+    close(greeting->descriptor);
+    vgpu_returns_close(returns);
+    return false;
+  }
+  memcpy(greeting->bytes, bytes + sizeof header, header.greeting);
+  memcpy(attached->bytes, bytes + sizeof header + header.greeting, header.attached);
+  greeting->filled = header.greeting;
+  attached->size = header.attached;
   return true;
 }

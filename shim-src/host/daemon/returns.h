@@ -1,7 +1,8 @@
 /*
  * Guests that return after a hand-over. A session stays with the daemon that began it, but its guest can only
  * connect to the addresses, where the successor listens. So the successor passes a connection that continues
- * a session of another daemon to its predecessors, with the greeting that it has read.
+ * a session of another daemon to its predecessors, with the greeting that it has read. It also passes on a
+ * guest's question for its sessions, with its own part of the answer attached.
  *
  * A daemon makes one socket for each hand-over. The successor inherits its other end, and those of the
  * predecessors before (VGPU_PREDECESSORS in the environment): a daemon in the middle of a chain may end
@@ -42,15 +43,23 @@ enum vgpu_returns_result {
   VGPU_RETURNS_LATER = 2,  /* a predecessor has too many to read; the guest has to try again */
 };
 
+/* Bytes for the predecessor that come with a greeting. */
+#define VGPU_RETURNS_ATTACHED_MAX 40960u
+struct vgpu_returns_attached {
+  size_t size; /* 0: none */
+  unsigned char bytes[VGPU_RETURNS_ATTACHED_MAX];
+};
+
 /* Passes a greeting to the newest predecessor that lives, which passes it on when it does not know the
  * session. */
-enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns,
-                                           const struct vgpu_greeting *greeting);
+enum vgpu_returns_result vgpu_returns_pass(struct vgpu_returns *returns, const struct vgpu_greeting *greeting,
+                                           const void *attached, size_t size);
 
 /*
- * Receives a greeting from a successor: its descriptor and its bytes. False: there is none; the socket is
- * closed when no successor lives.
+ * Receives a greeting from a successor: its descriptor, its bytes and what is attached. False: there is none;
+ * the socket is closed when no successor lives.
  */
-bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting);
+bool vgpu_returns_receive(struct vgpu_returns *returns, struct vgpu_greeting *greeting,
+                          struct vgpu_returns_attached *attached);
 
 #endif

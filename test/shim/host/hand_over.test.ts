@@ -208,6 +208,42 @@ describe('a hand-over', () => {
       assert.equal(await sessions(control), 1, control);
   });
 
+  it('tells a guest all of its sessions, oldest first, at whichever daemon they are', async () => {
+    const listed = async (): Promise<readonly number[]> => {
+      const told = await runProgram(builtFile('vgpu-probe'), ['--sessions', '--host', `unix:${file('s')}`]);
+      assert.equal(told.code, 0, told.stderr);
+      const { sessions } = JSON.parse(told.stdout) as { sessions: { claimed: { pid: number } }[] };
+      return sessions.map(({ claimed }) => claimed.pid);
+    };
+    const guests: Shell[] = [];
+    const add = async (): Promise<void> => {
+      const shell = open();
+      await askAll(shell, ['init', 'ctx 0', 'alloc 4096']);
+      guests.push(shell);
+    };
+    await add();
+    for (let i = 0; i < 2; i += 1) {
+      await handOver();
+      assert.deepEqual(
+        await listed(),
+        guests.map(({ pid }) => pid),
+        'none has ended',
+      );
+      await add();
+    }
+    assert.deepEqual(
+      await listed(),
+      guests.map(({ pid }) => pid),
+    );
+    const [first] = guests;
+    assert.equal(await first?.end(), 0);
+    await until('the first daemon to end', () => !host.running());
+    assert.deepEqual(
+      await listed(),
+      guests.slice(1).map(({ pid }) => pid),
+    );
+  });
+
   it('ends a session with its daemon, and says so once', async () => {
     const { shell, cut } = await returning('socket');
     await counts(shell, 1);

@@ -30,7 +30,10 @@ describe('the grammar of hostd.conf', () => {
   before(async () => {
     program = await buildProgram({
       name: 'policy_match',
-      sources: ['test/shim/programs/policy_match.c', 'shim-src/host/policy/policy.c'],
+      sources: [
+        'test/shim/programs/policy_match.c',
+        ...['match', 'policy', 'settings'].map((name) => `shim-src/host/policy/${name}.c`),
+      ],
     });
   });
   after(() => scratch.remove());
@@ -169,7 +172,7 @@ describe('the grammar of hostd.conf', () => {
 test('vgpu-hostd.conf(5) explains every word of the grammar, and mandoc has no complaint', () => {
   const page = path.join(ROOT, 'docs/man/vgpu-hostd.conf.5');
   const text = readFileSync(page, 'utf8');
-  const source = readFileSync(path.join(ROOT, 'shim-src/host/policy/policy.c'), 'utf8');
+  const source = readFileSync(path.join(ROOT, 'shim-src/host/policy/settings.c'), 'utf8');
   const keys = [...source.matchAll(/\{"(\w+)", /g)].map(([, key]) => key);
   assert.equal(keys.length, 11);
   for (const key of keys) assert.match(text, new RegExp(`^\\.It (Cm|Li) ${key}=`, 'm'), key);

@@ -1,0 +1,27 @@
+/* The settings of a line of hostd.conf: which peers a rule is for, and their limits. */
+#ifndef VGPU_HOST_POLICY_SETTINGS_H
+#define VGPU_HOST_POLICY_SETTINGS_H
+
+#include "host/policy/policy.h"
+
+struct vgpu_policy_reader {
+  struct vgpu_policy *policy;
+  const char *name;
+  uint32_t line;
+  struct vgpu_peer_limits usual; /* of the `limits` lines so far */
+  char *error;
+  size_t error_size;
+};
+
+/* Stores the reason, with the name of the file and the line, in `error`. Always false. */
+__attribute__((format(printf, 2, 3))) bool vgpu_policy_wrong(struct vgpu_policy_reader *reader,
+                                                             const char *format, ...);
+
+/*
+ * Reads one "KEY=VALUE" into `rule` or `into` and changes `word`. `rule` is NULL in a `limits` line. False:
+ * the reason is stored.
+ */
+bool vgpu_policy_setting(struct vgpu_policy_reader *reader, char *word, struct vgpu_rule *rule,
+                         struct vgpu_peer_limits *into);
+
+#endif

@@ -1,6 +1,5 @@
 #include "host/backend/software/run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,17 +7,11 @@
 #include "cuda_handlers.h"
 #include "host/log.h"
 #include "host/backend/software/ptx/ptx.h"
+#include "host/backend/software/run_parts.h"
 #include "host/backend/software/memory/virtual.h"
 #include "host/backend/software/software.h"
 #include "cuda_results.h"
 #include "wire/clock.h"
-
-/*
- * Texts of this size and more are decoded kernel by kernel, at the first launch of each, because a library
- * has hundreds of modules and a program runs few of their kernels. For a program that requests the compiler's
- * log, all kernels are decoded at the load.
- */
-#define LAZY_BYTES ((size_t)64 << 10)
 
 int32_t vgpu_device_allocate(struct vgpu_worker *worker, uint64_t context, uint64_t bytes,
                              uint64_t *address) {
@@ -33,8 +26,6 @@ void vgpu_device_free(struct vgpu_worker *worker, uint64_t address) {
   struct vgpu_send_cuMemFree_v2 send = {.address = address};
   vgpu_software_cuMemFree_v2(worker, &send);
 }
-
-/* ---- running ------------------------------------------------------------- */
 
 #define HEAP_BYTES (8u << 20) /* CU_LIMIT_MALLOC_HEAP_SIZE of a new context */
 #define WORKSPACE_BYTES 256u
@@ -51,38 +42,6 @@ struct vgpu_compute {
   struct ptx_pool *pool;
   struct heap *heaps;
 };
-
-/* CUresult values. */
-enum { UNSUPPORTED_PTX_VERSION = 222 };
-
-static int32_t result_of(enum ptx_status status) {
-  switch (status) {
-    case PTX_OK:
-      return CUDA_SUCCESS;
-    case PTX_OUT_OF_MEMORY:
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    case PTX_INVALID:
-      return CUDA_ERROR_INVALID_PTX;
-    case PTX_UNSUPPORTED:
-      return CUDA_ERROR_NOT_SUPPORTED;
-    case PTX_BAD_LAUNCH:
-      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    case PTX_ILLEGAL_ADDRESS:
-      return CUDA_ERROR_ILLEGAL_ADDRESS;
-    case PTX_MISALIGNED_ADDRESS:
-      return CUDA_ERROR_MISALIGNED_ADDRESS;
-    case PTX_ASSERT:
-      return CUDA_ERROR_ASSERT;
-    case PTX_TIMEOUT:
-      return CUDA_ERROR_LAUNCH_TIMEOUT;
-    case PTX_INVALID_CALL:
-      return CUDA_ERROR_INVALID_PC;
-    case PTX_TRAP:
-    case PTX_STACK_OVERFLOW:
-      return CUDA_ERROR_LAUNCH_FAILED;
-  }
-  return CUDA_ERROR_LAUNCH_FAILED;
-}
 
 static bool find_region(void *user, uint64_t address, struct ptx_region *region) {
   const struct vgpu_worker *worker = user;
@@ -101,113 +60,6 @@ static bool find_region(void *user, uint64_t address, struct ptx_region *region)
   region->size = (end < last ? end : last) - start;
   region->bytes = found->memory + (start - found->address);
   return true;
-}
-
-/*
- * Allocates one range of device memory for the module's variables. Program and machine use the same names for
- * them.
- */
-static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module) {
-  uint64_t bytes = ptx_module_data_bytes(module->code);
-  unsigned char *memory = NULL;
-  if (bytes > 0) {
-    int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
-    if (result != CUDA_SUCCESS) return result;
-    memory = vgpu_memory_to_write(&worker->software->memory, module->data, bytes);
-    if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  ptx_module_place(module->code, module->data, memory);
-  const struct vgpu_program *program = &module->loaded->program;
-  for (uint32_t i = 0; i < ptx_module_global_count(module->code); i++) {
-    const struct ptx_global_info *global = ptx_module_global(module->code, i);
-    long at = vgpu_program_global(program, global->name, strlen(global->name));
-    if (at >= 0 && program->globals[at].size <= global->size)
-      module->globals[at] = module->data + global->offset;
-  }
-  return CUDA_SUCCESS;
-}
-
-int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module) {
-  module->code = NULL;
-  const struct vgpu_program *program = &module->loaded->program;
-  if (worker->code_options->kernels != VGPU_KERNELS_RUN) return CUDA_SUCCESS;
-  if (program->ptx == NULL) {
-    snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
-    return CUDA_SUCCESS;
-  }
-  size_t length = strlen(program->ptx);
-  bool lazy = length >= LAZY_BYTES && !module->wants_log;
-  enum ptx_status status = (lazy ? ptx_module_load_lazily : ptx_module_load)(
-      program->ptx, length, module->loaded->architecture, &module->code, module->unrunnable,
-      sizeof module->unrunnable);
-  if (status == PTX_OUT_OF_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (status != PTX_OK) {
-    vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
-    return status == PTX_INVALID && !program->machine_code ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
-  }
-  module->code_bytes = ptx_module_bytes(module->code);
-  if (!vgpu_code_take(worker, module->code_bytes)) {
-    module->code_bytes = 0;
-    vgpu_run_unload(worker, module);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  if (module->unrunnable[0] != '\0')
-    vgpu_host_log("refused", worker->session, "kernels of a module: %s", module->unrunnable);
-  return place(worker, module);
-}
-
-/* Stores the result of decoding a kernel, for calls that ask about its function. */
-static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
-  for (size_t i = 0; i < program->function_count; i++) {
-    if (strcmp(program->functions[i].name, name) == 0) program->functions[i].refused = result_of(status);
-  }
-}
-
-/* Makes a kernel ready; returns a CUresult. Its decoded code counts as the session's code. */
-static int32_t prepare(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel) {
-  enum ptx_status status;
-  const char *refused = ptx_module_prepare(module->code, kernel, &status);
-  if (refused != NULL) {
-    const char *name = ptx_module_kernel(module->code, kernel)->name;
-    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, refused);
-    vgpu_worker_refused_kernel(worker, name);
-    judge(&module->loaded->program, name, status);
-    return result_of(status);
-  }
-  uint64_t bytes = ptx_module_bytes(module->code);
-  if (bytes <= module->code_bytes) return CUDA_SUCCESS;
-  if (!vgpu_code_take(worker, bytes - module->code_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  module->code_bytes = bytes;
-  return CUDA_SUCCESS;
-}
-
-void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
-                      const struct vgpu_program_function *function) {
-  int32_t kernel = module->code == NULL ? -1 : ptx_module_find_kernel(module->code, function->name);
-  if (kernel >= 0 && function->refused == CUDA_SUCCESS) prepare(worker, module, (uint32_t)kernel);
-}
-
-void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
-  const char *text = loaded->program.ptx;
-  if (loaded->judged || text == NULL || worker->code_options->kernels != VGPU_KERNELS_RUN) return;
-  loaded->judged = true;
-  struct ptx_module *code;
-  size_t length = strlen(text);
-  if (length >= LAZY_BYTES || ptx_module_load(text, length, loaded->architecture, &code, NULL, 0) != PTX_OK)
-    return;
-  for (uint32_t i = 0; i < ptx_module_kernel_count(code); i++) {
-    enum ptx_status status;
-    if (ptx_module_prepare(code, i, &status) != NULL)
-      judge(&loaded->program, ptx_module_kernel(code, i)->name, status);
-  }
-  ptx_module_free(code);
-}
-
-void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module) {
-  ptx_module_free(module->code);
-  vgpu_code_give(worker, module->code_bytes);
-  module->code_bytes = 0;
-  module->code = NULL;
 }
 
 /*
@@ -249,60 +101,6 @@ static struct ptx_heap *heap_of(struct vgpu_worker *worker, uint64_t context) {
   heap->address = address;
   heap->heap = ptx_heap_new(address, HEAP_BYTES);
   return heap->heap;
-}
-
-/* Prints to the guest's own standard output if the guest fetches it; else to the host's log. */
-static void print(void *user, const char *text, size_t length) {
-  struct vgpu_worker *worker = user;
-  if (worker->printed.agreed) {
-    vgpu_printed_add(&worker->printed, text, length);
-    return;
-  }
-  while (length > 0 && text[length - 1] == '\n') length--;
-  vgpu_host_log("printed", worker->session, "a kernel prints: %.*s", (int)(length < 500 ? length : 500),
-                text);
-}
-
-/* Logs a finding of a check: as text for the administrator, and as members of a JSON object for programs. */
-static void tell(void *user, const struct ptx_finding *f) {
-  const struct vgpu_worker *worker = user;
-  char members[640];
-  if (f->check == 0) {
-    snprintf(members, sizeof members, "\"kernel\":\"%.200s\",\"more\":%llu", f->kernel,
-             (unsigned long long)f->rest);
-    vgpu_host_log_members("check", worker->session, members,
-                          "kernel %.200s: %llu more findings are not reported", f->kernel,
-                          (unsigned long long)f->rest);
-    return;
-  }
-  bool race = f->check == PTX_CHECK_RACE;
-  int length = snprintf(
-      members, sizeof members,
-      "\"check\":\"%s\",\"kernel\":\"%.200s\",\"instruction\":\"%s\",\"space\":\"%s\",\"line\":%u,"
-      "\"block\":[%u,%u,%u],\"thread\":[%u,%u,%u],\"address\":%llu,\"bytes\":%u",
-      race ? "race" : "init", f->kernel, f->instruction, f->space, f->line, f->block[0], f->block[1],
-      f->block[2], f->thread[0], f->thread[1], f->thread[2], (unsigned long long)f->address, f->bytes);
-  if (race) {
-    snprintf(members + length, sizeof members - (size_t)length,
-             ",\"access\":\"%s\",\"before\":{\"access\":\"%s\",\"line\":%u,\"thread\":[%u,%u,%u]}",
-             f->writes ? "write" : "read", f->other_writes ? "write" : "read", f->other_line,
-             f->other_thread[0], f->other_thread[1], f->other_thread[2]);
-    vgpu_host_log_members("check", worker->session, members,
-                          "race: kernel %.200s, line %u of its PTX (%s): block %u,%u,%u thread %u,%u,%u %s "
-                          "%u bytes at 0x%llx of "
-                          "shared memory that thread %u,%u,%u %s at line %u, with no barrier between",
-                          f->kernel, f->line, f->instruction, f->block[0], f->block[1], f->block[2],
-                          f->thread[0], f->thread[1], f->thread[2], f->writes ? "writes" : "reads", f->bytes,
-                          (unsigned long long)f->address, f->other_thread[0], f->other_thread[1],
-                          f->other_thread[2], f->other_writes ? "wrote" : "read", f->other_line);
-    return;
-  }
-  vgpu_host_log_members(
-      "check", worker->session, members,
-      "init: kernel %.200s, line %u of its PTX (%s): block %u,%u,%u thread %u,%u,%u reads %u "
-      "bytes at 0x%llx of %s memory that was never written",
-      f->kernel, f->line, f->instruction, f->block[0], f->block[1], f->block[2], f->thread[0], f->thread[1],
-      f->thread[2], f->bytes, (unsigned long long)f->address, f->space);
 }
 
 static void enter_turn(void *user) {
@@ -356,7 +154,7 @@ static int32_t run_children(struct vgpu_worker *worker, const struct vgpu_checke
   uint64_t deadline = vgpu_now_ns() + parent->timeout;
   while (ptx_children_next(parent->children, code, parent, &child, fault)) {
     *name = ptx_module_kernel(code, child.kernel)->name;
-    int32_t ready = prepare(worker, launch->module, child.kernel);
+    int32_t ready = vgpu_run_ready(worker, launch->module, child.kernel);
     if (ready != CUDA_SUCCESS) return ready;
     struct ptx_launch order = *parent;
     memcpy(order.grid, child.grid, sizeof order.grid);
@@ -387,7 +185,7 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
     return launch->module->loaded->program.ptx == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU
                                                        : CUDA_ERROR_NOT_SUPPORTED;
   }
-  int32_t result = prepare(worker, launch->module, (uint32_t)kernel);
+  int32_t result = vgpu_run_ready(worker, launch->module, (uint32_t)kernel);
   if (result != CUDA_SUCCESS) return result;
   struct ptx_launch order = {.dynamic_shared = launch->dynamic_shared,
                              .parameters = launch->parameters,
@@ -396,9 +194,9 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                              .timeout = TIME_LIMIT_S * 1000000000ull,
                              .find = find_region,
                              .find_texture = vgpu_texture_find,
-                             .print = print,
+                             .print = vgpu_run_print,
                              .checks = worker->code_options->checks,
-                             .report = tell,
+                             .report = vgpu_run_tell,
                              .turns = &turns,
                              .user = worker};
   const struct vgpu_handle *context = find_context(worker, launch->context);
@@ -427,10 +225,10 @@ static int32_t run(struct vgpu_worker *worker, const struct vgpu_checked_launch 
                 ptx_status_name(fault.status), fault.line, fault.block[0], fault.block[1], fault.block[2],
                 fault.thread[0], fault.thread[1], fault.thread[2], fault.text);
   if (spoils_context(fault.status)) {
-    worker->sticky = result_of(fault.status);
+    worker->sticky = vgpu_run_result(fault.status);
     worker->sticky_context = launch->context;
   }
-  return result_of(fault.status);
+  return vgpu_run_result(fault.status);
 }
 
 int32_t vgpu_run_launch(struct vgpu_worker *worker, const struct vgpu_checked_launch *launch) {

@@ -1,0 +1,152 @@
+/* Modules of the simulated GPU: loads their PTX and decodes their kernels. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda_results.h"
+#include "host/backend/software/run.h"
+#include "host/backend/software/run_parts.h"
+#include "host/backend/software/software.h"
+#include "host/log.h"
+
+/*
+ * Texts of this size and more are decoded kernel by kernel, at the first launch of each, because a library
+ * has hundreds of modules and a program runs few of their kernels. For a program that requests the compiler's
+ * log, all kernels are decoded at the load.
+ */
+#define LAZY_BYTES ((size_t)64 << 10)
+
+int32_t vgpu_run_result(enum ptx_status status) {
+  switch (status) {
+    case PTX_OK:
+      return CUDA_SUCCESS;
+    case PTX_OUT_OF_MEMORY:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case PTX_INVALID:
+      return CUDA_ERROR_INVALID_PTX;
+    case PTX_UNSUPPORTED:
+      return CUDA_ERROR_NOT_SUPPORTED;
+    case PTX_BAD_LAUNCH:
+      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    case PTX_ILLEGAL_ADDRESS:
+      return CUDA_ERROR_ILLEGAL_ADDRESS;
+    case PTX_MISALIGNED_ADDRESS:
+      return CUDA_ERROR_MISALIGNED_ADDRESS;
+    case PTX_ASSERT:
+      return CUDA_ERROR_ASSERT;
+    case PTX_TIMEOUT:
+      return CUDA_ERROR_LAUNCH_TIMEOUT;
+    case PTX_INVALID_CALL:
+      return CUDA_ERROR_INVALID_PC;
+    case PTX_TRAP:
+    case PTX_STACK_OVERFLOW:
+      return CUDA_ERROR_LAUNCH_FAILED;
+  }
+  return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+/*
+ * Allocates one range of device memory for the module's variables. Program and machine use the same names for
+ * them.
+ */
+static int32_t place(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  uint64_t bytes = ptx_module_data_bytes(module->code);
+  unsigned char *memory = NULL;
+  if (bytes > 0) {
+    int32_t result = vgpu_device_allocate(worker, module->context, bytes, &module->data);
+    if (result != CUDA_SUCCESS) return result;
+    memory = vgpu_memory_to_write(&worker->software->memory, module->data, bytes);
+    if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  ptx_module_place(module->code, module->data, memory);
+  const struct vgpu_program *program = &module->loaded->program;
+  for (uint32_t i = 0; i < ptx_module_global_count(module->code); i++) {
+    const struct ptx_global_info *global = ptx_module_global(module->code, i);
+    long at = vgpu_program_global(program, global->name, strlen(global->name));
+    if (at >= 0 && program->globals[at].size <= global->size)
+      module->globals[at] = module->data + global->offset;
+  }
+  return CUDA_SUCCESS;
+}
+
+int32_t vgpu_run_load(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  module->code = NULL;
+  const struct vgpu_program *program = &module->loaded->program;
+  if (worker->code_options->kernels != VGPU_KERNELS_RUN) return CUDA_SUCCESS;
+  if (program->ptx == NULL) {
+    snprintf(module->unrunnable, sizeof module->unrunnable, "it holds no PTX, only code of real GPUs");
+    return CUDA_SUCCESS;
+  }
+  size_t length = strlen(program->ptx);
+  bool lazy = length >= LAZY_BYTES && !module->wants_log;
+  enum ptx_status status = (lazy ? ptx_module_load_lazily : ptx_module_load)(
+      program->ptx, length, module->loaded->architecture, &module->code, module->unrunnable,
+      sizeof module->unrunnable);
+  if (status == PTX_OUT_OF_MEMORY) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (status != PTX_OK) {
+    vgpu_host_log("refused", worker->session, "a module: %s", module->unrunnable);
+    return status == PTX_INVALID && !program->machine_code ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
+  }
+  module->code_bytes = ptx_module_bytes(module->code);
+  if (!vgpu_code_take(worker, module->code_bytes)) {
+    module->code_bytes = 0;
+    vgpu_run_unload(worker, module);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (module->unrunnable[0] != '\0')
+    vgpu_host_log("refused", worker->session, "kernels of a module: %s", module->unrunnable);
+  return place(worker, module);
+}
+
+/* Stores the result of decoding a kernel, for calls that ask about its function. */
+static void judge(struct vgpu_program *program, const char *name, enum ptx_status status) {
+  for (size_t i = 0; i < program->function_count; i++) {
+    if (strcmp(program->functions[i].name, name) == 0)
+      program->functions[i].refused = vgpu_run_result(status);
+  }
+}
+
+int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel) {
+  enum ptx_status status;
+  const char *refused = ptx_module_prepare(module->code, kernel, &status);
+  if (refused != NULL) {
+    const char *name = ptx_module_kernel(module->code, kernel)->name;
+    vgpu_host_log("refused", worker->session, "kernel %.200s cannot be run here: %s", name, refused);
+    vgpu_worker_refused_kernel(worker, name);
+    judge(&module->loaded->program, name, status);
+    return vgpu_run_result(status);
+  }
+  uint64_t bytes = ptx_module_bytes(module->code);
+  if (bytes <= module->code_bytes) return CUDA_SUCCESS;
+  if (!vgpu_code_take(worker, bytes - module->code_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  module->code_bytes = bytes;
+  return CUDA_SUCCESS;
+}
+
+void vgpu_run_prepare(struct vgpu_worker *worker, struct vgpu_module_object *module,
+                      const struct vgpu_program_function *function) {
+  int32_t kernel = module->code == NULL ? -1 : ptx_module_find_kernel(module->code, function->name);
+  if (kernel >= 0 && function->refused == CUDA_SUCCESS) vgpu_run_ready(worker, module, (uint32_t)kernel);
+}
+
+void vgpu_run_judge(struct vgpu_worker *worker, struct vgpu_loaded *loaded) {
+  const char *text = loaded->program.ptx;
+  if (loaded->judged || text == NULL || worker->code_options->kernels != VGPU_KERNELS_RUN) return;
+  loaded->judged = true;
+  struct ptx_module *code;
+  size_t length = strlen(text);
+  if (length >= LAZY_BYTES || ptx_module_load(text, length, loaded->architecture, &code, NULL, 0) != PTX_OK)
+    return;
+  for (uint32_t i = 0; i < ptx_module_kernel_count(code); i++) {
+    enum ptx_status status;
+    if (ptx_module_prepare(code, i, &status) != NULL)
+      judge(&loaded->program, ptx_module_kernel(code, i)->name, status);
+  }
+  ptx_module_free(code);
+}
+
+void vgpu_run_unload(struct vgpu_worker *worker, struct vgpu_module_object *module) {
+  ptx_module_free(module->code);
+  vgpu_code_give(worker, module->code_bytes);
+  module->code_bytes = 0;
+  module->code = NULL;
+}

@@ -1,0 +1,21 @@
+/* Functions that the files of run.h share. */
+#ifndef VGPU_HOST_SOFTWARE_RUN_PARTS_H
+#define VGPU_HOST_SOFTWARE_RUN_PARTS_H
+
+#include "host/backend/software/ptx/ptx.h"
+#include "host/backend/software/run.h"
+
+/* The CUresult of a status of the PTX machine. */
+int32_t vgpu_run_result(enum ptx_status status);
+
+/* Makes a kernel ready; returns a CUresult. Its decoded code counts as the session's code. */
+int32_t vgpu_run_ready(struct vgpu_worker *worker, struct vgpu_module_object *module, uint32_t kernel);
+
+/* Prints to the guest's own standard output if the guest fetches it; else to the host's log. `user`: the
+ * worker. */
+void vgpu_run_print(void *user, const char *text, size_t length);
+
+/* Logs a finding of a check: as text for the administrator, and as members of a JSON object for programs. */
+void vgpu_run_tell(void *user, const struct ptx_finding *finding);
+
+#endif

@@ -15,6 +15,8 @@ export interface HostDaemon {
     readonly memory: number;
     readonly used: number;
   }[];
+  /** The last hostd.conf that was read again, if it was refused. Missing: an older daemon, which does not say it. */
+  readonly refusedConfig?: { readonly at: string; readonly reason: string } | null;
   readonly totals: {
     readonly begun: number;
     readonly ended: number;
@@ -37,11 +39,11 @@ export interface HostDaemonSession {
 const text = { type: 'string' } as const;
 const count = { type: 'integer', minimum: 0 } as const;
 
-function object(properties: Readonly<Record<string, object>>): object {
+function object(properties: Readonly<Record<string, object>>) {
   return { type: 'object', required: Object.keys(properties), properties };
 }
 
-export const hostDaemonSchema = object({
+const required = object({
   schema: { const: 1 },
   version: text,
   wire: { type: 'string', pattern: '^\\d+\\.\\d+$' },
@@ -62,6 +64,14 @@ export const hostDaemonSchema = object({
     }),
   },
 });
+
+export const hostDaemonSchema = {
+  ...required,
+  properties: {
+    ...required.properties,
+    refusedConfig: { anyOf: [{ type: 'null' }, object({ at: text, reason: text })] },
+  },
+};
 
 export function checkHostDaemon(value: unknown): Checked<HostDaemon> {
   return schemaCheck<HostDaemon>(hostDaemonSchema)(value);

@@ -64,18 +64,23 @@ function answerText(answer: HostView['answer'], installed: boolean, style: Style
         ? [`${style.bad('no answer')}: ${oneLine(answer.message)}: journalctl -u vgpu-hostd says why`]
         : [];
     case 'answers':
-      return daemonText(answer.daemon);
+      return daemonText(answer.daemon, style);
   }
 }
 
-function daemonText(daemon: HostDaemon): readonly string[] {
-  const { version, wire, devices, sessions, totals, draining } = daemon;
+function daemonText(daemon: HostDaemon, style: Style): readonly string[] {
+  const { version, wire, devices, sessions, totals, draining, refusedConfig = null } = daemon;
   return [
     `vgpu-hostd ${oneLine(version)} (wire ${wire})${draining ? ', draining' : ''}`,
     ...devices.map(
       ({ index, name, memory, used }) =>
         `device ${index}: ${oneLine(name)}, ${bytes(used)} of ${bytes(memory)} in use`,
     ),
+    ...(refusedConfig === null
+      ? []
+      : [
+          `${style.caution('configuration')}: refused at ${oneLine(refusedConfig.at)}, so the former rules stay in force: ${oneLine(refusedConfig.reason)}; correct it, then: vgpu-hostd reload`,
+        ]),
     `${plural(sessions.length, 'session')} of at most ${totals.most}; ${totals.begun} begun, ${totals.turnedAway} refused`,
     ...sessions.map(sessionText),
   ];

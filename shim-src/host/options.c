@@ -7,60 +7,9 @@
 #include <string.h>
 
 #include "host/session/accounts.h"
+#include "host/usage.h"
 #include "host/backend/cuda/driver.h"
 #include "host/backend/software/ptx/ptx.h"
-
-static const char usage[] =
-    "usage: vgpu-hostd --device software|cuda [--listen ADDRESS]... [options]\n"
-    "       vgpu-hostd status|sessions|metrics [--json] [--watch] [--control PATH]\n"
-    "       vgpu-hostd end SESSION | reload | drain | hand-over [--control PATH]\n"
-    "\n"
-    "Serves CUDA to guests; or asks the daemon that does, or tells it what to do.\n"
-    "\n"
-    "  --device software        a simulated GPU; needs no hardware\n"
-    "  --device cuda            the host's GPU\n"
-    "  --listen unix:PATH       default: unix:/run/vgpu/hostd.sock\n"
-    "  --listen vsock:PORT      from any virtual machine of this host\n"
-    "  --listen tcp:ADDR:PORT   loopback addresses only\n"
-    "  --profile NAME|FILE      what the simulated GPU is; repeatable, one GPU after the other;\n"
-    "                           default: h100-80gb, which is compiled in\n"
-    "  --cuda-library PATH      the driver behind --device cuda; default: libcuda.so.1\n"
-    "  --nvml-library PATH      what tells its load; default: libnvidia-ml.so.1\n"
-    "  --json                   messages as JSON objects, one a line\n"
-    "  --socket-mode OCTAL      who may connect to a unix socket; default: 0666\n"
-    "  --session-memory BYTES   device memory one session may hold; default: all of it\n"
-    "  --session-handles N      handles and allocations of one session; default: 65536\n"
-    "  --sessions N             sessions at a time; default: 128\n"
-    "  --session-shared BYTES   pinned memory that a session on this machine may share with the host;\n"
-    "                           default: 8 GiB, 0: no shared memory at all\n"
-    "  --session-code BYTES     memory for code of one session; default: 1 GiB\n"
-    "  --session-outstanding BYTES  calls and answers of one session that wait; default: 256 MiB\n"
-    "  --session-calls N        calls of one session a second; default: no limit\n"
-    "  --config FILE            who may connect, and limits for each; default: /etc/vgpu/hostd.conf,\n"
-    "                           and without that file everybody who can\n"
-    "  --control PATH           the control socket; default: none, and for status and so on\n"
-    "                           /run/vgpu-hostd/control.sock\n"
-    "  --metrics PATH           a socket that answers every connection with the metrics; default: none\n"
-    "  --watch                  with status, sessions and metrics: again every second\n"
-    "  --check-config           reads that file, says what is wrong in it, and ends\n"
-    "  --user NAME              whom workers run as when root starts the daemon; default: a number\n"
-    "                           that no user has\n"
-    "  --self-check             does what a session does first, in a confined process, says what is\n"
-    "                           denied, and ends\n"
-    "  --no-seccomp             workers may make any system call; for debugging, and for a driver\n"
-    "                           that needs one which is denied\n"
-    "  --image-cache BYTES      code kept from one session to the next; default: 256 MiB, 0: none\n"
-    "  --software-kernels HOW   what the simulated GPU does with a kernel: run (default), refuse, or skip "
-    "it\n"
-    "                           (and say so in the device's name)\n"
-    "  --check race,init        look for races in shared memory, for reads of memory never written, or "
-    "both,\n"
-    "                           in every kernel that the simulated GPU runs, and tell them; slow\n"
-    "  --launch-log FILE        a JSON line for each launch, as the simulated GPU saw it\n"
-    "  --help, --version\n"
-    "\n"
-    "Sockets handed over by systemd (LISTEN_FDS) are served too.\n"
-    "Exit: 0 stopped, 1 failed, 2 wrong usage, 3 --device cuda and no GPU or driver.\n";
 
 static bool in_range(const char *text, unsigned long long least, unsigned long long most, int base,
                      unsigned long long *value) {
@@ -293,16 +242,19 @@ enum vgpu_options_result vgpu_options_parse(int count, char **words, struct vgpu
                                    .outstanding = 256ull << 20,
                                    .image_cache = 256ull << 20};
   int letter, index = 0;
+  bool help = false, version = false;
   while ((letter = getopt_long(count, words, "", known, &index)) != -1) {
-    if (letter == 'h') {
-      fputs(usage, stdout);
-      return VGPU_OPTIONS_DONE;
+    if (letter == 'h') help = true;
+    else if (letter == 'V') version = true;
+    else if (!take(known[index].name, letter, options)) return VGPU_OPTIONS_BAD;
+  }
+  if (help || version) {
+    if (optind < count) {
+      fprintf(stderr, "vgpu-hostd: unexpected argument \"%s\" (see --help)\n", words[optind]);
+      return VGPU_OPTIONS_BAD;
     }
-    if (letter == 'V') {
-      puts("vgpu-hostd " VGPU_VERSION);
-      return VGPU_OPTIONS_DONE;
-    }
-    if (!take(known[index].name, letter, options)) return VGPU_OPTIONS_BAD;
+    fputs(help ? usage : "vgpu-hostd " VGPU_VERSION "\n", stdout);
+    return VGPU_OPTIONS_DONE;
   }
   if (optind < count) return take_order(count - optind, words + optind, options);
   if (options->watch) {

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -159,15 +160,27 @@ static int outcome(void) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Node's pipes are sockets. */
+static bool is_pipe(int descriptor) {
+  struct stat info;
+  return fstat(descriptor, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
+}
+
+static const char usage[] =
+    "usage: vgpu-watch [-- COMMAND...]\nA helper of the service vgpu-agent; it is not for use by hand.\n";
+
 int main(int count, char **words) {
   bool supervising = count > 2 && strcmp(words[1], "--") == 0;
   if (count > 1 && !supervising) {
     bool help = strcmp(words[1], "--help") == 0;
     FILE *to = help ? stdout : stderr;
-    fputs(
-        "usage: vgpu-watch [-- COMMAND...]\nA helper of the service vgpu-agent; it is not for use by hand.\n",
-        to);
+    fputs(usage, to);
     return help ? 0 : 2;
+  }
+  if (!supervising && !is_pipe(STDIN_FILENO)) {
+    fputs("vgpu-watch: standard input is not a pipe\n", stderr);
+    fputs(usage, stderr);
+    return 2;
   }
   signal(SIGPIPE, SIG_IGN);
   if (supervising) {

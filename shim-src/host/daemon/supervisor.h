@@ -17,6 +17,12 @@
 #include "host/daemon/spawn.h"
 #include "host/session/worker.h"
 
+/* The last hostd.conf that was read again, if it was refused: the rules before it stay in force. */
+struct vgpu_refused_config {
+  int64_t at; /* seconds since 1970; 0: it was not refused */
+  char why[512];
+};
+
 struct vgpu_supervisor {
   struct vgpu_listeners listeners;
   struct vgpu_accounts *accounts;
@@ -24,6 +30,7 @@ struct vgpu_supervisor {
   const struct vgpu_inventory *inventory;
   struct vgpu_limits limits; /* of peers without limits of their own */
   struct vgpu_admission admission;
+  struct vgpu_refused_config refused_config;
   struct vgpu_greetings greetings;
   struct vgpu_sessions sessions;
   struct vgpu_code_options code;

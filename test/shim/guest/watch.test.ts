@@ -1,7 +1,7 @@
 // vgpu-watch by itself: what it tells of a host that comes, goes, freezes or talks nonsense, over each transport.
 
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -168,6 +168,12 @@ for (const transport of ['unix', 'tcp'] as const) {
 }
 
 describe('vgpu-watch', () => {
+  it('run by hand, where no program gives it commands, says that and ends with status 2', () => {
+    const ran = spawnSync(builtFile('vgpu-watch'), { stdio: ['ignore', 'pipe', 'pipe'], encoding: 'utf8' });
+    assert.equal(ran.status, 2);
+    assert.match(ran.stderr, /^vgpu-watch: standard input is not a pipe\nusage: vgpu-watch /);
+  });
+
   it('refuses an invalid address, and continues with a valid one', async () => {
     const scratch = scratchDirectory();
     const host = await startHost({ listen: `unix:${scratch.path}/s` });

@@ -24,6 +24,7 @@ interface Status {
   readonly device: string;
   readonly simulated: boolean;
   readonly draining: boolean;
+  readonly refusedConfig: { readonly at: string; readonly reason: string } | null;
   readonly devices: readonly { readonly name: string; readonly memory: number; readonly used: number }[];
   readonly totals: { readonly begun: number; readonly ended: number; readonly turnedAway: number };
   readonly sessions: readonly {
@@ -131,11 +132,23 @@ describe('the control socket of a host', () => {
     assert.equal(bad.code, 1);
     assert.match(bad.stderr, /line 1: "pids" is not known here; the former rules stay in force/);
     assert.equal((await open().ask('init')).result, 100, 'still denied');
+    writeFileSync(file, 'allow unix "x"\n');
+    host.signal('SIGHUP');
+    await host.logged(/not reloaded, the former rules stay in force: .* line 1: ""x"" is not KEY=VALUE/);
+    const { at, reason } = (await status()).refusedConfig ?? { at: '', reason: '' };
+    assert.match(reason, /conf: line 1: ""x"" is not KEY=VALUE$/);
+    assert.ok(Math.abs(Date.now() - Date.parse(at)) < 60_000, at);
+    assert.match(
+      (await tell('status')).stdout,
+      /^configuration: refused at 20\S+Z, so the former rules stay in force: .*KEY=VALUE; correct it, then: vgpu-hostd reload$/m,
+    );
+    assert.match((await tell('metrics')).stdout, /^vgpu_hostd_config_refused 1$/m);
     writeFileSync(file, 'allow unix\n');
     host.signal('SIGHUP');
     await host.logged(/the rules were read again[\s\S]*the rules were read again/);
     await askAll(open(), ['init', 'ctx 0']);
     await askAll(shell, ['alloc 4096']);
+    assert.equal((await status()).refusedConfig, null);
     assert.equal(host.running(), true);
   });
 

@@ -40,6 +40,8 @@ describe('vgpu-hostd', () => {
   for (const [args, complaint] of [
     [[], /--device software\|cuda is missing/],
     [['--device', 'opencl'], /"opencl" is neither software nor cuda/],
+    [['--version', 'x', 'y'], /unexpected argument "x" \(see --help\)/],
+    [['--help', 'status'], /unexpected argument "status"/],
     [['--device', 'software', '--frobnicate'], /frobnicate/],
     [['--device', 'software', 'word'], /"word" is not an option/],
     [['--device', 'software', '--sessions', '0'], /--sessions "0" is not a number/],

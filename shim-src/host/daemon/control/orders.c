@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "host/daemon/control/manage.h"
@@ -11,11 +12,15 @@
 #include "wire/clock.h"
 
 bool vgpu_order_reload(struct vgpu_supervisor *supervisor, char *why, unsigned long why_size) {
+  struct vgpu_refused_config *refused = &supervisor->refused_config;
   if (!supervisor->read_policy(supervisor, why, why_size)) {
+    refused->at = (int64_t)time(NULL);
+    snprintf(refused->why, sizeof refused->why, "%s", why);
     vgpu_host_log("error", 0, "not reloaded, the former rules stay in force: %s; see vgpu-hostd.conf(5)",
                   why);
     return false;
   }
+  refused->at = 0;
   vgpu_peers_forget_memory(&supervisor->admission.peers);
   vgpu_host_log("reloaded", 0, "the rules were read again; open sessions keep those that they began with");
   return true;

@@ -1,6 +1,7 @@
 #include "host/daemon/control/report.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "wire/address.h"
 #include "wire/clock.h"
@@ -15,6 +16,26 @@ static void print_text(FILE *out, const char *text, size_t size) {
     unsigned char c = (unsigned char)text[i];
     fputc(c < ' ' || c > '~' || c == '"' || c == '\\' ? '?' : c, out);
   }
+}
+
+/* As print_text, in quotes, for JSON; quotes and backslashes stay. */
+static void print_json_text(FILE *out, const char *text) {
+  fputc('"', out);
+  for (; *text != '\0'; text++) {
+    unsigned char c = (unsigned char)*text;
+    if (c == '"' || c == '\\') fputc('\\', out);
+    fputc(c < ' ' || c > '~' ? '?' : c, out);
+  }
+  fputc('"', out);
+}
+
+/* "2026-11-23T16:40:00Z"; "" when the clock is out of all bounds. */
+static const char *time_text(int64_t seconds, char *text, size_t size) {
+  time_t at = (time_t)seconds;
+  struct tm parts;
+  if (gmtime_r(&at, &parts) == NULL || strftime(text, size, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+    text[0] = '\0';
+  return text;
 }
 
 static const char *kind_name(uint32_t kind) {
@@ -79,6 +100,14 @@ static void table(const struct report *report, bool sessions_only) {
       fprintf(out, ", %s, %llu of %llu MiB in use\n", uuid,
               (unsigned long long)(vgpu_accounts_used(supervisor->accounts, i) >> 20),
               (unsigned long long)(inventory->devices[i].total_memory >> 20));
+    }
+    if (supervisor->refused_config.at != 0) {
+      char when[32];
+      fprintf(out, "configuration: refused at %s, so the former rules stay in force: ",
+              time_text(supervisor->refused_config.at, when, sizeof when));
+      for (const char *at = supervisor->refused_config.why; *at != '\0'; at++)
+        fputc(*at < ' ' || *at > '~' ? '?' : *at, out);
+      fputs("; correct it, then: vgpu-hostd reload\n", out);
     }
     fprintf(out, "sessions: %u now, %llu begun, %llu refused\n", report->count,
             (unsigned long long)supervisor->sessions.begun,
@@ -146,7 +175,16 @@ static void json(const struct report *report) {
             (unsigned long long)inventory->devices[i].total_memory,
             (unsigned long long)vgpu_accounts_used(supervisor->accounts, i));
   }
-  fprintf(out, "],\"totals\":{\"begun\":%llu,\"ended\":%llu,\"turnedAway\":%llu,\"most\":%u},\"sessions\":[",
+  fputs("],\"refusedConfig\":", out);
+  if (supervisor->refused_config.at == 0) {
+    fputs("null", out);
+  } else {
+    char when[32];
+    fprintf(out, "{\"at\":\"%s\",\"reason\":", time_text(supervisor->refused_config.at, when, sizeof when));
+    print_json_text(out, supervisor->refused_config.why);
+    fputc('}', out);
+  }
+  fprintf(out, ",\"totals\":{\"begun\":%llu,\"ended\":%llu,\"turnedAway\":%llu,\"most\":%u},\"sessions\":[",
           (unsigned long long)supervisor->sessions.begun, (unsigned long long)supervisor->sessions.ended,
           (unsigned long long)supervisor->sessions.turned_away, supervisor->sessions.limit);
   bool first = true;
@@ -171,6 +209,9 @@ static void metrics(const struct report *report) {
   metric(out, "info", "gauge", "Version and kind of device; always 1.");
   fprintf(out, "vgpu_hostd_info{version=\"%s\",wire=\"%d.%d\",device=\"%s\",simulated=\"%d\"} 1\n",
           VGPU_VERSION, VGPU_WIRE_MAJOR, VGPU_WIRE_MINOR, supervisor->backend->name, inventory->simulated);
+  metric(out, "config_refused", "gauge",
+         "1: hostd.conf was refused when it was read again; the former rules stay in force.");
+  fprintf(out, "vgpu_hostd_config_refused %d\n", supervisor->refused_config.at != 0);
   metric(out, "sessions", "gauge", "Sessions now.");
   fprintf(out, "vgpu_hostd_sessions %u\n", report->count);
   metric(out, "sessions_begun_total", "counter", "Sessions that began.");

@@ -3,7 +3,7 @@
  * this process copies one out of the ring the host copies the next one in.
  *
  * Only one thread at a time does so, and only through a ring. The host stops when the replies have no
- * room, and then takes no more requests; a thread that sends while nobody reads must find room. The
+ * room, and then takes no more requests. A thread that sends while no thread reads must find room. The
  * replies of one such thread always fit; all others read while they wait.
  */
 #include <string.h>

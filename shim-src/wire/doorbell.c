@@ -108,7 +108,7 @@ void vgpu_doorbell_missed(struct vgpu_doorbell *doorbell) {
   pthread_mutex_unlock(&doorbell->lock);
 }
 
-/* Reads what is left in a socket that was shut down. With the lock held; nobody polls. */
+/* Reads the rest of a socket that was shut down. The caller holds the lock, and no thread polls. */
 static void drain(struct vgpu_doorbell *doorbell) {
   unsigned char bytes[256];
   ssize_t got;

@@ -113,7 +113,7 @@ export function sessionsNow(host: Host): number {
   return sessionsBegun(host) - counted(host, /session \d+: ended(:.*)?$/gm);
 }
 
-/** Nobody is served any more, here and behind: all that was used is free. */
+/** True if neither this host nor the one behind it has a session: all resources are free. */
 export function isIdle(host: Host): boolean {
   return sessionsNow(host) === 0 && (host.behind === undefined || isIdle(host.behind));
 }

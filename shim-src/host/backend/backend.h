@@ -53,7 +53,7 @@ struct vgpu_backend {
    */
   int (*take_inventory)(const struct vgpu_options *options, struct vgpu_inventory *inventory);
 
-  bool reads_itself; /* a library behind it opens files of /proc/self, so nobody may make them root's */
+  bool reads_itself; /* its library opens files of /proc/self, which must not become root's */
 
   /* After it: whether a confined process can use the device, told on stdout; NULL: nothing could be in its
    * way. */

@@ -31,8 +31,8 @@ static void set_number(const char *name, long value) {
 }
 
 /*
- * Runs in a process of its own, for which nobody waits. The listening sockets get the numbers that systemd
- * gives, the pipe the next one.
+ * Runs in a process of its own, which the daemon does not wait for. The listening sockets get the numbers
+ * that systemd gives, the pipe the next one.
  */
 _Noreturn static void become_successor(const struct vgpu_listeners *listeners,
                                        const struct vgpu_returns *returns, int end, int pipe,

@@ -26,7 +26,7 @@ static bool fail(const char *text, const char *doing) {
   return false;
 }
 
-/* A socket file that nobody listens on any more is removed; anything else in the way is left alone. */
+/* Removes a socket file on which no process listens any more. Any other file of that name is left alone. */
 static bool clear_way(const char *text, const struct vgpu_address *address, const char *path) {
   struct stat info;
   if (lstat(path, &info) != 0) return errno == ENOENT ? true : fail(text, "lstat");

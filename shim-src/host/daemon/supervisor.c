@@ -37,7 +37,7 @@ static void end_workers(struct vgpu_supervisor *supervisor) {
   vgpu_workers_signal(supervisor, SIGKILL);
 }
 
-/* Nobody is served any more, nor greets. */
+/* True if the daemon is draining, and no session and no greeting is left. */
 static bool is_drained(const struct vgpu_supervisor *supervisor) {
   return supervisor->draining && vgpu_sessions_count(&supervisor->sessions) == 0 &&
          supervisor->greetings.count == 0;

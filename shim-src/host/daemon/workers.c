@@ -52,7 +52,7 @@ void vgpu_workers_bury(struct vgpu_supervisor *supervisor) {
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) bury(supervisor, pid, status);
 }
 
-/* A worker that is not buried yet keeps its number: nobody else can have it. */
+/* A worker that was not waited for keeps its process number, so no other process can have it. */
 void vgpu_workers_signal(const struct vgpu_supervisor *supervisor, int number) {
   for (uint32_t i = 0; i < VGPU_SESSIONS_MAX; i++) {
     pid_t pid = supervisor->sessions.entries[i].pid;

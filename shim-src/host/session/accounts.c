@@ -191,7 +191,7 @@ bool vgpu_accounts_take(struct vgpu_accounts *accounts, uint32_t slot, uint32_t 
 }
 
 void vgpu_accounts_give(struct vgpu_accounts *accounts, uint32_t slot, uint32_t device, uint64_t bytes) {
-  /* Only this worker's threads write its slot's number, and less in use harms nobody's check: no lock. */
+  /* Needs no lock: only this worker's threads write its slot, and a lower number makes no check fail. */
   uint64_t *used = &accounts->slots[slot].used[vgpu_accounts_device(accounts, slot, device)];
   __atomic_sub_fetch(used, bytes, __ATOMIC_RELAXED);
 }

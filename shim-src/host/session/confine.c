@@ -28,7 +28,7 @@ static void on_denied(int number, siginfo_t *info, void *context) {
   /* The kernel's own signal, not one that a process sent. */
   if (told != NULL && info->si_code == SYS_SECCOMP)
     __atomic_store_n(told, info->si_syscall, __ATOMIC_RELAXED);
-  raise(number); /* nobody handles it any more: SA_RESETHAND */
+  raise(number); /* now with the default action: SA_RESETHAND */
   _exit(128 + number);
 }
 
@@ -65,7 +65,7 @@ bool vgpu_confine(const struct vgpu_filter_program *program, bool reads_itself, 
   setrlimit(RLIMIT_CORE, &(struct rlimit){0});
   /* The driver's devices are files with modes: none of the driver's own calls needs a capability. */
   drop_capabilities();
-  if (!reads_itself) prctl(PR_SET_DUMPABLE, 0); /* nobody's debugger but root's */
+  if (!reads_itself) prctl(PR_SET_DUMPABLE, 0); /* only root may debug it */
   if (program == NULL) return true;
   told = denied;
   struct sigaction action = {.sa_sigaction = on_denied, .sa_flags = SA_SIGINFO | SA_RESETHAND | SA_NODEFER};

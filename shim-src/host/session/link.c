@@ -218,7 +218,7 @@ void vgpu_link_tell_alive(struct vgpu_link *link, bool idle) {
   /* While an answer is written, that is the sign. */
   if (pthread_mutex_trylock(&link->writing) != 0) return;
   struct vgpu_frame sign = {.opcode = VGPU_OP_ALIVE, .flags = VGPU_FLAG_REPLY};
-  /* One that is not taken yet is nobody's but the watcher's, which is here. */
+  /* A connection that is not taken yet belongs to the watcher, which runs this code. */
   int newest = link->line.agreed ? vgpu_line_newest(&link->line) : link->descriptor;
   /* A guest that leaves no room for it is not waiting for one. */
   struct pollfd poller = {.fd = newest, .events = POLLOUT};

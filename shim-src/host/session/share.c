@@ -9,9 +9,9 @@
 
 /* The time that a peer which was idle may use before it waits for the others: a few turns. */
 #define CREDIT_NS 8000000ull
-/* More than this nobody can be behind: two turns of a peer of weight 1. */
+/* The most that a peer can be behind: two turns of a peer of weight 1. */
 #define DEBT_NS 400000000ull
-/* A thread that nobody calls looks by itself: who should have called may be dead. */
+/* A thread that is not called checks by itself, because the worker that should have called may be dead. */
 #define LOOK_NS 10000000l
 #define LONGEST_MS 5000
 
@@ -58,7 +58,7 @@ static bool before(const struct vgpu_share *share, const struct vgpu_seat *one,
   return one->used < other->used;
 }
 
-/* The seat with waiting threads whose turn it is; NULL: nobody waits. */
+/* Returns the seat with waiting threads whose turn it is; NULL: no thread waits. */
 static struct vgpu_seat *next_seat(struct vgpu_share *share) {
   struct vgpu_seat *next = NULL;
   if (share->waiting == 0) return NULL;
@@ -116,7 +116,7 @@ static void take_turn(struct vgpu_share *share, struct vgpu_seat *seat) {
   if (used > share->clock) share->clock = used;
 }
 
-/* After a turn that nobody waited for: the processor would have been idle. */
+/* Called after a turn for which no other thread waited: the processor would have been idle. */
 static void forgive(struct vgpu_share *share, struct vgpu_seat *seat) {
   struct least least = least_but(share, seat);
   uint64_t *used = &share->peer_used[peer_of(seat)];
@@ -158,7 +158,7 @@ void vgpu_share_enter(struct vgpu_share *share, uint32_t number) {
     struct timespec limit = {.tv_nsec = LOOK_NS};
     syscall(SYS_futex, &seat->call, FUTEX_WAIT, call, &limit, NULL, 0);
     if (vgpu_left_ms(deadline) > 0 && lock(share, number)) continue;
-    /* It goes on without a turn, and nobody may go on waiting for it. */
+    /* The thread continues without a turn, and must not count as waiting any more. */
     __atomic_sub_fetch(&seat->waiting, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&share->stale, 1, __ATOMIC_RELEASE);
     return;

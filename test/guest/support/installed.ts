@@ -77,7 +77,7 @@ export async function prepareConsumer(
 
 /**
  * Rebuilds the loader cache without setting links. Where that was not done since the libraries changed, an uninstall leaves
- * a fresh cache where a stale one was; that is no difference that anybody wants back.
+ * a fresh cache where a stale one was, which is not a difference to restore.
  */
 export async function freshCache(guest: Guest): Promise<void> {
   await guest.must('ldconfig', '-X');

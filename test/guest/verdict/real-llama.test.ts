@@ -1,4 +1,4 @@
-// Debian's llama-server, unmodified, in a guest of Debian sid: what anybody can install. Its log does not name the GPU,
+// Debian's llama-server, unmodified, in a guest of Debian sid, as its package installs it. Its log does not name the GPU,
 // so its verdict comes from the host's sessions. Its tokens are those that it gave on the CPU.
 
 import assert from 'node:assert/strict';

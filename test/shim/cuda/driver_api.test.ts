@@ -15,7 +15,7 @@ import {
 const MIB = 1024 * 1024;
 const H100 = 85_017_755_648;
 
-/** A TCP port nobody is likely to have; the process number keeps parallel runs apart. */
+/** A TCP port that is probably free; the process number keeps parallel runs apart. */
 const PORT = 20_000 + (process.pid % 20_000);
 
 for (const transport of ['unix', 'tcp', 'a host with --device cuda'] as const) {

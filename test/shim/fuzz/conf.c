@@ -1,4 +1,4 @@
-/* /etc/vgpu/hostd.conf, fuzzed. */
+/* Fuzzes /etc/vgpu/hostd.conf. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(copy, data, size);
   bool good = vgpu_policy_parse(&policy, "fuzz", copy, size, error, sizeof error);
   free(copy);
-  /* A mistake is always told, and what is good never lets in whom no line names. */
+  /* A mistake is always reported, and a valid file never admits a peer that no line names. */
   if (!good && strncmp(error, "fuzz: ", 6) != 0) abort();
   struct vgpu_identity who = {
       .peer = {.kind = VGPU_ADDRESS_UNIX, .id = 1000}, .uid = 1000, .gid = 5, .pid = 7};

@@ -9,7 +9,7 @@
 
 #include "guest/session.h"
 
-/* The first, second or third of the questions; aborts when the library let something through. */
+/* Makes the first, second or third query. Aborts if the library accepted an invalid answer. */
 static inline void fuzz_ask_facts(struct vgpu_session *session, unsigned which) {
   static struct vgpu_device_facts facts[VGPU_DEVICES_MAX];
   struct vgpu_process_facts processes[4];

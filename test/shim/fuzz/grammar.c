@@ -104,7 +104,7 @@ static uint32_t put_plain(struct fuzz_guest *guest, uint32_t size, unsigned char
   return size;
 }
 
-/* Calls behind each other, as the nodes of a graph travel. */
+/* Writes calls one after the other, as the nodes of a graph are sent. */
 static uint32_t put_nodes(struct fuzz_guest *guest, uint32_t count, unsigned char *to) {
   uint32_t size = 0;
   for (uint32_t i = 0; i < count && guest->source.left > 0; i++) {
@@ -150,7 +150,7 @@ uint32_t fuzz_frame(struct fuzz_guest *guest, unsigned char *to) {
     frame.body = call->send_size;
     put_fields(guest, call, body);
   }
-  /* Bulk where none belongs only if the frame is odd in other things, too. */
+  /* Only a frame that is odd in other ways has bulk for a call without bulk. */
   bool bulk = call == NULL || call->bulk_in || call->raw_in || (which & 0x6000) != 0;
   frame.bulk = bulk ? put_bulk(guest, body + frame.body) : 0;
   frame.length = vgpu_frame_length(frame.body, frame.bulk);

@@ -53,26 +53,26 @@ struct fuzz_source {
 struct fuzz_guest {
   struct fuzz_source source;
   bool nvml;
-  uint64_t sequence; /* of the next frame */
+  uint64_t sequence; /* number of the next frame */
   uint8_t counts[FUZZ_KINDS];
-  uint64_t known[FUZZ_KINDS][FUZZ_KEPT]; /* what was answered for fields of a kind */
+  uint64_t known[FUZZ_KINDS][FUZZ_KEPT]; /* answers for fields of a kind */
 };
 
-/* Reads the images that VGPU_FUZZ_IMAGES names, with a colon between two; none is right, too. */
+/* Reads the images that VGPU_FUZZ_IMAGES names, separated by colons. No images are fine, too. */
 void fuzz_images_load(void);
 
 uint8_t fuzz_byte(struct fuzz_source *source);
-void fuzz_bytes(struct fuzz_source *source, void *to, size_t size); /* zeros where there is no more */
+void fuzz_bytes(struct fuzz_source *source, void *to, size_t size); /* zeros after the end */
 
 void fuzz_guest_begin(struct fuzz_guest *guest, struct fuzz_source source);
 
-/* The next record as a frame, of VGPU_FRAME_MAX bytes at most; its length, 0: no more. */
+/* Makes a frame of the next record, of at most VGPU_FRAME_MAX bytes. Returns its length; 0: no more input. */
 uint32_t fuzz_frame(struct fuzz_guest *guest, unsigned char *frame);
 
-/* The greeting as a frame. */
+/* Makes a frame of the greeting. */
 uint32_t fuzz_greeting(const struct fuzz_guest *guest, uint32_t features, unsigned char *frame);
 
-/* Remembers what a reply says. */
+/* Stores the values of a reply. */
 void fuzz_answer(struct fuzz_guest *guest, uint32_t opcode, const unsigned char *body, uint32_t size);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Both sides of what is said before a session. First byte, bit 0: the rest is what a host answers to a
- * question for sessions; else it is what a guest greets with, read by the daemon in pieces as the first byte
- * says.
+ * Fuzzes both sides of the messages before a session. If bit 0 of the first byte is set, the rest is a host's
+ * answer to a query for sessions. Else the rest is a guest's greeting, which the daemon reads in pieces of
+ * sizes that the first byte gives.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static void greet(size_t step) {
   struct vgpu_hello hello;
   size_t wanted = 0, filled = 0;
   for (;;) {
-    unsigned char *bytes = malloc(filled + 1); /* exactly so many, for the sanitizer */
+    unsigned char *bytes = malloc(filled + 1); /* of exact size, for the sanitizer */
     if (bytes == NULL) exit(2);
     memcpy(bytes, at, filled);
     enum vgpu_greeting_result result = vgpu_greeting_read(bytes, filled, &wanted, &hello);

@@ -1,7 +1,8 @@
 /*
- * The guest's end, fuzzed: a session whose host answers what the input says. First byte: bit 0: the answers'
- * headers are the input's, too; else only body, sizes and status are, and the welcome is a good one. Bit 1:
- * the guest is in a VM with memory of its host, all zero; the session ends where it has begun.
+ * Fuzzes the guest's end: a session whose host sends the input as answers. First byte: bit 0: the input also
+ * has the headers of the answers; else it has only body, sizes and status, and the welcome is valid. Bit 1:
+ * the guest is in a VM that shares memory with its host. That memory is all zero, and the session ends where
+ * it began.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static struct input {
   size_t left;
   bool raw;
   bool welcomed;
-  struct vgpu_frame asked; /* the last frame the guest sent */
+  struct vgpu_frame asked; /* last frame that the guest sent */
 } input;
 
 static bool bytes(void *to, size_t size) {
@@ -55,7 +56,7 @@ enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vg
 int __wrap_vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline) {
   (void)address;
   (void)deadline;
-  return dup(0); /* to be closed by the session */
+  return dup(0); /* the session closes it */
 }
 
 enum vgpu_stream_result __wrap_vgpu_stream_read(int descriptor, void *to, size_t size, int64_t deadline) {
@@ -150,7 +151,7 @@ enum vgpu_stream_result __wrap_vgpu_stream_read_passed(int descriptor, void *to,
   if (passed != NULL) *passed = -1;
   if (size != sizeof(struct vgpu_frame)) return __wrap_vgpu_stream_read(descriptor, to, size, deadline);
   enum vgpu_stream_result result = __wrap_vgpu_ahead_read_header(NULL, to, deadline);
-  return result == VGPU_STREAM_UNSOUND ? VGPU_STREAM_OK : result; /* its caller looks */
+  return result == VGPU_STREAM_UNSOUND ? VGPU_STREAM_OK : result; /* the caller checks */
 }
 
 static char vm_memory[64];

@@ -1,6 +1,6 @@
 /*
- * The host's end, fuzzed: a real worker of the software device that reads what the input says instead of a
- * socket. First byte: bit 0: a raw stream of bytes, bit 1: libnvidia-ml; then records of grammar.h.
+ * Fuzzes the host's end: a real worker of the software device that reads the input instead of a socket. First
+ * byte: bit 0: a raw stream of bytes, bit 1: libnvidia-ml; then records of grammar.h.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vg
                                                        uint32_t bulk_size, int64_t deadline) {
   (void)descriptor;
   (void)deadline;
-  /* All of it is read, so that a sanitizer sees whether it is there. */
+  /* Reads all bytes, so that a sanitizer notices missing ones. */
   const unsigned char *parts[2] = {body, bulk};
   uint32_t sizes[2] = {body_size, bulk_size};
   volatile unsigned sum = 0;

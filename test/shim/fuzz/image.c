@@ -1,4 +1,4 @@
-/* Code as guests send it, fuzzed: fat binaries (packed, too), cubins and PTX, as both ends walk them. */
+/* Fuzzes code as guests send it: fat binaries (also packed), cubins and PTX, as both ends read them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  /* Of exactly this size, so that a sanitizer sees one byte too far. */
+  /* Of exactly this size, so that a sanitizer notices an access beyond the end. */
   unsigned char *copy = malloc(size == 0 ? 1 : size);
   if (copy == NULL) return 0;
   memcpy(copy, data, size);

@@ -11,7 +11,7 @@ static struct {
   struct fuzz_source *source;
   fuzz_act *act;
   bool acting;
-  bool loaded; /* there is a next step, `when` reads from now */
+  bool loaded; /* there is a next step; `when` counts reads from now on */
   uint8_t when;
   bool gone;
   int passed;
@@ -65,7 +65,7 @@ static void moment(const volatile void *address) {
   }
 }
 
-/* clang's, before each load of what is compiled so. */
+/* Clang calls these before each load of code that is compiled for it. */
 void __sanitizer_cov_load1(uint8_t *address);
 void __sanitizer_cov_load2(uint16_t *address);
 void __sanitizer_cov_load4(uint32_t *address);
@@ -87,7 +87,7 @@ void __sanitizer_cov_load16(__int128 *address) {
   moment(address);
 }
 
-/* AddressSanitizer's, which checks both ranges; every memcpy of the program is a call of it. */
+/* AddressSanitizer's memcpy, which checks both ranges. Every memcpy of the program calls it. */
 void *__real___asan_memcpy(void *to, const void *from, size_t size);
 void *__wrap___asan_memcpy(void *to, const void *from, size_t size);
 void *__wrap___asan_memcpy(void *to, const void *from, size_t size) {
@@ -100,7 +100,7 @@ void *__wrap___asan_memcpy(void *to, const void *from, size_t size) {
   return to;
 }
 
-/* Nobody is waited for: the other end acts when this one looks, or goes to sleep. */
+/* No thread is waited for: the other end acts when this end reads, or sleeps. */
 bool __wrap_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
 bool __wrap_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size) {
   if (!__real_vgpu_rings_map(rings, descriptor, offset, size)) return false;
@@ -117,8 +117,9 @@ void *__wrap_vgpu_shared_map(int descriptor, uint64_t bytes) {
   return memory;
 }
 
-/* The doorbell: who sleeps is woken by the next step, or by the end of the input, which is that of the other
- * end.
+/*
+ * The doorbell. An end that sleeps is woken by the next step. The end of the input is the end of the other
+ * side.
  */
 int __wrap_poll(struct pollfd *descriptors, nfds_t count, int limit);
 int __wrap_poll(struct pollfd *descriptors, nfds_t count, int limit) {

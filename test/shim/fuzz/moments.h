@@ -16,24 +16,27 @@
 #include "fuzz/grammar.h"
 #include "wire/ring.h"
 
-/* One step of the fuzzer; false: the other end hangs up. */
+/* Carries out one step of the input. False: the other end hangs up. */
 typedef bool fuzz_act(uint8_t what);
 
 void fuzz_moments_begin(struct fuzz_source *source, fuzz_act *act);
 
-/* Reads from there are moments, until the next fuzz_moments_begin. */
+/* From now on reads of this memory are counted, until the next fuzz_moments_begin. */
 void fuzz_moments_watch(const void *base, size_t bytes);
 
-/* Passed on instead of bytes at the next ring of the doorbell; -1: none. The receiver's to close. */
+/* The next ring of the doorbell passes this descriptor instead of bytes; -1: none. The receiver closes it. */
 void fuzz_moments_pass(int descriptor);
 
-/* The rings as the code under test has mapped them last; those of the other end are mapped with this. */
+/* The rings as the code under test mapped them last. The rings of the other end are mapped with this. */
 bool __real_vgpu_rings_map(struct vgpu_rings *rings, int descriptor, uint64_t offset, uint32_t size);
 
-/* How far a frame is published that is not all there: so many lines, or to a place where none begins. */
+/*
+ * Returns how much of an incomplete frame is published: a number of lines, or up to a place where no line
+ * begins.
+ */
 uint32_t fuzz_part(struct fuzz_source *source);
 
-/* Steps that both ends have: one of the words of the two controls, or bytes near `frame`, is changed. */
+/* Steps that both ends have: change one of the words of the two controls, or bytes near `frame`. */
 void fuzz_poke_control(struct fuzz_source *source, const struct vgpu_rings *rings);
 void fuzz_poke_bytes(struct fuzz_source *source, unsigned char *ring, uint32_t size, uint64_t position);
 

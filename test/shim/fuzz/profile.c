@@ -1,4 +1,4 @@
-/* Device profiles, fuzzed: the JSON that an administrator may write. */
+/* Fuzzes device profiles: the JSON that an administrator may write. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

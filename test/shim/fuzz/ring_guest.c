@@ -47,7 +47,7 @@ static struct vgpu_rings rings; /* the host's mapping */
 static uint8_t greeting;
 static struct vgpu_frame asked;      /* the last request that was read */
 static uint64_t last;                /* where the last reply began */
-static bool mine;                    /* the requests' indexes are as both ends left them */
+static bool mine;                    /* the indexes of the requests are valid on both ends */
 static unsigned char *shared_region; /* the host's mapping */
 
 static uint32_t right_size(uint32_t opcode) {
@@ -66,7 +66,7 @@ static uint32_t right_size(uint32_t opcode) {
   }
 }
 
-/* A request from the guest must be sound, unless the fuzzer wrote to the ring, too. */
+/* A request from the guest must be valid, unless the fuzzer also wrote to the ring. */
 static void take_request(void) {
   struct vgpu_ring *ring = &rings.requests;
   uint32_t there;
@@ -162,10 +162,10 @@ enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vg
 int __wrap_vgpu_stream_connect(const struct vgpu_address *address, int64_t deadline) {
   (void)address;
   (void)deadline;
-  return dup(0); /* to be closed by the session */
+  return dup(0); /* the session closes it */
 }
 
-/* A host that greets, and the memory it sends along. */
+/* A host that greets, and the memory that it sends with the greeting. */
 enum vgpu_stream_result __wrap_vgpu_stream_read_passed(int descriptor, void *to, size_t size, int *passed,
                                                        int64_t deadline) {
   (void)descriptor;
@@ -215,7 +215,9 @@ enum vgpu_stream_result __wrap_vgpu_stream_write_frame(int descriptor, struct vg
   (void)body;
   (void)bulk;
   (void)bulk_size;
-  /* Only the greeting goes over the socket, and what follows it when there are no rings: answered by nobody.
+  /*
+   * Only the greeting is sent over the socket, and the frames after it if there are no rings. Nothing answers
+   * those frames.
    */
   return frame->opcode == VGPU_OP_HELLO && body_size == sizeof(struct vgpu_hello) ? VGPU_STREAM_OK
                                                                                   : VGPU_STREAM_CLOSED;
@@ -259,7 +261,7 @@ static void in_pieces(struct vgpu_session *session) {
   free(destination);
 }
 
-/* Buffers of their exact sizes on the heap, so that a sanitizer sees one byte too many. */
+/* Buffers of exact size on the heap, so that a sanitizer notices an access beyond the end. */
 static void plain(struct vgpu_session *session) {
   unsigned char *body = malloc(BODY), *bulk = malloc(BULK);
   if (body == NULL || bulk == NULL) exit(2);

@@ -28,7 +28,7 @@ static struct {
 } shared_regions[SHARED_REGIONS];
 static uint32_t shared_region_count;
 static uint64_t last; /* where the last frame began */
-static bool spoilt;   /* the guest broke the replies' indexes itself, or what lies there */
+static bool spoilt;   /* the guest changed the replies' indexes or bytes itself */
 static unsigned char frame_bytes[VGPU_FRAME_MAX];
 
 static void send_record(bool whole) {
@@ -41,7 +41,7 @@ static void send_record(bool whole) {
   __atomic_store_n(&ring->control->tail, ring->position, __ATOMIC_SEQ_CST);
 }
 
-/* The replies of an honest host are whole and sound, unless this guest wrote there. */
+/* The replies of a valid host are complete and valid, unless this guest wrote there. */
 static void take_replies(void) {
   uint32_t there;
   while (!spoilt && vgpu_ring_available(&rings.replies, &there) == VGPU_RING_READY) {
@@ -139,7 +139,7 @@ bool __wrap_vgpu_link_receive(struct vgpu_link *link, find_row *find, const void
   if (!copied && (request->bulk < ring || request->bulk + frame->bulk > end)) abort();
   if (!copied &&
       (request->row == NULL || !request->row->raw_in || (frame->flags & VGPU_FLAG_SHARED_REGION) != 0))
-    abort(); /* looked into where the guest can change it */
+    abort(); /* the request is in memory that the guest can change */
   return true;
 }
 

@@ -15,7 +15,7 @@
 static struct vgpu_inventory inventory;
 static struct vgpu_accounts *accounts;
 
-/* Nothing to be told of what a guest did wrong. */
+/* A guest's mistakes are not logged here. */
 void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *format, ...);
 void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *format, ...) {
   (void)event;
@@ -23,7 +23,7 @@ void __wrap_vgpu_host_log(const char *event, uint64_t session, const char *forma
   (void)format;
 }
 
-/* Code is loaded, placed and named as it is for real, and each launch is checked; its kernels are not run. */
+/* Code is loaded, and each launch is checked, as in a real worker. Only the kernels do not run. */
 static const struct vgpu_code_options run = {
     .kernels = VGPU_KERNELS_RUN, .launch_log = -1, .session_bytes = 8u << 20};
 static const struct vgpu_code_options skip = {
@@ -43,7 +43,7 @@ enum ptx_status __wrap_ptx_launch(struct ptx_module *module, uint32_t kernel, co
   return PTX_OK;
 }
 
-/* Where kernels are not run a loop has one round: nothing would end it. */
+/* Where kernels do not run, a loop has one round, because nothing would end it. */
 int32_t __real_vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
                                       uint64_t stream);
 int32_t __wrap_vgpu_conditions_launch(struct vgpu_worker *worker, const struct vgpu_exec_object *exec,
@@ -56,7 +56,7 @@ int32_t __wrap_vgpu_conditions_launch(struct vgpu_worker *worker, const struct v
   return result;
 }
 
-/* Once; exits when VGPU_FUZZ_PROFILE, the device's profile, cannot be read. */
+/* Runs once. Exits if VGPU_FUZZ_PROFILE, the device's profile, cannot be read. */
 static void begin(void) {
   static struct vgpu_options options = {.device = "software", .kernels = VGPU_KERNELS_RUN};
   options.profiles[0] = getenv("VGPU_FUZZ_PROFILE");
@@ -87,7 +87,7 @@ static void clean_up(struct vgpu_worker *worker) {
     const struct vgpu_dispatch_row *row = vgpu_dispatch_cuda(VGPU_OP_cuCtxDestroy_v2);
     struct vgpu_bulk bulk = {0};
     row->run[VGPU_BACKEND_SOFTWARE](worker, &number, NULL, &bulk);
-    i = (size_t)-1; /* places move */
+    i = (size_t)-1; /* entries have moved: start again */
   }
   struct vgpu_allocation freed;
   while (worker->software->memory.count > 0) {
@@ -124,7 +124,7 @@ void fuzz_serve(bool rings, const unsigned char *greeting, size_t size) {
                                .sessions = 1,
                                .outstanding = 4u << 20,
                                .session_shared = rings ? 4u << 20 : 0};
-  /* On the heap, so that a sanitizer sees what goes beyond it; its shared regions are large, too. */
+  /* On the heap, so that a sanitizer notices an access beyond it. */
   struct vgpu_worker *worker = calloc(1, sizeof *worker);
   if (worker == NULL) exit(2);
   *worker = (struct vgpu_worker){.link = {.descriptor = -1},

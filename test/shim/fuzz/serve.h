@@ -1,5 +1,6 @@
-/* A real worker of the software device in this process, for one session of a fuzzer's input; it begins with
- * the fuzzer. */
+/*
+ * A real worker of the software device in this process, which serves one session for each input of a fuzzer.
+ */
 #ifndef VGPU_FUZZ_SERVE_H
 #define VGPU_FUZZ_SERVE_H
 
@@ -8,8 +9,9 @@
 #include "wire/frame.h"
 
 /*
- * Serves the guest that the wrapped functions of wire/ are, as the daemon would after this greeting, until it
- * is gone; then gives everything back. Nothing for a greeting that begins no session.
+ * Serves the guest, which is played by the wrapped functions of wire/, as the daemon would after this
+ * greeting, until the guest is gone. Then frees everything. Does nothing for a greeting that begins no
+ * session.
  */
 void fuzz_serve(bool rings, const unsigned char *greeting, size_t size);
 

@@ -46,7 +46,7 @@ for (const transport of ['unix', 'unix without a ring', 'tcp'] as const) {
     });
 
     for (const [name, what] of Object.entries(CASES)) {
-      // gcc 12's, which holds it over fork() for nobody: the child waits for a lock of a thread that it does not have.
+      // gcc 12's allocator does not take its lock for fork(): the child waits for a thread that it does not have.
       const lock = name === 'forked_while_used' && /sanitize|fuzz/.test(VARIANT);
       it(what, { skip: lock && "AddressSanitizer's own allocator may be locked in the child" }, async () => {
         const ended = await runProgram(builtFile(path.join('programs', 'guest_life')), [name], {

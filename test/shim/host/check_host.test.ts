@@ -6,7 +6,7 @@ import path from 'node:path';
 import { describe, it } from 'node:test';
 import { askAll, builtFile, scratchDirectory, startHost, startShell, until } from '../shim_host.js';
 
-/** Neighbours exchange words without a barrier, and the last word of shared memory is nobody's. */
+/** Neighbours exchange words without a barrier, and no thread writes the last word of shared memory. */
 const PTX = `.version 6.0
 .target sm_50
 .address_size 64

@@ -282,7 +282,7 @@ describe('a worker that was taken over', {
         assert.equal(await ask(client, name), EPERM, name);
       const socket = await ask(client, 'socket', [1, 1, 0]);
       assert.ok(socket >= 0, 'which a driver may need');
-      // NVIDIA's libcuda listens when it initializes; nobody is ever accepted.
+      // NVIDIA's libcuda listens when it initializes; it never accepts a connection.
       assert.notEqual(await ask(client, 'listen', [socket, 1]), EPERM);
       assert.equal(await ask(client, 'accept', [socket, 0, 0]), EPERM);
       const pid = /, worker (\d+)$/m.exec(front.log())?.[1];

@@ -1,5 +1,5 @@
 /**
- * A driver that has failed or does not come back: its session ends or waits, and nobody else's. The driver is the
+ * A driver that has failed or does not come back: its session ends or waits, and no other session does. The driver is the
  * stand-in (programs/stand_in_driver.c).
  */
 import assert from 'node:assert/strict';

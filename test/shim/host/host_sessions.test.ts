@@ -212,7 +212,7 @@ describe("the host's report of its sessions", () => {
     await askAll(open(), ['init', 'ctx 0']);
     const { refusedKernels: next } = await ask();
     assert.deepEqual([next?.count, next?.program], [2, 'code_shell']);
-    // It is nobody else's.
+    // No other peer sees it.
     assert.equal((await ask(`tcp:127.0.0.1:${PORT}`)).refusedKernels?.count, 0);
     await host.stop();
   });

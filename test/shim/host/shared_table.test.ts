@@ -1,4 +1,4 @@
-/** The table that the daemon shares with its workers: turns to compute, and numbers that nobody may believe. */
+/** The table that the daemon shares with its workers: turns to compute, and numbers that must not be trusted. */
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { buildProgram, runProgram } from '../cuda/private_programs.js';

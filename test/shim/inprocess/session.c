@@ -1,10 +1,9 @@
 /*
  * Sessions (guest/session.h) without a transport: the guest's libcuda and a worker with the software device
- * in one process, each call carried out by the thread that makes it. For tests, which compare what a program
- * does here with what it does over each transport, and for benchmarks. No shared memory, no limits but the
- * device's.
- *
- * VGPU_INPROCESS_PROFILE names the file of the simulated device.
+ * are in one process, and the thread that makes a call also carries it out. Tests use it to compare a
+ * program's results here with those over each transport, and benchmarks use it, too. There is no shared
+ * memory, and the only limits are the device's. VGPU_INPROCESS_PROFILE names the file of the simulated
+ * device.
  */
 #include "guest/session.h"
 
@@ -38,7 +37,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
       .device = "software", .kernels = VGPU_KERNELS_RUN, .profiles = {getenv("VGPU_INPROCESS_PROFILE")}};
   session->options.profile_count = session->options.profiles[0] != NULL;
   session->inventory.options = &session->options;
-  unsigned char *bytes = malloc(VGPU_FRAME_MAX); /* for bulk that a call brings */
+  unsigned char *bytes = malloc(VGPU_FRAME_MAX); /* for the bulk of a call */
   if (bytes == NULL || vgpu_software_backend.take_inventory(&session->options, &session->inventory) != 0) {
     free(bytes);
     free(session);
@@ -86,7 +85,7 @@ enum vgpu_outcome vgpu_session_open(struct vgpu_session **out, enum vgpu_library
   return VGPU_ANSWERED;
 }
 
-/* The process ends soon: what the device holds goes with it. */
+/* The process ends soon, and the device's memory is freed with it. */
 void vgpu_session_close(struct vgpu_session *session) {
   (void)session;
 }
@@ -154,7 +153,7 @@ static enum vgpu_outcome carry(struct vgpu_session *session, uint32_t opcode, ui
   struct vgpu_worker *worker = &session->worker;
   struct vgpu_answer *answer = &session->answer;
   request.row = vgpu_find_row(worker, opcode);
-  /* Raw bytes go where they are wanted, all else to a place with room for a whole frame. */
+  /* Raw bytes are written to the caller's buffer; all others to a buffer that has room for a whole frame. */
   bool raw = request.row != NULL && request.row->raw_out && receive != NULL && receive->bulk != NULL;
   vgpu_carry_out(worker, &request, raw ? receive->bulk : worker->out,
                  raw ? receive->bulk_capacity : VGPU_BULK_MAX, answer);

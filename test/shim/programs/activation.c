@@ -31,7 +31,7 @@ static int bound(int type, const char *path) {
   return descriptor;
 }
 
-/* Prints the datagrams that are there, a line each. */
+/* Prints the waiting datagrams, a line each. */
 static void tell(int notified) {
   char text[256];
   ssize_t got;
@@ -69,7 +69,7 @@ int main(int count, char **words) {
   for (;;) {
     struct pollfd poller = {.fd = notified, .events = POLLIN};
     poll(&poller, 1, 20);
-    /* looked before the queue is emptied: what it said last before it ended is then in the queue */
+    /* checked before the queue is emptied, so that the child's last messages are in the queue */
     bool over = waitpid(child, &status, WNOHANG) == child;
     tell(notified);
     if (over) return WIFEXITED(status) ? WEXITSTATUS(status) : 4;

@@ -1,7 +1,7 @@
 /*
- * A thread of a program waits in a call, for work that only another thread of the program can let go on: that
- * one asks the host a hundred times before it does, so a host that serves nobody meanwhile is found by the
- * time limit. What waits sees all that was before it, and nothing that came later holds it up.
+ * A thread of a program waits in a call for work that only another thread of the program can release. The
+ * other thread makes a hundred calls before it does. A host that serves no other call meanwhile exceeds the
+ * time limit. The waiting call sees all work that was queued before it, and later work does not delay it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,7 +42,7 @@ static int fill_later(unsigned char value) {
   return CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), data, value, SIZE, work);
 }
 
-/* Work that goes on when `flag` is 1, and then makes `data` sevens. */
+/* Work that continues when `flag` is 1, and then sets `data` to sevens. */
 static void begin_work(void) {
   OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), flag, 0, 4));
   OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), data, 0, SIZE));
@@ -57,7 +57,7 @@ static void *let_go(void *context) {
   void *mine = make_stream(NON_BLOCKING);
   while (!atomic_load(&waits)) usleep(1000);
   usleep(20000);
-  /* Rarely, so that each question meets the other thread's call. */
+  /* With pauses, so that each call arrives during the other thread's call. */
   for (unsigned i = 0; i < ASKED; i++) {
     usleep(3000);
     TRUE(check_free_memory() > 0);
@@ -74,7 +74,7 @@ static void expect(unsigned char value) {
   IS(0, wrong);
 }
 
-/* `call` waits for the work; another thread lets it go on. */
+/* `call` waits for the work; another thread releases it. */
 static void blocked(int (*call)(void), unsigned flags) {
   void *context = NULL;
   pthread_t thread;
@@ -105,7 +105,7 @@ static int event_waits(void) {
   OK(CALL(cuEventDestroy_v2, (void *), event));
   return result;
 }
-/* The default stream waits for blocking ones before it reads. */
+/* The default stream waits for blocking streams before it reads. */
 static int read_waits(void) {
   int result = CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), seen, data, SIZE);
   expect(7);
@@ -125,7 +125,7 @@ static int rows_wait(void) {
   expect(7);
   return result;
 }
-/* These do not wait in the program; what follows does. */
+/* These calls do not wait in the program; the work after them waits. */
 static int write_waits(void) {
   memset(seen, 9, SIZE);
   int result = CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), data, seen, SIZE);
@@ -194,7 +194,7 @@ static void *allocates(void *context) {
   return NULL;
 }
 
-/* The driver compiles until another thread has got memory (stand_in_driver.c, patient). */
+/* The driver compiles until another thread has allocated memory (stand_in_driver.c, patient). */
 static void code_is_loaded(void) {
   static const char code[] =
       ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
@@ -214,8 +214,11 @@ static void code_is_loaded(void) {
   OK(CALL(cuModuleUnload, (void *), module));
 }
 
-/* Calls by which the driver frees an object, held until another thread has got memory (stand_in_driver.c). */
-static void *other; /* a context that is not the one with the thing */
+/*
+ * Calls with which the driver frees an object. The driver waits until another thread has allocated memory
+ * (stand_in_driver.c).
+ */
+static void *other; /* a context that does not have the object */
 
 static atomic_bool ended;
 
@@ -229,8 +232,10 @@ static void *gets_memory(void *unused) {
   return NULL;
 }
 
-/* `end` has returned to the program, and the driver goes on with it; what this thread calls then waits for
- * it. */
+/*
+ * `end` has returned to the program, and the driver continues it. The next call of this thread then waits for
+ * it.
+ */
 static void held(void (*end)(void *thing), void *thing, int (*call)(void)) {
   pthread_t thread;
   end(thing);
@@ -272,7 +277,7 @@ static void reset_primary(void *nothing) {
   OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
 }
 
-/* And then it is free, for the thread that freed it. */
+/* After that the memory is free, for the thread that freed it. */
 static void memory_is_freed(void) {
   MUST(CALL(cuCtxGetCurrent, (void **), &other));
   size_t before = check_free_memory();
@@ -319,7 +324,7 @@ static void context_is_destroyed(void) {
   held(destroy_context, context, asks_for_room);
   TRUE(unused + 63 * MIB >= before);
 }
-/* The device's own begins again without what was in it. */
+/* The device's primary context begins again, without its former objects. */
 static void primary_is_reset(void) {
   void *primary = NULL;
   MUST(CALL(cuCtxGetCurrent, (void **), &primary));
@@ -335,7 +340,7 @@ static void primary_is_reset(void) {
   TRUE(check_free_memory() >= before + 32 * MIB);
 }
 
-/* Pinned memory that a copy has been made from: the driver has it registered. */
+/* Frees pinned memory from which a copy was made, so that the driver has registered it. */
 static void free_pinned(void *memory) {
   OK(CALL(cuMemFreeHost, (void *), memory));
 }
@@ -382,14 +387,14 @@ static void map_it(size_t size) {
   OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), reserved, 7, size));
   OK(context_waits());
 }
-/* The driver would map the memory now, although other addresses are still being unmapped. */
+/* The driver would map the memory at once, although other addresses are still being unmapped. */
 static devptr elsewhere;
 static uint64_t for_elsewhere;
 static int maps_elsewhere(void) {
   OK(CALL(cuMemMap, (devptr, size_t, size_t, uint64_t, uint64_t), elsewhere, GRANULE, 0, for_elsewhere, 0));
   return context_waits();
 }
-/* Its memory is the session's until then, and other memory can take the place. */
+/* The memory counts as the session's until then; other memory can be mapped at its address. */
 static void memory_is_unmapped(void) {
   MUST(CALL(cuCtxGetCurrent, (void **), &other));
   MUST(CALL(cuMemAddressReserve, (devptr *, size_t, size_t, devptr, uint64_t), &reserved, 8 * GRANULE, 0, 0,
@@ -433,7 +438,7 @@ static void pool_is_trimmed(void) {
   IS(0, kept);
 }
 
-/* More than the host keeps for later. */
+/* More than the host queues. */
 #define MUCH (96 * MIB)
 static devptr large;
 static unsigned char *bytes;

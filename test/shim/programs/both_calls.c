@@ -11,7 +11,7 @@ static const char text[] =
     ".visible .entry add(.param .u64 at, .param .u32 what) { .reg .b64 %p, %o; .reg .b32 %i, %v, %w;\n"
     "ld.param.u64 %p, [at]; ld.param.u32 %w, [what]; mov.u32 %i, %tid.x; mul.wide.u32 %o, %i, 4;\n"
     "add.u64 %p, %p, %o; ld.u32 %v, [%p]; add.u32 %v, %v, %w; st.u32 [%p], %v; ret; }\n"
-    /* says that it is there, waits for an answer, and answers */
+    /* announces itself, waits for an answer, and answers */
     ".visible .entry talk(.param .u64 at) { .reg .b64 %p; .reg .b32 %v; .reg .pred %q;\n"
     "ld.param.u64 %p, [at]; st.volatile.u32 [%p], 1;\n"
     "again: ld.volatile.u32 %v, [%p+4]; setp.eq.u32 %q, %v, 0; @%q bra again;\n"
@@ -121,8 +121,8 @@ static void managed(void) {
 }
 
 /*
- * A copy after a kernel takes the bytes that the kernel wrote to pinned memory, and a kernel sees those of a
- * copy.
+ * A copy after a kernel has the bytes that the kernel wrote to pinned memory, and a kernel sees the bytes of
+ * a copy.
  */
 static void in_order(void) {
   if (attribute(CAN_MAP) == 0) return;
@@ -193,7 +193,7 @@ static void advice(void) {
   OK(CALL(cuMemFree_v2, (devptr), at));
 }
 
-/* Small pieces in numbers; what was given back can be taken again. */
+/* Many small allocations. Memory that was freed can be allocated again. */
 static void many(void) {
   enum { COUNT = 300 };
   static unsigned *all[COUNT];
@@ -265,7 +265,7 @@ static void variables(void) {
   int is_managed = -1;
   MUST(CALL(cuModuleLoadData, (void **, const void *), &code, variables_text));
   MUST(CALL(cuModuleGetFunction, (void **, void *, const char *), &go, code, "go"));
-  OK(launch(go, 1, NULL, NULL)); /* before anybody asks where something lies */
+  OK(launch(go, 1, NULL, NULL)); /* before any call asks for an address */
   OK(variable(code, "plain_word", &plain, &bytes));
   IS(7, word(plain));
   OK(variable(code, "shared_word", &at, &bytes));

@@ -1,7 +1,7 @@
 /*
- * For programs that try libcuda.so.1 by themselves: `PROGRAM NAME` runs one case, prints what was not as it
- * should be and exits 1 then. The library is found as the loader finds it; declarations are our own, from
- * the public API, and not those generated from the description: what is tested must not vouch for itself.
+ * For programs that test libcuda.so.1 directly. `PROGRAM NAME` runs one case, prints each wrong result and
+ * then exits with status 1. The loader finds the library in the usual way. The declarations are written by
+ * hand from the public API, not generated from the description, because the description is under test, too.
  */
 #ifndef VGPU_TEST_CHECK_H
 #define VGPU_TEST_CHECK_H

@@ -1,7 +1,7 @@
 /*
- * Drives the part of a libcuda.so.1 that has to do with code by lines on stdin, answered like driver_shell's:
- * "COMMAND ARGUMENTS" gives "COMMAND RESULT VALUES". Handles are kept in numbered slots. Declarations are our
- * own, from the public API: what is tested must not vouch for itself.
+ * Drives the functions of libcuda.so.1 for code by lines on stdin, answered like driver_shell's: "COMMAND
+ * ARGUMENTS" gives "COMMAND RESULT VALUES". Handles are kept in numbered slots. The declarations are written
+ * by hand from the public API, because the generated ones are under test, too.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -70,7 +70,7 @@ static void do_load(char **word, int as_library) {
   char log[4096] = "";
   int names[16] = {5, 6}; /* error log buffer and its size */
   void *values[16] = {log, (void *)(uintptr_t)number(word[4])};
-  /* Or any: "options 24=1,29=0". */
+  /* Any options: "options 24=1,29=0". */
   const char *list = word[3] != NULL && strcmp(word[3], "options") == 0 ? word[4] : NULL;
   for (char *end; list != NULL && options < 16; list = *end == ',' ? end + 1 : NULL) {
     names[options] = (int)strtol(list, &end, 10);
@@ -102,7 +102,9 @@ static void do_parameters(const char *command, void *function) {
   printf("\n");
 }
 
-/* The parameter block in hex, as one buffer (`buffer`) or taken apart by the function's own layout. */
+/*
+ * Gives the parameters in hexadecimal, as one buffer (`buffer`) or one by one, by the function's own layout.
+ */
 static void do_launch(char **word) {
   static unsigned char block[8192];
   void *function = *slot(word[1]);

@@ -1,4 +1,4 @@
-/* Copies and fills in every form, against what plain C makes of the same request. */
+/* Copies and fills in every form, compared with the same request in plain C. */
 #include "check.h"
 
 enum { HOST = 1, DEVICE = 2, ARRAY = 3, UNIFIED = 4 };
@@ -65,7 +65,7 @@ static void linear(void) {
   memset(two, 0, SIZE);
   OK(CALL(cuMemcpy, (devptr, devptr, size_t), (devptr)(uintptr_t)two, (devptr)(uintptr_t)one, SIZE));
   OK(memcmp(one, two, SIZE));
-  /* Onto itself, overlapping. */
+  /* A copy within one allocation that overlaps. */
   OK(CALL(cuMemcpyDtoD_v2, (devptr, devptr, size_t), a + 100, a, SIZE - 100));
   expect(a + 100, one, SIZE - 100);
   OK(CALL(cuMemcpyDtoD_v2, (devptr, devptr, size_t), a, a, 0));
@@ -118,7 +118,9 @@ static unsigned char *side(unsigned type, devptr device, unsigned char *host, st
   return host;
 }
 
-/* Every pair of memories, widths around the longest frame, odd offsets; outside of the box nothing changes.
+/*
+ * Every pair of memories, widths around the longest frame, and odd offsets. Bytes outside the box must not
+ * change.
  */
 static void two_dimensions(void) {
   static const struct {
@@ -238,7 +240,7 @@ static void three_dimensions(void) {
     copy.height = 32;
     IS(INVALID_VALUE, CALL(cuMemcpy3DAsync_v2, (const void *, void *), &copy, NULL));
     copy.height = 33;
-    if (from_host && to_host) continue; /* nothing could know how long they are */
+    if (from_host && to_host) continue; /* the size of the two sides is unknown */
     copy.depth = SIZE;
     IS(INVALID_VALUE, CALL(cuMemcpy3DAsync_v2, (const void *, void *), &copy, NULL));
     copy.depth = 1;
@@ -354,7 +356,7 @@ static void batch_boxes(void) {
   check_pattern(in, BYTES, 3);
   OK(CALL(cuMemsetD8_v2, (devptr, unsigned char, size_t), b, 0, BYTES));
   OK(CALL(cuCtxSynchronize, (void), ));
-  /* The whole to the device, a box of it elsewhere, and that back. */
+  /* Copies all bytes to the device, a box of them to another place, and that box back. */
   struct batch_box boxes[3] = {
       {{1, (devptr)(uintptr_t)in, 0, 0, {0}}, {1, a, 0, 0, {0}}, BYTES, 1, 1, 1, 0},
       {{1, a, 64, 8, {0}}, {1, b, 32, 4, {0}}, 16, 3, 2, 1, 0},

@@ -1,8 +1,7 @@
 /*
- * Cuts the connections of another process of this user again and again, at any moment: each socket that it
- * has opened, but for its standard ones, is shut down. Writes one "." for each.
- *
- *   cut_line PID MILLISECONDS    so long between two cuts, on average; 0: once
+ * Cuts the connections of another process of the same user, at random times: shuts down each socket that the
+ * process has opened, except its standard ones. Writes one "." for each cut.
+ * cut_line PID MILLISECONDS    average time between two cuts; 0: one cut only
  */
 #include <dirent.h>
 #include <stdbool.h>
@@ -20,7 +19,7 @@ static bool is_socket(int directory, const char *name) {
   return length > 7 && memcmp(target, "socket:", 7) == 0;
 }
 
-/* False: the process is gone. */
+/* Shuts down the sockets. False: the process has ended. */
 static bool cut(int process, const char *path) {
   DIR *directory = opendir(path);
   if (directory == NULL) return false;

@@ -1,6 +1,6 @@
 /*
- * device_profile NAME|PATH [DIRECTORY...]: loads a device profile as vgpu-hostd does and prints
- * what came of it as one JSON document; exit 1 with the loader's message on stderr.
+ * device_profile NAME|PATH [DIRECTORY...]: loads a device profile as vgpu-hostd does and prints the result as
+ * one JSON document. Exits with status 1 and the loader's message on stderr if that fails.
  */
 #include "host/backend/software/profile/profile.h"
 

@@ -1,7 +1,7 @@
 /*
- * Drives a libcuda.so.1 by lines on stdin: "COMMAND ARGUMENTS", answered by "COMMAND RESULT VALUES" on
- * stdout. The library is found as the loader finds it. Declarations are our own, from the public API, and
- * not those generated from the description: what is tested must not vouch for itself.
+ * Drives libcuda.so.1 by lines on stdin: "COMMAND ARGUMENTS", answered by "COMMAND RESULT VALUES" on stdout.
+ * The loader finds the library in the usual way. The declarations are written by hand from the public API,
+ * not generated from the description, because the description is under test, too.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -36,7 +36,7 @@ static void make_pattern(unsigned char *bytes, size_t size, uint64_t seed) {
   }
 }
 
-/* Writes, reads back and compares; 0, a CUresult, or -1 when the bytes differ. */
+/* Writes, reads back and compares. Returns 0, a CUresult, or -1 if the bytes differ. */
 static int round_trip(devptr address, size_t size, uint64_t seed) {
   unsigned char *out = malloc(size), *in = malloc(size);
   make_pattern(out, size, seed);
@@ -100,7 +100,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* threads COUNT ROUNDS: each allocates, copies both ways, compares and frees at the same time. */
+/* threads COUNT ROUNDS: each thread allocates, copies both ways, compares and frees, all at the same time. */
 static void do_threads(unsigned count, unsigned rounds) {
   struct job *jobs = calloc(count, sizeof *jobs);
   void *context = NULL;
@@ -125,7 +125,7 @@ static void *init_thread(void *result) {
   return NULL;
 }
 
-/* initmany COUNT: cuInit in so many threads at once; prints how many got which of two results. */
+/* initmany COUNT: cuInit in COUNT threads at once; prints how many got which of two results. */
 static void do_init_many(unsigned count) {
   pthread_t threads[256];
   int results[256], same = 0;
@@ -190,7 +190,7 @@ static bool device_command(const char *command, char **words) {
     int result = CALL((int *, int, int), cuDeviceGetAttribute, &integer, index, (int)number(words[1]));
     printf("attribute %d %d\n", result, integer);
   } else if (strcmp(command, "attributes") == 0) {
-    /* As the runtime does: all of them. */
+    /* All functions, as the runtime does it. */
     int failed = 0;
     for (int i = 1; i <= 147; i++)
       failed += CALL((int *, int, int), cuDeviceGetAttribute, &integer, i, 0) != 0;
@@ -261,8 +261,8 @@ static bool context_command(const char *command, char **words) {
 }
 
 /*
- * Takes the place of the C library's for libcuda, too, and counts: what system calls a burst takes is seen
- * without a tracer, which would make each of them slow.
+ * Replaces the C library's function, for libcuda too, and counts its calls. So the system calls of a burst
+ * are known without a tracer, which would slow each of them down.
  */
 static _Atomic unsigned long sends;
 
@@ -310,7 +310,7 @@ static bool memory_command(const char *command, char **words) {
                   number(words[2]));
     printf("set32 %d\n", result);
   } else if (strcmp(command, "burst") == 0) {
-    /* burst ADDRESS COUNT: so many one-way calls, as fast as they go; the last fills with COUNT % 256 */
+    /* burst ADDRESS COUNT: COUNT one-way calls, as fast as possible; the last one fills with COUNT % 256 */
     result = 0;
     for (uint64_t i = 1; i <= number(words[1]) && result == 0; i++) {
       result = CALL((devptr, unsigned char, size_t), cuMemsetD8_v2, address, (unsigned char)i, 16);
@@ -322,7 +322,7 @@ static bool memory_command(const char *command, char **words) {
     result = CALL((devptr, devptr, size_t), cuMemcpyDtoD_v2, address, number(words[1]), number(words[2]));
     printf("copy %d\n", result);
   } else if (strcmp(command, "async") == 0) {
-    /* async ADDRESS BYTES STREAM: fill, copy there and back, all on a stream */
+    /* async ADDRESS BYTES STREAM: fills, copies to the device and back, all on a stream */
     size_t size = number(words[1]);
     void *stream = handle(words[2]);
     unsigned char *out = malloc(size), *in = calloc(1, size);

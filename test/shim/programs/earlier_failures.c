@@ -1,6 +1,7 @@
 /*
- * A call that makes something and is answered does not tell that work before it failed: the program would
- * take it for the call's own failure and lose what was made. What waits for work tells it, once.
+ * A call that makes an object and waits for its answer does not report the failure of earlier work: the
+ * program would take it for the call's own failure and lose the object. A call that waits for work reports
+ * it, once.
  */
 #include "check.h"
 #include "public_structures.h"
@@ -23,7 +24,7 @@ struct config {
 
 enum { CLUSTER_DIMENSION = 4, INVALID_CLUSTER_SIZE = 912 };
 
-/* A cluster that no GPU has: the launch is not waited for, and the host refuses it. */
+/* A cluster that no GPU can run. The launch does not wait, and the host refuses it. */
 static void begin_failure(void) {
   static void *function;
   void *module = NULL;
@@ -36,7 +37,7 @@ static void begin_failure(void) {
   OK(CALL(cuLaunchKernelEx, (const void *, void *, void **, void **), &config, function, NULL, NULL));
 }
 
-/* `make` succeeds after a failure, and the failure is told all the same. */
+/* `make` succeeds after a failure, and the failure is still reported later. */
 static void told_later(void (*make)(void)) {
   begin_failure();
   make();
@@ -77,7 +78,7 @@ static void make_array(void) {
 static void make_context(void) {
   void *context = NULL, *before = NULL;
   OK(CALL(cuCtxGetCurrent, (void **), &before));
-  OK(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0)); /* its end takes all failures along */
+  OK(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0)); /* destroying it removes all failures */
   OK(CALL(cuCtxSetCurrent, (void *), before));
 }
 
@@ -118,7 +119,7 @@ static void things_are_made(void) {
   for (size_t i = 0; i < sizeof made / sizeof *made; i++) told_later(made[i]);
 }
 
-/* Each question for work tells it, and only once. */
+/* Each query for work reports the failure, and only once. */
 static void questions_tell(void) {
   void *stream = NULL, *event = NULL;
   OK(CALL(cuStreamCreate, (void **, unsigned), &stream, 0));
@@ -137,7 +138,7 @@ static void questions_tell(void) {
   }
 }
 
-/* A read that the host has no event for (stand_in_driver.c, eventless) fails, and nothing after it does. */
+/* A read for which the host has no event (stand_in_driver.c, eventless) fails, and later calls do not. */
 static void unread(void) {
   enum { BYTES = 8192, OUT = 2 };
   unsigned char *memory = NULL;

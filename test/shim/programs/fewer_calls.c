@@ -1,7 +1,10 @@
-/* A daemon from before conditional graphs and managed variables: it knows no call that came with them. */
+/*
+ * A daemon that is older than conditional graphs and managed variables: it does not know the calls that came
+ * with them.
+ */
 #include "host/session/answer.h"
 
-#define CALLS 933u /* the first number that it does not know */
+#define CALLS 933u /* first number of an unknown call */
 
 const struct vgpu_dispatch_row *vgpu_find_row(const void *context, uint32_t opcode) {
   const struct vgpu_worker *worker = context;

@@ -71,7 +71,7 @@ static void launch(void *function, uint64_t a, uint64_t b, uint64_t c, uint32_t 
   CALL(cuLaunchKernel, function, (n + 255) / 256, 1, 1, 256, 1, 1, 0, NULL, parameters, NULL);
 }
 
-/* FNV-1a over the result: what is compared between the two runs. */
+/* FNV-1a over the result, which is compared between the two runs. */
 static uint64_t add_vectors(void *function, uint32_t n, uint32_t *wrong) {
   uint64_t a, b, c, hash = 0xcbf29ce484222325u;
   size_t bytes = (size_t)n * sizeof(float);
@@ -130,7 +130,7 @@ static void measure_calls(void *function, int count) {
   free(times);
 }
 
-/* Bytes a microsecond are MB/s; three rounds, the best counts. */
+/* Bytes per microsecond are MB/s. The best of three rounds counts. */
 static void measure_copies(size_t largest) {
   uint64_t memory;
   void *host = NULL;
@@ -175,7 +175,7 @@ static int leave_or_look(bool leave, size_t megabytes) {
   CALL(cuCtxSynchronize);
   printf("{\"ok\":true,\"found\":%" PRIu64 "}\n", found);
   fflush(stdout);
-  _exit(0); /* what it holds is the host's to give back */
+  _exit(0); /* the host must free its memory */
 }
 
 int main(int count, char **words) {

@@ -77,7 +77,7 @@ static inline int set_exec(void *exec, void *node, struct node_params *params) {
   return CALL(cuGraphExecNodeSetParams, (void *, void *, void *), exec, node, params);
 }
 
-/* Work of the host: adds up what it is given. */
+/* Work of the host: adds its argument to a sum. */
 static int called;
 static inline void count_call(void *data) {
   called += *(int *)data;

@@ -1,11 +1,11 @@
-/* Conditional nodes: if, while and switch, by kernels that say what is to be done. */
+/* Conditional nodes: if, while and switch. Kernels set the conditions. */
 #include "graph_check.h"
 
 enum { IF = 0, WHILE = 1, SWITCH = 2, ASSIGN = 1 };
 
 /*
- * count(handle, address, limit): adds 1 to the word, and the condition is whether it is below the limit then.
- * decide(handle, address): the condition is the word.
+ * count(handle, address, limit): adds 1 to the word; the condition is whether the word is then below the
+ * limit. decide(handle, address): the condition is the word.
  */
 static const char text[] =
     ".version 7.0\n.target sm_50\n.address_size 64\n"
@@ -48,7 +48,7 @@ static struct node_params condition(uint64_t handle, int type, unsigned size) {
                               .of.condition = {.handle = handle, .type = type, .size = size}};
 }
 
-/* A conditional node behind another one; its bodies. */
+/* Adds a conditional node after another node. Returns its bodies. */
 static void **add_condition(void *graph, void *after, uint64_t handle, int type, unsigned size) {
   struct node_params params = condition(handle, type, size);
   void *node = NULL;
@@ -89,11 +89,11 @@ static void set_word(devptr address, unsigned value) {
   OK(CALL(cuCtxSynchronize, (void), ));
 }
 
-/* Words: 0 what decides, 1 the result, 2 what comes after it. */
+/* Words: 0 the value that decides, 1 the result, 2 the result of the node after it. */
 static void decides(void) {
   const struct {
     int type;
-    unsigned size, results[5]; /* of the values 0, 1, 2, 3 and 7; 0: no body */
+    unsigned size, results[5]; /* for the values 0, 1, 2, 3 and 7; 0: no body */
   } kinds[] = {{IF, 1, {0, 10, 10, 10, 10}},
                {IF, 2, {11, 10, 10, 10, 10}},
                {SWITCH, 1, {10, 0, 0, 0, 0}},
@@ -155,7 +155,7 @@ static void nests(void) {
   add_fill(child, memory + 12, 77);
   struct node_params nested = {.type = GRAPH, .of.child.graph = child};
   OK(add_node(&node, chosen[0], NULL, 0, &nested));
-  /* Into the outer body: the inner loop's value, and what goes on. */
+  /* Adds to the outer body: the inner loop's value, and the condition of the outer loop. */
   void *one = NULL, *value_node = NULL;
   set_word(memory + 16, 1);
   value_node = add_decide(bodies[0], inner, memory + 16);
@@ -177,7 +177,7 @@ static void nests(void) {
   IS(5, word_at(memory));
   IS(7, word_at(memory + 4)); /* 3 in the first round, one more in each of the others */
   IS(77, word_at(memory + 12));
-  /* A body is no graph of its own. */
+  /* A body is not a graph of its own. */
   struct update_info info = {.result = -1};
   IS(1, CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, bodies[0], &info));
   drop(graph, exec);
@@ -197,7 +197,7 @@ static void defaults(void) {
     set_word(memory, 0);
     OK(launch(exec, stream));
     IS(value < 2 ? 100 + value : 0, word_at(memory));
-    drop(graph, NULL); /* what it was made of need not live */
+    drop(graph, NULL); /* the executable does not need its graph */
     set_word(memory, 0);
     OK(launch(exec, stream));
     IS(value < 2 ? 100 + value : 0, word_at(memory));
@@ -205,7 +205,9 @@ static void defaults(void) {
   }
 }
 
-/* switch (value) with two bodies that write; the graph, and the node of the first body's fill. */
+/*
+ * Makes switch (value) with two bodies that write. Returns the graph, and the node of the first body's fill.
+ */
 static void *two_ways(unsigned value, devptr to, unsigned first, void **fill) {
   void *graph = new_graph();
   uint64_t handle = handle_of(graph, value, ASSIGN);
@@ -238,7 +240,7 @@ static void changed(void) {
   drop(other, NULL);
   OK(launch(exec, stream));
   IS(31, word_at(memory));
-  /* Another kind, another number of bodies, other numbers of nodes in them. */
+  /* Another kind, another number of bodies, or another number of nodes in them. */
   void *wrong = new_graph();
   uint64_t handle = handle_of(wrong, 0, ASSIGN);
   void **bodies = add_condition(wrong, NULL, handle, SWITCH, 2);
@@ -260,8 +262,7 @@ static void changed(void) {
   drop(graph, exec);
 }
 
-/* An executable that is updated has the conditions of the graph that it was updated from, and nothing else
- * has. */
+/* An executable that is updated takes the conditions of the new graph. No other executable has them then. */
 static void update_takes_over(void) {
   devptr memory = check_alloc(4096);
   void *stream = new_stream(), *fill = NULL, *second_exec = NULL;
@@ -270,12 +271,12 @@ static void update_takes_over(void) {
   struct update_info info = {.result = -1};
   OK(CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, second, &info));
   IS(NOT_SUPPORTED, instantiate(&second_exec, second, 0)); /* one at a time */
-  void *first_exec = new_exec(first);                      /* whose conditions are free again */
+  void *first_exec = new_exec(first);                      /* the conditions of this graph are free again */
   OK(launch(first_exec, stream));
   IS(20, word_at(memory));
   OK(launch(exec, stream));
   IS(31, word_at(memory));
-  /* The first graph's conditions are taken again: they cannot come back. */
+  /* The conditions of the first graph are used by another executable, so the update back fails. */
   info.result = -1;
   IS(UPDATE_FAILURE, CALL(cuGraphExecUpdate_v2, (void *, void *, void *), exec, first, &info));
   IS(6, info.result); /* not supported */
@@ -308,7 +309,7 @@ static void ordered(void) {
   OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory + 12, 9, 1, first));
   IS(0, word_at(memory + 12));
   IS(0, word_at(memory + 4));
-  /* Read when the graph's turn has come; a wait for the context would be one for the stream. */
+  /* Read in the order of the stream: a wait for the context would also wait for the stream. */
   OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), memory, 5, 1));
   OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), memory + 8, 1, 1));
   OK(CALL(cuStreamSynchronize, (void *), first));
@@ -317,8 +318,10 @@ static void ordered(void) {
   drop(graph, exec);
 }
 
-/* Launches that wait for their stream are of the executable as it was: it may be changed and destroyed
- * meanwhile. */
+/*
+ * A launch that waits for its stream is one of the executable as it was, which may be changed and destroyed
+ * meanwhile.
+ */
 static void outlived(void) {
   devptr memory = check_alloc(4096);
   void *stream = new_stream(), *graph = new_graph();
@@ -368,7 +371,7 @@ static void restricted(void) {
   IS(NOT_SUPPORTED, set_exec(exec, node, &params));
   IS(INVALID_VALUE, instantiate(&second, body, 0));
   IS(INVALID_VALUE, CALL(cuGraphDestroy, (void *), body));
-  /* A destroyed node leaves its condition to another one. */
+  /* When a node is destroyed, another node can use its condition. */
   drop(NULL, exec);
   OK(CALL(cuGraphDestroyNode, (void *), node));
   IS(INVALID_VALUE, CALL(cuGraphGetNodes, (void *, void **, size_t *), body, NULL, &(size_t){0}));
@@ -431,7 +434,7 @@ static void bad_requests(void) {
   copy.of.copy.copy.width = 4;
   copy.of.copy.copy.height = copy.of.copy.copy.depth = 1;
   IS(NOT_SUPPORTED, add_node(&node, body, NULL, 0, &copy));
-  /* In a child graph it is found out later. */
+  /* In a child graph this is noticed later. */
   void *child = new_graph(), *exec = NULL;
   OK(add_node(&node, child, NULL, 0, &host));
   struct node_params nested = {.type = GRAPH, .of.child.graph = child};

@@ -1,4 +1,4 @@
-/* How the nodes of a graph hang together: edges with data, captures into a graph, what is written down. */
+/* Edges between the nodes of a graph: edges with data, captures into a graph, and the DOT file. */
 #include <unistd.h>
 
 #include "graph_check.h"

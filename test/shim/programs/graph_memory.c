@@ -68,7 +68,7 @@ static void allocates(void) {
   TRUE(freed == memory);
   IS(INVALID_VALUE, CALL(cuGraphMemAllocNodeGetParams, (void *, void *), released, &read));
   IS(INVALID_VALUE, CALL(cuGraphMemFreeNodeGetParams, (void *, devptr *), made, &freed));
-  /* Only the graph may free memory for which it has a free node. */
+  /* Memory that has a free node in its graph can only be freed by that graph. */
   IS(INVALID_VALUE, free_memory(memory));
   IS(INVALID_VALUE, CALL(cuMemFreeAsync, (devptr, void *), memory, stream));
   unsigned kind = 0;
@@ -89,27 +89,27 @@ static void outlives(void) {
   struct node_params fill = fill_node(memory, 7, MIB);
   OK(add_node(&filled, graph, &made, 1, &fill));
   void *exec = new_exec(graph);
-  IS(before, check_free_memory()); /* nothing is there before it is launched */
+  IS(before, check_free_memory()); /* no memory before the launch */
   OK(launch(exec, stream));
   IS(before - 4 * MIB, check_free_memory());
   IS(7, word_at(memory + 4 * MIB - 4));
   drop(graph, exec);
-  IS(7, word_at(memory)); /* it stays when its graph is gone */
+  IS(7, word_at(memory)); /* the memory outlives its graph */
   OK(CALL(cuMemsetD32Async, (devptr, unsigned, size_t, void *), memory, 8, 1, stream));
   OK(CALL(cuMemFreeAsync, (devptr, void *), memory, stream));
   OK(CALL(cuCtxSynchronize, (void), ));
   IS(before, check_free_memory());
   IS(INVALID_VALUE, CALL(cuMemFreeAsync, (devptr, void *), memory, stream));
 
-  /* Another graph frees it. */
+  /* Another graph frees the memory. */
   graph = new_graph();
   memory = allocate(&made, graph, NULL, 0, MIB);
   OK(add_free(&node, second, NULL, memory));
   IS(INVALID_VALUE, add_free(&node, second, NULL, memory)); /* once */
-  IS(INVALID_VALUE, add_free(&node, graph, made, memory));  /* there or here */
+  IS(INVALID_VALUE, add_free(&node, graph, made, memory));  /* already freed by a node here or there */
   exec = new_exec(graph);
   void *frees = new_exec(second);
-  IS(INVALID_VALUE, launch(frees, stream)); /* it is not there yet */
+  IS(INVALID_VALUE, launch(frees, stream)); /* the memory does not exist yet */
   OK(launch(exec, stream));
   OK(launch(frees, stream));
   IS(INVALID_VALUE, launch(frees, stream));
@@ -162,7 +162,7 @@ static void captured(void) {
   IS(3, word_at(out + 4092));
   drop(graph, exec);
 
-  /* Not freed in the capture: from a pool, and used after it. */
+  /* Not freed in the capture: memory of a pool that is used after it. */
   void *pool = NULL;
   OK(CALL(cuDeviceGetDefaultMemPool, (void **, int), &pool, 0));
   OK(CALL(cuStreamBeginCapture_v2, (void *, int), stream, 0));
@@ -248,9 +248,9 @@ static void counted(void) {
   void *exec = new_exec(graph);
   for (int i = USED; i <= RESERVED_HIGH; i++) IS(0, value_of(i));
   OK(launch(exec, stream));
-  for (int i = USED; i <= RESERVED_HIGH; i++) IS(6 * MIB, value_of(i)); /* whole granules */
+  for (int i = USED; i <= RESERVED_HIGH; i++) IS(6 * MIB, value_of(i)); /* in whole granules */
   IS(before - 6 * MIB, check_free_memory());
-  OK(CALL(cuDeviceGraphMemTrim, (int), 0)); /* leaves what is not freed */
+  OK(CALL(cuDeviceGraphMemTrim, (int), 0)); /* keeps memory that is not freed */
   IS(2 * MIB, value_of(RESERVED));
   IS(6 * MIB, value_of(RESERVED_HIGH));
   IS(before - 2 * MIB, check_free_memory());
@@ -261,7 +261,7 @@ static void counted(void) {
   OK(CALL(cuDeviceGraphMemTrim, (int), 0));
   IS(0, value_of(USED));
   IS(before, check_free_memory());
-  OK(launch(exec, stream)); /* there again */
+  OK(launch(exec, stream)); /* mapped again */
   IS(6 * MIB, value_of(RESERVED));
   drop(graph, exec);
   IS(2 * MIB, value_of(RESERVED));
@@ -278,7 +278,7 @@ static void counted(void) {
   IS(INVALID_VALUE, CALL(cuDeviceGetGraphMemAttribute, (int, int, void *), 0, 4, &zero));
   IS(INVALID_VALUE, CALL(cuDeviceGetGraphMemAttribute, (int, int, void *), 0, USED, NULL));
 
-  /* More than there is: told when it is launched, and the graph can go. */
+  /* More than the device has: the launch fails, and the graph can be destroyed. */
   graph = new_graph();
   allocate(&made, graph, NULL, 0, 1ull << 38);
   exec = new_exec(graph);
@@ -317,7 +317,7 @@ static void bad_requests(void) {
   OK(CALL(cuGraphAddMemAllocNode, (void **, void *, void *const *, size_t, void *), &node, graph, NULL, 0,
           &typed));
   TRUE(typed.address != 0 && typed.address != read.address);
-  /* Until there are no addresses for so much. */
+  /* Until no addresses are left for so much memory. */
   int result = 0;
   for (int i = 0; i < 64 && result == 0; i++) {
     params = allocation((size_t)1 << 44);

@@ -1,4 +1,4 @@
-/* Nodes of graphs by the generic calls: of every kind, and what only some kinds have. */
+/* Nodes of graphs by the generic calls: nodes of every kind, and attributes that only some kinds have. */
 #include "graph_check.h"
 
 static void generic(void) {
@@ -33,7 +33,7 @@ static void generic(void) {
   IS(33, word_at(memory + 128));
   IS(3, called);
 
-  /* In the executable only. */
+  /* Only in the executable. */
   what = 12;
   fill.of.fill.value = 23;
   copy.of.copy.copy.destination.device = memory + 80;
@@ -53,7 +53,7 @@ static void generic(void) {
   OK(CALL(cuGraphMemsetNodeGetParams, (void *, void *), nodes[1], &filled));
   IS(22, filled.value);
 
-  /* In the graph. */
+  /* In the graph, too. */
   what = 13;
   OK(set_node(nodes[0], &kernel));
   OK(CALL(cuGraphKernelNodeGetParams_v2, (void *, void *), nodes[0], &read));
@@ -61,7 +61,9 @@ static void generic(void) {
   OK(launch(exec, stream));
   IS(12, word_at(memory));
 
-  /* Of another kind, with something in what is not used, of no kind, of kinds that are not carried. */
+  /*
+   * Of another kind, with a value in a reserved field, of an invalid kind, and of kinds that are not carried.
+   */
   IS(INVALID_VALUE, set_node(nodes[0], &fill));
   IS(INVALID_VALUE, set_exec(exec, nodes[0], &fill));
   IS(INVALID_VALUE, set_exec(NULL, nodes[1], &fill));
@@ -105,7 +107,7 @@ static void generic(void) {
   OK(CALL(cuCtxSynchronize, (void), ));
 }
 
-/* A graph that is moved must not hold the graph that it is moved into, at any depth. */
+/* A graph that is moved into a child node must not contain the graph of that node, at any depth. */
 static void circles(void) {
   enum { MOVE = 1 };
   void *a = new_graph(), *b = new_graph(), *c = new_graph(), *leaf = new_graph(), *node = NULL, *set = NULL;
@@ -169,7 +171,7 @@ static void attributes(void) {
   OK(launch(exec, stream));
   IS(8, word_at(memory));
 
-  /* An executable's launch cannot cease to be cooperative. */
+  /* A cooperative launch in an executable must stay cooperative. */
   value[0] = 0;
   OK(SET(b, 2, value));
   struct update_info info = {0};
@@ -229,7 +231,7 @@ static void events(void) {
   IS(INVALID_VALUE, CALL(cuGraphExecEventWaitNodeSetEvent, (void *, void *, void *), NULL, wait, event[0]));
   drop(graph, exec);
 
-  /* A capture makes such nodes of what is called external. */
+  /* A capture makes such nodes of external records and waits. */
   IS(INVALID_VALUE, CALL(cuEventRecordWithFlags, (void *, void *, unsigned), event[0], stream, 1));
   OK(CALL(cuStreamBeginCapture_v2, (void *, int), stream, 0));
   OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), stream, event[1], 1));
@@ -274,7 +276,7 @@ static void memory_operations(void) {
   OK(CALL(cuGraphBatchMemOpNodeGetParams, (void *, void *), node, &read));
   IS(3, read.count);
   IS(0, memcmp(read.list, list, sizeof list));
-  read.list[0].value = 6; /* a program changes what it was given and gives it back */
+  read.list[0].value = 6; /* a program changes the parameters that it read and sets them */
   OK(CALL(cuGraphBatchMemOpNodeSetParams, (void *, const void *), node, &read));
   OK(CALL(cuGraphBatchMemOpNodeGetParams, (void *, void *), node, &read));
   IS(6, read.list[0].value);

@@ -15,7 +15,7 @@ static void pause_a_little(void) {
   nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* Destructors run on another thread: at most 20 s are waited for it. */
+/* Destructors run on another thread: waits for at most 20 s. */
 static bool becomes(int wanted) {
   for (int i = 0; i < 20000 && __atomic_load_n(&destroyed, __ATOMIC_SEQ_CST) != wanted; i++) pause_a_little();
   return __atomic_load_n(&destroyed, __ATOMIC_SEQ_CST) == wanted;
@@ -51,7 +51,7 @@ static void user_objects(void) {
   IS(0, destroyed);
   OK(release(object, 1));
   TRUE(becomes(1));
-  IS(NOT_PERMITTED, call_result); /* no calls from there */
+  IS(NOT_PERMITTED, call_result); /* CUDA calls are not permitted there */
   IS(INVALID_VALUE, release(object, 1));
 
   OK(create(&object, &ten, 1));
@@ -67,7 +67,7 @@ static void user_objects(void) {
 
   graph = new_graph();
   OK(create(&object, &hundred, 1));
-  OK(give(graph, object, 1, 1)); /* moved: the program has none any more */
+  OK(give(graph, object, 1, 1)); /* moved: the program has no reference any more */
   OK(take(graph, object, 1));
   TRUE(becomes(111));
 
@@ -85,7 +85,7 @@ static void user_objects(void) {
   IS(INVALID_VALUE, release(object, 2));
   IS(INVALID_VALUE, give(graph, object, 0, 0));
   IS(INVALID_VALUE, give(graph, object, 1, 2));
-  IS(INVALID_VALUE, give(graph, object, 2, 1)); /* more than there are to move */
+  IS(INVALID_VALUE, give(graph, object, 2, 1)); /* more than the program has */
   IS(INVALID_VALUE, give(NULL, object, 1, 0));
   IS(INVALID_VALUE, give(graph, graph, 1, 0));
   IS(INVALID_VALUE, take(graph, object, 1));
@@ -110,7 +110,7 @@ static void user_objects_of_executables(void) {
   void *exec = new_exec(graph);
   drop(graph, NULL);
   drop(child, NULL);
-  IS(0, destroyed); /* the executable has it */
+  IS(0, destroyed); /* the executable has a reference */
   OK(CALL(cuGraphLaunch, (void *, void *), exec, stream));
   drop(NULL, exec);
   for (int i = 0; i < 20; i++) pause_a_little();
@@ -118,7 +118,7 @@ static void user_objects_of_executables(void) {
   OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), new_stream(), memory, 1, 0));
   TRUE(becomes(1));
 
-  /* An update brings what the new graph holds, and lets go what the old one did. */
+  /* An update takes references to the new graph's objects, and drops those of the old one. */
   graph = new_graph();
   struct node_params fill = fill_node(memory, 1, 1);
   OK(create(&object, &one, 1));

@@ -1,4 +1,4 @@
-/* Changes to an executable graph: nodes switched off, child graphs, whole updates. */
+/* Changes to an executable graph: disabled nodes, child graphs, whole updates. */
 #include "graph_check.h"
 
 static void switches(void) {
@@ -51,7 +51,7 @@ static void switches(void) {
   OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), memory + 4, 1, 1));
   OK(launch(exec, stream));
   IS(1, in);
-  IS(INVALID_VALUE, SWITCH(call_at, 0)); /* functions cannot be */
+  IS(INVALID_VALUE, SWITCH(call_at, 0)); /* function nodes cannot be disabled */
   IS(INVALID_VALUE, IS_ON(call_at));
   IS(INVALID_VALUE, SWITCH(foreign, 0));
   IS(INVALID_VALUE, SWITCH(NULL, 0));
@@ -92,7 +92,7 @@ static void children(void) {
   OK(launch(exec, stream));
   IS(3, word_at(memory));
 
-  /* A node inside of the child is the executable's, too. */
+  /* A node inside the child graph is a node of the executable, too. */
   OK(CALL(cuGraphChildGraphNodeGetGraph, (void *, void **), node, &embedded));
   size_t count = 1;
   OK(CALL(cuGraphGetNodes, (void *, void **, size_t *), embedded, &first, &count));
@@ -150,14 +150,14 @@ static void updates(void) {
   TRUE(info.error_node == c);
   OK(CALL(cuGraphDestroyNode, (void *), c));
   OK(launch(exec, stream));
-  IS(1, word_at(memory)); /* nothing of all this was done */
+  IS(1, word_at(memory)); /* none of these changes was made */
   OK(add_node(&c, changed, &b, 1, &fill));
   OK(update(exec, changed, &info));
   IS(0, info.result);
   OK(launch(exec, stream));
   IS(2, word_at(memory));
 
-  /* The same bytes by another width. */
+  /* The same bytes, filled with another element size. */
   OK(CALL(cuGraphDestroyNode, (void *), c));
   fill.of.fill = (struct fill_params){memory, 0, 3, 1, 1, 1, NULL};
   OK(add_node(&c, changed, &b, 1, &fill));

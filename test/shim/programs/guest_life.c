@@ -21,7 +21,7 @@ extern char **environ;
 static void *context;
 static atomic_uint done, stop;
 
-/* Found once: they are called after the library was closed, too. */
+/* Looked up once, because they are called after the library was closed, too. */
 static int (*set_current)(void *);
 static int (*allocate)(devptr *, size_t);
 static int (*write_to)(devptr, const void *, size_t);
@@ -47,7 +47,7 @@ static void begin(void) {
   MUST(CALL(cuCtxSetCurrent, (void *), context));
 }
 
-/* Memory, written and read back; a CUresult, or -1 for other bytes. */
+/* Allocates memory, writes it and reads it back. Returns a CUresult, or -1 if bytes differ. */
 static int use(uint64_t seed) {
   unsigned char *out = malloc(BYTES), *in = malloc(BYTES);
   devptr address = 0;
@@ -126,7 +126,7 @@ static void closed_while_used(void) {
   join(threads);
 }
 
-/* exit() runs what the process has to be run at its end, while eight threads are inside of calls. */
+/* exit() runs the exit handlers while eight threads are in calls. */
 static void left_while_used(void) {
   pthread_t threads[THREADS];
   begin();
@@ -189,7 +189,7 @@ static void forked_while_used(void) {
   join(threads);
 }
 
-/* As Go and Python start programs: by a child that shares all memory until it execs. */
+/* A program starts another one as Go and Python do: a child shares all memory until it calls exec. */
 static void spawned_while_used(void) {
   pthread_t threads[THREADS];
   char *words[] = {"true", NULL};
@@ -219,7 +219,7 @@ static void on_signal(int number, int flags) {
   OK(sigaction(number, &action, NULL));
 }
 
-/* Nothing is restarted: each system call of the library may come back with EINTR. */
+/* Without SA_RESTART: each system call of the library may fail with EINTR. */
 static void interrupted(void) {
   pthread_t threads[THREADS];
   on_signal(SIGALRM, 0);
@@ -240,14 +240,16 @@ static void interrupted(void) {
 
 static void *use_on_own_signal_stack(void *seed) {
   stack_t stack = {.ss_size = 32768, .ss_sp = malloc(32768)}, before;
-  OK(sigaltstack(&stack, &before)); /* a sanitizer's own, which it wants to find again */
+  OK(sigaltstack(&stack, &before)); /* the sanitizer's own stack, which must be set again */
   void *failures = use_until_stopped(seed);
   OK(sigaltstack(&before, NULL));
   free(stack.ss_sp);
   return failures;
 }
 
-/* Threads as Go's runtime has them: small stacks, and frequent signals that run on a separate stack. */
+/*
+ * Threads of the kind that Go's runtime has: small stacks, and frequent signals that run on a separate stack.
+ */
 static void preempted(void) {
   pthread_t threads[THREADS];
   on_signal(SIGURG, SA_ONSTACK | SA_RESTART);

@@ -1,6 +1,6 @@
 /*
- * vgpu-hostd whose workers do what a guest says that took one over: control call 0x66 makes a system call.
- * The rest is the daemon's own, linked as it is (the linker's --wrap puts this before vgpu_control).
+ * vgpu-hostd whose workers obey a guest that has taken them over: control call 0x66 makes a system call. The
+ * rest is the daemon's own code (the linker's --wrap puts this before vgpu_control).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -26,7 +26,7 @@ static void *call(void *argument) {
 
 int32_t __wrap_vgpu_control(struct vgpu_worker *worker, uint32_t opcode, const void *body, uint32_t body_size,
                             void *reply, uint32_t *reply_size, struct vgpu_bulk *bulk) {
-  int64_t numbers[8]; /* the call, six arguments, and whether a thread of its own shall make it */
+  int64_t numbers[8]; /* number, six arguments, and whether a separate thread makes the call */
   if (opcode != VGPU_OP_HOSTILE || body_size != sizeof numbers)
     return __real_vgpu_control(worker, opcode, body, body_size, reply, reply_size, bulk);
   memcpy(numbers, body, sizeof numbers);

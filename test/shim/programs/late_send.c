@@ -1,4 +1,4 @@
-/* Preloaded: what a program sends goes out after the other end has had time to hang up. */
+/* A preloaded library that delays each send, so that the other end has time to hang up. */
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>

@@ -1,6 +1,6 @@
 /*
- * libcuda.so.1 for programs that are driven by lines: each function is found when it is called. Declarations
- * are our own, from the public API: what is tested must not vouch for itself.
+ * libcuda.so.1 for programs that are driven by lines. Each function is looked up when it is called. The
+ * declarations are written by hand from the public API, because the generated ones are under test, too.
  */
 #ifndef VGPU_TEST_LIBRARY_H
 #define VGPU_TEST_LIBRARY_H

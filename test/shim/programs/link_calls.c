@@ -23,7 +23,7 @@ static const char main_text[] =
     "ld.global.u32 %w, [base]; add.u32 %v, %v, %w;\n"
     "st.global.u32 [%p], %v; ret; }\n";
 
-/* It has names of its own that the other has, too: `own` and `helper`. */
+/* It has names that the other text has, too: `own` and `helper`. */
 static const char library_text[] =
     ".version 7.0\n.target sm_60, debug\n.address_size 64\n"
     ".file 1 \"b.cu\"\n"
@@ -177,7 +177,7 @@ static void refusals(void) {
   OK(CALL(cuLinkDestroy, (void *), link));
 }
 
-/* Every beginning of a text, and every text with one byte changed: an answer, whatever it is. */
+/* Every prefix of a text, and every text with one changed byte, gets an answer. */
 static void damaged(void) {
   char *text = (char *)check_bytes(sizeof library_text);
   void *image = NULL;
@@ -194,7 +194,7 @@ static void damaged(void) {
   }
 }
 
-/* As GCC writes it: an initialiser names what a later input defines. */
+/* As GCC writes it: an initialiser names a variable that a later input defines. */
 static void later_names(void) {
   static const char first[] =
       ".version 6.0\n.target sm_50\n.address_size 64\n.extern .global .align 8 .u64 vv[2];\n"
@@ -214,8 +214,10 @@ static void later_names(void) {
   }
 }
 
-/* Each of many variables names the next one, which follows it: as many rounds over all would take
- * minutes. */
+/*
+ * Each of many variables names the variable after it. A linker that scans all of them in each round would
+ * take minutes.
+ */
 static void chained_names(void) {
   enum { VARIABLES = 4000 };
   static char text[VARIABLES * 64 + 1024];
@@ -272,7 +274,7 @@ static void parts(void) {
     const void *const *more;
   } wrapper = {0x466243b1, 2, nothing, more};
   IS(RESULT, run_module(&wrapper));
-  more[1] = NULL; /* what the first calls is in no part */
+  more[1] = NULL; /* no part has the function that the first one calls */
   void *module = NULL;
   int result = CALL(cuModuleLoadData, (void **, const void *), &module, &wrapper);
   TRUE(result == 218);
@@ -299,7 +301,7 @@ static void device_runtime(void) {
       "again: atom.global.add.u32 %v, [%p], 1;\n"
       "{ .param .b64 a; .param .b32 b; .param .b32 r; st.param.b64 [a], %h; st.param.b32 [b], 0;\n"
       "call.uni (r), cudaCGSynchronize, (a, b); ld.param.b32 %e, [r]; }\n"
-      /* all threads have added by now: each sees as many as there are, in each round */
+      /* all threads have added by now: each must see the full count in each round */
       "add.u32 %i, %i, 1; mul.lo.u32 %n, %i, 256; ld.volatile.global.u32 %v, [%p];\n"
       "{ .param .b64 a; .param .b32 b; .param .b32 r; st.param.b64 [a], %h; st.param.b32 [b], 0;\n"
       "call.uni (r), cudaCGSynchronize, (a, b); }\n"

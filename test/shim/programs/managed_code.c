@@ -1,5 +1,4 @@
-/* Managed variables of modules and libraries: which code they belong to, and when their memory is given back.
- */
+/* Managed variables of modules and libraries: to which code they belong, and when their memory is freed. */
 #include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -71,7 +70,7 @@ static int release(void) {
   return CALL(cuDevicePrimaryCtxRelease_v2, (int), 0);
 }
 
-/* Whether the program still has memory there. */
+/* True if the program still has memory there. */
 static bool mapped(devptr at) {
   unsigned char resident;
   uintptr_t page = (uintptr_t)at / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -111,7 +110,7 @@ static void references(void) {
   IS(INVALID_HANDLE, CALL(cuTexRefSetFilterMode, (void *, int), picture, 0));
 }
 
-/* A module asked in another context than its own, or in none. */
+/* A module that is queried in another context than its own, or in none. */
 static void other_context(void) {
   if (!possible()) return;
   void *own = primary_context(), *other = NULL, *module = NULL;
@@ -163,7 +162,9 @@ static void context_ends(void) {
   TRUE(!mapped(at));
 }
 
-/* Asked without a context, a library holds the primary context: once, and as long as it is loaded. */
+/*
+ * A library that is queried without a context retains the primary context: once, and as long as it is loaded.
+ */
 static void without_context(void) {
   if (!possible()) return;
   void *library = load_library();
@@ -178,7 +179,7 @@ static void without_context(void) {
   OK(unload(library));
   TRUE(!active());
   TRUE(!mapped(at));
-  /* Reset takes it away from the library, too: what is retained after that is the program's. */
+  /* A reset takes the primary context from the library, too. A later retain belongs to the program. */
   library = load_library();
   OK(managed_of(&at, library));
   OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));
@@ -187,7 +188,7 @@ static void without_context(void) {
   MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
   OK(unload(library));
   TRUE(active());
-  /* and one that is asked again after it holds it again */
+  /* a query after that retains it again */
   library = load_library();
   OK(managed_of(&at, library));
   OK(CALL(cuDevicePrimaryCtxReset_v2, (int), 0));

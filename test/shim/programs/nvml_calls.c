@@ -1,6 +1,6 @@
 /*
- * nvml_calls CALL...: makes the calls one after the other and prints a line for each: what it was,
- * its result, and what it gave. CALL is NAME or NAME:ARGUMENT; see the table at the end.
+ * nvml_calls CALL...: makes the calls one after the other and prints a line for each: its name, its result,
+ * and its values. CALL is NAME or NAME:ARGUMENT; see the table at the end.
  */
 #include "guest/nvml/nvml.h"
 
@@ -206,7 +206,7 @@ static int call_temperature(const char *index) {
   return number(result, celsius);
 }
 
-/* Handles that are none: each must be refused, none may be followed. */
+/* Invalid handles: each must be refused, and none may be dereferenced. */
 static int call_bad_handles(const char *ignored) {
   char *first = NULL;
   int wrong = 0;
@@ -279,7 +279,7 @@ static int call_sleep(const char *milliseconds) {
   return 0;
 }
 
-/* Says "ready" and waits for a line on stdin: the test changes the host meanwhile. */
+/* Prints "ready" and waits for a line on stdin, while the test changes the host. */
 static int call_wait(const char *ignored) {
   char line[8];
   (void)ignored;
@@ -288,7 +288,7 @@ static int call_wait(const char *ignored) {
   return fgets(line, sizeof line, stdin) ? 0 : -1;
 }
 
-/* In a child: uninitialised until it initialises itself, and then as good as its parent. */
+/* A child is uninitialised until it initialises NVML itself, and then works as its parent does. */
 static int call_fork(const char *ignored) {
   int status = -1;
   unsigned count = 0;

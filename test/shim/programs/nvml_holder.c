@@ -1,5 +1,5 @@
 /*
- * nvml_holder BYTES: holds device memory. Prints "ready" once it has it, and ends when stdin does.
+ * nvml_holder BYTES: allocates device memory, prints "ready", and ends when stdin ends.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -40,5 +40,5 @@ int main(int argc, char **argv) {
   fflush(stdout);
   while (getchar() != EOF)
     ;
-  return 0; /* without freeing: that is the host's business */
+  return 0; /* not freed: the host must do that */
 }

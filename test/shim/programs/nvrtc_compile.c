@@ -20,7 +20,7 @@ static char *read_file(const char *path) {
   return text;
 }
 
-/* Its host headers are not there: what kernels need of them. */
+/* NVRTC has no host headers; these contain only the declarations that the kernels need. */
 static const char *const names[] = {"cstdio", "cassert"};
 static const char *const texts[] = {
     "extern \"C\" __device__ int printf(const char *, ...);\n",

@@ -1,4 +1,7 @@
-/* Pinned memory, which the host may see too: every copy must be there when CUDA says so, and not before. */
+/*
+ * Pinned memory, which the host may see too. The bytes of each copy must arrive when CUDA promises it, and
+ * not before.
+ */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +21,7 @@ static void unpin(void *memory) {
   OK(CALL(cuMemFreeHost, (void *), memory));
 }
 
-/* The host gives back beside its serving thread, and this program must not end before. */
+/* The host frees on a separate thread, so this program must not end before. */
 static void until_given_back(void) {
   TRUE(check_free_memory() > 0);
 }
@@ -55,14 +58,14 @@ static void expect(devptr device, uint64_t seed, size_t size) {
   free(wanted);
 }
 
-/* ThreadSanitizer, on a busy machine, looks at the bytes of a span for longer than a call may take. */
+/* Under ThreadSanitizer, on a busy machine, the check of a span takes longer than a call may take. */
 #ifdef __SANITIZE_THREAD__
 #define ONE_SPAN (8 * MIB)
 #else
 #define ONE_SPAN ((size_t)VGPU_SPAN_MAX)
 #endif
 
-/* Lengths around every limit: what goes in a frame, in several, in a shared region, in several spans. */
+/* Lengths around every limit: copies in one frame, in several, in a shared region, in several spans. */
 static void lengths(void) {
   static const size_t sizes[] = {1,      4096, 65535,   65536,       131072,
                                  131073, MIB,  MIB + 1, 3 * MIB + 7, ONE_SPAN + 1};
@@ -74,7 +77,7 @@ static void lengths(void) {
     check_pattern(memory + offset, size, i + 1);
     memcpy(plain, memory + offset, size);
     OK(to(device + offset, memory + offset, size));
-    memset(memory + offset, 0, size); /* at once: the copy has its bytes */
+    memset(memory + offset, 0, size); /* at once: the copy must have the old bytes */
     OK(from(memory, device + offset, size));
     OK(memcmp(memory, plain, size));
     /* Plain memory both ways, and mixed. */
@@ -83,7 +86,7 @@ static void lengths(void) {
     OK(from(plain, device, size));
     OK(memcmp(memory, plain, size));
   }
-  /* Beyond the end of either there is nothing. */
+  /* Copies beyond the end of either memory are refused. */
   IS(INVALID_VALUE, to(device, memory, most + 1));
   IS(INVALID_VALUE, from(memory, device, most + 1));
   unpin(memory);
@@ -127,7 +130,7 @@ static void *write_later(void *argument) {
   return NULL;
 }
 
-/* A stream that waits: what is behind it waits too, reads of every kind, and the memory may be given back. */
+/* A stream that waits: later work waits too, also reads of every kind, and the memory may be freed. */
 static void behind_a_wait(void) {
   void *stream = make_stream();
   size_t size = 3 * MIB;
@@ -152,7 +155,7 @@ static void behind_a_wait(void) {
   until_given_back();
 }
 
-/* More pieces than a session may share, of all sizes, made and given back in every order. */
+/* More allocations than a session may share, of all sizes, made and freed in every order. */
 static void many(void) {
   static unsigned char *memory[1500];
   devptr device = check_alloc(70000);
@@ -167,7 +170,7 @@ static void many(void) {
   for (unsigned i = 0; i < 1500; i += 2) unpin(memory[i]);
   for (unsigned i = 0; i < 1500; i += 2) {
     memory[i] = pinned(66000);
-    IS(0, memory[i][65999]); /* empty, whichever thread had it before */
+    IS(0, memory[i][65999]); /* zero, whichever thread had it before */
     memory[i][65999] = 1;
   }
   for (unsigned i = 0; i < 1500; i++) unpin(memory[1499 - i]);
@@ -218,7 +221,7 @@ static void threads(void) {
   }
 }
 
-/* A child has none of its parent's session, whose work goes on while the child makes its own. */
+/* A child has no part of its parent's session, which continues while the child makes its own. */
 static void forks(void) {
   size_t size = 2 * MIB;
   unsigned char *memory = pinned(size);

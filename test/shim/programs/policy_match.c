@@ -19,7 +19,7 @@ static uint32_t number(const char *text) {
   return (uint32_t)strtoul(text, NULL, 10);
 }
 
-/* The number as text, or "usual". */
+/* Returns the number as text, or "usual". */
 static const char *usual(uint32_t limit) {
   static char numbers[2][12];
   static int next;

@@ -102,12 +102,12 @@ static void waits(void) {
   OK(CALL(cuCtxSynchronize, (void), ));
   void *pool = default_pool();
   OK(CALL(cuStreamWaitValue32_v2, (void *, devptr, unsigned, unsigned), held, flag, 5, 0));
-  OK(allocate(&memory, MIB, held)); /* given at once, though its stream waits */
+  OK(allocate(&memory, MIB, held)); /* returned at once, although its stream waits */
   OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), memory, 1, MIB, held));
   OK(free_on(memory, held));
   IS(NOT_READY, CALL(cuStreamQuery, (void *), held));
   IS(MIB, value_of(pool, USED));
-  IS(INVALID_VALUE, free_on(memory, writer)); /* for the program it is gone */
+  IS(INVALID_VALUE, free_on(memory, writer)); /* for the program it is freed */
   OK(CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), writer, flag, 5, 0));
   wait_for(writer);
   wait_for(held);
@@ -131,12 +131,12 @@ static void thresholds(void) {
   IS(8 * MIB, value_of(pool, RESERVED_HIGH));
   IS(5 * MIB, value_of(pool, RESERVED));
   IS(before - 5 * MIB, check_free_memory());
-  OK(allocate(&memory[0], 4 * MIB, stream)); /* out of what it kept */
+  OK(allocate(&memory[0], 4 * MIB, stream)); /* from the memory that it kept */
   IS(5 * MIB, value_of(pool, RESERVED));
   IS(before - 5 * MIB, check_free_memory());
   OK(set_value(pool, USED_HIGH, 0));
   IS(4 * MIB, value_of(pool, USED_HIGH));
-  OK(CALL(cuMemPoolTrimTo, (void *, size_t), pool, 0)); /* keeps what is used */
+  OK(CALL(cuMemPoolTrimTo, (void *, size_t), pool, 0)); /* keeps memory that is in use */
   IS(4 * MIB, value_of(pool, RESERVED));
   OK(free_on(memory[0], stream));
   wait_for(stream);
@@ -174,7 +174,7 @@ static void pools(void) {
   OK(CALL(cuMemPoolGetAttribute, (void *, int, void *), pool, REUSE, &flag));
   IS(0, flag);
 
-  /* A pool that is destroyed goes when the last of its memory is freed; the device is back at its own. */
+  /* A destroyed pool ends when the last of its memory is freed. The device has its default pool again. */
   OK(CALL(cuMemPoolDestroy, (void *), pool));
   OK(CALL(cuDeviceGetMemPool, (void **, int), &current, 0));
   TRUE(current == default_pool());
@@ -216,7 +216,7 @@ static void bad_requests(void) {
   IS(INVALID_VALUE, free_on(4096, stream));
   memory = check_alloc(MIB);
   IS(INVALID_HANDLE, free_on(memory, check_bytes(64)));
-  OK(CALL(cuMemFree_v2, (devptr), memory)); /* a refused free left it there */
+  OK(CALL(cuMemFree_v2, (devptr), memory)); /* still allocated, because a free was refused */
   IS(INVALID_DEVICE, CALL(cuDeviceGetDefaultMemPool, (void **, int), &pool, 99));
   IS(INVALID_VALUE, CALL(cuDeviceGetDefaultMemPool, (void **, int), NULL, 0));
   IS(INVALID_VALUE, CALL(cuDeviceSetMemPool, (int, void *), 0, check_bytes(64)));
@@ -245,16 +245,16 @@ static void bad_requests(void) {
   IS(INVALID_DEVICE, CALL(cuMemPoolSetAccess, (void *, const void *, size_t), pool, &access, 1));
   int place[2] = {2, 0};
   IS(NOT_SUPPORTED, CALL(cuMemGetMemPool, (void **, void *, int), &pool, place, 1));
-  IS(INVALID_VALUE, /* it was made without a handle's type */
+  IS(INVALID_VALUE, /* the pool was made without a handle type */
      CALL(cuMemPoolExportToShareableHandle, (void *, void *, int, uint64_t), &value, default_pool(), 1, 0));
-  OK(CALL(cuCtxSynchronize, (void), )); /* nothing of all this was carried out */
+  OK(CALL(cuCtxSynchronize, (void), )); /* none of these calls had an effect */
 }
 
 static void captures(void) {
   void *stream = make_stream(), *graph = NULL;
   devptr memory = 0, kept = check_alloc(MIB);
   OK(CALL(cuStreamBeginCapture_v2, (void *, int), stream, 1));
-  IS(INVALID_VALUE, free_on(kept, stream)); /* not the graph's: only graph_memory.c's */
+  IS(INVALID_VALUE, free_on(kept, stream)); /* not graph memory: only graph_memory.c has that */
   OK(CALL(cuStreamEndCapture, (void *, void **), stream, &graph));
   OK(CALL(cuGraphDestroy, (void *), graph));
   OK(allocate(&memory, MIB, stream));

@@ -8,7 +8,7 @@
 
 #include "check.h"
 
-/* Thread 0 prints a line for each number from 0 on; others print nothing. */
+/* Thread 0 prints a line for each number from 0 on; other threads print nothing. */
 static const char text[] =
     ".version 6.0\n.target sm_60\n.address_size 64\n"
     ".extern .func (.param .b32 r) vprintf (.param .b64 format, .param .b64 values);\n"
@@ -24,11 +24,11 @@ static const char text[] =
     "call.uni (r), vprintf, (f, v); }\n"
     "add.u32 %i, %i, 1; bra again; }\n";
 
-enum { LINE = 12 }; /* bytes of one: "line 000000\n" */
+enum { LINE = 12 }; /* bytes of one line: "line 000000\n" */
 
 static int before, file;
 
-/* From here on the program prints to a file. */
+/* From here on the program's standard output is a file. */
 static void catch_output(void) {
   fflush(stdout);
   before = dup(STDOUT_FILENO);
@@ -36,7 +36,7 @@ static void catch_output(void) {
   dup2(file, STDOUT_FILENO);
 }
 
-/* All that it has printed since; zero-terminated, and there until the next call. */
+/* Returns all that it has printed since then, zero-terminated and valid until the next call. */
 static const char *output(size_t *size) {
   static char *bytes;
   fflush(stdout);
@@ -98,7 +98,7 @@ static void copies(void) {
   IS(3 * LINE, size);
 }
 
-/* As on a GPU, which has a ring of 1 MiB: the newest stay. */
+/* A GPU has a ring of 1 MiB, and so has this device: only the newest lines remain. */
 static void more_than_fits(void) {
   enum { LINES = 100000, RING = 1 << 20 };
   catch_output();
@@ -155,7 +155,7 @@ static void print_as_child(void) {
             : 1);
 }
 
-/* A thread that prints into a full pipe is in the middle of it for as long as this program likes. */
+/* A thread that prints into a full pipe blocks there until this program reads. */
 static void forked(void) {
   int ends[2], held = 0, result = -1, status = -1;
   if (pipe(ends) != 0) exit(2);

@@ -33,7 +33,7 @@ static void good(const char *name, int result) {
 
 #define CALL(name, type, ...) good(#name, ((int(*) type)find(#name))(__VA_ARGS__))
 
-/* One thread's share: the runtime looks its state up per context at each of these calls. */
+/* The work of one thread: the runtime looks its state up by context at each of these calls. */
 static void *work(void *argument) {
   unsigned char seed = (unsigned char)(uintptr_t)argument, small[512], back[512];
   void *memory = NULL;
@@ -53,8 +53,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* After cudaDeviceReset the runtime must find nothing of the former context and make itself again.
- */
+/* After cudaDeviceReset the runtime must find nothing of the former context, and must set itself up again. */
 static void work_in_threads_after_a_reset(void) {
   pthread_t threads[8];
 

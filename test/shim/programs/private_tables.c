@@ -1,6 +1,6 @@
 /*
- * private_tables CASE: one property of the private tables over a driver of this file's making. Says
- * what is wrong on stderr and exits 1.
+ * private_tables CASE: tests one property of the private tables over a driver that this file implements.
+ * Prints what is wrong on stderr and exits with status 1.
  */
 #include "guest/private/core.h"
 #include "guest/private/integrity.h"
@@ -154,7 +154,7 @@ static void sizes(void) {
   EXPECT(vgpu_private_table(&table, NULL) == 1 && table == NULL);
 }
 
-/* cublasLt 13.1 calls into 1734dc26... whatever the answer was. */
+/* cublasLt 13.1 calls into 1734dc26... even if the table is unknown. */
 static void unknown_ids(void) {
   const void *const *first = table_of("1734dc26800d47458726c0f1e7dd8bca");
   EXPECT(first != NULL && unknown_table[0] == 0x17 && unknown_table[15] == 0xca);
@@ -230,7 +230,7 @@ static void runtime_slots(void) {
     size_t size = 0;
     ((void (*)(void **, size_t *))hooks[buffers[i].slot])(&buffer, &size);
     EXPECT(size == buffers[i].size);
-    memset(buffer, 0, size * sizeof(uint64_t)); /* room for a word each, whatever the unit is */
+    memset(buffer, 0, size * sizeof(uint64_t)); /* room for a word per unit, whatever the unit is */
   }
   void *thread_context = NULL;
   EXPECT(((int (*)(void **))tls[2])(&thread_context) == 0 && thread_context == current);
@@ -298,7 +298,10 @@ static void destructor(void *context, void *key, void *value) {
   last_context = context;
   last_key = key;
   last_value = value;
-  /* The runtime may look again while it cleans up: no lock may be held, and the value is gone. */
+  /*
+   * The runtime may look the value up again while it cleans up. No lock may be held, and the value must be
+   * gone.
+   */
   void *again;
   EXPECT(get(&again, context, key) == VGPU_PRIVATE_INVALID_HANDLE);
 }
@@ -367,8 +370,7 @@ static void threads(void) {
   for (int i = 0; i < THREADS; i++) EXPECT(pthread_join(all[i], NULL) == 0);
 }
 
-/* fork() while another thread is inside, again and again: the child must neither hang nor see old
- * values. */
+/* fork() while another thread is in a call, many times: the child must neither hang nor see old values. */
 static atomic_bool stop;
 
 static void *churn(void *argument) {

@@ -1,9 +1,7 @@
 /*
- * Hostile modules: changes PTX files at random, loads them, and runs what still loads, briefly. Nothing may
- * crash, hang, or take much memory; a sanitized build makes it strict.
- *
- *   ptx_fuzz ROUNDS SEED FILE...      prints how many loaded and ran
- *
+ * Hostile modules: changes PTX files at random, loads them, and runs those that still load for a short time.
+ * No input may cause a crash, a hang, or the use of much memory; a sanitized build checks more strictly.
+ * ptx_fuzz ROUNDS SEED FILE...   prints how many loaded and ran
  * Built with -DPTX_LIBFUZZER (clang -fsanitize=fuzzer) it is a libFuzzer target instead; see
  * docs/reference/software-gpu.md.
  */
@@ -86,7 +84,7 @@ static void try_one(const char *text, size_t size) {
                            .find_texture = find_texture,
                            .print = print,
                            .heap = heap,
-                           /* every other module under the checks, which keep books of what it does */
+                           /* every other module runs with checks, which record its accesses */
                            .checks = loaded % 2 == 0 ? PTX_CHECK_RACE | PTX_CHECK_INIT : 0,
                            .workspace = BASE};
     struct ptx_fault fault;
@@ -117,7 +115,7 @@ struct text {
   size_t size;
 };
 
-/* The line around a place. */
+/* Returns the line that contains a place. */
 static struct text line_at(struct text t, size_t at) {
   size_t from = at, to = at;
   while (from > 0 && t.bytes[from - 1] != '\n') from--;

@@ -1,6 +1,6 @@
 /*
- * ptx_library FILE: finds the fat binaries in a file, and loads every PTX entry of them. One line for each
- * that is refused, and a count. Exit status 1 when one was.
+ * ptx_library FILE: finds the fat binaries in a file, and loads every PTX entry of them. Prints one line for
+ * each that is refused, and a count. Exit status 1 if one was refused.
  */
 #include <stdio.h>
 #include <stdlib.h>

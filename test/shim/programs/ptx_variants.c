@@ -67,7 +67,7 @@ static void choose(struct input *in) {
                   : form == 1 ? begin + i * bytes
                   : form == 2 ? begin + (i / 16) * 2048 + (i % 16) * bytes
                               : 4096 + next() % 2048 * bytes;
-    /* lanes that do not count may be anywhere */
+    /* lanes outside the mask may have any address */
     if ((in->mask >> i & 1) == 0 && next() % 4 == 0) at = next();
     if (next() % 2000 == 0) at += 1 + next() % MEMORY;
     in->wide[i] = at;
@@ -98,7 +98,7 @@ static void work(const struct ptx_alu *alu, const struct input *in, struct resul
     alu->gather[in->width][0][3](out->loaded, in->memory, out->to, out->shape, in->mask);
     alu->scatter[in->width][3](out->stored, in->registers, out->to, out->shape, in->mask);
   } else {
-    memset(out->to, 0, sizeof out->to); /* means nothing */
+    memset(out->to, 0, sizeof out->to); /* has no meaning */
   }
   alu->blend[3](out->blended, in->wide, in->mask);
   alu->texel_axis(&out->texels, in->axis.integers ? (const void *)in->words : (const void *)in->x,
@@ -109,7 +109,7 @@ static void work(const struct ptx_alu *alu, const struct input *in, struct resul
   alu->texel_add(out->sums, in->texel, in->x);
 }
 
-/* A NaN is a NaN: which one is not said of sums. */
+/* Any NaN is equal to any other: PTX does not define which NaN a sum gives. */
 static void same_nan(struct results *r) {
   for (int c = 0; c < 4; c++) {
     for (int i = 0; i < PTX_LANES; i++) {

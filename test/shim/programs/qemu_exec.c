@@ -1,7 +1,7 @@
 /*
- * Preloaded into vgpu-hostd under qemu-user. The daemon executes itself again for each worker, by a
- * descriptor (execveat). qemu-user passes that to the kernel, which cannot execute a program of another
- * processor. This executes the emulator again in its place: VGPU_QEMU is the emulator, VGPU_QEMU_ROOT its -L,
+ * Preloaded into vgpu-hostd under qemu-user. For each worker the daemon executes itself again, by a
+ * descriptor (execveat). qemu-user passes that call to the kernel, which cannot execute a program for another
+ * processor. This library executes the emulator instead: VGPU_QEMU is the emulator, VGPU_QEMU_ROOT its -L,
  * VGPU_QEMU_PROGRAM the daemon.
  */
 #include <dlfcn.h>

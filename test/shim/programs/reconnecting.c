@@ -1,7 +1,7 @@
 /*
- * Computes over a connection that is cut again and again: each call must be carried out once, in order, and
- * each byte must arrive. The environment says for how long: for ROUNDS rounds, and on until the file named
- * by UNTIL is there. A test makes that file after enough cuts, however fast this machine is.
+ * Computes over a connection that is cut many times. Each call must be carried out once and in order, and
+ * each byte must arrive. The environment sets the duration: ROUNDS rounds, and more until the file that UNTIL
+ * names exists. A test makes that file after enough cuts, however fast this machine is.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ static int rounds(void) {
   return text == NULL ? 20 : atoi(text);
 }
 
-/* Whether there is a round after this many of them. */
+/* True if another round follows after `done` rounds. */
 static bool goes_on(int done) {
   const char *until = getenv("UNTIL");
   return check_failures == 0 && (done < rounds() || (until != NULL && access(until, F_OK) != 0));
@@ -56,7 +56,7 @@ static uint32_t read_word(devptr from) {
   return value;
 }
 
-/* One that nobody else has a hand in. */
+/* State of one thread; no other thread uses it. */
 struct lane {
   uint32_t seed, launched;
   devptr counter, memory, other;
@@ -77,7 +77,7 @@ static void copy(struct lane *lane, size_t bytes) {
   check_pattern(lane->sent, bytes, next(&lane->seed));
   MUST(CALL(cuMemcpyHtoD_v2, (devptr, const void *, size_t), lane->memory, lane->sent, bytes));
   unsigned char first = lane->sent[0];
-  lane->sent[0] ^= 0xff; /* it is the program's again */
+  lane->sent[0] ^= 0xff; /* the program may change it again */
   MUST(CALL(cuMemcpyDtoD_v2, (devptr, devptr, size_t), lane->other, lane->memory, bytes));
   memset(lane->came, 0, bytes);
   MUST(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), lane->came, lane->other, bytes));
@@ -124,7 +124,7 @@ static void threads(void) {
   for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
 }
 
-/* More than is kept: it waits for the host now and then. */
+/* More calls than the session keeps, so the thread waits for the host now and then. */
 static void burst(void) {
   struct lane lane;
   load();
@@ -133,7 +133,7 @@ static void burst(void) {
   IS(lane.launched, read_word(lane.counter));
 }
 
-/* Long copies and nothing else, in both directions. */
+/* Only long copies, in both directions. */
 static void copies(void) {
   struct lane lane;
   load();
@@ -141,7 +141,7 @@ static void copies(void) {
   for (int i = 0; goes_on(i); i++) copy(&lane, lane.most - (size_t)(i % 1000) * 4321);
 }
 
-/* Pinned memory that comes and goes: with rings each piece is a shared region. */
+/* Pinned memory that is allocated and freed often: with rings each allocation is a shared region. */
 static void pin(struct lane *lane) {
   size_t bytes = 70000 + next(&lane->seed) % 900000;
   unsigned char *sent = NULL, *came = NULL;
@@ -177,7 +177,7 @@ static void pinned(void) {
   for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
 }
 
-/* Says "there", waits for a line, calls once and says with what result; until its input ends. */
+/* Prints "there", waits for a line, makes a call and prints its result; repeats this until its input ends. */
 static void by_line(void) {
   struct lane lane;
   char line[64];
@@ -193,7 +193,7 @@ static void by_line(void) {
   }
 }
 
-/* The same process, and another program, which has not ended anything. */
+/* The process executes another program, without having ended the session. */
 static void becomes_another(void) {
   struct lane lane;
   char line[64];
@@ -211,7 +211,7 @@ static const struct check_case cases[] = {{"alone", alone},
                                           {"by_line", by_line},
                                           {"becomes_another", becomes_another}};
 
-/* A case can also be named by CASE, where a program is driven by lines. */
+/* The environment variable CASE can name the case, too, for a program that is driven by lines. */
 int main(int argc, char **argv) {
   char *words[] = {argv[0], getenv("CASE"), NULL};
   if (argc < 2 && words[1] != NULL) return check_main(2, words, cases, sizeof cases / sizeof *cases);

@@ -1,4 +1,7 @@
-/* Memory that the program registers and kernels use where it is, or the word that they cannot. */
+/*
+ * Memory that the program registers and that kernels use in place. Where that is not possible, the error that
+ * says so.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -58,7 +61,7 @@ static int device_pointer(devptr *at, void *memory) {
   return CALL(cuMemHostGetDevicePointer_v2, (devptr *, void *, unsigned), at, memory, 0);
 }
 
-/* On this machine, with rings, and not in memory that a VM has of its host. */
+/* True on this machine, with rings, and outside the memory that a VM shares with its host. */
 static bool can(void) {
   int value = 0;
   MUST(CALL(cuDeviceGetAttribute, (int *, int, int), &value, CAN_MAP, 0));
@@ -71,7 +74,7 @@ static void *pages(size_t bytes) {
   return memory;
 }
 
-/* Registered: copies work, whatever else is refused. */
+/* Copies from registered memory work, whatever else is refused. */
 static void copies(unsigned char *memory, size_t bytes) {
   devptr device = check_alloc(bytes);
   unsigned char first = memory[0], last = memory[bytes - 1];
@@ -93,7 +96,7 @@ static void refused(unsigned char *memory, size_t bytes) {
   OK(detach(memory));
 }
 
-/* A kernel and the program change the same numbers in turn; what is beside them stays. */
+/* A kernel and the program change the same numbers in turn. The bytes beside them do not change. */
 static void in_turn(unsigned char *around, size_t offset, size_t bytes, size_t beside, unsigned flags) {
   static unsigned char was[1 << 20];
   unsigned char *memory = around + offset;
@@ -139,18 +142,18 @@ static void turns(void) {
   unsigned char *whole = pages(64 * PAGE), *heap = malloc(300000), *small = malloc(5000);
   in_turn(whole, 0, 64 * PAGE, 0, DEVICEMAP);
   in_turn(whole, PAGE, PAGE, PAGE, PORTABLE | DEVICEMAP);
-  in_turn(whole, 100, 10000, 500, 0); /* mapped when its address is asked for */
+  in_turn(whole, 100, 10000, 500, 0); /* it becomes device memory when its address is requested */
   in_turn(heap, 64, 250000, 1000, DEVICEMAP);
   in_turn(small, 128, 1024, 200, DEVICEMAP);
   for (int i = 0; i < 20; i++) in_turn(heap, 64, 4096, 8, 0);
-  /* what allocates does as before with what was registered */
+  /* malloc() and free() still work for memory that was registered */
   heap[299999] = 77;
   heap = realloc(heap, 5 << 20);
   IS(77, heap[299999]);
   memset(heap, 1, 5 << 20);
   free(heap);
   free(small);
-  /* freed while it is registered, and something else there when it is unregistered */
+  /* freed while it is registered, and mapped again when its registration ends */
   MUST(attach(whole, 64 * PAGE, DEVICEMAP));
   munmap(whole, 32 * PAGE);
   unsigned char *other =
@@ -163,7 +166,7 @@ static void turns(void) {
   IS(8, whole[33 * PAGE]);
 }
 
-/* A whole allocation with a mapping of its own, and what malloc() has before it, grows. */
+/* A whole allocation with a mapping of its own, and memory of malloc()'s heap, both grow. */
 static void reallocated(void) {
   if (!can()) return;
   for (int registered = 0; registered < 2; registered++) {
@@ -176,12 +179,12 @@ static void reallocated(void) {
     memset(grown + 300000, 6, (9 << 20) - 300000);
     IS(5, grown[0]);
     if (registered) OK(detach((void *)first));
-    /* not freed: what is freed first makes malloc() take the next one from its heap */
+    /* not freed: a freed mapping would make malloc() take the next one from its heap */
     check_kept[registered] = grown;
   }
 }
 
-/* Rounds that a crowded machine has time for: the test must end. */
+/* Rounds stop after a time limit, so that the test ends on a busy machine. */
 static bool in_time(unsigned round) {
   static struct timespec begun;
   struct timespec now;
@@ -191,13 +194,13 @@ static bool in_time(unsigned round) {
 }
 
 struct writer {
-  uint64_t *word; /* nobody else writes it */
+  uint64_t *word; /* no other thread writes it */
   uint64_t written;
   uint64_t wrong;
   const bool *stop;
 };
 
-/* Counts in memory: a write that is lost is a number that was there before. */
+/* Counts up in memory. A lost write shows as a number that was there before. */
 static void *write_always(void *argument) {
   struct writer *writer = argument;
   while (!__atomic_load_n(writer->stop, __ATOMIC_ACQUIRE)) {
@@ -221,7 +224,7 @@ static void start(struct writers *writers, unsigned char *memory, const size_t *
     *writers->each[i].word = 0;
     MUST(pthread_create(&writers->threads[i], NULL, write_always, &writers->each[i]));
   }
-  /* each at work before the first change */
+  /* each must work before the first change */
   for (int i = 0; i < WRITERS; i++) {
     while (__atomic_load_n(writers->each[i].word, __ATOMIC_RELAXED) == 0) usleep(100);
   }
@@ -236,7 +239,7 @@ static void stop(struct writers *writers) {
   }
 }
 
-/* Before the range in its first page, in its middle, and behind it in its last page. */
+/* Before the range in its first page, in its middle, and after it in its last page. */
 static const size_t places[WRITERS] = {64, 5 * PAGE + 8, 10 * PAGE - 8};
 
 struct reader {
@@ -245,7 +248,7 @@ struct reader {
   const bool *stop;
 };
 
-/* Lets the kernel write to memory. */
+/* Reads from a descriptor, so that the kernel writes to the memory. */
 static void *read_always(void *argument) {
   struct reader *reader = argument;
   int ends[2];
@@ -259,7 +262,7 @@ static void *read_always(void *argument) {
   return NULL;
 }
 
-/* With the right to hold up system calls they wait, too. */
+/* With the right to hold back system calls, these wait, too. */
 static bool holds_up_the_kernel(void) {
   int descriptor = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
   if (descriptor >= 0) close(descriptor);
@@ -306,12 +309,12 @@ static void *write_each_page(void *argument) {
   for (unsigned i = 0; i < FRESH; i++) {
     *(volatile unsigned *)(writes->memory + (size_t)i * PAGE) = i + 1;
     for (volatile int wait = 0; wait < 10000; wait++) {
-    } /* so that it takes longer than to register */
+    } /* so that it takes longer than a registration */
   }
   return NULL;
 }
 
-/* Pages that no one has used yet, and whose first write comes just then. */
+/* Pages that were never used, and whose first write comes during the change. */
 static void first_writes(void) {
   if (!can()) return;
   for (unsigned round = 0; round < 15 && check_failures == 0 && in_time(round); round++) {
@@ -328,7 +331,7 @@ static void first_writes(void) {
   }
 }
 
-/* A child of fork() sees the bytes that were there at the fork, and its writes stay its own. */
+/* A child of fork() sees the bytes at the time of the fork, and its writes are not visible to the parent. */
 static void forks(void) {
   if (!can()) return;
   unsigned char *memory = pages(10 * PAGE), *range = memory + 1024;
@@ -347,7 +350,7 @@ static void forks(void) {
       char byte;
       unsigned bad = 0;
       alarm(20);
-      (void)!read(go[0], &byte, 1); /* the parent and a kernel have written meanwhile */
+      (void)!read(go[0], &byte, 1); /* meanwhile the parent and a kernel have written */
       for (unsigned i = 0; i < 64; i++) bad += numbers[i] != round + i;
       memset(memory, 0xee, 10 * PAGE);
       _exit(bad == 0 ? 0 : 1);
@@ -367,11 +370,11 @@ static void forks(void) {
   OK(detach(range));
 }
 
-/* A child that is made while a kernel writes: neither side's writes are lost. */
+/* A fork while a kernel writes: writes of neither side are lost. */
 enum { MARKS = 2048 };
 static const char mark_text[] =
     ".version 6.0\n.target sm_60\n.address_size 64\n"
-    /* writes each of 2048 numbers once, and counts 500 between two */
+    /* writes each of 2048 numbers once, and counts to 500 between two of them */
     ".visible .entry mark(.param .u64 at) { .reg .b64 %p; .reg .b32 %i, %w; .reg .pred %q;\n"
     "ld.param.u64 %p, [at]; mov.u32 %i, 0;\n"
     "next: mov.u32 %w, 0; wait: add.u32 %w, %w, 1; setp.lt.u32 %q, %w, 500; @%q bra wait;\n"
@@ -410,7 +413,7 @@ static void forks_while_a_kernel_writes(void) {
   OK(detach(memory + 1024));
 }
 
-/* Unregistered right behind a launch: what the kernel wrote is there. */
+/* The registration ends right after a launch: the writes of the kernel must be there. */
 static void unregistered_at_once(void) {
   if (!can()) return;
   unsigned *numbers = (unsigned *)pages(PAGE);
@@ -435,7 +438,7 @@ static void unregistered_at_once(void) {
   OK(CALL(cuCtxSynchronize, (void), ));
 }
 
-/* A handler of fork() that was there first runs while the memory is private: what it writes is kept. */
+/* A fork handler that was registered first runs while the memory is private. Its writes must be kept. */
 static unsigned *early;
 static void write_early(void) {
   if (early != NULL) early[1] += 100;
@@ -478,7 +481,7 @@ static void other_memory(void) {
   OK(attach(hole, 3 * PAGE, DEVICEMAP));
   IS(NOT_SUPPORTED, device_pointer(&at, hole));
   OK(detach(hole));
-  /* two ranges in one page: the second is for copies only, and neither loses anything */
+  /* two ranges in one page: the second is for copies only, and neither loses bytes */
   unsigned char *page = pages(PAGE);
   MUST(attach(page, 512, DEVICEMAP));
   refused(page + 1024, 512);
@@ -491,7 +494,7 @@ static void other_memory(void) {
 
 static void *register_own_stack(void *unused) {
   (void)unused;
-  unsigned char own[64 * PAGE] = {1}; /* its first page is far from what runs */
+  unsigned char own[64 * PAGE] = {1}; /* its first page is far from the active part of the stack */
   void *context = NULL;
   MUST(CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0));
   MUST(CALL(cuCtxSetCurrent, (void *), context));
@@ -507,8 +510,7 @@ static void stacks(void) {
   pthread_join(thread, NULL);
 }
 
-/* An ordinary user, whose userfaultfd holds up what programs write and not what the kernel writes for them.
- */
+/* An ordinary user, whose userfaultfd holds back the program's writes but not those of the kernel. */
 static void without_rights(void) {
   if (!can()) return;
   if (getuid() == 0) MUST(setgid(65534) != 0 || setuid(65534) != 0);
@@ -533,7 +535,7 @@ static void without_userfaultfd(void) {
   refused(check_bytes(100000), 100000);
 }
 
-/* Memory into which another device may write cannot be replaced. */
+/* Memory that another device may write to cannot be replaced. */
 static void pinned_elsewhere(void) {
   if (!can()) return;
   struct io_uring_params params = {0};
@@ -544,10 +546,10 @@ static void pinned_elsewhere(void) {
   MUST(attach(before, PAGE, DEVICEMAP));
   if (ring < 0 || syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1) != 0) {
     OK(detach(before));
-    return; /* this kernel has none of it */
+    return; /* this kernel does not have it */
   }
   refused(memory, 16 * PAGE);
-  /* what was mapped before stays so, and is left where it is */
+  /* memory that was mapped before stays mapped */
   OK(device_pointer(&at, before));
   ((unsigned *)before)[0] = 1;
   add(at, 1);

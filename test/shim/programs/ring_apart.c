@@ -32,11 +32,11 @@ static void leave_alone(void) {
     int here = sched_getcpu();
     CPU_ZERO(&one);
     CPU_SET(here, &one);
-    /* On this processor for certain, and then allowed to be on all of them again. */
+    /* Moves to this processor for certain, and may then run on all of them again. */
     if (sched_setaffinity(0, sizeof one, &one) != 0 || sched_setaffinity(0, sizeof before, &before) != 0)
       give_up("sched_setaffinity");
     kept += vgpu_leave_processor(0) && vgpu_leave_processor((uint32_t)here + 1 + CPU_SETSIZE);
-    kept -= sched_getcpu() != here; /* another program may move it, but seldom */
+    kept -= sched_getcpu() != here; /* the scheduler may move it, but seldom */
     here = sched_getcpu();
     moved += vgpu_leave_processor((uint32_t)here + 1) && sched_getcpu() != here;
   }

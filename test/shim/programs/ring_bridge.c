@@ -42,7 +42,7 @@ static void put(const void *bytes, size_t size) {
   const unsigned char *at = bytes;
   while (size > 0) {
     ssize_t done = write(STDOUT_FILENO, at, size);
-    if (done <= 0) exit(0); /* nobody listens any more */
+    if (done <= 0) exit(0); /* the reader is gone */
     at += done;
     size -= (size_t)done;
   }
@@ -68,7 +68,7 @@ static void *replies(void *unused) {
     enum vgpu_stream_result result =
         vgpu_ring_read_header(&rings.replies, &frame, &doorbell, VGPU_NO_DEADLINE);
     if (result != VGPU_STREAM_OK) exit(result == VGPU_STREAM_CLOSED ? 0 : 1);
-    /* Read before it is told: the reader may change the indexes then. */
+    /* Copied before it is reported, because the reader may then change the indexes. */
     memcpy(copy, vgpu_ring_at(&rings.replies), frame.length);
     if (!head_stays) vgpu_ring_read(&rings.replies, frame.length, &doorbell);
     else rings.replies.position += vgpu_ring_step(frame.length);
@@ -76,7 +76,7 @@ static void *replies(void *unused) {
   }
 }
 
-/* Passes on what the host answers to the greeting, and enters the rings if it gives some. */
+/* Prints the host's answer to the greeting, and enters the rings if it contains some. */
 static void greeting(void) {
   struct {
     struct vgpu_frame frame;
@@ -114,7 +114,10 @@ static void write_to_ring(const unsigned char *bytes, uint32_t length) {
   vgpu_ring_written(&rings.requests, length, &doorbell);
 }
 
-/* The frames as they are, sound or not; more than the ring takes is more than the host would read. */
+/*
+ * Sends the frames unchanged, valid or not. More frames than fit in the ring are more than the host would
+ * read.
+ */
 static void send_frames(const unsigned char *bytes, uint32_t length) {
   if (rings.base == NULL) {
     if (send(host, bytes, length, MSG_NOSIGNAL) != (ssize_t)length) exit(0);
@@ -122,7 +125,9 @@ static void send_frames(const unsigned char *bytes, uint32_t length) {
     return;
   }
   while (length > 0) {
-    /* One by one, as each begins at a line of its own; what is no frame goes in one piece. */
+    /*
+     * One by one, because each begins at a line of its own. Bytes that are not a frame are sent in one piece.
+     */
     uint32_t one = length;
     if (length >= sizeof(struct vgpu_frame)) memcpy(&one, bytes, sizeof one);
     if (one == 0 || one > length) one = length;
@@ -175,7 +180,7 @@ static void carry_out(uint32_t command, const unsigned char *bytes, uint32_t len
       return;
     case HEAD:
       head_stays = true;
-      wide += __atomic_load_n(&answers->head, __ATOMIC_SEQ_CST); /* the position is the other thread's */
+      wide += __atomic_load_n(&answers->head, __ATOMIC_SEQ_CST); /* the other thread changes the position */
       __atomic_store_n(&answers->head, wide, __ATOMIC_SEQ_CST);
       return;
     case DOORBELL:

@@ -38,7 +38,7 @@ static uint32_t length_of(uint32_t random) {
   return random % 50 == 0 ? random % most[4] : random % most[random % 4];
 }
 
-/* Now and then one end takes its time, so that the other goes to sleep. */
+/* Now and then one end pauses, so that the other goes to sleep. */
 static void dawdle(uint32_t random) {
   struct timespec nap = {.tv_nsec = 300000};
   if (random % 64 == 0) nanosleep(&nap, NULL);

@@ -9,7 +9,7 @@
  * - idle: a guest computes with the processors that another one does not want, for ten minutes; then there is
  * one processor for both; prints the turns that it waits, at most 1000
  * - dead: a worker ends while it holds both locks; prints how long the next one waits, in ms
- * - kept: nobody ever gives a turn back; prints how long one waits that wants one, in ms
+ * - kept: no thread ever gives a turn back; prints how long a thread waits for one, in ms
  * - scribbled: a worker that was taken over wrote nonsense; prints the sessions that are listed
  */
 #include <pthread.h>
@@ -31,7 +31,7 @@ static int comeback(struct vgpu_share *share) {
   vgpu_share_enter(share, 0);
   vgpu_share_leave(share, 0, 600000000000ull);
   vgpu_share_enter(share, 1);
-  /* Another thread of the second guest, so that it is never idle. */
+  /* As if the second guest had another thread, so that it is never idle. */
   share->seats[1].waiting = share->waiting = 1;
   int turns = 0;
   for (; turns < 1000; turns++) {
@@ -47,7 +47,7 @@ static int idle(struct vgpu_share *share) {
   vgpu_share_make(share, 2);
   vgpu_share_begin(share, 0, 0, VGPU_WEIGHT_USUAL);
   vgpu_share_begin(share, 1, 1, VGPU_WEIGHT_USUAL);
-  vgpu_share_enter(share, 1); /* one processor is always the other guest's */
+  vgpu_share_enter(share, 1); /* the other guest always has one processor */
   for (int i = 0; i < 600; i++) {
     vgpu_share_leave(share, 1, TURN_NS);
     vgpu_share_enter(share, 1);
@@ -110,7 +110,7 @@ static int stopped(struct vgpu_share *share) {
     vgpu_shared_lock_give(&share->lock);
     nanosleep(&nap, NULL);
   }
-  pthread_join(waiter, NULL); /* it gives up on the lock, which this thread has */
+  pthread_join(waiter, NULL); /* it gives up waiting for the lock, which this thread holds */
   vgpu_shared_lock_give(&share->lock);
   vgpu_share_leave(share, 1, TURN_NS);
   printf("%u %u\n", share->seats[0].waiting, share->waiting);

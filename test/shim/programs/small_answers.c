@@ -1,4 +1,4 @@
-/* Answers that real programs stopped without, each small. */
+/* Small answers without which real programs stopped. */
 #include <unistd.h>
 
 #include "check.h"
@@ -24,7 +24,7 @@ static void older_names(void) {
   OK(CALL(cuCtxGetDevice_v2, (int *, void *), &device, &device));
   IS(0, device);
   OK(CALL(cuCtxSynchronize_v2, (void *), (void *)0xdeadbeef));
-  /* one that was a context and is none any more is an error all the same */
+  /* a handle that was a context is still an error */
   void *context = NULL;
   MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));
   OK(CALL(cuCtxGetDevice_v2, (int *, void *), &device, context));
@@ -89,7 +89,7 @@ static void old_launches(void) {
   OK(CALL(cuParamSetf, (void *, int, float), function, 12, 0.5f));
   IS(INVALID_VALUE, CALL(cuParamSetv, (void *, int, void *, unsigned), function, 1 << 20, &to, 8));
   IS(INVALID_VALUE, CALL(cuParamSetSize, (void *, unsigned), function, 1 << 20));
-  IS(INVALID_VALUE, CALL(cuLaunchGrid, (void *, int, int), function, 2, 4)); /* no size yet */
+  IS(INVALID_VALUE, CALL(cuLaunchGrid, (void *, int, int), function, 2, 4)); /* no block size yet */
   OK(CALL(cuParamSetSize, (void *, unsigned), function, 16));
   IS(INVALID_VALUE, CALL(cuLaunchGrid, (void *, int, int), function, 0, 4));
   OK(CALL(cuLaunchGrid, (void *, int, int), function, 2, 4));
@@ -167,7 +167,7 @@ static void ended_stream(void) {
   OK(CALL(cuEventRecord, (void *, void *), fork, first));
   OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), second, fork, 0));
   OK(CALL(cuMemsetD8Async, (devptr, unsigned char, size_t, void *), memory, 2, 32, second));
-  OK(CALL(cuStreamSetAttribute, (void *, int, const void *), second, 3, attribute)); /* no work either */
+  OK(CALL(cuStreamSetAttribute, (void *, int, const void *), second, 3, attribute)); /* not work either */
   OK(CALL(cuEventRecord, (void *, void *), join, second));
   OK(CALL(cuStreamWaitEvent, (void *, void *, unsigned), first, join, 0));
   OK(CALL(cuStreamDestroy_v2, (void *), second));
@@ -204,8 +204,7 @@ static void wait_for_end(const int *ended) {
   IS(1, *ended);
 }
 
-/* A capture ends with the stream that it began on, or with that one's context, and its graph is given back.
- */
+/* A capture ends with its first stream, or with the context of that stream, and its graph is freed. */
 static void ended_capture(void) {
   static int with_stream, with_context;
   void *context = NULL;

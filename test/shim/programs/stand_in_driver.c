@@ -44,11 +44,11 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A reference, so that the linker keeps the library that has all the rest. */
+/* A reference, so that the linker keeps the library that has all other functions. */
 extern int cuDriverGetVersion(int *version);
 EXPORT int (*const stand_in_needs)(int *) = cuDriverGetVersion;
 
-/* The library that has all the rest, which this one is linked to as well. */
+/* Returns the library that has all other functions, which this one is also linked to. */
 static void *behind(const char *symbol) {
   static void *library;
   if (library == NULL) library = dlopen(getenv("STAND_IN_BEHIND"), RTLD_NOW | RTLD_LOCAL);
@@ -82,8 +82,10 @@ static void *serve(void *argument) {
   return NULL;
 }
 
-/* As strace shows of the real one (public notes: Venus, snapd): where listen is denied it does not
- * initialize. */
+/*
+ * As strace shows for the real driver (public notes: Venus, snapd): it does not initialize if listen is
+ * denied.
+ */
 static bool listens(void) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   int length =
@@ -128,7 +130,7 @@ EXPORT int cuLaunchKernelEx(const void *config, void *function, void **parameter
 static bool broken;
 static atomic_uint allocations;
 
-/* Each by two names, for reading and to write as well. */
+/* Tries each by two names, for reading and for writing. */
 static void tells_nodes(void) {
   static const char *const nodes[] = {
       "nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm", "sda", "null", "nvidia-caps/nvidia-cap1"};

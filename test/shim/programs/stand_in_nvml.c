@@ -1,8 +1,8 @@
 /*
- * A stand-in for NVIDIA's libnvidia-ml.so.1, for what a host asks of it beside a stand-in for the driver. It
- * has GPUs at the PCI buses 1, 2, ..., whose files are /dev/nvidia0, /dev/nvidia1, ... With STAND_IN_MIG, two
- * UUIDs with a comma between, it has one GPU that is divided into instances of these UUIDs, in the first and
- * the third of its places.
+ * A stand-in for NVIDIA's libnvidia-ml.so.1, for the calls of a host that uses a stand-in for the driver. It
+ * has GPUs at the PCI buses 1, 2, ..., whose files are /dev/nvidia0, /dev/nvidia1, ... If STAND_IN_MIG has
+ * two UUIDs with a comma between, it has one GPU that is divided into instances with these UUIDs, in its
+ * first and third place.
  */
 #include <stdio.h>
 #include <stdlib.h>

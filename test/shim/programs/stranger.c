@@ -65,7 +65,7 @@ static int synchronize(void) {
   return CALL((void), cuCtxSynchronize);
 }
 
-/* The first thing to fail: sent without an answer, so it shows when the guest waits. */
+/* Returns the first failure. A launch has no answer, so its failure shows when the guest waits. */
 static int run(void *function, unsigned grid, unsigned block, address argument) {
   int result = launch(function, grid, block, argument);
   int after = synchronize();
@@ -100,7 +100,7 @@ struct access {
 
 #define PIECE ((size_t)2 << 20)
 
-/* A context is of no more use after a fault, so each attempt has one of its own. */
+/* A context cannot be used after a fault, so each attempt has its own. */
 static int store_at(address base, size_t offset) {
   int result;
   void *function = function_of(add_ptx, &result);
@@ -147,7 +147,7 @@ static void local(unsigned bytes) {
   printf("%d\n", result);
 }
 
-/* Text that is short and code that is not: each instruction is decoded. */
+/* The text is short, but each instruction is decoded, so the code is large. */
 static void modules(unsigned count) {
   enum { LINES = 20000 };
   char *text = malloc(200 + LINES * 32), *at = text;

@@ -100,7 +100,7 @@ static void events(void) {
   IS(INVALID_VALUE, CALL(cuEventRecordWithFlags, (void *, void *, unsigned), end, stream, 1));
   IS(INVALID_VALUE, CALL(cuEventCreate, (void **, unsigned), &start, 8));
   IS(INVALID_VALUE,
-     CALL(cuEventCreate, (void **, unsigned), &start, 4)); /* between processes there are no times */
+     CALL(cuEventCreate, (void **, unsigned), &start, 4)); /* events between processes have no times */
   OK(CALL(cuCtxRecordEvent, (void *, void *), NULL, end));
   OK(CALL(cuCtxWaitEvent, (void *, void *), NULL, end));
   OK(CALL(cuEventDestroy_v2, (void *), end));
@@ -109,7 +109,7 @@ static void events(void) {
   IS(INVALID_HANDLE, CALL(cuEventQuery, (void *), NULL));
 }
 
-/* Pinned memory gets what was read when the program waits, whichever way it waits. */
+/* Pinned memory has the bytes of a read when the program waits, by any call that waits. */
 static void pinned_reads(void) {
   enum { BYTES = 5001, WAYS = 6 };
   void *memory = NULL;
@@ -149,7 +149,10 @@ static void pinned_reads(void) {
     }
     OK(memcmp(at, expected, BYTES));
   }
-  /* Read, then written to the device from the same pinned bytes: the copy has the bytes that were read. */
+  /*
+   * Bytes are read into pinned memory and then copied from it to the device: the copy has the bytes that were
+   * read.
+   */
   at = memory;
   void *stream = make_stream(1);
   devptr second = check_alloc(BYTES);
@@ -161,13 +164,13 @@ static void pinned_reads(void) {
   OK(wait_for(stream));
   OK(CALL(cuMemcpyDtoH_v2, (void *, devptr, size_t), got, second, BYTES));
   OK(memcmp(got, expected, BYTES));
-  /* Freed with a read on its way: nothing is written behind the program's back. */
+  /* Freed during a read: nothing is written to the memory afterwards. */
   OK(CALL(cuMemcpyDtoHAsync_v2, (void *, devptr, size_t, void *), at, device, BYTES, stream));
   OK(CALL(cuMemFreeHost, (void *), memory));
   OK(wait_for(stream));
 }
 
-/* More reads than travel with one answer, many streams, in order and out of order. */
+/* More reads than fit in one answer, on many streams, in order and out of order. */
 static void many_reads(void) {
   enum { READS = 300, BYTES = 20000 };
   unsigned char *memory = malloc((size_t)READS * BYTES), expected[BYTES];
@@ -195,7 +198,7 @@ struct seen {
   void *stream;
   int status, calls, inside;
   pthread_t thread;
-  int hold; /* set by the program to let it go on */
+  int hold; /* the program sets it to release the function */
 };
 
 static void callback(void *stream, int status, void *data) {
@@ -216,7 +219,7 @@ static void slow_function(void *data) {
 static void host_functions(void) {
   void *stream = make_stream(1);
   struct seen seen = {.hold = 1}, called = {0};
-  /* Returns at once, though the function does not. */
+  /* The call returns at once, while the function still runs. */
   OK(CALL(cuLaunchHostFunc, (void *, void (*)(void *), void *), stream, slow_function, &seen));
   OK(CALL(cuStreamAddCallback, (void *, void (*)(void *, int, void *), void *, unsigned), stream, callback,
           &called, 0));
@@ -230,7 +233,10 @@ static void host_functions(void) {
   IS(1, called.calls);
   OK(called.status);
   TRUE(called.stream == stream);
-  /* Order: what was read before is there when the function runs, and what it writes is copied after it. */
+  /*
+   * The bytes of earlier reads are there when the function runs, and later copies have the bytes that it
+   * writes.
+   */
   unsigned *memory = NULL;
   MUST(CALL(cuMemHostAlloc, (void **, size_t, unsigned), (void **)&memory, 64, 0));
   devptr device = check_alloc(64);
@@ -259,7 +265,10 @@ static unsigned read32(devptr address) {
   return value;
 }
 
-/* A stream that waits holds up its own work, what events make wait for it, and nobody else. */
+/*
+ * A stream that waits delays its own work and the streams that wait for its events. It delays no other
+ * stream.
+ */
 static void wait_values(void) {
   devptr flag = check_alloc(4096), data = flag + 1024;
   OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), flag, 0, 1024));
@@ -291,7 +300,7 @@ static void wait_values(void) {
   OK(CALL(cuEventElapsedTime, (float *, void *, void *), &milliseconds, other, event));
   TRUE(milliseconds > 0);
 
-  /* Equal, a bit, none, 64 bits; and all of them as a batch. */
+  /* Equal, a bit, none, 64 bits; then all of them as a batch. */
   struct {
     unsigned type, barrier;
     devptr address;
@@ -319,7 +328,7 @@ static void wait_values(void) {
   IS(INVALID_VALUE, CALL(cuStreamWriteValue32_v2, (void *, devptr, unsigned, unsigned), waits, 0x1000, 5, 0));
 }
 
-/* The default stream and blocking streams wait for each other; a context that ends takes all with it. */
+/* The default stream and blocking streams wait for each other. A context that ends removes all its work. */
 static void default_stream_order(void) {
   void *context = NULL;
   MUST(CALL(cuCtxCreate_v2, (void **, unsigned, int), &context, 0, 0));

@@ -1,6 +1,7 @@
 /*
- * sweep_exports LIBRARY < NAMES: calls every function named on stdin without arguments that mean anything
- * and prints "NAME RESULT". With SIGSEGV the test fails: what is not implemented must not touch them.
+ * sweep_exports LIBRARY < NAMES: calls every function named on stdin with meaningless arguments and prints
+ * "NAME RESULT". If it ends with SIGSEGV the test fails, because a function that is not implemented must not
+ * read its arguments.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -16,7 +17,7 @@ int main(int count, char **words) {
   char name[256];
   while (fgets(name, sizeof name, stdin) != NULL) {
     name[strcspn(name, "\n")] = '\0';
-    /* Wrong pointers in every register: a refused call reads none. */
+    /* Invalid pointers in every register: a refused call reads none. */
     int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
     void *symbol = dlsym(library, name);
     memcpy(&function, &symbol, sizeof function);

@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
   }
   show("judged", CALL(cuTensorMapEncodeTiled, TILED, &map, 99, 2, at, dim, strides, box, steps, 0, 2, 1, 1),
        &map);
-  if (argc > 2) { /* what our library looks at itself, before it asks */
+  if (argc > 2) { /* values that our library checks itself, before it asks the host */
     show("unaligned",
          CALL(cuTensorMapEncodeTiled, TILED, map.bytes + 8, 6, 2, at, dim, strides, box, steps, 0, 0, 0, 0),
          &map);

@@ -98,7 +98,7 @@ int main(void) {
   MUST(CALL(cuTensorMapReplaceAddress, (void *, void *), &target, (void *)(uintptr_t)other));
   result = launch(function, &source, &target, 3);
   printf("moved %d wrong %d\n", result, wrong(in, other));
-  memset(&source, 0, sizeof source); /* no descriptor */
+  memset(&source, 0, sizeof source); /* not a descriptor */
   printf("outside %d\n", launch(function, &source, &target, 1));
   return 0;
 }

@@ -1,7 +1,6 @@
 /*
- * Stands in for the part of a GPU's driver that no driver does without a GPU: makes descriptors of tensors
- * that tell all that they were made of, for tensor_map.test.ts. For everything else it is linked to a real
- * libcuda.
+ * A stand-in for the part of a GPU's driver that needs a GPU: makes descriptors of tensors that contain the
+ * values they were made of, for tensor_map.test.ts. For all other functions it is linked to a real libcuda.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A reference, so that the linker keeps the library that has all the rest. */
+/* A reference, so that the linker keeps the library that has all other functions. */
 extern int cuInit(unsigned flags);
 EXPORT int (*const tensor_driver_needs)(unsigned) = cuInit;
 
@@ -44,7 +43,7 @@ EXPORT int cuTensorMapReplaceAddress(void *map, void *address);
 int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *dim,
                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
                            int interleave, int swizzle, int promotion, int fill) {
-  if (type == 99) return 1; /* the driver judges values, and is heard */
+  if (type == 99) return 1; /* the driver checks values, and its error is returned */
   hash = 1;
   TAKE(type), TAKE(rank), TAKE(interleave), TAKE(swizzle), TAKE(promotion), TAKE(fill);
   take(dim, rank * sizeof *dim), take(strides, (rank - 1) * sizeof *strides);

@@ -1,7 +1,7 @@
 /*
  * tensor_im2col: copies columns of images by descriptors of im2col mode and checks every byte; for
- * tensor_map.test.ts. What is expected is counted as a convolution counts: the number of a pixel among all of
- * the bounding boxes is divided into its place in each dimension.
+ * tensor_map.test.ts. The expected bytes are computed as a convolution does it: the number of a pixel among
+ * all bounding boxes is divided into its position in each dimension.
  */
 #include "check.h"
 
@@ -143,7 +143,7 @@ static int encode(const struct image *m, address at, int interleave, struct map 
               (uint32_t)m->channels, (uint32_t)m->pixels, m->step, interleave, m->swizzle, 0, 0);
 }
 
-/* The byte of the image that byte `b` of pixel `i` is; -1: none. */
+/* Returns which byte of the image is byte `b` of pixel `i`; -1: none. */
 static int64_t source(const struct image *m, int i, int b, bool with_offsets) {
   int64_t number = 0, at = 0;
   int64_t counts[HIGHEST];
@@ -164,13 +164,15 @@ static int64_t source(const struct image *m, int i, int b, bool with_offsets) {
   return channel >= (int64_t)m->dim[0] ? -1 : at + m->first[0] * m->bytes + b;
 }
 
-/* Where it lies in shared memory: pieces of 16 bytes change places within the swizzle. */
+/* Returns its place in shared memory: pieces of 16 bytes change places within the swizzle. */
 static int place(const struct image *m, int i, int b) {
   int pitch = m->swizzle == 0 ? m->channels * m->bytes : 16 << m->swizzle, at = i * pitch + b;
   return at ^ (at / 128 % (1 << m->swizzle)) * 16;
 }
 
-/* "load", "store" or "reduce"; the kernel says in `done` whether as many bytes came as there are in a column.
+/*
+ * "load", "store" or "reduce". The kernel sets `done` if the number of bytes that arrived is that of a
+ * column.
  */
 static void *kernel(const struct image *m, const char *what, bool tile) {
   static char text[8192];
@@ -255,7 +257,7 @@ static void get(void *to, address from, size_t bytes) {
   MUST(CALL(cuMemcpyDtoH_v2, (void *, address, size_t), to, from, bytes));
 }
 
-/* Small numbers, as floats too: sums of them are exact. */
+/* Small numbers, also as floats, because their sums are exact. */
 static void number(const struct image *m, unsigned char *to, size_t bytes, unsigned seed) {
   for (size_t i = 0; i + (size_t)m->bytes <= bytes; i += (size_t)m->bytes) {
     seed = seed * 1664525 + 1013904223;

@@ -1,6 +1,6 @@
 /*
- * Binds to CUDA in the ways that programs do, for trace.test.ts: `trace_guest WAY FILE...`. Prints what it
- * got, so that a run with libvgpu-trace.so can be compared with one without.
+ * Binds to CUDA in the ways that programs use, for trace.test.ts: `trace_guest WAY FILE...`. Prints the
+ * results, so that a run with libvgpu-trace.so can be compared with a run without it.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ static void ask(void *library, const char *symbol, int version) {
   say_where(symbol, function);
 }
 
-/* As the CUDA runtime does: it asks for the function that it asks, and goes on with that. */
+/* As the CUDA runtime does it: asks for the lookup function itself, and uses that for the next lookup. */
 static void ask_again(void *library) {
   lookup *get = (lookup *)dlsym(library, "cuGetProcAddress_v2"), *again = NULL;
   void *function = NULL;

@@ -10,7 +10,7 @@ void *look(const char *library, const char *symbol) {
   return handle == NULL ? NULL : dlsym(handle, symbol);
 }
 
-/* An interposer: stands before libcuda and calls the next one. */
+/* An interposer: is found before libcuda and calls the next function. */
 int cuInit(unsigned flags) {
   int (*next)(unsigned) = (int (*)(unsigned))dlsym(RTLD_NEXT, "cuInit");
   Dl_info found;

@@ -38,7 +38,7 @@ static int address_free(devptr address, size_t size) {
   return CALL(cuMemAddressFree, (devptr, size_t), address, size);
 }
 
-/* As llama.cpp's pool does it: one reservation, mapped piece by piece, used as one memory. */
+/* As llama.cpp's pool does it: one reservation that is mapped part by part and used as one range. */
 static void grows(void) {
   int supported = 0;
   OK(CALL(cuDeviceGetAttribute, (int *, int, int), &supported, 102, 0));
@@ -79,7 +79,7 @@ static void grows(void) {
   OK(CALL(cuCtxSynchronize, (void), ));
 }
 
-/* One memory at two places; fresh memory is zero and does not show what was there before. */
+/* One memory at two addresses. New memory is zero and does not contain old bytes. */
 static void aliases(void) {
   devptr one = 0, two = 0;
   uint64_t handle = 0, again = 0;
@@ -196,7 +196,7 @@ static void bad_requests(void) {
   IS(INVALID_VALUE, release(12345));
   IS(INVALID_VALUE,
      CALL(cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), &base, handle, 1, 0));
-  /* A hint is followed where there is room. */
+  /* A hint is used if there is room. */
   devptr hinted = 0;
   OK(reserve(&base, 8 * GRAIN));
   OK(address_free(base, 8 * GRAIN));

@@ -23,7 +23,7 @@
 static char *environment[] = {"PATH=/bin", "LD_LIBRARY_PATH=/lib/vgpu", "VGPU_HOST=vsock:2:14833",
                               "VGPU_LOG=stderr", NULL};
 
-/* Everything of a small file, zero-terminated. */
+/* Returns the content of a small file, zero-terminated. */
 static char *content(const char *path) {
   static char text[2][1 << 16];
   static int which;
@@ -53,7 +53,7 @@ static void wait_for(const char *path) {
   printf("vm: no %s after 60 s\n", path);
 }
 
-/* As systemd does it: SIGTERM, a moment, SIGKILL. */
+/* As systemd does it: SIGTERM, a pause, SIGKILL. */
 static void reboot_in_order(void) {
   kill(-1, SIGTERM);
   usleep(500000);
@@ -88,7 +88,7 @@ static void run(char *line) {
   if (child == 0) {
     char **command = words, *with[24];
     int set = 0;
-    /* The first one of a name counts. */
+    /* The first setting of a name is used. */
     while (*command != NULL && **command != '/') with[set++] = *command++;
     for (int i = 0; environment[i] != NULL; i++) with[set++] = environment[i];
     with[set] = NULL;
@@ -102,7 +102,7 @@ static void run(char *line) {
   printf("vm: exit %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 }
 
-/* Returns only if that was not possible. */
+/* Returns only if it fails. */
 static void hand_over_to_disk(void) {
   if (mount("/dev/vda", "/disk", "ext4", 0, "") == 0 &&
       mount("/dev", "/disk/dev", NULL, MS_MOVE, NULL) == 0 && chdir("/disk") == 0 &&

@@ -1,4 +1,4 @@
-/** Checks of kernels: races in shared memory, reads of what nobody wrote; and no word about kernels that are right. */
+/** Checks of kernels: races in shared memory, reads of memory that was never written; and no finding in correct kernels. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { describe, it } from 'node:test';

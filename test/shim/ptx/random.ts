@@ -181,7 +181,7 @@ export function randomProgram(seed: number, size = 60): Program {
   const shadow = (): Statement => shadowed(below);
   const grouped = (): Statement => inGroups(below);
 
-  /** Shared memory, shuffles and votes: where nobody is parted. */
+  /** Shared memory, shuffles and votes: where no lanes are apart. */
   const together = (): Statement => {
     const r = below(COUNTS.r),
       d = below(COUNTS.r),

@@ -1,6 +1,6 @@
 /**
- * Operations of random programs that lanes of a warp do in groups, each group with a member mask of its own: where nobody
- * is parted, on both sides of a branch, and in a loop that the groups leave at different times.
+ * Operations of random programs that lanes of a warp do in groups, each group with a member mask of its own: where no
+ * lanes are apart, on both sides of a branch, and in a loop that the groups leave at different times.
  */
 import { at, greater, M32 } from './random_operations.js';
 import { COUNTS, type Statement, type Thread } from './random_text.js';

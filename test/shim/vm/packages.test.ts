@@ -77,7 +77,7 @@ function makeDisk(directory: string, packages: string): string {
   symlinkSync('../test.service', path.join(units, 'multi-user.target.wants/test.service'));
   rmSync(path.join(units, 'default.target'), { force: true });
   symlinkSync('/lib/systemd/system/multi-user.target', path.join(units, 'default.target'));
-  // Nobody logs in: it would wait for the console's device.
+  // No login: it would wait for the console's device.
   symlinkSync('/dev/null', path.join(units, 'serial-getty@ttyS0.service'));
   const disk = path.join(directory, 'disk');
   execFileSync('/usr/sbin/mkfs.ext4', ['-q', '-d', tree, disk, '2G']);

@@ -10,7 +10,7 @@ const ONEWAY = 2;
 export interface Counts {
   /** Frames that are answered, by opcode; the greeting is 1. */
   readonly waiting: readonly number[];
-  /** Frames that nobody waits for, by opcode. */
+  /** Frames without an answer, by opcode. */
   readonly oneway: readonly number[];
 }
 

@@ -10,7 +10,7 @@ import { parseLoaderCache } from '../../../../agent/machine/libraries/loader-cac
 import { readLoaderDirectories } from '../../../../agent/machine/libraries/loader-conf.js';
 import { grow, tree } from '../support.js';
 
-/** ldconfig is in /sbin, which is not everybody's path. */
+/** ldconfig is in /sbin, which is not in every PATH. */
 const ldconfig = ['/sbin/ldconfig', '/usr/sbin/ldconfig'].find(existsSync) ?? 'ldconfig';
 
 /** The output of `ldconfig -p`, in its order. */

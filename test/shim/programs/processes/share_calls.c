@@ -1,7 +1,7 @@
 /*
- * Memory, events and pools shared between processes: what a parent offers a child takes, checks, changes and
- * gives back, and the parent looks at what has changed. Where nothing can be shared the attributes say so,
- * and so do the calls.
+ * Memory, events and pools shared between processes. The child opens, checks, changes and closes what the
+ * parent offers, and the parent checks the changes. If nothing can be shared, the attributes and the calls
+ * must say so.
  */
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -42,7 +42,7 @@ struct offer {
   int descriptor;
 };
 
-/* Runs a case of this program in a new process; what it finds wrong it prints itself. */
+/* Runs a case of this program in a new process, which prints its own errors. */
 static pid_t start(const char *name, const struct offer *offer, int *to, int *from) {
   int down[2], up[2];
   if (pipe(down) != 0 || pipe(up) != 0 || write(down[1], offer, sizeof *offer) != (ssize_t)sizeof *offer)
@@ -115,7 +115,7 @@ static void memory(void) {
   struct offer offer = {.descriptor = -1};
   if (attribute(125) == 0) {
     IS(NOT_SUPPORTED, get_handle(&offer.memory, large));
-    IS(INVALID_VALUE, open_handle(&small, offer.memory)); /* no handle at all */
+    IS(INVALID_VALUE, open_handle(&small, offer.memory)); /* not a handle at all */
     return;
   }
   OK(get_handle(&offer.memory, large));
@@ -149,7 +149,7 @@ static void takes_memory(void) {
   put(small, 100, 4);
   IS(INVALID_VALUE, CALL(cuMemFree_v2, (devptr), large));
   struct handle mine;
-  IS(INVALID_VALUE, get_handle(&mine, large)); /* not this process's to hand on */
+  IS(INVALID_VALUE, get_handle(&mine, large)); /* opened here, so this process cannot share it */
   struct handle wrong = offer.memory;
   wrong.bytes[12] ^= 1;
   IS(INVALID_VALUE, open_handle(&none, wrong));
@@ -269,7 +269,7 @@ static char next_word(int from) {
   return word;
 }
 
-/* A stream waits for a value in memory, so that what is recorded behind it stays open. */
+/* A stream waits for a value in memory, so that an event that is recorded after the wait stays incomplete. */
 static void events(void) {
   void *event = NULL, *plain = NULL, *stream = NULL;
   struct offer offer = {.descriptor = -1};
@@ -288,7 +288,7 @@ static void events(void) {
   OK(CALL(cuEventRecord, (void *, void *), event, stream));
   int to, from;
   pid_t child = start("takes_event", &offer, &to, &from);
-  IS('w', next_word(from)); /* it has seen that the event is not complete, and waits */
+  IS('w', next_word(from)); /* the child has seen that the event is not complete, and waits */
   usleep(50000);
   OK(CALL(cuMemsetD32_v2, (devptr, unsigned, size_t), flag, 1, 1));
   OK(CALL(cuStreamSynchronize, (void *), stream));
@@ -326,7 +326,7 @@ static void takes_event(void) {
 
 /* ---- another guest ---------------------------------------------------------- */
 
-/* Prints a handle and waits: for a process of another user to try it. */
+/* Prints a handle and waits, so that a process of another user can try to open it. */
 static void offers(void) {
   struct handle handle;
   MUST(get_handle(&handle, check_alloc(MIB)));

@@ -1,5 +1,4 @@
-/* Arrays, textures, surfaces and references through the driver API, against what plain C makes of the same.
- */
+/* Arrays, textures, surfaces and references through the driver API, compared with the same in plain C. */
 #include "../check.h"
 
 enum { HOST = 1, DEVICE = 2, ARRAY = 3 };
@@ -222,7 +221,7 @@ static void mipmaps(void) {
   TRUE(level == again);
   OK(CALL(cuArray3DGetDescriptor_v2, (void *, void *), &told, level));
   TRUE(told.width == 4 && told.height == 2 && told.depth == 0);
-  /* 16 texels have five levels, however many were asked for. */
+  /* 16 texels have five levels, even if more were requested. */
   OK(CALL(cuMipmappedArrayGetLevel, (void **, void *, unsigned), &again, mipmap, 4));
   IS(INVALID_VALUE, CALL(cuMipmappedArrayGetLevel, (void **, void *, unsigned), &again, mipmap, 5));
   uint32_t in[8] = {1, 2, 3, 4, 5, 6, 7, 8}, out[8] = {0};
@@ -236,7 +235,7 @@ static void mipmaps(void) {
   back.to.host = out;
   OK(copy(&back));
   OK(memcmp(in, out, sizeof in));
-  /* Surfaces are made of levels whatever the flags of the mipmap. */
+  /* A surface can be made of a level whatever the flags of the mipmap are. */
   struct resource drawn = {.of.array = level};
   uint64_t surface = 0;
   OK(CALL(cuSurfObjectCreate, (uint64_t *, const void *), &surface, &drawn));
@@ -296,7 +295,7 @@ static int launch(void *module, const char *name, unsigned blocks, unsigned thre
 
 static const struct sampler clamped = {.address_mode = {1, 1, 1}};
 
-/* A row of the texture as the kernel sees it. */
+/* Reads a row of the texture as the kernel sees it. */
 static void see(void *module, uint64_t texture, float row, const float *expected, unsigned count) {
   float out[64];
   devptr device = check_alloc(sizeof out);
@@ -366,7 +365,7 @@ static void textures(void) {
                          &resource, &clamped, NULL));
 }
 
-/* A texture without rows that is described longer than its allocation: 512 bytes, as accounted. */
+/* A texture without rows whose description is longer than its allocation: 512 bytes, as accounted. */
 static void longer(void) {
   enum { COUNT = 128, FIRST = COUNT - 4, THREADS = 8 };
   void *module = load();
@@ -391,7 +390,7 @@ static void longer(void) {
 }
 
 static void views(void) {
-  /* The second level alone, through a view. */
+  /* Only the second level, through a view. */
   void *module = load(), *mipmap = NULL, *level = NULL;
   const struct deep as = {8, 8, 0, FLOAT, 1, 0};
   float texels[16];
@@ -443,7 +442,7 @@ static void surfaces(void) {
   IS(INVALID_VALUE, CALL(cuSurfObjectCreate, (uint64_t *, const void *), &surface, &resource));
 }
 
-/* A made-up object ends the kernel, and the context remembers. */
+/* An invented object number ends the kernel with an error, and the context keeps the error. */
 static void made_up(void) {
   void *module = load();
   devptr device = check_alloc(64);
@@ -456,7 +455,7 @@ static void made_up(void) {
   IS(ILLEGAL_ADDRESS, CALL(cuCtxSynchronize, (void), ));
 }
 
-/* So does one that was destroyed. */
+/* A destroyed object has the same effect. */
 static void destroyed(void) {
   void *module = load();
   float texels[32] = {0};
@@ -499,7 +498,10 @@ static void references(void) {
   OK(memcmp(out, texels, sizeof out));
   OK(CALL(cuMemcpyAtoH_v2, (void *, void *, size_t, size_t), out, target, 0, sizeof out));
   OK(memcmp(out, texels, sizeof out));
-  /* Bound again to what the surface wrote, filtered: what lies between two texels is between them. */
+  /*
+   * Bound again to the bytes that the surface wrote, with a filter: a sample between two texels is between
+   * their values.
+   */
   int mode = -1;
   OK(CALL(cuTexRefSetAddress2D_v3, (void *, const void *, devptr, size_t), picture,
           &(struct flat){8, 1, FLOAT, 1}, device, 512));
@@ -518,7 +520,7 @@ static void references(void) {
   OK(CALL(cuTexRefDestroy, (void *), own));
 }
 
-/* A capture and a node copy what lies there when the graph is launched. */
+/* A capture and a node copy the bytes that are there when the graph is launched. */
 static void graphs(void) {
   float texels[8] = {1, 2, 3, 4, 5, 6, 7, 8}, out[8] = {0};
   void *array = array_of(texels, 8, 1, 0), *stream = NULL, *graph = NULL, *exec = NULL;

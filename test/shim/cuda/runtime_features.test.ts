@@ -1,5 +1,5 @@
 // Programs of newer CUDA, built here by nvcc: conditional nodes of graphs, variables that the program and its
-// kernels use by name, memory on the stack.
+// kernels use by name, memory on the stack, tiles of several warps.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -28,6 +28,7 @@ const PROGRAMS = {
   managed: ['managed_variables.cu'],
   'managed-late': ['managed_variables.cu', '-DKERNEL_FIRST'],
   stack: ['stack_memory.cu'],
+  tiles: ['block_tiles.cu', '-std=c++17', '-gencode', 'arch=compute_80,code=compute_80'],
 } as const;
 
 describe('programs built by nvcc', { skip: await reasonToSkip() }, () => {
@@ -87,6 +88,11 @@ describe('programs built by nvcc', { skip: await reasonToSkip() }, () => {
     const ended = await start('stack', 'unix');
     assert.deepEqual([ended.stdout, ended.code], ['right\n', 0], ended.stderr);
     await host('unix').logged(/kernel _Z5largePii: stack overflow: .*alloca of more than the stack has/);
+  });
+
+  it('have tiles of several warps, whose data are not where the shared variables are', async () => {
+    const ended = await start('tiles', 'unix');
+    assert.deepEqual([ended.stdout, ended.code], ['right\n', 0], ended.stderr);
   });
 
   for (const name of ['managed', 'managed-late'] as const) {

@@ -6,7 +6,7 @@ import { bytes, f32, runPtx, u32 } from './machine.js';
 const HEAD = '.version 8.4\n.target sm_90\n.address_size 64\n';
 
 /** The `words` words that each of 32 lanes leaves, after a kernel `k` that finds its own address in %rd1. */
-function lanes(functions: string, body: string, words: number): Buffer {
+function lanes(functions: string, body: string, words: number, shared = 0): Buffer {
   const outcome = runPtx({
     ptx: {
       text: `${HEAD}${functions}
@@ -23,7 +23,7 @@ ret;
 `,
     },
     buffers: [32 * words * 4],
-    launches: [{ kernel: 'k', block: [32], args: ['b1'] }],
+    launches: [{ kernel: 'k', block: [32], shared, args: ['b1'] }],
   });
   assert.deepEqual(outcome.refused, []);
   assert.match(outcome.launches[0] ?? '', /^ok/);
@@ -366,14 +366,32 @@ ret;
 });
 
 describe('special registers', () => {
-  it('say that none of the shared memory is reserved', () => {
+  it('say where the reserved shared memory is, behind all variables of the program', () => {
     const out = lanes(
-      '.shared .align 4 .b8 own[256];\n',
+      '.shared .align 4 .b8 own[256];\n.extern .shared .align 4 .b8 more[];\n',
       `mov.u32 %r2, %reserved_smem_offset_begin; mov.u32 %r3, %reserved_smem_offset_end;
-mov.u32 %r4, %aggr_smem_size; mov.u32 %r5, own; st.shared.u32 [%r5], %r4;
-st.global.u32 [%rd1], %r2; st.global.u32 [%rd1+4], %r3; st.global.u32 [%rd1+8], %r4;`,
-      3,
+sub.u32 %r3, %r3, %r2; st.global.u32 [%rd1], %r3;
+mov.u32 %r3, %reserved_smem_offset_cap; st.global.u32 [%rd1+4], %r3;
+mov.u32 %r4, %aggr_smem_size; mov.u32 %r5, own; st.shared.u32 [%r5], %r4; st.global.u32 [%rd1+8], %r4;
+mov.u32 %r4, %total_smem_size; mov.u32 %r6, more; st.shared.u32 [%r6+60], %r4; st.global.u32 [%rd1+12], %r4;
+mov.u32 %r7, %reserved_smem_offset_1;
+st.shared.u32 [%r7], -1; st.shared.u32 [%r7+284], -1; st.shared.u32 [%r2], -1;
+ld.shared.u32 %r7, [%r5]; st.global.u32 [%rd1+16], %r7;
+ld.shared.u32 %r7, [%r6+60]; st.global.u32 [%rd1+20], %r7;`,
+      6,
+      64,
     );
-    assert.deepEqual([...u32(out).slice(0, 3)], [0, 0, 256]);
+    assert.deepEqual([...u32(out).slice(0, 6)], [1024, 1024, 256 + 64 + 1024, 256 + 64, 1344, 320]);
+  });
+
+  it('leave no room behind the shared memory of a kernel that does not ask for them', () => {
+    const text = `${HEAD}.entry k()\n{\n.shared .align 4 .b8 own[256];\n.reg .b32 %r1;
+mov.u32 %r1, own;\nst.shared.u32 [%r1+256], 0;\nret;\n}\n`;
+    const { launches } = runPtx({
+      ptx: { text },
+      buffers: [],
+      launches: [{ kernel: 'k', block: [1], args: [] }],
+    });
+    assert.match(launches[0] ?? '', /is outside of the block's shared memory/);
   });
 });

@@ -201,6 +201,7 @@ struct ptx_function {
   uint32_t shared_total; /* with those it calls */
   uint32_t *calls;
   uint32_t call_count;
+  bool reserves;  /* uses the reserved part of shared memory */
   bool grows;     /* takes memory on its stack by size, or calls what does */
   bool recursive; /* or calls through pointers: depth unknown */
   uint8_t visit;

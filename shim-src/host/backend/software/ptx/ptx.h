@@ -70,6 +70,7 @@ struct ptx_kernel_info {
   uint32_t parameter_bytes;
   uint32_t static_shared;       /* bytes of the variables that it, and what it calls, can name */
   uint32_t shared_extent;       /* where the last of them ends: the module's lie one behind the other */
+  uint32_t reserved_shared;     /* bytes of shared memory beside them that are not the program's */
   uint32_t local_bytes;         /* a thread's stack without that of functions called through pointers */
   uint32_t registers;           /* an estimate: what a thread holds at once, in 32-bit registers */
   uint32_t max_threads;         /* .maxntid, else 1024 */

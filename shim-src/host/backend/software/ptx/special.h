@@ -2,6 +2,12 @@
 #ifndef VGPU_PTX_SPECIAL_H
 #define VGPU_PTX_SPECIAL_H
 
+/*
+ * Bytes of a block's shared memory that a device of 8.0 and newer keeps for CUDA itself. Here they lie behind
+ * the program's, and only where a kernel asks where they are.
+ */
+#define PTX_RESERVED_SHARED 1024u
+
 enum ptx_special {
   SR_NONE,
   SR_TID_X,
@@ -35,7 +41,11 @@ enum ptx_special {
   SR_GLOBALTIMER_HI,
   SR_DYNAMIC_SMEM_SIZE,
   SR_TOTAL_SMEM_SIZE,
-  SR_RESERVED_SMEM, /* this machine keeps none of the block's shared memory for itself */
+  SR_AGGREGATE_SMEM_SIZE,
+  SR_RESERVED_BEGIN, /* of the region that cooperative groups keep their own data in */
+  SR_RESERVED_END,
+  SR_RESERVED_SIZE,
+  SR_RESERVED_OFFSET_1, /* their tiles of several warps: 288 bytes */
   SR_WARPSZ,
   SR_CLUSTERID_X,
   SR_CLUSTERID_Y,

@@ -113,6 +113,7 @@ static bool is_signed(enum ptx_type type) {
 }
 
 static uint32_t special(struct parser *p, uint32_t number, uint32_t bytes) {
+  if (number >= SR_AGGREGATE_SMEM_SIZE && number <= SR_RESERVED_OFFSET_1) p->function->reserves = true;
   uint32_t d = ptx_temporary(p, bytes);
   uint32_t guard = p->guard;
   p->guard = 0;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/text/parse.h"
 
 /* Local and shared memory with all that is called; a cycle has no bound. Depth first, with a stack of our
@@ -153,10 +154,12 @@ static void need(struct parser *p, void *number) {
   add(&r, own, f);
   if (!decode_all(p, f, &r)) return;
   uint32_t any_shared = 0;
+  bool reserves = false;
   for (uint32_t i = 0; i < r.count; i++) {
     if (m->functions[r.list[i]]->visit == 0) total(p, r.list[i]);
     uint32_t shared = m->functions[r.list[i]]->shared_total;
     if (shared > any_shared) any_shared = shared;
+    if (m->functions[r.list[i]]->reserves) reserves = true;
   }
   /* A function that calls through pointers may reach the shared variables of any function. */
   if (f->recursive) f->shared_total = any_shared;
@@ -171,6 +174,7 @@ static void need(struct parser *p, void *number) {
   }
   m->kernels[kernel].static_shared = shared_bytes(p, &r);
   m->kernels[kernel].shared_extent = f->shared_total;
+  m->kernels[kernel].reserved_shared = reserves ? PTX_RESERVED_SHARED : 0;
   m->kernels[kernel].local_bytes = f->local_total;
   m->kernels[kernel].registers = f->registers;
 }

@@ -183,14 +183,17 @@ void ptx_check_shared(const struct place *at, uint32_t lane, uint64_t offset, ui
                       const unsigned char *memory) {
   struct block_check *check = at->warp->block->check;
   uint32_t direction = direction_of(at->in);
+  /* The reserved part is not the program's, so only its order is followed. */
+  bool own = offset < at->worker->launch->own_shared;
   /*
    * Memory that a product of a warp group reads is free again when one of its warps has waited for the
    * product. The order of these events is not known here, so races with it are not reported.
    */
   if (at->in->kind == K_WGMMA) direction = 0;
   if (check->race && (direction & MEETS) != 0) meet_at(at, PTX_SHARED_WINDOW + offset);
-  else if (check->race && direction != 0) races(at, lane, offset, bytes, memory, (direction & WRITES) != 0);
-  if (!check->init) return;
+  else if (check->race && own && direction != 0)
+    races(at, lane, offset, bytes, memory, (direction & WRITES) != 0);
+  if (!check->init || !own) return;
   direction = direction_of(at->in);
   if ((direction & READS) != 0 && !all_written(check->shared_written + offset, bytes))
     ptx_check_found(at, CHECK_SHARED, lane, offset, bytes, NULL);

@@ -122,7 +122,11 @@ enum ptx_status ptx_launch(struct ptx_module *module, uint32_t kernel, const str
   l.cluster_blocks = l.cluster[0] * l.cluster[1] * l.cluster[2];
   l.blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2] / l.cluster_blocks;
   l.dynamic_offset = (info->shared_extent + 15) / 16 * 16;
-  l.shared_bytes = l.dynamic_offset + launch->dynamic_shared;
+  l.own_shared = l.shared_bytes = l.dynamic_offset + launch->dynamic_shared;
+  if (info->reserved_shared > 0) {
+    l.reserved_offset = (l.own_shared + 127) / 128 * 128;
+    l.shared_bytes = l.reserved_offset + info->reserved_shared;
+  }
   l.local_bytes = local_bytes(f, launch);
   l.frame_limit = FRAME_BYTES;
   if (launch->cooperative) {

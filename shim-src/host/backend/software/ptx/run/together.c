@@ -265,7 +265,17 @@ static uint64_t uniform(const struct place *at, uint32_t number) {
     case SR_DYNAMIC_SMEM_SIZE:
       return l->launch->dynamic_shared;
     case SR_TOTAL_SMEM_SIZE:
+      return l->own_shared;
+    case SR_AGGREGATE_SMEM_SIZE:
+      return l->own_shared + l->info->reserved_shared;
+    case SR_RESERVED_BEGIN:
+      return l->reserved_offset;
+    case SR_RESERVED_END:
       return l->shared_bytes;
+    case SR_RESERVED_SIZE:
+      return l->info->reserved_shared;
+    case SR_RESERVED_OFFSET_1:
+      return l->reserved_offset + PTX_RESERVED_SHARED / 2;
     case SR_DYNAMIC_SHARED:
       return l->dynamic_offset;
       /* where cooperative groups look for the grid's workspace */

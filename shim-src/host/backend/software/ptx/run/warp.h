@@ -111,8 +111,10 @@ struct launch_state {
   const struct ptx_kernel_info *info;
   const struct ptx_launch *launch;
   uint32_t shared_bytes, dynamic_offset;
-  uint32_t local_bytes; /* a thread */
-  uint64_t frame_limit; /* bytes of frames that one worker may make */
+  uint32_t own_shared;      /* without the reserved part, */
+  uint32_t reserved_offset; /* which begins here */
+  uint32_t local_bytes;     /* a thread */
+  uint64_t frame_limit;     /* bytes of frames that one worker may make */
   struct ptx_kernel_findings *findings;
   uint32_t cluster[3], cluster_blocks; /* 1: no clusters */
   uint64_t blocks, next_block;         /* or clusters, which are given out as a whole */

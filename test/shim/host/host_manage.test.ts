@@ -70,6 +70,14 @@ describe('the control socket of a host', () => {
     scratch.remove();
   });
 
+  it('lists no session by the heading of the list alone', async () => {
+    await start();
+    const { code, stdout, stderr } = await tell('sessions');
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, /^ +SESSION PEER [A-Z ]+\n$/);
+    assert.deepEqual(JSON.parse((await tell('sessions', '--json')).stdout).sessions, []);
+  });
+
   it('tells devices, sessions and totals, as a table, as JSON and as metrics', async () => {
     const host = await start();
     assert.equal(statSync(`${scratch.path}/control`).mode & 0o777, 0o600);

@@ -113,7 +113,8 @@ static void table(const struct report *report, bool sessions_only) {
             (unsigned long long)supervisor->sessions.begun,
             (unsigned long long)supervisor->sessions.turned_away);
   }
-  if (report->count > 0)
+  /* The list of sessions has its heading without a session, too: an empty answer would look like none. */
+  if (report->count > 0 || sessions_only)
     fprintf(out, "%8s %-14s %-16s %8s %8s %10s %9s %9s %8s %s\n", "SESSION", "PEER", "PROGRAM", "PID", "AGE",
             "MEMORY", "LAUNCHES", "CALLS", "REFUSED", "DEVICES");
   for (uint32_t i = 0; i < report->count; i++) {

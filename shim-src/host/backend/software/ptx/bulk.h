@@ -18,19 +18,21 @@ enum ptx_bulk {
 #define BULK_ATOMIC(m) ((m) >> 4 & 15u)
 #define BULK_MODE(m) ((m) >> 8 & 3u)
 
-/* Which elements of a tensor are copied. */
+/* The elements of a tensor that are copied. */
 enum ptx_bulk_mode {
   MODE_TILE,
-  MODE_IM2COL, /* after the coordinates the offsets of W, H and D follow, 16 bits each */
+  MODE_IM2COL, /* the offsets of W, H and D follow the coordinates, 16 bits each */
   MODE_ROWS,   /* gather4, scatter4: the first column and four rows */
 };
 
-/* Its operands in the list; addresses are generic and have 64 bits. What an instruction has not is PTX_NONE.
+/*
+ * Its operands in the list. Addresses are generic and have 64 bits. An operand that the instruction lacks is
+ * PTX_NONE.
  */
 enum ptx_bulk_operand {
   BULK_TO,
   BULK_FROM,    /* or the tensor map */
-  BULK_BARRIER, /* whose count of bytes it completes */
+  BULK_BARRIER, /* the mbarrier that counts the bytes */
   BULK_SIZE,    /* bytes, 32 bits */
   BULK_BLOCKS,  /* a mask of the cluster's blocks, 16 bits */
   BULK_BYTES,   /* a mask of bytes within 16, 16 bits */

@@ -1,6 +1,6 @@
 /*
- * The tables of lane operations for one kind of processor: meson compiles this file several times with
- * PTX_VARIANT _base, _v3, _v4.
+ * The tables of lane operations for one kind of processor. meson compiles this file several times, with
+ * PTX_VARIANT _base, _v3 and _v4.
  */
 #include "host/backend/software/ptx/alu/lanes.h"
 
@@ -20,7 +20,7 @@
 #define HALVES(name)                                                                                         \
   [T_F16] = name##_f16, [T_F16X2] = name##_f16x2, [T_BF16] = name##_bf16, [T_BF16X2] = name##_bf16x2
 #define BITS(name) [T_B16] = name##_b16, [T_B32] = name##_b32, [T_B64] = name##_b64
-/* Types that are just bits. */
+/* For types that are only bits. */
 #define ALL_BITS(name)                                                                                       \
   BITS(name), [T_U16] = name##_b16, [T_S16] = name##_b16, [T_U32] = name##_b32, [T_S32] = name##_b32,        \
               [T_U64] = name##_b64, [T_S64] = name##_b64, [T_F16] = name##_b16, [T_BF16] = name##_b16,       \

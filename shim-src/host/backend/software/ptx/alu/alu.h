@@ -1,7 +1,7 @@
 /*
- * Arithmetic on 32 lanes at a time. Compiled several times for different processors; ptx_alu_best chooses.
- * Every operation is exact where the PTX ISA says so, under the rounding mode and denormal handling that
- * `control` of the instruction asks for (fpu.h).
+ * Arithmetic on 32 lanes at a time. It is compiled several times for different processors, and ptx_alu_best
+ * chooses one. Every operation is exact where the PTX ISA says so, under the rounding mode and denormal
+ * handling in the instruction's `control` (fpu.h).
  */
 #ifndef VGPU_PTX_ALU_H
 #define VGPU_PTX_ALU_H
@@ -86,7 +86,7 @@ enum ptx_operation {
   OP_OPERATIONS
 };
 
-/* m of OP_VIDEO_SIMD. */
+/* Bits of m of OP_VIDEO_SIMD. */
 enum {
   V_ADD,
   V_SUB,
@@ -101,13 +101,13 @@ enum {
   V_GT,
   V_GE,
   V_OPERATION = 15,
-  V_QUAD = 16, /* four bytes, else two halves */
+  V_QUAD = 16, /* four bytes; otherwise two halves */
   V_SIGNED_A = 32,
   V_SIGNED_B = 64,
   V_SIGNED_D = 128,
   V_SAT = 256,
-  V_SUM = 512, /* results are added to c, else they take the place of its parts */
-  V_MASK = 12, /* from this bit on, a bit for each part of d */
+  V_SUM = 512, /* results are added to c; otherwise they replace parts of it */
+  V_MASK = 12, /* from this bit on, one bit for each part of d */
 };
 
 enum ptx_comparison {
@@ -155,48 +155,51 @@ enum {
   M_INTEGRAL = 8192,
 };
 
-/* Where 32 addresses lie. */
+/* The place of 32 addresses in one range of memory. */
 struct ptx_reach {
-  uint64_t offset; /* to add to each address, */
-  uint64_t base;   /* to take from it; what is left is the place in memory */
-  uint64_t limit;  /* the last place that is allowed */
+  uint64_t offset; /* added to each address */
+  uint64_t base;   /* subtracted from it; the result is the place in memory */
+  uint64_t limit;  /* highest place that is allowed */
   uint64_t align;  /* bits that must not be set in an address */
-  uint64_t apart;  /* lanes' memory: local memory has a piece for each */
+  uint64_t apart;  /* distance between the local memories of two lanes */
   uint32_t shift;  /* log2 of the step from lane to lane in the frequent shape */
-  uint32_t lane;   /* one that counts */
+  uint32_t lane;   /* a lane that is active */
   bool narrow;     /* the addresses have 32 bits */
-  bool loads;      /* what lies beside may be read as well */
+  bool loads;      /* bytes beside the accessed ones may be read */
 };
-/* The shape of the addresses; a half is 16 lanes. */
+/* The shape of the addresses. A half is 16 lanes. */
 enum {
-  REACH_OUTSIDE = 1,   /* some are out of bounds or not aligned */
-  REACH_NO_HALVES = 2, /* not the same place for all lanes of each half */
-  REACH_NO_STEPS = 4,  /* not one step from lane to lane within each half */
+  REACH_OUTSIDE = 1,   /* an address is out of bounds or not aligned */
+  REACH_NO_HALVES = 2, /* the lanes of a half do not have the same place */
+  REACH_NO_STEPS = 4,  /* the lanes of a half do not have a constant step */
 };
-/* Places of the lanes of `mask`; others get one that is allowed. Returns the shape. */
+/* Writes the places of the lanes of `mask`; other lanes get an allowed place. Returns the shape. */
 typedef uint32_t ptx_reach_lanes(uint64_t *to, const void *address, uint32_t mask,
                                  const struct ptx_reach *reach);
-/* Registers from memory, and back. The shape must hold for all lanes, `mask` chooses what is written. */
+/*
+ * Load registers from memory, and store them. The shape must hold for all lanes; `mask` chooses which are
+ * written.
+ */
 typedef void ptx_gather(void *d, const unsigned char *memory, const uint64_t *to, uint32_t shape,
                         uint32_t mask);
 typedef void ptx_scatter(unsigned char *memory, const void *a, const uint64_t *to, uint32_t shape,
                          uint32_t mask);
-/* An element of the lanes' vectors, which have `count` of them, to a register and back. */
+/* Copy an element of the lanes' vectors, which have `count` elements, to a register and back. */
 typedef void ptx_deal(void *d, const void *vectors, uint32_t count, uint32_t mask);
 typedef void ptx_collect(void *vectors, const void *a, uint32_t count);
-/* The lanes of `mask` from one register to another. */
+/* Copies the lanes of `mask` from one register to another. */
 typedef void ptx_blend_lanes(void *d, const void *from, uint32_t mask);
 
-/* How coordinates along one axis of a texture become texels. */
+/* How coordinates on one axis of a texture become texels. */
 enum ptx_beyond { AXIS_CLAMP, AXIS_BORDER, AXIS_WRAP, AXIS_MIRROR };
 struct ptx_axis {
   uint32_t size;
   enum ptx_beyond turned; /* normalized coordinates: wrapped, mirrored, or as they are */
-  enum ptx_beyond beyond; /* which texel is read for one beyond the edge */
+  enum ptx_beyond beyond; /* the texel that is read beyond the edge */
   bool integers, normalized, filtered;
 };
 struct ptx_texels {
-  int32_t at[2][PTX_LANES]; /* -1: the border; the second only where it is filtered, as weights are */
+  int32_t at[2][PTX_LANES]; /* -1: the border; the second only if it is filtered, as are weights */
   float weight[2][PTX_LANES];
 };
 
@@ -204,20 +207,20 @@ struct ptx_alu {
   ptx_lanes *operation[OP_OPERATIONS][T_TYPES];
   ptx_lanes *convert[T_TYPES][T_TYPES]; /* [to][from]; 8-bit values lie in 16 bits */
   ptx_compare *compare[C_COMPARISONS][T_TYPES];
-  /* c += a b of rows (a multiple of 4), columns (of 8) and depth */
+  /* c += a b, with rows (a multiple of 4), columns (a multiple of 8) and depth */
   void (*matrix_f32)(float *c, const float *a, const float *b, uint32_t rows, uint32_t columns,
                      uint32_t depth);
-  /* each element by fma, one after the other; columns a multiple of 4 */
+  /* each element by fma, in order; columns are a multiple of 4 */
   void (*matrix_f64)(double *c, const double *a, const double *b, uint32_t rows, uint32_t columns,
                      uint32_t depth);
   void (*matrix_s32)(int32_t *c, const int32_t *a, const int32_t *b, uint32_t rows, uint32_t columns,
                      uint32_t depth);
-  /* Elements of a matrix's type (16 bits and less, tf32) as floats, of integer types as 32-bit integers */
+  /* Converts elements of a matrix (16 bits and less, tf32) to floats, or integers to 32 bits. */
   void (*widen[T_TYPES])(uint32_t *to, const void *from, uint32_t count, bool negate);
   ptx_reach_lanes *reach;
   ptx_gather *gather[4][2][4]; /* [memory 1, 2, 4, 8][signed][register 1, 2, 4, 8] */
   ptx_scatter *scatter[4][4];  /* [memory][register] */
-  /* Vectors of 2, 4, 8, 16 bytes ([log2]) as they lie in memory, each by one access (single.h). */
+  /* Vectors of 2, 4, 8, 16 bytes ([log2]) in memory order, each by one access (single.h). */
   ptx_gather *gather_whole[5];
   ptx_scatter *scatter_whole[5];
   ptx_deal *deal[4][2][4];
@@ -226,7 +229,7 @@ struct ptx_alu {
   /* alu_texture.h; offsets may be NULL */
   void (*texel_axis)(struct ptx_texels *to, const void *coordinates, const int32_t *offsets,
                      const struct ptx_axis *axis);
-  /* Where texels lie in an image; lanes of the result have none, and get the first. */
+  /* Gives the places of texels in an image. Lanes in the result have no texel, and get the first place. */
   uint32_t (*texel_places)(uint64_t *to, const int32_t *x, const int32_t *y, const int32_t *z, uint32_t bytes,
                            uint64_t row, uint64_t slice);
   void (*texel_bytes)(uint32_t (*to)[PTX_LANES], const uint32_t *words, uint32_t channels, bool floats);

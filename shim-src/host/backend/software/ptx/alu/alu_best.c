@@ -1,4 +1,4 @@
-/* The tables for the processor this runs on. */
+/* Chooses the tables for the processor of this machine. */
 #include "host/backend/software/ptx/alu/alu.h"
 
 const struct ptx_alu *ptx_alu_best(void) {

@@ -1,4 +1,4 @@
-/* cvt in all pairs; included by alu.c. 8-bit values lie in 16 bits each, extended. */
+/* cvt for all pairs of types; included by alu.c. 8-bit values are extended to 16 bits. */
 
 #define CONVERT(to, from)                                                                                    \
   static void cvt_##to##_##from(void *dv, const void *av, const void *bv, const void *cv, uint32_t m)
@@ -36,7 +36,10 @@ FROM_INTEGERS(CONVERT_INTEGER, s32, u32, s32, INT32_MIN, INT32_MAX)
 FROM_INTEGERS(CONVERT_INTEGER, u64, u64, u64, 0, UINT64_MAX)
 FROM_INTEGERS(CONVERT_INTEGER, s64, u64, s64, INT64_MIN, INT64_MAX)
 
-/* Integers to floats: the processor rounds as told. 16-bit floats are rounded from the exact integer. */
+/*
+ * Integers to floats: the processor rounds as its mode says. 16-bit floats are rounded from the exact
+ * integer.
+ */
 static inline u64 double_odd(u64 magnitude) {
   /* an integer as a double's bits, its last bit set when something was lost */
   if (magnitude == 0) return 0;
@@ -57,7 +60,7 @@ static inline u16 round_bfloat(u64 d, u32 m) {
   u32 r = ptx_round_bits(d, 7, 127, 255, (m & M_ROUND) == 0 ? 1 : (int)(m & M_ROUND));
   return (u16)((r >> 16 & 0x8000) | (r & 0x7fff));
 }
-/* .sat of an integer: between 0 and 1. */
+/* .sat of an integer: the result is between 0 and 1. */
 #define ZERO_OR_ONE(x) ((x) > 0)
 #define CONVERT_FLOAT(to, TS, from, FS, FV)                                                                  \
   CONVERT(to, from) {                                                                                        \
@@ -85,7 +88,7 @@ FROM_INTEGERS(CONVERT_FLOAT, f64, double)
 FROM_INTEGERS(CONVERT_HALF, f16, round_half)
 FROM_INTEGERS(CONVERT_HALF, bf16, round_bfloat)
 
-/* Floats to integers: to an integer first, as the mode says, then clamped. */
+/* Floats to integers: first rounded to an integer, as the mode says, then clamped. */
 static inline double to_integer(double x, u32 m) {
   switch (m & M_ROUND) {
     case M_RZ:
@@ -114,8 +117,9 @@ static inline double load_f64(u64 x, u32 m) {
   return ptx_double(x);
 }
 /*
- * Up to 32 bits all is in loops without branches, so that compilers make vectors of them. A subnormal float
- * becomes the smallest normal one of its sign, which rounds to the same integer: the processor may flush it.
+ * Conversions up to 32 bits are loops without branches, so that compilers vectorise them. A subnormal float
+ * becomes the smallest normal float of its sign, which rounds to the same integer, because the processor may
+ * flush it.
  */
 static inline double wide_f32(u32 x, u32 m) {
   u32 least = (m & M_FTZ) != 0 ? 0 : 0x00800000, sign = x & 0x80000000, rest = x & 0x7fffffff;
@@ -177,7 +181,7 @@ static void to_integers(double *x, u32 m) {
       d[i] = (TS)(x <= (double)(low) ? (TV)(low) : x >= (double)(high) ? (TV)(high) : (TV)x);                \
     }                                                                                                        \
   }
-/* NaN: 0, but 1 << (bits - 1) when either side has 64 bits */
+/* of NaN: 0, but 1 << (bits - 1) if one of the types has 64 bits */
 #define TO_INTEGERS(from, FS, n8, n16, n32)                                                                  \
   CONVERT_TO_NARROW(from, FS, u8, u16, u8, 0, 255, n8)                                                       \
   CONVERT_TO_NARROW(from, FS, s8, u16, s8, -128, 127, (s8)(n8))                                              \
@@ -192,7 +196,7 @@ TO_INTEGERS(bf16, u16, 0, 0, 0)
 TO_INTEGERS(f64, u64, 0x80, 0x8000, 0x80000000u)
 TO_INTEGERS(f32, u32, 0, 0, 0)
 
-/* The frequent one, in floats: cvt.rzi.s32.f32. */
+/* cvt.rzi.s32.f32 is frequent, so it has a version with floats. */
 CONVERT(s32_f32_fast, rz) {
   UNUSED;
   s32 *d = dv;
@@ -207,7 +211,7 @@ CONVERT(s32_f32_fast, rz) {
 
 /* Floats to floats. */
 static inline double relu64(double x) {
-  return x <= 0.0 ? 0.0 : x; /* of -0 it is 0, of NaN NaN */
+  return x <= 0.0 ? 0.0 : x; /* of -0 the result is 0, of NaN it is NaN */
 }
 static inline double saturate64(double x) {
   return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0;
@@ -287,7 +291,7 @@ CONVERT(tf32, f32) {
     u32 lost = x & 0x1fff, up = 0;
     if ((m & M_ROUND) == M_RNA) up = lost >= 0x1000;
     else if ((m & M_ROUND) == M_RN) up = lost > 0x1000 || (lost == 0x1000 && (x & 0x2000) != 0);
-    x = (x & ~0x1fffu) + (up << 13); /* infinity has no bits to lose */
+    x = (x & ~0x1fffu) + (up << 13); /* an infinity has no bits to lose */
     if ((m & M_RELU) != 0 && (x >> 31) != 0) x = 0;
     d[i] = x;
   }

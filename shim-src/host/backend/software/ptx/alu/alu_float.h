@@ -1,4 +1,7 @@
-/* Floating point; included by alu.c. Rounding and flushing are the processor's, set before (fpu.h). */
+/*
+ * Floating point; included by alu.c. The processor rounds and flushes, as its mode says, which was set before
+ * (fpu.h).
+ */
 
 #define CANON(x) ptx_canonical(x)
 
@@ -6,7 +9,7 @@ BINARY(add_f32, float, CANON(x + y))
 BINARY(sub_f32, float, CANON(x - y))
 BINARY(mul_f32, float, CANON(x *y))
 BINARY(div_f32, float, CANON(x / y))
-/* With rounding modes that change, compilers do not make vectors of fma by themselves. */
+/* Compilers do not vectorise fma by themselves if the rounding mode can change. */
 #if defined(__FMA__) && defined(__AVX2__)
 #include <immintrin.h>
 OPERATION(fma_f32) {
@@ -26,7 +29,7 @@ OPERATION(fma_f64) {
     _mm256_storeu_pd((double *)dv + i, r);
   }
 }
-/* Nor of square roots. */
+/* Compilers do not vectorise square roots either. */
 #define ROOT_F32(name, expression)                                                                           \
   OPERATION(name) {                                                                                          \
     UNUSED;                                                                                                  \
@@ -68,7 +71,7 @@ BINARY(mul_f64, double, x *y)
 BINARY(div_f64, double, x / y)
 UNARY(rcp_f64, double, 1.0 / x)
 
-/* Bit operations on floats flush by hand: nothing is computed. */
+/* Bit operations on floats flush explicitly, because nothing is computed. */
 #define FLUSHED(b) ((b) & ((((b)&0x7f800000) == 0) ? keep : 0xffffffffu))
 #define KEEP const u32 keep = (m & M_FTZ) != 0 ? 0x80000000u : 0xffffffffu
 OPERATION(abs_f32) {
@@ -96,7 +99,10 @@ UNARY(neg_f64, u64, x ^ 0x8000000000000000ull)
 BINARY(copysign_f32, u32, (y & 0x7fffffff) | (x & 0x80000000))
 BINARY(copysign_f64, u64, (y & 0x7fffffffffffffffull) | (x & 0x8000000000000000ull))
 
-/* Of equals, zeros of two signs: the minimum is the negative one. Integer comparison of ordered keys. */
+/*
+ * The minimum of two zeros with different signs is the negative one. The ordered keys are compared as
+ * integers.
+ */
 static inline s32 key32(u32 x) {
   return (s32)(x ^ (u32)((s32)x >> 31) >> 1);
 }
@@ -137,9 +143,9 @@ BINARY(max_f64, u64,
        : key64(x) > key64(y)                                 ? x
                                                              : y)
 
-/* Approximations: better than the ISA asks for. */
+/* Approximations that are more exact than the ISA requires. */
 static inline float divide_approx(float x, float y) {
-  /* beyond 2^126 the reciprocal would be flushed: the ISA gives 0, and NaN for infinity */
+  /* the reciprocal of values beyond 2^126 would be flushed: the ISA gives 0, and NaN for infinity */
   u32 e = ptx_bits(y) >> 23 & 0xff;
   float q = x / y;
   u32 sign = (ptx_bits(x) ^ ptx_bits(y)) & 0x80000000;
@@ -158,7 +164,7 @@ BINARY(div_approx_f32, float, divide_approx(x, y))
  */
 static inline float log2_of(float x, int flushes) {
   u32 bits = ptx_bits(x);
-  /* a subnormal is scaled up by 2^24; the processor may not flush it, for this is integer arithmetic */
+  /* a subnormal is scaled by 2^24 with integer arithmetic, which the processor cannot flush */
   int subnormal = bits < 0x800000;
   u32 normal = ptx_bits((float)(s32)bits * 0x1p-125f);
   u32 y = subnormal ? normal : bits;
@@ -195,7 +201,7 @@ static inline float circle_of(float x, u32 quarter) {
   double sine = -1.9841269841269841e-4 + q * 2.7557319223985893e-6;
   sine = 8.3333333333333333e-3 + q * sine;
   sine = -0.16666666666666667 + q * sine;
-  sine = r * (1.0 + q * sine); /* of -0 it is -0 */
+  sine = r * (1.0 + q * sine); /* of -0 the sine is -0 */
   double cosine = 2.4801587301587302e-5 + q * -2.7557319223985888e-7;
   cosine = -1.3888888888888889e-3 + q * cosine;
   cosine = 4.1666666666666667e-2 + q * cosine;

@@ -1,12 +1,15 @@
-/* Products of small matrices, row by row; included by alu.c. And their elements, widened. */
+/* Products of small matrices, row by row, and the conversion of their elements; included by alu.c. */
 
-/* Eight columns at a time: compilers do not find that by themselves. */
+/* Eight columns at a time: compilers do not vectorise this by themselves. */
 typedef float eight_f32 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef u32 eight_u32 __attribute__((vector_size(32), aligned(4), may_alias));
 
 static void matrix_f32(float *c, const float *a, const float *b, uint32_t rows, uint32_t columns,
                        uint32_t depth) {
-  /* Four rows at a time: a sum waits for itself, and four do so at once. */
+  /*
+   * Four rows at a time, because each addition to a sum waits for the one before, and four sums can wait at
+   * once.
+   */
   for (uint32_t i = 0; i < rows; i += 4) {
     const float *row = a + i * depth;
     for (uint32_t j = 0; j < columns; j += 8) {

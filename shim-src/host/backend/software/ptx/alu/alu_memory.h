@@ -1,4 +1,4 @@
-/* Loads and stores of 32 lanes within one piece of memory; included by alu.c. */
+/* Loads and stores of 32 lanes within one range of memory; included by alu.c. */
 
 #include "host/backend/software/ptx/run/single.h"
 
@@ -33,7 +33,9 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
   HALF same |= (to[i] ^ low) | (to[PTX_LANES / 2 + i] ^ high);
   if (same == 0) return REACH_NO_STEPS;
   if (r->loads && mask != 0xffffffffu) {
-    /* Steps that the lanes of `mask` go are gone by all, where that is allowed. */
+    /*
+     * If the lanes of `mask` have a constant step, the other lanes get the same step where that is allowed.
+     */
     const int here = (int)r->lane, there = (mask >> 16) != 0 ? 16 + __builtin_ctz(mask >> 16) : here;
     const u64 begin = to[here] - ((u64)(here & 15) << shift), next = to[there] - ((u64)(there & 15) << shift);
     const u64 length = 15ull << shift;
@@ -51,7 +53,7 @@ static uint32_t reach_lanes(u64 *restrict to, const void *address, u32 mask, con
   return REACH_NO_HALVES | (steps != 0 ? REACH_NO_STEPS : 0);
 }
 
-/* The lanes of a register that `mask` names, from another one. */
+/* Copies the lanes of a register that `mask` names to another register. */
 #define BLEND(U)                                                                                             \
   static void blend_##U(void *dv, const void *from, u32 mask) {                                              \
     U *d = dv;                                                                                               \
@@ -138,7 +140,7 @@ SCATTER(u64, u64)
 AS_KERNELS_DO static void gather_whole(void *dv, const unsigned char *memory, const u64 *to, u32 shape,
                                        u32 mask) {
   (void)shape;
-  (void)mask; /* all lanes: where is theirs */
+  (void)mask; /* all lanes: each has its place */
   ptx_16_bytes *d = dv;
   for (int i = 0; i < PTX_LANES; i++) d[i] = *(const volatile ptx_16_bytes_anywhere *)(memory + to[i]);
 }
@@ -152,7 +154,7 @@ AS_KERNELS_DO static void scatter_whole(unsigned char *memory, const void *av, c
   }
 }
 
-/* One element of 32 vectors, to a register and from one. */
+/* Copies one element of 32 vectors to a register, and back. */
 #define DEAL_OF(M, R, count)                                                                                 \
   LANES kept[i] = (R)m[i * (count)];                                                                         \
   break;

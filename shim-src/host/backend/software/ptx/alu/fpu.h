@@ -1,5 +1,7 @@
-/* The processor's rounding mode and its treatment of subnormals, changed only when the next instruction
- * differs. */
+/*
+ * Sets the processor's rounding mode and its handling of subnormals, only if the next instruction needs other
+ * ones.
+ */
 #ifndef VGPU_PTX_FPU_H
 #define VGPU_PTX_FPU_H
 

@@ -1,4 +1,4 @@
-/* How a loop over lanes is written, so that compilers vectorise it. For the alu_*.c files. */
+/* Macros for loops over lanes that compilers vectorise. For the alu_*.c files. */
 #ifndef VGPU_PTX_LANES_H
 #define VGPU_PTX_LANES_H
 
@@ -7,7 +7,7 @@
 #include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/half.h"
 
-/* Operands may be the same register, never one shifted against another. */
+/* Operands may be the same register, but never overlap otherwise. */
 #if defined(__clang__)
 #define ELEMENTS(count) _Pragma("clang loop vectorize(assume_safety)") for (int i = 0; i < (count); i++)
 #else
@@ -93,7 +93,7 @@ static inline float ptx_canonical(float x) {
   return x == x ? x : ptx_float(0x7fffffff);
 }
 
-/* The tables' parts: each file gives rows to PTX_ALU. */
+/* Each file adds its rows to PTX_ALU. */
 #define PTX_PASTE_(a, b) a##b
 #define PTX_PASTE(a, b) PTX_PASTE_(a, b)
 #define PTX_VARIANT_NAME(name) PTX_PASTE(name, PTX_VARIANT)

@@ -1,9 +1,9 @@
-/* Products of matrices whose rows lie as bytes. */
+/* Products of matrices whose rows are in memory as bytes. */
 #include "host/backend/software/ptx/alu/product.h"
 
 #include <string.h>
 
-/* Rows of k elements to columns: b as the loops of the product want it. */
+/* Transposes rows of k elements to columns, which the loops of the product need for b. */
 static void turn(uint32_t *to, const uint32_t *from, uint32_t n, uint32_t k) {
   for (uint32_t j = 0; j < k; j++) {
     for (uint32_t i = 0; i < n; i++) to[j * n + i] = from[i * k + j];
@@ -26,7 +26,7 @@ void ptx_multiply(const struct ptx_alu *alu, const struct ptx_product *p, const 
     alu->matrix_s32((int32_t *)c, (const int32_t *)x, (const int32_t *)turned, p->rows, p->columns, p->k);
     return;
   }
-  /* Sums of one instruction fit; what they are added to may not. */
+  /* The sums of one instruction fit; the total after the addition may not. */
   memset(sums, 0, p->rows * p->columns * sizeof *sums);
   alu->matrix_s32((int32_t *)sums, (const int32_t *)x, (const int32_t *)turned, p->rows, p->columns, p->k);
   for (uint32_t i = 0; i < p->rows * p->columns; i++) {
@@ -52,10 +52,11 @@ void ptx_multiply_bits(const struct ptx_product *p, uint32_t bytes, bool either,
 }
 
 /*
- * 4 bits of metadata stand for four units, of which two are there: elements, or pairs of 4-bit ones; of tf32
- * halves of elements, whose both are told. Where a row takes 64 bits of metadata, all four of its lanes have
- * some: the first two for the first half of the columns, the even ones of row 0 to 7, the odd ones of those 8
- * below. Otherwise a lane has 16 bits of its row, then 16 of that 8 below.
+ * 4 bits of metadata describe four units, two of which are present. A unit is an element, or a pair of 4-bit
+ * elements; for tf32 it is half an element, and both halves are named. If a row takes 64 bits of metadata,
+ * all four of its lanes have some: the first two lanes for the first half of the columns, the even lanes for
+ * row 0 to 7, the odd lanes for the row 8 below. Otherwise a lane has 16 bits of its row, then 16 of the row
+ * 8 below.
  */
 void ptx_spread(enum ptx_type type, uint32_t rows, uint32_t bytes, const unsigned char *metadata,
                 uint32_t selector, const unsigned char *from, unsigned char *to) {

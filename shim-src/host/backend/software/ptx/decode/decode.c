@@ -1,4 +1,4 @@
-/* From parsed operands to instructions: what all decoders share. */
+/* Makes instructions of parsed operands: the functions that all decoders share. */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/alu/fpu.h"
 #include "host/backend/software/ptx/special.h"
@@ -128,7 +128,7 @@ static uint32_t special(struct parser *p, uint32_t number, uint32_t bytes) {
 static void use_shared(struct parser *p, const struct symbol *s) {
   if (s->offset + s->size > p->function->shared_end)
     p->function->shared_end = (uint32_t)(s->offset + s->size);
-  if (s->offset >= p->module_shared) return; /* the function's own */
+  if (s->offset >= p->module_shared) return; /* only variables of the function itself */
   for (uint32_t i = 0; i < p->shared_use_count; i++) {
     if (p->shared_uses[i].offset == s->offset) return;
   }
@@ -165,7 +165,7 @@ static uint32_t symbol_value(struct parser *p, const struct operand *o, uint32_t
       return d;
     }
     case SYM_FUNCTION: {
-      /* It may be called through this. A kernel may only be launched. */
+      /* The function may be called through this pointer. A kernel can only be launched. */
       if (!p->module->functions[s->number]->entry) p->function->recursive = true;
       return ptx_constant(p, bytes, PTX_FUNCTION_WINDOW + (uint64_t)s->number * 16);
     }
@@ -302,7 +302,9 @@ uint32_t ptx_rounding(struct parser *p) {
   return 0;
 }
 
-/* Every float operation says what it needs: the processor's state is whatever was last. */
+/*
+ * Every float operation sets its own control, because the processor still has the mode of the last operation.
+ */
 uint32_t ptx_control(struct parser *p) {
   static const uint8_t modes[8] = {0, 0, 1, 2, 3, 0, 0, 0};
   return PTX_CONTROL(modes[ptx_rounding(p)], ptx_has(p, "ftz"));
@@ -320,7 +322,10 @@ uint32_t ptx_type_mode(struct parser *p) {
   return m;
 }
 
-/* [register + n], [name + n], [n]: what is added up when the program runs, and the rest. */
+/*
+ * Reads [register + n], [name + n] or [n]: the part that is added when the program runs, and the constant
+ * part.
+ */
 uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
                      enum ptx_type *width) {
   if (o->kind != O_ADDRESS) ptx_refuse(p, "an address expected");
@@ -340,7 +345,7 @@ uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space s
   bool narrow =
       o->symbol->kind == SYM_SHARED || o->symbol->kind == SYM_SHARED_EXTERN || o->symbol->kind == SYM_LOCAL;
   *width = narrow ? T_B32 : T_B64;
-  /* a shared variable named where a generic address is meant: its window */
+  /* a shared variable that is named as a generic address: its window */
   if (space == S_GENERIC && (o->symbol->kind == SYM_SHARED || o->symbol->kind == SYM_SHARED_EXTERN)) {
     *offset += PTX_SHARED_WINDOW;
   } else if (space == S_GENERIC && o->symbol->kind == SYM_LOCAL) {
@@ -366,7 +371,7 @@ static const struct ptx_mnemonic *look_up(struct word word) {
   return known;
 }
 
-/* A module has few mnemonics, each many times: those met last are looked at first. */
+/* A module has few different mnemonics and uses each many times, so the last ones are searched first. */
 static const struct ptx_mnemonic *mnemonic(struct parser *p) {
   struct word word = p->parts[0];
   if (word.length == 0) return NULL;

@@ -1,30 +1,32 @@
-/* Shared by the decode*.c files. */
+/* Declarations that the decode*.c files share. */
 #ifndef VGPU_PTX_DECODE_H
 #define VGPU_PTX_DECODE_H
 
 #include "host/backend/software/ptx/alu/alu.h"
 #include "host/backend/software/ptx/text/parser.h"
 
-/* "line N: <instruction> is not supported", and why, unless that is NULL. */
+/* Refuses the instruction: "line N: <instruction> is not supported", and why, unless that is NULL. */
 _Noreturn void ptx_refuse(struct parser *p, const char *why);
 void ptx_need(struct parser *p, uint32_t least, uint32_t most); /* number of operands */
 struct ptx_instruction *ptx_emit(struct parser *p, enum ptx_kind kind);
-/* One lane operation; refuses what the table has not. */
+/* Emits one lane operation. Refuses an operation that the table does not have. */
 struct ptx_instruction *ptx_emit_alu(struct parser *p, enum ptx_operation op, enum ptx_type type,
                                      uint32_t bytes, uint32_t d, uint32_t a, uint32_t b, uint32_t c,
                                      uint32_t m);
 struct ptx_instruction *ptx_emit_convert(struct parser *p, enum ptx_type to, enum ptx_type from, uint32_t d,
                                          uint32_t a, uint32_t m);
-/* The operand as a reference with the type's width; widths that differ are converted. */
+/* Returns the operand as a reference with the type's width. Other widths are converted. */
 uint32_t ptx_source(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_destination(struct parser *p, const struct operand *o, enum ptx_type type);
 uint32_t ptx_predicate(struct parser *p, const struct operand *o);     /* a predicate that is read */
 uint32_t ptx_predicate_out(struct parser *p, const struct operand *o); /* or _ */
-/* Completes destinations of other widths, after the instruction. */
+/* Converts destinations of other widths, after the instruction. */
 void ptx_finish(struct parser *p);
 uint32_t ptx_temporary(struct parser *p, uint32_t bytes);
 uint32_t ptx_extra(struct parser *p, uint32_t value); /* appends to the function's list; its index */
-/* A variable's address as a 64-bit reference (32-bit for shared and local), plus what to add. */
+/*
+ * Returns a variable's address as a 64-bit reference (32-bit for shared and local), and the constant to add.
+ */
 uint32_t ptx_address(struct parser *p, const struct operand *o, enum ptx_space space, uint64_t *offset,
                      enum ptx_type *width);
 enum ptx_type ptx_last_type(struct parser *p);
@@ -35,12 +37,15 @@ uint32_t ptx_rounding(struct parser *p);
 
 /* parameters.c */
 void ptx_decode_call(struct parser *p);
-/* The generic address of a copy of a function's parameter in local memory. */
+/* Returns the generic address of a copy of a function's parameter in local memory. */
 uint32_t ptx_parameter_address(struct parser *p, const struct symbol *parameter, uint64_t addend);
 
 /* decode_constant.c */
 uint32_t ptx_constant(struct parser *p, uint32_t bytes, uint64_t value);
-/* An address in the module's data: not shared with numbers, for ptx_module_place changes it. */
+/*
+ * Returns an address in the module's data. It is not shared with equal numbers, because ptx_module_place
+ * changes it.
+ */
 uint32_t ptx_address_constant(struct parser *p, uint64_t addend);
 uint64_t ptx_float_bits(struct parser *p, const struct operand *o, enum ptx_type type);
 
@@ -50,9 +55,9 @@ uint32_t ptx_held(enum ptx_type type); /* bytes of a register of it */
 /* d = op(a, b, c) of one type. */
 struct ptx_instruction *ptx_same(struct parser *p, enum ptx_operation op, enum ptx_type type,
                                  uint32_t sources, uint32_t m);
-/* Saturation of 32-bit floats comes after the operation; 16-bit ones have it in theirs. */
+/* Saturation of 32-bit floats is a separate instruction; 16-bit operations include it. */
 void ptx_saturate(struct parser *p, enum ptx_type type);
-/* The first and the last of a mnemonic's types; T_NONE where there are not so many. */
+/* Gives the first and the last of a mnemonic's types; T_NONE if there are fewer. */
 void ptx_two_types(struct parser *p, enum ptx_type *first, enum ptx_type *second);
 
 /* decode_logic.c: an operation on predicates. */
@@ -67,9 +72,9 @@ void ptx_decode_bulk(struct parser *p);               /* cp.async.bulk and cp.re
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared);
 
 /* decode_cluster.c */
-/* A register with the sum; `a` itself when the value is 0. */
+/* Returns a register with the sum; `a` itself if the value is 0. */
 uint32_t ptx_sum(struct parser *p, enum ptx_type type, uint32_t a, uint64_t value);
-/* Whether this part of the instruction's name is the shared memory of the block or of its cluster. */
+/* True if this part of the instruction's name says the shared memory of the block or of its cluster. */
 bool ptx_says_shared(struct parser *p, uint32_t part);
 
 /* texture/decode_texture.c: the object that is bound to a .texref or .surfref, 64 bits */
@@ -81,10 +86,10 @@ typedef void ptx_decoder(struct parser *p);
 struct ptx_mnemonic {
   const char *name;
   ptx_decoder *decode;
-  const char *modifiers; /* how many types it takes at most, then its modifiers; NULL: any */
+  const char *modifiers; /* most types that it takes, and its modifiers; NULL: any */
 };
 #define PTX_SHAPE " m_n_k" /* among the modifiers: shapes like m16n8k16 */
-/* modifiers.c: refuses what is not among them. */
+/* modifiers.c: refuses modifiers that are not in `known`. */
 void ptx_check_modifiers(struct parser *p, const char *known);
 /* Each ends with a NULL name. */
 extern const struct ptx_mnemonic ptx_arithmetic_mnemonics[], ptx_compare_mnemonics[], ptx_convert_mnemonics[],

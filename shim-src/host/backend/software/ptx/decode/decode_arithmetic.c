@@ -1,4 +1,4 @@
-/* Arithmetic: sums, products, carries, functions of one number, dot products, video instructions. */
+/* Arithmetic: sums, products, carries, functions of one operand, dot products, video instructions. */
 #include "host/backend/software/ptx/decode/decode.h"
 
 bool ptx_is_float(enum ptx_type type) {
@@ -103,7 +103,7 @@ static void decode_mul(struct parser *p) {
   }
 }
 
-/* The product, then an addition with the carry. */
+/* Makes the product, then an addition with the carry. */
 static void carry_product(struct parser *p, bool use, bool set) {
   enum ptx_type type = ptx_last_type(p);
   ptx_need(p, 4, 4);

@@ -1,21 +1,21 @@
 /*
  * Bulk copies (cp.async.bulk, with and without a tensor map; cp.reduce.async.bulk) and tensormap. Copies are
- * done at once: groups of them have nothing to wait for, and mbarriers count their bytes right away.
+ * done at once, so groups have nothing to wait for, and mbarriers count the bytes at once.
  */
 #include "host/backend/software/ptx/bulk.h"
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* Operands of the current instruction, until they are in the function's list. */
+/* Operands of the present instruction, until they are in the function's list. */
 struct list {
   uint32_t refs[BULK_MORE + 16];
   uint32_t count;
 };
 
-/* An address operand as a generic address of 64 bits. */
+/* Returns an address operand as a generic address of 64 bits. */
 uint32_t ptx_generic(struct parser *p, const struct operand *o, bool shared) {
   struct operand plain = *o;
-  plain.count = 0; /* coordinates are looked at by who called */
+  plain.count = 0; /* the caller handles the coordinates */
   uint64_t offset, window = shared ? PTX_SHARED_WINDOW : 0;
   enum ptx_type width;
   uint32_t base = ptx_address(p, &plain, shared ? S_SHARED : S_GENERIC, &offset, &width);
@@ -48,7 +48,7 @@ static void coordinates(struct parser *p, const struct operand *o, enum ptx_bulk
     list->refs[list->count++] = ptx_source(p, &p->elements[o->first + i], T_U32);
 }
 
-/* Where in its filter an im2col copy is, in W, H and D; o NULL: at the first element. */
+/* Adds the place of an im2col copy in its filter, in W, H and D. NULL: the first element. */
 static void offsets(struct parser *p, const struct operand *o, struct list *list) {
   uint32_t count = dimensions(p) - 2;
   if (o != NULL && (o->kind != O_VECTOR || o->count != count))
@@ -58,7 +58,7 @@ static void offsets(struct parser *p, const struct operand *o, struct list *list
         o == NULL ? ptx_constant(p, 2, 0) : ptx_source(p, &p->elements[o->first + i], T_U16);
 }
 
-/* Each direction has modes of its own. */
+/* Each direction has its own modes. */
 static enum ptx_bulk_mode copy_mode(struct parser *p, uint32_t first, bool load, bool reduce) {
   for (uint32_t i = first; i < p->part_count; i++) {
     if (ptx_part(p, i, load ? "im2col" : "im2col_no_offs")) return MODE_IM2COL;
@@ -97,7 +97,7 @@ static enum ptx_atomic reduction(struct parser *p) {
   ptx_refuse(p, "an unknown reduction");
 }
 
-/* Which types a reduction knows: as the ISA lists them for cp.reduce.async.bulk. */
+/* Refuses types that the ISA does not list for cp.reduce.async.bulk. */
 static void check_reduction(struct parser *p, enum ptx_atomic op, enum ptx_type type, bool to_global) {
   bool known;
   switch (op) {
@@ -137,7 +137,7 @@ static void rest(struct parser *p, uint32_t at, struct list *list) {
 }
 
 static void tile(struct parser *p, uint32_t first, bool reduce) {
-  /* first: the part that says where to; it follows the number of dimensions */
+  /* first: the part that names the destination, after the number of dimensions */
   bool load = ptx_says_shared(p, first);
   enum ptx_bulk_mode mode = copy_mode(p, first, load, reduce);
   uint32_t kind = (uint32_t)mode << 8;
@@ -197,7 +197,7 @@ static void plain(struct parser *p, uint32_t first, bool reduce) {
 
 void ptx_decode_bulk(struct parser *p) {
   if (ptx_has(p, "commit_group") || ptx_has(p, "wait_group")) return;
-  if (ptx_part(p, 3, "prefetch")) return; /* a hint: the address is not even looked at */
+  if (ptx_part(p, 3, "prefetch")) return; /* a hint: the address is not read */
   bool reduce = ptx_part(p, 1, "reduce");
   uint32_t at = reduce ? 3 : 2; /* the part "bulk" */
   if (!ptx_part(p, at, "bulk")) ptx_refuse(p, NULL);

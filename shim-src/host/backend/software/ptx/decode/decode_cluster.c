@@ -20,7 +20,7 @@ static uint32_t two(struct parser *p, enum ptx_operation op, enum ptx_type type,
   return d;
 }
 
-/* The same place in the shared memory of another block: program.h says where that lies in the window. */
+/* Computes the same place in the shared memory of another block; program.h describes the window. */
 static void decode_mapa(struct parser *p) {
   ptx_need(p, 3, 3);
   bool wide = ptx_last_type(p) == T_U64;
@@ -33,7 +33,7 @@ static void decode_mapa(struct parser *p) {
     ptx_emit_convert(p, T_U64, T_U32, d, rank, 0);
     rank = d;
   }
-  /* A variable of this block that is named where generic addresses are meant */
+  /* A variable of this block that is named as a generic address. */
   bool named = o[1].kind == O_SYMBOL && !ptx_says_shared(p, 1);
   if (named && wide) a = ptx_sum(p, T_U64, a, PTX_SHARED_WINDOW);
   uint32_t place = two(p, OP_AND, bits, a, ptx_constant(p, bytes, ~PTX_RANK_MASK));
@@ -42,7 +42,7 @@ static void decode_mapa(struct parser *p) {
   ptx_emit_alu(p, OP_OR, bits, bytes, d, place, block, PTX_NONE, 0);
 }
 
-/* The rank of the block whose shared memory an address lies in. */
+/* Gives the rank of the block in whose shared memory an address is. */
 static void decode_getctarank(struct parser *p) {
   ptx_need(p, 2, 2);
   enum ptx_type type = ptx_last_type(p) == T_U64 ? T_U64 : T_U32;

@@ -1,4 +1,4 @@
-/* Comparisons and what is chosen by them. */
+/* Comparisons and selections. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
@@ -86,7 +86,10 @@ static void decode_lop3(struct parser *p) {
   in->m = combination(p, &with);
 }
 
-/* An operand of a comparison. The processor's mode does not flush halves: adding -0 with .ftz does. */
+/*
+ * Returns an operand of a comparison. The processor's mode does not flush halves, but adding -0 with .ftz
+ * does.
+ */
 static uint32_t compared(struct parser *p, uint32_t value, enum ptx_type type) {
   if (type != T_F16 || !ptx_has(p, "ftz")) return value;
   uint32_t d = ptx_temporary(p, 2);

@@ -1,4 +1,4 @@
-/* Constants of instructions: kept once for a module, each for 32 lanes. */
+/* Constants of instructions. A module has each once, for 32 lanes. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
@@ -56,7 +56,7 @@ uint32_t ptx_address_constant(struct parser *p, uint64_t addend) {
     if (known->symbol == 1 && known->addend == addend) return (uint32_t)known->offset | REF_CONSTANT;
   }
   if (m->constant_bytes + 256 > m->constant_room) {
-    /* grows the pool: a value of its own that nobody else uses */
+    /* makes the pool larger: a value that no other instruction uses */
     uint64_t odd = 0x7b1d5ea5c0ffee00ull + m->constant_bytes;
     ptx_constant(p, 8, odd);
   }
@@ -67,7 +67,7 @@ uint32_t ptx_address_constant(struct parser *p, uint64_t addend) {
       ptx_module_room(p, m->relocations, m->relocation_count, &m->relocation_room, sizeof *m->relocations);
   m->relocations[m->relocation_count++] =
       (struct ptx_data){.offset = place, .addend = addend, .bytes = 8, .symbol = 1};
-  /* a body that is decoded after the module was placed */
+  /* the body is decoded after the module was placed */
   uint64_t value = m->address + addend;
   for (uint32_t i = 0; m->placed && i < PTX_LANES; i++) memcpy(m->constants + place + i * 8, &value, 8);
   return place | REF_CONSTANT;

@@ -1,10 +1,10 @@
-/* Branches, calls, barriers, and what lanes of a warp do together. */
+/* Branches, calls, barriers, and operations of several lanes of a warp. */
 #include <string.h>
 
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* The label may come later: settled when its scope ends. */
+/* The label may come later in the text. It is resolved when its scope ends. */
 void ptx_branch(struct parser *p, struct word name) {
   ptx_emit(p, K_BRA);
   struct fixup *fixup = ptx_scratch(p, sizeof *fixup);
@@ -68,7 +68,7 @@ static void decode_bar(struct parser *p) {
     block_barrier(p);
     return;
   }
-  /* Lanes that the guard holds back do not wait: a branch around it. */
+  /* Lanes that the guard excludes must not wait, so a branch skips the instruction for them. */
   uint32_t guard = p->guard, around = p->code_count;
   p->guard ^= 2;
   ptx_emit(p, K_BRA);
@@ -222,7 +222,7 @@ static void decode_activemask(struct parser *p) {
 }
 
 static void decode_nanosleep(struct parser *p) {
-  /* Lets other warps and blocks go on. */
+  /* Lets other warps and blocks run. */
   ptx_emit(p, K_NANOSLEEP);
 }
 

@@ -5,14 +5,14 @@ static enum ptx_type bits_type(uint32_t bytes) {
   return bytes == 1 ? T_B8 : bytes == 2 ? T_B16 : bytes == 4 ? T_B32 : T_B64;
 }
 
-/* {a, b} to one register: halves, or quarters in two steps. */
+/* Packs {a, b} in one register: halves, or quarters in two steps. */
 static uint32_t pack(struct parser *p, const struct operand *elements, uint32_t count, uint32_t bytes) {
   if (count == 1) return ptx_source(p, elements, bits_type(bytes));
   if (bytes < 2) ptx_refuse(p, "more elements than bytes");
   uint32_t low = pack(p, elements, count / 2, bytes / 2),
            high = pack(p, elements + count / 2, count / 2, bytes / 2);
   uint32_t d = ptx_temporary(p, bytes);
-  if (bytes == 2) { /* bytes lie in 16 bits each, extended */
+  if (bytes == 2) { /* bytes are extended to 16 bits each */
     ptx_emit_alu(p, OP_SHL, T_B16, 2, d, high, ptx_constant(p, 4, 8), PTX_NONE, 0);
     ptx_emit_alu(p, OP_OR, T_B16, 2, d, d, low, PTX_NONE, 0);
     return d;
@@ -38,7 +38,10 @@ static void unpack(struct parser *p, const struct operand *elements, uint32_t co
   }
 }
 
-/* A register of 128 bits is two of 64: so is {low, high}. Both are read before either is written. */
+/*
+ * A register of 128 bits is two registers of 64 bits, and so is {low, high}. Both are read before either is
+ * written.
+ */
 static void move_halves(struct parser *p, const struct operand *to, const struct operand *from) {
   if (to->kind != O_VECTOR || to->count != 2 || from->kind != O_VECTOR || from->count != 2)
     ptx_refuse(p, "registers of 128 bits or two of 64 expected");
@@ -107,7 +110,7 @@ static void decode_cvt_pack(struct parser *p) {
   ptx_emit_alu(p, OP_CVT_PACK, T_B32, 4, d, a, b, c, bits | (which % 2 != 0 ? (uint32_t)M_SIGNED_A : 0));
 }
 
-/* .satfinite: what is beyond the type's largest number becomes that; NaN stays NaN. */
+/* .satfinite: a value beyond the type's largest number becomes that number. NaN stays NaN. */
 static void make_finite(struct parser *p, enum ptx_type type, uint32_t d) {
   uint32_t most = type == T_F16X2    ? 0x7bff7bffu
                   : type == T_BF16X2 ? 0x7f7f7f7fu
@@ -150,10 +153,13 @@ static void decode_cvt(struct parser *p) {
   uint32_t a = ptx_source(p, &p->operands[1], from), d = ptx_destination(p, &p->operands[0], to);
   struct ptx_instruction *in = ptx_emit_convert(p, to, from, d, a, m);
   if (ptx_is_float(from) || ptx_is_float(to)) {
-    /* rounding to integers is done by name, so is that to 16 bits; the rest is the processor's */
+    /* rounding to integers and to 16 bits is part of the operation; the processor's mode does the rest */
     in->control = (uint16_t)(ptx_is_float(from) && integer_type(to) ? 1 : ptx_control(p));
     if (from == to) in->control = 1;
-    /* .ftz of a conversion from f64 flushes results, of one to f64 operands: both are the processor's */
+    /*
+     * .ftz flushes the result of a conversion from f64, and the operand of one to f64: both with the
+     * processor's mode
+     */
   }
   if (finite) make_finite(p, to, d);
 }

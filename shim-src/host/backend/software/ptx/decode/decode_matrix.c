@@ -4,7 +4,7 @@
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/matrix.h"
 
-/* Appends an operand's registers to the list; how many. */
+/* Appends an operand's registers to the list. Returns their count. */
 static uint32_t append(struct parser *p, const struct operand *o, enum ptx_type type, bool defined) {
   const struct operand *first = o->kind == O_VECTOR ? &p->elements[o->first] : o;
   uint32_t count = o->kind == O_VECTOR ? o->count : 1;
@@ -28,7 +28,7 @@ static bool shape(struct parser *p, uint32_t *m, uint32_t *n, uint32_t *k) {
   return false;
 }
 
-/* The register that holds elements of a type: 16-bit and smaller ones are packed. */
+/* Returns the type of the register that has elements of a type: elements of 16 bits and less are packed. */
 static enum ptx_type holder(enum ptx_type type) {
   return type == T_F64 ? T_F64 : T_B32;
 }
@@ -37,7 +37,10 @@ static uint32_t element_bits(enum ptx_type type, bool four) {
   return four ? 4 : ptx_type_bytes(type) * 8;
 }
 
-/* Registers of a fragment with so many elements in all: as the ISA spreads them over 32 lanes. */
+/*
+ * Returns the count of registers of a fragment with this many elements in all, as the ISA distributes them
+ * over 32 lanes.
+ */
 static uint32_t registers_of(uint32_t elements, uint32_t bits) {
   uint32_t of_register = bits >= 32 ? 1 : 32 / bits;
   return (elements / PTX_LANES + of_register - 1) / of_register;
@@ -102,7 +105,7 @@ static void decode_mma(struct parser *p) {
   if (have[0] != of_c || have[1] != want_a || have[2] != want_b || have[3] != of_c) {
     ptx_refuse(p, "another number of registers");
   }
-  /* The layouts: only m8n8k4 has a choice. */
+  /* Reads the layouts. Only m8n8k4 has a choice. */
   uint32_t flags = 0, layout = 0;
   for (uint32_t i = 1; i < p->part_count; i++) {
     bool row = ptx_part(p, i, "row"), column = ptx_part(p, i, "col");
@@ -115,7 +118,7 @@ static void decode_mma(struct parser *p) {
   if (four) flags |= MX_FOUR;
   if (one) flags |= MX_BITS;
   if (sparse) {
-    /* who of four lanes (of two pairs, where it takes two) has the metadata; where all have it, 0 */
+    /* which of four lanes (or of two pairs) has the metadata; 0 if all have it */
     const struct operand *selector = &p->operands[5];
     uint32_t registers = m * k / 2 * bits / 1024; /* of a */
     int64_t most = k == (a == T_TF32 ? 8u : 16u) ? 3 : registers == 4 && bits <= 8 ? 0 : 1;

@@ -1,7 +1,7 @@
 /*
- * Barriers in memory (mbarrier): their 64 bits are our own affair (atomic.c says how they are used), so all
- * but arriving is done by atomics and arithmetic that are there. Copies are done at once: those that count
- * bytes (decode_bulk.c) complete them right away.
+ * Barriers in memory (mbarrier). The format of their 64 bits is our own; atomic.c describes it. So all
+ * operations but arriving use existing atomics and arithmetic. Copies are done at once, and a copy that
+ * counts its bytes (decode_bulk.c) completes them at once.
  */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
@@ -13,7 +13,7 @@ static enum ptx_space space_of(struct parser *p) {
   return shared ? S_SHARED : S_GENERIC;
 }
 
-/* d, or none, = what was at the address before the operation with b. */
+/* Emits an atomic. d, if there is one, becomes the value before the operation with b. */
 static void atomic(struct parser *p, const struct operand *address, enum ptx_atomic op, uint32_t b,
                    uint32_t c, uint32_t d) {
   uint64_t offset;
@@ -38,7 +38,7 @@ static uint32_t alu(struct parser *p, enum ptx_operation op, enum ptx_type type,
   return d;
 }
 
-/* A 32-bit operand as 64 bits. */
+/* Returns a 32-bit operand as 64 bits. */
 static uint32_t widened(struct parser *p, const struct operand *o) {
   uint32_t narrow = ptx_source(p, o, T_U32), d = ptx_temporary(p, 8);
   ptx_emit_convert(p, T_U64, T_U32, d, narrow, 0);
@@ -68,7 +68,7 @@ static void count_bytes(struct parser *p, bool expect) {
   atomic(p, &o[0], A_ARRIVE, zero, bytes, PTX_NONE);
 }
 
-/* p, [address], state or parity {, for how long}: whether that phase is over */
+/* p, [address], state or parity {, time limit}: true if that phase is over */
 static void wait(struct parser *p) {
   ptx_need(p, 3, 4);
   const struct operand *o = p->operands;
@@ -83,7 +83,7 @@ static void wait(struct parser *p) {
   in->d = d;
   in->a = differs;
   in->b = zero;
-  /* A thread that has to wait sleeps, so that the threads that have not arrived yet can run. */
+  /* A thread that must wait sleeps, so that threads that have not arrived yet can run. */
   uint32_t guard = p->guard;
   p->guard = d | 3u; /* unless d */
   ptx_emit(p, K_NANOSLEEP);

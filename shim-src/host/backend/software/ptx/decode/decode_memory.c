@@ -18,7 +18,7 @@ static enum ptx_space space_of(struct parser *p) {
   return S_GENERIC;
 }
 
-/* Elements of a vector operand, or the operand itself. */
+/* Lists the elements of a vector operand, or the operand itself. */
 static uint32_t spread(struct parser *p, uint32_t index, struct operand **first) {
   struct operand *o = &p->operands[index];
   if (o->kind != O_VECTOR) {
@@ -29,7 +29,7 @@ static uint32_t spread(struct parser *p, uint32_t index, struct operand **first)
   return o->count;
 }
 
-/* Registers of a load or store: all of one width, at least the type's. */
+/* Returns the width of the registers of a load or store. All have one width, which is at least the type's. */
 static uint32_t register_bytes(struct parser *p, const struct operand *o, uint32_t count, uint32_t bytes,
                                bool load) {
   uint32_t held = 0;
@@ -52,7 +52,7 @@ static bool signed_type(enum ptx_type type) {
 static void access(struct parser *p, bool load) {
   enum ptx_type type = ptx_last_type(p);
   enum ptx_space space = space_of(p);
-  /* A register of 128 bits is two of 64, and a vector of 16 bytes is one access. */
+  /* A register of 128 bits is two registers of 64 bits. A vector of 16 bytes is one access. */
   bool wide = type == T_B128;
   if (wide) type = T_B64;
   uint32_t bytes = ptx_type_bytes(type);
@@ -65,11 +65,11 @@ static void access(struct parser *p, bool load) {
   if (wide && (count != 2 || p->operands[value_at].type != T_B128))
     ptx_refuse(p, "a register of 128 bits expected");
   struct operand *address = &p->operands[address_at];
-  /* ld r, a[2]: an element of a variable, without brackets around it */
+  /* ld r, a[2]: an element of a variable, without brackets */
   if (address->kind == O_SYMBOL) address->kind = O_ADDRESS;
   if (address->kind != O_ADDRESS || address->count > 0) ptx_refuse(p, "an address expected");
   uint32_t held = register_bytes(p, first, count, bytes, load);
-  if (held == 0) held = bytes == 1 ? 2 : bytes; /* constants are stored */
+  if (held == 0) held = bytes == 1 ? 2 : bytes; /* the value is a constant */
   uint32_t refs[8];
   for (uint32_t i = 0; i < count; i++) {
     if (load) {
@@ -87,7 +87,7 @@ static void access(struct parser *p, bool load) {
     }
   }
   struct symbol *s = address->symbol;
-  /* In a function the address of a parameter is that of a copy (ptx_parameter_address). */
+  /* In a function, the address of a parameter is that of a copy (ptx_parameter_address). */
   if (space == S_PARAM && s == NULL && !p->function->entry) space = S_GENERIC;
   enum ptx_kind kind = load ? K_LOAD : K_STORE;
   uint64_t offset = 0;
@@ -149,7 +149,7 @@ static void append_wide(struct parser *p, uint32_t index, bool defined) {
   for (uint32_t i = 0; i < 2; i++) ptx_extra(p, refs[i]);
 }
 
-/* Of 128 bits there are only exchanges, with a comparison or without. */
+/* With 128 bits there are only exchanges, with or without a comparison. */
 static void wide_atomic(struct parser *p, uint32_t op, enum ptx_space space) {
   if (op != A_CAS && op != A_EXCH) ptx_refuse(p, "this type");
   ptx_need(p, op == A_CAS ? 4 : 3, 5); /* a cache policy may follow */
@@ -200,8 +200,10 @@ static void atomic(struct parser *p, bool result) {
   uint64_t offset;
   enum ptx_type width;
   uint32_t base = ptx_address(p, &p->operands[at], space, &offset, &width);
-  /* Of a vector each element is an atomic by itself, as the ISA has it; results wait until all have been
-   * read. */
+  /*
+   * Each element of a vector is an atomic of its own, as the ISA says. Results are written when all elements
+   * have been read.
+   */
   struct operand *values, *results = NULL;
   uint32_t count = spread(p, at + 1, &values), refs[8];
   if (count != vector || (result && spread(p, 0, &results) != vector)) ptx_refuse(p, "a vector expected");
@@ -265,7 +267,7 @@ static void decode_isspacep(struct parser *p) {
   in->m = ptx_has(p, "shared::cluster");
 }
 
-/* The stack beyond the functions' own variables is as large as its limit (cuCtxSetLimit). */
+/* The stack behind the functions' own variables is as large as its limit (cuCtxSetLimit). */
 static void decode_stack(struct parser *p) {
   bool save = ptx_part(p, 0, "stacksave"), restore = ptx_part(p, 0, "stackrestore");
   enum ptx_type type = ptx_last_type(p);
@@ -289,12 +291,14 @@ static void decode_stack(struct parser *p) {
   p->function->grows = true;
 }
 
-/* Hints to caches: the address is not even looked at. */
+/* Hints to caches: the address is not read. */
 static void decode_nothing(struct parser *p) {
   (void)p;
 }
 
-/* Other threads of this machine run other blocks: what orders a guest's accesses orders this machine's. */
+/*
+ * Other blocks run on other threads of this machine, so this machine's fences order a guest's accesses, too.
+ */
 static void decode_fence(struct parser *p) {
   bool light = ptx_has(p, "acq_rel") || ptx_has(p, "acquire") || ptx_has(p, "release") || ptx_has(p, "proxy");
   ptx_emit(p, K_FENCE)->m = light ? 0 : MF_SC;
@@ -311,7 +315,9 @@ static void decode_cp(struct parser *p) {
     return;
   }
   if (!ptx_part(p, 1, "async") || ptx_has(p, "reduce")) ptx_refuse(p, NULL);
-  /* Copies are done at once: groups of them have nothing to wait for, barriers no arrival more to wait for.
+  /*
+   * Copies are done at once, so groups have nothing to wait for, and an mbarrier waits for no further
+   * arrival.
    */
   if (ptx_has(p, "mbarrier")) {
     ptx_need(p, 1, 1);

@@ -1,4 +1,4 @@
-/* Video instructions: arithmetic on bytes and halves of registers, one at a time or two and four. */
+/* Video instructions: arithmetic on one byte or half of a register, or on all two or four of them. */
 #include "host/backend/software/ptx/decode/decode.h"
 
 static uint32_t video_selector(const struct operand *o) {
@@ -43,8 +43,8 @@ static void decode_video(struct parser *p) {
 }
 
 /*
- * Which parts of a and b the operation works on: a digit each, from the highest part down; a's parts come
- * first, then b's. Without a selector it is the operand's own parts, which is what `own` says.
+ * Gives the parts of a and b that the operation uses: a digit each, from the highest part down, a's parts
+ * before b's. Without a selector the operand uses its own parts, which are `own`.
  */
 static uint32_t selected(struct parser *p, const struct operand *o, bool quad, uint32_t own, uint32_t a,
                          uint32_t b) {
@@ -60,7 +60,7 @@ static uint32_t selected(struct parser *p, const struct operand *o, bool quad, u
   return d;
 }
 
-/* Which parts of d are written: .h1, .b20 and so on; without: all. */
+/* Gives the parts of d that are written: .h1, .b20 and so on; by default all. */
 static uint32_t masked(struct parser *p, const struct operand *d, bool quad) {
   if (d->lane_part == PART_NONE) return quad ? 15 : 3;
   bool bytes = (d->lane_part >= PART_B0 && d->lane_part <= PART_B3) || d->lane_part == PART_BYTES;
@@ -69,7 +69,7 @@ static uint32_t masked(struct parser *p, const struct operand *d, bool quad) {
   uint32_t mask = 0, last = 8;
   for (uint32_t i = 4; i-- > 0;) {
     uint32_t digit = d->selectors >> (4 * i) & 15;
-    if (digit == 0 && i > 0) continue; /* not written: digits fall */
+    if (digit == 0 && i > 0) continue; /* not written: the digits must fall */
     if (digit >= last || digit >= (quad ? 4u : 2u)) ptx_refuse(p, "a mask of other parts");
     last = digit;
     mask |= 1u << digit;

@@ -4,7 +4,7 @@
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/wgmma.h"
 
-/* d, a and b; how many there are in the mnemonic. */
+/* Reads the types of d, a and b; returns how many the mnemonic has. */
 static uint32_t types(struct parser *p, enum ptx_type found[3]) {
   uint32_t count = 0;
   for (uint32_t i = 1; i < p->part_count; i++) {
@@ -23,7 +23,7 @@ static bool eight_bit_integer(enum ptx_type type) {
   return type == T_S8 || type == T_U8;
 }
 
-/* The depth that goes with the types; 0: no such product. */
+/* Returns the depth for the types; 0: there is no such product. */
 static uint32_t depth_of(enum ptx_type d, enum ptx_type a, enum ptx_type b, bool bits) {
   bool floats = d == T_F16 || d == T_F32;
   if (bits) return d == T_S32 && a == T_B32 && b == T_B32 ? 256 : 0;
@@ -81,7 +81,7 @@ static void product(struct parser *p) {
     ptx_refuse(p, "another number of registers");
   for (uint32_t i = 0; i < of_d; i++) {
     refs[count] = ptx_destination(p, &p->elements[o[0].first + i], T_B32) | PTX_DEFINED;
-    /* it is read as well: a wider register's low half would have to be taken first */
+    /* d is read as well, so it cannot be the low half of a wider register */
     if (p->later_count > 0 || p->elements[o[0].first + i].kind != O_REGISTER)
       ptx_refuse(p, "registers of 32 bits expected");
     count++;
@@ -92,7 +92,7 @@ static void product(struct parser *p) {
     refs[count++] = ptx_source(p, &o[1], T_B64);
   }
   if (sparse) {
-    /* the first two of four lanes have the metadata, or the last two; of 8-bit elements all have */
+    /* the first or the last two of four lanes have the metadata; with 8-bit elements all have */
     if (o[4].kind != O_INTEGER || o[4].value < 0 || o[4].value > (ptx_type_bytes(t[1]) == 1 ? 0 : 1))
       ptx_refuse(p, "another sparsity selector than there is");
     flags |= WG_SPARSE;

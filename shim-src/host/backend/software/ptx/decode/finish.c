@@ -1,5 +1,7 @@
-/* The end of a function: its code in its final form; the end of a module: what functions need with those they
- * call. */
+/*
+ * The end of a function: its code gets its final form. The end of a module: functions get what they and their
+ * callees need.
+ */
 #include <string.h>
 
 #include "host/backend/software/ptx/run/check.h"
@@ -17,8 +19,10 @@ void ptx_begin_function(struct parser *p, struct ptx_function *f) {
   p->register_count = p->register_room = 0;
   p->call_count = p->call_room = 0;
   p->frame_params = p->local_bytes = 0;
-  /* A kernel's own lie behind the module's. Whom it calls has a place that nobody else has: both run at a
-   * time. */
+  /*
+   * A kernel's own variables follow the module's. A function that it calls has a place that no other function
+   * uses, because both run at the same time.
+   */
   p->shared_base = (p->module_shared + 127) / 128 * 128;
   if (!f->entry) p->shared_base += MAX_SHARED + p->callee_shared;
   p->shared_bytes = p->shared_base;
@@ -63,7 +67,10 @@ void ptx_finish_function(struct parser *p) {
   p->function = NULL;
 }
 
-/* How many results and parameters each has in CUDA's headers; what is read of them follows from its name. */
+/*
+ * Counts of results and parameters in CUDA's headers. The name of a function tells how its parameters are
+ * read.
+ */
 static const struct {
   const char *name;
   uint8_t number, returns, parameters;
@@ -200,7 +207,7 @@ void ptx_module_move(struct ptx_module *m, uint64_t address, unsigned char *byte
     const struct ptx_data *r = &m->relocations[i];
     uint64_t before = (m->address + r->addend) >> r->shift, after = (address + r->addend) >> r->shift;
     if (r->symbol == 0) {
-      /* A value that the program has written since then stays. */
+      /* A value that the program has written since then is kept. */
       if (memcmp(bytes + r->offset, &before, r->bytes) == 0) memcpy(bytes + r->offset, &after, r->bytes);
       continue;
     }

@@ -1,7 +1,7 @@
 /*
- * Where the ways of a branch meet again: the immediate post-dominator of its block. Found with the algorithm
- * of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm") on the reversed graph, without
- * recursion.
+ * Finds where the paths of a branch meet again: the immediate post-dominator of its block. It uses the
+ * algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm") on the reversed graph,
+ * without recursion.
  */
 #include <string.h>
 
@@ -10,10 +10,10 @@
 #define NOWHERE UINT32_MAX
 
 struct graph {
-  uint32_t count;              /* blocks; the function's exit is number `count` */
-  uint32_t *first;             /* pc of each, and the end */
-  uint32_t *block_of;          /* of each pc that begins one */
-  uint32_t *from_start, *from; /* predecessors, in the manner of sparse matrices */
+  uint32_t count;              /* count of blocks; the exit has number `count` */
+  uint32_t *first;             /* first pc of each, and the end */
+  uint32_t *block_of;          /* block that begins at a pc */
+  uint32_t *from_start, *from; /* predecessors, stored like a sparse matrix */
 };
 
 static bool ends_block(uint8_t kind) {
@@ -100,7 +100,7 @@ static void make_blocks(struct parser *p, struct graph *g) {
   g->first[g->count] = p->code_count;
 }
 
-/* Positions in a postorder of the reversed graph from the exit; the exit has the highest. */
+/* Numbers blocks in postorder of the reversed graph from the exit, which has the highest number. */
 static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_order, uint32_t *reached) {
   uint32_t nodes = g->count + 1;
   uint32_t *order = ptx_scratch(p, nodes * sizeof *order);
@@ -131,7 +131,7 @@ static uint32_t *number(struct parser *p, const struct graph *g, uint32_t **by_o
   return order;
 }
 
-/* Labels where nothing meets are not executed: taken out, and pcs follow. */
+/* Removes labels where no paths meet, and corrects all pcs. */
 static void drop_labels(struct parser *p) {
   bool *wanted = ptx_scratch(p, p->code_count + 1);
   for (uint32_t i = 0; i < p->code_count; i++) {
@@ -168,7 +168,7 @@ void ptx_find_joins(struct parser *p) {
   for (uint32_t i = 0; i + 1 < p->code_count; i++) {
     if (p->code[i].kind == K_RET) returns = true;
   }
-  /* A kernel may end by exit alone. */
+  /* A kernel may end only by exit. */
   bool exit_returns = !returns;
   uint32_t nodes = g.count + 1;
   g.from_start = ptx_scratch(p, (nodes + 1) * sizeof *g.from_start);
@@ -184,8 +184,10 @@ void ptx_find_joins(struct parser *p) {
   uint32_t *join = ptx_scratch(p, nodes * sizeof *join);
   for (uint32_t i = 0; i < nodes; i++) join[i] = NOWHERE;
   join[g.count] = g.count;
-  /* A hostile graph may want many rounds; after these the rest keeps a join that is too late or none, which
-   * is slower, never wrong. */
+  /*
+   * A hostile graph could need many rounds. After these rounds the other branches have no join, or one that
+   * is too late, which is slower but never wrong.
+   */
   bool changed = true;
   for (uint32_t round = 0; changed && round < 64; round++) {
     changed = false;
@@ -204,8 +206,10 @@ void ptx_find_joins(struct parser *p) {
     uint32_t to = changed ? NOWHERE : join[b];
     if (!ends_block(in->kind)) continue;
     in->join = to == NOWHERE || to == g.count ? PTX_NO_PC : g.first[to];
-    /* Lanes wait at labels. Ways meet at a label of the text, or behind the branch that ends a loop, where
-     * statement.c put one; behind a guarded ret, exit or trap only one way goes on. */
+    /*
+     * Lanes wait at labels. Paths meet at a label of the text, or after a branch that ends a loop, where
+     * statement.c added a label. After a guarded ret, exit or trap only one path continues.
+     */
     if (in->join != PTX_NO_PC && p->code[in->join].kind != K_LABEL) in->join = PTX_NO_PC;
   }
   drop_labels(p);

@@ -1,6 +1,6 @@
 /*
- * Which modifiers and how many types a mnemonic takes. A modifier that its decoder ignored would make the
- * result wrong without an error: the instruction is refused, and the message names the modifier.
+ * Checks the modifiers and the number of types of a mnemonic. A modifier that its decoder ignored would make
+ * the result wrong without an error. So the instruction is refused, and the message names the modifier.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static bool listed(const char *words, struct word part) {
   return false;
 }
 
-/* A shape such as m16n8k16; decoders look at the numbers. */
+/* True for a shape such as m16n8k16. The decoder checks its numbers. */
 static bool is_shape(struct word part) {
   return part.length > 3 && part.text[0] == 'm' && part.text[1] >= '0' && part.text[1] <= '9';
 }

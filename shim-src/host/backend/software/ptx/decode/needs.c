@@ -1,6 +1,6 @@
 /*
- * Finds the needs of a kernel: its own body and those of all functions that it calls, decoded, and the memory
- * that they take together.
+ * Finds the needs of a kernel: it decodes its body and those of all functions that it calls, and adds up
+ * their memory.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +8,10 @@
 #include "host/backend/software/ptx/special.h"
 #include "host/backend/software/ptx/text/parse.h"
 
-/* Local and shared memory with all that is called; a cycle has no bound. Depth first, with a stack of our
- * own. */
+/*
+ * Adds local and shared memory of a function and its callees; a cycle has no limit. Depth first, with an
+ * explicit stack.
+ */
 static void total(struct parser *p, uint32_t root) {
   struct ptx_module *m = p->module;
   uint32_t *stack = ptx_scratch(p, (m->function_count + 1) * sizeof *stack);
@@ -41,7 +43,7 @@ static void total(struct parser *p, uint32_t root) {
       if (callee->recursive) f->recursive = true;
       if (callee->grows) f->grows = true;
       uint32_t local = f->local_bytes + callee->local_total;
-      if (local > PTX_LOCAL_MOST) local = PTX_LOCAL_MOST + 1; /* too much, and a sum that cannot wrap */
+      if (local > PTX_LOCAL_MOST) local = PTX_LOCAL_MOST + 1; /* too much, but no overflow */
       if (local > f->local_total) f->local_total = local;
       if (callee->shared_total > f->shared_total) f->shared_total = callee->shared_total;
     }
@@ -49,13 +51,13 @@ static void total(struct parser *p, uint32_t root) {
   }
 }
 
-/* Functions that a kernel may come to, each once, itself first. */
+/* The functions that a kernel may call, each once, the kernel first. */
 struct reach {
   uint32_t *list;
-  const struct ptx_function **by; /* who calls each */
+  const struct ptx_function **by; /* caller of each */
   bool *known;
   uint32_t count;
-  bool pointers; /* calls through pointers: any function may be meant */
+  bool pointers; /* calls through pointers may reach any function */
 };
 
 static void add(struct reach *r, uint32_t number, const struct ptx_function *by) {
@@ -65,7 +67,7 @@ static void add(struct reach *r, uint32_t number, const struct ptx_function *by)
   r->list[r->count++] = number;
 }
 
-/* The kernel cannot run: because of `why`, found in the function `in`. */
+/* Refuses the kernel because of `why`, which was found in the function `in`. */
 static void refuse(struct parser *p, struct ptx_function *kernel, const struct ptx_function *in,
                    const char *why, uint8_t status) {
   char text[512];
@@ -77,7 +79,7 @@ static void refuse(struct parser *p, struct ptx_function *kernel, const struct p
   kernel->refused = ptx_intern(p, word);
 }
 
-/* false: the kernel is refused. */
+/* False: the kernel is refused. */
 static bool decode_all(struct parser *p, struct ptx_function *kernel, struct reach *r) {
   struct ptx_module *m = p->module;
   for (uint32_t i = 0; i < r->count; i++) {
@@ -97,7 +99,7 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
     for (uint32_t k = 0; k < f->call_count; k++) add(r, f->calls[k], f);
     r->pointers |= f->recursive;
   }
-  /* A function that cannot be decoded is no target of a pointer: see calls.c. */
+  /* A function that cannot be decoded cannot be called through a pointer: see calls.c. */
   for (uint32_t i = 0; r->pointers && i < m->function_count; i++) {
     struct ptx_function *f = m->functions[i];
     if (f->entry || !f->defined || r->known[i] || !ptx_decode_body(p, f)) continue;
@@ -112,7 +114,7 @@ static bool decode_all(struct parser *p, struct ptx_function *kernel, struct rea
   return true;
 }
 
-/* Bytes of all shared variables that these functions can name, each counted once. */
+/* Returns the bytes of all shared variables that these functions can name, each counted once. */
 static uint32_t shared_bytes(struct parser *p, const struct reach *r) {
   struct ptx_shared_use *seen = NULL;
   uint32_t count = 0, room = 0;
@@ -132,7 +134,7 @@ static uint32_t shared_bytes(struct parser *p, const struct reach *r) {
   return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
 }
 
-/* A matrix descriptor has room for addresses below 256 KiB. */
+/* A matrix descriptor can only have addresses below 256 KiB. */
 static bool descriptors_reach(struct parser *p, const struct reach *r, uint32_t extent) {
   for (uint32_t i = 0; extent > 256u << 10 && i < r->count; i++) {
     const struct ptx_function *f = p->module->functions[r->list[i]];
@@ -147,7 +149,7 @@ static void need(struct parser *p, void *number) {
   struct ptx_module *m = p->module;
   uint32_t kernel = *(uint32_t *)number, own = m->kernel_function[kernel];
   struct ptx_function *f = m->functions[own];
-  /* Not of the scratch arena, which each body leaves empty. */
+  /* Not from the scratch arena, which is empty after each body. */
   struct reach r = {.list = ptx_take(p, m->function_count * sizeof *r.list),
                     .by = ptx_take(p, m->function_count * sizeof *r.by),
                     .known = ptx_take(p, m->function_count)};
@@ -161,7 +163,7 @@ static void need(struct parser *p, void *number) {
     if (shared > any_shared) any_shared = shared;
     if (m->functions[r.list[i]]->reserves) reserves = true;
   }
-  /* A function that calls through pointers may reach the shared variables of any function. */
+  /* A function that calls through pointers may use the shared variables of any function. */
   if (f->recursive) f->shared_total = any_shared;
   if (f->local_total > PTX_LOCAL_MOST) {
     refuse(p, f, f, "more than 512 KiB of local memory a thread, with the functions that are called",

@@ -89,7 +89,7 @@ static struct operand *element(struct parser *p) {
   return to;
 }
 
-/* Behind a register's dot: .b2, .h0, or the parts of a SIMD video operand, such as .b7610 and .h32. */
+/* Reads the suffix of a register: .b2, .h0, or the parts of a SIMD video operand, such as .b7610 and .h32. */
 static void part(struct parser *p, struct operand *to) {
   p->at++;
   struct word word = ptx_need_word(p, "a part of a register");
@@ -109,7 +109,7 @@ static void part(struct parser *p, struct operand *to) {
   else to->lane_part = bytes ? PART_BYTES : PART_HALVES;
 }
 
-/* A register that is a vector: one element behind its dot, else all of them. */
+/* Reads a register that is a vector: one element after its dot, or all of them. */
 static void vector(struct parser *p, const struct symbol *s, struct operand *to) {
   if (p->at < p->end && *p->at == '.') {
     static const char letters[2][4] = {{'x', 'y', 'z', 'w'}, {'r', 'g', 'b', 'a'}};
@@ -138,7 +138,7 @@ static void name(struct parser *p, struct operand *to) {
     to->kind = O_SINK;
     return;
   }
-  /* %tid.x is one word with its dot, whatever %tid may be */
+  /* %tid.x is one word with its dot, whether or not %tid is declared */
   if (*word.text == '%' && p->at < p->end && *p->at == '.' && p->end - p->at > 1) {
     struct word longer = {word.text, word.length + 2};
     uint32_t number = ptx_special_register(longer);
@@ -179,13 +179,13 @@ static void name(struct parser *p, struct operand *to) {
 
 static void scalar(struct parser *p, struct operand *to) {
   if (ptx_number(p, to)) return;
-  /* ptx_number has eaten a sign that stood before a register. */
+  /* ptx_number has consumed a sign before a register. */
   if (p->at > p->start && p->at[-1] == '-') to->negated = true;
   if (ptx_accept(p, '!')) to->negated = true;
   name(p, to);
 }
 
-/* One entry of a list. Entries follow each other, so that one which has entries itself has no place. */
+/* Reads one entry of a list. Entries are stored consecutively, so an entry cannot have entries itself. */
 static void listed(struct parser *p) {
   struct operand *to = element(p);
   scalar(p, to);
@@ -195,8 +195,8 @@ static void listed(struct parser *p) {
 }
 
 /*
- * [tensor, {coordinates}], [texture, sampler, {coordinates}] and similar; callers that expect them check
- * `count`. One coordinate needs no braces, so only what follows tells a sampler from it.
+ * Reads [tensor, {coordinates}], [texture, sampler, {coordinates}] and similar; callers that expect them
+ * check `count`. A single coordinate needs no braces, so the next token tells whether it is a sampler.
  */
 static void coordinates(struct parser *p, struct operand *to) {
   if (to->count > 1 || to->sampled) ptx_fail(p, PTX_INVALID, "an address with too many parts");
@@ -261,7 +261,7 @@ static struct operand *next(struct parser *p) {
   return to;
 }
 
-/* A call's lists hold more than 16: each entry is an operand. */
+/* The lists of a call have more than 16 entries, so each entry is an operand. */
 static void call_list(struct parser *p) {
   struct operand *head = next(p);
   head->kind = O_VECTOR;

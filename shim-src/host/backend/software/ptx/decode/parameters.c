@@ -1,9 +1,11 @@
-/* Calls and their parameters. Between frames everything goes through .param space, as the ISA's own ABI has
- * it. */
+/*
+ * Calls and their parameters. Between frames, all values are passed through .param space, as in the ISA's own
+ * ABI.
+ */
 #include "host/backend/software/ptx/decode/decode.h"
 #include "host/backend/software/ptx/modes.h"
 
-/* A predicate travels as a word that is 1 or 0. */
+/* A predicate is passed as a word that is 1 or 0. */
 static void move_predicate(struct parser *p, uint8_t kind, uint32_t reference, uint32_t offset,
                            uint32_t size) {
   uint32_t word = ptx_temporary(p, 4), zero = ptx_constant(p, 4, 0);
@@ -76,7 +78,7 @@ uint32_t ptx_parameter_address(struct parser *p, const struct symbol *s, uint64_
   return d;
 }
 
-/* A place for a register or a number that a call passes, or for a result that it takes into a register. */
+/* Makes a place for a register or number that a call passes, or for a result that it stores in a register. */
 static uint32_t new_slot(struct parser *p) {
   uint64_t size = PTX_SLOT;
   return ptx_frame_room(p, &size);
@@ -96,7 +98,7 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   }
   bool number = o->kind == O_INTEGER || o->kind == O_FLOAT;
   if (!number || result) ptx_refuse(p, "only .param variables, registers and numbers are passed");
-  /* An integer is passed with all its bits: the callee takes as many as its parameter has. */
+  /* An integer is passed with all its bits; the callee reads as many as its parameter has. */
   uint8_t bytes = o->kind == O_FLOAT && o->type == T_F32 ? 4 : 8;
   uint32_t value = ptx_temporary(p, bytes), offset = new_slot(p);
   enum ptx_type type = o->kind == O_INTEGER ? T_B64 : (enum ptx_type)o->type;
@@ -106,7 +108,10 @@ static struct passed pass(struct parser *p, const struct operand *o, bool result
   return (struct passed){offset, PTX_SLOT};
 }
 
-/* All of one list; the instruction's own list of places is written when all registers have been stored. */
+/*
+ * Passes all operands of one list. The instruction's list of places is written after all registers have been
+ * stored.
+ */
 static uint32_t pass_list(struct parser *p, const struct operand *list, struct passed *to, bool result) {
   uint32_t count = list == NULL ? 0 : list->count;
   for (uint32_t i = 0; i < count; i++) to[i] = pass(p, &p->elements[list->first + i], result);
@@ -121,7 +126,10 @@ static void write_places(struct parser *p, const struct passed *places, uint32_t
   }
 }
 
-/* As many as the function has, and of the sizes it has, so that copying needs no checks. */
+/*
+ * Checks that a call has the same number and sizes of parameters as the function, so that copies need no
+ * checks.
+ */
 static void check_callee(struct parser *p, const struct ptx_function *f, const struct passed *places,
                          uint32_t returns, uint32_t arguments) {
   if (f->entry) ptx_refuse(p, "a kernel is not called");

@@ -1,11 +1,11 @@
-/* Places of registers in a frame: 32 lanes each, one after the other. */
+/* Assigns registers to places in a frame: 32 lanes each, one after the other. */
 #include <string.h>
 
 #include "host/backend/software/ptx/text/parser.h"
 
 typedef void reference_visitor(void *data, uint32_t *reference, bool defines);
 
-/* Every reference of an instruction: d is written, the others are read. */
+/* Visits every reference of an instruction: d is written, the others are read. */
 void ptx_each_reference(struct parser *p, struct ptx_instruction *in, reference_visitor *visit, void *data);
 void ptx_each_reference(struct parser *p, struct ptx_instruction *in, reference_visitor *visit, void *data) {
   visit(data, &in->a, false);
@@ -48,7 +48,9 @@ static void put(void *data, uint32_t *reference, bool defines) {
 }
 
 void ptx_place_registers(struct parser *p) {
-  /* The first 64 bytes are nobody's: 0 means no place yet. Parameters of calls come first, at their offsets.
+  /*
+   * The first 64 bytes are unused, because 0 means no place yet. Parameters of calls come first, at their
+   * offsets.
    */
   uint32_t start = (p->frame_params + 127) / 64 * 64;
   struct placing placing = {p, ptx_scratch(p, (p->register_count + 1) * sizeof *placing.place), start};

@@ -425,6 +425,16 @@ void vgpu_line_goodbye(struct vgpu_session *session) {
   pthread_mutex_unlock(&session->sending);
 }
 
+void vgpu_line_give_up(struct vgpu_session *session, const char *reason) {
+  struct vgpu_line *line = &session->line;
+  pthread_mutex_lock(&session->state);
+  if (line->broken && !session->lost) {
+    __atomic_store_n(&line->survives, false, __ATOMIC_RELEASE);
+    vgpu_session_lose_locked(session, reason);
+  }
+  pthread_mutex_unlock(&session->state);
+}
+
 void vgpu_line_end(struct vgpu_session *session) {
   struct vgpu_line *line = &session->line;
   pthread_mutex_lock(&session->state);

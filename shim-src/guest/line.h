@@ -68,6 +68,9 @@ static inline uint64_t vgpu_line_count(const struct vgpu_line *line) {
 /* Tells the host that the session now ends with its connection. Waits only for a short time. */
 void vgpu_line_goodbye(struct vgpu_session *session);
 
+/* Loses the session if it has no connection now, so that no call waits for one. */
+void vgpu_line_give_up(struct vgpu_session *session, const char *reason);
+
 /* Ends the thread. No other thread may be inside a call. */
 void vgpu_line_end(struct vgpu_session *session);
 

@@ -49,7 +49,7 @@ static void in_child(void) {
   parent_state = NULL;
   forks++;
   if (process != NULL) {
-    process->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    process->lock = process->connecting = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     process->state = NULL;
     process->generation = forks;
   }

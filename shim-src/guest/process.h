@@ -9,9 +9,10 @@
 #include <pthread.h>
 
 struct vgpu_process {
-  pthread_mutex_t lock; /* guards making and ending of `state` */
-  void *state;          /* of the library; NULL until it is made, and again in a child. Use __atomic. */
-  unsigned generation;  /* 0 in the process that loaded the library, more in its children */
+  pthread_mutex_t lock;       /* guards making and ending of `state` */
+  pthread_mutex_t connecting; /* held while a connection is made; taken before `lock`. libnvidia-ml alone */
+  void *state;                /* of the library; NULL until it is made, and again in a child. Use __atomic. */
+  unsigned generation;        /* 0 in the process that loaded the library, more in its children */
 };
 
 /*

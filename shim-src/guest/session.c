@@ -303,6 +303,11 @@ void vgpu_session_goodbye(struct vgpu_session *session) {
   if (session != NULL) vgpu_line_goodbye(session);
 }
 
+void vgpu_session_dismiss(struct vgpu_session *session) {
+  vgpu_line_goodbye(session);
+  vgpu_line_give_up(session, "the program ended its use while the session had no connection");
+}
+
 bool vgpu_session_keeps(const struct vgpu_session *session) {
   return session->line.kept.bytes != NULL;
 }

@@ -46,6 +46,12 @@ void vgpu_session_close(struct vgpu_session *session);
 void vgpu_session_goodbye(struct vgpu_session *session);
 
 /*
+ * The same while other threads are inside calls. If the connection is broken, the session is lost, and the
+ * calls that wait for another connection end with VGPU_LOST.
+ */
+void vgpu_session_dismiss(struct vgpu_session *session);
+
+/*
  * True if the session keeps the bulk of one-way calls until the host has received it. Bulk with `stays` is
  * kept without a copy.
  */

@@ -18,9 +18,10 @@ int nvmlDeviceGetName(nvml_device device, char *name, unsigned size) {
   uint32_t index;
   int result;
 
-  if (!vgpu_nvml_enter_device(device, &facts, &index, &result)) return result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter_device(device, &facts, &index, &result);
+  if (!nvml) return result;
   result = vgpu_nvml_text(name, size, facts->name);
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return result;
 }
 
@@ -30,9 +31,10 @@ int nvmlDeviceGetUUID(nvml_device device, char *uuid, unsigned size) {
   uint32_t index;
   int result;
 
-  if (!vgpu_nvml_enter_device(device, &facts, &index, &result)) return result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter_device(device, &facts, &index, &result);
+  if (!nvml) return result;
   vgpu_nvml_format_uuid(facts, text);
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return vgpu_nvml_text(uuid, size, text);
 }
 

@@ -17,7 +17,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 
   if (!nvml) return result;
   if (count) *count = nvml->device_count;
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return count ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
@@ -32,7 +32,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device) {
   if (!nvml) return result;
   if (!device || index >= nvml->device_count) result = NVML_INVALID_ARGUMENT;
   else *device = vgpu_nvml_handle(index);
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return result;
 }
 
@@ -54,7 +54,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device) {
       result = NVML_SUCCESS;
     }
   }
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return result;
 }
 
@@ -103,7 +103,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvml_device *device) {
       }
     }
   }
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return result;
 }
 

@@ -113,24 +113,32 @@ _Static_assert(sizeof(struct nvml_pci_v2) == 52 && sizeof(struct nvml_pci_v3) ==
 /* The version that the first field of a structure must have: its size and its number. */
 #define NVML_STRUCT_VERSION(type, number) ((uint32_t)sizeof(type) | (uint32_t)(number) << 24)
 
-/* The NVML state of this process. */
+/*
+ * A session and the facts of its host. It does not change after it was made, so a thread that entered it may
+ * read it without a lock. The last user ends it.
+ */
 struct vgpu_nvml {
-  unsigned references; /* count of nvmlInit calls without their nvmlShutdown */
+  unsigned users; /* the threads inside, and one while it is the current one. Under the process's lock */
   struct vgpu_session *session;
-  int64_t retried; /* time of the last attempt to restore a lost session, monotonic milliseconds */
   uint32_t device_count;
   struct vgpu_device_facts facts[VGPU_DEVICES_MAX];
 };
 
 /*
- * Takes the library's lock and returns its state. NULL: *result has the reason, and the lock is not held. A
- * lost session is opened again, at most once a second: NVML keeps no state at the host, and a monitor that
- * runs for months should survive a restart of the host.
+ * Enters the current session, for a call. NULL: *result has the reason. No lock is held between enter and
+ * leave, so a call that waits for the host delays no other call. A lost session is opened again, at most once
+ * a second: NVML keeps no state at the host, and a monitor that runs for months should survive a restart of
+ * the host.
  */
 struct vgpu_nvml *vgpu_nvml_enter(int *result);
-void vgpu_nvml_leave(void);
+void vgpu_nvml_leave(struct vgpu_nvml *nvml);
 
-/* The same for one device. *facts has its facts, which are valid until leave, and its number at the host. */
+/* Enters and leaves, for a call that only needs to know whether there is a session. Returns an nvml_result.
+ */
+int vgpu_nvml_ready(void);
+
+/* Enters for one device. *facts has its facts, which are valid until leave, and *index its number at the
+ * host. */
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
                                          uint32_t *index, int *result);
 
@@ -145,7 +153,7 @@ void vgpu_nvml_format_uuid(const struct vgpu_device_facts *facts, char text[48])
 
 nvml_device vgpu_nvml_handle(uint32_t index);
 
-/* Requests the current values from the host. The caller holds the lock. Returns an nvml_result. */
+/* Requests the current values from the host. Returns an nvml_result. */
 int vgpu_nvml_usage(struct vgpu_nvml *nvml, uint32_t index, struct vgpu_usage_reply *usage);
 
 /* Returns the nvmlReturn_t for the outcome of a call and, if the host answered, its status. */

@@ -1,5 +1,6 @@
 #include "guest/nvml/nvml.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,18 +9,48 @@
 
 enum { RETRY_MS = 1000 };
 
-static void in_forked_child(void *state) {
-  /* The other memory leaks in the child, because freeing is not allowed there. It is little. */
-  struct vgpu_nvml *nvml = state;
+/*
+ * The NVML state of this process. The process's lock is held only for short: no thread waits for the host
+ * with it. A thread that connects holds the process's `connecting`, and takes the lock inside it.
+ */
+struct state {
+  unsigned references; /* count of nvmlInit calls without their nvmlShutdown */
+  int64_t retried;     /* time of the last attempt to restore a lost session, monotonic milliseconds */
+  struct vgpu_nvml *now;
+};
 
-  vgpu_session_abandon(nvml->session);
+static void in_forked_child(void *parent) {
+  /* The other memory leaks in the child, because freeing is not allowed there. It is little. */
+  struct state *state = parent;
+
+  vgpu_session_abandon(state->now->session);
+}
+
+/* The caller holds the lock. */
+static struct vgpu_nvml *use(struct vgpu_nvml *nvml) {
+  nvml->users++;
+  return nvml;
+}
+
+/* Gives a use back. The last one ends the session, without the lock, because that can wait for the host. */
+static void release(struct vgpu_process *process, struct vgpu_nvml *nvml) {
+  pthread_mutex_lock(&process->lock);
+  bool last = --nvml->users == 0;
+  pthread_mutex_unlock(&process->lock);
+  if (!last) return;
+  vgpu_session_close(nvml->session);
+  free(nvml);
 }
 
 /* Tells the host at the end of the program, so that the host need not wait for a reconnection. */
 __attribute__((destructor)) static void say_goodbye(void) {
   struct vgpu_process *process = vgpu_process_made();
-  const struct vgpu_nvml *nvml = process == NULL ? NULL : __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
 
+  if (process == NULL) return;
+  pthread_mutex_lock(&process->lock);
+  struct state *state = process->state;
+  struct vgpu_nvml *nvml = state == NULL ? NULL : use(state->now); /* never released: the program ends */
+  pthread_mutex_unlock(&process->lock);
   if (nvml != NULL) vgpu_session_goodbye(nvml->session);
 }
 
@@ -55,24 +86,55 @@ int vgpu_nvml_outcome(enum vgpu_outcome outcome, int32_t status) {
   }
 }
 
-/* Connects and fetches the facts. The session's own time limits apply. */
-static int connect_host(struct vgpu_nvml *nvml) {
-  struct vgpu_session *session = NULL;
+/*
+ * Connects and fetches the facts; NULL if the host did not answer. The session's own time limits apply. The
+ * result has one user.
+ */
+static struct vgpu_nvml *connect_host(void) {
+  struct vgpu_nvml *nvml = calloc(1, sizeof *nvml);
   int32_t status = 0;
 
-  enum vgpu_outcome outcome = vgpu_session_open(&session, VGPU_LIBRARY_NVML, NULL);
-  if (outcome != VGPU_ANSWERED) return NVML_DRIVER_NOT_LOADED;
-
-  uint32_t count = vgpu_session_welcome(session)->device_count;
+  if (!nvml || vgpu_session_open(&nvml->session, VGPU_LIBRARY_NVML, NULL) != VGPU_ANSWERED) {
+    free(nvml);
+    return NULL;
+  }
+  nvml->users = 1;
+  uint32_t count = vgpu_session_welcome(nvml->session)->device_count;
   if (count > 0) {
-    outcome = vgpu_session_device_facts(session, nvml->facts, VGPU_DEVICES_MAX, &count, &status);
+    enum vgpu_outcome outcome =
+        vgpu_session_device_facts(nvml->session, nvml->facts, VGPU_DEVICES_MAX, &count, &status);
     if (outcome != VGPU_ANSWERED || status != VGPU_STATUS_OK) {
-      vgpu_session_close(session);
-      return NVML_DRIVER_NOT_LOADED;
+      vgpu_session_close(nvml->session);
+      free(nvml);
+      return NULL;
     }
   }
-  nvml->session = session;
   nvml->device_count = count;
+  return nvml;
+}
+
+/* True if NVML was initialised already; the caller then has one reference more. */
+static bool initialised_again(struct vgpu_process *process) {
+  pthread_mutex_lock(&process->lock);
+  struct state *state = process->state;
+  if (state) state->references++;
+  pthread_mutex_unlock(&process->lock);
+  return state != NULL;
+}
+
+/* The first nvmlInit. The caller holds `connecting`. */
+static int initialise(struct vgpu_process *process) {
+  struct state *state = calloc(1, sizeof *state);
+
+  if (!state) return NVML_MEMORY;
+  *state = (struct state){.references = 1, .now = connect_host()};
+  if (!state->now) {
+    free(state);
+    return NVML_DRIVER_NOT_LOADED;
+  }
+  pthread_mutex_lock(&process->lock);
+  __atomic_store_n(&process->state, state, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&process->lock);
   return NVML_SUCCESS;
 }
 
@@ -81,17 +143,10 @@ int nvmlInitWithFlags(unsigned flags) {
   (void)flags; /* NO_GPUS and NO_ATTACH may be ignored; the real library ignores other flags */
 
   if (!process || vgpu_process_on_fork(in_forked_child) != 0) return NVML_MEMORY;
-  pthread_mutex_lock(&process->lock);
-  struct vgpu_nvml *nvml = process->state;
-  int result = NVML_SUCCESS;
-  if (!nvml) {
-    nvml = calloc(1, sizeof *nvml);
-    result = nvml ? connect_host(nvml) : NVML_MEMORY;
-    if (result != NVML_SUCCESS) free(nvml);
-    else __atomic_store_n(&process->state, nvml, __ATOMIC_RELEASE);
-  }
-  if (result == NVML_SUCCESS) nvml->references++;
-  pthread_mutex_unlock(&process->lock);
+  if (initialised_again(process)) return NVML_SUCCESS;
+  pthread_mutex_lock(&process->connecting);
+  int result = initialised_again(process) ? NVML_SUCCESS : initialise(process);
+  pthread_mutex_unlock(&process->connecting);
   return result;
 }
 
@@ -103,55 +158,104 @@ int nvmlInit(void) {
   return nvmlInitWithFlags(0);
 }
 
-/* A call too many is not an error in the real library either. */
+/*
+ * A call too many is not an error in the real library either. A thread that waits for a reconnection does not
+ * delay this call: its own call ends with GPU_IS_LOST.
+ */
 int nvmlShutdown(void) {
   struct vgpu_process *process = vgpu_process();
+  struct vgpu_nvml *nvml = NULL;
 
   if (!process) return NVML_SUCCESS;
   pthread_mutex_lock(&process->lock);
-  struct vgpu_nvml *nvml = process->state;
-  if (nvml && --nvml->references == 0) {
+  struct state *state = process->state;
+  if (state && --state->references == 0) {
     __atomic_store_n(&process->state, NULL, __ATOMIC_RELEASE);
-    vgpu_session_close(nvml->session);
-    free(nvml);
+    nvml = state->now;
+    free(state);
   }
+  bool used = nvml && nvml->users > 1;
   pthread_mutex_unlock(&process->lock);
+  if (used) vgpu_session_dismiss(nvml->session);
+  if (nvml) release(process, nvml);
   return NVML_SUCCESS;
 }
 
-static void reconnect(struct vgpu_nvml *nvml) {
-  int64_t now = vgpu_now_ms();
-  struct vgpu_session *lost = nvml->session;
+/* The session that a call may use now: the current one unless it is `lost`, which the caller uses. */
+static struct vgpu_nvml *current(struct vgpu_process *process, const struct vgpu_nvml *lost, bool *retry,
+                                 int *result) {
+  struct vgpu_nvml *nvml = NULL;
 
-  if (nvml->retried != 0 && now - nvml->retried < RETRY_MS) return;
-  if (connect_host(nvml) == NVML_SUCCESS) vgpu_session_close(lost);
-  nvml->retried = vgpu_now_ms();
+  *retry = false;
+  pthread_mutex_lock(&process->lock);
+  struct state *state = process->state;
+  if (!state) {
+    *result = NVML_UNINITIALIZED;
+  } else if (state->now != lost) {
+    nvml = use(state->now);
+    *result = NVML_SUCCESS;
+  } else {
+    *retry = state->retried == 0 || vgpu_now_ms() - state->retried >= RETRY_MS;
+    *result = NVML_GPU_IS_LOST;
+  }
+  pthread_mutex_unlock(&process->lock);
+  return nvml;
+}
+
+/* Puts `fresh`, NULL if the host did not answer, into the place of `lost`. The caller holds `connecting`. */
+static void replace(struct vgpu_process *process, struct vgpu_nvml *lost, struct vgpu_nvml *fresh) {
+  struct vgpu_nvml *unused = fresh;
+
+  pthread_mutex_lock(&process->lock);
+  struct state *state = process->state;
+  if (state && state->now == lost) {
+    state->retried = vgpu_now_ms();
+    if (fresh) {
+      __atomic_store_n(&state->now, fresh, __ATOMIC_RELEASE);
+      unused = lost;
+    }
+  }
+  pthread_mutex_unlock(&process->lock);
+  if (unused) release(process, unused);
+}
+
+/* Connects again instead of `lost`. A thread that comes meanwhile waits, and gets the same session. */
+static struct vgpu_nvml *reconnect(struct vgpu_process *process, struct vgpu_nvml *lost, int *result) {
+  bool retry;
+
+  pthread_mutex_lock(&process->connecting);
+  struct vgpu_nvml *nvml = current(process, lost, &retry, result);
+  if (retry) {
+    replace(process, lost, connect_host());
+    nvml = current(process, lost, &retry, result);
+  }
+  pthread_mutex_unlock(&process->connecting);
+  return nvml;
 }
 
 struct vgpu_nvml *vgpu_nvml_enter(int *result) {
   struct vgpu_process *process = vgpu_process();
+  bool retry;
 
   *result = NVML_UNINITIALIZED;
   if (!process) return NULL;
-  pthread_mutex_lock(&process->lock);
-  struct vgpu_nvml *nvml = process->state;
-  if (nvml && vgpu_session_is_lost(nvml->session)) {
-    reconnect(nvml);
-    if (vgpu_session_is_lost(nvml->session)) {
-      *result = NVML_GPU_IS_LOST;
-      nvml = NULL;
-    }
-  }
-  if (!nvml) {
-    pthread_mutex_unlock(&process->lock);
-    return NULL;
-  }
-  *result = NVML_SUCCESS;
-  return nvml;
+  struct vgpu_nvml *nvml = current(process, NULL, &retry, result);
+  if (!nvml || !vgpu_session_is_lost(nvml->session)) return nvml;
+  struct vgpu_nvml *fresh = reconnect(process, nvml, result);
+  release(process, nvml);
+  return fresh;
 }
 
-void vgpu_nvml_leave(void) {
-  pthread_mutex_unlock(&vgpu_process()->lock);
+void vgpu_nvml_leave(struct vgpu_nvml *nvml) {
+  release(vgpu_process(), nvml);
+}
+
+int vgpu_nvml_ready(void) {
+  int result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter(&result);
+
+  if (nvml) vgpu_nvml_leave(nvml);
+  return result;
 }
 
 struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_device_facts **facts,
@@ -161,7 +265,7 @@ struct vgpu_nvml *vgpu_nvml_enter_device(nvml_device device, const struct vgpu_d
   if (!nvml) return NULL;
   uintptr_t offset = (uintptr_t)device - (uintptr_t)handles; /* huge for an address before them */
   if (offset >= nvml->device_count) {
-    vgpu_nvml_leave();
+    vgpu_nvml_leave(nvml);
     *result = NVML_INVALID_ARGUMENT;
     return NULL;
   }
@@ -197,9 +301,10 @@ int vgpu_nvml_facts(nvml_device device, const void *out, struct vgpu_device_fact
   uint32_t index;
   int result;
 
-  if (!vgpu_nvml_enter_device(device, &facts, &index, &result)) return result;
+  struct vgpu_nvml *nvml = vgpu_nvml_enter_device(device, &facts, &index, &result);
+  if (!nvml) return result;
   *copy = *facts;
   if (number) *number = index;
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return out ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }

@@ -51,7 +51,7 @@ int nvmlSystemGetDriverVersion(char *version, unsigned size) {
 
   if (!nvml) return result;
   result = vgpu_nvml_text(version, size, vgpu_session_welcome(nvml->session)->nvml_version);
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return result;
 }
 
@@ -64,7 +64,7 @@ int nvmlSystemGetNVMLVersion(char *version, unsigned size) {
   if (nvml) {
     const struct vgpu_welcome *welcome = vgpu_session_welcome(nvml->session);
     snprintf(text, sizeof text, "%d.%s", welcome->cuda_version / 1000, welcome->nvml_version);
-    vgpu_nvml_leave();
+    vgpu_nvml_leave(nvml);
   }
   return vgpu_nvml_text(version, size, text);
 }
@@ -75,7 +75,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
 
   if (!nvml) return result;
   if (version) *version = vgpu_session_welcome(nvml->session)->cuda_version;
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   return version ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 
@@ -86,10 +86,9 @@ int nvmlSystemGetCudaDriverVersion(int *version) {
 /* The processes that NVML lists belong to this guest, so their names can be read here. */
 int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
   char path[32], text[1024];
-  int result;
+  int result = vgpu_nvml_ready();
 
-  if (!vgpu_nvml_enter(&result)) return result;
-  vgpu_nvml_leave();
+  if (result != NVML_SUCCESS) return result;
   if (!name || size == 0) return NVML_INVALID_ARGUMENT;
   snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -104,10 +103,9 @@ int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size) {
 
 /* The guest has no S-class units and no excluded devices. Each count is 0, without an error. */
 static int none(unsigned *count) {
-  int result;
+  int result = vgpu_nvml_ready();
 
-  if (!vgpu_nvml_enter(&result)) return result;
-  vgpu_nvml_leave();
+  if (result != NVML_SUCCESS) return result;
   if (!count) return NVML_INVALID_ARGUMENT;
   *count = 0;
   return NVML_SUCCESS;
@@ -125,20 +123,18 @@ int nvmlGetExcludedDeviceCount(unsigned *count) {
 static const char event_set;
 
 int nvmlEventSetCreate(void **set) {
-  int result;
+  int result = vgpu_nvml_ready();
 
-  if (!vgpu_nvml_enter(&result)) return result;
-  vgpu_nvml_leave();
+  if (result != NVML_SUCCESS) return result;
   if (!set) return NVML_INVALID_ARGUMENT;
   *set = (void *)(uintptr_t)&event_set;
   return NVML_SUCCESS;
 }
 
 int nvmlEventSetFree(void *set) {
-  int result;
+  int result = vgpu_nvml_ready();
 
-  if (!vgpu_nvml_enter(&result)) return result;
-  vgpu_nvml_leave();
+  if (result != NVML_SUCCESS) return result;
   return set == &event_set ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
 }
 

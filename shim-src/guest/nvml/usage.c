@@ -11,7 +11,7 @@ static int usage_of(nvml_device device, const void *out, struct vgpu_usage_reply
 
   if (!nvml) return result;
   result = out ? vgpu_nvml_usage(nvml, index, usage) : NVML_INVALID_ARGUMENT;
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   if (result == NVML_SUCCESS && usage->used > usage->total)
     usage->used = usage->total; /* the subtraction below must not wrap, whatever the host sends */
   return result;
@@ -120,7 +120,7 @@ static int processes_of(nvml_device device, unsigned *count, struct vgpu_process
         vgpu_session_device_processes(nvml->session, index, *processes, PROCESSES_MAX, found, &status);
     result = vgpu_nvml_outcome(outcome, status);
   }
-  vgpu_nvml_leave();
+  vgpu_nvml_leave(nvml);
   if (result != NVML_SUCCESS) {
     free(*processes);
     *processes = NULL;
@@ -180,8 +180,9 @@ static int no_processes(nvml_device device, unsigned *count) {
   uint32_t index;
   int result;
 
-  if (!vgpu_nvml_enter_device(device, &facts, &index, &result)) return result;
-  vgpu_nvml_leave();
+  struct vgpu_nvml *nvml = vgpu_nvml_enter_device(device, &facts, &index, &result);
+  if (!nvml) return result;
+  vgpu_nvml_leave(nvml);
   if (!count) return NVML_INVALID_ARGUMENT;
   *count = 0;
   return NVML_SUCCESS;

@@ -92,6 +92,24 @@ for (const sanitize of SANITIZERS) {
       assert.ok((lines[1]?.milliseconds ?? 0) < 12_500, `${lines[1]?.milliseconds} ms`);
     });
 
+    it('nvmlShutdown does not wait for a thread that connects again', async () => {
+      const lines = await calls(
+        ['init', 'wait', 'memory:0', 'begin:0', 'sleep:300', 'ended', 'shutdown', 'count', 'join'],
+        [
+          () => {
+            host.drop();
+            host.state.faults.set(OPCODE.hello, 'freeze');
+          },
+        ],
+      );
+      const of = (call: string) => lines.find((line) => line.call === call);
+      assert.equal(of('ended')?.text, '0', 'it still connects');
+      assert.deepEqual([of('shutdown')?.result, of('count')?.result], [RESULT.success, RESULT.uninitialized]);
+      const waited = (of('shutdown')?.milliseconds ?? 0) + (of('count')?.milliseconds ?? 0);
+      assert.ok(waited < 1000, `${waited} ms`);
+      assert.equal(of('join')?.result, RESULT.uninitialized);
+    });
+
     it('an older host that does not know a call makes it unsupported', async () => {
       host.state.faults.set(OPCODE.processes, { status: 4 });
       const lines = await calls(['init', 'processes:0', 'shutdown']);

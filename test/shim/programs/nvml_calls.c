@@ -333,6 +333,39 @@ static int call_threads(const char *count) {
   return number(0, wrong);
 }
 
+static pthread_t beside;
+static int beside_result;
+static _Atomic int beside_ended;
+
+static void *ask_beside(void *index) {
+  struct nvml_memory_v1 memory;
+  nvml_device found = NULL;
+
+  beside_result = nvmlDeviceGetHandleByIndex_v2((unsigned)atoi(index), &found);
+  if (beside_result == 0) beside_result = nvmlDeviceGetMemoryInfo(found, &memory);
+  beside_ended = 1;
+  return NULL;
+}
+
+/* Asks for the used memory in a second thread, while the program goes on. */
+static int call_begin(const char *index) {
+  beside_ended = 0;
+  return pthread_create(&beside, NULL, ask_beside, (void *)(uintptr_t)index);
+}
+
+/* 1: the second thread's call has ended. */
+static int call_ended(const char *ignored) {
+  (void)ignored;
+  return number(0, beside_ended);
+}
+
+/* The result of the second thread's call. */
+static int call_join(const char *ignored) {
+  (void)ignored;
+  pthread_join(beside, NULL);
+  return beside_result;
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
@@ -367,6 +400,9 @@ int main(int argc, char **argv) {
       {"wait", call_wait},
       {"fork", call_fork},
       {"threads", call_threads},
+      {"begin", call_begin},
+      {"ended", call_ended},
+      {"join", call_join},
   };
 
   for (int i = 1; i < argc; i++) {

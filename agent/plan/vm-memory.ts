@@ -5,7 +5,7 @@
 import type { MachineFacts, OwnedFileFacts, SharedMemoryDevice, VmMemoryFacts } from '../contracts/facts.js';
 import type { Change, Warning } from '../contracts/plan.js';
 import { parseEndpoint } from '../machine/host/endpoint.js';
-import { vmMemoryRule } from '../paths.js';
+import { defaultPort, vmMemoryRule } from '../paths.js';
 import { readableChange, writeChange } from './our-files.js';
 
 /** How the calls of the service's programs travel, as far as it is known without a session. */
@@ -119,10 +119,19 @@ export function lookAgain({ path }: SharedMemoryDevice): string {
   return `sudo udevadm control --reload && sudo udevadm trigger --action=change ${device}`;
 }
 
+/** TCP is for a host that vsock does not reach. */
+const overTcp: Warning = {
+  code: 'tcp-transport',
+  message:
+    'calls go over TCP: between a VM and its own host vsock takes less time, and can have memory that the two share',
+  remedy: `where the host of this VM listens at vsock: sudo vgpu-agent install --host vsock:2:${defaultPort}`,
+};
+
 export function vmMemoryWarnings(facts: MachineFacts, endpoint: string): readonly Warning[] {
   const now = vmMemoryOf(facts, endpoint);
   switch (now.kind) {
     case 'not-concerned':
+      return parseEndpoint(endpoint).kind === 'tcp' ? [overTcp] : [];
     case 'open':
       return [];
     case 'missing':

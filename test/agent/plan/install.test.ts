@@ -317,7 +317,8 @@ describe('warnings', () => {
   for (const [what, changes, code, endpoint] of cases) {
     it(`${code === null ? 'says nothing of' : 'tells of'} ${what}`, () => {
       const made = plan({ unit: unit(changes) }, endpoint === undefined ? {} : { endpoint });
-      assert.deepEqual(warningCodes(made), code === null ? [] : [code]);
+      const transport = endpoint?.startsWith('tcp:') === true ? ['tcp-transport'] : [];
+      assert.deepEqual(warningCodes(made), [...(code === null ? [] : [code]), ...transport]);
       for (const warning of made.warnings) assert.ok(warning.remedy !== null && warning.remedy.length > 5);
     });
   }

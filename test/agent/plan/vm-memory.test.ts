@@ -148,7 +148,19 @@ describe('a plan for a guest without such a device', () => {
       assert.ok(remedy.includes(part), part);
   });
 
-  it('says nothing of it over a unix socket or TCP, or when it was not inspected', () => {
+  it('names vsock over TCP, and nothing over a unix socket', () => {
+    const over = (endpoint: string) => {
+      const made = plan({ vmMemory: memory({ devices: [] }) }, { endpoint });
+      assert.ok(made.kind === 'ready');
+      return made.warnings.find(({ code }) => code === 'tcp-transport')?.remedy;
+    };
+    for (const endpoint of ['tcp:127.0.0.1:14833', 'tcp:[::1]:14833'])
+      assert.match(over(endpoint) ?? '', /sudo vgpu-agent install --host vsock:2:14833$/, endpoint);
+    for (const endpoint of ['unix:/run/vgpu/hostd.sock', 'vsock:2:14833'])
+      assert.equal(over(endpoint), undefined, endpoint);
+  });
+
+  it('says nothing of such memory over a unix socket or TCP, or when it was not inspected', () => {
     for (const endpoint of ['unix:/run/vgpu/hostd.sock', 'tcp:127.0.0.1:14833'])
       assert.deepEqual(about(plan({ vmMemory: memory({ devices: [] }) }, { endpoint })), [], endpoint);
     assert.deepEqual(about(plan()), []);

@@ -7,6 +7,8 @@
 #include "host/backend/software/ptx/run/warp.h"
 
 #define MAX_TEXT 1024u
+#define MOST_WIDTH 500 /* with the digits of the largest double less than 2 * MAX_TEXT */
+#define MOST_ARGUMENTS 32u
 
 /* A parameter of the call, as the caller stored it. */
 uint64_t ptx_argument(const struct place *at, uint32_t lane, uint32_t index) {
@@ -52,53 +54,103 @@ static void append(struct output *o, const char *text, int length) {
   o->length += n;
 }
 
-/* One conversion, `spec` from % to its letter without length modifiers; arguments lie one after the other. */
-static bool conversion(const struct place *at, uint32_t lane, struct output *o, char *spec, size_t length,
-                       bool wide, uint64_t *from) {
-  char letter = spec[length - 1], piece[512], text[MAX_TEXT];
-  bool floats = strchr("aAeEfFgG", letter) != NULL, string = letter == 's', pointer = letter == 'p';
-  uint32_t bytes = floats || string || pointer || wide ? 8 : 4;
-  *from = (*from + bytes - 1) / bytes * bytes;
-  const unsigned char *memory = ptx_resolve(at, S_GENERIC, lane, *from, bytes);
+/* One conversion of a format: from % to its letter, without length modifiers. */
+struct conversion {
+  char spec[24];
+  size_t length;
+  uint32_t bytes; /* of an integer: 1, 2, 4, 8 */
+};
+
+/* The arguments of a call, one after the other. */
+struct arguments {
+  uint64_t next;
+  uint32_t count; /* that were read */
+};
+
+static bool argument(const struct place *at, uint32_t lane, struct arguments *from, uint32_t bytes,
+                     uint64_t *value) {
+  from->next = (from->next + bytes - 1) / bytes * bytes;
+  const unsigned char *memory = ptx_resolve(at, S_GENERIC, lane, from->next, bytes);
   if (memory == NULL) return false;
-  *from += bytes;
-  uint64_t value = 0;
-  memcpy(&value, memory, bytes);
+  from->next += bytes;
+  from->count++;
+  *value = 0;
+  memcpy(value, memory, bytes);
+  return true;
+}
+
+/* A value of fewer bytes than its argument has: `%hd`, `%hhu`. */
+static uint64_t narrow(uint64_t value, uint32_t bytes, bool is_signed) {
+  uint32_t bits = 64 - 8 * bytes;
+  return is_signed ? (uint64_t)((int64_t)(value << bits) >> bits) : value << bits >> bits;
+}
+
+static bool convert(const struct place *at, uint32_t lane, struct output *o, const struct conversion *c,
+                    struct arguments *from) {
+  const char *spec = c->spec;
+  char letter = spec[c->length - 1], piece[2 * MAX_TEXT], text[MAX_TEXT];
+  bool floats = strchr("aAeEfFgG", letter) != NULL, string = letter == 's', pointer = letter == 'p';
+  uint64_t value;
+  if (!argument(at, lane, from, floats || string || pointer || c->bytes == 8 ? 8 : 4, &value)) return false;
+  int n;
   if (string) {
     if (value == 0) snprintf(text, sizeof text, "(null)");
     else if (!read_text(at, lane, value, text, sizeof text)) return false;
-    append(o, piece, 0);
-    char longer[MAX_TEXT + 512];
-    int n = snprintf(longer, sizeof longer, spec, text);
-    append(o, longer, n < (int)sizeof longer ? n : (int)sizeof longer - 1);
-    return true;
-  }
-  int n;
-  if (floats) {
+    n = snprintf(piece, sizeof piece, spec, text);
+  } else if (floats) {
     double d;
     memcpy(&d, &value, 8);
     n = snprintf(piece, sizeof piece, spec, d);
   } else if (pointer) {
-    n = snprintf(piece, sizeof piece, "0x%" PRIx64, value);
+    snprintf(text, sizeof text, "0x%" PRIx64, value);
+    char with[sizeof c->spec];
+    snprintf(with, sizeof with, "%.*ss", (int)(c->length - 1), spec);
+    n = snprintf(piece, sizeof piece, with, text);
   } else if (letter == 'c') {
     n = snprintf(piece, sizeof piece, spec, (int)value);
   } else {
-    char with[40];
-    snprintf(with, sizeof with, "%.*sll%c", (int)(length - 1), spec, letter);
-    bool is_signed = letter == 'd' || letter == 'i';
-    if (bytes == 4) value = is_signed ? (uint64_t)(int64_t)(int32_t)value : (uint32_t)value;
-    n = snprintf(piece, sizeof piece, with, value);
+    char with[sizeof c->spec + 2];
+    snprintf(with, sizeof with, "%.*sll%c", (int)(c->length - 1), spec, letter);
+    n = snprintf(piece, sizeof piece, with, narrow(value, c->bytes, letter == 'd' || letter == 'i'));
   }
   append(o, piece, n < (int)sizeof piece ? n : (int)sizeof piece - 1);
   return true;
 }
 
-/* The format is the guest's: only conversions known here reach the host's printf, with widths of 3 digits at
- * most. */
+/* A width or a precision: digits, or * for an argument; at most MOST_WIDTH. */
+static bool number(const struct place *at, uint32_t lane, const char **look, struct conversion *c,
+                   struct arguments *from) {
+  int32_t n = 0;
+  if (**look == '*') {
+    uint64_t value;
+    if (!argument(at, lane, from, 4, &value)) return false;
+    n = (int32_t)value;
+    (*look)++;
+  } else if (**look < '0' || **look > '9') {
+    return true;
+  }
+  while (**look >= '0' && **look <= '9') {
+    if (n <= MOST_WIDTH) n = n * 10 + (**look - '0');
+    (*look)++;
+  }
+  if (c->spec[c->length - 1] == '.' && n < 0) {
+    c->length--; /* a negative precision is none */
+    return true;
+  }
+  if (n > MOST_WIDTH) n = MOST_WIDTH;
+  if (n < -MOST_WIDTH) n = -MOST_WIDTH;
+  c->length += (size_t)snprintf(c->spec + c->length, sizeof c->spec - c->length, "%d", n);
+  return true;
+}
+
+/*
+ * The format is the guest's: only conversions known here reach the host's printf. What follows the 32
+ * arguments that CUDA's printf has at most is printed as it is.
+ */
 static bool format(const struct place *at, uint32_t lane, struct output *o, const char *text,
-                   uint64_t arguments) {
+                   struct arguments *from) {
   for (const char *c = text; *c != 0;) {
-    if (*c != '%') {
+    if (*c != '%' || from->count >= MOST_ARGUMENTS) {
       append(o, c++, 1);
       continue;
     }
@@ -107,31 +159,25 @@ static bool format(const struct place *at, uint32_t lane, struct output *o, cons
       c += 2;
       continue;
     }
-    char spec[24] = "%";
-    size_t length = 1, digits = 0;
-    bool wide = false;
+    struct conversion to = {.spec = "%", .length = 1, .bytes = 4};
+    struct arguments before = *from;
     const char *look = c + 1;
-    while (*look != 0 && strchr("-+ #0", *look) != NULL && length < 6) spec[length++] = *look++;
-    for (int part = 0; part < 2; part++) {
-      digits = 0;
-      while (*look >= '0' && *look <= '9') {
-        if (digits++ < 2) spec[length++] = *look;
-        look++;
-      }
-      if (part == 0 && *look == '.') spec[length++] = *look++;
-      else break;
+    while (*look != 0 && strchr("-+ #0", *look) != NULL && to.length < 6) to.spec[to.length++] = *look++;
+    if (!number(at, lane, &look, &to, from)) return false;
+    if (*look == '.') {
+      to.spec[to.length++] = *look++;
+      if (!number(at, lane, &look, &to, from)) return false;
     }
-    while (*look == 'l' || *look == 'h' || *look == 'z' || *look == 'j' || *look == 't' || *look == 'q') {
-      if (*look != 'h') wide = true;
-      look++;
-    }
+    for (; *look != 0 && strchr("lhzjtq", *look) != NULL; look++)
+      to.bytes = *look != 'h' ? 8 : to.bytes > 1 ? to.bytes / 2 : 1;
     if (*look == 0 || strchr("diouxXcspaAeEfFgG", *look) == NULL) {
+      *from = before;
       append(o, c++, 1);
       continue;
     }
-    spec[length++] = *look++;
-    spec[length] = 0;
-    if (!conversion(at, lane, o, spec, length, wide, &arguments)) return false;
+    to.spec[to.length++] = *look++;
+    to.spec[to.length] = 0;
+    if (!convert(at, lane, o, &to, from)) return false;
     c = look;
   }
   return true;
@@ -147,12 +193,18 @@ static void print(const struct place *at, const char *text, size_t length) {
 
 static bool kernel_printf(const struct place *at, uint32_t lane) {
   char text[MAX_TEXT];
+  if (ptx_argument(at, lane, 0) == 0) {
+    ptx_give_result(at, lane, UINT32_MAX, 4);
+    return true;
+  }
   if (!read_text(at, lane, ptx_argument(at, lane, 0), text, sizeof text)) return false;
   struct output o;
   o.length = 0;
-  if (!format(at, lane, &o, text, ptx_argument(at, lane, 1))) return false;
+  struct arguments from = {.next = ptx_argument(at, lane, 1)};
+  if (!format(at, lane, &o, text, &from)) return false;
   print(at, o.text, o.length);
-  ptx_give_result(at, lane, (uint64_t)o.length, 4);
+  /* CUDA's printf returns how many arguments it has used, C's how many characters it has written. */
+  ptx_give_result(at, lane, from.count, 4);
   return true;
 }
 
